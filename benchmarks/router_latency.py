@@ -21,11 +21,10 @@ from assets.vectors.texts import build_tool_views
 from benchmarks.kept_vectors import Kept
 from benchmarks.own_process import run_alone
 from benchmarks.shared_data import SHARED, read_corpus, require_paths
-from serving.adhoc_source import read_source
+from serving.adhoc import read_source
 from serving.index.folder import build_index, load_index
 from serving.index.model import Source
-from serving.ranking.hot_reload import QUERY_TOKENS
-from serving.router import Ask, Router
+from serving.router import QUERY_TOKENS, Ask, Router
 from warehouse.storage.digest import digest
 
 SMITHERY = SHARED / "smithery" / "servers.jsonl"

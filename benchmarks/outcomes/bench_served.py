@@ -33,10 +33,9 @@ from extensions.recommender.reranking.pool import Pool
 from extensions.recommender.training.examples import Example
 from extensions.recommender.training.ranker_fit import fit_reranker
 from serving.index.folder import load_index
-from serving.ranking.hot_reload import QUERY_TOKENS
 from serving.ranking.reranking import RERANKED
 from serving.ranking.strategies import find_top
-from serving.router import Ask, Router
+from serving.router import QUERY_TOKENS, Ask, Router
 
 _WARM, _SEED, _TOKENS = 20, 7, 50
 

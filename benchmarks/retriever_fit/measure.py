@@ -18,7 +18,7 @@ from benchmarks.router_fit.rows import (
     read_signals,
 )
 from benchmarks.router_fit.sets import QuerySet
-from serving.index.fusion import load_built_in
+from serving.index.model import load_built_in
 from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean
 
 COSINE, FUSED = "cosine", "router"

@@ -4,7 +4,7 @@
         [--cases] [--ablate] [--test] [--judge PATH] [--retriever PATH ...] [--fastmcp-python PATH]
 
 Reads the query sets of `sets.py`, each trimmed to N tools of whole servers and N requests; fits one
-linear sum over the features of `serving/ranking/features.py` and one logistic over the evidence,
+linear sum over the features of `serving/ranking/signals.py` and one logistic over the evidence,
 every set with the same say; prints a line for each set by weights that saw neither it nor a set of
 its source. `--cases` adds pools of 30, one joint pool, undescribed servers, planted attackers and
 languages, `--ablate` what each feature and each set is worth, `--test` the table on the test sides,
@@ -52,8 +52,8 @@ from benchmarks.router_fit.suitability import (
     measure_suitability,
 )
 from benchmarks.shared_data import SHARED, require_paths
-from serving.index.fusion import BUILT_IN, TRAINED, Fusion
-from serving.ranking.features import FULL
+from serving.index.model import BUILT_IN, TRAINED, Fusion
+from serving.ranking.signals import FULL
 
 ASKED = 0.37  # of the weight of `full`: no request of a set may stand in its own index
 EVIDENCE_EACH = 200  # requests of a set that the suitability is fitted on
@@ -152,7 +152,7 @@ def _print_cases(work: Work, apart: dict[str, np.ndarray]) -> None:
 
 
 def make_file(work: Work, weights: np.ndarray, suitable: Suitability) -> dict[str, Any]:
-    """What `serving/index/fusion.py` reads, and what it was fitted on."""
+    """What `serving/index/model.py` reads, and what it was fitted on."""
     fitted = choose_fitted(work.rows, None)
     counts = {n: sum(r.side == FIT for r in work.found[n].requests) for n in fitted}
     by_name = dict(zip(FEATURES, np.round(weights, 4).tolist(), strict=True))

@@ -13,10 +13,11 @@ from assets.vectors.encoders.tokens import Tokens
 from benchmarks.router_fit.fastmcp_peer import NAME as FASTMCP
 from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
 from benchmarks.router_fit.sets import QuerySet, Request
-from serving.adhoc_source import read_source
+from serving.adhoc import read_source
 from serving.index.folder import build_index, load_index
 from serving.index.model import Index
-from serving.ranking.features import (
+from serving.ranking.query import Ask, check_ask
+from serving.ranking.signals import (
     ABOUT,
     COVERAGE,
     FULL,
@@ -24,12 +25,11 @@ from serving.ranking.features import (
     SERVER,
     UNREAD_WORDS,
     WORDS,
+    Signals,
     choose_candidates,
 )
-from serving.ranking.hot_reload import QUERY_TOKENS
-from serving.ranking.query import Ask, check_ask
-from serving.ranking.query_scores import Signals
 from serving.ranking.strategies import BY_NAME
+from serving.router import QUERY_TOKENS
 
 FEATURES = (FULL, SERVER, WORDS, COVERAGE, ABOUT, NAME, UNREAD_WORDS)
 PEERS = ("dense", "bm25", "rrf", "mcp-zero")

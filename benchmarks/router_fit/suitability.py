@@ -13,10 +13,8 @@ import numpy as np
 
 from benchmarks.router_fit.sets import FIT, choose_fitted
 from benchmarks.router_fit.weights import fit_logistic
-from serving.index.fusion import Fusion
-from serving.index.model import Index
-from serving.ranking.features import choose_candidates, weigh_evidence
-from serving.ranking.query_scores import Signals
+from serving.index.model import Fusion, Index
+from serving.ranking.signals import Signals, choose_candidates, weigh_evidence
 from training.evaluation.metrics import bootstrap_mean
 
 KEEP = 0.95  # share of answerable requests that the threshold must not refuse

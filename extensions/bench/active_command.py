@@ -117,7 +117,7 @@ async def _compare(
 def _open_speaker(settings: Settings, name: str) -> tuple[Any, dict[str, Any], int, Any]:
     """(who converses, {provider, model}, cases at once, how it is closed)."""
     from extensions.bench.active.local import LocalSpeaker
-    from serving.agent.offline import OfflineSpeaker
+    from serving.agent_loop import OfflineSpeaker
     from training.caller.tiny.base import TINY, find_tiny_base_folder
     from training.evaluation.predictors.adapter import AdapterPredictor, resolve_model
     from training.evaluation.predictors.slot_copy import copy_slots

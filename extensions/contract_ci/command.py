@@ -62,7 +62,7 @@ def check_change(
     where something is wrong with what was given or the changed server gives no tools, 3 where the
     one before gives none."""
     from extensions.contract_ci.check import is_alarming
-    from serving.index.errors import IndexBroken
+    from serving.index.model import IndexBroken
 
     _check_options(fail_on, questions, index, affected, server)
     try:

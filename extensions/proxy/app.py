@@ -14,8 +14,8 @@ from extensions.proxy.metrics import Metrics
 from extensions.proxy.parts import ProxyParts
 from extensions.proxy.settings import ProxySettings
 from extensions.proxy.upstream import TOKEN
-from serving.meta.access.policy import HttpSettings
-from serving.meta.access.tokens import find_owner
+from serving.meta.access_control import find_owner
+from serving.meta.policy import HttpSettings
 from warehouse.network.egress import is_loopback
 
 
@@ -148,7 +148,7 @@ async def run_proxy(
 
     Raises CannotServe when the address is taken or not ours.
     """
-    from serving.meta.protocol.listen import serve_app
+    from serving.meta.transports import serve_app
 
     gc.freeze()  # a pass over all that was imported takes 50 ms
     await serve_app(Proxy(settings, listening, parts), listening, "toolmill proxy", ready)

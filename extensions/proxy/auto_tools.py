@@ -9,11 +9,10 @@ import numpy as np
 from assets.vectors.encoders.embedder import embed_queries
 from extensions.proxy.events import list_dicts
 from extensions.proxy.offer import list_user_messages
-from serving.index.errors import IndexBroken, IndexMissing
-from serving.meta.functions import Offered, keep_callable, write_functions
-from serving.ranking.hot_reload import ServedRouter
+from serving.discovery.functions import Offered, keep_callable, write_functions
+from serving.index.model import IndexBroken, IndexMissing
 from serving.ranking.query import Ask, BadQuery
-from serving.ranking.router import Router
+from serving.router import Router, ServedRouter
 from warehouse.json_types import JsonObject
 from warehouse.llm.chat import write_wire_name
 

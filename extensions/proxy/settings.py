@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from assets.contracts.history.moves import ContractHistory
-from serving.meta.access.policy import HttpSettings, TokenError
+from serving.meta.policy import HttpSettings, TokenError
 from warehouse.errors import UnusableInput
 
 
@@ -17,8 +17,8 @@ def make_listening(host: str, port: int, token: str, max_body: int) -> HttpSetti
 
     Raises ProxyError for a host beyond loopback without a token.
     """
-    from serving.meta.access.policy import is_loopback
-    from serving.meta.access.tokens import build_token
+    from serving.meta.access_control import build_token
+    from serving.meta.policy import is_loopback
 
     if not token and not is_loopback(host):
         raise ProxyError(

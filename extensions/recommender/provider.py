@@ -6,8 +6,7 @@ from assets.vectors.texts import FULL
 from extensions.recommender.reranking.file import BadReranker, OldReranker, open_reranker
 from extensions.recommender.reranking.model import Reranker
 from extensions.recommender.reranking.pool import Pool, ToolFacts
-from serving.index.errors import IndexBroken
-from serving.index.model import RERANKER_FILE, Index
+from serving.index.model import RERANKER_FILE, Index, IndexBroken
 
 
 def open_ranker(index: Index) -> Reranker | None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from extensions.sidecar.prompt import read_revision
 from extensions.sidecar.select import FittedRequest, fit_request, rank_candidates
-from serving.repair.revision import ProposedCall, RevisionRequest
-from serving.repair.revision_prompt import make_revision_messages
+from serving.repair.revision import ProposedCall, RevisionRequest, make_revision_messages
 from training.evaluation.predictors.adapter import AdapterPredictor
 from training.evaluation.predictors.endpoint import EndpointPredictor
 from training.evaluation.predictors.interface import Answered

@@ -5,10 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from extensions.sidecar.rows import RevisionRow
-from serving.repair.drafts import read_drafts
-from serving.repair.parse import parse_arguments
-from serving.repair.revision import ProposedCall, RevisionRequest
-from serving.repair.revision_prompt import MESSAGE, make_revision_messages
+from serving.repair.drafts import parse_arguments, read_drafts
+from serving.repair.revision import MESSAGE, ProposedCall, RevisionRequest, make_revision_messages
 from serving.repair.tools import Candidate
 from training.prompts.parse_calls import parse_calls
 from training.prompts.render import render_answer, render_tool_schema

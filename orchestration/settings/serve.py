@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic.dataclasses import dataclass
 
 from assets.servers.calls.result import WarmSettings
-from serving.meta.access.policy import AddressSettings, LogSettings, MetaSettings
+from serving.meta.policy import AddressSettings, LogSettings, MetaSettings
 
 _FORBID = ConfigDict(extra="forbid")
 

@@ -1,10 +1,12 @@
 """What of a hit stands in a model's prompt, and about how many tokens that is."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from serving.index.model import UNVERIFIED
+import numpy as np
+
+from serving.index.model import UNVERIFIED, Index
 from serving.ranking.query import Hit
 from warehouse.sanitize.escape import shorten_text
 from warehouse.sanitize.quote import quote_name
@@ -69,3 +71,15 @@ def _render_parameters(contract: Mapping[str, Any]) -> str:
     held = {"required": schema.get("required") or [], "properties": names}
     text = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
     return make_one_line(text)[:_LONGEST_SCHEMA]
+
+
+def list_barred(
+    index: Index, shown: Collection[str], held_back: Collection[str] = ()
+) -> frozenset[str]:
+    """The tool ids that may not be shown: those held back (they failed, or were refused), and
+    those shown before with their twins, unless the one that was shown is held back: then a twin
+    may stand in for it."""
+    places = [index.place_of(name) for name in shown if name not in held_back]
+    groups = index.twins[[place for place in places if place is not None]]
+    twins = np.flatnonzero(np.isin(index.twins, groups)).tolist() if len(groups) else []
+    return frozenset([*held_back, *shown, *(index.tools[at].tool_id for at in twins)])

@@ -12,12 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from assets.contracts.tool_id import ToolId, compile_globs
-from serving.discovery.hit_text import estimate_tokens, render, write_notes
+from serving.discovery.hit_text import estimate_tokens, list_barred, render, write_notes
 from serving.discovery.request import parse
-from serving.discovery.shown import list_barred
-from serving.ranking.hot_reload import ServedRouter
 from serving.ranking.query import Answer, Ask, Hit
-from serving.ranking.router import Router
+from serving.router import Router, ServedRouter
 from warehouse.sanitize.quote import quote_name, read_name
 
 ACCEPTED, MAX_ROUNDS, MAX_TOKENS = "accepted", "max_rounds", "max_tokens"

@@ -2,17 +2,20 @@
 
 import io
 import json
+import re
 import shutil
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from assets.contracts.history.moves import HISTORY_FILE
+from assets.contracts.canonical import iterate_parameters
+from assets.contracts.history.moves import HISTORY_FILE, write_history
+from assets.contracts.tool_id import ToolId
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import (
     ASKED,
@@ -25,10 +28,144 @@ from assets.vectors.texts import (
     build_server_views,
     build_tool_fields,
     build_tool_views,
+    split_id,
 )
-from serving.index.content import Content
-from serving.index.duplicates import find_twin_places
-from serving.index.model import RERANKER_FILE, SERVER, TOOL
+from serving.index.model import (
+    DESCRIPTION,
+    FORMAT,
+    RERANKER_FILE,
+    SERVER,
+    TOOL,
+    UNVERIFIED,
+    Server,
+    Source,
+    Tool,
+)
+from warehouse.storage.digest import digest
+
+_SEPARATORS = re.compile(r"[\W_]+")
+
+
+def find_twin_places(tools: Sequence[Tool], contracts: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """For each tool the place of the first one that says the same (its own where none does).
+
+    Twins have equal contracts, or one name modulo case and separators, one description (not an
+    empty one) and parameters of the same names: text that differs in meaning is never collapsed,
+    and an unverified tool is no twin of one that was launched.
+    """
+    first: dict[Any, int] = {}
+    out = np.arange(len(tools), dtype=np.int32)
+    for place, (tool, contract) in enumerate(zip(tools, contracts, strict=True)):
+        signatures = (tool.contract_digest, _describe_contract(contract))
+        keys = [(key, tool.unverified) for key in signatures if key]
+        known = [first[key] for key in keys if key in first]
+        out[place] = min(known, default=place)
+        for key in keys:
+            first.setdefault(key, int(out[place]))
+    return out
+
+
+def _describe_contract(contract: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]] | None:
+    about = " ".join(contract.get("description", "").split())
+    name = _SEPARATORS.sub("", contract["name"].lower())
+    if not (about and name):
+        return None
+    return name, about, tuple(name for name, _ in iterate_parameters(contract))
+
+
+_ASKED_MOST = 8  # requests of one contract that become vectors
+
+
+@dataclass(frozen=True)
+class Content:
+    """A source in its one order: what the version is named by and made of."""
+
+    tools: list[Tool]
+    contracts: list[dict[str, Any]]
+    servers: list[Server]
+    asked: list[tuple[int, str]]  # place of the tool, request
+    recipes: dict[str, Mapping[str, Any]]
+    moves: bytes = b""  # the file of contract history; empty where nothing moved
+
+
+def order_content(source: Source) -> Content:
+    """Tools ordered by id; a tool listed on several marketplaces is one tool."""
+    found: dict[str, tuple[Tool, dict[str, Any]]] = {}
+    for row in sorted(source.rows, key=_order_key):
+        tool_id = str(ToolId.of_row(row))
+        if tool_id in found:
+            known, contract = found[tool_id]
+            where = tuple(sorted({*known.marketplaces, row["marketplace"]}))
+            flags = tuple(sorted({*known.flags, *(row.get("flags") or ())}))
+            found[tool_id] = (
+                Tool(**{**vars(known), "marketplaces": where, "flags": flags}),
+                contract,
+            )
+            continue
+        contract = parse_contract(row)
+        found[tool_id] = _make_tool(row, tool_id, contract), contract
+    ids = sorted({tool.server_id for tool, _ in found.values()})
+    place = {server_id: at for at, server_id in enumerate(ids)}
+    tools = [Tool(**{**vars(t), "server": place[t.server_id]}) for t, _ in found.values()]
+    asked = [
+        (at, text)
+        for at, tool in enumerate(tools)
+        for text in list(source.instructions.get(tool.contract_digest, ()))[:_ASKED_MOST]
+        # A copy that nobody launched would take the requests of the tool it copies.
+        if text.strip() and UNVERIFIED not in tool.flags
+    ]
+    recipes = {name: source.recipes[name] for name in ids if name in source.recipes}
+    servers = [_make_server(name, source.servers.get(name, {})) for name in ids]
+    contracts, moves = [c for _, c in found.values()], source.moves
+    moved = write_history(moves) if moves else b""
+    return Content(tools, contracts, servers, asked, recipes, moved)
+
+
+def compute_version(content: Content, embedder: str, release: str, reranker: str | None) -> str:
+    """The name of the index these inputs make: by what went in, not by floating-point rounding."""
+    facts = {
+        "format": FORMAT,
+        "tools": [asdict(tool) for tool in content.tools],
+        "contracts": digest(content.contracts),
+        "servers": [asdict(server) for server in content.servers],
+        "asked": [[place, text] for place, text in content.asked],
+        "recipes": content.recipes,
+        "embedder": embedder,
+        "release": release,
+        "reranker": reranker,
+        **({"moves": content.moves.decode()} if content.moves else {}),
+    }
+    return digest(facts)
+
+
+def parse_contract(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The contract in a snapshot row, where it is stored as JSON text."""
+    held = row["contract"]
+    return json.loads(held) if isinstance(held, str) else dict(held)
+
+
+def _order_key(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return row["server_id"], row["tool"], row["marketplace"], row["contract_digest"]
+
+
+def _make_tool(row: Mapping[str, Any], tool_id: str, contract: Mapping[str, Any]) -> Tool:
+    hint = (contract.get("annotations") or {}).get("readOnlyHint")
+    return Tool(
+        tool_id=tool_id,
+        server_id=row["server_id"],
+        tool=row["tool"],
+        description=contract.get("description", "")[:DESCRIPTION],
+        contract_digest=row["contract_digest"],
+        marketplaces=(row["marketplace"],),
+        flags=tuple(sorted(row.get("flags") or ())),
+        read_only=hint if isinstance(hint, bool) else None,
+    )
+
+
+def _make_server(server_id: str, facts: Mapping[str, str]) -> Server:
+    name = facts.get("name") or split_id(server_id)
+    return Server(server_id, name, facts.get("description") or "", facts.get("summary") or "")
+
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Step = Callable[[str, int, int], None]  # what is being done, how much of it, of how much

@@ -34,15 +34,15 @@ from serving.index.arrays import (
     read_array,
     read_arrays,
 )
-from serving.index.build import Embed, Step, write_version
-from serving.index.content import compute_version, order_content
-from serving.index.errors import IndexBroken, IndexMissing
+from serving.index.build import Embed, Step, compute_version, order_content, write_version
 from serving.index.model import (
     BLOCK,
     FORMAT,
     SERVER,
     TOOL,
     Index,
+    IndexBroken,
+    IndexMissing,
     Server,
     Source,
     Tool,

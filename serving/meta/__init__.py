@@ -5,11 +5,10 @@ run_stdio(router, caller, policy, outcomes)              until the client leaves
 run_http(router, caller, policy, outcomes, HttpSettings) until it is told to end
 """
 
-from serving.meta.access.policy import HttpSettings, MetaPolicy, Token, TokenError
-from serving.meta.access.tokens import build_token, make_token, read_tokens
-from serving.meta.protocol.http import run_http
-from serving.meta.protocol.server import make_server
-from serving.meta.protocol.stdio import run_stdio
+from serving.meta.access_control import build_token, make_token, read_tokens
+from serving.meta.policy import HttpSettings, MetaPolicy, Token, TokenError
+from serving.meta.server import make_server
+from serving.meta.transports import run_http, run_stdio
 
 __all__ = [
     "HttpSettings",

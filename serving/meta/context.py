@@ -10,17 +10,58 @@ from weakref import WeakKeyDictionary
 import anyio
 import anyio.to_thread
 
+from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.servers.calls.log import Outcomes
-from serving.meta.access.limits import Limits
-from serving.meta.access.policy import MetaPolicy, Token
-from serving.meta.learning import OutcomeLearner, open_learner
+from serving.meta.access_control import Limits
+from serving.meta.policy import MetaPolicy, Token
+from warehouse.extensions import LEARNERS, load_extensions
 from warehouse.remembered import Remembered
+from warehouse.sanitize.escape import drop_surrogates
 
 if TYPE_CHECKING:
     from serving.index.model import Tool
     from serving.router import Router, ServedRouter
 
+
+class OutcomeLearner(Protocol):
+    """Teaches the served reranker from the log of calls, a little at each step."""
+
+    @property
+    def learnt(self) -> int | None:
+        """Outcomes learned since the reranker was fitted; None without a reranker."""
+        ...
+
+    def step(self) -> bool:
+        """Reads and learns for a moment; whether nothing is left to do for now."""
+        ...
+
+
+def open_learner(
+    served: "ServedRouter", outcomes: Outcomes, policy: ReliabilityPolicy | None
+) -> OutcomeLearner | None:
+    """The learner of an installed extension; None without one, or where learning is switched
+    off."""
+    learners = load_extensions(LEARNERS).values() if policy is not None else ()
+    return next((make(served, outcomes, policy) for make in learners), None)
+
+
+async def follow_log(learner: OutcomeLearner, poll_s: float) -> None:
+    """Runs the learner until it is cancelled, in a thread of its own: no request waits for it, and
+    it rests for as long as it worked."""
+    thread = anyio.CapacityLimiter(1)
+    while True:
+        began = anyio.current_time()
+        idle = await anyio.to_thread.run_sync(learner.step, limiter=thread)
+        took = anyio.current_time() - began
+        await anyio.sleep(max(poll_s if idle else 0.0, took))
+
+
 logger = logging.getLogger(__name__)
+_REMEMBERED = {
+    "digest": "of queries only a digest",
+    "text": "the words of every query and what it showed",
+    "vector": "the vector of every query and what it showed",
+}
 T = TypeVar("T")
 _THREADS = 4  # requests that search at a time; more of them only wait for the cores
 _TURNS = 2  # of them of one token
@@ -137,7 +178,7 @@ class Desk:
 
 
 def _seen(router: "Router", allow: tuple[str, ...] | None) -> Seen:
-    from serving.ranking.eligible import Eligible
+    from serving.ranking.overlays import Eligible
 
     mask = Eligible(router.index, router.blocked).mask(allow, ())
     servers: dict[int, list[int]] = {}
@@ -150,3 +191,24 @@ def _seen(router: "Router", allow: tuple[str, ...] | None) -> Seen:
 def shorten_version(version: str | None) -> str:
     """A version as people and models are shown it."""
     return version[:12] if version else "none"
+
+
+def describe_kept(token: Token, desk: Desk) -> str:
+    """What the log keeps of what this token asks for, and what learns from it, in a line."""
+    kept = f"Kept under the name {token.name!r}: outcome, tool, note; {_REMEMBERED[token.remember]}"
+    learns = desk.learner is not None and token.remember == "text"
+    return f"{kept}; the order of tools learns from it" if learns else kept
+
+
+def keep_client(token: Token, client: str | None) -> dict[str, str]:
+    """What a line holds of who asked: a token that opted in may be that of several clients."""
+    return {"client": client} if client and token.remember != "digest" else {}
+
+
+def read_client(ctx: Any) -> str | None:
+    """The client of a request as it names itself: `name version`."""
+    params = ctx.session.client_params
+    if params is None:
+        return None
+    client = f"{params.client_info.name} {params.client_info.version}"
+    return drop_surrogates(" ".join(client.split())[:100])

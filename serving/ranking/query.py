@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from serving.ranking.overlay import Reliability
+from serving.ranking.overlays import Reliability
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.escape import drop_surrogates
 

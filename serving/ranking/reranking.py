@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from serving.index.model import Index
-from serving.ranking.query_scores import Signals
+from serving.ranking.signals import Signals
 from serving.ranking.strategies import Ranked
 from warehouse.extensions import RERANKERS, load_extensions
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from assets.vectors.texts import SERVER_VIEWS
-from serving.index.fusion import RELIABILITY
-from serving.ranking.features import CANDIDATES, choose_candidates, weigh_evidence
-from serving.ranking.query_scores import Signals
+from serving.index.model import RELIABILITY
+from serving.ranking.signals import CANDIDATES, Signals, choose_candidates, weigh_evidence
 
 RRF_K = 60  # the constant of Cormack et al. 2009, which every product keeps
 MCP_ZERO_SERVERS = 5

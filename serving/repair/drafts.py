@@ -2,12 +2,14 @@
 
 import ast
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from warehouse.llm.json_text import find_fenced, find_json, repair_json
+from assets.contracts.repair.values import WrittenFloat
+from warehouse.llm.json_text import find_fenced, find_json, repair_json, strip_fence
 
 _NAMES = ("name", "tool_name", "tool", "function_name", "function", "recipient_name")
 _ARGUMENTS = ("arguments", "input", "parameters", "args", "params", "tool_input", "kwargs")
@@ -115,3 +117,258 @@ def _read_python(text: str) -> Iterator[Draft]:
         except (ValueError, TypeError, RecursionError, MemoryError):
             return
         yield Draft(ast.unparse(call.func), given)
+
+
+LONGEST_ARGUMENTS = 2_000_000  # characters of one call's arguments
+DEEPEST = 60  # levels of nesting
+_LOOSE = 100_000  # characters that the lenient readers are given
+_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|(?<=[\s,{\[])#[^\n]*', re.DOTALL)
+_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
+_CUT_SCALAR = re.compile(r"[\w.+\-]$")
+_WHOLE_WORD = re.compile(r"(?:[:\[,]\s*)(?:true|false|null)$")
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """values: what the text holds, one or several. cut: the last value where the text broke off
+    inside of it: it may go on. fault: why nothing was read."""
+
+    values: list[Any] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    cut: str | None = None
+    fault: str = ""
+    too_large: bool = False
+
+
+def parse_arguments(text: str) -> Parsed:
+    """What a text of arguments says. Never raises."""
+    if len(text) > LONGEST_ARGUMENTS:
+        fault = f"{len(text):,} characters, at most {LONGEST_ARGUMENTS:,} are read"
+        return Parsed(fault=fault, too_large=True)
+    if not text.strip():
+        return Parsed([{}], ["no arguments are an empty object"])
+    steps: list[str] = []
+    for _ in range(4):
+        value, found = _load_strict(text)
+        if not found:
+            break
+        if not isinstance(value, str):
+            return Parsed([value], steps)
+        steps.append("the arguments were JSON text within JSON text: read it")
+        text = value
+    fenced = strip_fence(text)
+    if fenced is not None:
+        text, steps = fenced, [*steps, "took the arguments out of a code fence"]
+    for read in (_load_raw, _load_several, _load_cut, _load_lenient):
+        parsed = read(text)
+        if parsed is not None:
+            return Parsed(parsed.values, [*steps, *parsed.steps], parsed.cut)
+    return Parsed(steps=steps, fault="no JSON object can be read out of the text")
+
+
+def measure_depth(value: Any, most: int = DEEPEST) -> int:
+    """Levels of nesting, counted to `most` + 1."""
+    level, depth = [value], 0
+    while level and depth <= most:
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, Mapping):
+                inner += one.values()
+            elif isinstance(one, list):
+                inner += one
+        level, depth = [one for one in inner if isinstance(one, Mapping | list)], depth + 1
+    return depth
+
+
+def is_writable(value: Any) -> bool:
+    """Whether JSON has a way to write it: it has none for `1e999`, once that is read."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _load_strict(text: str) -> tuple[Any, bool]:
+    try:
+        return json.loads(text, parse_float=WrittenFloat, parse_constant=_refuse_constant), True
+    except (ValueError, RecursionError):
+        return None, False
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _load_raw(text: str) -> Parsed | None:
+    """Line breaks in texts as they are, and the numbers that JSON does not have."""
+    odd: list[str] = []
+    try:
+        value = json.loads(text, strict=False, parse_float=WrittenFloat, parse_constant=odd.append)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, str):
+        return None
+    if odd:
+        return Parsed([value], [f"{name} is no JSON: read as null" for name in dict.fromkeys(odd)])
+    return Parsed([value], ["escaped the line breaks in a text"])
+
+
+def _load_several(text: str) -> Parsed | None:
+    """Objects one after the other."""
+    decoder = json.JSONDecoder(parse_float=WrittenFloat, parse_constant=_refuse_constant)
+    values, at = [], 0
+    while at < len(text) and len(values) < 100:
+        at = re.compile(r"[\s,;]*").match(text, at).end()  # type: ignore[union-attr]
+        if at == len(text):
+            break
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(value, dict):
+            return None
+        values.append(value)
+    if len(values) > 1 and all(one == values[0] for one in values):
+        return Parsed(values[:1], ["the same arguments stood there more than once: took them once"])
+    return Parsed(values) if len(values) > 1 else None
+
+
+def _load_cut(text: str) -> Parsed | None:
+    """A text that ends before it closes what it opened."""
+    whole = text.strip()
+    if not whole.startswith("{"):
+        return None
+    closers, in_string = _list_open(whole)
+    if not closers:
+        return None
+    cut, body = None, whole
+    if in_string:
+        body = (whole[:-1] if _ends_in_escape(whole) else whole) + '"'
+        cut = "text"
+    elif _CUT_SCALAR.search(whole) and not _WHOLE_WORD.search(whole):
+        cut = "value"
+    elif whole[-1] in ",:":
+        cut = "name"  # one more was to come
+    body = re.sub(r",\s*$", "", body)
+    body = re.sub(r'(?:,\s*|(?<=\{)\s*)"(?:[^"\\]|\\.)*"\s*:\s*$', "", body)
+    value, found = _load_strict(body + closers)
+    if not found or not isinstance(value, dict):
+        # The name of an argument was cut, or has no value: what stands before it is whole.
+        body = re.sub(r'(?:,\s*|(?<=\{)\s*)"(?:[^"\\]|\\.)*"$', "", body)
+        value, found = _load_strict(body + closers)
+        if not found or not isinstance(value, dict):
+            return None
+        cut = "name"
+    last = _find_last(value) if cut in ("text", "value") else None
+    step = "the text broke off: closed what it had opened"
+    return Parsed([value], [step], cut if cut == "name" else last)
+
+
+def _list_open(text: str) -> tuple[str, bool]:
+    """(the brackets that close what a text opened, whether it ends within quotes)."""
+    stack: list[str] = []
+    quoted = escaped = False
+    for char in text:
+        if quoted:
+            quoted = escaped or char != '"'
+            escaped = char == "\\" and not escaped
+        elif char == '"':
+            quoted = True
+        elif char in "{[":
+            stack.append("}" if char == "{" else "]")
+        elif char in "}]" and (not stack or stack.pop() != char):
+            return "", False
+    return "".join(reversed(stack)), quoted
+
+
+def _ends_in_escape(text: str) -> bool:
+    return (len(text) - len(text.rstrip("\\"))) % 2 == 1
+
+
+def _find_last(value: Any) -> str:
+    """The path of the value that stands last."""
+    path = "$"
+    while isinstance(value, dict | list) and value:
+        name = len(value) - 1 if isinstance(value, list) else list(value)[-1]
+        path += f"[{name}]" if isinstance(value, list) else f".{name}"
+        value = value[name]
+    return path
+
+
+def _load_lenient(text: str) -> Parsed | None:
+    text = text.strip()
+    if len(text) > _LOOSE or _CUT_SCALAR.search(text):  # `-21.` would be read as -21.0
+        return None
+    bare = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else "", text)
+    for step, changed in (
+        ("took comments and commas out of the JSON", _drop_commas(bare)),
+        ("took commas out of the JSON", _drop_commas(text)),
+    ):
+        value, found = _load_strict(changed)
+        if found and isinstance(value, dict):
+            return Parsed([value], [step])
+    value = _load_python(bare) or _load_python(text)
+    if isinstance(value, dict):
+        return Parsed([value], ["the arguments were a Python literal: read it"])
+    values = [one for one in repair_json(text) if isinstance(one, dict)]
+    if len(values) == 1 and all(_stands_in(leaf, text) for leaf in _list_leaves(values[0])):
+        return Parsed(values, ["repaired the JSON's punctuation"])
+    return None
+
+
+def _drop_commas(text: str) -> str:
+    return _COMMA.sub(lambda m: m[0] if m[0][0] == '"' else "", text)
+
+
+def _load_python(text: str) -> Any:
+    """A literal of Python that JSON can hold, else None."""
+    try:
+        tree = ast.parse(text, mode="eval")
+        for node in ast.walk(tree):  # JSON's words within Python's quotes
+            if isinstance(node, ast.Name) and node.id not in _JSON_WORDS:
+                return None
+        value = ast.literal_eval(_JsonWords().visit(tree))
+        return value if _is_json(value) else None
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+_JSON_WORDS = {"true": True, "false": False, "null": None}
+
+
+class _JsonWords(ast.NodeTransformer):
+    """`true` as True, and so on."""
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Constant(_JSON_WORDS[node.id])
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_json(one) for name, one in value.items())
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return finite and isinstance(value, str | int | float | bool | None)
+
+
+def _list_leaves(value: Any) -> list[Any]:
+    stack, found = [value], []
+    while stack:
+        one = stack.pop()
+        if isinstance(one, dict):
+            stack += [*one.keys(), *one.values()]
+        elif isinstance(one, list):
+            stack += one
+        else:
+            found.append(one)
+    return found
+
+
+def _stands_in(leaf: Any, text: str) -> bool:
+    """Whether a value stands in the text it was read from, escapes aside."""
+    if not isinstance(leaf, str):
+        return True
+    plain = re.sub(r'[\\"\s]', "", leaf)
+    return plain in re.sub(r'[\\"\s]', "", text.replace("\\n", "").replace("\\t", ""))

@@ -22,8 +22,7 @@ from assets.servers.calls.result import CallResult
 from serving.index.folder import build_index, load_index, move_pointer, read_served_version
 from serving.index.model import Source
 from serving.meta import HttpSettings, MetaPolicy, Token, make_server
-from serving.meta.protocol.http import make_http_app
-from serving.meta.protocol.listen import make_config
+from serving.meta.transports import make_config, make_http_app
 from serving.router import Router, ServedRouter, read_blocked
 from tests.vectors.conftest import WordEmbedder
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from assets.vectors.encoders.general.shipped import WEIGHTS, read_recipe
 from orchestration.cli.app import app, one_line_errors
-from serving.adhoc_source import read_source
+from serving.adhoc import read_source
 from serving.export import BadExport, NoExport, check_export, export_release
 from serving.index.folder import load_index, read_served_version
 from serving.router import Ask, open_router
@@ -284,7 +284,7 @@ class Absent:
             raise ModuleNotFoundError(name, name=name.partition(".")[0])
 sys.meta_path.insert(0, Absent())
 import orchestration.cli.app, orchestration.settings.deploy_policy, assets.servers.calls.caller
-import serving.meta.protocol.stdio, serving.meta.protocol.http
+import serving.meta.transports, serving.meta.transports
 place = {str(tmp_path / "release")!r}
 sys.argv = ["toolmill", "search", "--index", place, "send an email", "--json"]
 orchestration.cli.app.main()

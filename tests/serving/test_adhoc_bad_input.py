@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.adhoc_source import read_source
-from serving.index.content import order_content
+from serving.adhoc import read_source
+from serving.index.build import order_content
 from serving.index.folder import load_index, read_served_version
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.vectors.test_embed import adapter

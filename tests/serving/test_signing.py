@@ -13,9 +13,15 @@ from cryptography.hazmat.primitives import serialization as pem
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 
-from serving.export import BadExport, check_export, export_release, open_checked
+from serving.export import (
+    BadExport,
+    check_export,
+    export_release,
+    open_checked,
+    sign_export,
+    verify_export,
+)
 from serving.router import ServedRouter
-from serving.signing import sign_export, verify_export
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.training.small_bert import small_bert
 from warehouse.errors import UnusableInput

@@ -14,8 +14,8 @@ from tests.support.paths import ROOT
 USE = """
 import toolmill, sys
 from toolmill.serving.ranking import router
-import serving.ranking.router
-assert router is serving.ranking.router
+import serving.router
+assert router is serving.router
 assert toolmill.serving is serving and serving.__spec__.name == "serving"
 import toolmill.warehouse.storage.digest as aliased
 from warehouse.storage.digest import digest

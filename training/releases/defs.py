@@ -6,10 +6,10 @@ from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.quarantine.firewall import key_contract
 from assets.outcomes.replay.release import save_release_replay
 from assets.vectors.embed import Embedder
-from serving.index.blocklist import write_blocklist
 from serving.index.folder import load_index
 from serving.index.model import Index, Source
 from serving.index.release_index import make_router_index, view_table
+from serving.ranking.overlays import write_blocklist
 from training.evaluation.retriever import open_in_service
 from training.last_run import set_name
 from training.policies import Trainer

@@ -73,7 +73,7 @@ def list_held_contracts(warehouse: Warehouse, version: str) -> list[str]:
 def make_hold(warehouse: Warehouse) -> Callable[[str], None]:
     """Blocks what is held or taken down today in an index of another day, before that index is
     served."""
-    from serving.index.blocklist import write_blocklist
+    from serving.ranking.overlays import write_blocklist
     from serving.router import read_blocked
 
     def hold(version: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.embed import find_encoder_folder
-from serving.index.errors import IndexBroken, IndexMissing
+from serving.index.model import IndexBroken, IndexMissing
 from training.releases.champion import UNTRAINED
 from training.releases.in_service import find_model_flaw, find_reranker_file
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extensions.bench.active.cases import ACTIVE_EXAMPLE, RETRIEVAL, STANDARD, Case
-from serving.agent.episode import AgentLimits, AgentRun, ReadCalls, Speaker
-from serving.agent.loop import DATA, run_agent
+from serving.agent_loop import DATA, AgentLimits, AgentRun, ReadCalls, Speaker, run_agent
+from serving.discovery.functions import Offered, write_functions
 from serving.discovery.hit_text import estimate_tokens
-from serving.meta.functions import Offered, write_functions
 from serving.ranking.query import Ask
-from serving.ranking.router import Router
+from serving.router import Router
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.roles import LLMError
 

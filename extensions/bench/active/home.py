@@ -5,7 +5,7 @@ from pathlib import Path
 
 from assets.contracts.tool_id import ToolId
 from assets.synthesis.common.tables import ONE_CALL
-from serving.adhoc_source import read_source
+from serving.adhoc import read_source
 from serving.index.model import Source
 from training.releases.index_source import build_published_source
 from training.sets.split import TRAIN

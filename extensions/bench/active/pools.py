@@ -7,7 +7,7 @@ from assets.vectors.embed import Embedder
 from extensions.bench.active.cases import Case, CaseSet, select_source
 from serving.adhoc import VectorCache
 from serving.index.folder import build_index, load_index
-from serving.ranking.router import Router
+from serving.router import Router
 from warehouse.progress import Progress, Silent
 
 _OPEN = 4  # routers that are held at once: neighbouring cases share one

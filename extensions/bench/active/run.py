@@ -11,7 +11,7 @@ from extensions.bench.active.arms import Contest, Row, run_arms
 from extensions.bench.active.cases import Case, CaseSet
 from extensions.bench.active.pools import RouterPools
 from extensions.bench.active.summary import summarise_arms, write_page
-from serving.agent.episode import ReadCalls, Speaker
+from serving.agent_loop import ReadCalls, Speaker
 from warehouse.progress import Progress, Silent
 from warehouse.storage.files import write_atomically
 

@@ -24,7 +24,7 @@ from extensions.bench.agent.episode import (
     Step,
 )
 from extensions.bench.agent.tasks import Task
-from serving.meta.functions import write_call_turn
+from serving.discovery.functions import write_call_turn
 from training.evaluation.predictors.interface import Answered
 from training.prompts.parse_calls import normalise_call, parse_calls
 from training.prompts.render import render_wire_tool

@@ -19,8 +19,8 @@ from assets.vectors.embed import Embedder, open_embedder, save_encoder
 from assets.vectors.encoders.endpoint import EndpointEncoder
 from assets.vectors.texts import build_server_views, build_tool_views
 from extensions.bench.mcp_zero.read import Dataset, read_dataset
-from serving.adhoc_source import read_source
-from serving.index.content import order_content
+from serving.adhoc import read_source
+from serving.index.build import order_content
 from serving.index.folder import build_index, move_pointer
 from serving.index.model import Source
 from warehouse.errors import UnusableInput

@@ -12,7 +12,7 @@ from assets.vectors.texts import FULL, SERVER_VIEWS
 from extensions.bench.mcp_zero.parameters import write_parameters
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import Index
-from serving.ranking.eligible import Eligible, read_blocked
+from serving.ranking.overlays import Eligible, read_blocked
 from warehouse.errors import UnusableInput
 from warehouse.storage.files import write_atomically
 

@@ -57,7 +57,7 @@ def proxy(
     from extensions.proxy.app import run_proxy
     from extensions.proxy.parts import ProxyParts
     from extensions.proxy.settings import ProxySettings, make_listening
-    from serving.repair.files import read_history_place
+    from serving.repair.ladder import read_history_place
 
     _check_choice(model, upstream, local, first_call, tool_search, revise, revise_url)
     key, limits = _read_key("--key-env", key_env), (timeout, total, max_tools, concurrency)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from extensions.proxy.local.upstream import LocalUpstream
     from extensions.proxy.revise.revising import Reviser
     from extensions.proxy.search.searching import ToolSearch
-    from serving.ranking.hot_reload import ServedRouter
+    from serving.router import ServedRouter
 
 CHAMPION, LOCAL = "champion", "local:"
 
@@ -68,7 +68,7 @@ def open_served(place: Path) -> "ServedRouter":
     """What a place serves; one without an index is told now, not to the first client."""
     from orchestration.settings.load import allow_models, load_settings
     from serving.export import open_checked
-    from serving.ranking.hot_reload import ServedRouter
+    from serving.router import ServedRouter
 
     allow_models(load_settings())
     served = ServedRouter(place, open_checked())

@@ -5,10 +5,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from extensions.proxy.upstream import Headers
-from serving.repair.drafts import read_drafts
-from serving.repair.parse import parse_arguments
-from serving.repair.revision import ProposedCall, Revise, RevisionRequest
-from serving.repair.revision_prompt import make_revision_messages
+from serving.repair.drafts import parse_arguments, read_drafts
+from serving.repair.revision import ProposedCall, Revise, RevisionRequest, make_revision_messages
 from warehouse.network.http import open_client
 
 _MOST_BYTES = 8_000_000  # of an answer

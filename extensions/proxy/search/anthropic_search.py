@@ -27,7 +27,7 @@ from extensions.proxy.search.rounds import (
 )
 from extensions.proxy.search.searching import LAST, LIMIT, MOST_CALLS, ToolSearch, refuse_search
 from extensions.proxy.upstream import Headers, OpenAnswer, UpstreamFailed
-from serving.agent.native_search import ANTHROPIC, write_anthropic_tool
+from serving.discovery.functions import ANTHROPIC, write_anthropic_tool
 from warehouse.json_types import JsonObject
 
 SEARCH = "tool_search"  # name of the custom tool that is answered here

@@ -34,7 +34,7 @@ from extensions.proxy.search.searching import (
     refuse_search,
 )
 from extensions.proxy.upstream import Headers, OpenAnswer
-from serving.agent.native_search import OPENAI
+from serving.discovery.functions import OPENAI
 from warehouse.json_types import JsonObject
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")

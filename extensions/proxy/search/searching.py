@@ -13,15 +13,16 @@ from extensions.proxy.auto_tools import WireNames
 from extensions.proxy.search.continued import ContinuedAnswers
 from extensions.proxy.search.own_tools import OwnTools, write_definitions
 from extensions.proxy.search.words import UnreadableSearch, join_words, read_question
-from serving.agent.native_search import (
+from serving.discovery.functions import (
     ANTHROPIC,
     OPENAI,
+    Offered,
+    write_functions,
     write_native_answer,
 )
-from serving.index.errors import IndexBroken, IndexMissing
-from serving.meta.functions import Offered, write_functions
-from serving.ranking.hot_reload import ServedRouter
+from serving.index.model import IndexBroken, IndexMissing
 from serving.ranking.query import Ask, BadQuery
+from serving.router import ServedRouter
 
 logger = logging.getLogger(__name__)
 

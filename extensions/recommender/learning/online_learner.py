@@ -20,13 +20,12 @@ from extensions.recommender.learning.lessons import Lesson, Lessons
 from extensions.recommender.learning.log_follower import LogFollower, LogRewritten
 from extensions.recommender.reranking.features import Question
 from extensions.recommender.reranking.model import Reranker, Weights
-from serving.index.errors import IndexBroken, IndexMissing
+from serving.index.model import IndexBroken, IndexMissing
 from serving.ranking.reranking import write_client_key
 from warehouse.remembered import Remembered
 
 if TYPE_CHECKING:
-    from serving.ranking.hot_reload import ServedRouter
-    from serving.ranking.router import Router
+    from serving.router import Router, ServedRouter
 
 _log = logging.getLogger(__name__)
 SLICE_S = 0.05  # of one step; who calls it rests as long as it took

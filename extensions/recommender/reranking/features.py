@@ -13,7 +13,7 @@ import numpy as np
 from assets.vectors.lexical import stem_words
 from extensions.recommender.reranking.memory import MEMORY_FEATURES
 from extensions.recommender.reranking.pool import TOOL_FEATURES, Pool
-from serving.index.coarse_search import compute_products
+from serving.index.model import compute_products
 from serving.ranking.reranking import RerankQuestion as Question
 
 PAIR_FEATURES = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from serving.index.coarse_search import compute_products
+from serving.index.model import compute_products
 
 FAMILY = 0.7  # cosine from which on two tools are of one family
 _ROWS = 1_024  # tools that are compared at a time

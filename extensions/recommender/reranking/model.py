@@ -33,7 +33,7 @@ from extensions.recommender.reranking.posterior import (
     move_gaussian,
     relax_block,
 )
-from serving.index.coarse_search import compute_products
+from serving.index.model import compute_products
 
 SERVER, FAMILY, TOOL, CLIENT = "server", "family", "tool", "client"  # levels of blocks
 LEVELS = (SERVER, FAMILY, TOOL, CLIENT)

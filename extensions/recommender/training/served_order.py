@@ -18,8 +18,8 @@ from extensions.recommender.reranking.features import Question
 from serving.index.folder import build_index, load_index
 from serving.index.model import Source
 from serving.index.release_index import embed_views
-from serving.ranking.overlay import OverlayBroken, read_overlay
-from serving.ranking.router import Router
+from serving.ranking.overlays import OverlayBroken, read_overlay
+from serving.router import Router
 from training.releases.index_source import build_published_source
 from warehouse.progress import Silent
 from warehouse.storage.lance import LanceStore

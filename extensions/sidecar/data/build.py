@@ -13,7 +13,7 @@ from extensions.sidecar.flaws.drafts import FlawedDraft
 from extensions.sidecar.flaws.flaws import make_flawed
 from extensions.sidecar.flaws.kinds import WEIGHTS
 from extensions.sidecar.rows import LEFT, RIGHT, UNTOUCHED, RevisionRow, assign_row_id
-from serving.repair.revision_prompt import write_problem
+from serving.repair.revision import write_problem
 from serving.repair.tools import Candidate, Toolset
 
 TO_ASK, REFUSED = "value to ask for", "refused"

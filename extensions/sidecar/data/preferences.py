@@ -9,7 +9,7 @@ from assets.synthesis.common.tables import REVISION
 from assets.synthesis.export.preferences import Preference
 from extensions.sidecar.prompt import make_revision_request
 from extensions.sidecar.rows import UNTOUCHED, RevisionRow
-from serving.repair.revision_prompt import make_revision_messages
+from serving.repair.revision import make_revision_messages
 from training.prompts.render import build_call_message, render_tool_schema
 from training.sets.split import TEST, TRAIN, UNSEEN_SERVER
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from extensions.sidecar.prompt import make_revision_request
 from extensions.sidecar.rows import RevisionRow
-from serving.repair.revision import RevisionRequest
-from serving.repair.revision_prompt import make_revision_messages
+from serving.repair.revision import RevisionRequest, make_revision_messages
 from training.prompts.render import build_call_message, render_tool_schema
 from training.prompts.templates import render_prompt_text
 

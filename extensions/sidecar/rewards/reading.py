@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from extensions.sidecar.prompt import read_revision
-from serving.repair.parse import DEEPEST, measure_depth
+from serving.repair.drafts import DEEPEST, measure_depth
 from training.prompts.parse_calls import MAX_CHARS
 
 # One call as templates write it: JSON alone, in tags, or after a mark as [TOOL_CALLS].

@@ -25,8 +25,8 @@ from extensions.sidecar.rewards.reading import ReadAnswer, read_answer
 from extensions.sidecar.rewards.weights import PARTS, WEIGHTS, RewardWeights
 from extensions.sidecar.rewards.world import ScoreCall
 from extensions.sidecar.rows import UNTOUCHED, RevisionRow
+from serving.repair.drafts import parse_arguments
 from serving.repair.evidence import Evidence, list_invented
-from serving.repair.parse import parse_arguments
 from warehouse.sanitize.words import fold_words
 
 # Verdicts. Copied: a flawed draft came back as it was. Harmful: it would be sent, and does

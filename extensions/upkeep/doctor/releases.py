@@ -6,8 +6,8 @@ from typing import Any
 
 from assets.vectors.embed import find_encoder_folder
 from extensions.upkeep.doctor.check import NOTICE, Finding, Home, Looked
-from serving.index.errors import IndexBroken, IndexMissing
 from serving.index.folder import load_index
+from serving.index.model import IndexBroken, IndexMissing
 from training.releases.champion import UNTRAINED
 from training.releases.in_service import find_model_in_service
 from training.releases.pointers import MOVING, read_pending_move

@@ -8,9 +8,8 @@ from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.recipes.recipe import identify_server
 from extensions.upkeep.doctor.check import NOTICE, Finding, Home, Looked
 from extensions.upkeep.takedown.purge import list_taken
-from serving.index.blocklist import find_taken_tools
-from serving.index.errors import IndexBroken
-from serving.ranking.eligible import read_blocked
+from serving.index.model import IndexBroken
+from serving.ranking.overlays import find_taken_tools, read_blocked
 from warehouse.item_failure import try_item
 from warehouse.storage.takedowns import find_active, read_takedowns
 

@@ -24,8 +24,8 @@ from extensions.upkeep.takedown.derived import is_finished
 from extensions.upkeep.takedown.reach import find_blobs
 from extensions.upkeep.takedown.texts import RowTexts
 from orchestration.tables import TABLES
-from serving.index.blocklist import find_taken_tools
-from serving.index.errors import IndexBroken
+from serving.index.model import IndexBroken
+from serving.ranking.overlays import find_taken_tools
 from training.releases.pointers import hold_pointer_lock
 from training.releases.release import get_pinned_version, read_served
 from warehouse.ledger.ledger import Ledger

@@ -35,7 +35,7 @@ def repair(
 ) -> None:
     """Repair a draft call, or ask one precise question. Exit 0 when every call of the file fits as
     it was or is repaired, 1 when one is left as it was, 2 where a file is wrong."""
-    from serving.repair.files import repair_files
+    from serving.repair.ladder import repair_files
     from serving.repair.report import ABSTAINED
 
     model = _open_model(revise) if revise else None

@@ -16,7 +16,7 @@ from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
     from assets.servers.calls.log import Outcomes
-    from serving.agent.episode import AgentLimits, AgentRun
+    from serving.agent_loop import AgentLimits, AgentRun
     from serving.router import ServedRouter
     from warehouse.llm.chat import Chat
     from warehouse.llm.roles import Role
@@ -59,8 +59,7 @@ def agent(
     """Let a model find tools by asking for them (MCP-Zero's active loop), and plan its calls. Exit
     1 where it neither called nor answered."""
     from assets.servers.calls.log import Outcomes
-    from serving.agent.episode import AgentLimits
-    from serving.agent.report import describe_run, write_lines
+    from serving.agent_loop import AgentLimits, describe_run, write_lines
     from serving.export import open_checked
     from serving.router import ServedRouter
 
@@ -121,11 +120,9 @@ async def _run_task(
 ) -> "AgentRun":
     """outcomes: where those of its calls are kept, beside the index as `serve` keeps them; None
     where it only plans."""
-    from serving.agent.calls import make_runner
-    from serving.agent.loop import run_agent
-    from serving.agent.offline import OfflineSpeaker
-    from serving.meta.access.policy import MetaPolicy
+    from serving.agent_loop import OfflineSpeaker, make_runner, run_agent
     from serving.meta.context import Desk
+    from serving.meta.policy import MetaPolicy
     from training.evaluation.predictors.slot_copy import copy_slots
 
     calls = outcomes is not None and settings.serve.calls.enabled

@@ -84,8 +84,8 @@ def _read_cards(home: Path) -> Iterator[dict[str, Any]]:
 
 def _read_entries(home: Path) -> Iterator[dict[str, Any]]:
     """The tools of the served index, as its file lists them."""
-    from serving.index.errors import IndexMissing
     from serving.index.folder import read_served_version
+    from serving.index.model import IndexMissing
 
     try:
         path = home / "router" / read_served_version(home) / "tools.jsonl"

@@ -89,7 +89,7 @@ def search(
     if asked is not None:
         _print_answers(router, asked, ask)
     elif native:
-        from serving.agent.native_search import write_native_answer
+        from serving.discovery.functions import write_native_answer
 
         print_json(write_native_answer(native, router, router.find(ask).hits, call_id))
     else:

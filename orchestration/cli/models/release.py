@@ -146,7 +146,7 @@ def sign(
     key: Annotated[Path, typer.Option("--key", help="private key: Ed25519, PEM")],
 ) -> None:
     """Sign an exported release: RELEASE.sig, over the digests of all its files."""
-    from serving.signing import sign_export
+    from serving.export import sign_export
 
     print_json(_describe_folder(folder, sign_export(folder, key)))
 
@@ -157,7 +157,7 @@ def verify(
     trust: Annotated[list[Path], typer.Option("--trust", help="public key: Ed25519, PEM")],
 ) -> None:
     """Check an exported release and that one of these keys signed it."""
-    from serving.signing import verify_export
+    from serving.export import verify_export
 
     print_json(_describe_folder(folder, verify_export(folder, trust)))
 

@@ -15,7 +15,7 @@ from warehouse.sanitize.escape import shorten_text
 if TYPE_CHECKING:
     from assets.servers.calls.caller import Caller
     from orchestration.settings.serve import Serve
-    from serving.meta.access.policy import HttpSettings, MetaPolicy
+    from serving.meta.policy import HttpSettings, MetaPolicy
     from serving.router import ServedRouter
 
 app = typer.Typer(add_completion=False)
@@ -52,8 +52,7 @@ def serve(
 ) -> None:
     """The MCP meta-server: find_tools, describe_tool, call_tool, report_outcome for any client."""
     from assets.servers.calls.log import Outcomes
-    from serving.meta.protocol.http import run_http
-    from serving.meta.protocol.stdio import run_stdio
+    from serving.meta.transports import run_http, run_stdio
 
     for name, value in {"--host": host, "--port": port, "--tokens": tokens}.items():
         if value is not None and not http:
@@ -81,7 +80,7 @@ def serve_token(
     name: Annotated[str, typer.Argument(help="whose token it will be")],
 ) -> None:
     """Make a token: its secret for the client, and the entry for the tokens file."""
-    from serving.meta.access.tokens import make_token
+    from serving.meta.access_control import make_token
 
     secret, digest = make_token()
     print_json({"secret": secret, "entry": {"name": name, "sha256": digest}})
@@ -94,7 +93,7 @@ def _drop_unset(**options: Any) -> dict[str, Any]:
 def _make_policy(settings: Settings, consent: str | None) -> "MetaPolicy":
     from dataclasses import replace
 
-    from serving.meta.access.policy import LOCAL, MetaPolicy
+    from serving.meta.policy import LOCAL, MetaPolicy
 
     serve = settings.serve
     local = replace(LOCAL, remember=serve.log.remember)
@@ -105,7 +104,7 @@ def _make_policy(settings: Settings, consent: str | None) -> "MetaPolicy":
 
 def _open_router(where: Path, trusted: list[Path], policy: "MetaPolicy") -> "ServedRouter":
     """The router of a place; one without an index is told now, not to the first client."""
-    from serving.meta.tools.listing import find_unused_pins
+    from serving.meta.listing import find_unused_pins
     from serving.router import ServedRouter
 
     router = ServedRouter(where, _open_place(trusted))
@@ -119,15 +118,14 @@ def _open_place(trusted: list[Path]) -> Any:
     trusted keys only as one of them signed it."""
     from functools import partial
 
-    from serving.export import open_checked
-    from serving.signing import verify_export
+    from serving.export import open_checked, verify_export
 
     return open_checked(partial(verify_export, trusted=trusted) if trusted else None)
 
 
 def _make_http(serve: "Serve", tokens: Path | None, **address: Any) -> "HttpSettings":
-    from serving.meta.access.policy import HttpSettings
-    from serving.meta.access.tokens import build_token, read_tokens
+    from serving.meta.access_control import build_token, read_tokens
+    from serving.meta.policy import HttpSettings
 
     chosen = serve.http
     file = tokens or chosen.tokens

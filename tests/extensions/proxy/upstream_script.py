@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from extensions.proxy.app import Proxy
 from extensions.proxy.settings import ProxySettings, make_listening
-from serving.meta.protocol.listen import make_config
+from serving.meta.transports import make_config
 
 
 @dataclass

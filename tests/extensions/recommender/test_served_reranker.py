@@ -8,9 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from serving.index.errors import IndexBroken
 from serving.index.folder import build_index, load_index
-from serving.index.model import Source
+from serving.index.model import IndexBroken, Source
 from serving.router import Ask, Blocked, Router
 from tests.support.reranked import ROWS, draw_calls, train
 from tests.vectors.conftest import WordEmbedder

@@ -15,8 +15,12 @@ from extensions.sidecar.prompt import (
     render_revision_prompt,
 )
 from extensions.sidecar.rows import RevisionRow, assign_row_id, read_row, write_row
-from serving.repair.revision import ProposedCall, RevisionRequest
-from serving.repair.revision_prompt import make_revision_messages, write_problem
+from serving.repair.revision import (
+    ProposedCall,
+    RevisionRequest,
+    make_revision_messages,
+    write_problem,
+)
 from serving.repair.tools import Candidate
 from tests.training.conftest import raw_tool
 from training.caller.tiny.base import find_tiny_base_folder

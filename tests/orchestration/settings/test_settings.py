@@ -28,7 +28,7 @@ from orchestration.settings.load import (
 from orchestration.settings.marketplaces import KEYS
 from orchestration.settings.model import Settings
 from orchestration.settings.place import Place
-from serving.meta.access.policy import HttpSettings, MetaPolicy
+from serving.meta.policy import HttpSettings, MetaPolicy
 from tests.support.paths import ROOT
 from training.caller.settings import CallerOptions, CallerSettings
 from training.drift.policy import RetrainPolicy

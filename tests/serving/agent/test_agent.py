@@ -8,14 +8,11 @@ import pytest
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.servers.calls.log import Outcomes
-from serving.agent.calls import make_runner
-from serving.agent.episode import AgentLimits
-from serving.agent.loop import run_agent
-from serving.agent.offline import NONE_FITS, OfflineSpeaker
+from serving.agent_loop import NONE_FITS, AgentLimits, OfflineSpeaker, make_runner, run_agent
+from serving.discovery.functions import write_functions
 from serving.discovery.request import write_block
 from serving.meta import MetaPolicy
 from serving.meta.context import Desk
-from serving.meta.functions import write_functions
 from serving.ranking.query import BadQuery
 from tests.serving.meta_server import ROWS, Functions, publish, row, served
 from tests.training.evaluation.scripted_agent import Script, calls, says

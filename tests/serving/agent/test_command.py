@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.agent.report import write_lines
+from serving.agent_loop import write_lines
 from serving.discovery.request import write_block
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.support.openai_endpoint import Say, openai_endpoint

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from serving.agent.native_search import APIS, write_native_answer, write_search_tool
+from serving.discovery.functions import APIS, write_native_answer, write_search_tool
 from serving.router import Ask, Router
 from tests.serving.meta_server import ROWS, opened, publish, row
 from warehouse.llm.chat import write_wire_name

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.discovery.request import MOST, parse, write_block, write_system_prompt
-from serving.discovery.request_fields import LONGEST_VALUE
+from serving.discovery.request import LONGEST_VALUE, MOST, parse, write_block, write_system_prompt
 from tests.support.examples import examples
 
 GITHUB = ("GitHub", "create an issue")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serving.discovery.hit_text import estimate_tokens, make_one_line, render, write_notes
 from serving.discovery.session import BadSession, Session
 from serving.index.folder import load_index
-from serving.ranking.eligible import Blocked
+from serving.ranking.overlays import Blocked
 from serving.ranking.query import Ask, BadQuery, Hit
 from serving.router import Router
 from tests.serving.conftest import build

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from serving.index.coarse_search import Moments, compute_products, list_nearly_best
+from serving.index.model import Moments, compute_products, list_nearly_best
 
 SCORES = arrays(np.float32, st.integers(0, 400), elements=st.integers(-40, 40).map(float))
 

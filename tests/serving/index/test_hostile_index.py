@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from serving.export import BadExport, check_export
-from serving.index.errors import IndexBroken
 from serving.index.folder import load_index, read_served_version
+from serving.index.model import IndexBroken
 
 DEEP = "[" * 200_000
 

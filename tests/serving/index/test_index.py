@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.index.content import compute_version, order_content
-from serving.index.errors import IndexBroken, IndexMissing
+from serving.index.build import compute_version, order_content
 from serving.index.folder import build_index, load_index, move_pointer, read_served_version
-from serving.index.model import UNVERIFIED, Source
+from serving.index.model import UNVERIFIED, IndexBroken, IndexMissing, Source
 from serving.index.release_index import VIEWS, make_router_index
 from tests.serving.conftest import SNAPSHOT_ROWS, build
 from tests.vectors.conftest import WordEmbedder, snapshot

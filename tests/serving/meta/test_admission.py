@@ -33,7 +33,7 @@ def meta(tmp_path: Path) -> MetaServer:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serving.meta.protocol.admission._PAUSE_S", 0.0)
+    monkeypatch.setattr("serving.meta.http_limits._PAUSE_S", 0.0)
 
 
 async def ask(url: str, mode: str = "legacy") -> bool:

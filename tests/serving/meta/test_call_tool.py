@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
-from serving.index.blocklist import write_blocklist
 from serving.meta import MetaPolicy, Token
+from serving.ranking.overlays import write_blocklist
 from tests.serving.meta_server import (
     ERAS,
     KEY,

@@ -9,8 +9,8 @@ import pytest
 from assets.contracts.tool_id import ToolId
 from assets.servers.calls.log import query_digest
 from serving.discovery.hit_text import estimate_tokens
-from serving.index.blocklist import write_blocklist
 from serving.meta import MetaPolicy, Token
+from serving.ranking.overlays import write_blocklist
 from serving.router import Router
 from tests.serving.meta_server import ERAS, ROWS, MetaServer, publish, read_text, row
 

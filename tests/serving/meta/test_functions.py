@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.meta import functions
-from serving.meta.functions import bound_parameters, list_refused, write_functions
+from serving.discovery import functions
+from serving.discovery.functions import bound_parameters, list_refused, write_functions
 from tests.support.examples import examples
 
 ID = {"type": "string"}

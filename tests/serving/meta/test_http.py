@@ -10,8 +10,8 @@ import pytest
 from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
 
 from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, make_token, run_http
-from serving.meta.protocol.listen import CannotServe
-from serving.meta.protocol.notifications import Changes
+from serving.meta.server import Changes
+from serving.meta.transports import CannotServe
 from tests.serving.meta_server import (
     ERAS,
     ROWS,
@@ -259,7 +259,7 @@ async def test_a_session_that_has_ended_is_told_nothing(
     meta: MetaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = Changes()
-    monkeypatch.setattr("serving.meta.protocol.server.Changes", lambda: changes)
+    monkeypatch.setattr("serving.meta.server.Changes", lambda: changes)
     async with over_http(meta) as url:
         async with http_client(url, None, "legacy") as client:
             await client.list_tools()

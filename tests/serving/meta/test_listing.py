@@ -14,10 +14,16 @@ from hypothesis import strategies as st
 from assets.catalogue.categories import CATEGORIES, WORDS
 from assets.contracts.scan import scan_tool
 from assets.marketplaces.server_json.document import make_server_listing
-from serving.index.blocklist import write_blocklist
 from serving.meta import MetaPolicy, Token
-from serving.meta.index_summary import IndexSummary, reword_name, summarise_index, write_summary
-from serving.meta.tools.listing import MOST_PINNED, find_unused_pins
+from serving.meta.listing import (
+    MOST_PINNED,
+    IndexSummary,
+    find_unused_pins,
+    reword_name,
+    summarise_index,
+    write_summary,
+)
+from serving.ranking.overlays import write_blocklist
 from tests.serving.meta_server import ERAS, ROWS, MetaServer, opened, publish, read_text, row
 from tests.support.paths import ROOT
 from warehouse.llm.chat import write_wire_name

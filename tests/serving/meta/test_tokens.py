@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, build_token, read_tokens
-from serving.meta.access.limits import Limits, TooMany
-from serving.meta.access.policy import is_loopback
-from serving.meta.access.tokens import find_owner
+from serving.meta.access_control import Limits, TooMany, find_owner
+from serving.meta.policy import is_loopback
 from tests.servers.test_light_imports import heavy_after
 
 SECRET = "a-secret-of-some-length"

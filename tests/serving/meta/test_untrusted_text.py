@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.meta.tools.arguments import is_deeper_than
-from serving.meta.tools.tool_results import limit_result
-from serving.meta.untrusted_text import (
+from serving.meta.schemas import is_deeper_than
+from serving.untrusted_text import (
     bound_value,
+    limit_result,
     mark_text,
     show_line,
     show_prose,

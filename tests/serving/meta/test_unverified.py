@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.agent.episode import AgentLimits
-from serving.agent.loop import run_agent
+from serving.agent_loop import AgentLimits, run_agent
 from serving.discovery.hit_text import render
 from serving.discovery.request import write_block
-from serving.index.duplicates import find_twin_places
+from serving.index.build import find_twin_places
 from serving.index.folder import load_index
 from serving.index.model import UNVERIFIED
 from serving.meta import MetaPolicy

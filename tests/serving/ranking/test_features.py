@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from serving.index.folder import build_index, load_index
 from serving.index.model import Index, Source
-from serving.ranking.features import choose_candidates
 from serving.ranking.query import Ask, check_ask
-from serving.ranking.query_scores import Signals
+from serving.ranking.signals import Signals, choose_candidates
 from serving.router import STRATEGIES, Router
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder, snapshot

@@ -9,9 +9,8 @@ from threading import Event
 
 import pytest
 
-from serving.index.errors import IndexBroken, IndexMissing
 from serving.index.folder import move_pointer
-from serving.index.model import Source
+from serving.index.model import IndexBroken, IndexMissing, Source
 from serving.index.release_index import make_router_index
 from serving.router import Ask, ServedRouter, open_router
 from tests.serving.conftest import SNAPSHOT_ROWS

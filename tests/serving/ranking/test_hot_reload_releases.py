@@ -19,7 +19,7 @@ from serving.export import check_export, export_release
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import Source
 from serving.index.release_index import make_router_index
-from serving.ranking.eligible import read_blocked
+from serving.ranking.overlays import read_blocked
 from serving.router import Ask, ServedRouter, open_router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.serving.test_adhoc import run

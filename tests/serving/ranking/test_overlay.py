@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 
 from assets.outcomes.reliability.overlay import write_overlay
-from serving.index.blocklist import write_blocklist
 from serving.index.folder import load_index, read_served_version
-from serving.ranking.overlay import Overlay, OverlayBroken, Reliability, read_overlay
+from serving.ranking.overlays import (
+    Overlay,
+    OverlayBroken,
+    Reliability,
+    read_overlay,
+    write_blocklist,
+)
 from serving.router import Ask, Router, ServedRouter
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.vectors.conftest import WordEmbedder
@@ -72,8 +77,8 @@ def test_a_broken_overlay_is_named_with_its_fix(home: Path, text: str) -> None:
 def test_outcomes_reach_a_running_router_and_a_broken_file_holds_back_nothing(
     home: Path, embedder: WordEmbedder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from serving.ranking.eligible import read_blocked
-    from serving.ranking.hot_reload import _read_overlay
+    from serving.ranking.overlays import read_blocked
+    from serving.router import _read_overlay
 
     def opened(place: Path, version: str | None) -> Router:
         index = load_index(place, version or read_served_version(place))

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.index.errors import IndexBroken
 from serving.index.folder import build_index, load_index
-from serving.index.fusion import load_built_in, read_fusion
-from serving.index.model import Source
-from serving.ranking.overlay import Overlay, Reliability
+from serving.index.model import IndexBroken, Source, load_built_in, read_fusion
+from serving.ranking.overlays import Overlay, Reliability
 from serving.ranking.strategies import find_top
 from serving.router import STRATEGIES, Ask, BadQuery, Blocked, Router
 from tests.serving.conftest import SNAPSHOT_ROWS

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.index.errors import IndexBroken
 from serving.index.folder import load_index, read_served_version
-from serving.index.model import Source
+from serving.index.model import IndexBroken, Source
 from serving.index.release_index import make_router_index
 from serving.router import STRATEGIES, Ask, BadQuery, Router, ServedRouter
 from tests.serving.conftest import SNAPSHOT_ROWS

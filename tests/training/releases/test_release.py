@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from assets.vectors.embed import find_encoder_folder
-from serving.index.errors import IndexBroken
 from serving.index.folder import build_index, read_served_version
+from serving.index.model import IndexBroken
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.training.promotions import (
     UNSURE,

@@ -8,7 +8,7 @@ from assets.contracts.quarantine.clear import CLEAR
 from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.vectors.embed import MiniLM
 from serving.index.folder import load_index, read_served_version
-from serving.ranking.eligible import read_blocked
+from serving.ranking.overlays import read_blocked
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.training.promotions import consider_model, read_pointers
 from training.policies import Trainer

@@ -13,8 +13,7 @@ from assets.contracts.scan.text.normalise import split_words
 from assets.servers.calls.content import check_result, shape_result
 from assets.servers.calls.result import CallLimits, CallResult
 from serving.discovery.hit_text import make_one_line
-from serving.meta.tools.tool_results import limit_result
-from serving.meta.untrusted_text import show_line, show_prose, show_text
+from serving.untrusted_text import limit_result, show_line, show_prose, show_text
 from warehouse.sanitize.scrubber import Scrubber
 from warehouse.sanitize.unseen import drop_unseen, find_seen
 

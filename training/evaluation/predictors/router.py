@@ -38,7 +38,7 @@ class RouterPredictor:
 
     def __init__(self, place: Path | None = None, *, router: "Router | None" = None) -> None:
         if router is None:
-            from serving.index.errors import IndexMissing
+            from serving.index.model import IndexMissing
             from serving.router import open_router
 
             try:

@@ -18,7 +18,7 @@ from extensions.bench.active.needle import NeedlePlan, make_needles, space_sizes
 from extensions.bench.active.pools import RouterPools
 from extensions.bench.active.run import evaluate_arms, sample_cases, write_measured
 from extensions.bench.active.summary import summarise_arms, write_table
-from serving.agent.offline import OfflineSpeaker
+from serving.agent_loop import OfflineSpeaker
 from serving.discovery.request import write_block
 from serving.index.model import Source
 from tests.serving.meta_server import ROWS, row

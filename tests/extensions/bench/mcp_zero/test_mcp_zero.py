@@ -14,9 +14,9 @@ from extensions.bench.mcp_zero.load import load_dataset
 from extensions.bench.mcp_zero.parameters import make_schema, write_parameters
 from extensions.bench.mcp_zero.read import read_dataset
 from extensions.bench.mcp_zero.write import export_dataset
-from serving.index.blocklist import write_blocklist
 from serving.index.folder import build_index, load_index, move_pointer, read_served_version
 from serving.index.model import UNVERIFIED, Source
+from serving.ranking.overlays import write_blocklist
 from serving.router import Ask, Router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.support.examples import examples

@@ -24,11 +24,10 @@ from extensions.upkeep.takedown.takedown import (
     take_down,
     take_down_secret,
 )
-from serving.index.errors import IndexMissing
 from serving.index.folder import load_index, move_pointer, read_served_version
-from serving.ranking.eligible import read_blocked
-from serving.ranking.hot_reload import ServedRouter
-from serving.router import Ask, Router
+from serving.index.model import IndexMissing
+from serving.ranking.overlays import read_blocked
+from serving.router import Ask, Router, ServedRouter
 from tests.extensions.upkeep.doctor.conftest import make_deployment, publish_rows
 from tests.servers.conftest import npm
 from tests.serving.conftest import build

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.discovery.hit_text import estimate_tokens
-from serving.meta.tools.answer_size import fit_answer, fit_rows
+from serving.meta.find_tools import fit_answer, fit_rows
 
 
 @given(st.lists(st.integers(0, 6), max_size=4), st.integers(0, 60))

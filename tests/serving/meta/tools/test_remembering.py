@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from assets.servers.calls.log import query_digest
-from serving.agent.calls import Unattended
+from serving.agent_loop import Unattended
 from serving.meta import MetaPolicy, Token
-from serving.meta.access.policy import LOCAL
+from serving.meta.call_tool import call_tool
 from serving.meta.context import Desk
-from serving.meta.tools.call_tool import call_tool
-from serving.meta.tools.find_tools import find_tools
-from serving.meta.tools.report_outcome import report_outcome
+from serving.meta.find_tools import find_tools
+from serving.meta.policy import LOCAL
+from serving.meta.report_outcome import report_outcome
 from tests.serving.meta_server import (
     ERAS,
     MetaServer,

@@ -1,0 +1,218 @@
+"""Found tools as functions that an endpoint takes, in its names and within bounds."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assets.contracts.schema.reading import collect_properties
+from assets.contracts.validate import find_schema_problem
+from serving.index.model import UNVERIFIED
+from serving.ranking.query import Hit
+from serving.router import Router
+from serving.untrusted_text import Bounded, show_line
+from warehouse.llm.chat import write_wire_name
+from warehouse.sanitize.quote import escape_exact, quote_name, quote_text
+
+_ABOUT = 1_000  # characters of a description
+_SCHEMA = 8_000  # of a tool's parameters: 99% of real contracts are shorter than 6,000
+# At the top of a schema, by the error messages of the two APIs. Anthropic's: "input_schema does not
+# support oneOf, allOf, or anyOf at the top level", "Property keys should match pattern"; OpenAI's:
+# "must … not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level".
+_REFUSED = frozenset(("allOf", "anyOf", "oneOf", "not", "enum"))
+_PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A tool that a model may call: its id, its name on the wire, and the OpenAI function."""
+
+    tool_id: str
+    wire: str
+    function: dict[str, Any]
+
+
+def keep_callable(hits: Iterable[Hit]) -> list[Hit]:
+    """Without tools that nobody launched: those are only shown."""
+    return [hit for hit in hits if UNVERIFIED not in hit.flags]
+
+
+def write_functions(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Offered]:
+    """Name on the wire -> tool, of (tool id, contract) in order, without those of `list_refused`.
+    The texts are third-party: what shows nothing is taken out, what is long is cut."""
+    found: dict[str, Offered] = {}
+    for one in (_write_offered(*one) for one in dict(contracts).items()):
+        if _find_refusal(_read_parameters(one)) is None:
+            found.setdefault(one.wire, one)  # what was offered first is never called by another's
+    return found
+
+
+def list_refused(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
+    """Tool id -> why no model's API takes its parameters: one such tool costs the whole request. Of
+    two ids with one name on the wire, which a server can search for among its own, the second."""
+    found, names = dict[str, str](), dict[str, str]()
+    for tool_id, contract in dict(contracts).items():
+        why, wire = find_refusal(contract), write_wire_name(tool_id)
+        if why is None and names.setdefault(wire, tool_id) != tool_id:
+            why = f"its name for APIs, {wire}, is that of {quote_name(names[wire], 120)}"
+        if why is not None:
+            found[tool_id] = why
+    return found
+
+
+def find_refusal(contract: Mapping[str, Any]) -> str | None:
+    """Why APIs refuse a tool's parameters as they would be sent, None where they take them."""
+    return _find_refusal(bound_parameters(contract))
+
+
+def _find_refusal(parameters: Mapping[str, Any]) -> str | None:
+    properties = parameters["properties"]
+    odd = next((name for name in properties if not _PARAMETER.fullmatch(name)), None)
+    if odd is not None:
+        return f"a parameter is called {quote_name(odd, 60)}, APIs take [a-zA-Z0-9_.-]{{1,64}}"
+    problem = find_schema_problem(parameters)
+    quoted = quote_text(show_line(problem or "", 240))
+    return None if problem is None else f"its parameters are no JSON Schema: {quoted}"
+
+
+def _read_parameters(one: Offered) -> dict[str, Any]:
+    return one.function["function"]["parameters"]
+
+
+def _write_offered(tool_id: str, contract: Mapping[str, Any]) -> Offered:
+    wire = write_wire_name(tool_id)
+    return Offered(tool_id, wire, _write_function(wire, contract))
+
+
+def _write_function(wire: str, contract: Mapping[str, Any]) -> dict[str, Any]:
+    about = show_line(str(contract.get("description") or ""), _ABOUT)
+    function = {"name": wire, "description": about, "parameters": bound_parameters(contract)}
+    return {"type": "function", "function": function}
+
+
+def bound_parameters(contract: Mapping[str, Any], quoted: bool = False) -> dict[str, Any]:
+    """The input schema, its prose between marks if `quoted`; of one too large, the names of its
+    parameters alone."""
+    schema = contract.get("inputSchema")
+    schema = _flatten_top(dict(schema) if isinstance(schema, Mapping) else {})
+    copy = Bounded(_SCHEMA, longest=_ABOUT, quoted=quoted)
+    made = copy({**schema, "type": "object"})
+    if not copy.cut:
+        return made
+    names = list(schema["properties"])[:100]
+    required = schema.get("required")
+    needed = [name for name in required if name in names] if isinstance(required, list) else []
+    return {
+        "type": "object",
+        "properties": {escape_exact(str(name), 200): {} for name in names},
+        "required": [escape_exact(str(name), 200) for name in needed],
+    }
+
+
+def _flatten_top(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without what APIs refuse at its top; properties of branches there are offered. A
+    call is held against the whole contract all the same."""
+    properties = schema.get("properties")
+    if _REFUSED.isdisjoint(schema):
+        return {**schema, "properties": properties if isinstance(properties, Mapping) else {}}
+    kept = {key: value for key, value in schema.items() if key not in _REFUSED}
+    return {**kept, "properties": collect_properties(schema, schema)}
+
+
+def read_arguments(given: Any) -> Any:
+    """Arguments as an object; what is no JSON stays the text it is."""
+    if not isinstance(given, str):
+        return {} if given is None else given
+    try:
+        return json.loads(given) if given.strip() else {}
+    except (ValueError, RecursionError):
+        return given
+
+
+def write_call_turn(
+    text: str, begun: int, calls: Sequence[tuple[str, Any, str]]
+) -> list[dict[str, Any]]:
+    """The messages of a turn with calls, (name on the wire, arguments, what was shown of the
+    result) each. begun: calls of the turns before."""
+    asked = [
+        {
+            "id": f"call_{begun + at}",
+            "type": "function",
+            "function": {"name": name, "arguments": _write_arguments(arguments)},
+        }
+        for at, (name, arguments, _) in enumerate(calls)
+    ]
+    results = [
+        {"role": "tool", "tool_call_id": one["id"], "content": shown}
+        for one, (_, _, shown) in zip(asked, calls, strict=True)
+    ]
+    return [{"role": "assistant", "content": text, "tool_calls": asked}, *results]
+
+
+def _write_arguments(arguments: Any) -> str:
+    """Arguments in the history: an object, whatever a model wrote, for endpoints take no other."""
+    held = arguments if isinstance(arguments, Mapping) else {"unreadable": str(arguments)[:2000]}
+    return json.dumps(held, ensure_ascii=True, default=str)
+
+
+ANTHROPIC, OPENAI = "anthropic", "openai"
+APIS = (ANTHROPIC, OPENAI)
+ABOUT = (
+    "Find tools that are not loaded yet. Describe the tool, not this case: the platform or field of"
+    " work in `server`, the operation and what it works on in `tool`."
+)
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "server": {"type": "string", "description": "platform or field of work"},
+        "tool": {"type": "string", "description": "operation, and what it works on"},
+    },
+    "required": ["tool"],
+    "additionalProperties": False,
+}
+
+
+def write_search_tool(api: str, name: str = "find_tools") -> dict[str, Any]:
+    """The search tool as a request of this API declares it."""
+    if api == OPENAI:
+        head = {"type": "tool_search", "execution": "client"}
+        return {**head, "description": ABOUT, "parameters": PARAMETERS}
+    return {"name": name, "description": ABOUT, "input_schema": PARAMETERS}
+
+
+def write_native_answer(
+    api: str, router: Router, hits: Sequence[Hit], call_id: str
+) -> dict[str, Any]:
+    """What a client sends back for a search. call_id: of the model's call (`id` of Anthropic's
+    `tool_use`). {"item": …, "tools": …, "tool_ids": …, "left_out": …}: the item for the
+    conversation, the definitions that the next request must declare ([] where the item holds them),
+    name -> tool id for `call_tool`, and tool id -> why the API would refuse the whole request."""
+    index = router.index
+    places = ((hit.tool_id, index.place_of(hit.tool_id)) for hit in keep_callable(hits))
+    contracts = [(name, index.contract(at)) for name, at in places if at is not None]
+    found = list(write_functions(contracts).values())
+    facts = {"tool_ids": {one.wire: one.tool_id for one in found}}
+    facts["left_out"] = list_refused(contracts)
+    if api == OPENAI:
+        item = {"type": "tool_search_output", "call_id": call_id, "execution": "client"}
+        item |= {"status": "completed", "tools": [_write_openai_tool(one) for one in found]}
+        return {"item": item, "tools": [], **facts}
+    blocks = [{"type": "tool_reference", "tool_name": one.wire} for one in found]
+    # A result without a block is refused: then words say that nothing was found.
+    nothing = [{"type": "text", "text": "No tool was found."}]
+    item = {"type": "tool_result", "tool_use_id": call_id, "content": blocks or nothing}
+    return {"item": item, "tools": [write_anthropic_tool(one) for one in found], **facts}
+
+
+def _write_openai_tool(one: Offered) -> dict[str, Any]:
+    function = one.function["function"]
+    fields = {"type": "function", "name": one.wire, "description": function["description"]}
+    return {**fields, "parameters": function["parameters"], "strict": False, "defer_loading": True}
+
+
+def write_anthropic_tool(one: Offered) -> dict[str, Any]:
+    """A deferred tool as a request of Anthropic's declares it."""
+    function = one.function["function"]
+    fields = {"name": one.wire, "description": function["description"]}
+    return {**fields, "input_schema": function["parameters"], "defer_loading": True}

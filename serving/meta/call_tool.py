@@ -1,0 +1,348 @@
+"""Called: the answers of call_tool, one for each way a call can end."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from serving.index.model import IndexBroken, IndexMissing
+from serving.meta.consent import (
+    ACCEPT,
+    DECLINE,
+    Client,
+    Pending,
+    explain_consent,
+    write_question,
+)
+from serving.meta.context import Desk, Reply, keep_client, shorten_version
+from serving.meta.describe_tool import NotHere, explain_run
+from serving.meta.policy import Token
+from serving.meta.schemas import CALL, INPUTS, Fields
+from serving.untrusted_text import Bounded, dump_json, limit_result, mark_text, show_line
+from warehouse.sanitize.quote import escape_name, quote_name, quote_text, read_name
+from warehouse.storage.digest import digest
+
+if TYPE_CHECKING:
+    from serving.index.model import Tool
+
+_PROBLEMS = 20
+
+
+@dataclass
+class Attempt:
+    """One request to call a tool, and what its outcome will say."""
+
+    call_id: str
+    tool_id: str
+    token: str
+    index: str | None = None
+    facts: dict[str, Any] = field(default_factory=lambda: {"status": "cancelled"})
+
+    def note_end(self, status: str, **facts: Any) -> None:
+        """How it ended; the last word counts."""
+        self.facts.update({"status": status, **facts})
+
+    def make_outcome(self) -> dict[str, Any]:
+        """As it is recorded."""
+        named = {"call_id": self.call_id, "tool_id": self.tool_id, "token": self.token}
+        return {**named, "index": self.index, **self.facts}
+
+
+def answer_returned(attempt: Attempt, result: Any, steps: tuple[str, ...], most: int) -> Reply:
+    """What the tool returned, its own error included; `most` characters of it."""
+    of = quote_name(attempt.tool_id, 200)
+    blocks, text, data, cut = limit_result(result.content, result.structured, of, most)
+    facts: dict[str, Any] = {"text": text} if text or data is None else {}
+    if data is not None:
+        facts["structured"] = data
+        if text == "":
+            blocks[0] = {"type": "text", "text": mark_text(dump_json(data), of)}
+    if cut:
+        facts["cut"] = True
+    if result.problems:  # of structured content against its own schema
+        facts["problems"] = _list_problems(result.problems)
+    facts |= _describe_findings(result)
+    head = "\n".join([_write_head(attempt, steps, cut), *_write_warnings(result)])
+    reply = make_answer(attempt, {**facts, **_describe_steps(steps)}, head)
+    reply.blocks, reply.is_error = blocks, result.status == "tool_error"
+    return reply
+
+
+def answer_invalid(attempt: Attempt, problems: Any, steps: tuple[str, ...], repair: bool) -> Reply:
+    """Arguments that do not fit the contract, field by field. repair: whether it was tried."""
+    listed = _list_problems(problems)
+    attempt.note_end("invalid_arguments", error_kind="invalid_arguments", blame="caller")
+    # Names and allowed values in a problem are the contract's: third-party words again.
+    lines = [
+        f"- {one.get('path') or 'arguments'}: found {one.get('found')}; expected"
+        f" {one.get('expected')}; {one.get('fix')}"
+        for one in listed
+    ]
+    fix = "fix them" if repair else "fix them, or send repair=true"
+    message = f"{len(problems)} problem(s) in the arguments; nothing was run; {fix}"
+    error = {"kind": "invalid_arguments", "field": "arguments", "message": message}
+    facts = {"problems": listed, "error": error, **_describe_steps(steps)}
+    reply = make_answer(attempt, facts, "\n".join([_write_head(attempt, steps), message]))
+    reply.blocks = [{"type": "text", "text": mark_text("\n".join(lines), "the contract")}]
+    reply.is_error = True
+    return reply
+
+
+def answer_refused(attempt: Attempt, kind: str, why: str, fix: str) -> Reply:
+    """A call that the policy does not let run."""
+    attempt.note_end("refused", error_kind=kind, blame="us")
+    message = f"not run: {why}; to allow it: {fix}" if kind == "no_consent" else f"{why}; {fix}"
+    reply = make_answer(
+        attempt, {"reason": message, "error": {"kind": kind, "message": message}}, message
+    )
+    reply.is_error = True
+    return reply
+
+
+def answer_blocked(attempt: Attempt, result: Any) -> Reply:
+    """A result that the policy does not hand on."""
+    attempt.note_end("failed", error_kind="result_blocked", blame=result.blame or "tool")
+    why = "; ".join(_write_warnings(result))
+    fix = 'the call was made; whoever runs this server can set serve.calls.results to "mark"'
+    error = {"kind": "result_blocked", "message": f"the result is not handed on: {why}; {fix}"}
+    facts = {"error": error, **_describe_findings(result)}
+    reply = make_answer(attempt, facts, f"{_write_head(attempt, ())}\n{error['message']}")
+    reply.is_error = True
+    return reply
+
+
+def answer_failed(
+    attempt: Attempt, kind: str, hint: str, blame: str | None, result: Any = None
+) -> Reply:
+    """A call without an answer. The hint may hold a server's last words."""
+    message = show_line(hint, 600)
+    error = {"kind": kind, "message": message, **({"blame": blame} if blame else {})}
+    head = [_write_head(attempt, ()), *(_write_warnings(result) if result else [])]
+    facts = {"error": error, **(_describe_findings(result) if result else {})}
+    reply = make_answer(attempt, facts, "\n".join([*head, quote_text(message)]))
+    reply.is_error = True
+    return reply
+
+
+def make_answer(attempt: Attempt, fields: Mapping[str, Any], text: str) -> Reply:
+    """What every answer says, and `fields`."""
+    facts = attempt.facts
+    shared: dict[str, Any] = {
+        "index": attempt.index,
+        "call_id": attempt.call_id,
+        "tool_id": escape_name(attempt.tool_id, 400),
+        "status": facts["status"],
+    }
+    if "seconds" in facts:
+        shared["seconds"] = round(facts["seconds"], 3)
+    return Reply({**shared, **fields}, text=text)
+
+
+def _describe_findings(result: Any) -> dict[str, Any]:
+    """The high ones and keys taken out, without words of the result: those stand in it."""
+    findings = [
+        finding for finding in result.findings if finding.rule in (*result.alarming, "issued_key")
+    ]
+    listed = [
+        {
+            "rule": finding.rule,
+            "severity": finding.severity,
+            "field": finding.field[:200],
+            "why": finding.why,
+        }
+        for finding in findings[:_PROBLEMS]
+    ]
+    return {"findings": listed} if listed else {}
+
+
+def _write_warnings(result: Any) -> list[str]:
+    lines = []
+    if result.alarming:
+        rules = ", ".join(result.alarming)
+        lines.append(f"warning: the result holds what looks like orders to a model ({rules})")
+    if any(finding.rule == "issued_key" for finding in result.findings):
+        lines.append("keys in the form of their issuer were taken out of the result")
+    if result.unread:
+        lines.append("warning: not all of the result was scanned: it is too large")
+    return lines
+
+
+def _list_problems(problems: Any) -> list[dict[str, Any]]:
+    copy = Bounded(8_000, longest=300)
+    return [copy(dict(problem)) for problem in list(problems)[:_PROBLEMS]]
+
+
+def _write_head(attempt: Attempt, steps: tuple[str, ...], cut: bool = False) -> str:
+    seconds = attempt.facts.get("seconds")
+    took = f" in {seconds:.1f} s" if seconds is not None else ""
+    lines = [
+        f"call {attempt.call_id} in index {shorten_version(attempt.index)}:"
+        f" {attempt.facts['status']}{took}",
+        *(f"repaired: {show_line(step, 300)}" for step in steps),
+        *(["parts of the result were left out: it is too large"] if cut else []),
+    ]
+    return "\n".join(lines)
+
+
+def _describe_steps(steps: tuple[str, ...]) -> dict[str, Any]:
+    return {"repaired": [show_line(step, 300) for step in steps]} if steps else {}
+
+
+_ALLOW = (
+    "use a client that can ask you (elicitation), or let the person who runs this server set"
+    ' consent to "always" for this token'
+)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A call whose arguments fit the contract."""
+
+    tool: "Tool"
+    contract: dict[str, Any]
+    arguments: dict[str, Any]
+    steps: tuple[str, ...]
+    runs: str
+
+
+async def call_tool(
+    desk: Desk, token: Token, given: Mapping[str, Any], client: Client, name: str | None = None
+) -> Reply:
+    """The result, or why there is none. Raises BadField, NotHere, IndexMissing, IndexBroken, and
+    Pending where the client is asked first. name: of the client, as it names itself."""
+    fields = Fields(given, INPUTS[CALL]["properties"])
+    tool_id, repair = read_name(fields.needed("tool_id")), fields.flag("repair")
+    arguments = fields.arguments("arguments", anything=repair)
+    attempt = Attempt(uuid.uuid4().hex, tool_id, token.name)
+    attempt.facts.update(keep_client(token, name))
+    asked_again = False
+    try:
+        return await _check_call(desk, token, attempt, arguments, repair, client)
+    except NotHere:
+        attempt.note_end("refused", error_kind="not_here", blame="caller")
+        raise
+    except (IndexMissing, IndexBroken):
+        attempt.note_end("failed", error_kind="no_index", blame="us")
+        raise
+    except Pending:
+        asked_again = True
+        raise
+    finally:
+        if not asked_again:
+            facts = attempt.make_outcome()
+            desk.calls[attempt.call_id] = (token.name, facts)
+            await desk.record(facts)
+
+
+async def _check_call(
+    desk: Desk,
+    token: Token,
+    attempt: Attempt,
+    arguments: Any,
+    repair: bool,
+    client: Client,
+) -> Reply:
+    router = await desk.router()
+    attempt.index = router.index.version
+    found = await desk.tool(router, token, attempt.tool_id)
+    if found is None:
+        raise NotHere(attempt.tool_id, token, router.index.version)
+    place, tool = found
+    attempt.facts["contract_digest"] = tool.contract_digest
+    asked_by = attempt.facts.get("client")
+    attempt.facts.update(desk.queries.get((token.name, asked_by, tool.tool_id), {}))
+    if tool.unverified:
+        why = "unverified: a marketplace lists this tool, and nobody has launched its server"
+        return answer_refused(attempt, "unverified", why, "find_tools may know another tool")
+    if desk.caller is None or not token.calls:
+        why = "calls are switched off here" if token.calls else "this token may not call tools"
+        return answer_refused(attempt, "calls_off", why, "find and describe go on working")
+    recipe = router.index.recipe(tool.server_id)
+    if recipe is None:
+        why = "not run: the index was built without a way to run this server"
+        return answer_refused(attempt, "no_recipe", why, "find_tools may know another tool")
+    contract = await desk.work_for(token, router.index.contract, place)
+    steps, problems = (), await desk.work_for(token, _find_problems, contract, arguments)
+    if problems and repair:
+        arguments, steps = await desk.work_for(token, _repair_arguments, contract, arguments)
+        problems = await desk.work_for(token, _find_problems, contract, arguments)
+    attempt.facts["repaired"] = len(steps)
+    if problems:
+        return answer_invalid(attempt, problems, steps, repair)
+    ready = Ready(tool, contract, arguments, steps, explain_run(recipe, tool.server_id))
+    refusal = await _ask_consent(desk, token, attempt, ready, client)
+    return refusal or await _run(desk, token, attempt, ready)
+
+
+async def _ask_consent(
+    desk: Desk, token: Token, attempt: Attempt, ready: Ready, client: Client
+) -> Reply | None:
+    """None when the call may run."""
+    tool = ready.tool
+    why = explain_consent(tool, desk.policy)
+    if why is None:
+        return None
+    if not client.can_ask:
+        policy = desk.policy.consent_of(token)
+        if policy == "always":
+            return None
+        fix = _ALLOW if policy == "ask" else "consent is set to never for this token"
+        return answer_refused(attempt, "no_consent", f"a person must agree, since {why}", fix)
+    of = digest([tool.tool_id, tool.contract_digest, ready.arguments])
+    message = write_question(tool, ready.arguments, ready.runs, why)
+    answer = await client.ask(message, of, desk.policy.consent_timeout_s)
+    if answer != ACCEPT:
+        status = "declined" if answer == DECLINE else "cancelled"
+        attempt.note_end(status)
+        reason = f"the person who was asked {status} this call; it was not run"
+        return make_answer(attempt, {"reason": reason}, reason)
+    # An answer takes minutes, in which the tool can be held back or replaced by another.
+    router = await desk.router()
+    now = await desk.tool(router, token, tool.tool_id)
+    if now is None or now[1].contract_digest != tool.contract_digest:
+        raise NotHere(tool.tool_id, token, router.index.version)
+    return None
+
+
+async def _run(desk: Desk, token: Token, attempt: Attempt, ready: Ready) -> Reply:
+    caller, limit = desk.caller, desk.policy.timeout_s
+    assert caller is not None
+    began = anyio.current_time()
+    server, tool, result = ready.tool.server_id, ready.tool.tool, None
+    try:
+        with anyio.move_on_after(limit + desk.policy.grace_s):
+            result = await caller.call(
+                server, tool, ready.contract, ready.arguments, timeout_s=limit, owner=token.name
+            )
+    except Exception:
+        attempt.note_end("failed", error_kind="internal", blame="us")
+        raise
+    finally:
+        attempt.facts["seconds"] = anyio.current_time() - began
+    if result is None:
+        attempt.note_end("failed", error_kind="timeout_call", blame="tool")
+        return answer_failed(attempt, "timeout_call", f"no result within {limit:g} s", "server")
+    if desk.policy.results == "block" and (result.alarming or result.unread):
+        return answer_blocked(attempt, result)
+    attempt.note_end(result.status, error_kind=result.error_kind, blame=result.blame)
+    if result.status == "invalid_arguments":
+        return answer_invalid(attempt, result.problems, ready.steps, repair=True)
+    if result.status in ("ok", "tool_error"):
+        return answer_returned(attempt, result, ready.steps, desk.policy.max_result)
+    kind, hint = result.error_kind or "failed", str(result.hint or "the call failed")
+    return answer_failed(attempt, kind, hint, result.blame, result)
+
+
+def _find_problems(contract: Mapping[str, Any], arguments: Any) -> list[Any]:
+    from assets.contracts.repair.problems import find_problems
+
+    return find_problems(contract, arguments)
+
+
+def _repair_arguments(contract: Mapping[str, Any], arguments: Any) -> tuple[Any, tuple[str, ...]]:
+    from assets.contracts.repair.repair import repair_call
+
+    made = repair_call(contract, arguments)
+    return made.arguments, tuple(made.steps)

@@ -1,0 +1,146 @@
+"""Consent: who is asked before a third-party tool runs, and what was answered.
+
+Up to 2025-11-25 the server asks in the middle of the call. From 2026-07-28 on it ends the request
+with a question, and the client sends the request again with the answer and a sealed state. Such a
+state is good once: a client that sent it twice would run a tool twice on one consent.
+"""
+
+import json
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from serving.meta.policy import MetaPolicy
+from serving.untrusted_text import bound_value, dump_json, show_line
+from warehouse.sanitize.quote import escape_exact, quote_name, quote_text
+
+if TYPE_CHECKING:
+    from serving.index.model import Tool
+    from serving.meta.context import Remembered
+
+ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
+_ARGUMENTS = 3_000  # characters of the arguments that the question shows
+_KEY = "consent"
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "run": {"type": "boolean", "title": "Run it", "default": True},
+    },
+}
+
+
+class Pending(Exception):
+    """The request ends with a question; `result` is what the client is sent."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        super().__init__("the client is asked")
+        self.result = result
+
+
+def explain_consent(tool: "Tool", policy: MetaPolicy) -> str | None:
+    """Why somebody must agree before this tool runs; None when nobody must."""
+    if tool.flags:
+        return (
+            f"its text is flagged: {', '.join(escape_exact(flag, 40) for flag in tool.flags[:4])}"
+        )
+    if tool.read_only is not True:
+        return "it does not say that it only reads"
+    return None if policy.trust_read_only else "everything is asked for here"
+
+
+def write_question(tool: "Tool", arguments: Mapping[str, Any], runs: str, why: str) -> str:
+    """What the person reads: server, tool, arguments, and that some of the text is third-party."""
+    shown, cut = bound_value(arguments, _ARGUMENTS)
+    more = " (not all of them fit here)" if cut else ""
+    return "\n".join(
+        [
+            f"A model asks to call {quote_name(tool.tool, 200)} of"
+            f" {quote_name(tool.server_id, 200)}.",
+            f"Runs: {runs}",
+            f"Arguments{more}: {dump_json(shown)}",
+            f"You are asked because {why}.",
+            f"The tool's own words (third-party): {quote_text(show_line(tool.description, 300))}",
+        ]
+    )
+
+
+class Client:
+    """The client of one request, as far as it can be asked."""
+
+    def __init__(self, ctx: Any, params: Any, questions: "Remembered") -> None:
+        self._ctx, self._params, self._questions = ctx, params, questions
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether the client's user can be shown a form."""
+        capabilities = self._ctx.session.client_capabilities
+        offered = capabilities.elicitation if capabilities else None
+        if offered is None or (offered.form is None and offered.url is not None):
+            return False
+        return self._modern or self._ctx.session.can_send_request
+
+    async def ask(self, message: str, of: str, timeout_s: float) -> str:
+        """accept, decline or cancel. `of` names what is asked for: an answer counts only for it.
+
+        Raises Pending where the answer comes with the next request.
+        """
+        if self._modern:
+            return self._read_answer(message, of)
+        try:
+            with anyio.fail_after(timeout_s):
+                answer = await self._ctx.session.elicit_form(
+                    message, FORM, related_request_id=self._ctx.request_id
+                )
+        except TimeoutError:
+            return CANCEL
+        except Exception as error:
+            if _is_protocol_error(error):
+                return CANCEL  # the client cannot after all
+            raise
+        return _read_verdict(answer)
+
+    @property
+    def _modern(self) -> bool:
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        return self._ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    def _read_answer(self, message: str, of: str) -> str:
+        answer = (self._params.input_responses or {}).get(_KEY)
+        number = self._read_number()
+        if answer is not None and number and self._questions.pop(number, None) == of:
+            return _read_verdict(answer)
+        number = secrets.token_hex(8)
+        self._questions[number] = of
+        ask = {"mode": "form", "message": message, "requestedSchema": FORM}
+        raise Pending(
+            {
+                "resultType": "input_required",
+                "inputRequests": {_KEY: {"method": "elicitation/create", "params": ask}},
+                "requestState": json.dumps({"question": number}),
+            }
+        )
+
+    def _read_number(self) -> str | None:
+        """Of the question that the sealed state belongs to (unsealed before it gets here)."""
+        try:
+            return str(json.loads(self._params.request_state or "")["question"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def _read_verdict(answer: Any) -> str:
+    action = getattr(answer, "action", None)
+    if action != ACCEPT:
+        return DECLINE if action == DECLINE else CANCEL
+    content = getattr(answer, "content", None) or {}
+    return ACCEPT if content.get("run", True) is True else DECLINE
+
+
+def _is_protocol_error(error: Exception) -> bool:
+    from mcp.shared.exceptions import MCPError
+    from pydantic import ValidationError
+
+    return isinstance(error, MCPError | ValidationError)

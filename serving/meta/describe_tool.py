@@ -1,0 +1,96 @@
+"""describe_tool: everything about one tool."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from serving.meta.consent import explain_consent
+from serving.meta.context import Desk, Reply, shorten_version
+from serving.meta.policy import Token
+from serving.meta.schemas import DESCRIBE, INPUTS, Fields
+from serving.untrusted_text import Bounded, dump_json, mark_text
+from warehouse.sanitize.quote import escape_exact, escape_name, quote_name, read_name
+
+if TYPE_CHECKING:
+    from serving.index.model import Tool
+
+_CONTRACT = 60_000  # characters of a contract; the longest of 4,239 real ones has 8,801
+_TEXT = 20_000  # of one text in it
+_NEVER_RAN = "never: a marketplace lists it, and nobody has launched its server"
+
+
+class NotHere(LookupError):
+    """A tool that this token cannot use: it is not in the index, held back, or not on its list.
+
+    Which of them is not told: a list of what others may use is nobody's business.
+    """
+
+    def __init__(self, tool_id: str, token: Token, version: str) -> None:
+        known = f"index {shorten_version(version)} has none that token {token.name!r} may use"
+        super().__init__(f"tool_id is {quote_name(tool_id, 120)}; {known}; ask find_tools for ids")
+        self.version = version
+
+
+async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> Reply:
+    """The answer. Raises BadField, NotHere, IndexMissing or IndexBroken."""
+    tool_id = read_name(Fields(given, INPUTS[DESCRIBE]["properties"]).needed("tool_id"))
+    router = await desk.router()
+    found = await desk.tool(router, token, tool_id)
+    if found is None:
+        raise NotHere(tool_id, token, router.index.version)
+    place, tool = found
+    copy = Bounded(_CONTRACT, longest=_TEXT)
+    contract = copy(await desk.work_for(token, router.index.contract, place))
+    recipe = router.index.recipe(tool.server_id)
+    facts = {
+        "index": router.index.version,
+        "tool_id": escape_name(tool.tool_id, 400),
+        "contract": contract,
+        "contract_digest": tool.contract_digest,
+        "flags": [escape_exact(flag, 60) for flag in tool.flags],
+        "marketplaces": list(tool.marketplaces),
+        "reliability": asdict(known) if (known := router.tell_reliability(place)) else None,
+        "runs": _NEVER_RAN if tool.unverified else explain_run(recipe, tool.server_id),
+        "callable": desk.caller is not None
+        and token.calls
+        and recipe is not None
+        and not tool.unverified,
+        "consent": _describe_consent(desk, token, tool),
+        **({"cut": True} if copy.cut else {}),
+    }
+    return Reply(facts, text=_write_text(facts, quote_name(tool.tool_id, 400)))
+
+
+def explain_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
+    """One line: what is launched or asked. Only what names a thing: no arguments, no values."""
+    if not recipe:
+        return "unknown: the index was built without a way to run this server"
+    kind, version = str(recipe.get("ecosystem", "")), recipe.get("version")
+    name = quote_name(str(recipe.get("name") or server_id).split("?")[0], 200)
+    if kind == "remote":
+        return f"remote server {name}, asked over HTTP"
+    if kind == "private":
+        return f"private server {name}, run here in the sandbox"
+    pinned = f" {escape_exact(str(version), 60)}" if version else ""
+    return f"{escape_exact(kind, 20)} package {name}{pinned}, run here in the sandbox"
+
+
+def _describe_consent(desk: Desk, token: Token, tool: "Tool") -> dict[str, Any]:
+    why = explain_consent(tool, desk.policy)
+    if why is None:
+        return {"needed": False, "why": "it says that it only reads"}
+    return {"needed": True, "why": why, "without_elicitation": desk.policy.consent_of(token)}
+
+
+def _write_text(facts: Mapping[str, Any], name: str) -> str:
+    consent = facts["consent"]
+    needed = f"needed ({consent['why']})" if consent["needed"] else f"not needed ({consent['why']})"
+    lines = [
+        f"{name} in index {shorten_version(facts['index'])}",
+        f"runs: {facts['runs']}",
+        f"consent: {needed}" if facts["callable"] else "calls: not possible here",
+        *([f"flagged: {', '.join(facts['flags'])}"] if facts["flags"] else []),
+        *(["parts of the contract were left out: it is too large"] if facts.get("cut") else []),
+        mark_text(dump_json(facts["contract"]), name),
+    ]
+    return "\n".join(lines)

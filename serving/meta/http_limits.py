@@ -1,0 +1,213 @@
+"""Connections: how many there may be, and how long a client may take to say what it wants."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import anyio
+from starlette.requests import ClientDisconnect
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from serving.meta.access_control import Limits, TooMany
+from serving.meta.policy import HttpSettings, Token
+
+_MOST_HEAD = 65_536  # bytes of a request's line and headers
+_WAITING, _SENDING, _ANSWERED = "waiting for a header", "waiting for a body", "being answered"
+
+
+def make_protocol(settings: HttpSettings) -> type[HttpToolsProtocol]:
+    """uvicorn's protocol under these limits: httptools', which costs a third of the processor time
+    of h11's."""
+
+    class Bounded(BoundedConnection):
+        limits = settings
+
+    return Bounded
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """A connection that is closed when a whole header or body does not come in time.
+
+    Where there are too many, the one that has waited longest for a header makes room: half-sent
+    headers keep nobody out.
+    """
+
+    limits: HttpSettings
+    _state = ""
+    _head_size = 0  # bytes of a header until now
+    _deadline: asyncio.TimerHandle | None = None
+    _since = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        """Raises nothing: one connection too many is closed unanswered."""
+        others = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, BoundedConnection)
+        ]
+        super().connection_made(transport)
+        self._watch()
+        if len(others) >= self.limits.max_connections:
+            waiting = [other for other in others if other._state == _WAITING]
+            oldest = min(waiting, key=lambda one: one._since, default=self)
+            oldest._drop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+        # httptools bounds no header.
+        self._head_size = self._head_size + len(data) if self._state == _WAITING else 0
+        if self._head_size > _MOST_HEAD and not self.transport.is_closing():
+            self.send_400_response("Invalid HTTP request received: its header is too long.")
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Starts the clock of a new state. More bytes of the same header do not set it back."""
+        state = self._find_state()
+        if state == self._state:
+            return
+        self._stop_clock()
+        self._state, self._since = state, self.loop.time()
+        within = {_WAITING: self.limits.header_s, _SENDING: self.limits.body_s}.get(state)
+        if within is not None:
+            self._deadline = self.loop.call_later(within, self._drop)
+
+    def _find_state(self) -> str:
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return _WAITING
+        return _SENDING if cycle.more_body else _ANSWERED
+
+    def _stop_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _drop(self) -> None:
+        self.connections.discard(self)
+        self.transport.abort()
+
+
+_LEAST_RATE = 60  # HTTP requests a minute that every token has
+_OVERHEAD = 4  # HTTP requests per question: a session's opening, notifications, streams, its end
+_PAUSE_S = 1.0  # until a refusal is sent, so that a client in a loop does not occupy us
+_SESSION = b"mcp-session-id"
+
+
+class Admission:
+    """An ASGI application around the SDK's; everything by token, for one event loop.
+
+    manager: the SDK's, whose sessions name their owners.
+    """
+
+    def __init__(self, inner: Any, manager: Any, settings: HttpSettings) -> None:
+        self._inner, self._manager, self._settings = inner, manager, settings
+        self._limits = Limits()
+        self._open: Counter[str] = Counter()  # requests that are being answered, streams included
+        self._opening: Counter[str] = Counter()  # those of them that open a session
+        self._tokens = {token.name: _bound_overhead(token) for token in settings.tokens}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answers 429 in place of the application where a limit is reached."""
+        try:
+            await self._count(scope, receive, send)
+        except ClientDisconnect:  # in the middle of its body: nobody is left to be told
+            pass
+
+    async def _count(self, scope: Any, receive: Any, send: Any) -> None:
+        token = self._find_sender(scope)
+        if token is None:  # no tokens: whoever reaches loopback is the one user
+            return await self._inner(scope, receive, send)
+        name = token.name
+        if self._open[name] >= 2 * self._settings.open_requests:  # who waits is held, too
+            return await _refuse("too many requests are open", 1.0, send)
+        self._open[name] += 1
+        try:
+            await self._admit(token, scope, receive, send)
+        finally:
+            self._open[name] -= 1
+
+    async def _admit(self, token: Token, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            self._check_open(token)
+            self._limits.count(token)
+            self._check_sessions(token, scope)
+        except TooMany as error:
+            await anyio.sleep(_PAUSE_S)
+            return await _refuse(str(error), error.retry_s, send)
+        opens = _is_opening(scope)
+        self._opening[token.name] += opens
+        try:
+            await self._inner(scope, receive, send)
+        finally:
+            self._opening[token.name] -= opens
+
+    def _check_open(self, token: Token) -> None:
+        """Raises TooMany where the token has too many requests open."""
+        most = self._settings.open_requests
+        if self._open[token.name] > most:
+            found = f"token {token.name!r} has {most} requests open, allowed are no more"
+            raise TooMany(f"{found}; come again when one has ended", 1.0)
+
+    def _check_sessions(self, token: Token, scope: Any) -> None:
+        """Raises TooMany where the request would open a session too many."""
+        if not _is_opening(scope):
+            return
+        owners = self._manager._session_owners.values()
+        held = sum(owner["client_id"] == token.name for owner in owners)
+        # One that is being opened may count twice for a moment, never not at all.
+        if held + self._opening[token.name] >= self._settings.token_sessions:
+            raise TooMany(
+                f"token {token.name!r} has {held} sessions open, allowed are"
+                f" {self._settings.token_sessions}; end one (DELETE), or wait until one is idle for"
+                f" {self._settings.idle_s:.0f} s",
+                60.0,
+            )
+
+    def _find_sender(self, scope: Any) -> Token | None:
+        access = getattr(scope.get("user"), "access_token", None)
+        return self._tokens.get(access.client_id) if access is not None else None
+
+
+def guard_manager(manager: Any, settings: HttpSettings) -> None:
+    """Puts the limits before a session manager."""
+    manager.asgi_app = Admission(manager.asgi_app, manager, settings)
+
+
+def _bound_overhead(token: Token) -> Token:
+    """The token with the rate of its HTTP requests."""
+    rate = token.requests_per_minute
+    if rate is None:
+        return token
+    return Token(token.name, requests_per_minute=max(_LEAST_RATE, _OVERHEAD * rate))
+
+
+def _is_opening(scope: Any) -> bool:
+    """Whether a request could open one: it is in none, and of a protocol that has sessions (none
+    since 2026-07-28)."""
+    from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+    sent = dict(scope["headers"])
+    version = sent.get(MCP_PROTOCOL_VERSION_HEADER.encode())
+    modern = version is not None and version.decode("latin-1") not in HANDSHAKE_PROTOCOL_VERSIONS
+    return _SESSION not in sent and not modern
+
+
+async def _refuse(message: str, retry_s: float, send: Any) -> None:
+    body = message.encode()
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        (b"retry-after", str(max(1, round(retry_s))).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 429, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

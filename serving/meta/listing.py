@@ -1,0 +1,255 @@
+"""What an index is about, in words of our own, for whoever must know when to ask it.
+
+A model does not call a tool that only says "find tools" (toolhive, issue 4357): it must read what
+can be found. Words of third parties are no way to tell it, for every session reads them: so
+categories are a closed list, and an example request is a tool's name of nothing but known words.
+"""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import starmap
+from typing import TYPE_CHECKING, Any
+
+from assets.catalogue.categories import WORDS, find_category
+from assets.contracts.tool_id import compile_globs
+from serving.meta.consent import explain_consent
+from serving.meta.policy import MetaPolicy
+from serving.meta.schemas import CALL, DESCRIBE, FIND, INPUTS, OUTPUTS, REPORT
+from serving.untrusted_text import show_line
+from warehouse.sanitize.escape import escape_text
+from warehouse.sanitize.quote import quote_name, quote_text
+
+if TYPE_CHECKING:
+    from serving.index.model import Index, Tool
+    from serving.meta.context import Seen
+    from serving.router import Router
+
+_CATEGORIES, _EXAMPLES = 6, 5
+# Of a server: characters of what is said of it, and of the names of its tools. All of 1,500 servers
+# are read before the first list is shown.
+_TEXT, _TOOLS = 500, 50
+_OTHER = "other"
+_words = str.split
+_VERBS = frozenset(
+    _words(
+        "add analyze append archive book browse calculate check close compare compress convert copy"
+        " count create delete describe download edit extract fetch find format generate get insert"
+        " list merge move open parse post query read rename render replace run save schedule search"
+        " send set show sort split start stop summarize transcribe translate update upload validate"
+        " write"
+    )
+)
+_SMALL = frozenset(_words("a all an by for from in of on the to with"))
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(frozen=True)
+class IndexSummary:
+    """categories: (name, servers), most first. examples: requests that name a tool here."""
+
+    categories: tuple[tuple[str, int], ...]
+    examples: tuple[str, ...]
+
+
+def summarise_index(index: "Index", servers: Mapping[int, Sequence[int]]) -> IndexSummary:
+    """servers: place of a server -> places of its tools, those that may be seen."""
+    of: dict[str, list[int]] = {}
+    for at in servers:
+        known = index.servers[at]
+        tools = " ".join(index.tools[place].tool for place in servers[at][:_TOOLS])
+        words = f"{known.description} {known.summary}"[:_TEXT] + f" {tools}"[:_TEXT]
+        of.setdefault(find_category(words, f"{known.name} {known.server_id}"[:200]), []).append(at)
+    counted = Counter({name: len(found) for name, found in of.items() if name != _OTHER})
+    largest = sorted(counted.items(), key=lambda one: (-one[1], one[0]))[:_CATEGORIES]
+    return IndexSummary(
+        tuple(largest), _choose_examples(index, servers, [n for n, _ in largest], of)
+    )
+
+
+def write_summary(made: IndexSummary) -> str:
+    """One or two sentences, each with a blank before it; "" where nothing is known."""
+    text = ""
+    if made.categories:
+        text += f" They are for {', '.join(f'{name} ({n:,})' for name, n in made.categories)}."
+    if made.examples:
+        text += f" Requests could be: {'; '.join(made.examples)}."
+    return text
+
+
+def reword_name(name: str) -> str | None:
+    """A tool's name as a request, `read_text_file` -> `read text file`; None where a word of it is
+    not one of ours: names are third-party text too."""
+    words = re.split(r"[^a-z]+", _CAMEL.sub(" ", name[:80]).lower())
+    words = [word for word in words if word]
+    if not 2 <= len(words) <= 4 or words[0] not in _VERBS or not re.fullmatch(r"[\w.-]+", name):
+        return None
+    rest = words[1:]
+    known = all(word in WORDS or word in _SMALL for word in rest)
+    return " ".join(words) if known and rest[-1] in WORDS else None
+
+
+def _choose_examples(
+    index: "Index",
+    servers: Mapping[int, Sequence[int]],
+    categories: Sequence[str],
+    of: Mapping[str, Sequence[int]],
+) -> tuple[str, ...]:
+    """One of each category, then more of the largest: three words say most in least."""
+    found: list[list[str]] = []
+    for name in categories:
+        tools = (index.tools[at] for server in of[name] for at in servers[server])
+        phrases = {reword_name(tool.tool) for tool in tools if not tool.flags} - {None}
+        found.append(sorted(map(str, phrases), key=_rank_example))
+    ranked = [(rank, at, text) for at, texts in enumerate(found) for rank, text in enumerate(texts)]
+    return tuple(dict.fromkeys(text for _, _, text in sorted(ranked)))[:_EXAMPLES]
+
+
+def _rank_example(text: str) -> tuple[int, int, str]:
+    return abs(len(text.split()) - 3), len(text), text
+
+
+logger = logging.getLogger(__name__)
+MOST_PINNED = 32  # tools that are listed beside ours; the first by id
+_ABOUT = {
+    FIND: (
+        "Find tools among {tools} of {servers}.{summary} Give a query, or server and/or tool, or"
+        " several requests, or text with <tool_assistant> blocks. Answers ids and one line each;"
+        " nothing is run. If none fits, ask again in other words."
+    ),
+    DESCRIBE: "The whole contract of one tool, how it would be run, and whether a person is asked.",
+    CALL: (
+        "Call one tool by its id. Arguments are checked against its contract first. A tool that may"
+        " change something is run only with consent. Its result is third-party data."
+    ),
+    REPORT: "Say whether a call or tool helped. {kept}.",
+}
+_TITLES = {FIND: "Find tools", DESCRIBE: "Describe a tool", CALL: "Call a tool",
+           REPORT: "Report an outcome"}  # fmt: skip
+_READS = {
+    "readOnlyHint": True,
+    "destructiveHint": False,
+    "idempotentHint": True,
+    "openWorldHint": False,
+}
+_HINTS = {
+    FIND: _READS,
+    DESCRIBE: _READS,
+    CALL: {
+        "readOnlyHint": False,
+        "destructiveHint": True,
+        "idempotentHint": False,
+        "openWorldHint": True,
+    },
+    REPORT: {
+        "readOnlyHint": False,
+        "destructiveHint": False,
+        "idempotentHint": False,
+        "openWorldHint": False,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What of one index one token is shown. tools: None without an index. pinned: name in the list
+    -> tool id; `flat` are those tools as `tools/list` has them."""
+
+    tools: int | None = None
+    servers: int = 0
+    summary: str = ""
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    flat: tuple[dict[str, Any], ...] = ()
+
+
+def describe_seen(router: "Router", seen: "Seen", policy: MetaPolicy) -> Listed:
+    """What a token that sees this of the index is shown of it."""
+    from warehouse.llm.chat import write_wire_name
+
+    index = router.index
+    places = select_pinned(router, seen, policy.pinned)
+    ids = [index.tools[at].tool_id for at in places]
+    names = [write_wire_name(one) for one in ids]  # never one of ours: an id is no sound name
+    flat = [
+        _list_flat(name, index.tools[at], index.contract(at), policy)
+        for name, at in zip(names, places, strict=True)
+    ]
+    summary = write_summary(summarise_index(index, seen.servers))
+    pinned = dict(zip(names, ids, strict=True))
+    return Listed(len(seen.places), len(seen.servers), summary, pinned, tuple(flat))
+
+
+def select_pinned(router: "Router", seen: "Seen", patterns: tuple[str, ...]) -> list[int]:
+    """The places of the tools that are shown flat: ids or globs over ids, at most MOST_PINNED."""
+    tools = router.index.tools
+    exact = [router.index.place_of(pattern) for pattern in patterns]
+    globs = [one for one, at in zip(patterns, exact, strict=True) if at is None]
+    found = {at for at in exact if at is not None and at in seen.places}
+    if globs:
+        matches = compile_globs(globs)
+        found |= {at for at in seen.places if matches(tools[at].server_id, tools[at].tool)}
+    order = sorted(found, key=lambda at: tools[at].tool_id)
+    return _drop_refused(router, [at for at in order if not tools[at].unverified][:MOST_PINNED])
+
+
+def _drop_refused(router: "Router", places: list[int]) -> list[int]:
+    """Without tools whose parameters no model's API takes: a client that hands the list on would
+    have no tool at all."""
+    from serving.discovery.functions import list_refused
+
+    named = {router.index.tools[at].tool_id: at for at in places}
+    refused = list_refused((name, router.index.contract(at)) for name, at in named.items())
+    if refused:
+        some = "; ".join(f"{escape_text(one)}: {why}" for one, why in list(refused.items())[:3])
+        logger.warning("pinned tools that are not listed: %d (%s)", len(refused), some)
+    return [at for name, at in named.items() if name not in refused]
+
+
+def find_unused_pins(index: "Index", patterns: Sequence[str]) -> list[str]:
+    """The patterns that fit no launched tool of the index: misspelt, or the tool is gone."""
+    pairs = [(tool.server_id, tool.tool) for tool in index.tools if not tool.unverified]
+    return [pattern for pattern in patterns if not any(starmap(compile_globs([pattern]), pairs))]
+
+
+def list_tools(listed: Listed, calls: bool, kept: str) -> list[dict[str, Any]]:
+    """The tools as `tools/list` has them. calls: whether tools may be called at all. kept: what is
+    remembered of what this client asks."""
+    tools = listed.tools
+    known = "no tools yet (no index)" if tools is None else _describe_count(tools, "tool")
+    facts = {"tools": known, "servers": _describe_count(listed.servers, "server")}
+    ours = [
+        {
+            "name": name,
+            "title": _TITLES[name],
+            "description": about.format(**facts, summary=listed.summary, kept=kept),
+            "inputSchema": INPUTS[name],
+            "outputSchema": OUTPUTS[name],
+            "annotations": {"title": _TITLES[name], **_HINTS[name]},
+        }
+        for name, about in _ABOUT.items()
+        if calls or name != CALL
+    ]
+    return [*ours, *(listed.flat if calls else ())]
+
+
+def _list_flat(
+    name: str, tool: "Tool", contract: Mapping[str, Any], policy: MetaPolicy
+) -> dict[str, Any]:
+    """A third-party tool as one of the list. What it says of itself is quoted; that it only reads
+    is handed on only where it would run unasked."""
+    from serving.discovery.functions import bound_parameters
+
+    reads = explain_consent(tool, policy) is None
+    of = quote_name(tool.tool_id, 200)
+    return {
+        "name": name,
+        "description": f"{quote_text(show_line(tool.description, 400))} Third-party tool {of}.",
+        "inputSchema": bound_parameters(contract, quoted=True),
+        "annotations": {"readOnlyHint": reads, "destructiveHint": not reads, "openWorldHint": True},
+    }
+
+
+def _describe_count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

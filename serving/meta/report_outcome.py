@@ -1,0 +1,72 @@
+"""Remembering: what the log keeps of a search, by what its token opted in to, and says of it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from assets.servers.calls.log import REPORTS
+from serving.meta.context import Desk, Reply, describe_kept, keep_client, shorten_version
+from serving.meta.describe_tool import NotHere
+from serving.meta.policy import Token
+from serving.meta.schemas import INPUTS, MAX_ID, MAX_NOTE, REPORT, BadField, Fields
+from serving.untrusted_text import show_line
+from warehouse.sanitize.quote import read_name
+from warehouse.sanitize.redact import redact
+
+if TYPE_CHECKING:
+    from serving.router import Router
+
+
+_OF_SEARCH = ("query", "search_id", "rank")
+_KEPT = ("index", "tool_id", "contract_digest", "call_id", *_OF_SEARCH)
+
+
+async def report_outcome(
+    desk: Desk, token: Token, given: Mapping[str, Any], client: str | None = None
+) -> Reply:
+    """The receipt. Raises BadField, NotHere, IndexMissing or IndexBroken. client: as it names
+    itself."""
+    fields = Fields(given, INPUTS[REPORT]["properties"])
+    outcome = fields.choice("outcome", REPORTS)
+    call_id, tool_id = fields.text("call_id", 64), fields.text("tool_id", MAX_ID)
+    note = fields.text("note", MAX_NOTE)
+    if bool(call_id) == bool(tool_id):
+        raise BadField("call_id", "beside tool_id" if call_id else "missing", "it or tool_id")
+    router, asked_by = await desk.router(), keep_client(token, client)
+    if call_id:
+        facts = _find_call_facts(desk, token, call_id)
+    else:
+        facts = await _find_tool_facts(desk, token, router, read_name(tool_id or ""), asked_by)
+    line_note = show_line(redact(note), MAX_NOTE) if note else None
+    kept = {"token": token.name, "status": "reported", "reported": outcome, "note": line_note}
+    await desk.record({**facts, **kept, **asked_by})
+    version = router.index.version
+    notice = describe_kept(token, desk)
+    return Reply(
+        {"index": version, "recorded": True, "kept": notice},
+        f"recorded in index {shorten_version(version)}: {outcome}; {notice}",
+    )
+
+
+def _find_call_facts(desk: Desk, token: Token, call_id: str) -> dict[str, Any]:
+    owner, facts = desk.calls.get(call_id, (None, {}))
+    if owner != token.name:
+        expected = "the id of a call of yours since this server started; or give tool_id"
+        raise BadField("call_id", f"unknown ({show_line(call_id, 40)!r})", expected)
+    return {name: facts[name] for name in _KEPT if facts.get(name)}
+
+
+async def _find_tool_facts(
+    desk: Desk, token: Token, router: "Router", tool_id: str, asked_by: Mapping[str, str]
+) -> dict[str, Any]:
+    found = await desk.tool(router, token, tool_id)
+    if found is None:
+        raise NotHere(tool_id, token, router.index.version)
+    tool = found[1]
+    if tool.unverified:
+        raise BadField("tool_id", "of an unverified tool", "one that was launched")
+    return {
+        "index": router.index.version,
+        "tool_id": tool.tool_id,
+        "contract_digest": tool.contract_digest,
+        **desk.queries.get((token.name, asked_by.get("client"), tool.tool_id), {}),
+    }

@@ -1,0 +1,367 @@
+"""A draft on its way up the ladder: what every rung reads and what it may change."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.contracts.history.moves import ContractHistory
+from assets.contracts.repair.json_paths import find_choices, find_schema, format_place, format_value
+from assets.contracts.repair.problems import Problem, describe_problems
+from assets.contracts.repair.repair import repair_call
+from assets.contracts.schema.reading import collect_properties
+from assets.contracts.validate import Flaw, validate_call
+from serving.repair.drafts import DEEPEST, Draft, is_writable, measure_depth, parse_arguments
+from serving.repair.evidence import Evidence, find_stated_value, list_invented, list_unguarded
+from serving.repair.report import CHANGED, FAILED, PASSED, SKIPPED, Reason, RungReport
+from serving.repair.revision import ProposedCall, Revise, RevisionRequest
+from serving.repair.tools import Candidate, Toolset
+from warehouse.json_types import Schema
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one rung did; see RungReport."""
+
+    outcome: str
+    what: list[str] = field(default_factory=list)
+    why: str = ""
+
+    @classmethod
+    def skip(cls, why: str = "") -> "Step":
+        return cls(SKIPPED, [], why)
+
+    @classmethod
+    def fail(cls, why: str) -> "Step":
+        return cls(FAILED, [], why)
+
+    @classmethod
+    def change(cls, what: list[str], why: str = "") -> "Step":
+        return cls(CHANGED if what else PASSED, what, why)
+
+
+@dataclass
+class State:
+    """parsed: the arguments as the draft has them, read. cut: the path of a last value that may go
+    on. meant: the tools that the name may mean. flaws: of `arguments` against `candidate`, None
+    before both are known. reason: set where the ladder ends without a call."""
+
+    draft: Draft
+    toolset: Toolset
+    messages: Sequence[Mapping[str, Any]]
+    history: ContractHistory | None
+    revise: Revise | None
+    evidence: Evidence
+    rungs: list[RungReport] = field(default_factory=list)
+    arguments: Any = None
+    parsed: Any = None
+    cut: str | None = None
+    candidate: Candidate | None = None
+    meant: list[Candidate] = field(default_factory=list)
+    flaws: list[Flaw] | None = None
+    reason: Reason | None = None
+
+    @property
+    def is_changed(self) -> bool:
+        return any(rung.what for rung in self.rungs)
+
+    def stop(self, kind: str, question: str, path: str = "$") -> Step:
+        """Ends the ladder here."""
+        self.reason = Reason(kind, question, path)
+        return Step.fail(question)
+
+    def choose(self, found: Sequence[Candidate]) -> Candidate | None:
+        """Of several tools of one name the one that takes the arguments as they are, else the one
+        whose server the conversation names."""
+        if len(found) <= 1:
+            return found[0] if found else None
+        fit = [one for one in found if not validate_call(one.contract, self.arguments)]
+        left = fit or list(found)
+        mentioned = [one for one in left if one.server and self.evidence.holds(one.server)]
+        return left[0] if len(left) == 1 else mentioned[0] if len(mentioned) == 1 else None
+
+    def take_repaired(self, candidate: Candidate, arguments: Any) -> list[str]:
+        """Takes what `repair_call` makes of arguments; its steps."""
+        said = self.evidence.is_said
+        made = repair_call(candidate.contract, arguments, drop_undeclared=True, is_said=said)
+        self.arguments = made.arguments
+        self.flaws = validate_call(candidate.contract, self.arguments)
+        return list(made.steps)
+
+
+def ask_for_values(
+    candidate: Candidate, problems: Sequence[Problem], flaws: Sequence[Flaw]
+) -> Reason:
+    """What is missing first, else the first value that does not fit."""
+    missing = [problem for problem in problems if problem["kind"] == "missing_required"]
+    if missing:
+        about = _describe_parameter(candidate, flaws)
+        listed = "; ".join(str(one["expected"]) for one in missing[:3])
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        question = f"{candidate.name} needs {listed}{more}{about}. Which value should it have?"
+        return Reason("missing_value", question[:600], str(missing[0]["path"]))
+    first = problems[0]
+    question = (
+        f"{candidate.name}, {first['path']}: expected {first['expected']}, found {first['found']};"
+        f" {first['fix']}"
+    )
+    return Reason("unfit_value", question[:600], str(first["path"]))
+
+
+def _describe_parameter(candidate: Candidate, flaws: Sequence[Flaw]) -> str:
+    """What the contract says of the first parameter that is missing."""
+    at = next((flaw.at for flaw in flaws if flaw.kind == "missing_required"), ())
+    root = candidate.contract["inputSchema"]
+    known: Any = collect_properties(root, root).get(str(at[0]), {}) if len(at) == 1 else {}
+    text = known.get("description") if isinstance(known, dict) else None
+    return f" ({' '.join(str(text).split())[:160]})" if text else ""
+
+
+def ask_for_tool(name: str, meant: Sequence[Candidate], toolset: Toolset) -> Reason:
+    """Which of several servers, or which tool at all."""
+    if meant:
+        servers = ", ".join(repr(one.server or "unnamed")[:80] for one in meant[:5])
+        question = f"{len(meant)} servers have a tool {meant[0].name!r}: {servers}. Which one?"
+        return Reason("ambiguous_tool", question)
+    near = ", ".join(toolset.list_similar(name)) or ", ".join(list(toolset.by_name)[:5]) or "none"
+    question = f"there is no tool {name[:80]!r}; the ones most like it: {near[:300]}. Which one?"
+    return Reason("unknown_tool", question)
+
+
+def explain_cut(
+    path: str, parsed: Any, arguments: Any, root: Schema, evidence: Evidence
+) -> Reason | None:
+    """Why a text that broke off cannot be closed; None where its last value is whole: a number that
+    the conversation holds, or the only choice of its schema that begins so."""
+    if path == "name":
+        question = "the call broke off before its next argument: send it again, whole"
+        return Reason("cut_off", question, path)
+    name, value = _find_last(parsed)
+    if isinstance(value, int | float) and not isinstance(value, bool) and evidence.holds(value):
+        return None
+    if path == f"$.{name}" and isinstance(value, str) and isinstance(arguments, dict):
+        choices = find_choices(find_schema(root, (str(name),)), root)
+        longer = [choice for choice in choices if str(choice).lower().startswith(value.lower())]
+        if len(value) > 2 and longer == [arguments.get(name)]:
+            return None
+    shown = format_value(value, 60)
+    question = f"the call broke off at {path}, after {shown}: send it again, whole"
+    return Reason("cut_off", question, path)
+
+
+def _find_last(value: Any) -> tuple[Any, Any]:
+    """(name, value) of what stands last in a value."""
+    name = None
+    while isinstance(value, dict | list) and value:
+        name = len(value) - 1 if isinstance(value, list) else list(value)[-1]
+        value = value[name]
+    return name, value
+
+
+def parse_draft(state: State) -> Step:
+    """Arguments as text become a JSON value."""
+    given, steps = state.draft.arguments, []
+    if isinstance(given, str):
+        parsed = parse_arguments(given)
+        if parsed.fault:
+            kind = "too_large" if parsed.too_large else "unreadable"
+            return state.stop(kind, f"the arguments cannot be read: {parsed.fault}")
+        if len(parsed.values) > 1:
+            count = len(parsed.values)
+            return state.stop("several_calls", f"the arguments of {count} calls in one: split them")
+        given, steps, state.cut = parsed.values[0], parsed.steps, parsed.cut
+    if measure_depth(given) > DEEPEST:
+        return state.stop("too_deep", f"nested deeper than {DEEPEST} levels: send it flatter")
+    state.arguments = state.parsed = given
+    return Step.change(steps)
+
+
+def find_tool(state: State) -> Step:
+    """The one tool that the draft's name means."""
+    name = state.draft.name
+    found, how = state.toolset.find_named(name)
+    if how == "the nearest by spelling" and state.history and state.history.find_successors(name):
+        found = []  # what it was renamed to is surer
+    state.meant = found
+    if not found:
+        return Step.fail(f"no tool {name[:80]!r} among {len(state.toolset.candidates)}")
+    state.candidate = state.choose(found)
+    if state.candidate is None:
+        return Step.fail(f"{len(found)} servers have a tool {found[0].name[:80]!r}")
+    if not how:
+        return Step(PASSED)
+    return Step.change([f"the tool {name[:80]!r} became {state.candidate.name!r}: {how}"], how)
+
+
+def validate_draft(state: State) -> Step:
+    """What is wrong with the arguments, if anything."""
+    if state.candidate is None:
+        return Step.skip("no tool to validate against")
+    state.flaws = validate_call(state.candidate.contract, state.arguments)
+    if any(flaw.kind == "bad_schema" for flaw in state.flaws):
+        why = f"no call can be checked against the contract of {state.candidate.name!r}"
+        return state.stop("bad_schema", f"{why}: {state.flaws[0].message}"[:300])
+    listed = [f"{one.kind} at {format_place(one.at)}" for one in state.flaws[:5]]
+    return Step.fail("; ".join(listed)) if listed else Step(PASSED)
+
+
+def fit_values(state: State) -> Step:
+    """Names, types, choices, dates, units and levels, by the schema."""
+    if state.candidate is None or not state.flaws:
+        return Step.skip()
+    steps = state.take_repaired(state.candidate, state.arguments)
+    return Step.change(steps) if steps else Step.fail("no other form of what was given fits")
+
+
+def verify_result(state: State) -> Step:
+    """The last word: the call fits, or the reason why there is none."""
+    if state.candidate is None:
+        state.reason = ask_for_tool(state.draft.name, state.meant, state.toolset)
+        return Step.fail(state.reason.question)
+    contract = state.candidate.contract
+    if not is_writable(state.arguments):
+        return state.stop("unfit_value", "a number in the arguments is too large: send it smaller")
+    if state.cut:
+        root, held = contract["inputSchema"], state.evidence
+        state.reason = explain_cut(state.cut, state.parsed, state.arguments, root, held)
+        if state.reason is not None:
+            return Step.fail(state.reason.question)
+    state.flaws = validate_call(contract, state.arguments)
+    if state.flaws:
+        problems = describe_problems(contract, state.arguments, state.flaws)
+        state.reason = ask_for_values(state.candidate, problems, state.flaws)
+        return Step.fail(state.reason.question)
+    return Step(PASSED)
+
+
+_SHOWN = 20  # candidates that a model is given
+_UNKNOWN = "it knows none of the names"
+
+
+def look_up_history(state: State) -> Step:
+    """The names that tool and parameters have now. It starts from the draft: what history knows is
+    surer than a likeness of names, so a rename that was guessed is done again."""
+    if state.history is None:
+        return Step.skip("no history at hand")
+    steps: list[str] = []
+    if state.candidate is None and not state.meant:
+        steps = _take_successor(state, state.history)
+    if state.candidate is None or (not steps and not state.is_changed and not state.flaws):
+        return Step.skip(_UNKNOWN)
+    arguments, renamed = _rename_parameters(state, state.history, state.candidate)
+    if not steps and not renamed:
+        return Step.skip(_UNKNOWN)
+    before, flaws = state.arguments, state.flaws
+    coerced = state.take_repaired(state.candidate, arguments)
+    if flaws is not None and len(state.flaws or ()) > len(flaws):
+        state.arguments, state.flaws = before, flaws
+        return Step.fail("what it knows does not make the call fit")
+    return Step.change([*steps, *renamed, *coerced])
+
+
+def _take_successor(state: State, history: ContractHistory) -> list[str]:
+    """Takes the candidate that the tool was renamed to, where exactly one is at hand."""
+    name, found = state.draft.name, list[Candidate]()
+    for server, now in history.find_successors(name):
+        named = state.toolset.by_name.get(now, [])
+        found += [one for one in named if one.server in (None, server) and one not in found]
+    state.meant, state.candidate = found, state.choose(found)
+    if state.candidate is None:
+        return []
+    return [f"the tool {name[:80]!r} is called {state.candidate.name!r} now"]
+
+
+def _rename_parameters(
+    state: State, history: ContractHistory, candidate: Candidate
+) -> tuple[Any, list[str]]:
+    """(the arguments under the names of now, what was renamed)."""
+    given, root = state.parsed, candidate.contract["inputSchema"]
+    if not isinstance(given, Mapping):
+        return state.arguments, []
+    declared = collect_properties(root, root)
+    known = history.find_renamed(candidate.name, candidate.server)
+    moves = {
+        name: known[name]
+        for name in given
+        if name not in declared and known.get(name) in declared and known[name] not in given
+    }
+    if not moves or len(set(moves.values())) < len(moves):
+        return state.arguments, []
+    made = {moves.get(name, name): value for name, value in given.items()}
+    return made, [f"{format_place((old,))} is called {new!r} now" for old, new in moves.items()]
+
+
+def fill_missing(state: State) -> Step:
+    """Required values that the draft lacks and the user states beyond doubt."""
+    missing = [one for one in state.flaws or () if one.kind == "missing_required" and one.at]
+    if state.candidate is None or not missing or state.cut:
+        return Step.skip()
+    contract, made, steps = state.candidate.contract, state.arguments, []
+    root, tool = contract["inputSchema"], f"{contract['name']} {contract.get('description')}"
+    for flaw in missing:
+        used = list(made.values()) if isinstance(made, Mapping) else []
+        schema, name = find_schema(root, flaw.at), str(flaw.at[-1])
+        stated = find_stated_value(name, schema, root, state.evidence.latest, used, tool)
+        if stated is not None:
+            made = _set_value(made, flaw.at, stated[0])
+            steps.append(f"{format_place(flaw.at)} was missing: {stated[1]}")
+    flaws = validate_call(contract, made)
+    if not steps or len(flaws) > len(state.flaws or ()) - len(steps):
+        return Step.fail("the conversation leaves doubt about what is missing")
+    state.arguments, state.flaws = made, flaws
+    return Step.change(steps)
+
+
+def _set_value(arguments: Any, at: Sequence[str | int], value: Any) -> Any:
+    """A copy with a value at a place where none is."""
+    first, rest = at[0], at[1:]
+    made: Any = dict(arguments) if isinstance(arguments, Mapping) else list(arguments)
+    made[first] = _set_value(made[first], rest, value) if rest else value
+    return made
+
+
+def ask_model(state: State) -> Step:
+    """A model's rewritten call, where it fits and makes nothing up."""
+    if not state.flaws and state.candidate is not None and not state.cut:
+        return Step.skip()
+    if state.revise is None:
+        return Step.skip("no model at hand")
+    try:
+        proposed = state.revise(_build_request(state))
+    except Exception as error:  # whatever a model's code raises, the draft stands
+        return Step.fail(f"{type(error).__name__}: {error}"[:200])
+    if proposed is None:
+        return Step.fail("the model left the draft as it is")
+    if proposed.question:
+        return state.stop("missing_value", proposed.question[:500])
+    return _take_proposed(state, proposed)
+
+
+def _build_request(state: State) -> RevisionRequest:
+    known = [state.candidate] if state.candidate else state.meant
+    own = {id(one) for one in known}
+    others = [candidate for candidate in state.toolset.candidates if id(candidate) not in own]
+    candidates = [*known, *others][:_SHOWN]  # the draft's own tool may be the wrong one
+    name, problems = state.draft.name, list[dict[str, Any]]()
+    if state.candidate is not None:
+        name, contract = state.candidate.name, state.candidate.contract
+        problems = describe_problems(contract, state.arguments, state.flaws or ())
+    return RevisionRequest(state.messages, candidates, name, state.arguments, problems)
+
+
+def _take_proposed(state: State, proposed: ProposedCall) -> Step:
+    candidate = state.choose(state.toolset.by_name.get(proposed.name, []))
+    if candidate is None:
+        return Step.fail(f"the model named a tool that is not there: {proposed.name[:80]!r}")
+    made = repair_call(candidate.contract, proposed.arguments)
+    if made.problems_left:
+        one = made.problems_left[0]
+        return Step.fail(f"the model's call does not fit: {one['kind']} at {one['path']}")
+    given = state.arguments if isinstance(state.arguments, Mapping) and not state.cut else {}
+    invented = list_invented(candidate.contract, made.arguments, given, state.evidence)
+    if (name := next(invented, None)) is not None:
+        return Step.fail(f"the model made up {name!r}: nothing that was said holds it")
+    unguarded = list_unguarded(made.arguments, state.arguments, state.flaws or ())
+    if (name := next((one for one in unguarded if f"$.{one}" != state.cut), None)) is not None:
+        return Step.fail(f"the model took away or changed {name!r}, which guards the call")
+    state.candidate, state.arguments, state.flaws, state.cut = candidate, made.arguments, [], None
+    return Step.change(["a model rewrote the call", *made.steps])

@@ -9,8 +9,7 @@ import httpx2
 
 from extensions.proxy.settings import ProxySettings
 from warehouse.network.egress import Connector
-from warehouse.network.http import AsyncTransport, find_proxy
-from warehouse.network.http1 import Http1Client
+from warehouse.network.http import AsyncTransport
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -40,20 +39,18 @@ class OpenAnswer(Protocol):
 
 
 class Upstream:
-    """Sends requests to one address: the operator named it, so it may be a private one; no
-    redirect is followed."""
+    """Sends requests to one address. The operator named it, so it may be a private one; redirects
+    are not followed."""
 
     def __init__(self, settings: ProxySettings) -> None:
         self._settings, self._base = settings, settings.find_base()
         host = urlsplit(self._base).hostname or ""
-        connector = Connector(trusted=[host], allow_loopback=True)
-        read_s, connect_s = settings.timeout_s, min(10.0, settings.timeout_s)
-        if find_proxy(httpx2.URL(self._base)):
-            timeout = httpx2.Timeout(read_s, connect=connect_s)
-            limits = httpx2.Limits(max_connections=settings.max_open + 2)
-            self._client = _PooledClient(self._base, AsyncTransport(connector, limits), timeout)
-        else:
-            self._client = Http1Client(self._base, connector, read_s=read_s, connect_s=connect_s)
+        self._transport = AsyncTransport(
+            Connector(trusted=[host], allow_loopback=True),
+            httpx2.Limits(max_connections=settings.max_open + 2),
+        )
+        read_s = settings.timeout_s
+        self._timeout = httpx2.Timeout(read_s, connect=min(10.0, read_s)).as_dict()
 
     @asynccontextmanager
     async def open_answer(
@@ -63,8 +60,12 @@ class Upstream:
         UpstreamFailed."""
         # What is judged has to be readable; compression of text on its way is the client's loss.
         sent = [(b"accept-encoding", b"identity"), *headers]
+        extensions = {"timeout": self._timeout}
         try:
-            response = await self._client.send(method, rest, sent, body)
+            request = httpx2.Request(
+                method, self._base + rest, headers=sent, content=body, extensions=extensions
+            )
+            response = await self._transport.handle_async_request(request)
         except httpx2.HTTPError as error:
             raise explain_failure(error, self._settings) from None
         try:
@@ -81,23 +82,6 @@ class Upstream:
 
     async def close(self) -> None:
         """Closes every connection."""
-        await self._client.aclose()
-
-
-class _PooledClient:
-    """Http1Client behind a proxy of the environment."""
-
-    def __init__(self, base: str, transport: AsyncTransport, timeout: httpx2.Timeout) -> None:
-        self._base, self._transport, self._timeout = base, transport, timeout.as_dict()
-
-    async def send(self, method: str, rest: str, headers: Headers, body: bytes) -> httpx2.Response:
-        extensions = {"timeout": self._timeout}
-        request = httpx2.Request(
-            method, self._base + rest, headers=headers, content=body or None, extensions=extensions
-        )
-        return await self._transport.handle_async_request(request)
-
-    async def aclose(self) -> None:
         await self._transport.aclose()
 
 

@@ -132,7 +132,6 @@ STILL_IMPORT_EXTENSIONS: set[str] = {
     "training/evaluation/caller/items.py",
     "training/evaluation/caller/summary.py",
     "training/evaluation/defs.py",
-    "training/evaluation/predictors/examples.py",
     "training/policies.py",
     "training/reporting/executions.py",
     "training/reporting/gather.py",

@@ -14,7 +14,8 @@ from typing import Any, TextIO
 import numpy as np
 
 from assets.contracts.validate import validate_call
-from extensions.proxy.examples.nearest import KnownCall, choose_nearest
+from extensions.proxy.examples.nearest import KnownCall
+from training.evaluation.predictors.examples import choose_nearest
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.words import fold_words
 

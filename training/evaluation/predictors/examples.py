@@ -10,13 +10,12 @@ The last two use what only the test knows; they can make the measured gain small
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from extensions.proxy.examples.nearest import choose_nearest
 from training.prompts.rows import read_calls, read_messages
 from warehouse.json_types import Row
 from warehouse.sanitize.words import fold_words
@@ -31,6 +30,7 @@ RULE = (
 )
 _SEEN = ("train", "seen_tool")
 _BLOCK = 1024
+PER_TOOL = 2  # examples of one tool in a prompt
 
 
 def select_similar_examples(
@@ -87,3 +87,39 @@ def _is_example_allowed(row: _Known, one: _Known) -> bool:
     if one.pair_id == row.pair_id or (row.unseen and one.server_id == row.server_id):
         return False
     return row.answer is None or one.answer != row.answer
+
+
+class KnownRequest(Protocol):
+    """A request that is known with its right calls. tool: whose example it is."""
+
+    words: tuple[str, ...]
+    tool: Any
+
+
+K = TypeVar("K", bound=KnownRequest)
+
+
+def choose_nearest(
+    known: Sequence[K],
+    near: np.ndarray,
+    n: int,
+    *,
+    words: tuple[str, ...],
+    too_near: float,
+    may_show: Callable[[K], bool],
+) -> Iterator[K]:
+    """Up to n of `known`, the nearest first. near: their cosines to the request, (known,).
+    words: the request's words. too_near: a cosine from which on two requests are one."""
+    chosen, of_tool, shown = {words}, dict[Any, int](), 0
+    for place in np.argsort(-near, kind="stable"):
+        one = known[place]
+        if shown >= n:
+            return
+        if float(near[place]) >= too_near or one.words in chosen or not may_show(one):
+            continue
+        if of_tool.get(one.tool, 0) >= PER_TOOL:
+            continue
+        chosen.add(one.words)
+        of_tool[one.tool] = of_tool.get(one.tool, 0) + 1
+        shown += 1
+        yield one

@@ -8,12 +8,9 @@ from urllib.parse import urlsplit
 import anyio
 from starlette.requests import ClientDisconnect, Request
 
-from extensions.proxy.answer import JUDGED, Answering
-from extensions.proxy.exchange import Exchange, Refused
-from extensions.proxy.metrics import Metrics
-from extensions.proxy.parts import ProxyParts
-from extensions.proxy.settings import ProxySettings
-from extensions.proxy.upstream import TOKEN
+from extensions.proxy.answer import JUDGED, Answering, ProxyParts
+from extensions.proxy.exchange import Exchange, Metrics, Refused
+from extensions.proxy.upstream import TOKEN, ProxySettings
 from serving.meta.access_control import find_owner
 from serving.meta.policy import HttpSettings
 from warehouse.network.egress import is_loopback

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.encoders.embedder import embed_queries
-from extensions.proxy.events import list_dicts
-from extensions.proxy.offer import list_user_messages
+from extensions.proxy.calls import list_user_messages
+from extensions.proxy.exchange import list_dicts
 from serving.discovery.functions import Offered, keep_callable, write_functions
 from serving.index.model import IndexBroken, IndexMissing
 from serving.ranking.query import Ask, BadQuery

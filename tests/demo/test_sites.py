@@ -15,7 +15,7 @@ from demo.server import Replicas, replicas
 from demo.sites import REPLICAS
 from demo.world.catalogue import MARKETPLACES, list_sites, make_world
 from demo.world.keys import KEYS
-from extensions.proxy.cli.command import proxy
+from extensions.proxy.command import proxy
 from serving.meta.policy import AddressSettings
 from tests.demo.conftest import COUNT
 from tests.demo.walk import FIRST, WALKS, client, count_differences, envelope, locations

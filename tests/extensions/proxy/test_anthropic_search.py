@@ -7,8 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from extensions.proxy.parts import ProxyParts
-from extensions.proxy.search.searching import LAST, ToolSearch
+from extensions.proxy.answer import ProxyParts
+from extensions.proxy.tool_search import LAST, ToolSearch
 from tests.extensions.proxy.samples import PARAMETERS
 from tests.extensions.proxy.search_script import make_message, make_use, stream_message
 from tests.extensions.proxy.upstream_script import Running, run_proxied

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 from openai import OpenAI
 
+from extensions.proxy.answer import ProxyParts
 from extensions.proxy.auto_tools import ToolChooser
-from extensions.proxy.parts import ProxyParts
 from tests.extensions.proxy.samples import CHAT_TOOLS, make_completion, make_response, stream_chat
 from tests.extensions.proxy.upstream_script import Running, run_proxied
 from tests.serving.meta_server import publish, served

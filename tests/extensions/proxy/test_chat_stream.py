@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from extensions.proxy.apis.chat import ChatStream
-from extensions.proxy.calls import CallRepair
-from extensions.proxy.events import EventReader
-from extensions.proxy.offer import read_offer
+from extensions.proxy.calls import CallRepair, read_offer
+from extensions.proxy.chat_calls import ChatStream
+from extensions.proxy.exchange import EventReader
 from tests.extensions.proxy.samples import BROKEN, CHAT_TOOLS, PARAMETERS, VALID, make_chunk
 
 DONE = b"data: [DONE]\n\n"

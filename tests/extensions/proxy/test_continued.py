@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from extensions.proxy.search.continued import ContinuedAnswers
+from extensions.proxy.tool_search import ContinuedAnswers
 
 
 def resume(answers: ContinuedAnswers, shown: str) -> Any:

@@ -8,9 +8,8 @@ import httpx2
 import pytest
 from openai import OpenAI
 
-from extensions.proxy.parts import ProxyParts
-from extensions.proxy.search.own_tools import read_own_tools
-from extensions.proxy.search.searching import LAST, LIMIT, ToolSearch
+from extensions.proxy.answer import ProxyParts
+from extensions.proxy.tool_search import LAST, LIMIT, ToolSearch, read_own_tools
 from tests.extensions.proxy.samples import PARAMETERS, TOOLS, VALID
 from tests.extensions.proxy.search_script import (
     SEARCH_TOOL,

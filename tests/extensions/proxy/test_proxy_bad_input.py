@@ -10,9 +10,8 @@ import httpx2
 import pytest
 
 from assets.contracts.history.moves import ContractHistory, Move
-from extensions.proxy.calls import fix_call
-from extensions.proxy.offer import Offer, read_offer
-from extensions.proxy.settings import ProxyError, ProxySettings, make_listening
+from extensions.proxy.calls import Offer, fix_call, read_offer
+from extensions.proxy.upstream import ProxyError, ProxySettings, make_listening
 from tests.extensions.proxy.samples import (
     BROKEN,
     CHAT_TOOLS,

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from extensions.proxy.app import Proxy
-from extensions.proxy.settings import ProxySettings, make_listening
+from extensions.proxy.upstream import ProxySettings, make_listening
 from serving.meta.transports import make_config
 
 

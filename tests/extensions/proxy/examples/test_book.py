@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extensions.proxy.examples import book
-from extensions.proxy.examples.book import ExampleBook, read_examples, write_example_text
-from extensions.proxy.examples.nearest import KnownCall
-from extensions.proxy.parts import ProxyParts
+from extensions.proxy import examples_book
+from extensions.proxy.answer import ProxyParts
+from extensions.proxy.examples_book import ExampleBook, KnownCall, read_examples, write_example_text
 from tests.extensions.proxy.samples import CHAT_TOOLS, PARAMETERS, TOOLS, make_completion
 from tests.extensions.proxy.upstream_script import run_proxied
 from warehouse.errors import UnusableInput
@@ -23,7 +22,7 @@ def known(text: str, name: str = "weather", **arguments: Any) -> KnownCall:
 
 
 def test_the_nearest_stand_last_and_only_what_fits_is_taken() -> None:
-    book = ExampleBook(
+    examples_book = ExampleBook(
         [
             known("rain in Rome tomorrow"),
             known("how is the weather in Rome"),
@@ -32,12 +31,14 @@ def test_the_nearest_stand_last_and_only_what_fits_is_taken() -> None:
         ],
         3,
     )
-    found = book.find_like("what is the weather in Bonn", WEATHER)
+    found = examples_book.find_like("what is the weather in Bonn", WEATHER)
     assert [one.instruction for one in found] == [
         "rain in Rome tomorrow", "how is the weather in Rome"
     ]  # fmt: skip
-    assert book.find_like("weather", {}) == book.find_like(" ", WEATHER) == []
-    assert book.find_like("How is the weather in Rome?", WEATHER)[-1].instruction.startswith("rain")
+    assert examples_book.find_like("weather", {}) == examples_book.find_like(" ", WEATHER) == []
+    assert examples_book.find_like("How is the weather in Rome?", WEATHER)[
+        -1
+    ].instruction.startswith("rain")
 
 
 def test_two_of_a_tool_at_most_and_vectors_where_there_are() -> None:
@@ -71,11 +72,11 @@ def test_an_export_is_read_and_wrong_calls_are_no_examples(tmp_path: Path) -> No
 
 
 def test_a_line_without_an_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(book, "_LONGEST", 500)
+    monkeypatch.setattr(examples_book, "_LONGEST", 500)
     right = make_line()
     folder = write_export(tmp_path, "x" * 500, right, "y" * 1_700, right, "z" * 900)
     assert read_examples(folder) == [known("weather in Rome")] * 2
-    monkeypatch.setattr(book, "_MOST_READ", 1)
+    monkeypatch.setattr(examples_book, "_MOST_READ", 1)
     assert read_examples(folder) == [known("weather in Rome")]
 
 
@@ -89,8 +90,8 @@ def test_a_folder_that_is_no_export_is_told(tmp_path: Path) -> None:
 def test_examples_stand_before_what_goes_to_the_upstream() -> None:
     import httpx2
 
-    book = ExampleBook([known("how is the weather in Rome")], 2)
-    with run_proxied(parts=ProxyParts(examples=book)) as running:
+    examples_book = ExampleBook([known("how is the weather in Rome")], 2)
+    with run_proxied(parts=ProxyParts(examples=examples_book)) as running:
         running.script.body = make_completion()
         said = [{"role": "user", "content": "weather in Bonn"}]
 

@@ -11,14 +11,12 @@ import httpx2
 import pytest
 from openai import APIError, BadRequestError, NotFoundError, OpenAI
 
+from extensions.proxy.answer import ProxyParts
 from extensions.proxy.app import Proxy
-from extensions.proxy.examples.book import ExampleBook
-from extensions.proxy.examples.nearest import KnownCall
-from extensions.proxy.local.model import CannotAnswer, LocalAnswer, LocalRequest
-from extensions.proxy.local.upstream import LocalUpstream
-from extensions.proxy.parts import ProxyParts
-from extensions.proxy.settings import ProxyError, ProxySettings, make_listening
-from extensions.proxy.upstream import UpstreamFailed
+from extensions.proxy.examples_book import ExampleBook, KnownCall
+from extensions.proxy.local_requests import CannotAnswer, LocalAnswer, LocalRequest
+from extensions.proxy.local_upstream import LocalUpstream
+from extensions.proxy.upstream import ProxyError, ProxySettings, UpstreamFailed, make_listening
 from tests.extensions.proxy.samples import BROKEN, CHAT_TOOLS, TOOLS, make_completion
 from tests.extensions.proxy.upstream_script import run_proxied, run_server
 

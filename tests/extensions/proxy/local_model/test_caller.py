@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from assets.contracts.validate import validate_call
-from extensions.proxy.examples.nearest import KnownCall
-from extensions.proxy.local.model import CannotAnswer, LocalRequest
-from extensions.proxy.local_model.caller import LocalCaller, _hold_calls, make_question
+from extensions.proxy.examples_book import KnownCall
+from extensions.proxy.local_caller import LocalCaller, _hold_calls, make_question
+from extensions.proxy.local_requests import CannotAnswer, LocalRequest
 from tests.training.conftest import raw_tool
 from training.caller.tiny.base import find_tiny_base_folder
 from training.evaluation.predictors.adapter import AdapterPredictor

@@ -9,9 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from extensions.proxy.parts import ProxyParts
-from extensions.proxy.revise.endpoint import UpstreamReviser, read_proposal
-from extensions.proxy.revise.revising import Reviser, guard_model
+from extensions.proxy.answer import ProxyParts
+from extensions.proxy.revising import Reviser, UpstreamReviser, guard_model, read_proposal
 from serving.repair.revision import ProposedCall, RevisionRequest
 from tests.extensions.proxy.samples import CHAT_TOOLS, VALID, make_completion, stream_chat
 from tests.extensions.proxy.upstream_script import Running, Script, run_proxied, run_server

@@ -1,4 +1,4 @@
-"""An answer in the form of the Responses API, whole or as the events of a stream."""
+"""A local model's answer as a chat completion, whole or as the events of a stream."""
 
 import json
 import time
@@ -6,14 +6,97 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from extensions.proxy.local.chat_answers import write_function
-from extensions.proxy.local.model import LocalAnswer
+from extensions.proxy.local_requests import LocalAnswer
+from warehouse.json_types import JsonObject
 
-Json = Mapping[str, Any]
+
+def write_completion(answer: LocalAnswer, label: str) -> JsonObject:
+    """The body of a whole answer."""
+    calls = [
+        {
+            "id": f"call_{uuid.uuid4().hex[:24]}",
+            "type": "function",
+            "function": write_function(call),
+        }
+        for call in answer.calls
+    ]
+    message: dict[str, Any] = {"role": "assistant", "content": None if calls else answer.text}
+    if calls:
+        message["tool_calls"] = calls
+    finish = "length" if answer.cut else "tool_calls" if calls else "stop"
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+    spent = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.completion_tokens}
+    return {
+        **make_completion_head(label),
+        "object": "chat.completion",
+        "choices": [choice],
+        "usage": {**spent, "total_tokens": sum(spent.values())},
+    }
+
+
+def write_function(call: Any) -> JsonObject:
+    """{name, arguments as text}: what is no object stays the text it is, for the ladder."""
+    given = call["arguments"]
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return {"name": str(call["name"]), "arguments": text}
+
+
+def write_chat_events(whole: Mapping[str, Any], *, usage: bool = False) -> Iterator[bytes]:
+    """A whole completion as a stream: a chunk for the text, one for each call, the end. usage: as
+    `stream_options.include_usage` asks for it."""
+    yield from ChatWriter(usage=usage).end(whole)
+
+
+class ChatWriter:
+    """The chunks of a completion while it is written. head: what its chunks have in common, {id,
+    created, model}; of a whole one its own."""
+
+    def __init__(self, head: JsonObject | None = None, *, usage: bool = False) -> None:
+        self._head, self._usage, self._sent = head, usage, ""
+
+    def write_text(self, text: str) -> Iterator[bytes]:
+        """One more piece."""
+        role = {} if self._sent else {"role": "assistant"}
+        self._sent += text
+        yield self._make_chunk({**role, "content": text})
+
+    def end(self, whole: Mapping[str, Any]) -> Iterator[bytes]:
+        """What of the whole completion was not sent yet, and its end."""
+        [choice] = whole["choices"]
+        more = {key: whole[key] for key in whole.keys() - {"choices", "usage", "object"}}
+        field = {"toolmill": more.pop("toolmill")} if "toolmill" in more else {}
+        self._head = self._head or more
+        text, message = choice["message"]["content"] or "", choice["message"]
+        if not self._sent or text[len(self._sent) :]:
+            yield from self.write_text(text[len(self._sent) :])
+        for at, call in enumerate(message.get("tool_calls", ())):
+            yield self._make_chunk({"tool_calls": [{"index": at, **call}]})
+        yield self._make_chunk({}, choice["finish_reason"], **field)
+        if self._usage:
+            last = {"object": "chat.completion.chunk", "choices": [], "usage": whole["usage"]}
+            yield _write_event({**self._head, **last})
+        yield b"data: [DONE]\n\n"
+
+    def _make_chunk(self, delta: JsonObject, finish: str | None = None, **extra: Any) -> bytes:
+        one = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        head = {**(self._head or {}), "object": "chat.completion.chunk"}
+        return _write_event({**head, "choices": [one], **extra})
+
+
+def make_completion_head(label: str) -> JsonObject:
+    """What the chunks of one completion have in common."""
+    made = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time())}
+    return {**made, "model": label}
+
+
+def _write_event(data: JsonObject) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
 _ADDED, _DONE = "response.output_item.added", "response.output_item.done"
 
 
-def write_response(answer: LocalAnswer, label: str, body: Json) -> dict[str, Any]:
+def write_response(answer: LocalAnswer, label: str, body: JsonObject) -> dict[str, Any]:
     """The body of a whole answer; body: the request, of which it repeats tools and choice."""
     items = [_write_call_item(call) for call in answer.calls]
     spent = {"input_tokens": answer.prompt_tokens, "output_tokens": answer.completion_tokens}
@@ -39,7 +122,7 @@ def write_response(answer: LocalAnswer, label: str, body: Json) -> dict[str, Any
     }
 
 
-def _write_call_item(call: Any) -> Json:
+def _write_call_item(call: Any) -> JsonObject:
     named, name = write_function(call), uuid.uuid4().hex[:24]
     ids = {"id": f"fc_{name}", "call_id": f"call_{name}"}
     return {"type": "function_call", **ids, **named, "status": "completed"}
@@ -51,7 +134,7 @@ def _write_message_item(text: str) -> dict[str, Any]:
     return {**head, "status": "completed", "content": [part]}
 
 
-def write_response_events(whole: Json) -> Iterator[bytes]:
+def write_response_events(whole: JsonObject) -> Iterator[bytes]:
     """A whole answer as a stream: each item added, its text or arguments, done."""
     yield from ResponseWriter(whole).end(whole)
 
@@ -60,7 +143,7 @@ class ResponseWriter:
     """The events of an answer while it is written. begun: the answer with nothing in it, whose id
     and time the whole one takes."""
 
-    def __init__(self, begun: Json) -> None:
+    def __init__(self, begun: JsonObject) -> None:
         self._begun, self._number = begun, 0
         self._item: dict[str, Any] = _write_message_item("")
         self._sent = ""
@@ -77,7 +160,7 @@ class ResponseWriter:
         delta = {"type": "response.output_text.delta", **self._of, "content_index": 0}
         yield self._encode({**delta, "logprobs": [], "delta": text})
 
-    def end(self, whole: Json) -> Iterator[bytes]:
+    def end(self, whole: JsonObject) -> Iterator[bytes]:
         """What of the whole answer was not sent yet, and its end."""
         items = list(whole["output"])
         whole = {**whole, **{key: self._begun[key] for key in ("id", "created_at")}}
@@ -100,7 +183,7 @@ class ResponseWriter:
         yield self._encode({"type": f"response.{last}", "response": whole})
 
     @property
-    def _of(self) -> Json:
+    def _of(self) -> JsonObject:
         return {"output_index": 0, "item_id": self._item["id"]}
 
     def _begin(self) -> Iterator[bytes]:
@@ -118,13 +201,13 @@ class ResponseWriter:
         yield self._encode({"type": "response.content_part.done", **of, "part": part})
         yield self._encode({"type": _DONE, "output_index": 0, "item": self._item})
 
-    def _encode(self, event: Json) -> bytes:
+    def _encode(self, event: JsonObject) -> bytes:
         number, self._number = self._number, self._number + 1
         data = json.dumps({**event, "sequence_number": number})
         return f"event: {event['type']}\ndata: {data}\n\n".encode()
 
 
-def list_item_events(at: int, item: Json) -> Iterator[Json]:
+def list_item_events(at: int, item: JsonObject) -> Iterator[JsonObject]:
     """The events of one item of an answer, at this place of its output."""
     of = {"output_index": at, "item_id": item.get("id")}
     bare = {**item, "status": "in_progress"} if "status" in item else dict(item)
@@ -143,7 +226,7 @@ def list_item_events(at: int, item: Json) -> Iterator[Json]:
     yield {"type": _DONE, "output_index": at, "item": item}
 
 
-def _list_part_events(of: Json, part: Json) -> Iterator[Json]:
+def _list_part_events(of: JsonObject, part: JsonObject) -> Iterator[JsonObject]:
     if part.get("type") != "output_text":
         return
     empty = {**part, "text": "", "annotations": []}

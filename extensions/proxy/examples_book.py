@@ -1,12 +1,8 @@
-"""Examples for a prompt: accepted calls of requests like this one, of the tools at hand.
-
-They are read from an export in the format `messages`, so only what may be exported is shown. One is
-taken only where each of its calls fits a tool that the request offers under the same name: it can
-teach no tool that is not there, and no argument that the contract has not.
-"""
+"""A request with its right calls, as an example in a prompt."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,10 +10,22 @@ from typing import Any, TextIO
 import numpy as np
 
 from assets.contracts.validate import validate_call
-from extensions.proxy.examples.nearest import KnownCall
 from training.evaluation.predictors.examples import choose_nearest
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.words import fold_words
+
+
+@dataclass
+class KnownCall:
+    """An instruction with its right calls, {name, arguments} each."""
+
+    instruction: str
+    calls: tuple[dict[str, Any], ...]
+
+    def __post_init__(self) -> None:
+        self.words = tuple(fold_words(self.instruction))
+        self.tool = str(self.calls[0]["name"])
+
 
 Embed = Callable[[Sequence[str]], np.ndarray]  # texts -> unit vectors, a row each
 TRAIN = "data/train.jsonl"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extensions.proxy.calls import CallRepair, Fixed, is_whole
-from extensions.proxy.events import Event, list_dicts
+from extensions.proxy.exchange import Event, list_dicts
 
 _Key = tuple[Any, Any, int]  # index of the choice, index of the call, which of that index
 # Of the bytes of an event: it may hold a call or the end of a choice, or a key may be escaped.

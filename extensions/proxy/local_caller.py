@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from extensions.proxy.local.model import CannotAnswer, LocalAnswer, LocalRequest
+from extensions.proxy.local_requests import CannotAnswer, LocalAnswer, LocalRequest
 from training.evaluation.predictors.adapter import NOT_RENDERABLE, TOO_LONG, AdapterPredictor
 from training.evaluation.predictors.interface import Asked, CannotPredict, Predictor
 from training.prompts.rows import read_message_calls

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from extensions.proxy.calls import CallRepair
-from extensions.proxy.events import Event, list_dicts
+from extensions.proxy.exchange import Event, list_dicts
 
 _ARGUMENTS = "response.function_call_arguments."
 # Of the bytes of an event: it may hold a call or be the end, or its type may be escaped.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extensions.proxy.calls import CallRepair, Fixed
-from extensions.proxy.events import Event, list_dicts
+from extensions.proxy.exchange import Event, list_dicts
 
 _CUT = ("max_tokens", "model_context_window_exceeded")  # `stop_reason` of a limit's end
 # Of the bytes of an event: it may be of a call or of the end, or its type may be escaped.

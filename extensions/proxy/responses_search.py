@@ -13,25 +13,24 @@ from typing import Any
 import httpx2
 
 from extensions.proxy.calls import CallRepair
-from extensions.proxy.events import Event, list_dicts, read_events
-from extensions.proxy.local.response_answers import list_item_events
-from extensions.proxy.search.own_tools import OwnTools, read_own_tools
-from extensions.proxy.search.rounds import (
-    check_stream,
-    is_readable,
-    is_stream,
-    read_whole,
-    rewrite_response,
-    sum_usage,
-)
-from extensions.proxy.search.searching import (
+from extensions.proxy.exchange import Event, list_dicts, read_events
+from extensions.proxy.local_answers import list_item_events
+from extensions.proxy.tool_search import (
     ITEM_ID,
     LAST,
     LIMIT,
     MOST_CALLS,
+    OwnTools,
     Searched,
     ToolSearch,
+    check_stream,
+    is_readable,
+    is_stream,
+    read_own_tools,
+    read_whole,
     refuse_search,
+    rewrite_response,
+    sum_usage,
 )
 from extensions.proxy.upstream import Headers, OpenAnswer
 from serving.discovery.functions import OPENAI

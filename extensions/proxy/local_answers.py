@@ -10,7 +10,7 @@ from extensions.proxy.local_requests import LocalAnswer
 from warehouse.json_types import JsonObject
 
 
-def write_completion(answer: LocalAnswer, label: str) -> JsonObject:
+def write_completion(answer: LocalAnswer, label: str) -> dict[str, Any]:
     """The body of a whole answer."""
     calls = [
         {
@@ -83,7 +83,7 @@ class ChatWriter:
         return _write_event({**head, "choices": [one], **extra})
 
 
-def make_completion_head(label: str) -> JsonObject:
+def make_completion_head(label: str) -> dict[str, Any]:
     """What the chunks of one completion have in common."""
     made = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time())}
     return {**made, "model": label}

@@ -12,22 +12,22 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (9_760, 90),
+    "warehouse": (9_505, 89),
     "assets": (56_030, 514),
     "training": (14_960, 139),
-    "serving": (9_542, 91),
+    "serving": (9_086, 47),
     "orchestration": (7_463, 80),
     "demo": (3_269, 38),
     "extensions/batch": (1_162, 11),
     "extensions/bench": (5_169, 55),
     "extensions/contract_ci": (784, 9),
-    "extensions/proxy": (4_275, 46),
+    "extensions/proxy": (4_073, 20),
     "extensions/publishing": (1_809, 24),
     "extensions/recommender": (5_502, 62),
     "extensions/scale": (496, 4),
     "extensions/sidecar": (3_011, 39),
     "extensions/upkeep": (3_333, 42),
-    "tests": (89_518, 755),
+    "tests": (89_188, 753),
     "benchmarks": (9_683, 91),
 }
 

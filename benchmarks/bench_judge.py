@@ -19,11 +19,10 @@ import numpy as np
 import polars as pl
 
 from assets.contracts.tool_id import ToolId
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.judging.adhoc.commands import judge_rows, verify_rows
-from assets.synthesis.judging.adhoc.files import read_rows, read_tools
+from assets.synthesis.judging.adhoc import judge_rows, read_rows, read_tools, verify_rows
 from assets.synthesis.judging.judge import make_offline_provider
-from assets.synthesis.judging.trial.agreement import measure_agreement
+from assets.synthesis.judging.trials import measure_agreement
+from assets.synthesis.policy import SynthesisPolicy
 from assets.vectors.embed import MiniLM
 from benchmarks.judge_mutants import mutant_rates
 from benchmarks.shared_data import SHARED, require_paths

@@ -46,7 +46,7 @@ def run_calls(url: str, asked: list[Any], concurrency: int, folder: Path) -> dic
     """Asks all, as a process of its own; its imports are in no figure."""
     import openai  # noqa: F401
 
-    from assets.synthesis.common.role_schemas import Requests
+    from assets.synthesis.role_schemas import Requests
     from warehouse.ledger.ledger import Ledger
     from warehouse.llm.client import LLM, Role
     from warehouse.storage.blobs import Blobs

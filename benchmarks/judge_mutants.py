@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.judging.adhoc.commands import _make_pair_row
-from assets.synthesis.judging.adhoc.files import Given, Tools
+from assets.synthesis.judging.adhoc import Given, Tools, _make_pair_row
 from assets.synthesis.judging.judge import judge, make_offline_provider
-from assets.synthesis.judging.trial.flaws import make_mutants
-from assets.synthesis.verify.verify_row import verify_row
+from assets.synthesis.judging.mutants import make_mutants
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.verify.rules import verify_row
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
 from warehouse.statistics import wilson_interval

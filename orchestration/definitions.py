@@ -15,7 +15,6 @@ import assets.outcomes.reliability.defs
 import assets.outcomes.trajectories.defs
 import assets.servers.defs
 import assets.synthesis.defs
-import assets.synthesis.summaries.defs
 import assets.vectors.defs
 import training.defs
 import training.evaluation.defs
@@ -38,7 +37,6 @@ PACKAGES = (
     assets.contracts.listed.defs,
     assets.catalogue.defs,
     assets.vectors.defs,
-    assets.synthesis.summaries.defs,
     assets.synthesis.defs,
     assets.outcomes.defs,
     assets.outcomes.reliability.defs,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from assets.outcomes.plan import Executor
     from assets.outcomes.tasks import WorldTasks
     from assets.servers.deploy.policy import Launcher
-    from assets.synthesis.writing.endpoints import Writer
+    from assets.synthesis.writing.writer import Writer
     from assets.vectors.embed import Embedder
     from training.drift.policy import RetrainPolicy
     from training.policies import Trainer
@@ -180,7 +180,7 @@ def _open_embedder(spec: str, query: str | None, document: str | None) -> "Embed
 
 def make_writer(settings: Settings) -> "Writer":
     """Who writes and judges pairs, and how."""
-    from assets.synthesis.writing.endpoints import Writer
+    from assets.synthesis.writing.writer import Writer
 
     return Writer(
         roles=tuple(_make_role(settings, name) for name in _list_writing_roles(settings)),

@@ -15,8 +15,8 @@ from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.plan import plan_executions
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, plan_jobs
-from assets.synthesis.common.eligible import read_offer
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.offer import read_offer
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from orchestration.factories import list_enabled, make_executor, make_launcher, open_made_warehouse
 from orchestration.runs.instance import SLOTS
 from orchestration.settings.model import Settings

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.synthesis.writing.endpoints import Writer
+from assets.synthesis.writing.writer import Writer
 from orchestration.factories import (
     make_crawl_policies,
     make_embedder,

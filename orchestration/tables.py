@@ -13,10 +13,10 @@ from assets.outcomes.reliability.table import RELIABILITY
 from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectories.trajectory import TRAJECTORIES
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
-from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
-from assets.synthesis.reporting.spend import SPEND
-from assets.synthesis.summaries.summaries import SUMMARIES
+from assets.synthesis.judging.trials import JUDGE_TRIALS
+from assets.synthesis.pair_report import SPEND
+from assets.synthesis.summaries import SUMMARIES
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.vectors.confusables.table import CONFUSABLES
 from assets.vectors.index import VECTORS
 from training.drift.drift import DRIFT

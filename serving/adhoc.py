@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from assets.synthesis.judging.adhoc.files import Tools, get_server_name, read_lines
-from assets.synthesis.summaries.offline import make_readable, write_summary
+from assets.synthesis.judging.adhoc import Tools, get_server_name, read_lines
+from assets.synthesis.offline_summaries import make_readable, write_summary
 from assets.vectors.embed import Embedder
 from serving.export import open_checked
 from serving.index.folder import build_index, move_pointer

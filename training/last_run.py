@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.synthesis.common.tables import ONE_CALL
+from assets.synthesis.tables import ONE_CALL
 from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import RETRIEVER_EVALUATION, NothingToEvaluate, summarise_recall

@@ -15,7 +15,7 @@ from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.select import Launchable, list_launchable, may_run
 from assets.outcomes.worlds.spec import World
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.tables import read_contract
+from assets.synthesis.tables import read_contract
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import canonical_json
 from warehouse.store import Warehouse

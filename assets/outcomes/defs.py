@@ -15,7 +15,7 @@ from assets.partitions import (
     read_run_scope,
 )
 from assets.servers.probe.failure_kinds import BLAMES
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from extensions.recommender.outcomes_reporting.plots import embed_plot
 from extensions.recommender.outcomes_reporting.report import report_executions
 from extensions.recommender.outcomes_reporting.verdicts import compare_verdicts, render_verdicts

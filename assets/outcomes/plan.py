@@ -19,7 +19,7 @@ from assets.outcomes.table import EXECUTIONS, PASSING
 from assets.outcomes.worlds.spec import World
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, select_trainable
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, select_trainable
 from assets.vectors.confusables.table import CONFUSABLES
 from warehouse.json_types import Record
 from warehouse.progress import Progress, Silent

@@ -9,7 +9,7 @@ from assets.outcomes.outcome import CANNED, STALE, USEFUL, find_canned
 from assets.outcomes.run import Done, Job
 from assets.outcomes.select import WantedCall
 from assets.outcomes.table import EXECUTIONS, PROVED, UNPROVED
-from assets.synthesis.common.purpose import read_purpose
+from assets.synthesis.contract_reading import read_purpose
 from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Record
 from warehouse.sanitize.redact import redact

@@ -26,7 +26,7 @@ from assets.outcomes.tasks import find_task, prove_task
 from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.spec import World
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
-from assets.synthesis.common.purpose import read_purpose
+from assets.synthesis.contract_reading import read_purpose
 from warehouse.item_failure import describe_failure
 from warehouse.ledger.attempts import Outcome as Receipt
 from warehouse.ledger.ledger import Ledger

@@ -10,9 +10,8 @@ from assets.contracts.repair.problems import find_problems
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.policy import ExecutionPolicy
-from assets.synthesis.common.purpose import read_purpose
-from assets.synthesis.common.tables import dump_text, read_contract, read_goldens
-from assets.synthesis.common.world_tasks import TaskOrigin, read_origin
+from assets.synthesis.contract_reading import read_purpose
+from assets.synthesis.tables import TaskOrigin, dump_text, read_contract, read_goldens, read_origin
 from assets.vectors.confusables.table import TWINS
 from warehouse.item_failure import try_item
 from warehouse.json_types import Contract, Record, Row

@@ -19,7 +19,7 @@ from assets.outcomes.worlds.perturb import perturb_task
 from assets.outcomes.worlds.spec import TaskTemplate, World
 from assets.outcomes.worlds.task import Task, make_tasks
 from assets.servers.recipes.placeholders import DATA
-from assets.synthesis.common.world_tasks import TaskOrigin, WorldTask, WorldUnavailable
+from assets.synthesis.tables import TaskOrigin, WorldTask, WorldUnavailable
 from warehouse.storage.digest import digest
 
 # Drawn of each template. Two servers of the same tools take different ones of them: else the second

@@ -1,27 +1,27 @@
-"""Asset definitions of `pairs`, `judgements` and `spend`."""
+"""Asset definitions of `pairs`, `judgements`, `spend` and `server_summaries`."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
 
+from assets.catalogue.catalogue import CATALOGUE, PRIVATE, map_descriptions
+from assets.contracts.quarantine.clear import read_clear
 from assets.marketplaces.adapters.private import NotApproved
 from assets.partitions import close_run_after, marketplaces, read_one_server
-from assets.synthesis.common.eligible import Offer
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis import pair_report
 from assets.synthesis.judging.plan import judge_pairs
-from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
-from assets.synthesis.reporting import report
-from assets.synthesis.reporting.spend import (
-    SPEND,
-    audit_cost,
-    count_accepted_pairs,
-    make_spend_rows,
-)
-from assets.synthesis.writing.endpoints import Writer
+from assets.synthesis.judging.trials import JUDGE_TRIALS
+from assets.synthesis.offer import Offer
+from assets.synthesis.pair_report import SPEND, audit_cost, count_accepted_pairs, make_spend_rows
+from assets.synthesis.summaries import SUMMARIES, find_summary_flaws, make_summaries
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.writing.plan import write_pairs
+from assets.synthesis.writing.writer import Writer
 from assets.vectors.embed import Embedder
 from warehouse.audit import Verdict, expect_between, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
+from warehouse.llm.client import LLM
 from warehouse.llm.roles import PENDING
 from warehouse.progress import Lines
 from warehouse.publish import (
@@ -54,6 +54,11 @@ JUDGEMENTS_AUDIT = audit_table(
         *("approved_endpoint", "accept_rate"),
         *("judge_was_judged", "judge_catches_mutants", "judge_false_alarms"),
     ],
+)
+SUMMARIES_AUDIT = audit_table(
+    SUMMARIES,
+    [expect_unique("server_id"), expect_one_of("status", ["ok", "failed", "pending"])],
+    rules=["summaries"],
 )
 SPEND_AUDIT = audit_table(SPEND, rules=["budget", "cost_per_accepted_pair"])
 
@@ -97,13 +102,13 @@ def pairs(
         rules=[_check_written(made.rows), _check_current(made.rows, made.offer)],
         plan=made.due,
         metadata={
-            **report.report_pairs(made.rows),
+            **pair_report.report_pairs(made.rows),
             "held": len(made.offer.held),
             "moved": made.moved,
             "retired": len(made.retired),
             "asked_this_run": llm.counts["asked"],
             "usd_this_run": llm.usd,
-            **report.report_batches(llm.batches),
+            **pair_report.report_batches(llm.batches),
         },
     )
     close_run_after(context, warehouse.ledger, "pairs")
@@ -145,9 +150,9 @@ def judgements(
         rules=made.audit,
         plan=made.due,
         metadata={
-            **report.report_judgements(made.rows, made.pairs),
-            "trial": report.tabulate_trials(made.trials),
-            **report.report_batches(llm.batches),
+            **pair_report.report_judgements(made.rows, made.pairs),
+            "trial": pair_report.tabulate_trials(made.trials),
+            **pair_report.report_batches(llm.batches),
         },
     )
     # `publish` returned: the audit passed, and the trial that it rests on may be read.
@@ -156,7 +161,7 @@ def judgements(
 
 
 @dg.asset(
-    **describe_asset(SPEND_AUDIT, "assets/synthesis/reporting"),
+    **describe_asset(SPEND_AUDIT, "assets/synthesis"),
     deps=["judgements"],
     group_name="synthesis",
     description="What every stage cost per marketplace and model, and per accepted pair.",
@@ -179,7 +184,51 @@ def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehou
         metadata={
             "spent_usd": spent,
             "accepted": distinct,
-            "costs": report.tabulate_costs(rows),
+            "costs": pair_report.tabulate_costs(rows),
+        },
+    )
+
+
+@dg.asset(
+    **describe_asset(SUMMARIES_AUDIT, "assets/synthesis"),
+    deps=["clear_contracts", "catalogue"],
+    group_name="vectors",
+    pool="llm",
+    description="What kinds of things each server's tools do, in a few sentences; made once.",
+)
+def server_summaries(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    writer: dg.ResourceParam[Writer],
+) -> Published:
+    clear = read_clear(warehouse)
+    previous = warehouse.tables.read(SUMMARIES).to_dicts()
+    about = map_descriptions(warehouse.tables.read(CATALOGUE).to_dicts())
+    public = {row["server_id"] for row in clear if row["marketplace"] != PRIVATE}
+    rows: list[dict[str, Any]] = []
+    spent = 0.0
+    for name, own in (("_", public), (PRIVATE, {row["server_id"] for row in clear} - public)):
+        llm = _open_llm(writer, warehouse, name)
+        made, _ = make_summaries(
+            [row for row in clear if row["server_id"] in own],
+            about,
+            llm,
+            [row for row in previous if row["server_id"] in own],
+            progress=Lines(context.log.info),
+        )
+        rows += made
+        spent += llm.usd if llm else 0.0
+    flaws = find_summary_flaws(rows)
+    yield from publish(
+        context,
+        warehouse,
+        SUMMARIES_AUDIT,
+        SUMMARIES.frame(rows),
+        rules=[Verdict("summaries", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} servers")],
+        metadata={
+            "failed": sum(row["status"] != "ok" for row in rows),
+            "providers": ", ".join(sorted({row["provider"] for row in rows})),
+            "usd_this_run": spent,
         },
     )
 
@@ -201,3 +250,11 @@ def _check_written(rows: Sequence[Record]) -> Verdict:
 def _check_current(rows: Sequence[Record], offer: Offer) -> Verdict:
     stale = [row["pair_id"] for row in rows if not offer.offers_contract_of(row)]
     return Verdict("contracts_current", not stale, f"{len(stale)} pairs of other contracts")
+
+
+def _open_llm(writer: Writer, warehouse: Warehouse, partition: str) -> LLM | None:
+    """The client; None where private tools may not leave for it: they are summed up offline."""
+    try:
+        return writer.make_llm(warehouse, partition, batches=True)
+    except NotApproved:
+        return None

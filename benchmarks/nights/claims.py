@@ -10,7 +10,7 @@ from assets.contracts.canonical import contract_digest
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.clear import CLEAR
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.tables import PAIRS
+from assets.synthesis.tables import PAIRS
 from demo.world.month import Listed, Month, MonthDay
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.synthesis.common.tables import PAIRS, PASSING, reaches_judge, read_goldens
-from assets.synthesis.writing.tasks.invocation_check import STEP as CHECK
+from assets.synthesis.tables import PAIRS, PASSING, reaches_judge, read_goldens
+from assets.synthesis.writing.single_call import STEP as CHECK
 from warehouse.store import Warehouse
 
 Key = tuple[str, str, str, str, int]  # marketplace, server, tool, task, index

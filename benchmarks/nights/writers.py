@@ -7,7 +7,7 @@ have used a token for four characters, at the prices of `place.py`.
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assets.synthesis.writing.endpoints import Writer
+from assets.synthesis.writing.writer import Writer
 from orchestration.factories import make_world_tasks, make_writer
 from orchestration.settings.load import load_settings
 from warehouse.llm.client import LLM

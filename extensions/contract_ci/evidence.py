@@ -7,8 +7,8 @@ from typing import Any
 
 from assets.contracts.schema.step_budget import TooMuchWork, limit_steps
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import Slot, get_input_schema, read_slots
-from assets.synthesis.offline.values.values import draw_value
+from assets.synthesis.contract_reading import Slot, get_input_schema, read_slots
+from assets.synthesis.offline.values import draw_value
 from warehouse.json_types import Contract
 
 _DRAWS = 8  # values of each parameter besides its choices and limits

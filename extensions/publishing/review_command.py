@@ -32,7 +32,7 @@ def review(
     left. Ends with Finish on the page or Ctrl-C, and prints the report as JSON.
     """
     from assets.contracts.quarantine.clear import read_clear
-    from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_contract
+    from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_contract
     from extensions.publishing.review.review import Sampled, open_review, report_review
     from extensions.publishing.review.server import Site, serve_review
     from orchestration.factories import open_made_warehouse

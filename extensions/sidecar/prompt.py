@@ -83,6 +83,6 @@ def _read_arguments(given: Any) -> Any:
 
 
 def _is_question(text: str) -> bool:
-    from assets.synthesis.verify.conversation import is_question  # needs polars, serving has none
+    from assets.synthesis.verify.rules import is_question  # needs polars, serving has none
 
     return is_question(text)

@@ -7,7 +7,7 @@ from typing import Any
 from assets.outcomes.table import EXECUTIONS
 from assets.partitions import ONE_SERVER_JOB
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from orchestration.factories import open_warehouse
 from orchestration.runs.console import RunView, send_lines
 from orchestration.runs.dead_runs import clear_dead_runs

@@ -13,7 +13,7 @@ from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.outcome import USEFUL
 from assets.outcomes.table import EXECUTIONS, PROVED, group_by_pair, has_run, is_sample
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from orchestration.factories import list_enabled, make_crawl_policy, open_warehouse
 from orchestration.runs.fork_server import CORES
 from orchestration.runs.nightly import RunResult

@@ -26,7 +26,7 @@ from pydantic_settings import (
 
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.policy import SynthesisPolicy
 from demo.ports import PORTS
 from orchestration.settings.embedder import EmbedderSettings
 from orchestration.settings.marketplaces import Marketplaces

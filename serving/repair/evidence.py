@@ -10,7 +10,7 @@ from assets.contracts.repair.json_paths import find_choices, find_types
 from assets.contracts.repair.names import fold_name, is_confirming, is_guard
 from assets.contracts.schema.reading import collect_properties, iterate_branches, read_default
 from assets.contracts.validate import Flaw
-from assets.synthesis.verify.grounding.folding import fold_text
+from assets.synthesis.verify.words import fold_text
 from assets.vectors.lexicon import split_identifier, stem_plural
 from warehouse.json_types import Schema
 from warehouse.sanitize.secret_names import is_secret_name
@@ -50,7 +50,9 @@ class Evidence:
         if self.holds(value):
             return True
         try:
-            from assets.synthesis.verify.grounding.grounding import STATED, Text, grade_value
+            from assets.synthesis.verify.grading import grade_value
+            from assets.synthesis.verify.request_text import Text
+            from assets.synthesis.verify.words import STATED
         except ModuleNotFoundError:
             return False
         if isinstance(value, Mapping | list):

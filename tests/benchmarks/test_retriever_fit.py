@@ -10,7 +10,7 @@ import pytest
 
 from assets.contracts.canonical import tool_text
 from assets.contracts.tool_id import ToolId
-from assets.synthesis.verify.checks.request_form import find_form_flaws
+from assets.synthesis.verify.pair_checks import find_form_flaws
 from benchmarks.retriever_fit.listed import (
     GRAMMAR,
     join_offline,

@@ -11,10 +11,10 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.defs import clear_contracts
 from assets.contracts.quarantine.findings import FINDINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.defs import judgements, pairs
-from assets.synthesis.writing.endpoints import Writer
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.writing.writer import Writer
 from assets.vectors.defs import contract_vectors
 from assets.vectors.index import VECTORS
 from orchestration.settings.roles import Roles

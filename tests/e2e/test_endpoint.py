@@ -14,8 +14,8 @@ import pytest
 
 from assets.contracts.canonical import DIGEST_PREFIX
 from assets.contracts.quarantine.clear import CLEAR
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS
 from assets.synthesis.offline.provider import answer_requests
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS
 from orchestration.definitions import build_defs
 from tests.e2e.runs import list_failed_checks
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint

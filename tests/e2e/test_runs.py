@@ -16,7 +16,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.findings import FINDINGS
 from assets.outcomes.table import EXECUTIONS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, make_unit_key
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, make_unit_key
 from assets.vectors.index import VECTORS
 from demo.server import Replicas, replicas
 from orchestration.plan import make_plan

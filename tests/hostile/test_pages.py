@@ -11,10 +11,10 @@ from assets.catalogue import coverage_report, report
 from assets.catalogue.coverage import COVERAGE
 from assets.contracts import report as contracts_report
 from assets.marketplaces.crawl.recorder import Recorder
+from assets.synthesis import pair_report
 from assets.synthesis.export.card import Figures, write_card
 from assets.synthesis.export.formats import FORMATS
-from assets.synthesis.export.select import Choice
-from assets.synthesis.reporting import report as synthesis_report
+from assets.synthesis.export.selection import Choice
 from extensions.bench.ablations.table import render_ablation_table
 from extensions.publishing.cards.facts import Facts
 from extensions.publishing.cards.model_card import render_card
@@ -73,7 +73,7 @@ def write_export(home: Path) -> str:
 def write_costs(home: Path) -> str:
     names = ("marketplace", "stage", "model")
     row = dict.fromkeys(names, EVIL) | {"tokens": 1, "usd": 0.1, "usd_per_accepted_pair": None}
-    return synthesis_report.tabulate_costs([row])
+    return pair_report.tabulate_costs([row])
 
 
 def write_model_card(home: Path) -> str:

@@ -62,7 +62,7 @@ def test_imports_go_one_way() -> None:
 READS_SNAPSHOTS = {
     "assets/catalogue/defs.py",  # counts the tools that a server lists, held or not
     "assets/synthesis/export/card.py",  # names the versions an export of a past day was made from
-    "assets/synthesis/export/select.py",  # contracts as of a past day; what is held is asked now
+    "assets/synthesis/export/selection.py",  # contracts as of a past day; what is held is asked now
     "assets/synthesis/writing/migration/old_contracts.py",  # contracts that are no longer listed
     "extensions/upkeep/takedown/reach.py",  # what a take-down reaches was listed once, held or not
     "orchestration/tables.py",  # names every table that a home may hold

@@ -9,7 +9,7 @@ import pytest
 from assets.marketplaces.listing import Listing, Package, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.tables import PAIRS
+from assets.synthesis.tables import PAIRS
 from orchestration.plan import describe_run, make_plan
 from orchestration.settings.load import load_settings
 from warehouse.ledger.attempts import Outcome

@@ -19,8 +19,7 @@ from assets.servers.calls.attribution import JudgedError
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import Recipe, dump_recipe
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, Golden, make_single_row
-from assets.synthesis.common.world_tasks import WorldTask
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, Golden, WorldTask, make_single_row
 from tests.outcomes.running import READS, TOOLS
 from tests.outcomes.worlds.files import write_world
 from tests.serving.calling import PATIENT, Bench

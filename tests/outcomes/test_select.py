@@ -12,7 +12,7 @@ from assets.outcomes.select import (
     select_calls,
     select_refused,
 )
-from assets.synthesis.common.tables import Golden, make_single_row
+from assets.synthesis.tables import Golden, make_single_row
 from assets.vectors.confusables.table import TWINS
 
 Row = dict[str, Any]

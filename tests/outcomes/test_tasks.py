@@ -12,7 +12,7 @@ from assets.outcomes.tasks import WorldTasks, find_task, prove_task
 from assets.outcomes.worlds.opened import open_world
 from assets.outcomes.worlds.spec import load_world
 from assets.servers.recipes.placeholders import DATA
-from assets.synthesis.common.world_tasks import TaskOrigin, WorldUnavailable
+from assets.synthesis.tables import TaskOrigin, WorldUnavailable
 from tests.outcomes.worlds.files import SMALL, write_world
 
 SERVER, TOOLS = "npm:files", ("read_file", "write_file", "delete_file")

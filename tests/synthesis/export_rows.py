@@ -6,7 +6,7 @@ from typing import Any
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, dump_text, make_pair_id
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, dump_text, make_pair_id
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 

@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from assets.contracts.canonical import canonicalize_contract
-from assets.synthesis.offline.language.clauses import find_absent
 from assets.synthesis.offline.provider import Offline
+from assets.synthesis.offline.wording import find_absent
 from tests.synthesis.contracts import ALL
 from warehouse.llm.client import Request, Role
 

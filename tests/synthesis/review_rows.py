@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from assets.synthesis.common.tables import dump_text
-from assets.synthesis.judging.trial.mutants import GOOD, make_cases
+from assets.synthesis.judging.mutants import GOOD, make_cases
+from assets.synthesis.tables import dump_text
 
 Row = dict[str, Any]
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"

@@ -5,14 +5,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.common.policy import SynthesisPolicy, Tasks
-from assets.synthesis.common.tables import TASKS
 from assets.synthesis.judging.judge import make_offline_provider
-from assets.synthesis.offline.language.rewrites import evolve_request, revise_request
 from assets.synthesis.offline.no_call import answer_aside, answer_vague
 from assets.synthesis.offline.provider import answer_requests
-from assets.synthesis.offline.several import answer_several
+from assets.synthesis.offline.requests import answer_several
+from assets.synthesis.offline.rewrites import evolve_request, revise_request
+from assets.synthesis.policy import SynthesisPolicy, Tasks
 from assets.synthesis.prompts import read_prompt
+from assets.synthesis.tables import TASKS
 from assets.synthesis.writing.units import Unit, make_units
 from tests.support.openai_endpoint import Say
 from tests.synthesis.contracts import ALL

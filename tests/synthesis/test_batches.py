@@ -8,10 +8,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.synthesis.common.policy import SynthesisPolicy, Tasks
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.defs import judgements, pairs
-from assets.synthesis.writing.endpoints import Writer
+from assets.synthesis.policy import SynthesisPolicy, Tasks
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.writing.writer import Writer
 from extensions.batch.api.rounds import advance_open
 from orchestration.settings.roles import Roles
 from tests.contracts.pipeline import MARKET, Pipeline

@@ -9,8 +9,8 @@ import pytest
 
 from assets.contracts.quarantine.decisions import ANY_RULE
 from assets.contracts.quarantine.held_tools import decide_on_tool
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, make_tool_key
-from assets.synthesis.judging.trial.trials import ALL, JUDGE_TRIALS
+from assets.synthesis.judging.trials import ALL, JUDGE_TRIALS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, make_tool_key
 from tests.contracts.pipeline import MARKET, Pipeline, honest_servers
 from warehouse.store import Warehouse
 

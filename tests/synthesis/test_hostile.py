@@ -14,14 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract
-from assets.synthesis.common.tables import PAIRS, Golden, make_single_row, reaches_judge
-from assets.synthesis.judging.judge import make_offline_provider
-from assets.synthesis.judging.judge_prompt import make_view
-from assets.synthesis.judging.offline.rubric import judge_by_rules
+from assets.synthesis.judging.judge import make_offline_provider, make_view
+from assets.synthesis.judging.rules_judge import judge_by_rules
+from assets.synthesis.offline.invented_values import make_from_pattern
 from assets.synthesis.offline.provider import answer_requests
-from assets.synthesis.offline.values.invent import make_from_pattern
-from assets.synthesis.verify.verify import verify
-from assets.synthesis.writing.compose import compose_rows
+from assets.synthesis.tables import PAIRS, Golden, make_single_row, reaches_judge
+from assets.synthesis.verify.rules import verify
+from assets.synthesis.writing.plan import compose_rows
 from tests.support.openai_endpoint import openai_endpoint
 from tests.synthesis.contracts import snapshot_rows
 from tests.synthesis.scripted import (

@@ -15,11 +15,11 @@ from assets.contracts.history import snapshot as snapshots
 from assets.contracts.history.snapshot import SNAPSHOTS, build_snapshot, list_malformed
 from assets.contracts.quarantine import findings
 from assets.contracts.quarantine.findings import scan_snapshot
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS
+from assets.synthesis import summaries
 from assets.synthesis.judging import judge as judging
-from assets.synthesis.summaries import ask, summaries
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS
 from assets.synthesis.verify import filters
-from assets.synthesis.writing import compose, partners, plan
+from assets.synthesis.writing import partners, plan
 from assets.synthesis.writing import units as writing_units
 from assets.synthesis.writing.migration import migration
 from assets.synthesis.writing.units import plan_units
@@ -94,7 +94,7 @@ def test_a_summary_that_fails_is_a_row(monkeypatch) -> None:
     outcomes = {row["server_id"]: (row["status"], row["error_kind"]) for row in made}
     assert outcomes == {rows[0]["server_id"]: ("ok", None), "npm:other": ("failed", "internal")}
     check(next(row["hint"] for row in made if row["status"] == "failed"))
-    assert ask.make_row.__name__ == "make_row"
+    assert summaries.make_row.__name__ == "make_row"
 
 
 def test_a_contract_without_a_text_is_known_by_its_name(monkeypatch) -> None:
@@ -123,9 +123,9 @@ def test_a_unit_that_fails_is_its_rows(ledger: Ledger, monkeypatch) -> None:
     rows = snapshot_rows([CITY_TIME, CONVERT])
     llm = offline_llm(ledger)
     units = planned(rows, policy)
-    write = break_one(compose.write_single, lambda unit, *_: unit.own["tool"] == CONVERT["name"])
-    monkeypatch.setattr(compose, "write_single", write)
-    made = PAIRS.frame(compose.compose_rows(units, llm, policy)).to_dicts()
+    write = break_one(plan.write_single, lambda unit, *_: unit.own["tool"] == CONVERT["name"])
+    monkeypatch.setattr(plan, "write_single", write)
+    made = PAIRS.frame(plan.compose_rows(units, llm, policy)).to_dicts()
     lost = [row for row in made if row["tool"] == CONVERT["name"]]
     assert {(row["index"], row["status"], row["error_kind"]) for row in lost} == {
         (0, "failed", "internal"),
@@ -152,7 +152,7 @@ def test_a_unit_that_cannot_be_planned_is_its_rows_and_moves_no_other(
     untouched = [key for key in good if not key.endswith("#sequential")]
     assert [plans[key] for key in untouched] == [good[key] for key in untouched]
     assert not [unit for unit in now if unit.problem and unit.own["tool"] != CONVERT["name"]]
-    made = PAIRS.frame(compose.compose_rows(now, llm, ALL_TASKS)).to_dicts()
+    made = PAIRS.frame(plan.compose_rows(now, llm, ALL_TASKS)).to_dicts()
     (lost,) = [row for row in made if row["status"] == "failed"]
     key = ("tool", "task", "failed_step", "error_kind")
     assert [lost[name] for name in key] == [CONVERT["name"], "sequential", "plan", "internal"]
@@ -266,10 +266,10 @@ def test_what_concerns_the_run_ends_it(ledger: Ledger, monkeypatch, stage: str) 
 
     llm, units = offline_llm(ledger), planned(snapshot_rows([PING]))
     monkeypatch.setattr(judging, "make_view", full)
-    monkeypatch.setattr(compose, "write_single", full)
+    monkeypatch.setattr(plan, "write_single", full)
     run = {
         "judge": lambda: judging.judge(ROWS[:1], CONTRACTS, llm, POLICY),
-        "pairs": lambda: compose.compose_rows(units, llm, SINGLES),
+        "pairs": lambda: plan.compose_rows(units, llm, SINGLES),
     }[stage]
     with pytest.raises(OSError, match="No space left"):
         run()

@@ -8,8 +8,8 @@ import pytest
 
 from assets.contracts.defs import findings, snapshots
 from assets.contracts.quarantine.defs import clear_contracts
-from assets.synthesis.summaries.defs import server_summaries
-from assets.synthesis.summaries.summaries import SUMMARIES
+from assets.synthesis.defs import server_summaries
+from assets.synthesis.summaries import SUMMARIES
 from assets.vectors.confusables.table import CONFUSABLES
 from assets.vectors.defs import confusables, contract_vectors
 from tests.contracts.pipeline import MARKET, POISON, Pipeline, honest_servers, poison_tool

@@ -9,7 +9,7 @@ from typing import Any
 from assets.contracts.history.history import CHANGES
 from assets.contracts.quarantine.clear import CLEAR, HELD
 from assets.servers.calls.log import Outcomes
-from assets.synthesis.common.tables import JUDGEMENTS
+from assets.synthesis.tables import JUDGEMENTS
 from assets.vectors.index import VECTORS
 from training.drift.champion_signals import (
     measure_callers_champion,

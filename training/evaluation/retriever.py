@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from assets.columns import KIND, PAIR_ID, SERVER_ID, TEXT_DIGEST, TOOL, TRAINING_SET
-from assets.synthesis.common.tables import ONE_CALL
+from assets.synthesis.tables import ONE_CALL
 from assets.vectors.embed import (
     BASE,
     BadAdapter,

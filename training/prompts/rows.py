@@ -70,7 +70,7 @@ def read_message_calls(message: Message) -> list[dict[str, Any]]:
 
 
 def _make_turn(before: Sequence[Message], message: Message) -> Turn:
-    from assets.synthesis.verify.conversation import is_question  # needs polars, settings do not
+    from assets.synthesis.verify.rules import is_question  # needs polars, settings do not
 
     calls = read_message_calls(message)
     # What was said before is context: nothing of it is asked for again.

@@ -19,9 +19,9 @@ from assets.contracts.listed.read import read_unverified
 from assets.contracts.quarantine.clear import read_contracts
 from assets.contracts.quarantine.firewall import open_firewall
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_contract, select_accepted
-from assets.synthesis.summaries.summaries import SUMMARIES
-from assets.synthesis.verify.checks.injected_orders import find_order
+from assets.synthesis.summaries import SUMMARIES
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_contract, select_accepted
+from assets.synthesis.verify.model_text import find_order
 from assets.synthesis.writing.migration.moved_arguments import find_renamed_parameters
 from assets.synthesis.writing.migration.old_contracts import read_old_contracts
 from serving.index.folder import load_index

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.contracts.tool_id import ToolId
-from assets.synthesis.common.tables import read_goldens
+from assets.synthesis.tables import read_goldens
 from training.prompts.rows import read_json_list
 from warehouse.errors import UnusableInput
 from warehouse.json_types import Row

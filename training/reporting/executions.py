@@ -14,7 +14,7 @@ from assets.outcomes.table import (
     has_run,
     is_sample,
 )
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from extensions.recommender.outcomes_reporting.verdicts import compare_verdicts, render_verdicts
 from training.evaluation.metrics import measure_share
 from training.evaluation.retriever import RETRIEVER_EVALUATION

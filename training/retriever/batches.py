@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.canonical import tool_text
-from assets.synthesis.common.tables import ONE_CALL
+from assets.synthesis.tables import ONE_CALL
 from training.retriever.settings import HARD, RetrieverSettings
 from training.sets.split import TRAIN
 from warehouse.json_types import Row

@@ -15,7 +15,7 @@ from assets.contracts.quarantine.firewall import key_contract
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import may_keep, read_tried
 from assets.outcomes.trajectories.trajectory import make_pair_row, read_kept
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, select_trainable
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, select_trainable
 from assets.vectors.confusables.table import CONFUSABLES, TWINS, list_hard_negatives
 from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.synthesis.common.tables import (
+from assets.synthesis.export.examples import Unshowable, make_messages
+from assets.synthesis.tables import (
     CLARIFY,
     MISSING,
     RECOVERY,
@@ -16,7 +17,6 @@ from assets.synthesis.common.tables import (
     TRAJECTORY,
     read_goldens,
 )
-from assets.synthesis.export.example import Unshowable, make_messages
 from training.prompts.rows import list_turns
 from training.sets.assignment import Key, Place
 from training.sets.policy import SetPolicy

@@ -13,7 +13,7 @@ import polars as pl
 
 from assets.columns import CONTRACT_DIGEST, KIND, PAIR_ID, SERVER_ID, TOOL
 from assets.contracts.tool_id import ToolId
-from assets.synthesis.common.tables import TASKS, TRAJECTORY
+from assets.synthesis.tables import TASKS, TRAJECTORY
 from assets.vectors.index import digest_text
 from training.sets.assignment import Key, assign_places, build_pool, find_first_run_dates
 from training.sets.audit.manifest import build_manifest

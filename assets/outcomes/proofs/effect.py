@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.outcomes.kept import Execution
-from assets.synthesis.verify.grounding.folding import stem_word
-from assets.synthesis.verify.grounding.grounding import Text, walk_leaves
-from assets.synthesis.verify.grounding.literal import holds_value
+from assets.synthesis.verify.grading import walk_leaves
+from assets.synthesis.verify.literal import holds_value
+from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.words import stem_word
 
 # Families of verbs: of a request that only looks, and of one that changes something.
 _LOOKS = {"read", "search", "compute"}

@@ -23,14 +23,16 @@ from assets.outcomes.proofs.effect import (
 from assets.outcomes.table import PROVED, REFUTED, UNPROVED
 from assets.outcomes.worlds.perturb import has_choice, perturb_argument, read_schema
 from assets.servers.recipes.placeholders import DATA
-from assets.synthesis.verify.grounding.grounding import ABSENT, Text, grade_value, walk_leaves
-from assets.synthesis.verify.grounding.literal import (
+from assets.synthesis.verify.grading import grade_value, walk_leaves
+from assets.synthesis.verify.literal import (
     holds_value,
     is_asked,
     is_placed,
     is_stated,
     is_telling,
 )
+from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.words import ABSENT
 
 _ANSWERED = ("ok", "tool_error")  # what else comes back says nothing about the arguments
 _OTHERS = ("credentials", "upstream", "us")  # whose failure is none of the arguments' either

@@ -10,8 +10,8 @@ from assets.outcomes.execution import make_call_key
 from assets.outcomes.kept import Execution
 from assets.outcomes.outcome import PROTOCOL_ERROR, REFUSED, TIMEOUT, TRUNCATED
 from assets.outcomes.trajectories.trajectory import KEPT, Step
-from assets.synthesis.common.tables import read_contract
-from assets.synthesis.export.select import Held
+from assets.synthesis.export.selection import Held
+from assets.synthesis.tables import read_contract
 from warehouse.json_types import Row
 from warehouse.statistics import wilson_interval
 

@@ -16,7 +16,7 @@ from assets.outcomes.replay.recording import (
 )
 from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectories.trajectory import TRAJECTORIES
-from assets.synthesis.export.select import ask_firewall
+from assets.synthesis.export.selection import ask_firewall
 from warehouse.store import Warehouse
 
 

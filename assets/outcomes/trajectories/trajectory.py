@@ -9,14 +9,17 @@ import polars as pl
 
 from assets.columns import CONTRACT_DIGEST, TOOL
 from assets.contracts.canonical import canonicalize_contract
-from assets.synthesis.common.messages import (
+from assets.synthesis.export.selection import Added
+from assets.synthesis.tables import (
+    PAIRS,
+    TRAJECTORY,
+    Golden,
+    dump_text,
     make_assistant_message,
     make_call_message,
     make_result_message,
     make_user_message,
 )
-from assets.synthesis.common.tables import PAIRS, TRAJECTORY, Golden, dump_text
-from assets.synthesis.export.select import Added
 from warehouse.json_types import Row
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import Tables, TableSpec

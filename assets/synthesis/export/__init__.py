@@ -1,1 +1,1 @@
-"""Exports: accepted pairs in the shapes that trainers read, as of any day."""
+"""Exports of accepted pairs in the formats that trainers read, as of any day."""

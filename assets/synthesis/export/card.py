@@ -1,6 +1,6 @@
-"""The card of an export: what it is, how it was made and judged, and what it lacks.
+"""The dataset card of an export: what it holds, how it was made and judged, and what it lacks.
 
-Nothing in it depends on when it was written: the same export is the same card.
+The card does not depend on when it was written: the same export has the same card.
 """
 
 from collections import Counter
@@ -11,11 +11,10 @@ from string import Template
 from typing import Any
 
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TRAJECTORY
 from assets.synthesis.export.formats import LAST_TURN, Format
-from assets.synthesis.export.licences import normalise_licence
-from assets.synthesis.export.select import Choice, Chosen
-from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
+from assets.synthesis.export.selection import Choice, Chosen, normalise_licence
+from assets.synthesis.judging.trials import JUDGE_TRIALS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, TRAJECTORY
 from warehouse.sanitize.markdown import (
     Markdown,
     escape_markdown,

@@ -14,8 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from assets.synthesis.export.example import ABOUT, Example, Unshowable
-from assets.synthesis.export.preferences import write_preferences
+from assets.synthesis.export.examples import ABOUT, Example, Unshowable, write_preferences
 from warehouse.json_types import Json
 
 Line = dict[str, Json]

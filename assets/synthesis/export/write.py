@@ -1,4 +1,4 @@
-"""An export as a folder: data files by split, the card, and what a reader needs beside them."""
+"""Writes an export as a folder: data files by split, the card, and what readers need."""
 
 import json
 import shutil
@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from assets.synthesis.export.card import Figures, read_sources, write_card
-from assets.synthesis.export.example import Unshowable, make_example
+from assets.synthesis.export.examples import Preference, RefusedRows, Unshowable, make_example
 from assets.synthesis.export.formats import FORMATS, Format
-from assets.synthesis.export.licences import permits_commercial_use
-from assets.synthesis.export.preferences import Preference, RefusedRows
-from assets.synthesis.export.select import (
+from assets.synthesis.export.selection import (
     ALL,
     Choice,
     Chosen,
     ExportError,
     check_published,
+    permits_commercial_use,
     select_pairs,
 )
 from warehouse.errors import UnusableInput

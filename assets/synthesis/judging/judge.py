@@ -1,18 +1,18 @@
-"""Judgements: a score and a verdict for every pair that the rules did not reject.
+"""Judges every pair that the rules did not reject: a score and a verdict.
 
-A set is called judged by a model only when a model judged it: `judge` says `offline:rules` or
-`model:<name>`.
+`judge` names who judged: `offline:rules` or `model:<name>`. Only the latter is a model's judgement.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.role_schemas import Opinion
-from assets.synthesis.common.tables import dump_text, reaches_judge
-from assets.synthesis.judging.judge_prompt import NoContract, make_view
-from assets.synthesis.judging.offline.rubric import CRITERIA, judge_by_rules
+from assets.synthesis.judging.rules_judge import CRITERIA, judge_by_rules
 from assets.synthesis.offline.provider import Offline
-from assets.synthesis.prompts import read_prompt
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.prompts import make_marker, read_prompt
+from assets.synthesis.role_schemas import Opinion
+from assets.synthesis.tables import SINGLE, Golden, dump_text, reaches_judge, read_goldens
 from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Contract, Json, JsonObject, Row
 from warehouse.ledger.attempts import BudgetExceeded
@@ -21,6 +21,71 @@ from warehouse.llm.client import LLM, OFFLINE, LLMError, Pending, Reply
 from warehouse.llm.roles import Message
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
+
+_CONTRACT_CAP = 24_000  # characters of the own contract; the longest real one has 61,000
+_OTHERS, _OTHER_CAP = 12, 400  # tools beside it, and characters of each one's description
+_TALK_CAP = 16_000
+
+
+class NoContract(ValueError):
+    """A contract that the row stands on is not among those at hand."""
+
+
+@dataclass(frozen=True)
+class View:
+    """`words` fill the prompt; `meta` is what the offline judge reads (`role_schemas.py`)."""
+
+    words: dict[str, str]
+    meta: dict[str, Json]
+
+
+def make_view(row: Row, contracts: Mapping[str, Contract]) -> View:
+    """The view of a row of PAIRS. Raises NoContract; ValueError where a column is no JSON."""
+    own, calls = row["contract_digest"], read_goldens(row)
+    needed = {call.contract_digest for call in calls} - {own}
+    offered = [one for one in json.loads(row.get("offered") or "[]") if one in contracts]
+    known = {one: _get_contract(one, contracts) for one in (own, *sorted(needed), *offered)}
+    texts = {name: row.get(name) for name in ("instruction", "messages", "calls")}
+    texts |= {"contract_digest": own, "task": row.get("task") or SINGLE}
+    meta = {"row": {**texts, "offered": dump_text(list(known))}, "contracts": known}
+    return View(_make_words(meta["row"], calls, needed, known), meta)
+
+
+def _get_contract(found: str, contracts: Mapping[str, Contract]) -> JsonObject:
+    if found not in contracts:
+        hint = "the snapshot that wrote the pair is gone or held; compose the tool again"
+        raise NoContract(f"{found} is not among the clear contracts; {hint}")
+    return contracts[found]
+
+
+def _make_words(
+    row: Row, calls: Sequence[Golden], needed: set[str], known: Mapping[str, Contract]
+) -> dict[str, str]:
+    own = known[row["contract_digest"]]
+    beside = [one for one in known if one != row["contract_digest"]][: len(needed) + _OTHERS]
+    others = [
+        _dump(known[one])[:_CONTRACT_CAP] if one in needed else _shorten(known[one])
+        for one in beside
+    ]
+    talk = [_dump(message) for message in json.loads(row["messages"] or "[]")]
+    parts = {
+        "contract": _dump(own)[:_CONTRACT_CAP],
+        "others": "\n".join(others) or "(none)",
+        "instruction": str(row["instruction"]),
+        "calls": _dump([{"tool": call.tool, "arguments": call.arguments} for call in calls]),
+        "conversation": "\n".join(talk)[:_TALK_CAP] or "(the request and the calls above)",
+    }
+    return {**parts, "task": str(row["task"]), "marker": make_marker(*parts.values())}
+
+
+def _shorten(contract: Contract) -> str:
+    description = str(contract.get("description") or "")[:_OTHER_CAP]
+    return _dump({"name": contract.get("name"), "description": description})
+
+
+def _dump(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
 
 _AT_ONCE = 64
 # Whoever scores by the rubric may forget its last rule; these bind the overall score.

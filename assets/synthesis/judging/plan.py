@@ -1,4 +1,4 @@
-"""A marketplace's run of judging: what is due, its verdicts, and the trial of the judge."""
+"""Plans one marketplace's judging: what is due, the verdicts, and the trial of the judge."""
 
 import json
 from collections import Counter
@@ -6,16 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from assets.one_server import keep_other_servers
-from assets.synthesis.common.eligible import read_offer
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, PASSING
 from assets.synthesis.judging.judge import judge, plan_judgements
-from assets.synthesis.judging.trial.trials import (
-    JUDGE_TRIALS,
-    audit_trial,
-    make_trial_rows,
-    try_judge,
-)
+from assets.synthesis.judging.trials import JUDGE_TRIALS, audit_trial, make_trial_rows, try_judge
+from assets.synthesis.offer import read_offer
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, PASSING
 from warehouse.audit import Verdict
 from warehouse.json_types import JsonObject, Record
 from warehouse.llm.client import LLM

@@ -1,0 +1,1 @@
+"""Answers every role without a model, from grammar, schema and rules."""

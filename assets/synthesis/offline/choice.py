@@ -1,7 +1,7 @@
-"""Which of the tools shown does a request need? Words against words, without a model.
+"""Chooses the tool that a request needs by comparing words, without a model.
 
-The right tool is not in `meta`; nothing here knows it. The reading is lexical: it finds the tool
-that speaks of the same things, and misses what is only meant.
+The right tool is not in `meta`. The comparison is lexical: it finds the tool that names the
+same things, and misses what is only implied.
 """
 
 import math
@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from assets.synthesis.common.contract_reading import get_properties
-from assets.synthesis.verify.grounding.grounding import fold_text, stem_word
+from assets.synthesis.contract_reading import get_properties
+from assets.synthesis.verify.words import fold_text, stem_word
 from assets.vectors.lexicon import collect_words, load_lexicon, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
 

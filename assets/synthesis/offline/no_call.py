@@ -1,16 +1,15 @@
-"""Requests that end without a call: what no tool shown serves, and what lacks a value at first."""
+"""Requests without a call: those that no tool serves, and those that first lack a value."""
 
 import random
 from collections.abc import Sequence
 
-from assets.synthesis.common.contract_reading import Slot, get_input_schema, read_slots
+from assets.synthesis.contract_reading import Slot, get_input_schema, read_slots
 from assets.synthesis.offline.choice import choose_tool, extract_terms
-from assets.synthesis.offline.language.clauses import find_absent, say_plainly
-from assets.synthesis.offline.language.phrasing import Filled, join_list, say_value
-from assets.synthesis.offline.language.rewrites import read_phrases
 from assets.synthesis.offline.requests import LANGUAGE, make_request
-from assets.synthesis.offline.values.from_scenario import draw_in_scenario
-from assets.synthesis.verify.grounding.grounding import stem_word
+from assets.synthesis.offline.rewrites import read_phrases
+from assets.synthesis.offline.values import draw_in_scenario
+from assets.synthesis.offline.wording import Filled, find_absent, join_list, say_plainly, say_value
+from assets.synthesis.verify.words import stem_word
 from assets.vectors.lexicon import list_pool, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.storage.digest import digest

@@ -1,4 +1,4 @@
-"""The offline provider: every role's answer without any model, from grammar, schema and rules.
+"""The offline provider: dispatches each role's request to the function that answers it.
 
 (role, answer's schema) -> a function of `meta` and seed -> the answer's JSON
 """
@@ -7,14 +7,12 @@ import json
 from collections.abc import Callable, Mapping
 
 from assets.contracts.schema.step_budget import TooMuchWork, limit_steps
-from assets.synthesis.common.code_version import get_offline_version
-from assets.synthesis.offline.calls import answer_call
 from assets.synthesis.offline.choice import answer_choice
-from assets.synthesis.offline.language.rewrites import answer_worded
 from assets.synthesis.offline.no_call import answer_aside, answer_vague
-from assets.synthesis.offline.requests import answer_requests
-from assets.synthesis.offline.several import answer_several
-from assets.synthesis.offline.tool_results import answer_acted
+from assets.synthesis.offline.replies import answer_acted, answer_call
+from assets.synthesis.offline.requests import answer_requests, answer_several
+from assets.synthesis.offline.rewrites import answer_worded
+from assets.synthesis.policy import get_offline_version
 from warehouse.json_types import Json, JsonObject
 from warehouse.llm.client import Completion, LLMError, Request
 

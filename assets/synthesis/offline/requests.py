@@ -1,18 +1,23 @@
-"""Requests for one tool without a model: values first, then words that state them."""
+"""Requests for one tool or several: values are drawn first, then words that state them."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from assets.synthesis.common.contract_reading import Slot, get_input_schema, read_slots
-from assets.synthesis.common.purpose import read_purpose
+from assets.synthesis.contract_reading import Slot, get_input_schema, read_purpose, read_slots
 from assets.synthesis.offline.choice import choose_tool
-from assets.synthesis.offline.language.clauses import append_lost_values, find_absent
-from assets.synthesis.offline.language.frames import make_sentence
-from assets.synthesis.offline.language.phrasing import Filled
-from assets.synthesis.offline.values.from_scenario import draw_in_scenario
-from assets.synthesis.verify.checks.description_echo import find_parroting
-from assets.synthesis.verify.checks.stated_form import find_stated_form
-from assets.vectors.lexicon import split_identifier
+from assets.synthesis.offline.invented_values import find_sort
+from assets.synthesis.offline.replies import make_result
+from assets.synthesis.offline.sentences import make_sentence
+from assets.synthesis.offline.values import draw_in_scenario, fits_schema
+from assets.synthesis.offline.wording import (
+    Filled,
+    append_lost_values,
+    end_sentence,
+    find_absent,
+    make_clause,
+)
+from assets.synthesis.verify.pair_checks import find_parroting, find_stated_form
+from assets.vectors.lexicon import collect_words, find_base_form, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.storage.digest import digest
 
@@ -128,3 +133,173 @@ def _choose_slots(all_slots: list[Slot], style: str, rng: random.Random) -> list
         if slot not in picked:
             picked.append(slot)
     return [*required, *picked]
+
+
+_MOST_CALLS = 4
+_THEN = ("After that: {b}", "Then {b}", "Once you have that: {b}", "And then {b}")
+_ALSO = ("Also, {b}", "And {b}", "While you're at it, {b}", "At the same time, {b}", "Besides, {b}")
+_AGAIN = (
+    "And the same once more, {c}.", "Then the same again, this time {c}.",
+    "Do that a second time as well, {c}.", "I need it for another one too: {c}.",
+)  # fmt: skip
+
+
+def answer_several(meta: JsonObject, seed: int) -> Json:
+    """The generator's reply for the tools shown and the shape wanted."""
+    contracts = list(meta["contracts"])[:_MOST_CALLS]
+    rng = random.Random(digest(["several", contracts, meta.get("shape"), seed]))
+    alike = len({digest(contract) for contract in contracts}) == 1
+    if meta.get("shape") == "sequential":
+        made = _call_in_sequence(contracts, meta, rng)
+    elif alike:
+        made = _call_twice(contracts[0], meta, rng)
+    else:
+        made = _call_beside(contracts, meta, rng)
+    return {**made, "language": LANGUAGE}
+
+
+def _call_beside(
+    contracts: Sequence[JsonObject], meta: JsonObject, rng: random.Random
+) -> dict[str, Json]:
+    """Several tools, one thing each."""
+    text, calls = "", []
+    for number, contract in enumerate(contracts, 1):
+        part = make_request(contract, "direct", rng, meta.get("profile"), meta.get("environment"))
+        sentence = end_sentence(part["instruction"])
+        text = _add_sentence(text, sentence, _ALSO, rng)
+        calls.append({"tool": number, "arguments": part["values"]})
+    return {"instruction": text, "calls": calls}
+
+
+def _call_twice(contract: Contract, meta: JsonObject, rng: random.Random) -> dict[str, Json]:
+    """One tool, two things of the same sort."""
+    world = meta.get("environment")
+    first = fill_parameters(contract, "direct", rng, world)
+    if not first:  # nothing required: an option makes the difference
+        first = fill_parameters(contract, "detailed", rng, world)
+    values = {item.slot.name: item.value for item in first}
+    other = _draw_another(contract, first, rng, world)
+    text = end_sentence(
+        make_sentence(contract, read_purpose(contract), first, "direct", rng, meta.get("profile"))
+    )
+    text = append_lost_values(text, first, find_absent(contract, text, values))
+    differing = [item for item in other if item.value != values.get(item.slot.name)]
+    if differing:
+        clauses = ", ".join(make_clause(item, rng, False) for item in differing)
+        again = f"{text} {rng.choice(_AGAIN).replace('{c}', clauses)}"
+        second = {item.slot.name: item.value for item in other}
+        again = append_lost_values(again, other, find_absent(contract, again, second))
+    else:
+        again, second = f"{text} Do it twice, please.", dict(values)
+    calls = [{"tool": 1, "arguments": values}, {"tool": 1, "arguments": second}]
+    return {"instruction": again[0].upper() + again[1:], "calls": calls}
+
+
+def _draw_another(
+    contract: Contract, first: Sequence[Filled], rng: random.Random, world: JsonObject | None
+) -> list[Filled]:
+    """The same parameters; what the request is about has another value, choices may stay."""
+    taken = [item.value for item in first]
+    drawn = fill_parameters(contract, "direct", rng, world, taken=taken)
+    fresh = {item.slot.name: item for item in drawn}
+    names = [item.slot.name for item in first]
+    kept = {item.slot.name: item for item in first}
+    # Usually one thing changes and the rest stays as it was said.
+    free = [n for n in names if n in fresh and fresh[n].value != kept[n].value]
+    texts = [n for n in free if isinstance(kept[n].value, str) and kept[n].sort != "choice"]
+    changed = set((texts or free)[:1])
+    return [fresh[name] if name in changed else kept[name] for name in names]
+
+
+def _call_in_sequence(
+    contracts: Sequence[JsonObject], meta: JsonObject, rng: random.Random
+) -> dict[str, Json]:
+    """One call of each tool in order; each after the first takes a value out of an earlier result,
+    where some result holds what it can take."""
+    world = meta.get("environment")
+    shown = list(contracts) if len(contracts) > 1 else [contracts[0]] * 2
+    text, calls, results = "", [], []
+    for number, contract in enumerate(shown, 1):
+        found = _find_borrowable(contract, results[::-1])
+        without = [found[0]] if found else []
+        profile = meta.get("profile") if number == 1 else None
+        part = make_request(contract, "direct", rng, profile, world, without)
+        sentence = end_sentence(part["instruction"])
+        text = _add_sentence(text, sentence, _THEN, rng)
+        arguments = dict(part["values"])
+        if found:
+            name, value, where = found
+            slots = {slot.name: slot for slot in read_slots(contract)}
+            label = Filled(slots[name], value).label
+            clause = rng.choice(_TAKEN).replace("{l}", label).replace("{w}", where)
+            text, arguments[name] = f"{text} {clause}", value
+        tool = min(number, len(contracts))
+        calls.append({"tool": tool, "arguments": arguments, "borrowed": without})
+        results.append(make_result(contract, arguments))
+    return {"instruction": text, "calls": calls}
+
+
+_TAKEN = (
+    "For the {l}, go by the {w} that the step before gives you.",
+    "The {l} is the {w} you get from the part before.",
+    "Use the {w} you found there as the {l}.",
+)
+
+
+_WHERE = {
+    "id": ("id", "issue_key", "account", "session", "order_id", "token", "uuid", "slug_key"),
+    "url": ("url", "image_url"),
+    "path": ("path", "filename", "folder_path"),
+    "email": ("email",),
+    "person": ("person", "username"),
+    "city": ("city", "address"),
+    "created": ("date",),
+    "name": ("project", "title", "topic", "thing", "company", "movie", "book", "song", "artist"),
+}
+_LABELS = {"id": "ID", "url": "link", "created": "date"}
+
+
+def _find_borrowable(contract: Contract, result: Json) -> tuple[str, Json, str] | None:
+    """(parameter, value, what the value is called) that the second call can take, or None."""
+    found = list(_walk_scalars(result))
+    for slot in sorted(read_slots(contract), key=lambda slot: not slot.required)[:20]:
+        if slot.schema.get("enum") or "const" in slot.schema or slot.type not in _TYPES:
+            continue
+        sort = find_sort(slot)
+        wanted = {key for key, sorts in _WHERE.items() if sort in sorts}
+        for key, value in found:
+            kept = find_sort(Slot(key, {}, True, split_identifier(key), ""))
+            alike = kept == sort != "project"
+            own = key in (slot.name, *slot.words) or key in wanted or alike
+            turned = int(value) if slot.type == "integer" and str(value).isdecimal() else value
+            if own and isinstance(turned, _TYPES[slot.type]) and fits_schema(turned, slot.schema):
+                return slot.name, turned, _LABELS.get(key, key.replace("_", " "))
+    return None
+
+
+_TYPES: dict[str, type] = {"string": str, "integer": int}
+
+
+def _walk_scalars(value: Json, key: str = "") -> Iterator[tuple[str, Json]]:
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from _walk_scalars(member, str(name))
+    elif isinstance(value, list):
+        for member in value[:1]:  # what is listed first is what a person means by "it"
+            yield from _walk_scalars(member, key)
+    elif isinstance(value, (str, int)) and not isinstance(value, bool) and str(value):
+        yield key, value
+
+
+def _add_sentence(text: str, sentence: str, forms: Sequence[str], rng: random.Random) -> str:
+    """The text and its next part, joined on by a word where that may lose its capital."""
+    first = sentence.split()[0].strip(",':").lower()
+    if not text or (find_base_form(first) is None and first not in _COMMON):
+        return f"{text} {sentence[0].upper()}{sentence[1:]}".lstrip()
+    return f"{text} {rng.choice(forms).replace('{b}', sentence[0].lower() + sentence[1:])}"
+
+
+_COMMON = collect_words(
+    "can could would will please what which how where who when why is are do does there any "
+    "the my our we just go help let's show give tell time any it anything"
+)

@@ -13,11 +13,10 @@ from functools import partial
 
 import numpy as np
 
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import ONE_CALL, PARALLEL, SEQUENTIAL, dump_text, fail_row
-from assets.synthesis.verify.conversation import Unreadable, read_conversation
-from assets.synthesis.verify.finding import Finding
-from assets.synthesis.verify.verify import decide
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.tables import ONE_CALL, PARALLEL, SEQUENTIAL, dump_text, fail_row
+from assets.synthesis.verify.pair_checks import Finding
+from assets.synthesis.verify.rules import Unreadable, decide, read_conversation
 from warehouse.item_failure import try_item
 from warehouse.json_types import Json, Row
 from warehouse.sanitize.escape import drop_surrogates

@@ -1,0 +1,1 @@
+"""Writes pairs with models or the offline provider. May import rules, judge and vectors."""

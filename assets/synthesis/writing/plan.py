@@ -1,4 +1,4 @@
-"""A marketplace's pairs of one run: what is due, what is carried over, what is written."""
+"""Plans and writes a marketplace's pairs: what is due, what is carried over, what is new."""
 
 import json
 from collections import defaultdict
@@ -9,28 +9,45 @@ from functools import partial
 import numpy as np
 
 from assets.one_server import keep_other_servers
-from assets.synthesis.common.eligible import Offer, read_offer
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import (
+from assets.synthesis.offer import Offer, read_offer
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.tables import (
+    CLARIFY,
+    LOOKALIKE,
+    MISSING,
+    NO_TOOL,
     PAIRS,
+    PARALLEL,
     PASSING,
+    RECOVERY,
+    SEQUENTIAL,
+    SINGLE,
+    TaskSource,
     fail_row,
+    make_pair_id,
     make_tool_key,
     make_unit_key,
     read_goldens,
 )
-from assets.synthesis.common.world_tasks import TaskSource
 from assets.synthesis.verify.filters import filter_rows
-from assets.synthesis.writing.compose import compose_rows
 from assets.synthesis.writing.migration.migration import migrate
 from assets.synthesis.writing.migration.old_contracts import read_old_contracts
+from assets.synthesis.writing.row_builder import StepFailed, Writing, describe_unit
+from assets.synthesis.writing.several_turns import (
+    write_no_tool,
+    write_recovery,
+    write_several,
+    write_vague,
+)
+from assets.synthesis.writing.single_call import write_single
 from assets.synthesis.writing.units import Unit, count_rows, make_units, plan_units
 from assets.synthesis.writing.world_pairs import add_worlds, write_world_pairs
 from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
 from assets.vectors.near import find_near_rows
 from warehouse.item_failure import try_item
-from warehouse.json_types import Record
+from warehouse.json_types import Json, Record
+from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, OFFLINE
 from warehouse.llm.roles import PENDING
 from warehouse.progress import Progress
@@ -38,6 +55,68 @@ from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import Plan, plan_keys
 from warehouse.store import Warehouse
+
+Rows = list[dict[str, Json]]
+
+# A unit waits for one role at a time, so that as many units as requests keep every role busy.
+_LEAST_AT_ONCE = 48
+_ONE_ROW = {
+    PARALLEL: write_several,
+    SEQUENTIAL: write_several,
+    NO_TOOL: write_no_tool,
+    MISSING: write_vague,
+    CLARIFY: write_vague,
+    RECOVERY: write_recovery,
+}
+
+
+def compose_rows(
+    made: Sequence[Unit],
+    llm: LLM,
+    policy: SynthesisPolicy,
+    *,
+    progress: Progress | None = None,
+) -> Rows:
+    """The rows of `PAIRS` of all units, in their order.
+
+    What fails (no answer, budget, a bad answer) is a row with status `failed`, the step, an
+    error_kind and a hint; nothing is dropped and nothing raised but settings (LLMError
+    unknown_role, no_provider) and a broken ledger.
+    """
+    plans = plan_units(made, llm, policy)
+
+    async def write(unit: Unit) -> Rows:
+        if unit.problem:
+            return _fail_unit(unit, plans[unit.key], "plan", unit.problem, llm, policy)
+        if unit.task in (SINGLE, LOOKALIKE):
+            return await write_single(unit, plans[unit.key], llm, policy)
+        writing = Writing(unit, plans[unit.key], 0, llm, policy)
+        try:
+            await _ONE_ROW[unit.task](writing)
+            writing.verify_row()
+        except StepFailed as failure:
+            return [writing.make_row(failure)]
+        return [writing.make_row()]
+
+    workers = max(_LEAST_AT_ONCE, sum(role.concurrency for role in llm.roles.values()))
+
+    def fail(unit: Unit, hint: str) -> Rows:
+        return _fail_unit(unit, plans[unit.key], "write", hint, llm, policy)
+
+    written = run_batch(
+        made, write, llm, fail=fail, workers=workers, stage="pairs", progress=progress
+    )
+    return [row for of_unit in written for row in of_unit]
+
+
+def _fail_unit(
+    unit: Unit, plan: str, step: str, hint: str, llm: LLM, policy: SynthesisPolicy
+) -> Rows:
+    """Its rows where nobody foresaw what happened: of what they are about, nothing is read."""
+    own = describe_unit(unit, plan, llm)
+    made = [fail_row({**own, "index": at}, step, hint) for at in range(count_rows(unit, policy))]
+    return [{**row, "pair_id": make_pair_id(row)} for row in made]
+
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 _KNOWN = ("pair_id", "marketplace", "server_id", "tool", "contract_digest", "plan_digest", "task",

@@ -1,37 +1,174 @@
-"""Builds one row: what it asks of models, what it shows them, what it costs."""
+"""Builds one row of PAIRS: its requests to models, their receipts, its failures and its columns."""
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import (
-    PAIRS,
-    Golden,
-    dump_text,
-    make_pair_id,
-    read_contract,
-)
+from assets.synthesis.contract_reading import get_input_schema, get_properties
+from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import make_marker, read_prompt
-from assets.synthesis.verify.checks.injected_orders import collect_runs
-from assets.synthesis.verify.verify import Verification
-from assets.synthesis.verify.verify_row import verify_row
-from assets.synthesis.writing.contract_prompt import format_value
-from assets.synthesis.writing.failures import (
-    StepFailed,
-    make_step_failure,
-    refuse_order,
-    refuse_unasked_words,
+from assets.synthesis.tables import PAIRS, Golden, dump_text, make_pair_id, read_contract
+from assets.synthesis.verify.model_text import (
+    collect_runs,
+    find_order,
+    find_other_language,
+    find_repeated_run,
 )
-from assets.synthesis.writing.profiles import choose_kind, draw_profile, make_rng, make_seed
-from assets.synthesis.writing.receipts import join_licences, make_receipt, share_receipt
-from assets.synthesis.writing.scenario import World, make_environment
+from assets.synthesis.verify.rules import Verification, verify_row
+from assets.synthesis.writing.profiles import (
+    World,
+    choose_kind,
+    draw_profile,
+    make_environment,
+    make_rng,
+    make_seed,
+)
 from assets.synthesis.writing.units import ROLE_OF, Row, Unit, count_rows
-from warehouse.json_types import Json, JsonObject
+from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
+from warehouse.llm.roles import PENDING
+
+_SETTINGS = ("unknown_role", "no_provider")  # faults of the whole run, not of a row
+
+
+class StepFailed(Exception):
+    """A step of one row that came to nothing, or waits for a batch: which, why, and what to do.
+    retry_at: epoch seconds."""
+
+    def __init__(
+        self, step: str, kind: str, found: str, hint: str, retry_at: float | None = None
+    ) -> None:
+        super().__init__(f"{step}: {kind}: {found}; {hint}")
+        self.columns = {
+            "status": PENDING if kind == PENDING else "failed",
+            "failed_step": step,
+            "error_kind": kind,
+            "hint": f"{found[:200]}; {hint}",
+            "retry_at": retry_at,
+        }
+
+
+def make_step_failure(step: str, error: Exception) -> StepFailed:
+    """An error of the client as the failure of a step. Faults of the settings are raised as they
+    are."""
+    if isinstance(error, LLMError):
+        if error.kind in _SETTINGS:
+            raise error
+        retry_at = getattr(error, "retry_at", None)
+        return StepFailed(step, error.kind, error.found, error.hint, retry_at or None)
+    if isinstance(error, BudgetExceeded):
+        return StepFailed(step, "budget", str(error), "raise budget_usd and run again")
+    hint = "the contract or the answer holds a value that JSON cannot"
+    return StepFailed(step, "bad_value", str(error), hint)
+
+
+_HINT = "the answer is kept in the ledger; look at the tool's text"
+
+
+def refuse_order(step: str, text: str) -> None:
+    """Raises StepFailed for an order to whoever reads the text."""
+    if (order := find_order(text)) is not None:
+        raise StepFailed(step, "suspicious", order, _HINT)
+
+
+def refuse_unasked_words(
+    step: str, text: str, runs: frozenset[tuple[str, ...]], language: str
+) -> None:
+    """Raises StepFailed where a person's words repeat one of the tools' `runs`, or are plainly not
+    in the language that was asked for."""
+    if (run := find_repeated_run(text, runs)) is not None:
+        raise StepFailed(step, "suspicious", f"it repeats the tool's own {run!r}", _HINT)
+    if (other := find_other_language(text, language)) is not None:
+        found = f"the text is in {other}, asked for {language}"
+        raise StepFailed(step, "wrong_language", found, "another model or seed may help")
+
+
+def check_values(step: str, values: JsonObject) -> dict[str, Any]:
+    """A model's values, where they are JSON: NaN and half a character are not. Raises
+    StepFailed."""
+    try:
+        dump_text(dict(values))
+    except ValueError as error:
+        raise make_step_failure(step, error) from error
+    return dict(values)
+
+
+def make_receipt(step: str, role: str, reply: Reply[Any], seed: int) -> dict[str, Json]:
+    return {
+        "step": step,
+        "role": role,
+        "model": reply.model,
+        "seed": seed,
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.completion_tokens,
+        "usd": reply.usd,
+    }
+
+
+def share_receipt(step: JsonObject, shares: int, place: int) -> dict[str, Json]:
+    """One part of a receipt; what does not divide goes to the first parts, so that all add up."""
+    parts = {
+        name: step[name] // shares + (place < step[name] % shares)
+        for name in ("prompt_tokens", "completion_tokens")
+    }
+    return {**step, **parts, "usd": step["usd"] / shares}
+
+
+def join_licences(rows: Sequence[JsonObject]) -> str | None:
+    """The licences of all sources as one SPDX expression; None where one is not known."""
+    known = [row.get("license") for row in rows]
+    if not all(known):
+        return None
+    return " AND ".join(sorted({str(name) for name in known}))
+
+
+LONGEST = 24_000  # characters of one contract in a prompt: the longest real contract has 20,000
+LONGEST_BESIDE = 6_000  # of one among several: 99% of real contracts are shorter
+_KEPT = ("type", "description", "enum", "default", "format")
+
+
+def show_contract(contract: Contract, longest: int = LONGEST) -> str:
+    """A contract as text. A longer one loses its inner schemas; names and types stay."""
+    text = json.dumps(contract, ensure_ascii=False, indent=1)
+    return text if len(text) <= longest else _shorten_contract(contract)[:longest]
+
+
+def show_contracts(contracts: Sequence[JsonObject]) -> str:
+    """Several contracts, counted from 1 in the order shown."""
+    parts = (
+        f"Tool {number}:\n{show_contract(contract, LONGEST_BESIDE)}"
+        for number, contract in enumerate(contracts, 1)
+    )
+    return "\n\n".join(parts)
+
+
+def format_value(name: str, value: Json) -> str:
+    """What a prompt says of one member of a request's meta."""
+    match name:
+        case "contract":
+            return show_contract(value)
+        case "contracts" | "rivals":
+            return show_contracts(value) or "(none)"
+        case "absent":
+            return ", ".join(value)
+        case _:
+            return value if isinstance(value, str) else dump_text(value)
+
+
+def _shorten_contract(contract: Contract) -> str:
+    schema = get_input_schema(contract)
+    slim = {
+        name: {key: value for key, value in member.items() if key in _KEPT}
+        for name, member in get_properties(contract).items()
+        if isinstance(member, Mapping)
+    }
+    less = {**contract, "inputSchema": {**schema, "properties": slim}, "outputSchema": None}
+    return json.dumps(less, ensure_ascii=False)
+
 
 Value = TypeVar("Value", bound=BaseModel)
 

@@ -1,16 +1,16 @@
-"""Units: which tool gets which task, beside which other tools, and the digest of what decides it.
+"""Units: which tool gets which task, with which other tools, and the digest of what decides it.
 
-Every choice is the best of the candidates by a score of the two tools alone. So a tool that leaves
-changes exactly the units that show it, and one that comes back changes them back.
+A partner is the best candidate by a score of the two tools alone. A tool that leaves therefore
+changes only the units that show it, and they change back when it returns.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from assets.synthesis.common.code_version import get_rules_version, get_scripts_version
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import (
+from assets.synthesis.policy import SynthesisPolicy, get_rules_version, get_scripts_version
+from assets.synthesis.prompts import read_prompt
+from assets.synthesis.tables import (
     CLARIFY,
     LOOKALIKE,
     MISSING,
@@ -23,7 +23,6 @@ from assets.synthesis.common.tables import (
     make_tool_key,
     make_unit_key,
 )
-from assets.synthesis.prompts import read_prompt
 from assets.synthesis.writing.partners import Partners, hash_fraction, select_distinct
 from assets.synthesis.writing.profiles import is_evolved
 from warehouse.item_failure import try_item

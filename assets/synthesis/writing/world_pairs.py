@@ -1,17 +1,25 @@
-"""Pairs out of worlds: tasks whose end can be checked, each a request and the call that carries it
-out. No model has a part in them; rules and judge read them like any other pair."""
+"""Pairs from worlds: tasks whose end state can be checked, each a request and the call for it.
+
+No model takes part in writing them. Rules and judge read them like any other pair.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
-from assets.synthesis.common.messages import make_call_message, make_golden, make_user_message
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import SINGLE, dump_text
-from assets.synthesis.common.world_tasks import TaskSource, WorldTask, WorldUnavailable
-from assets.synthesis.writing.failures import StepFailed, check_values
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.tables import (
+    SINGLE,
+    TaskSource,
+    WorldTask,
+    WorldUnavailable,
+    dump_text,
+    make_call_message,
+    make_golden,
+    make_user_message,
+)
 from assets.synthesis.writing.profiles import KINDS
-from assets.synthesis.writing.row_builder import Writing
+from assets.synthesis.writing.row_builder import StepFailed, Writing, check_values
 from assets.synthesis.writing.units import Unit
 from warehouse.item_failure import describe_failure
 from warehouse.json_types import Json

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from assets.synthesis.common.role_schemas import Choice
-from assets.synthesis.writing.tasks.invocation_check import make_choice_messages
+from assets.synthesis.role_schemas import Choice
+from assets.synthesis.writing.single_call import make_choice_messages
 from benchmarks.outcomes.noise.endpoints import BEFORE
 from benchmarks.outcomes.noise.play import Stage
 from benchmarks.outcomes.noise.table import TaskFacts

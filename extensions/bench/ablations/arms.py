@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assets.synthesis.common.tables import ONE_CALL
+from assets.synthesis.tables import ONE_CALL
 from extensions.bench.ablations.options import ARMS
 from training.runtime.model_store import TrainingFailed
 from training.sets.split import TRAIN

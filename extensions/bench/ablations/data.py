@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.canonical import tool_text
-from assets.synthesis.common.tables import ONE_CALL
+from assets.synthesis.tables import ONE_CALL
 from assets.vectors.embed import Embedder
 from training.sets.build import make_set
 from training.sets.policy import SetPolicy

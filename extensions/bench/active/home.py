@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assets.contracts.tool_id import ToolId
-from assets.synthesis.common.tables import ONE_CALL
+from assets.synthesis.tables import ONE_CALL
 from serving.adhoc import read_source
 from serving.index.model import Source
 from training.releases.index_source import build_published_source

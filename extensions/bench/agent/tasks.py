@@ -14,7 +14,7 @@ from typing import Any
 
 from assets.contracts.tool_id import ToolId
 from assets.servers.calls.caller import Caller
-from assets.synthesis.common.tables import ONE_CALL
+from assets.synthesis.tables import ONE_CALL
 from training.sets.candidates import draw_candidates
 from training.sets.pool import Pool
 from warehouse.json_types import Contract, Row

@@ -54,7 +54,7 @@ def get_base_and_licence(model: Json) -> tuple[str | None, str | None]:
 
 def choose_licence(facts: Facts, base: str | None) -> str:
     """The one licence of base and data, or "other"."""
-    from assets.synthesis.export.licences import normalise_licence
+    from assets.synthesis.export.selection import normalise_licence
 
     held = facts.learnt.get("license") or facts.manifest.get("licences") or {}
     names = {

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from assets.synthesis.common.tables import reaches_judge
-from assets.synthesis.judging.trial.agreement import make_share, measure_agreement
+from assets.synthesis.judging.trials import make_share, measure_agreement
+from assets.synthesis.tables import reaches_judge
 from warehouse.json_types import Json, Row
 from warehouse.storage.files import append_line
 from warehouse.storage.pointers import read_history

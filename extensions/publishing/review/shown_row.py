@@ -3,8 +3,8 @@
 import json
 from collections.abc import Mapping
 
-from assets.synthesis.common.contract_reading import get_properties, get_required
-from assets.synthesis.common.tables import read_goldens
+from assets.synthesis.contract_reading import get_properties, get_required
+from assets.synthesis.tables import read_goldens
 from warehouse.json_types import Json, Row
 
 

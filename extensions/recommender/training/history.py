@@ -11,7 +11,7 @@ import polars as pl
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.refresh import read_listed, read_weighed
 from assets.outcomes.table import EXECUTIONS
-from assets.synthesis.common.tables import PAIRS
+from assets.synthesis.tables import PAIRS
 from extensions.recommender.reranking.features import Question
 from extensions.recommender.reranking.pool import Pool
 from extensions.recommender.training.examples import Example

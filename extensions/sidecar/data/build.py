@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from assets.contracts.history.moves import ContractHistory, Move
-from assets.synthesis.common.tables import TRAJECTORY
+from assets.synthesis.tables import TRAJECTORY
 from extensions.sidecar.data.calls import PlacedCall
 from extensions.sidecar.data.climb import judge_report, try_ladder
 from extensions.sidecar.flaws.drafts import FlawedDraft

@@ -5,8 +5,8 @@ from typing import Any
 
 from assets.contracts.canonical import contract_digest
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.tables import REVISION
-from assets.synthesis.export.preferences import Preference
+from assets.synthesis.export.examples import Preference
+from assets.synthesis.tables import REVISION
 from extensions.sidecar.prompt import make_revision_request
 from extensions.sidecar.rows import UNTOUCHED, RevisionRow
 from serving.repair.revision import make_revision_messages

@@ -7,8 +7,7 @@ import polars as pl
 
 from assets.contracts.history.moves import ContractHistory
 from assets.contracts.quarantine.clear import read_clear
-from assets.synthesis.common.tables import PAIRS
-from assets.synthesis.common.world_tasks import read_origin
+from assets.synthesis.tables import PAIRS, read_origin
 from extensions.sidecar.data.build import Known, build_rows, choose_rows, make_row
 from extensions.sidecar.data.calls import PlacedCall, place_calls
 from extensions.sidecar.data.drafted import collect_drafts

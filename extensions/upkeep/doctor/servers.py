@@ -7,8 +7,8 @@ import polars as pl
 
 from assets.servers.certificate.certificate import digest_suite
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
-from assets.synthesis.export.licences import normalise_licence
+from assets.synthesis.export.selection import normalise_licence
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from extensions.upkeep.doctor.check import NOTICE, Finding, Home, Looked
 
 

@@ -12,8 +12,8 @@ from orchestration.settings.load import load_settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assets.synthesis.export.preferences import Preference
-    from assets.synthesis.export.select import Choice
+    from assets.synthesis.export.examples import Preference
+    from assets.synthesis.export.selection import Choice
     from orchestration.settings.model import Settings
     from warehouse.store import Warehouse
 
@@ -49,10 +49,10 @@ def export(
     ] = False,
 ) -> None:
     """Write accepted pairs with their tools, split by server, and a dataset card."""
-    from assets.synthesis.common.tables import REVISION, TASKS, TRAJECTORY
     from assets.synthesis.export.formats import DPO, FORMATS
-    from assets.synthesis.export.select import ALL
+    from assets.synthesis.export.selection import ALL
     from assets.synthesis.export.write import export as write_export
+    from assets.synthesis.tables import REVISION, TASKS, TRAJECTORY
     from orchestration.factories import open_made_warehouse
     from training.sets.split import TEST, TRAIN
 
@@ -74,7 +74,7 @@ def export(
 
 
 def _read_moment(day: str) -> float:
-    from assets.synthesis.export.select import ExportError, parse_moment
+    from assets.synthesis.export.selection import ExportError, parse_moment
 
     try:
         return parse_moment(day)
@@ -97,8 +97,8 @@ def _make_choice(
     from assets.contracts.quarantine.firewall import open_firewall
     from assets.outcomes.table import PROVED, read_tried
     from assets.outcomes.trajectories.trajectory import list_exportable
-    from assets.synthesis.common.tables import TRAJECTORY
-    from assets.synthesis.export.select import Choice, ask_firewall
+    from assets.synthesis.export.selection import Choice, ask_firewall
+    from assets.synthesis.tables import TRAJECTORY
     from training.sets.split import split_of_same
 
     same = read_same_servers(warehouse.tables, at)

@@ -1,4 +1,4 @@
-"""The commands `verify` and `judge`: pairs in a file, one verdict a line."""
+"""The command `judge`: pairs in a file, one verdict a line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,41 +25,33 @@ AsJson = Annotated[
 
 
 @app.command()
-def verify(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
-    """Hold pairs against contracts by rules alone: accept, reject or unsure, in order."""
-    from assets.synthesis.judging.adhoc.commands import verify_rows
-    from assets.synthesis.judging.adhoc.files import read_rows, read_tools
+def judge(
+    pairs: Pairs,
+    tools: ToolsFile,
+    rules_only: Annotated[
+        bool, typer.Option("--rules-only", help="stop after the rules: accept, reject or unsure")
+    ] = False,
+    as_json: AsJson = True,
+) -> None:
+    """Check pairs by rules, then by the judge of `roles.judge`, which scores them from 1 to 10.
+    Without a model the judge is rules too, and each line says so."""
+    from assets.synthesis.judging.adhoc import judge_rows, read_rows, read_tools, verify_rows
     from orchestration.factories import make_embedder, make_writer
 
     settings = load_settings()
     rows, known = read_rows(pairs), read_tools(tools)
-    for row in verify_rows(
-        rows, known, make_embedder(settings).embed, make_writer(settings).policy
-    ):
-        print_json(row)
-
-
-@app.command()
-def judge(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
-    """Rules first, then the judge of the settings (`roles.judge`): a score from 1 to 10 and a
-    verdict per pair. Without a model the judge is rules, and each line says so."""
-    from assets.synthesis.judging.adhoc.commands import judge_rows
-    from assets.synthesis.judging.adhoc.files import read_rows, read_tools
-    from orchestration.factories import make_embedder, make_writer
-
-    settings = load_settings()
-    rows, known = read_rows(pairs), read_tools(tools)
-    with _open_judge(settings) as llm:
-        found = judge_rows(
-            rows, known, make_embedder(settings).embed, llm, make_writer(settings).policy
-        )
-    for row in found:
-        print_json(row)
-    unjudged = [row for row in found if row["verdict"] == "unsure"]
+    embed, policy = make_embedder(settings).embed, make_writer(settings).policy
+    if rules_only:
+        verdicts = verify_rows(rows, known, embed, policy)
+    else:
+        with _open_judge(settings) as llm:
+            verdicts = judge_rows(rows, known, embed, llm, policy)
+    for verdict in verdicts:
+        print_json(verdict)
+    unjudged = [] if rules_only else [row for row in verdicts if row["verdict"] == "unsure"]
     if unjudged:
-        fail(
-            f"{len(unjudged)} of {len(found)} rows were not judged: {unjudged[0]['reasons'][-1]}", 1
-        )
+        why = unjudged[0]["reasons"][-1]
+        fail(f"{len(unjudged)} of {len(verdicts)} rows were not judged: {why}", 1)
 
 
 @contextmanager

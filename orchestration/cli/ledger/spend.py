@@ -12,8 +12,8 @@ app = typer.Typer(add_completion=False)
 def spend() -> None:
     """Print what every stage has cost: calls, tokens and US dollars, also per accepted pair and
     marketplace, and unknown attempts."""
-    from assets.synthesis.common.tables import JUDGEMENTS
-    from assets.synthesis.reporting.spend import count_accepted_pairs, make_spend_rows
+    from assets.synthesis.pair_report import count_accepted_pairs, make_spend_rows
+    from assets.synthesis.tables import JUDGEMENTS
     from orchestration.factories import open_made_warehouse
 
     warehouse = open_made_warehouse(load_settings())

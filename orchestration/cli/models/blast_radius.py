@@ -37,7 +37,7 @@ def blast(
 
 def collect_made(warehouse: "Warehouse") -> "Made":
     """What all packages keep, as plain rows."""
-    from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+    from assets.synthesis.tables import JUDGEMENTS, PAIRS
     from assets.vectors.index import VECTORS
     from training.evaluation.caller_table import CALLER_EVALUATION
     from training.evaluation.retriever import RETRIEVER_EVALUATION

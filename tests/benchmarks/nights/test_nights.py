@@ -12,9 +12,9 @@ import pytest
 from assets.marketplaces.listing import Package
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.recipes.recipe import Recipe
-from assets.synthesis.common.role_schemas import Choice
-from assets.synthesis.common.tables import PAIRS
-from assets.synthesis.writing.tasks.invocation_check import STEP as CHECK
+from assets.synthesis.role_schemas import Choice
+from assets.synthesis.tables import PAIRS
+from assets.synthesis.writing.single_call import STEP as CHECK
 from benchmarks.nights import claims
 from benchmarks.nights.__main__ import open_month
 from benchmarks.nights.incidents import (

@@ -23,7 +23,7 @@ from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.marketplaces.listed_tools import dump_tools
 from assets.marketplaces.listing import Listing, Package, make_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.synthesis.common.tables import PAIRS
+from assets.synthesis.tables import PAIRS
 from orchestration.definitions import build_defs
 from orchestration.factories import make_trainer
 from orchestration.settings.model import Settings

@@ -16,7 +16,7 @@ from assets.contracts.quarantine.decisions import Decision, DecisionError, recor
 from assets.contracts.quarantine.defs import clear_contracts
 from assets.contracts.quarantine.findings import FINDINGS, SCANS
 from assets.contracts.quarantine.firewall import open_firewall
-from assets.synthesis.common.tables import PAIRS, make_unit_key
+from assets.synthesis.tables import PAIRS, make_unit_key
 from assets.vectors.embed import MiniLM
 from serving.index.folder import load_index, read_served_version
 from tests.contracts.pipeline import MARKET, Pipeline, honest_servers, poison_tool

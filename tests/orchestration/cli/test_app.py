@@ -256,11 +256,11 @@ def test_verify_reads_rows_in_the_corpus_form(tmp_path: Path) -> None:
     ]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = invoke_toolmill(
-        "verify",
+        "judge",
         str(tmp_path / "pairs.jsonl"),
         "--tools",
         str(tmp_path / "servers.jsonl"),
-        "--json",
+        "--rules-only",
         home=tmp_path,
     )
     verdicts = [json.loads(line)["verdict"] for line in done.stdout.splitlines()]

@@ -14,7 +14,7 @@ from assets.servers.calls.result import CallLimits
 from assets.servers.sandbox.contained_browser import open_browser_sandbox
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.secrets import ServerSecrets
-from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.policy import SynthesisPolicy
 from extensions.bench.ablations.run import AblationSettings
 from orchestration.cli.data.crawl import change_demo
 from orchestration.factories import list_enabled, make_crawl_policy, make_trainer, make_writer

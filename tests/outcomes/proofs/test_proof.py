@@ -13,7 +13,7 @@ from assets.outcomes.kept import Execution, keep_execution
 from assets.outcomes.proofs.effect import Effect, find_contradiction
 from assets.outcomes.proofs.proof import prove_call
 from assets.servers.calls.result import CallResult
-from assets.synthesis.verify.grounding.grounding import Text
+from assets.synthesis.verify.request_text import Text
 from tests.outcomes.running import Executing, make_contract, open_executing
 
 SCHEMA = {

@@ -36,7 +36,7 @@ from assets.outcomes.worlds.task import Task, TaskCall
 from assets.servers.calls.result import CallResult
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.placeholders import DATA
-from assets.synthesis.export.example import make_example
+from assets.synthesis.export.examples import make_example
 from tests.outcomes.worlds.files import write_world
 from training.prompts.rows import list_turns
 from warehouse.progress import Silent

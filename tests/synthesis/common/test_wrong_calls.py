@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.wrong_calls import make_wrong_call
 from assets.synthesis.offline.provider import answer_requests
+from assets.synthesis.wrong_calls import make_wrong_call
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CREATE_ISSUE, PING
 

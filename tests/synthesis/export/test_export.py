@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, read_goldens
 from assets.synthesis.export.formats import FORMATS
-from assets.synthesis.export.licences import normalise_licence, permits_commercial_use
-from assets.synthesis.export.select import Choice, ExportError, parse_moment
+from assets.synthesis.export.selection import (
+    Choice,
+    ExportError,
+    normalise_licence,
+    parse_moment,
+    permits_commercial_use,
+)
 from assets.synthesis.export.write import export
-from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
+from assets.synthesis.judging.trials import JUDGE_TRIALS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, read_goldens
 from tests.synthesis.export_rows import (
     TEST_SERVERS,
     TRAIN_SERVERS,
@@ -263,7 +268,7 @@ def test_unknown_is_not_commercial(licence: str | None, permitted: bool) -> None
 
 
 def test_every_known_id_is_an_spdx_id() -> None:
-    from assets.synthesis.export.licences import _COMMERCIAL
+    from assets.synthesis.export.selection import _COMMERCIAL
 
     assert {name for name in _COMMERCIAL if normalise_licence(name) is None} == set()
     assert not [name for name in _COMMERCIAL if "-nc" in name or "-nd" in name]

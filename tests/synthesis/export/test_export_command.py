@@ -15,7 +15,7 @@ from assets.contracts.quarantine.firewall import Firewall
 from assets.outcomes.trajectories.collect import publish_trajectories
 from assets.outcomes.trajectories.trajectory import Place, Step, Trajectory
 from assets.synthesis.export.formats import FORMATS
-from assets.synthesis.export.select import ask_firewall
+from assets.synthesis.export.selection import ask_firewall
 from orchestration.cli.app import app
 from tests.synthesis.export_rows import (
     TEST_SERVERS,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import canonicalize_contract
-from assets.synthesis.common.tables import read_goldens
 from assets.synthesis.export.formats import FORMATS
-from assets.synthesis.export.select import Choice
+from assets.synthesis.export.selection import Choice
 from assets.synthesis.export.write import export
+from assets.synthesis.tables import read_goldens
 from tests.synthesis.export_rows import golden, pair, published, tool
 from training.caller.tiny.base import find_tiny_base_folder
 from training.prompts.parse_calls import parse_calls

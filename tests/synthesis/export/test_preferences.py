@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
-from assets.synthesis.export.example import Example, Unshowable
-from assets.synthesis.export.preferences import write_preferences
-from assets.synthesis.export.select import Choice, ExportError
+from assets.synthesis.export.examples import Example, Unshowable, write_preferences
+from assets.synthesis.export.selection import Choice, ExportError
 from assets.synthesis.export.write import export
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from tests.synthesis.export_rows import (
     TEST_SERVERS,
     TRAIN_SERVERS,

@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.role_schemas import Opinion
-from assets.synthesis.common.tables import JUDGEMENTS, Golden, dump_text
-from assets.synthesis.judging.judge import cap_overall, judge, plan_judgements
-from assets.synthesis.judging.judge_prompt import make_view
-from assets.synthesis.judging.offline.rubric import CRITERIA, judge_by_rules
-from assets.synthesis.judging.trial.mutants import read_known_good
+from assets.synthesis.judging.judge import cap_overall, judge, make_view, plan_judgements
+from assets.synthesis.judging.mutants import read_known_good
+from assets.synthesis.judging.rules_judge import CRITERIA, judge_by_rules
+from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import make_marker, read_prompt
-from assets.synthesis.verify.checks.description_echo import find_parroting
+from assets.synthesis.role_schemas import Opinion
+from assets.synthesis.tables import JUDGEMENTS, Golden, dump_text
+from assets.synthesis.verify.pair_checks import find_parroting
 from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, Role

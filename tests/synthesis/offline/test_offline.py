@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import Slot, read_slots
-from assets.synthesis.common.purpose import read_purpose
+from assets.synthesis.contract_reading import Slot, read_purpose, read_slots
+from assets.synthesis.offline.invented_values import find_sort, make_from_pattern
 from assets.synthesis.offline.provider import answer_requests
-from assets.synthesis.offline.values.invent import make_from_pattern
-from assets.synthesis.offline.values.kinds import find_sort
-from assets.synthesis.verify.verify import verify
+from assets.synthesis.verify.rules import verify
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE, READ_FILE
 
@@ -46,7 +44,7 @@ def test_the_same_seed_makes_the_same_requests_and_another_seed_others() -> None
 _MADE_ELSEWHERE = """
 import random
 import re
-from assets.synthesis.offline.values.invent import invent_value
+from assets.synthesis.offline.invented_values import invent_value
 sorts = "person company city address username email ip timezone currency language job isbn iban"
 rng = random.Random(5)
 print([invent_value(sort, rng) for sort in sorts.split() for _ in range(25)])

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.role_schemas import (
+from assets.synthesis.offline.provider import Offline
+from assets.synthesis.role_schemas import (
     Acted,
     Aside,
     Call,
@@ -21,7 +22,6 @@ from assets.synthesis.common.role_schemas import (
     Vague,
     Worded,
 )
-from assets.synthesis.offline.provider import Offline
 from tests.synthesis.contracts import CITY_TIME, CONVERT, ODD, PING
 from tests.synthesis.offline_ask import CONTRACTS, ask
 from warehouse.llm.client import LLMError, Request, Role

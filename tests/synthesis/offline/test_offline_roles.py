@@ -6,13 +6,13 @@ import pytest
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import read_slots
-from assets.synthesis.common.role_schemas import Acted, Aside, Several, Vague, Worded
+from assets.synthesis.contract_reading import read_slots
 from assets.synthesis.offline.choice import choose_tool
-from assets.synthesis.offline.language.clauses import find_absent
 from assets.synthesis.offline.provider import answer_requests
-from assets.synthesis.verify.checks.description_echo import find_parroting
-from assets.synthesis.verify.verify import verify
+from assets.synthesis.offline.wording import find_absent
+from assets.synthesis.role_schemas import Acted, Aside, Several, Vague, Worded
+from assets.synthesis.verify.pair_checks import find_parroting
+from assets.synthesis.verify.rules import verify
 from tests.synthesis.contracts import CREATE_ISSUE, READ_FILE
 from tests.synthesis.offline_ask import CONTRACTS, ENVIRONMENT, ask, grounded
 

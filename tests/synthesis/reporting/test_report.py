@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from assets.synthesis.reporting.report import (
+from assets.synthesis.pair_report import (
     count_reasons,
     report_judgements,
     report_pairs,

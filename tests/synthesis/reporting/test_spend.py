@@ -6,8 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.common.tables import JUDGEMENTS
-from assets.synthesis.reporting.spend import (
+from assets.synthesis.pair_report import (
     ALL,
     SPEND,
     TOTAL,
@@ -15,6 +14,7 @@ from assets.synthesis.reporting.spend import (
     count_accepted_pairs,
     make_spend_rows,
 )
+from assets.synthesis.tables import JUDGEMENTS
 
 
 def cost(**columns: Any) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
-from assets.synthesis.summaries.ask import MOST_TOOLS
-from assets.synthesis.summaries.offline import make_readable, write_summary
-from assets.synthesis.summaries.summaries import SUMMARIES, find_summary_flaws, make_summaries
+from assets.synthesis.offline_summaries import make_readable, write_summary
+from assets.synthesis.summaries import MOST_TOOLS, SUMMARIES, find_summary_flaws, make_summaries
 from tests.support.examples import examples
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.vectors.conftest import snapshot

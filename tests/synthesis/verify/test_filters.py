@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.verify import filters as module
 from assets.synthesis.verify.filters import (
     compute_cosines,

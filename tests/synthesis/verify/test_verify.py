@@ -4,9 +4,11 @@
 import pytest
 
 from assets.contracts.canonical import canonicalize_contract
-from assets.synthesis.verify.grounding.grounding import ABSENT, LIKELY, STATED, Text, grade_value
-from assets.synthesis.verify.grounding.number_words import Numbers
-from assets.synthesis.verify.verify import find_call_flaws, verify
+from assets.synthesis.verify.grading import grade_value
+from assets.synthesis.verify.numbers import Numbers
+from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.rules import find_call_flaws, verify
+from assets.synthesis.verify.words import ABSENT, LIKELY, STATED
 from tests.synthesis.contracts import (
     ADD_RELATIONS,
     CITY_TIME,

@@ -8,16 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.common.tables import TASKS
-from assets.synthesis.verify.grounding.grounding import (
-    MOST_LEAVES,
-    STATED,
-    Text,
-    grade_value,
-    walk_leaves,
-)
-from assets.synthesis.verify.verify import verify
-from assets.synthesis.verify.verify_row import verify_row
+from assets.synthesis.tables import TASKS
+from assets.synthesis.verify.grading import MOST_LEAVES, grade_value, walk_leaves
+from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.rules import verify, verify_row
+from assets.synthesis.verify.words import STATED
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CITY_TIME, CONVERT
 

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from assets.synthesis.verify.grounding.grounding import ABSENT, LIKELY, STATED, Text, grade_value
-from assets.synthesis.verify.grounding.number_words import Numbers
-from assets.synthesis.verify.verify import verify
+from assets.synthesis.verify.grading import grade_value
+from assets.synthesis.verify.numbers import Numbers
+from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.rules import verify
+from assets.synthesis.verify.words import ABSENT, LIKELY, STATED
 from tests.support.examples import examples
 
 EASY = examples(120)

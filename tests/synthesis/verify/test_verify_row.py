@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.tables import TASKS
-from assets.synthesis.verify.verify_row import verify_row
+from assets.synthesis.tables import TASKS
+from assets.synthesis.verify.rules import verify_row
 from tests.synthesis.contracts import CITY_TIME, CONVERT, CREATE_ISSUE, READ_FILE
 
 Json = Any

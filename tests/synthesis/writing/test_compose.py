@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import LOOKALIKE, PAIRS, SINGLE, TASKS, dump_text
 from assets.synthesis.judging.judge import make_offline_provider
-from assets.synthesis.writing.compose import compose_rows
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.tables import LOOKALIKE, PAIRS, SINGLE, TASKS, dump_text
+from assets.synthesis.writing.plan import compose_rows
 from assets.synthesis.writing.profiles import is_evolved
 from assets.synthesis.writing.units import plan_units
 from tests.support.openai_endpoint import Say, openai_endpoint

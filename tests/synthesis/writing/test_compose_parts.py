@@ -12,22 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.synthesis.verify.checks.injected_orders import (
+from assets.synthesis.verify.model_text import (
     RUN,
     collect_runs,
     find_order,
+    find_other_language,
     find_repeated_run,
 )
-from assets.synthesis.verify.checks.languages import find_other_language
-from assets.synthesis.writing.contract_prompt import (
+from assets.synthesis.writing.profiles import make_environment
+from assets.synthesis.writing.row_builder import (
     LONGEST,
     LONGEST_BESIDE,
+    join_licences,
+    share_receipt,
     show_contract,
     show_contracts,
 )
-from assets.synthesis.writing.receipts import join_licences, share_receipt
-from assets.synthesis.writing.scenario import make_environment
-from assets.synthesis.writing.tasks.slotfill import find_absent, find_unsaid
+from assets.synthesis.writing.single_call import find_absent, find_unsaid
 from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE
 
 Json = Any
@@ -50,7 +51,7 @@ def test_a_world_is_whole_and_the_same_in_every_run(tool: Json, language: str, s
 
 _WORLDS_ELSEWHERE = """
 import json, random
-from assets.synthesis.writing.scenario import _LOCALES, make_environment
+from assets.synthesis.writing.profiles import _LOCALES, make_environment
 print(json.dumps([make_environment({"name": "a"}, code, random.Random(5)) for code in _LOCALES]))
 """
 

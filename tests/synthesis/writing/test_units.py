@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.synthesis.common.policy import SynthesisPolicy, Tasks
-from assets.synthesis.common.tables import LOOKALIKE, NO_TOOL, SEQUENTIAL, SINGLE, TASKS
 from assets.synthesis.judging.judge import make_offline_provider
+from assets.synthesis.policy import SynthesisPolicy, Tasks
 from assets.synthesis.prompts import Prompt, read_prompt
+from assets.synthesis.tables import LOOKALIKE, NO_TOOL, SEQUENTIAL, SINGLE, TASKS
 from assets.synthesis.writing import row_builder, units
 from assets.synthesis.writing.partners import hash_fraction
 from assets.synthesis.writing.units import Unit, draws_task, list_steps, plan_units

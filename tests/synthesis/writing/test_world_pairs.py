@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from assets.contracts.quarantine.clear import CLEAR
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import PAIRS, dump_text, reaches_judge
-from assets.synthesis.common.world_tasks import (
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.tables import (
+    PAIRS,
     TaskOrigin,
     WorldTask,
     WorldUnavailable,
+    dump_text,
+    reaches_judge,
     read_origin,
 )
 from assets.synthesis.writing.plan import Written, write_pairs

@@ -7,7 +7,7 @@ import pytest
 
 from assets.marketplaces.adapters.private import NotApproved
 from assets.synthesis.defs import pairs
-from assets.synthesis.writing.endpoints import Writer
+from assets.synthesis.writing.writer import Writer
 from tests.vectors.conftest import WordEmbedder
 from warehouse.llm.client import Role
 from warehouse.store import Warehouse

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.common.tables import TASKS
+from assets.synthesis.tables import TASKS
 from tests.support.examples import examples
 from tests.synthesis.export_rows import TRAIN_SERVERS, pair, snapshot
 from tests.training.conftest import embed, raw_tool

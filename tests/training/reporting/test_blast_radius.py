@@ -105,7 +105,7 @@ def published_warehouse(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -
 
 
 def publish_more(warehouse: Warehouse, pairs: list[dict[str, Any]]) -> None:
-    from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+    from assets.synthesis.tables import JUDGEMENTS, PAIRS
     from tests.synthesis.export_rows import judgement
 
     publish(warehouse, PAIRS, pairs)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from assets.outcomes.table import EXECUTIONS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from tests.extensions.bench.agent.test_agent_run import publish
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.reporting.executions import render_executions_part, summarise_executions

@@ -16,7 +16,7 @@ from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectories.trajectory import TRAJECTORIES, Place, Step, Trajectory
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from tests.training.conftest import make_rows
 from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assets.synthesis.common.tables import select_accepted, select_trainable
+from assets.synthesis.tables import select_accepted, select_trainable
 from tests.training.conftest import embed, make_rows
 from training.sets.audit.audit import set_flaws
 from training.sets.audit.manifest import load_manifest, save_manifest

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.writing.endpoints import Writer
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.writing.writer import Writer
 from orchestration.settings.roles import Roles
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm import protocols

@@ -20,7 +20,7 @@ from typing import Any
 from assets.contracts.match.match import match_call, match_parallel
 from assets.contracts.schema.reading import collect_properties, iterate_branches
 from assets.contracts.validate import validate_call
-from assets.synthesis.verify.conversation import is_question
+from assets.synthesis.verify.rules import is_question
 from training.evaluation.caller.items import Item
 from training.evaluation.caller_table import ASK_BACK
 from training.evaluation.predictors.interface import Answered

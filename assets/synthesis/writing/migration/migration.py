@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.synthesis.common.tables import (
+from assets.synthesis.tables import (
     CLARIFY,
     MISSING,
     RECOVERY,
@@ -18,7 +18,7 @@ from assets.synthesis.common.tables import (
     make_pair_id,
     read_goldens,
 )
-from assets.synthesis.verify.verify_row import verify_row
+from assets.synthesis.verify.rules import verify_row
 from assets.synthesis.writing.migration.moved_arguments import (
     Unmovable,
     find_renamed_parameters,

@@ -9,7 +9,7 @@ import polars as pl
 
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.schema.tool_renames import find_renames
-from assets.synthesis.common.tables import read_contract
+from assets.synthesis.tables import read_contract
 from assets.synthesis.writing.migration.moved_arguments import Unmovable
 from warehouse.item_failure import try_item
 from warehouse.json_types import Row

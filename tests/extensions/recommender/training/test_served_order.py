@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from assets.contracts.quarantine.clear import CLEAR
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, Golden, make_single_row
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, Golden, make_single_row
 from assets.vectors.texts import ASKED
 from extensions.recommender.training.evaluation import REQUEST, evaluate_reranker
 from extensions.recommender.training.history import make_examples

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from extensions.upkeep.doctor.check import Home
 from warehouse.ledger.attempts import Outcome
 from warehouse.storage.digest import canonical_json

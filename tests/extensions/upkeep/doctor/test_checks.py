@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.vectors.index import VECTORS
 from extensions.upkeep.doctor import catalogue, instance, machine, releases
 from extensions.upkeep.doctor.catalogue import CHECKS, list_checks

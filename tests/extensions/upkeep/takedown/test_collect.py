@@ -15,7 +15,7 @@ import pytest
 
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from extensions.upkeep.cli.gc import _open_place
 from extensions.upkeep.doctor.catalogue import CHECKS
 from extensions.upkeep.doctor.check import Home, run_check

@@ -13,7 +13,7 @@ import zstandard
 from assets.contracts.canonical import tool_text
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.synthesis.common.tables import PAIRS
+from assets.synthesis.tables import PAIRS
 from assets.vectors.index import INSTRUCTIONS, build_server_text, embed_texts
 from extensions.upkeep.doctor.catalogue import CHECKS
 from extensions.upkeep.doctor.check import BROKEN, NOTICE, Home, run_check

@@ -13,7 +13,7 @@ from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, plan_jobs
 from assets.servers.deploy.policy import DeployPolicy
-from assets.synthesis.common.tables import PAIRS
+from assets.synthesis.tables import PAIRS
 from extensions.upkeep.doctor.check import Home
 from extensions.upkeep.doctor.takedowns import check_takedowns
 from extensions.upkeep.takedown.purge import list_taken

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.judging.trial.agreement import measure_agreement
+from assets.synthesis.judging.trials import measure_agreement
 
 
 def test_kappa_of_the_textbook_table() -> None:

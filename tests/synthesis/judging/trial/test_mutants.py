@@ -11,12 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_goldens
+from assets.synthesis.judging.mutants import (
+    FLAWS,
+    GOOD,
+    OF_THE_RUN,
+    make_cases,
+    make_mutants,
+    read_known_good,
+)
 from assets.synthesis.judging.plan import audit_rejections
-from assets.synthesis.judging.trial.flaws import FLAWS, make_mutants
-from assets.synthesis.judging.trial.mutants import GOOD, OF_THE_RUN, make_cases, read_known_good
-from assets.synthesis.judging.trial.trials import (
+from assets.synthesis.judging.trials import (
     ALL,
     BOTH,
     JUDGE_TRIALS,
@@ -27,7 +31,9 @@ from assets.synthesis.judging.trial.trials import (
     make_trial_rows,
     try_judge,
 )
-from assets.synthesis.verify.verify_row import verify_row
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_goldens
+from assets.synthesis.verify.rules import verify_row
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.judging.test_judge import a_model, opinion
 from warehouse.ledger.ledger import Ledger
@@ -234,8 +240,8 @@ def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons() -> Non
 
 @given(st.lists(st.sampled_from(["reject", "accept", "unsure", None]), max_size=60))
 def test_every_row_of_a_trial_is_counted_once(verdicts: list[str | None]) -> None:
-    from assets.synthesis.judging.trial.mutants import Case
-    from assets.synthesis.judging.trial.trials import _count_rates
+    from assets.synthesis.judging.mutants import Case
+    from assets.synthesis.judging.trials import _count_rates
 
     found = {
         r.kind: r for r in _count_rates(BOTH, [Case("wrong_type", {})] * len(verdicts), verdicts)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.tables import PAIRS, dump_text, make_pair_id, read_goldens
+from assets.synthesis.tables import PAIRS, dump_text, make_pair_id, read_goldens
 from assets.synthesis.writing.migration.migration import migrate
 from assets.synthesis.writing.migration.old_contracts import read_old_contracts
 from tests.support.examples import examples

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.tables import (
+from assets.synthesis.tables import (
     CLARIFY,
     MISSING,
     NO_TOOL,
@@ -18,7 +18,7 @@ from assets.synthesis.common.tables import (
     TASKS,
     read_goldens,
 )
-from assets.synthesis.writing.compose import compose_rows
+from assets.synthesis.writing.plan import compose_rows
 from tests.support.openai_endpoint import openai_endpoint
 from tests.synthesis.contracts import CITY_TIME, CREATE_ISSUE, PING, snapshot_rows
 from tests.synthesis.scripted import (

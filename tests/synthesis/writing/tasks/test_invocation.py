@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assets.synthesis.prompts import read_prompt
-from assets.synthesis.writing.tasks.invocation_check import (
+from assets.synthesis.writing.single_call import (
     CHECKERS,
     Checked,
     check_invocation,

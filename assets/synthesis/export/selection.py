@@ -1,0 +1,303 @@
+"""Selects the pairs of an export: accepted as of a moment, clear now, on one side of the split.
+
+Tables are read as they stood. Whether a contract is held is asked now: a contract that was found
+poisonous since then is in no export, whatever its day.
+"""
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+import polars as pl
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import Firewall
+from assets.synthesis.export.examples import Preference
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
+from assets.synthesis.writing.migration.old_contracts import read_old_contracts
+from warehouse.json_types import Contract, Record
+from warehouse.storage.tables import Tables
+
+# Approved by the Open Source Initiative (its sixth criterion forbids to exclude commerce), the
+# Creative Commons licences without NC, and public-domain dedications. By their current SPDX ids;
+# `-only`, `-or-later` and `+` are versions of the same.
+_IDS = """
+0BSD AAL AFL-1.1 AFL-1.2 AFL-2.0 AFL-2.1 AFL-3.0 AGPL-3.0 Apache-1.1 Apache-2.0 APSL-2.0
+Artistic-1.0 Artistic-2.0 BlueOak-1.0.0 BSD-1-Clause BSD-2-Clause BSD-2-Clause-Patent BSD-3-Clause
+BSL-1.0 CAL-1.0 CC0-1.0 CC-BY-2.0 CC-BY-2.5 CC-BY-3.0 CC-BY-4.0 CC-BY-SA-3.0 CC-BY-SA-4.0 CDDL-1.0
+CECILL-2.1 CPL-1.0 ECL-2.0 EFL-2.0 EPL-1.0 EPL-2.0 EUPL-1.1 EUPL-1.2 GPL-2.0 GPL-3.0 HPND ISC
+LGPL-2.0 LGPL-2.1 LGPL-3.0 MIT MIT-0 MPL-1.1 MPL-2.0 MS-PL MS-RL MulanPSL-2.0 NCSA ODbL-1.0
+OFL-1.1 OSL-3.0 PostgreSQL PSF-2.0 Python-2.0 UPL-1.0 Unicode-3.0 Unlicense Vim W3C Zlib ZPL-2.1"""
+_COMMERCIAL = frozenset(name.lower() for name in _IDS.split())
+
+
+@cache
+def normalise_licence(licence: str | None) -> str | None:
+    """The SPDX expression in its normal form; None for what is none."""
+    try:
+        return canonicalize_license_expression(licence or "")
+    except InvalidLicenseExpression:
+        return None
+
+
+@cache
+def permits_commercial_use(licence: str | None) -> bool:
+    """Whether the licence is known to permit commercial use: of `A OR B` one of them, of `A AND B`
+    both."""
+    expression = normalise_licence(licence)
+    if expression is None:
+        return False
+    words = expression.replace("(", " ( ").replace(")", " ) ").split()
+    return _permits_either(words)
+
+
+def _permits_either(words: list[str]) -> bool:
+    permitted = _permits_both(words)
+    while words and words[0] == "OR":
+        words.pop(0)
+        permitted = _permits_both(words) or permitted
+    return permitted
+
+
+def _permits_both(words: list[str]) -> bool:
+    permitted = _permits_one(words)
+    while words and words[0] == "AND":
+        words.pop(0)
+        permitted = _permits_one(words) and permitted
+    return permitted
+
+
+def _permits_one(words: list[str]) -> bool:
+    word = words.pop(0)
+    if word == "(":
+        permitted = _permits_either(words)
+        words.pop(0)
+        return permitted
+    if words and words[0] == "WITH":  # an exception only permits more
+        del words[:2]
+    name = word.removesuffix("+").removesuffix("-only").removesuffix("-or-later").lower()
+    return name in _COMMERCIAL
+
+
+Held = Callable[[Sequence[Record]], Collection[str]]  # snapshot rows -> digests that are held
+TRAIN, TEST, ALL = "train", "test", "all"
+
+
+class ExportError(ValueError):
+    """An export that cannot be made: what was asked, what is there, and what to do."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is asked for. split_of: the side of a server, a frozen function of its id. proved: the
+    pairs to keep, that execution proved; None for all. invalid: pairs whose executed call failed,
+    which are left out. preferences: of rows that are no pairs, for a format that takes them."""
+
+    as_of: float
+    split_of: Callable[[str], str]
+    held: Held
+    split: str = ALL
+    tasks: Collection[str] = TASKS
+    commercial_only: bool = False
+    proved: Collection[str] | None = None
+    invalid: Collection[str] = frozenset()
+    more: Sequence["Added"] = ()
+    preferences: Sequence[Preference] = ()
+
+
+@dataclass(frozen=True)
+class Added:
+    """A row in the columns of a pair that no marketplace's table holds. judge: what accepted it;
+    offered: snapshot rows of the contracts that it rests on."""
+
+    row: Record
+    judge: str
+    offered: Sequence[Record]
+
+
+@dataclass
+class Chosen:
+    """One pair with its judgement and the contracts it needs."""
+
+    row: Record
+    judgement: Record
+    split: str
+    contracts: Mapping[str, Contract]
+
+
+def parse_moment(text: str, now: float | None = None) -> float:
+    """Epoch seconds of `2026-11-22` (the end of that day, UTC) or of an ISO date and time.
+
+    Raises ExportError for what is no date, or is yet to come.
+    """
+    now = time.time() if now is None else now
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ExportError(
+            f"--as-of {text[:60]!r} is no date: expected a day as 2026-11-22, or a day and a time"
+        ) from None
+    at = at.replace(tzinfo=at.tzinfo or UTC)
+    today = datetime.fromtimestamp(now, UTC)
+    whole_day = len(text.strip()) <= len("2026-11-22")
+    if at.timestamp() > now or (whole_day and at.date() > today.date()):
+        raise ExportError(
+            f"--as-of {text} is in the future: now it is {today:%Y-%m-%d %H:%M} UTC; ask for a day"
+            " that has begun"
+        )
+    return (at + timedelta(days=1)).timestamp() - 1e-3 if whole_day else at.timestamp()
+
+
+def check_published(tables: Tables, as_of: float) -> None:
+    """Raises ExportError where no pairs were published by then."""
+    histories = [tables.history(PAIRS.name, market) for market in tables.partitions(PAIRS.name)]
+    first = min((heads[0].at for heads in histories if heads), default=None)
+    if first is None:
+        raise ExportError("no pairs were ever published here: run `toolmill run` first")
+    if first > as_of:
+        raise ExportError(
+            f"nothing was published by {_format_moment(as_of)}: the first pairs are of"
+            f" {_format_moment(first)};"
+            " ask for that day or a later one"
+        )
+
+
+def select_pairs(tables: Tables, choice: Choice, left_out: Counter[str]) -> Iterator[Chosen]:
+    """Every pair that was accepted as of then, marketplace by marketplace, each pair once; in
+    `left_out` it counts why others are not there."""
+    seen: set[str] = set()
+    for market in tables.partitions(PAIRS.name):
+        judged = _read_accepted(tables, market, choice.as_of)
+        frame = _read_passed(tables, market, choice.as_of).filter(
+            pl.col("pair_id").is_in(judged.keys())
+        )
+        rows = _read_contracts(tables, market, frame, choice.as_of)
+        bodies = {row["contract_digest"]: read_contract(row) for row in rows}
+        sides = _find_sides(rows, choice)
+        held = set(choice.held(rows))
+        for row in frame.iter_rows(named=True):
+            if row["pair_id"] in seen:
+                continue
+            seen.add(row["pair_id"])
+            split, why = _choose_side(row, choice)
+            if why is None and held & _list_shown(row):
+                why = "a contract that its prompts showed is held"
+            called = {
+                row["contract_digest"],
+                *(golden.contract_digest for golden in read_goldens(row)),
+            }
+            if why is None and split == TRAIN and any(TEST in sides[name] for name in called):
+                why = "a server of the test side lists the same tool"
+            if why is not None:
+                left_out[why] += 1
+                continue
+            offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
+            row["offered"] = json.dumps(offered)
+            yield Chosen(row, judged[row["pair_id"]], split, bodies)
+    yield from _select_added(tables, choice, left_out)
+
+
+def _select_added(tables: Tables, choice: Choice, left_out: Counter[str]) -> Iterator[Chosen]:
+    """Those of `more` that the same rules let through."""
+    if not choice.more:
+        return
+    choice = replace(choice, proved=None, invalid=frozenset())  # their end states are the proof
+    digests = {one["contract_digest"] for added in choice.more for one in added.offered}
+    listed = tables.read(SNAPSHOTS, as_of=choice.as_of)
+    listed = listed.filter(pl.col("contract_digest").is_in(list(digests))).to_dicts()
+    for added in choice.more:
+        row, rows = added.row, [*listed, *added.offered]
+        split, why = _choose_side(row, choice)
+        sides = _find_sides(rows, choice)
+        if why is None and set(choice.held(added.offered)) & _list_shown(row):
+            why = "a contract that its prompts showed is held"
+        called = {row["contract_digest"], *(call.contract_digest for call in read_goldens(row))}
+        if why is None and split == TRAIN and any(TEST in sides[name] for name in called):
+            why = "a server of the test side lists the same tool"
+        if why is not None:
+            left_out[why] += 1
+            continue
+        offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
+        row = {**row, "offered": json.dumps(offered)}
+        bodies = {one["contract_digest"]: read_contract(one) for one in added.offered}
+        yield Chosen(row, {"judge": added.judge, "score": None}, split, bodies)
+
+
+def ask_firewall(wall: Firewall) -> Held:
+    """The firewall's answer."""
+    return lambda rows: {row["contract_digest"] for row in wall.split(rows)[1]}
+
+
+def _read_accepted(tables: Tables, market: str, at: float) -> dict[str, Record]:
+    frame = tables.read(JUDGEMENTS, market, as_of=at).filter(pl.col("verdict") == "accept")
+    kept = frame.select("pair_id", "judge", "score")
+    return {row["pair_id"]: row for row in kept.iter_rows(named=True)}
+
+
+def _read_passed(tables: Tables, market: str, at: float) -> pl.DataFrame:
+    """As `tables.passes`, over a whole frame."""
+    refused = (pl.col("verdict") == "reject").fill_null(False)
+    whole = (pl.col("status") == "ok") & ~refused & pl.col("twin_of").is_null()
+    return tables.read(PAIRS, market, as_of=at).filter(whole)
+
+
+def _choose_side(row: Record, choice: Choice) -> tuple[str, str | None]:
+    split = choice.split_of(row["server_id"])
+    if row["task"] not in choice.tasks:
+        return split, "another task"
+    if choice.split not in (ALL, split):
+        return split, "the other side of the split"
+    if choice.proved is not None and row["pair_id"] not in choice.proved:
+        return split, "not proved by execution"
+    if row["pair_id"] in choice.invalid:
+        return split, "its executed call had no valid response"
+    if choice.commercial_only and not permits_commercial_use(row["license"]):
+        return split, "no licence that is known to permit commercial use"
+    if any(choice.split_of(call.server_id) != split for call in read_goldens(row)):
+        return split, "it calls servers of both sides of the split"
+    return split, None
+
+
+def _list_shown(row: Record) -> set[str]:
+    """Every contract that the row rests on, or whose text it would carry."""
+    listed = [*json.loads(row["contracts"] or "[]"), *_list_offered(row)]
+    return {row["contract_digest"], *listed, *(call.contract_digest for call in read_goldens(row))}
+
+
+def _list_offered(row: Record) -> list[str]:
+    """The contracts to choose among. Where a row offers its own alone, the hard ones from which
+    the checkers picked it without fail stand beside it: one tool alone teaches no choice."""
+    offered = json.loads(row["offered"] or "[]")
+    checks = json.loads(row["checks"] or "{}")
+    sure = len(offered) <= 1 and checks.get("verdict") == "right"
+    return list(dict.fromkeys([*offered, *(checks.get("candidates", []) if sure else [])]))
+
+
+def _read_contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float) -> list[Record]:
+    """Snapshot rows of all contracts that the rows rest on, once for each server that has one."""
+    wanted: set[str] = set()
+    for row in frame.iter_rows(named=True):
+        wanted |= _list_shown(row)
+    snapshots = tables.read(SNAPSHOTS, market, as_of=at)
+    rows = snapshots.filter(pl.col("contract_digest").is_in(list(wanted))).to_dicts()
+    lacking = wanted - {row["contract_digest"] for row in rows}
+    older = read_old_contracts(tables, lacking, market, as_of=at)
+    return [*rows, *(row for name, row in older.items() if name in lacking)]
+
+
+def _find_sides(rows: Sequence[Record], choice: Choice) -> dict[str, set[str]]:
+    """Contract digest -> the sides of the servers that list it: no tool of a test server is to be
+    seen in training, not even as one to leave alone."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        found[row["contract_digest"]].add(choice.split_of(row["server_id"]))
+    return found
+
+
+def _format_moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

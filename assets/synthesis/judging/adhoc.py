@@ -1,0 +1,212 @@
+"""The command `judge`: pairs and servers in files, one verdict per pair, in order."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from assets.contracts.canonical import ContractError, canonicalize_contract, contract_digest
+from assets.contracts.tool_id import ToolId
+from assets.synthesis.judging.judge import judge
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.tables import Golden, make_single_row
+from assets.synthesis.verify.filters import compute_cosines, make_echo_finding
+from assets.synthesis.verify.pair_checks import Finding
+from assets.synthesis.verify.rules import decide, verify
+from warehouse.errors import UnusableInput
+from warehouse.item_failure import tell_failure
+from warehouse.json_types import Contract, Json, JsonObject, Row
+from warehouse.llm.client import LLM
+from warehouse.user_files import read_json_lines
+
+_FIELDS = ("tool_id", "instruction", "arguments")
+
+
+@dataclass(frozen=True)
+class Given:
+    """One row as it was handed in. Labels beside these fields were never read."""
+
+    tool_id: str
+    instruction: str
+    arguments: Json
+
+    @property
+    def server(self) -> str:
+        return ToolId.parse(self.tool_id).server_id
+
+    @property
+    def tool(self) -> str:
+        return ToolId.parse(self.tool_id).tool
+
+
+@dataclass
+class Tools:
+    """The tools of a servers file, by tool id."""
+
+    by_id: dict[str, dict[str, Json]] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)  # and why
+    digests: dict[str, str] = field(default_factory=dict)
+    contracts: dict[str, dict[str, Json]] = field(default_factory=dict)  # by digest
+    repeated: set[str] = field(default_factory=set)  # ids that stand more than once
+    _servers: dict[str, list[str]] = field(default_factory=dict)
+
+    def list_server_tools(self, server: str) -> list[str]:
+        """The ids of a server's tools, in the order of the file."""
+        return self._servers.get(server, [])
+
+    def add(self, server: str, tool: Contract, keep: Set[str] = frozenset()) -> None:
+        """Adds a tool; a later one of the same id replaces it, except those in `keep`."""
+        name = tool.get("name") if isinstance(tool, Mapping) else None
+        if not isinstance(name, str):
+            return
+        key = str(ToolId(server, name))
+        if key in keep:
+            return
+        try:
+            schema = tool.get("inputSchema") or {"type": "object"}
+            made = canonicalize_contract({**tool, "inputSchema": schema})
+            digest = contract_digest({**tool, "inputSchema": schema})
+        except (ContractError, KeyError, AttributeError, TypeError, ValueError) as error:
+            self.unusable[key] = f"{key[:200]} has no usable contract ({str(error)[:120]})"
+            return
+        if key in self.by_id:
+            self.repeated.add(key)
+        else:
+            self._servers.setdefault(server, []).append(key)
+        self.by_id[key], self.digests[key], self.contracts[digest] = made, digest, made
+
+
+def read_rows(path: Path) -> list[Given]:
+    """The rows of a JSON Lines file. Raises UnusableInput; labels are never read."""
+    found = [_parse_given(path, number, row) for number, row in read_lines(path)]
+    if not found:
+        raise UnusableInput(f"{path}: no rows; expected a JSON object a line with {_name_fields()}")
+    return found
+
+
+def read_tools(path: Path) -> Tools:
+    """The tools of a JSON Lines file of servers: qualified_name (or server_id, or name), tools.
+
+    A tool whose contract is unusable is kept by name, so that its rows can say why. Raises
+    UnusableInput where no tool at all is found.
+    """
+    tools = Tools()
+    for _, server in read_lines(path):
+        listed = server.get("tools")
+        for tool in listed if isinstance(listed, list) else []:
+            tools.add(get_server_name(server), tool)
+    if not tools.by_id and not tools.unusable:
+        shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
+        raise UnusableInput(f"{path}: no tools found; expected a server a line as {shape}")
+    return tools
+
+
+def get_server_name(server: JsonObject) -> str:
+    """How a record of a servers file names its server; "" where it does not."""
+    found = (server[k] for k in ("qualified_name", "server_id", "name") if server.get(k))
+    return str(next(found, ""))
+
+
+def _parse_given(path: Path, number: int, row: Row) -> Given:
+    where = f"{path}, line {number}"
+    if missing := [name for name in _FIELDS if name not in row]:
+        raise UnusableInput(f"{where}: no {', '.join(missing)}; expected {_name_fields()}")
+    for name in ("tool_id", "instruction"):
+        if not isinstance(row[name], str):
+            found = type(row[name]).__name__
+            raise UnusableInput(f"{where}: {name} is {found}, expected a text")
+    return Given(row["tool_id"], row["instruction"], row["arguments"])
+
+
+def _name_fields() -> str:
+    return f"{', '.join(_FIELDS[:-1])} and {_FIELDS[-1]}"
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
+    """(line number, object) of a JSON Lines file. Raises UnusableInput."""
+    return read_json_lines(path, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+_BESIDE = 12  # tools of the same server that the judge is shown
+
+
+def verify_rows(
+    rows: Sequence[Given], tools: Tools, embed: Embed, policy: SynthesisPolicy
+) -> list[dict[str, Json]]:
+    """{tool_id, verdict, flaws, score: None, reasons} per row, by rules alone.
+
+    A row about a tool that the tools file does not hold is a verdict too: `reject`, with the flaw
+    `unknown_tool` or `unusable_tool`.
+    """
+    found = [_find_flaws(row, tools) for row in rows]
+    open_to_copying = [at for at, one in enumerate(found) if not any(f.certain for f in one)]
+    texts = [
+        (rows[at].instruction, str(tools.by_id[rows[at].tool_id].get("description") or ""))
+        for at in open_to_copying
+    ]
+    for at, cosine in zip(open_to_copying, compute_cosines(texts, embed), strict=True):
+        if echo := make_echo_finding(cosine, policy.copies_above):
+            found[at].append(echo)
+    return [_make_verdict(row, one) for row, one in zip(rows, found, strict=True)]
+
+
+def judge_rows(
+    rows: Sequence[Given], tools: Tools, embed: Embed, llm: LLM, policy: SynthesisPolicy
+) -> list[dict[str, Json]]:
+    """As `verify_rows`, and the judge's score, verdict and reasons for what the rules left.
+
+    A row that the judge gave no usable answer for stays `unsure`, with the failure as its reason.
+    """
+    results = verify_rows(rows, tools, embed, policy)
+    asked = [
+        _make_pair_row(at, row, one["verdict"], tools)
+        for at, (row, one) in enumerate(zip(rows, results, strict=True))
+        if one["verdict"] != "reject"
+    ]
+    for judgement in judge(asked, tools.contracts, llm, policy):
+        one = results[int(judgement["pair_id"])]
+        one["judge"] = judgement["judge"]
+        if judgement["status"] == "ok":
+            one |= {"verdict": judgement["verdict"], "score": judgement["score"]}
+            one["reasons"].append(judgement["reasons"])
+        else:
+            one["verdict"] = "unsure"
+            why = tell_failure(judgement["error_kind"], judgement["hint"])
+            one["reasons"].append(f"not judged: {why}")
+    return results
+
+
+def _find_flaws(row: Given, tools: Tools) -> list[Finding]:
+    contract = tools.by_id.get(row.tool_id)
+    if contract is None:
+        kind = "unusable_tool" if row.tool_id in tools.unusable else "unknown_tool"
+        reason = tools.unusable.get(row.tool_id) or f"{row.tool_id[:200]} is not among the tools"
+        return [Finding(kind, "tool_id", reason)]
+    return list(verify(contract, row.instruction, row.arguments, server=row.server).findings)
+
+
+def _make_verdict(row: Given, findings: Sequence[Finding]) -> dict[str, Json]:
+    decision = decide(findings)
+    return {
+        "tool_id": row.tool_id,
+        "verdict": decision.verdict,
+        "flaws": decision.kinds,
+        "score": None,
+        "reasons": [f"{f.kind} at {f.path or 'the text'}: {f.reason}" for f in findings],
+    }
+
+
+def _make_pair_row(at: int, row: Given, verdict: str, tools: Tools) -> dict[str, Json]:
+    """The row of PAIRS that the judge reads; `pair_id` is its place."""
+    digest = tools.digests[row.tool_id]
+    beside = [tools.digests[other] for other in tools.list_server_tools(row.server)][: _BESIDE + 1]
+    call = Golden(row.server, row.tool, digest, dict(row.arguments))
+    made = make_single_row(call, row.instruction, beside)
+    return {**made, "pair_id": str(at), "verdict": verdict}

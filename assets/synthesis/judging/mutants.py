@@ -1,0 +1,313 @@
+"""Test cases for the judge: known-good rows, and mutants of them with one flaw each.
+
+Most mutants are mechanical. The known-good rows also carry three kinds that only sense can tell
+(`unrealistic`, `wrong_tool`, `copies_description`), because a mechanical mutant of those is easy.
+"""
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache, partial
+from pathlib import Path
+
+from assets.contracts.canonical import canonicalize_contract as canonical
+from assets.contracts.canonical import contract_digest
+from assets.contracts.validate import validate_call
+from assets.synthesis.contract_reading import get_required, read_purpose
+from assets.synthesis.tables import (
+    ONE_CALL,
+    Golden,
+    dump_text,
+    make_call_message,
+    make_pair_id,
+    make_single_row,
+    make_user_message,
+    reaches_judge,
+    read_goldens,
+)
+from assets.synthesis.verify.rules import find_call_flaws, verify, verify_row
+from assets.synthesis.wrong_calls import make_wrong_call
+from assets.vectors.lexicon import split_identifier
+from warehouse.json_types import Contract, Json, JsonObject
+from warehouse.storage.digest import sha256
+
+Pair = dict[str, Json]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The good row of one call that a mutant is made of, and where its chances come from."""
+
+    text: str
+    call: dict[str, Json]
+    contract: Contract
+    rng: random.Random
+
+    def list_stated(self) -> list[str]:
+        """The required arguments whose value stands once in the text."""
+        required = get_required(self.contract)
+        return [
+            n for n in required if n in self.call and _is_stated_scalar(self.call[n], self.text)
+        ]
+
+
+def make_mutants(
+    row: Pair, contract: Contract, contracts: Mapping[str, Contract], rng: random.Random
+) -> list[dict[str, Json]]:
+    """One mutant per flaw kind that this row of one call allows: [{flaw, pair}]. The row is left
+    alone."""
+    good = Source(row["instruction"], json.loads(row["arguments"]), contract, rng)
+    made: list[dict[str, Json]] = []
+    for flaw, mutate in _MUTATIONS.items():
+        changed = mutate(good)
+        if changed is not None and changed != (good.text, good.call):
+            made.append({"flaw": flaw, "pair": rewrite_row(row, *changed)})
+    other = _find_other_tool(row, contracts, rng)
+    if other is not None:
+        made.append({"flaw": "wrong_tool", "pair": redirect_call(row, other, contracts[other])})
+    return made
+
+
+def rewrite_row(row: Pair, text: str, arguments: JsonObject) -> Pair:
+    """The row of one call with another request and other arguments, in every column that says
+    them."""
+    calls = [vars(golden) for golden in read_goldens(row)] if row.get("calls") else []
+    calls = [{**call, "arguments": dict(arguments)} for call in calls]
+    changed = {"instruction": text, "arguments": dump_text(arguments), "calls": dump_text(calls)}
+    return {**row, **changed, "messages": _make_conversation(row, text, calls)}
+
+
+def redirect_call(row: Pair, digest: str, contract: Contract) -> Pair:
+    """The row of one call with its call sent to another tool, which is offered beside its own."""
+    offered = {row["contract_digest"], digest, *json.loads(row.get("offered") or "[]")}
+    call = Golden(row["server_id"], str(contract.get("name")), digest, json.loads(row["arguments"]))
+    calls = [vars(call)]
+    return {
+        **row,
+        "tool": call.tool,
+        "contract_digest": digest,
+        "calls": dump_text(calls),
+        "offered": dump_text(sorted(offered)),
+        "messages": _make_conversation(row, row["instruction"], calls),
+    }
+
+
+def _make_conversation(row: Pair, text: str, calls: list[dict[str, Json]]) -> str | None:
+    """The conversation of one call: the request and the call; what followed is left out, for it
+    answered another call."""
+    if not row.get("messages"):
+        return row.get("messages")
+    made = make_call_message(1, [(call["tool"], call["arguments"]) for call in calls])
+    return dump_text([make_user_message(text), made])
+
+
+Changed = tuple[str, dict[str, Json]] | None
+
+
+def _break_call(kind: str, good: Source) -> Changed:
+    wrong = make_wrong_call(good.contract, good.call, good.rng, (kind,))
+    return None if wrong is None else (good.text, wrong.arguments)
+
+
+def _invent_value(good: Source) -> Changed:
+    names = good.list_stated()
+    if not names:
+        return None
+    name = good.rng.choice(names)
+    value = good.call[name]
+    if isinstance(value, (int, float)):
+        others = [value * 3 + 17]
+    else:  # a shifted value is of the same shape, for patterns and lengths
+        others = [good.rng.choice(_OTHER), value.translate(_SHIFT)]
+    changed = ({**good.call, name: other} for other in others)
+    valid = next((call for call in changed if not validate_call(good.contract, call)), None)
+    return None if valid is None else (good.text, valid)
+
+
+_SHIFT = str.maketrans(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
+    "nopqrstuvwxyzabcdefghijklmNOPQRSTUVWXYZABCDEFGHIJKLM3456789012",
+)
+_OTHER = ("quillfeather", "zanzibar-0417", "mossgrove", "/opt/umber/kelp.dat")
+
+
+def _drop_value(good: Source) -> Changed:
+    names = good.list_stated()
+    if not names:
+        return None
+    spoken = str(good.call[good.rng.choice(names)])
+    vague = good.rng.choice(["it", "that one", "the usual one", "the one we talked about"])
+    return re.sub(rf"['\"]?{re.escape(spoken)}['\"]?", vague, good.text), good.call
+
+
+def _is_stated_scalar(value: Json, text: str) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return False
+    return len(str(value)) > 2 and text.count(str(value)) == 1
+
+
+def _name_tool(good: Source) -> Changed:
+    name = good.contract["name"]
+    if len(split_identifier(name)) < 2:
+        return f"Use the {name} tool: {good.text}", good.call
+    forms = [f"Use the {name} tool. {good.text}", f"Call {name}: {good.text}"]
+    return good.rng.choice(forms), good.call
+
+
+def _add_meta_talk(good: Source) -> Changed:
+    turns = (
+        "Sure! Here is a request for that: {t}",
+        "The user wants the following: {t} The arguments should be set accordingly.",
+        "I'm sorry, but I can't do that without more information.",
+        "As an AI language model, I would suggest: {t}",
+        "{t} Let me know if you need anything else!",
+    )
+    return good.rng.choice(turns).replace("{t}", good.text), good.call
+
+
+def _copy_description(good: Source) -> Changed:
+    described = str(good.contract.get("description") or "").strip()
+    first = re.split(r"(?<=[.!?])\s|\n", described)[0]
+    if len(first.split()) < 7:
+        return None
+    values = ", ".join(str(v) for v in good.call.values() if isinstance(v, (str, int, float)))
+    return f"{first.rstrip('.')}: {values}" if values else first, good.call
+
+
+def _repeat_words(good: Source) -> Changed:
+    words = good.text.split()
+    if len(words) < 6:
+        return None
+    verb = read_purpose(good.contract).verb
+    return " ".join([*words[:3], *words[:3], verb, verb, *words[3:]]), good.call
+
+
+_MUTATIONS: dict[str, Callable[[Source], Changed]] = {
+    "missing_required_argument": partial(_break_call, "missing_required"),
+    "unknown_argument": partial(_break_call, "unknown_argument"),
+    "wrong_type": partial(_break_call, "wrong_type"),
+    "ungrounded_value": _invent_value,
+    "missing_required_value": _drop_value,
+    "names_the_tool": _name_tool,
+    "not_an_instruction": _add_meta_talk,
+    "copies_description": _copy_description,
+    "unrealistic": _repeat_words,
+}
+# All that the corpus of labelled flaws knows; the last three only sense can tell.
+FLAWS = (*_MUTATIONS, "wrong_tool")
+
+
+def _find_other_tool(
+    row: Pair, contracts: Mapping[str, Contract], rng: random.Random
+) -> str | None:
+    """The digest of another tool that would take the same arguments, or None. One tool more or less
+    leaves the order of the others as it is."""
+    call, token = json.loads(row["arguments"]), rng.random()
+    others = [contract for contract in contracts if contract != row["contract_digest"]]
+    others.sort(key=lambda one: sha256(f"{token}:{one}".encode()))
+    for digest in others[:40]:
+        # Its schema refuses nearly all: the other rules are asked of the rest alone.
+        if any(find_call_flaws(contracts[digest], call)):
+            continue
+        if verify(contracts[digest], row["instruction"], call).verdict != "reject":
+            return digest
+    return None
+
+
+Contracts = Mapping[str, JsonObject]
+GOOD = "good"  # written and read by a person: refusing one is a false alarm
+OF_THE_RUN = "of_the_run"  # accepted by the rules in this run: presumed good, and counted apart
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the trial, and what is wrong with it: a flaw's kind, `GOOD` or `OF_THE_RUN`.
+
+    by_rules: the rules' verdict, where it is the same in every run; else "".
+    """
+
+    kind: str
+    row: Pair
+    by_rules: str = ""
+
+
+@cache
+def read_known_good() -> tuple[tuple[Pair, ...], dict[str, dict[str, Json]]]:
+    """The known-good rows as rows of PAIRS, and their contracts by digest."""
+    known = json.loads(Path(__file__).with_name("known_good.json").read_text(encoding="utf-8"))
+    contracts: dict[str, dict[str, Json]] = {}
+    digests: dict[tuple[str, str], str] = {}
+    for one in known["tools"]:
+        found = canonical(one["contract"])
+        digest = contract_digest(one["contract"])
+        contracts[digest] = found
+        digests[one["server_id"], found["name"]] = digest
+    rows = [_make_row(one, digests) for one in known["rows"]]
+    return tuple(rows), contracts
+
+
+def _make_row(facts: JsonObject, digests: Mapping[tuple[str, str], str]) -> Pair:
+    server, tool = facts["server_id"], facts["tool"]
+    digest = digests[server, tool]
+    offered = sorted(found for (of, _), found in digests.items() if of == server)
+    call = Golden(server, tool, digest, facts["arguments"])
+    row = make_single_row(call, facts["instruction"], offered) | {
+        "marketplace": "known_good",
+        "plan_digest": "known_good",
+        "index": 0,
+        "kind": facts["kind"],
+        "profile": dump_text({"language": facts["language"]}),
+        "contracts": dump_text(offered),
+    }
+    row = rewrite_row(row, facts["instruction"], facts["arguments"])
+    return {**row, "pair_id": make_pair_id(row), "_mutants": facts["mutants"]}
+
+
+def make_cases(
+    written: Iterable[Pair], contracts: Contracts, *, seed: int, good: int
+) -> tuple[list[Case], dict[str, JsonObject]]:
+    """Every case of one trial, and the contracts they stand on; the same for the same seed.
+
+    `written`: rows of PAIRS; up to `good` of those that hold one call and that the rules accepted
+    are drawn. Only rules have accepted them: what the judge said of them would make its false
+    alarms look rare. Each row is drawn, and its mutants are made, by itself: where one row is
+    another, what the judge said of the others' is in the ledger.
+    """
+    found = [*_make_known_cases(seed)]
+    for row in _draw_rows(written, contracts, seed, good):
+        found.append(Case(OF_THE_RUN, row))
+        found += _make_mechanical(row, contracts, seed, without=set())
+    return found, {**contracts, **read_known_good()[1]}
+
+
+@lru_cache(maxsize=4)
+def _make_known_cases(seed: int) -> tuple[Case, ...]:
+    """The known-good rows and their mutants: the same for every marketplace of a run."""
+    rows, own = read_known_good()
+    found: list[Case] = []
+    for row in rows:
+        by_sense = row["_mutants"]
+        plain = {name: value for name, value in row.items() if name != "_mutants"}
+        found.append(Case(GOOD, plain))
+        found += _make_mechanical(plain, own, seed, without=set(by_sense))
+        arguments = json.loads(row["arguments"])
+        found += [
+            Case(kind, rewrite_row(plain, text, arguments)) for kind, text in by_sense.items()
+        ]
+    return tuple(replace(one, by_rules=verify_row(one.row, own).verdict) for one in found)
+
+
+def _draw_rows(written: Iterable[Pair], contracts: Contracts, seed: int, n: int) -> list[Pair]:
+    known = [row for row in written if row["task"] in ONE_CALL and row["verdict"] == "accept"]
+    known = [row for row in known if reaches_judge(row) and row["contract_digest"] in contracts]
+    return sorted(known, key=lambda row: sha256(f"{seed}:{row['pair_id']}".encode()))[:n]
+
+
+def _make_mechanical(
+    row: Pair, contracts: Contracts, seed: int, without: set[str]
+) -> Sequence[Case]:
+    rng = random.Random(f"{seed}:{row['pair_id']}")
+    made = make_mutants(row, contracts[row["contract_digest"]], contracts, rng)
+    return [Case(one["flaw"], one["pair"]) for one in made if one["flaw"] not in without]

@@ -1,0 +1,255 @@
+"""Measures the judge: what it catches, what it refuses wrongly, and when that stops a partition.
+
+Mechanical flaws are the easy ones. A high rate over them shows that the filters work, not that they
+have taste.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from assets.columns import MARKETPLACE
+from assets.synthesis.judging.judge import get_judge_name, judge
+from assets.synthesis.judging.mutants import GOOD, OF_THE_RUN, Case, Contracts, Pair, make_cases
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.verify.rules import verify_row
+from warehouse.audit import Verdict
+from warehouse.item_failure import tell_failure
+from warehouse.json_types import Json
+from warehouse.llm.client import LLM
+from warehouse.llm.roles import PENDING
+from warehouse.statistics import wilson_interval
+from warehouse.storage.tables import TableSpec
+
+_Z = 1.959964  # 95%
+
+
+@dataclass(frozen=True)
+class Share:
+    """`hits` of `n`, with a 95% Wilson interval; `value` is None where nothing was counted."""
+
+    hits: int
+    n: int
+    value: float | None
+    low: float
+    high: float
+
+
+def make_share(hits: int, n: int) -> Share:
+    low, high = wilson_interval(hits, n)
+    return Share(hits, n, round(hits / n, 4) if n else None, round(low, 4), round(high, 4))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How verdicts agree with labels. `kappa` is None where it is not defined: nothing was
+    labelled, or verdicts and labels are all the same one value."""
+
+    n: int
+    accuracy: Share
+    kappa: float | None
+    kappa_low: float | None
+    kappa_high: float | None
+    catch: Share  # of those labelled flawed, how many were refused
+    false_alarms: Share  # of those labelled good, how many were refused
+
+
+def measure_agreement(pairs: Iterable[tuple[bool, bool]]) -> Agreement:
+    """`pairs`: (labelled good, accepted by the verdict), one a row."""
+    counts = Counter((bool(good), bool(accepted)) for good, accepted in pairs)
+    n, same = counts.total(), counts[True, True] + counts[False, False]
+    kappa, half = _compute_kappa(counts)
+    flawed = counts[False, False] + counts[False, True]
+    good = counts[True, True] + counts[True, False]
+    return Agreement(
+        n=n,
+        accuracy=make_share(same, n),
+        kappa=None if kappa is None else round(kappa, 4),
+        kappa_low=None if kappa is None or half is None else round(max(-1.0, kappa - half), 4),
+        kappa_high=None if kappa is None or half is None else round(min(1.0, kappa + half), 4),
+        catch=make_share(counts[False, False], flawed),
+        false_alarms=make_share(counts[True, False], good),
+    )
+
+
+def _compute_kappa(counts: Counter[tuple[bool, bool]]) -> tuple[float | None, float | None]:
+    """Cohen's kappa and the half width of its 95% interval (Fleiss, Cohen and Everitt 1969)."""
+    n = counts.total()
+    if n == 0:
+        return None, None
+    p = {key: counts[key] / n for key in [(a, b) for a in (True, False) for b in (True, False)]}
+    label = {value: p[value, True] + p[value, False] for value in (True, False)}
+    verdict = {value: p[True, value] + p[False, value] for value in (True, False)}
+    seen = p[True, True] + p[False, False]
+    chance = sum(label[value] * verdict[value] for value in (True, False))
+    if math.isclose(chance, 1.0):
+        return None, None
+    kappa = (seen - chance) / (1 - chance)
+    on = sum(p[v, v] * (1 - (label[v] + verdict[v]) * (1 - kappa)) ** 2 for v in (True, False))
+    off = (1 - kappa) ** 2 * sum(
+        p[a, b] * (verdict[a] + label[b]) ** 2 for a, b in ((True, False), (False, True))
+    )
+    spread = on + off - (kappa - chance * (1 - kappa)) ** 2
+    return kappa, _Z * math.sqrt(max(0.0, spread) / n) / (1 - chance)
+
+
+RULES, BOTH = "rules", "rules+judge"
+ALL = "all_flaws"
+# Below and above these the judge is of no use: a partition whose judge misses more than two fifths
+# of the flaws, or refuses more than three tenths of what people wrote as good, is not published.
+CATCH_FLOOR, FALSE_ALARM_CEILING = 0.6, 0.3
+UNANSWERED_CEILING = 0.2  # of the trial's rows; beyond it the trial says nothing
+
+JUDGE_TRIALS = TableSpec(
+    name="judge_trials",
+    key=("marketplace", "judge", "stage", "kind"),
+    columns={
+        "marketplace": MARKETPLACE,
+        "judge": (pl.String, "as in JUDGEMENTS; with stage `rules` the judge had no say"),
+        "stage": (pl.String, "rules, rules+judge"),
+        "kind": (pl.String, "a flaw, all_flaws, good (known), of_the_run"),
+        "n": (pl.Int32, "rows of this kind with an answer"),
+        "refused": (pl.Int32, "of a flaw: caught; of good rows: false alarms"),
+        "unsure": (pl.Int32, "neither accepted nor refused by the rules"),
+        "unanswered": (pl.Int32, "the judge gave no usable answer; not in n"),
+        "rate": (pl.Float64, "refused of n"),
+        "low": (pl.Float64, "95% Wilson interval"),
+        "high": (pl.Float64, "95% Wilson interval"),
+    },
+)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Of `n` rows of this kind, how many one stage refused, with a 95% Wilson interval."""
+
+    stage: str
+    kind: str
+    n: int
+    refused: int
+    unsure: int
+    unanswered: int
+    low: float
+    high: float
+
+    @property
+    def rate(self) -> float:
+        return self.refused / self.n if self.n else math.nan
+
+    def describe(self) -> str:
+        return f"{self.refused} of {self.n} refused [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class MutationReport:
+    """All rates of one trial, and why the judge did not answer where it did not. pending: rows of
+    it that wait for a batch; it says nothing of the judge before they are answered."""
+
+    judge: str
+    rates: list[Rate]
+    error: str | None = None
+    pending: int = 0
+
+    def get_rate(self, kind: str, stage: str = BOTH) -> Rate:
+        """The rate of that kind; of no rows when the trial had none."""
+        found = (rate for rate in self.rates if (rate.stage, rate.kind) == (stage, kind))
+        return next(found, _make_rate(stage, kind, Counter()))
+
+    @property
+    def caught(self) -> Rate:
+        """All flaws together, rules and judge together."""
+        return self.get_rate(ALL)
+
+    @property
+    def false_alarms(self) -> Rate:
+        """The known-good rows that rules or judge refused."""
+        return self.get_rate(GOOD)
+
+
+def try_judge(
+    rows: Iterable[Pair],
+    contracts: Contracts,
+    llm: LLM,
+    policy: SynthesisPolicy,
+    *,
+    good: int = 20,
+) -> MutationReport:
+    """Tries the rules and the judge on the known-good rows, up to `good` rows of the run, and the
+    mutants of both. `contracts`: contract_digest -> contract. Mutants go the way of every row:
+    rules first, then the judge; the ledger keeps the answers: known-good rows are paid once."""
+    tried, known = make_cases(rows, contracts, seed=policy.seed, good=good)
+    by_rules = [case.by_rules or verify_row(case.row, known).verdict for case in tried]
+    asked = [
+        {**case.row, "pair_id": str(place), "status": "ok", "verdict": verdict, "twin_of": None}
+        for place, (case, verdict) in enumerate(zip(tried, by_rules, strict=True))
+    ]
+    judged = judge(asked, known, llm, policy)
+    verdicts = {int(row["pair_id"]): row["verdict"] if row["status"] == "ok" else None
+                for row in judged}  # fmt: skip
+    both = [
+        "reject" if verdict == "reject" else verdicts[place]
+        for place, verdict in enumerate(by_rules)
+    ]
+    pending = sum(row["status"] == PENDING for row in judged)
+    failed = [row for row in judged if row["status"] != "ok"]
+    error = tell_failure(failed[0]["error_kind"], failed[0]["hint"]) if failed else None
+    rates = [*_count_rates(RULES, tried, by_rules), *_count_rates(BOTH, tried, both)]
+    return MutationReport(get_judge_name(llm), rates, error, pending)
+
+
+def _count_rates(stage: str, tried: Sequence[Case], verdicts: Sequence[str | None]) -> list[Rate]:
+    counts: dict[str, Counter[str]] = {ALL: Counter()}
+    for case, verdict in zip(tried, verdicts, strict=True):
+        kinds = [case.kind] if case.kind in (GOOD, OF_THE_RUN) else [case.kind, ALL]
+        for kind in kinds:
+            counts.setdefault(kind, Counter())[verdict or "unanswered"] += 1
+    return [_make_rate(stage, kind, found) for kind, found in sorted(counts.items())]
+
+
+def _make_rate(stage: str, kind: str, found: Counter[str]) -> Rate:
+    n = found.total() - found["unanswered"]
+    refused = found["reject"]
+    seen = n, refused, found["unsure"], found["unanswered"]
+    return Rate(stage, kind, *seen, *wilson_interval(refused, n))
+
+
+def make_trial_rows(report: MutationReport, marketplace: str) -> list[dict[str, Json]]:
+    """Rows of JUDGE_TRIALS."""
+    return [
+        {
+            "marketplace": marketplace,
+            "judge": report.judge,
+            **vars(rate),
+            "rate": rate.rate if rate.n else None,
+        }
+        for rate in report.rates
+    ]
+
+
+def audit_trial(report: MutationReport | None) -> list[Verdict]:
+    """The audit's verdicts on the judge; none where nothing was judged (its last trial stands).
+
+    A bar is missed only when the whole interval misses it, so that a small trial stops nothing by
+    chance.
+    """
+    if report is None:
+        return []
+    caught, alarms = report.caught, report.false_alarms
+    silent, asked = caught.unanswered + alarms.unanswered, caught.n + alarms.n
+    answered = silent <= UNANSWERED_CEILING * (silent + asked)
+    observed = f"{silent} of {silent + asked} rows unanswered" + (
+        f", e.g. {report.error}" if report.error else ""
+    )
+    bar = f"at most {UNANSWERED_CEILING:.0%} of the trial's rows unanswered"
+    floor = f"{CATCH_FLOOR:.0%} of the mutants refused, within the 95% interval"
+    ceiling = f"at most {FALSE_ALARM_CEILING:.0%} of good rows refused, within the 95% interval"
+    return [
+        Verdict("judge_was_judged", answered, observed, bar),
+        Verdict("judge_catches_mutants", caught.high >= CATCH_FLOOR, caught.describe(), floor),
+        Verdict(
+            "judge_false_alarms", alarms.low <= FALSE_ALARM_CEILING, alarms.describe(), ceiling
+        ),
+    ]

@@ -1,0 +1,299 @@
+"""Decides what sort of value a parameter takes (a city, a path, a title), and makes one."""
+
+import datetime as dt
+import json
+import random
+import re
+from collections.abc import Callable
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from assets.synthesis.contract_reading import Slot
+from assets.vectors.lexicon import collect_words, list_pool, split_list
+from warehouse.json_types import Json
+
+# marks: sort of value -> words of a parameter's name; themes: sort -> what its tool speaks of.
+_TABLE = json.loads(Path(__file__).with_name("value_kinds.json").read_text(encoding="utf-8"))
+# Two-word marks are tried before one-word marks.
+_MARKS = {mark: sort for sort, marks in _TABLE["marks"].items() for mark in marks}
+
+
+def find_sort(slot: Slot) -> str:
+    """The pool or maker for a string parameter, by the words of its name, then its description."""
+    words = list(slot.words)
+    if len(slot.hint) <= _BRIEF and (stated := _find_stated_sort(slot.hint)):
+        return stated
+    if words == ["target"] and " git " in f" {slot.about} ":
+        return "branch"
+    if words == ["name"] and _PEOPLE.search(slot.about):
+        return "person"
+    if words == ["expression"] and _MATHS.search(slot.theme):
+        return "math"
+    if words == ["address"] and _CHAIN.search(slot.theme):
+        return "wallet"
+    if words == ["path"] and _FOLDER.search(slot.about):
+        return "folder_path"
+    for size in (2, 1):
+        for start in range(len(words) - size, -1, -1):
+            mark = " ".join(words[start : start + size])
+            if words[-1] in ("id", "ids", "uid", "uuid", "guid") and mark not in _MARKS:
+                continue
+            if mark in _MARKS and not (size == 1 and words[-1] in ("id", "ids", "uid", "uuid")):
+                return _MARKS[mark]
+    if words and words[-1] in ("id", "ids", "uid", "key", "slug", "ref"):
+        return "id"
+    hint = re.findall(r"[a-z]+", slot.hint.lower())
+    return next((_MARKS[w] for w in hint[:12] if w in _MARKS and w not in _VAGUE), "project")
+
+
+_BRIEF = 120  # characters; a longer description speaks of more than the form of the value
+# The form that a description states outranks the name: `from` is a person in a mail and a day in
+# a search for news.
+_STATED = {
+    "date": re.compile(r"(?!output\b)[^;.]*\byyyy-mm-dd\b(?!\W*hh)", re.IGNORECASE),
+    "uuid": re.compile(r"(?:[\w-]+ ){0,2}\(?[ug]uid\b", re.IGNORECASE),
+    "sql": re.compile(r"(?:(?:a|an|the) )?(?:[a-z]+ )?sql (?:query|statement)\b", re.IGNORECASE),
+    "country_code": re.compile(
+        r"(?!.*\bwith\b)(?:[\w-]+ ){0,4}\(?(?:country code|iso[ -]?3166)", re.IGNORECASE
+    ),
+    "language_code": re.compile(
+        r"(?!.*\bwith\b)(?:[\w-]+ ){0,4}\(?(?:language code|iso[ -]?639)", re.IGNORECASE
+    ),
+}
+
+
+def _find_stated_sort(hint: str) -> str | None:
+    return next((sort for sort, form in _STATED.items() if form.match(hint)), None)
+
+
+_MATHS = re.compile(r"\b(?:math\w*|arithmetic|calculat\w+|sympy|algebra\w*|equations?)\b")
+_CHAIN = re.compile(
+    r"\b(?:wallets?|token|ethereum|eth|solana|bitcoin|btc|blockchain|on-?chain|erc-?\d+|nft|evm"
+    r"|safe|contract|defi)\b"
+)
+
+
+_FOLDER = re.compile(r"^(?!.*\bfiles?\b).*\b(?:director(?:y|ies)|folders?)\b")
+
+
+_PEOPLE = re.compile(
+    r"\b(?:person|people|player|nationality|gender|age|author|contact|character|member|customer)\b"
+)
+
+
+# Words that nearly every description holds; they say nothing about the value.
+_VAGUE = collect_words(
+    "name to from user key value values type text field fields data item items file source to "
+    "query search content target index tag status state time role q unit model words message "
+    "hash problem error goal task instruction instructions step steps condition feature "
+    "signature findings requirement requirements objective symptom tone hex mac"
+)
+
+
+def choose_themed_sort(slot: Slot, sort: str) -> str:
+    """The sort that fits what the tool is about, or `sort` when it says nothing of the kind."""
+    return _find_theme(slot.theme) or sort
+
+
+@lru_cache(maxsize=4096)
+def _find_theme(text: str) -> str | None:
+    """The theme whose mark comes first in a text."""
+    hits = {name: marks.search(text) for name, marks in _MARKED.items()}
+    return min(((hit.start(), name) for name, hit in hits.items() if hit), default=(0, None))[1]
+
+
+# What people search for, or name, depends on what the tool is about.
+_MARKED = {
+    name: re.compile(rf"\b(?:{'|'.join(marks)})\b") for name, marks in _TABLE["themes"].items()
+}
+
+
+# Where the calendar of invented dates starts; a fixed day keeps every run reproducible.
+_EPOCH = dt.date(2025, 3, 3)
+
+
+# Names and addresses of several languages, all in Latin letters, as texts in English hold them.
+_LOCALES = split_list("en_US en_GB de_DE es_ES fr_FR it_IT nl_NL pl_PL sv_SE pt_BR")
+
+
+@cache
+def get_faker(locale: str) -> Any:
+    """One generator a locale: making one costs 30 ms, seeding it nothing."""
+    from faker import Faker
+
+    return Faker(locale)
+
+
+def draw_fake(sort: str, rng: random.Random, locale: str | None = None) -> str:
+    """One value of Faker's, the same for the same state of `rng`."""
+    faker = get_faker(locale or rng.choice(_LOCALES))
+    faker.seed_instance(rng.getrandbits(64))
+    if sort == "town":  # Faker's `city` makes names up in English; these places exist
+        return faker.location_on_land()[2]
+    if sort == "address":
+        # Not `city`: the Italian one draws from a set, whose order changes from run to run.
+        return f"{' '.join(faker.street_address().split())}, {rng.choice(list_pool('city'))}"
+    return str(getattr(faker, sort)())
+
+
+_EXTENSIONS = {
+    "excel": "xlsx", "workbook": "xlsx", "sheet": "xlsx", "pdf": "pdf", "word doc": "docx",
+    "image": "png", "screenshot": "png", "video": "mp4", "audio": "mp3", "csv": "csv",
+    "markdown": "md", "python": "py",
+}  # fmt: skip
+
+
+class _Draw:
+    """What one value is drawn from; the same draws for every sort, so that the state of `rng` after
+    a value does not depend on which it was."""
+
+    def __init__(self, sort: str, rng: random.Random, slot: Slot | None) -> None:
+        self.sort, self.rng = sort, rng
+        self.day = _EPOCH + dt.timedelta(days=rng.randint(0, 420))
+        extension = rng.choice(["csv", "md", "txt", "json", "pdf", "xlsx", "docx", "yaml"])
+        about = f"{slot.about} {slot.hint}".lower() if slot else ""
+        self.extension = next((to for mark, to in _EXTENSIONS.items() if mark in about), extension)
+        owner = self.pick("first").lower().replace("á", "a")
+        self.home = f"/home/{owner}/{self.pick('folder')}"
+        self.hexes = "".join(rng.choice("0123456789abcdef") for _ in range(24))
+
+    def pick(self, name: str) -> str:
+        """One entry of a pool."""
+        return self.rng.choice(list_pool(name))
+
+    def fake(self, sort: str, locale: str | None = None) -> str:
+        """One of Faker's."""
+        return draw_fake(sort, self.rng, locale)
+
+    def pick_either(self, faked: str, locale: str | None = None) -> str:
+        """Half well-known ones, half of Faker's many."""
+        return self.pick(self.sort) if self.rng.random() < 0.5 else self.fake(faked, locale)
+
+    def draw(self, low: int, high: int) -> int:
+        """A whole number from `low` to `high`."""
+        return self.rng.randint(low, high)
+
+
+def invent_value(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
+    """One value of a sort: from its pool, or made."""
+    if sort in ("topic", "project") and slot is not None:
+        sort = choose_themed_sort(slot, sort)
+    draw = _Draw(sort, rng, slot)
+    return _MAKERS[sort](draw) if sort in _MAKERS else draw.pick(sort)
+
+
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_MAKERS: dict[str, Callable[[_Draw], str]] = {
+    "date": lambda v: v.day.isoformat(),
+    "datetime": lambda v: f"{v.day}T{v.draw(7, 19):02d}:{15 * v.draw(0, 3):02d}:00Z",
+    "time": lambda v: f"{v.draw(6, 22):02d}:{5 * v.draw(0, 11):02d}",
+    "email": lambda v: f"{v.pick('first')}.{v.pick('last')}@{v.pick('domain')}".lower()
+    .encode("ascii", "ignore").decode(),  # of domains kept for examples: nobody's address
+    "url": lambda v: f"https://{v.pick('domain')}/{v.pick('slug')}",
+    "image_url": lambda v: f"https://{v.pick('domain')}/img/{v.pick('stem')}.png",
+    "path": lambda v: f"{v.home}/{v.pick('stem')}.{v.extension}",
+    "image_path": lambda v: f"{v.home}/{v.pick('stem')}.png",
+    "video_path": lambda v: f"{v.home}/{v.pick('stem')}.mp4",
+    "folder_path": lambda v: f"{v.home}/{v.pick('project')}",
+    "repo_path": lambda v: f"{v.home}/{v.pick('repo')}",
+    "filename": lambda v: f"{v.pick('stem')}.{v.extension}",
+    "person": lambda v: f"{invent_value('first', v.rng)} {invent_value('last', v.rng)}",
+    "first": lambda v: v.fake("first_name"),
+    "last": lambda v: v.fake("last_name"),
+    "username": lambda v: v.pick_either("user_name"),
+    "company": lambda v: v.pick_either("company"),
+    "city": lambda v: v.pick("city") if v.rng.random() < 0.5 else v.fake("town", "en_US"),
+    "address": lambda v: v.fake("address"),
+    "ip": lambda v: v.fake("ipv4_public", "en_US"),
+    "color": lambda v: v.fake("hex_color", "en_US"),
+    "color_name": lambda v: v.fake("color_name", "en_US"),
+    "timezone": lambda v: v.pick_either("timezone"),
+    "currency": lambda v: v.pick_either("currency_code"),
+    "language": lambda v: v.pick_either("language_name", "en_US"),
+    "job": lambda v: v.fake("job", "en_GB").lower(),
+    "isbn": lambda v: v.fake("isbn13", "en_US"),
+    "iban": lambda v: v.fake("iban", "en_GB"),
+    "vin": lambda v: v.fake("vin", "en_US"),
+    "mac": lambda v: v.fake("mac_address", "en_US"),
+    "tx_hash": lambda v: f"0x{v.fake('sha256', 'en_US')}",
+    "wallet": lambda v: f"0x{v.fake('sha1', 'en_US')}",
+    "public_key": lambda v: "".join(v.rng.choice(_BASE58) for _ in range(44)),
+    "doi": lambda v: f"10.{v.draw(1000, 9999)}/{v.pick('project')}.{v.draw(10000, 99999)}",
+    "phone": lambda v: f"+1 202-555-01{v.draw(10, 99)}",
+    "zip": lambda v: v.fake("postcode", "en_US"),
+    "uuid": lambda v: v.fake("uuid4", "en_US"),
+    "sha": lambda v: v.rng.choice([v.hexes[:7], "HEAD", "HEAD~2", v.pick("branch")]),
+    "id": lambda v: v.rng.choice(
+        [str(v.draw(1000, 99999)), f"{v.pick('project')[:3]}-{v.draw(10, 999)}",
+         str(v.draw(10**8, 10**9))]),
+    "token": lambda v: f"{v.pick('project')}{v.draw(10, 99)}",
+    "slug_key": lambda v: f"{v.pick('project')}:{v.pick('stem')}",
+    "account": lambda v: str(v.draw(10**7, 10**8)),
+    "issue_key": lambda v: f"{v.pick('project')[:4].upper()}-{v.draw(2, 980)}",
+    "project_key": lambda v: v.pick("project")[:4].upper(),
+    "arxiv_id": lambda v: f"2{v.draw(0, 5)}{v.draw(1, 12):02d}.{v.draw(1000, 19999):05d}",
+    "order_id": lambda v: f"{v.pick('project')[:2].upper()}{v.draw(10**7, 10**8)}",
+    "session": lambda v: f"{v.pick('project')}-{v.draw(2, 60)}",
+    "connection_id": lambda v: f"{v.pick('environment')}-{v.draw(2, 60)}",
+    "connection_string": lambda v: f"mongodb://{v.pick('domain')}:27017/{v.pick('database')}",
+    "jql": lambda v: f"project = {v.pick('project')[:4].upper()} AND status = {v.pick('stem')}",
+    "cql": lambda v: f"type = page AND title ~ \"{v.pick('stem')}\"",
+    "emoji": lambda v: v.rng.choice(["📌", "🚀", "🌱", "📚"]),
+    "user_agent": lambda v: v.fake("user_agent", "en_US"),
+    "secret": lambda v: f"key-{v.hexes[:10]}",
+    "stage": lambda v: v.pick("status"),
+    "span": lambda v: f"{v.draw(1, 6)}h {v.rng.choice((15, 20, 30, 45))}m",
+    "amount": lambda v: f"{v.rng.choice((5, 12.5, 20, 49.9, 75, 120, 250, 480))}",
+    "small_number": lambda v: str(v.draw(3, 900)),
+}  # fmt: skip
+
+
+def make_from_pattern(pattern: str, rng: random.Random) -> str | None:
+    """A string that a simple regular expression describes, or None."""
+    from re import _parser as parser  # type: ignore[attr-defined]  # how `re` reads a pattern
+
+    try:
+        return _write_parsed(parser.parse(pattern), rng)
+    except Exception:  # features beyond literals, sets and repeats
+        return None
+
+
+_LONGEST = 200  # characters; a longer pattern is no identifier
+
+
+def _write_parsed(parsed: Json, rng: random.Random) -> str:
+    text = ""
+    for op, arg in parsed:
+        if len(text) > _LONGEST:
+            raise ValueError("too long")
+        name = str(op)
+        if name == "LITERAL":
+            text += chr(arg)
+        elif name == "ANY":
+            text += "a"
+        elif name == "IN":
+            text += _draw_member(arg, rng)
+        elif name in ("MAX_REPEAT", "MIN_REPEAT"):
+            low, high, sub = arg
+            if int(low) > _LONGEST:
+                raise ValueError("too long")
+            times = rng.randint(int(low), min(int(high), int(low) + 5))
+            text += "".join(_write_parsed(sub, rng) for _ in range(times))
+        elif name == "SUBPATTERN":
+            text += _write_parsed(arg[3], rng)
+        elif name == "BRANCH":
+            text += _write_parsed(rng.choice(arg[1]), rng)
+        elif name != "AT":
+            raise ValueError(name)
+    return text
+
+
+def _draw_member(options: Json, rng: random.Random) -> str:
+    op, arg = rng.choice(options)
+    if str(op) == "LITERAL":
+        return chr(arg)
+    if str(op) == "RANGE":
+        return chr(rng.randint(arg[0], arg[1]))
+    kinds = {"CATEGORY_DIGIT": "0123456789", "CATEGORY_WORD": "abcdefgh", "CATEGORY_SPACE": " "}
+    return rng.choice(kinds[str(arg)])

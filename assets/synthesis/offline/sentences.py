@@ -1,0 +1,338 @@
+"""Puts values into a tool's own phrase ("a specific city" -> Lisbon) and frames it as a request."""
+
+import random
+import re
+
+from assets.synthesis.contract_reading import Purpose
+from assets.synthesis.offline.wording import (
+    CALLED,
+    PROPER,
+    SUFFIXES,
+    Filled,
+    find_idiom,
+    make_clause,
+    quote_text,
+    say_value,
+)
+from assets.vectors.lexicon import collect_words, find_topic, load_lexicon
+from warehouse.json_types import Contract, JsonObject
+
+_WOVEN = (
+    PROPER
+    | {"choice", "number", "date", "time", "datetime", "language_code", "currency", "id", "sha"}
+    | {"issue_key", "session", "connection_id", "account", "uuid", "token", "project_key", "color"}
+    | {"title", "project", "tag", "table", "database", "sheet", "team", "branch", "repo", "status"}
+    | {"sentence", "word", "cell", "range", "arxiv_id", "selector", "element", "column", "thing"}
+    | {"role", "owner", "version", "country_code", "phone", "entity_type", "unit", "slug_key"}
+)
+
+
+def weave_values(
+    rest: str, filled: list[Filled], rng: random.Random, free: bool
+) -> tuple[str, list]:
+    """Puts values where the object phrase speaks of them ("a specific city" -> Lisbon).
+
+    Returns the phrase and what could not be placed. Woven values stand behind NUL marks so that
+    later rewording leaves them alone; `restore` puts them back.
+    """
+    left: list[Filled] = []
+    for item in filled:
+        if item.sort not in _WOVEN or len(str(item.value)) > 60:
+            left.append(item)
+            continue
+        pattern = _match_mention(item)
+        spans = [m.span() for m in re.finditer("\0[^\0]*\0", rest)]
+        found = pattern.finditer(rest) if pattern else ()
+        match = next((m for m in found if not any(a <= m.start() < b for a, b in spans)), None)
+        if match is None:
+            left.append(item)
+            continue
+        before = rest[: match.start()].split()
+        compound = bool(before) and before[-1].lower() not in _OPENING and "\0" not in before[-1]
+        noun = match.group("noun") or match.group("other")
+        text = _say_inline(item, noun, rng, free, compound)
+        rest = rest[: match.start()] + _mark_value(text) + rest[match.end() :]
+    rest = re.sub(r"\b(?:an?|the) ((?:[\w-]+ ){0,2}\0)", r"\1", rest) if "\0" in rest else rest
+    if len(left) < len(filled) or any(item.sort in _ID_LIKE or item.label == "ID" for item in left):
+        rest = _BY_ID.sub("", rest)
+    return re.sub(r"\s+", " ", rest).strip(), left
+
+
+_BY_ID = re.compile(
+    r"\s+(?:by|using) (?:its |their |the )?(?:unique )?(?:ids?|keys?|names?|\w+ ids?)\b",
+    re.IGNORECASE,
+)
+
+
+_OPENING = collect_words(
+    "a an the of for to in on at by from with into and or about between as under your"
+)
+
+
+_DETERMINED = (
+    r"(?:\b(?:a|an|the|this|that|your|any|some|one|its|their)\s+)?"
+    r"(?:\b(?:specific|given|specified|provided|particular|certain|existing|single|new|target)\s+)?"
+)
+
+
+def _match_mention(item: Filled) -> re.Pattern[str] | None:
+    heads = [w for w in item.slot.words if w not in SUFFIXES and len(w) > 2][-1:]
+    if item.sort in ("repo_path", "repo"):
+        heads += ["repository"]
+    if item.sort == "folder_path" or item.slot.name == "path":
+        heads += ["directory", "folder", "path", "file"]
+    if item.sort == "city":
+        heads += ["location", "place"]
+    if not heads:
+        return None
+    nouns = "|".join(re.escape(head) + ("s?" if item.sort == "topic" else "") for head in heads)
+    suffix = r"(?:id|name|key|path|number|identifier)"
+    # "from one currency to another": the second of a pair has no noun of its own.
+    other = (
+        r"|(?<=\bto )(?P<other>another)\b" if set(item.slot.words) & _SECOND else "(?P<other>$^)?"
+    )
+    return re.compile(
+        rf"{_DETERMINED}\b(?P<noun>{nouns})\b(?:\s+{suffix}\b)?(?:\s+or\s+{suffix}\b)*{other}",
+        re.IGNORECASE,
+    )
+
+
+_SECOND = {"target", "to", "dest", "destination", "output"}
+
+
+_ID_LIKE = collect_words("id issue_key session connection_id account uuid token project_key")
+
+
+def _say_inline(item: Filled, noun: str, rng: random.Random, free: bool, compound: bool) -> str:
+    text = say_value(item.value, rng, free)
+    sort = item.sort
+    if compound:
+        # "a Jira issue": the noun belongs to the words before it and stays.
+        return f"{noun} {text if sort in PROPER or sort == 'number' else quote_text(text, rng)}"
+    if sort in PROPER:
+        longer = f"the {noun} {text}" if sort in ("repo_path", "path", "folder_path") else text
+        return rng.choice([text, text, longer])
+    if sort == "choice":
+        return rng.choice([f"{text} {noun}", f"{noun} {text}"])
+    if sort in CALLED or sort in ("sentence", "word", "status"):
+        return rng.choice(
+            [f"the {noun} {quote_text(text, rng)}", f"the {noun} called {quote_text(text, rng)}"]
+        )
+    if sort in _ID_LIKE:
+        return rng.choice([f"{noun} {text}", f"{noun} {text}", f"the {noun} with ID {text}"])
+    return text if noun == "another" else f"{noun} {text}"
+
+
+def _mark_value(text: str) -> str:
+    return "\0" + text.replace(" ", "\1") + "\0"
+
+
+def restore_values(text: str) -> str:
+    """Undoes the marks that `weave` put around values."""
+    return text.replace("\0", "").replace("\1", " ")
+
+
+def reword_phrase(phrase: str, rng: random.Random, rate: float) -> str:
+    """Swaps the tool's own nouns and adjectives for others, each with probability `rate`."""
+    nouns = load_lexicon()["nouns"]
+    for size in (2, 1):
+        words = phrase.split(" ")
+        result: list[str] = []
+        position = 0
+        while position < len(words):
+            key = " ".join(words[position : position + size]).lower().strip(",.")
+            options = nouns.get(key)
+            own = words[position : position + size]
+            # Names stay: "Hacker News" is no headline.
+            fixed = any("\0" in word or (position and word[:1].isupper()) for word in own)
+            if options and not fixed and (options == [""] or rng.random() < rate):
+                result += [rng.choice(options)]
+                position += size
+                continue
+            result.append(words[position])
+            position += 1
+        phrase = " ".join(word for word in result if word)
+    return re.sub(r"\b([Aa])n? (?=([aeiou])?)", _fix_article, phrase)
+
+
+def shorten_phrase(phrase: str, rng: random.Random, rate: float) -> str:
+    """Drops trailing modifiers ("from the file system") and idle adjectives, each with probability
+    `rate`: people leave out the obvious. What holds a value stays."""
+    while rng.random() < rate:
+        joints = [m.start() for m in _JOINT.finditer(phrase)]
+        head, tail = (phrase[: joints[-1]], phrase[joints[-1] :]) if joints else ("", "")
+        if not joints or "\0" in tail or not re.search(r"\w{3,}", head):
+            break
+        phrase = head
+    words = [w for w in phrase.split(" ") if w.lower() not in _IDLE or rng.random() > rate]
+    return " ".join(words) if len(words) > 1 else phrase
+
+
+_JOINT = re.compile(r",?\s(?:from|as|in|with|for|using|on|based|of|by|to|that|and|including)\s")
+
+
+_IDLE = collect_words(
+    "complete entire full detailed current specific available various comprehensive existing "
+    "specified given all multiple recent relevant associated related real-time structured"
+)
+
+
+def _fix_article(match: re.Match[str]) -> str:
+    return f"{match.group(1)}n " if match.group(2) else f"{match.group(1)} "
+
+
+_BARE = re.compile(r"(?:I|I'm|let me|let's|what|which|can I|see if|how many)\b", re.IGNORECASE)
+
+
+def make_sentence(
+    contract: Contract,
+    aim: Purpose,
+    filled: list[Filled],
+    style: str,
+    rng: random.Random,
+    profile: JsonObject | None = None,
+    far: bool = False,
+) -> str:
+    """One request that states the values, in a style and, as far as it goes, a profile's tone;
+    `far` from the contract's own words where other words are known."""
+    sentence = _state_request(contract, aim, filled, style, rng, far)
+    return _set_tone(sentence, profile or {}, style, rng)
+
+
+def _state_request(
+    contract: Contract,
+    aim: Purpose,
+    filled: list[Filled],
+    style: str,
+    rng: random.Random,
+    far: bool,
+) -> str:
+    free = style != "direct"
+    rate = _IDIOM_RATE["implicit" if far else style]
+    idiom = find_idiom(contract, aim, filled, rng) if rng.random() < rate else None
+    if idiom is not None:
+        request, left = idiom
+        clauses = [make_clause(item, rng, free) for item in left]
+        return _frame_request(contract, request, clauses, style, rng)
+    first, left = weave_values(aim.rest, filled, rng, free)
+    plain = {"direct": (0.35, 0.5), "detailed": (0.35, 0.7)}.get(style, (0.6, 0.85))
+    shortened, other = (0.7, 0.95) if far else plain
+    reworded = restore_values(reword_phrase(shorten_phrase(first, rng, shortened), rng, other))
+    clauses = [make_clause(item, rng, free) for item in left]
+    # What reads on ("in Lisbon") comes before what needs a pause ("title: …").
+    close = [c for c in clauses if _reads_on(c)][:2]
+    apart = [c for c in clauses if c not in close]
+    phrase = " ".join([reworded, *close]).strip()
+    if (style == "implicit" or far) and re.match(r"\w+\s", phrase + " "):
+        request = _make_goal(aim, phrase, rng)
+    else:
+        request = _make_request(aim, phrase, rng)
+    return _frame_request(contract, request, apart, style, rng)
+
+
+# How often a request is a question people really ask ("What does X mean?") instead of the tool's
+# own verb and object in other words.
+_IDIOM_RATE = {"direct": 0.5, "detailed": 0.5, "implicit": 0.8}
+
+
+_READS_ON = re.compile(
+    r"(?:in|at|from|for|to|with|without|on|about|mentioning|called|named|titled|as|by|until|into"
+    r"|up to|since|starting|saying|under|no more than|namely)\b"
+)
+
+
+def _reads_on(text: str) -> bool:
+    return bool(_READS_ON.match(text)) and ":" not in re.sub(r"'[^']*'|\S+:\S+", "", text)
+
+
+def _make_request(aim: Purpose, phrase: str, rng: random.Random) -> str:
+    words = load_lexicon()
+    core = aim.verb in words["core"].get(aim.family, [])
+    if (
+        core
+        and rng.random() < 0.35
+        and not re.match(r"(?:for|to|on|in|with|by|at|from|into)\b", phrase)
+    ):
+        opener = rng.choice(words["openers"].get(aim.family, ["handle"]))
+    else:
+        options = [v for v in words["verbs"].get(aim.verb, []) if not v.endswith(":")]
+        opener = rng.choice(options) if options and rng.random() < 0.75 else aim.verb
+    if re.match(r"(?:if|whether)\b", phrase):
+        opener = rng.choice(("check", "find out", "tell me", "see"))
+    # "look for for events": a verb that brings its preposition takes the phrase's away.
+    if opener.split()[-1] in ("for", "at", "on", "in", "to", "into", "of", "about"):
+        phrase = re.sub(r"^(?:for|to|on|in|at|about|into)\s+", "", phrase)
+    act = f"{opener} {phrase}".strip()
+    if _BARE.match(opener):
+        mark = "?" if re.match(r"(?:what|which|can|how)", opener) else "."
+        return act[0].upper() + act[1:] + mark
+    # "I want to show me" is nobody's English; what is for me is asked of you.
+    for_me = re.search(r"\b(?:me|us|let's)\b", opener)
+    manner = rng.choices(list(words["asks"]), [5, 4, 0 if for_me else 3])[0]
+    framed = rng.choice(words["asks"][manner]).replace("{r}", act)
+    return framed[0].upper() + framed[1:]
+
+
+def _make_goal(aim: Purpose, phrase: str, rng: random.Random) -> str:
+    frames = load_lexicon()["goals"].get(aim.family)
+    if (
+        not frames
+        or aim.verb not in load_lexicon()["core"][aim.family]
+        or re.match(r"(?:for|to|on|in|with|by|at|from|into|whether|if|how)\b", phrase)
+    ):
+        return _make_request(aim, phrase, rng)
+    noun = re.sub(r"^(?:all|all of|every one of)\s+(?:the\s+)?", "the ", phrase)
+    if aim.family != "create" and re.match(r"(?:an?)\s", noun):
+        noun = re.sub(r"^an?\s", "that ", noun) if rng.random() < 0.5 else noun
+    elif aim.family != "create" and re.match(r"[a-z]+\b(?<!the)\s", noun) and rng.random() < 0.6:
+        noun = noun if noun.startswith(_ARTICLED) else f"the {noun}"
+    frame = rng.choice(frames)
+    return frame.replace("{o}", noun).replace("{O}", noun[0].upper() + noun[1:])
+
+
+_ARTICLED = ("the ", "that ", "my ", "multiple ", "several ", "a ", "an ", "every ")
+
+
+def _frame_request(
+    contract: Contract, request: str, apart: list[str], style: str, rng: random.Random
+) -> str:
+    words = load_lexicon()
+    if apart:
+        mark = request[-1]
+        body = request[:-1]
+        joined = "; ".join(apart) if any(":" in text for text in apart) else ", ".join(apart)
+        opening = rng.choice([", ", ": ", " - "]) if ":" not in body else ", "
+        request = f"{body}{opening}{joined}{mark if mark != '?' or len(joined) < 60 else '.'}"
+    topic = find_topic(f"{contract.get('name')} {contract.get('description')}")
+    contexts = words["contexts"]["general"] + 3 * words["contexts"].get(topic, [])
+    parts = [request]
+    if style == "detailed" or (style == "implicit" and rng.random() < 0.45):
+        parts.insert(0, rng.choice(contexts))
+        if rng.random() < 0.15:
+            parts.reverse()
+    if rng.random() < {"direct": 0.12, "detailed": 0.2, "implicit": 0.1}[style]:
+        parts.append(rng.choice(words["closers"]))
+    text = " ".join(parts)
+    if style == "direct" and rng.random() < 0.15:
+        text = text[0].lower() + text[1:].rstrip(".")
+    text = re.sub(r"\b(for|to|in|of|at|on|with|from) \1\b", r"\1", text)
+    text = re.sub(r"\b(detailed|full) (?:details|detailed)\b", "full details", text)
+    return re.sub(r"\s+([,.?;:])(?=\s|$)", r"\1", re.sub(r"  +", " ", text))
+
+
+def _set_tone(text: str, profile: JsonObject, style: str, rng: random.Random) -> str:
+    """A word of courtesy, of haste or of who asks, where the profile wants one."""
+    tone = str(profile.get("tone") or "").lower()
+    persona = str(profile.get("persona") or "").strip().rstrip(".")
+    if re.search(r"polite|formal|courteous|friendly|warm", tone) and "please" not in text.lower():
+        return f"{text if text[-1:] in '.?!' else text + '.'} {rng.choice(_COURTESIES)}"
+    if re.search(r"hurr|urgent|impatient|stress", tone):
+        return f"{rng.choice(_HASTE)} {text}"
+    plain = re.fullmatch(r"(?:an?|the) [\w ,'-]{3,60}", persona)
+    if style == "detailed" and plain and rng.random() < 0.5:
+        return f"I'm {persona}. {text[:1].upper()}{text[1:]}"
+    return text
+
+
+_COURTESIES = ("Many thanks in advance.", "I'd be grateful.", "Thank you kindly.", "Please.")
+_HASTE = ("Quickly:", "In a hurry here.", "This can't wait.", "No time to lose.")

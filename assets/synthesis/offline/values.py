@@ -1,0 +1,338 @@
+"""Draws plausible values for a tool's parameters.
+
+Order of trust: `const` and `enum`; examples in the schema or quoted in the description; the
+default; the `format`; then a pool chosen by the words of the name and the description. A value that
+exists in the request's world goes first.
+"""
+
+import random
+import re
+from collections.abc import Iterable, Sequence
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, UnknownType
+
+from assets.contracts.schema.step_budget import spend_steps
+from assets.contracts.validate import validate_call
+from assets.synthesis.contract_reading import Slot, guess_json_type, read_fields, resolve_schema
+from assets.synthesis.offline.invented_values import find_sort, invent_value, make_from_pattern
+from assets.vectors.lexicon import list_pool
+from warehouse.json_types import Json, JsonObject, Schema
+
+
+def draw_number(slot: Slot, rng: random.Random) -> int | float:
+    schema, words = slot.schema, set(slot.words)
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is None and isinstance(schema.get("exclusiveMinimum"), (int, float)):
+        low = schema["exclusiveMinimum"] + 1
+    if words & {"latitude", "lat"}:
+        return round(rng.uniform(-45, 60), 4)
+    if words & {"longitude", "lng", "lon"}:
+        return round(rng.uniform(-120, 150), 4)
+    if words & {"limit", "max", "count", "size", "num", "top", "first", "head", "tail", "results"}:
+        usual = [3, 5, 8, 10, 15, 20, 25, 30, 50, 100]
+    elif words & {"page", "level", "depth", "step", "rank", "priority", "position", "day"}:
+        usual = [1, 2, 3, 4, 5]
+    elif words & {"year"}:
+        usual = list(range(2018, 2026))
+    elif words & {"width", "height", "pixels"}:
+        usual = [640, 720, 800, 1080, 1200, 1280, 1440, 1920]
+    elif words & {"seconds", "duration", "timeout", "minutes", "ms", "delay", "time"}:
+        usual = [5, 10, 15, 30, 45, 60, 90, 120]
+    elif words & {"id", "number", "issue", "pr"}:
+        usual = [rng.randint(11, 9999) for _ in range(5)]
+    elif words & {"amount", "price", "total", "cost", "budget"}:
+        usual = [12.5, 49.9, 75, 120, 250, 499, 1200]
+    elif words & {"offset", "start", "skip", "index", "row", "col", "line"}:
+        usual = [1, 2, 4, 5, 10, 20, 25]
+    else:
+        usual = [2, 3, 4, 6, 7, 12, 18, 24, 36, 42, 64, 75, 96, 110, 250]
+    low = low if isinstance(low, (int, float)) else min(min(usual), high or 0)
+    high = high if isinstance(high, (int, float)) else max(max(usual), low)
+    fitting = [n for n in usual if low <= n <= high and n != schema.get("default")]
+    value = rng.choice(fitting) if fitting else _draw_between(low, high, rng, slot.type)
+    step = schema.get("multipleOf")
+    if isinstance(step, (int, float)) and step:
+        value = round(value / step) * step
+    return int(value) if slot.type == "integer" else value
+
+
+def _draw_between(low: float, high: float, rng: random.Random, kind: str) -> int | float:
+    high = min(high, low + 1000)
+    if kind == "integer" or high - low >= 4:
+        return rng.randint(int(-(-low // 1)), int(max(high, -(-low // 1))))
+    return round(rng.uniform(low, high), 2)
+
+
+_QUOTED = re.compile(r"""["'`“‘]([^"'`“”‘’\n]{1,80})["'`”’]""")
+_EXAMPLE = re.compile(
+    r"(?:e\.g\.?,?|for example:?|examples?:?|such as)\s*(.{2,160}?)(?:\)|\.\s|\.$|;|$)",
+    re.IGNORECASE,
+)
+
+
+def read_samples(slot: Slot) -> list[Json]:
+    """Values that the contract itself offers."""
+    schema = slot.schema
+    examples = schema.get("examples")
+    found: list[Json] = list(examples) if isinstance(examples, list) else []
+    if "example" in schema:
+        found.append(schema["example"])
+    for match in _EXAMPLE.finditer(slot.hint):
+        span = match.group(1)
+        quoted = _QUOTED.findall(span)
+        bare = [] if quoted else re.split(r",\s*(?:or\s+|and\s+)?|\s+or\s+", span)
+        found += [_parse_typed(v.strip(" `'\""), slot.type) for v in [*quoted, *bare]]
+    default = schema.get("default")
+    if default not in (None, "", [], {}) and slot.type in ("string", "integer", "number"):
+        found.append(default)
+    return [value for value in found if value not in (None, "") and _is_sayable(value)]
+
+
+def _is_sayable(value: Json) -> bool:
+    if not isinstance(value, str):
+        return True
+    plain = 0 < len(value) <= 80 and (value[0].isalnum() or value[0] in "/#@.$=*-")
+    return plain and not re.search(r"[<>{}\[\]\\]|\.\.\.|xxx|your[_ -]", value)
+
+
+def _parse_typed(text: str, kind: str) -> Json:
+    if kind in ("integer", "number"):
+        try:
+            return int(text) if kind == "integer" or text.isdigit() else float(text)
+        except ValueError:
+            return None
+    # An unquoted word list in a description is prose more often than values.
+    return text if kind == "string" and len(text.split()) <= 6 else None
+
+
+_STEPS_A_VALUE = 50  # about a millisecond
+
+
+def draw_value(slot: Slot, root: Schema, rng: random.Random, depth: int = 0) -> Json:
+    """A value for one slot. `root` is the input schema (for `$ref`)."""
+    spend_steps(_STEPS_A_VALUE)
+    schema = slot.schema
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        options = [option for option in schema["enum"] if option not in (None, "")]
+        return rng.choice(options or schema["enum"])
+    samples = [v for v in read_samples(slot) if fits_schema(v, schema)]
+    if samples and slot.type != "boolean" and rng.random() < 0.55:
+        return rng.choice(samples)
+    match slot.type:
+        case "boolean":
+            # Said at all, an option is said because it differs from what happens anyway.
+            default = schema.get("default")
+            return (not default) if isinstance(default, bool) else rng.random() < 0.7
+        case "integer" | "number":
+            return draw_number(slot, rng)
+        case "array":
+            return _draw_array(slot, root, rng, depth)
+        case "object":
+            return _draw_object(slot, root, rng, depth)
+        case "null":
+            return None
+    return _draw_string(slot, rng, samples)
+
+
+def draw_new_value(
+    slot: Slot, root: Schema, rng: random.Random, taken: Iterable[Json], depth: int = 0
+) -> Json:
+    """A value unlike the ones already drawn beside it, where the schema leaves a choice."""
+    value = draw_value(slot, root, rng, depth)
+    for _ in range(4):
+        if not isinstance(value, str) or value not in taken:
+            break
+        value = draw_value(slot, root, rng, depth)
+    return value
+
+
+_PLAIN = {
+    "type", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+    "minLength", "maxLength", "description", "title", "default", "examples", "example",
+}  # fmt: skip
+
+
+def fits_schema(value: Json, schema: Schema) -> bool:
+    """Whether a value meets a schema. Patterns and references go to the guarded validator."""
+    if schema.keys() - _PLAIN:
+        own = {key: part for key, part in schema.items() if key != "$ref"}
+        holder = {"type": "object", "properties": {"v": own}}
+        return not validate_call({"inputSchema": holder}, {"v": value})
+    try:
+        return Draft202012Validator(schema).is_valid(value)
+    except (TypeError, ValueError, SchemaError, UnknownType):
+        return False  # an invalid schema: no value meets it
+
+
+def _draw_array(slot: Slot, root: Schema, rng: random.Random, depth: int) -> list[Json]:
+    schema = slot.schema
+    items = resolve_schema(schema.get("items") or {}, root)
+    low, high = _read_bounds(schema)
+    wanted = 1 if guess_json_type(items) == "object" else rng.randint(1, 3)
+    wanted = min(max(low, wanted), max(high, low))
+    singular = tuple(_make_singular(word) for word in slot.words)
+    member = Slot(slot.name, items, True, singular, slot.hint)
+    found: list[Json] = []
+    for _ in range(wanted * 6):
+        value = draw_value(member, root, rng, depth + 1)
+        if value not in found or not schema.get("uniqueItems", True):
+            found.append(value)
+        if len(found) == wanted:
+            break
+    return found
+
+
+def _read_bounds(schema: Schema) -> tuple[int, int]:
+    low, high = schema.get("minItems"), schema.get("maxItems")
+    low = low if isinstance(low, int) else 1
+    return low, high if isinstance(high, int) else low + 2
+
+
+def _make_singular(word: str) -> str:
+    if word.endswith("ies"):
+        return word[:-3] + "y"
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
+
+
+def _draw_object(slot: Slot, root: Schema, rng: random.Random, depth: int) -> dict[str, Json]:
+    if depth > 4:
+        return {}
+    members = read_fields(slot.schema, root)
+    chosen = [m for m in members if m.required or (depth < 2 and rng.random() < 0.25)]
+    if not chosen and members:
+        chosen = [rng.choice(members)]
+    # A schema that requires itself ten times over would otherwise grow without end.
+    chosen = chosen[: max(3, 40 >> (2 * depth))]
+    found: dict[str, Json] = {}
+    for member in chosen:
+        found[member.name] = draw_new_value(member, root, rng, found.values(), depth + 1)
+    extra = slot.schema.get("additionalProperties", True)
+    if not members and extra is not False:
+        key = rng.choice(list_pool("column"))
+        of_map = Slot("status", {"type": "string"}, True, ("status",), "")
+        if extra not in (True, {}):
+            of_map = Slot(key, resolve_schema(extra, root), True, (key,), "")
+        found = {key: draw_value(of_map, root, rng, depth + 1)}
+    return found
+
+
+def _draw_string(slot: Slot, rng: random.Random, samples: list[Json]) -> str:
+    schema = slot.schema
+    by_format = {
+        "date": "date", "date-time": "datetime", "time": "time", "email": "email", "uri": "url",
+        "url": "url", "uuid": "uuid", "ipv4": "ip", "hostname": "domain", "iri": "url",
+    }.get(str(schema.get("format")))  # fmt: skip
+    sort = by_format or find_sort(slot)
+    for attempt in range(12):
+        value = invent_value(sort if attempt < 8 else "token", rng, slot)
+        if fits_schema(value, schema):
+            return value
+    if samples:
+        return str(rng.choice(samples))
+    pattern = schema.get("pattern")
+    made = make_from_pattern(pattern, rng) if isinstance(pattern, str) else None
+    if made and fits_schema(made, schema):
+        return made
+    shortest, longest = schema.get("minLength") or 0, schema.get("maxLength") or 24
+    size = max(shortest, min(longest, 24))
+    return "".join(rng.choice("0123456789abcdef") for _ in range(size))
+
+
+_KINDS = {
+    "files": ("path", "filename", "image_path", "video_path", "folder_path"),
+    "ids": ("id", "account", "token", "uuid", "order_id", "session", "connection_id", "issue_key"),
+    "places": ("city",),
+    "people": ("person", "first", "last", "email", "username"),
+    "dates": ("date", "datetime"),
+}
+_KIND_OF = {sort: kind for kind, sorts in _KINDS.items() for sort in sorts}
+# Not every value comes from the listed things: people also name new ones.
+_SHARE = 0.85
+
+
+def draw_in_scenario(
+    slot: Slot,
+    root: Schema,
+    rng: random.Random,
+    taken: Sequence[Json],
+    environment: JsonObject | None = None,
+) -> Json:
+    """A value for a slot, from the world where that has something of its sort."""
+    if environment:
+        found = [value for value in _list_existing(slot, environment) if value not in taken]
+        if found and rng.random() < _SHARE:
+            return rng.choice(found)
+    return draw_new_value(slot, root, rng, taken)
+
+
+def _list_existing(slot: Slot, environment: JsonObject) -> list[Json]:
+    """The things of the world that a slot's schema allows."""
+    schema = slot.schema
+    if "const" in schema or schema.get("enum") or slot.type not in ("string", "integer"):
+        return []
+    sort = find_sort(slot)
+    if slot.type == "integer" and sort != "id":
+        return []
+    listed = environment.get(_KIND_OF.get(sort, "")) or []
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        return []
+    made = [_convert_thing(sort, str(thing), slot.type) for thing in listed[:50]]
+    return [value for value in made if value is not None and fits_schema(value, schema)]
+
+
+def _convert_thing(sort: str, thing: str, kind: str) -> Json:
+    """One thing in the form a sort wants, None where it has no such form."""
+    if kind == "integer":
+        return int(thing) if thing.isdecimal() and len(thing) < 16 else None
+    kind = _KIND_OF[sort]
+    if kind == "files":
+        return _convert_file(sort, thing)
+    if kind == "people":
+        return _convert_person(sort, thing)
+    if sort == "datetime":
+        return thing if "T" in thing else f"{thing}T09:00:00Z"
+    if sort == "date":
+        return thing.partition("T")[0]
+    form = _FORMS.get(sort)
+    return thing if form is None or re.fullmatch(form, thing) else None
+
+
+_FORMS = {
+    "issue_key": r"[A-Z]{2,10}-\d{1,6}",
+    "uuid": r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    "account": r"\d+",
+}
+
+
+def _convert_file(sort: str, thing: str) -> str | None:
+    mark = "\\" if "\\" in thing else "/"
+    folder, _, name = thing.rpartition(mark)
+    suffix = name.rpartition(".")[2] if "." in name else ""
+    if sort == "filename":
+        return name or None
+    if sort == "folder_path":
+        return (folder or None) if suffix else thing
+    wanted = {"image_path": _IMAGES, "video_path": _VIDEOS}.get(sort)
+    return thing if wanted is None or suffix in wanted else None
+
+
+_IMAGES, _VIDEOS = {"png", "jpg", "jpeg", "webp"}, {"mp4", "mov", "mkv"}
+
+
+def _convert_person(sort: str, thing: str) -> str | None:
+    """`Wim Dekker <wim@example.org>` as a name, a part of it, or an address."""
+    name, _, rest = thing.partition(" <")
+    address = rest.rstrip(">") or (thing if "@" in thing else "")
+    if sort == "email":
+        return address or None
+    if sort == "username":
+        return address.partition("@")[0] or (None if " " in thing else thing)
+    if "@" in name:
+        return None
+    parts = name.split()
+    if sort == "person" or len(parts) < 2:
+        return name if sort == "person" else None
+    return parts[0] if sort == "first" else parts[-1]

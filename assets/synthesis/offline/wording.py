@@ -1,0 +1,283 @@
+"""Says a value as a person would: a scalar, a clause after a request, or a common question."""
+
+import datetime as dt
+import json
+import random
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from assets.synthesis.contract_reading import Purpose, Slot, read_slots
+from assets.synthesis.offline.invented_values import find_sort
+from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.rules import find_ungrounded
+from assets.vectors.lexicon import load_lexicon, split_identifier, split_list
+from warehouse.json_types import Contract, Json, JsonObject
+
+NUMBER_WORDS = split_list(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen "
+    "fourteen fifteen sixteen seventeen eighteen nineteen twenty"
+)
+SUFFIXES = {"id", "ids", "name", "names", "key", "path", "uid", "uuid", "slug", "code", "number"}
+PROPER = {
+    "city", "country", "timezone", "symbol", "coin", "pair", "url", "path", "folder_path",
+    "repo_path", "email", "person", "topic", "company", "filename", "issue_key", "domain",
+    "language", "movie", "song", "artist", "book", "food", "airport", "package", "username",
+}  # fmt: skip
+CALLED = {"title", "project", "tag", "table", "database", "sheet", "team", "branch", "repo"}
+
+
+# A parameter's name as a person would say it.
+_SPELLED = {
+    "lang": "language", "src": "source", "dest": "destination", "dst": "destination",
+    "desc": "description", "msg": "message", "num": "number", "repo": "repo", "org": "organisation",
+    "addr": "address", "pubkey": "public key", "tx": "transaction", "tz": "time zone",
+    "img": "image", "cmd": "command", "param": "parameter", "params": "parameters",
+    "info": "details", "ctx": "context", "pwd": "password", "cfg": "settings", "config": "settings",
+}  # fmt: skip
+_ALONE = {
+    "to": "recipient", "from": "sender", "q": "query", "cc": "copy", "id": "ID", "uid": "ID",
+    "ids": "IDs", "uuid": "ID", "cwd": "folder", "dir": "folder", "db": "database",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A slot with the value that was drawn for it."""
+
+    slot: Slot
+    value: Json
+
+    @property
+    def sort(self) -> str:
+        """What the value is, for the choice of words: a pool's name, or its JSON type."""
+        if isinstance(self.value, bool):
+            return "switch"
+        if isinstance(self.value, (int, float)):
+            return "number"
+        if self.slot.schema.get("enum"):
+            return "choice"
+        return find_sort(self.slot) if isinstance(self.value, str) else "parts"
+
+    @property
+    def label(self) -> str:
+        """What a person calls the parameter: `repo_path` -> repo, `issue_key` -> issue."""
+        words = [word for word in self.slot.words if word not in SUFFIXES] or [*self.slot.words]
+        words = [_SPELLED.get(word, word) for word in words]
+        return _ALONE.get(words[0], words[0]) if len(words) == 1 else " ".join(words) or "value"
+
+
+def say_value(value: Json, rng: random.Random, free: bool) -> str:
+    """A scalar in words; `free` allows forms that must be read to be matched (dates, numbers)."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and free and 0 <= value <= 20 and rng.random() < 0.5:
+        return NUMBER_WORDS[value]
+    if isinstance(value, (int, float)):
+        return f"{value:.12g}" if abs(value) < 1e6 and isinstance(value, float) else str(value)
+    if value is None:
+        return "nothing"
+    if free and isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value):
+        try:
+            day = dt.date.fromisoformat(value)
+        except ValueError:
+            return value
+        forms = (f"{day.day} {day:%B} {day.year}", f"{day:%B} {day.day}, {day.year}", value)
+        return rng.choice(forms)
+    return str(value)
+
+
+def join_list(values: list[str], rng: random.Random) -> str:
+    """`a, b and c`."""
+    if len(values) < 2:
+        return "".join(values)
+    return ", ".join(values[:-1]) + rng.choice([" and ", " and also ", ", "]) + values[-1]
+
+
+def quote_text(text: str, rng: random.Random) -> str:
+    """The text in quotes when it has several words or says something odd."""
+    if re.fullmatch(r"[\w./:@-]+", text) and rng.random() < 0.75:
+        return text
+    return f"'{text}'" if "'" not in text or rng.random() < 0.3 else f'"{text}"'
+
+
+def make_clause(filled: Filled, rng: random.Random, free: bool) -> str:
+    """A value as a clause that can follow the request: `in /home/x`, `no more than 5`."""
+    sort, label, value = filled.sort, filled.label, filled.value
+    words = set(filled.slot.words)
+    if sort == "parts":
+        return _say_parts(filled, rng, free)
+    text = say_value(value, rng, free)
+    if sort == "switch":
+        return _say_switch(label, bool(value), rng)
+    form = rng.choice(_choose_forms(sort, words, label))
+    return form.replace("{l}", label).replace("{q}", quote_text(text, rng)).replace("{v}", text)
+
+
+@cache
+def _read_rules() -> list[dict[str, Any]]:
+    """{sorts, words, label, say} in the order in which they are tried; empty stands for any."""
+    return json.loads(Path(__file__).with_name("clauses.json").read_text(encoding="utf-8"))
+
+
+def _choose_forms(sort: str, words: set[str], label: str) -> list[str]:
+    """How a value of a sort is said, as the words of its parameter want it."""
+    return next(
+        rule["say"]
+        for rule in _read_rules()
+        if (not rule["sorts"] or sort in rule["sorts"])
+        and (not rule["words"] or words & set(rule["words"]))
+        and rule.get("label", label) == label
+    )
+
+
+def _say_switch(label: str, on: bool, rng: random.Random) -> str:
+    bare = re.sub(r"^(?:is|include|enable|use|should|with|show|allow|return|has)\s+", "", label)
+    if on:
+        forms = [f"with {bare}", f"with {label} on", f"{bare} included", f"yes to {label}"]
+    else:
+        forms = [f"without {bare}", f"no {bare}", f"with {label} off", f"leave {bare} out"]
+    return rng.choice(forms)
+
+
+def _say_parts(filled: Filled, rng: random.Random, free: bool) -> str:
+    value, label = filled.value, filled.label
+    if isinstance(value, list):
+        scalars = [item for item in value if not isinstance(item, (dict, list))]
+        if len(scalars) == len(value):
+            text = join_list([quote_text(say_value(item, rng, False), rng) for item in value], rng)
+            options = [f"{label}: {text}", f"namely {text}", f"for {text}", f"with {label} {text}"]
+            return rng.choice(options) if value else f"with no {label}"
+        return f"{label}: " + "; ".join(spell_out(item) for item in value)
+    return f"{label}: {spell_out(value)}"
+
+
+def spell_out(value: Json) -> str:
+    """Nested values in plain words: `name Maya, type person`."""
+    if isinstance(value, dict):
+        return ", ".join(f"{_space_out(key)} {spell_out(member)}" for key, member in value.items())
+    if isinstance(value, list):
+        return " and ".join(spell_out(member) for member in value) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str) and " " in value:
+        return f"'{value}'"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _space_out(name: str) -> str:
+    if name.startswith("$"):
+        return name
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").lower()
+
+
+def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
+    """The arguments whose value the rules do not find in the text, in order."""
+    paths = {finding.path for finding in find_ungrounded(contract, Text(text), values)}
+    return [
+        name for name in values
+        if any(path == name or path.startswith((f"{name}.", f"{name}[")) for path in paths)
+    ]  # fmt: skip
+
+
+def append_lost_values(text: str, filled: Iterable[Filled], lost: Sequence[str]) -> str:
+    """The text with the lost values said after it, each by its label."""
+    clauses = [say_plainly(item) for item in filled if item.slot.name in lost]
+    if not clauses:
+        return text
+    listed = "; ".join(clauses)
+    return f"{end_sentence(text)} {listed[0].upper()}{listed[1:]}."
+
+
+def say_plainly(item: Filled) -> str:
+    """A value by its label, nothing left out: `the title is 'Spring sale'`."""
+    value = item.value
+    if isinstance(value, bool):
+        return f"{item.label}: {'yes' if value else 'no'}"
+    if isinstance(value, (dict, list)):
+        return f"{item.label}: {spell_out(value)}"
+    text = str(value) if re.fullmatch(r"[\w./:@+-]+", str(value)) else f"'{value}'"
+    return f"the {item.label} is {text}"
+
+
+def end_sentence(text: str) -> str:
+    """The text with a full stop, where it has no other end."""
+    text = text.rstrip()
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def fill_slots(contract: Contract, values: JsonObject) -> list[Filled]:
+    """The values with their slots, in the contract's order; names it does not declare are left."""
+    return [Filled(slot, values[slot.name]) for slot in read_slots(contract) if slot.name in values]
+
+
+def find_idiom(
+    contract: Contract, aim: Purpose, filled: list[Filled], rng: random.Random
+) -> tuple[str, list[Filled]] | None:
+    """A request in an idiom that fits the tool, and the values it does not hold; None without one.
+
+    The most specific idioms (most words matched) are taken; `{v}` and `{w}` take the first values
+    that fit into a sentence.
+    """
+    known = {*split_identifier(aim.rest), *split_identifier(str(contract.get("name")))}
+    fitting = [
+        idiom
+        for idiom in load_lexicon()["idioms"]
+        if idiom["family"] in ("", aim.family) and set(idiom["when"]) <= known
+    ]
+    if not fitting:
+        return None
+    words = [*split_identifier(aim.rest), *split_identifier(str(contract.get("name")))]
+    # The most words matched; among those what the tool speaks of first ("a comment to a page").
+    ranks = [(-len(i["when"]), min(words.index(word) for word in i["when"])) for i in fitting]
+    idiom = rng.choice([i for i, rank in zip(fitting, ranks, strict=True) if rank == min(ranks)])
+    form = rng.choice(idiom["say"])
+    sayable = [item for item in filled if _is_sayable(item, idiom["needs"], aim.family)]
+    if form.count("{") > len(sayable):
+        return None
+    held: list[Filled] = []
+    for mark in ("{v}", "{w}"):
+        if mark in form:
+            item = _choose_main(sayable, held, aim.family)
+            held.append(item)
+            form = form.replace(mark, _say_value(item, rng))
+    return form[0].upper() + form[1:], [item for item in filled if item not in held]
+
+
+_NEEDS = {
+    "place": {"city", "country", "address", "airport", "timezone", "number"},
+    "path": {"path", "folder_path", "repo_path", "filename", "regex", "image_path", "video_path"},
+    "address": {"url", "domain", "path", "image_url", "filename", "video_path", "id"},
+    "asset": {"symbol", "coin", "pair", "company", "currency"},
+}
+# Whole sentences answer "tell them what?", never "what about?".
+_SENTENCES = {"sentence", "thought", "prompt", "title"}
+
+
+def _is_sayable(item: Filled, needs: str, family: str) -> bool:
+    if item.sort in ("switch", "parts", "choice") or not 0 < len(str(item.value)) <= 90:
+        return False
+    if needs:
+        return item.sort in _NEEDS[needs]
+    return item.sort not in _SENTENCES or family in ("create", "send", "run", "update")
+
+
+def _choose_main(sayable: list[Filled], held: list[Filled], family: str) -> Filled:
+    """What the request is about: a new thing's name, else the first required text, else the first
+    value."""
+    free = [item for item in sayable if item not in held]
+    names = [i for i in free if i.sort in ("title", "project", "person", "sentence")]
+    if family == "create" and names:
+        return names[0]
+    texts = [i for i in free if i.slot.required and isinstance(i.value, str)]
+    return (texts or free)[0]
+
+
+def _say_value(item: Filled, rng: random.Random) -> str:
+    text = say_value(item.value, rng, free=False)
+    if item.sort in ("id", "account", "uuid", "number") and item.label not in ("a", "b", "x", "y"):
+        return f"{item.label} {text}"
+    return quote_text(text, rng) if " " in text and item.sort not in ("city", "topic") else text

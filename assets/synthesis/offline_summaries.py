@@ -1,0 +1,160 @@
+"""Summarises a server's tools in two or three sentences without a model.
+
+The text is made for retrieval: it puts the words of the tools beside each other and adds nothing
+that no contract says.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from assets.contracts.canonical import iterate_parameters
+from assets.synthesis.contract_reading import read_purpose
+from assets.vectors.lexicon import find_family, join_words, split_identifier, stem_plural
+from warehouse.json_types import Contract, JsonObject
+from warehouse.storage.digest import digest_sources
+
+_ORDER = ("read", "search", "create", "update", "delete", "send", "run", "compute", "navigate")
+_OBJECTS, _WORDS, _VERBS = 6, 6, 2  # named of one group
+_LONGEST = 7  # words of one object
+_MOST = 900  # characters of a summary
+_STOP = frozenset(
+    ("a", "an", "the", "and", "or", "of", "to", "in", "on", "for", "from", "with", "by", "at", "as",
+     "is", "are", "this", "that", "its", "your", "all", "any", "one", "new", "given", "specific",
+     "mcp", "server", "servers", "tool", "tools", "api", "id", "ids", "name", "type", "value",
+     "limit", "offset", "page", "query", "data", "list", "get", "number", "string", "format",
+     "options", "config", "text", "it", "they", "not", "available", "description", "existing")
+)  # fmt: skip
+_HEAD = re.compile(
+    r"^(?:(?:a|an|the|all|any|one|new|existing|specific|given|your|multiple|single|detailed|"
+    r"information|details|list|of|about|for|on|data)\s+)+",
+    re.IGNORECASE,
+)
+# What follows says where and how, and is the same for every tool of a server.
+_CUT = re.compile(
+    r"\s(?:in|from|for|to|by|with|across|on|at|based|using|via|within|through|into|when|that|which)\s",
+    re.IGNORECASE,
+)
+
+
+@cache
+def get_offline_version() -> str:
+    """Changes with whatever decides the text: this file, and how a contract is read."""
+    names = (
+        "synthesis/offline_summaries.py",
+        "synthesis/contract_reading.py",
+        "vectors/lexicon.py",
+        "vectors/lexicon.json",
+    )
+    return f"offline-{digest_sources(Path(__file__).parents[1], *names)}"
+
+
+def write_summary(server: str, contracts: Sequence[JsonObject]) -> str:
+    """Two or three sentences. `contracts` in any order; `server`: its readable name.
+
+    A server without tools has the sentence that says so.
+    """
+    contracts = sorted(contracts, key=lambda contract: contract["name"])
+    if not contracts:
+        return f"{server} offers no tools."
+    groups = _group_objects(contracts)
+    clauses = [_make_clause(family, groups[family]) for family in _ORDER if family in groups]
+    sentences = [f"{server} can {'; '.join(clauses)}."]
+    words = _find_domain_words(contracts, sentences[0])
+    if words:
+        sentences.append(f"Its tools speak of {join_words(words)}.")
+    if groups.keys() <= {"read", "search"}:
+        sentences.append("It only reads.")
+    return " ".join(sentences)[:_MOST]
+
+
+def make_readable(server_id: str) -> str:
+    """A server's id as a name: `npm:@acme/jira-mcp` -> jira."""
+    _, _, name = server_id.rpartition(":")
+    parts = [_split_name(part) for part in re.split(r"[/:]+", name or server_id)]
+    # A publisher's name is no field; where nothing else is left, it is all there is.
+    words = next((part for part in reversed(parts) if part), []) or split_identifier(server_id)
+    return " ".join(words)[:80] or server_id[:80]
+
+
+def _split_name(part: str) -> list[str]:
+    return [
+        word for word in split_identifier(part) if word not in ("mcp", "server", "servers", "https")
+    ]
+
+
+def _group_objects(contracts: Sequence[JsonObject]) -> dict[str, dict[str, Counter[str]]]:
+    """family -> object -> the verbs that it is done with."""
+    found: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for contract in contracts:
+        does = read_purpose(contract)
+        family = does.family if does.family in _ORDER else "run"
+        verb, rest = _split_verb(does.verb, does.rest)
+        found[family][_find_object(rest)][verb] += 1
+    return found
+
+
+def _split_verb(verb: str, rest: str) -> tuple[str, str]:
+    """`get` + "tell the time" -> `tell` + "the time": a verb that the lexicon lacks stands at the
+    head of what it is done to, before an article."""
+    head, _, tail = rest.partition(" ")
+    if tail.lower().startswith(("the ", "a ", "an ", "all ", "your ")) and head.isalpha():
+        return head.lower(), tail
+    return verb, rest
+
+
+def _find_object(rest: str) -> str:
+    """The things that a tool is about, without articles and what follows them."""
+    plain = _HEAD.sub("", " ".join(re.sub(r"[^\w\s'/-]+", " ", rest).split()))
+    words = _CUT.split(plain, maxsplit=1)[0].split()[:_LONGEST]
+    while words and words[-1].lower() in _STOP:
+        words.pop()
+    return " ".join(words) or "its data"
+
+
+def _make_clause(family: str, objects: Mapping[str, Counter[str]]) -> str:
+    verbs: Counter[str] = Counter()
+    for counted in objects.values():
+        verbs.update(counted)
+    named = [verb for verb, _ in sorted(verbs.items(), key=lambda one: (-one[1], one[0]))[:_VERBS]]
+    things = _choose_spread(
+        sorted(objects, key=lambda one: (len(one.split()), one.lower())), _OBJECTS
+    )
+    more = " and more" if len(objects) > len(things) else ""
+    return f"{' or '.join(named)} {join_words(things)}{more}"
+
+
+def _choose_spread(things: Sequence[str], most: int) -> list[str]:
+    """Some of many, none of which only repeats the words of another."""
+    kept: list[str] = []
+    for thing in things:
+        words = {stem_plural(word) for word in split_identifier(thing)}
+        if not any({stem_plural(word) for word in split_identifier(one)} >= words for one in kept):
+            kept.append(thing)
+    if len(kept) <= most:
+        return kept
+    return [kept[place * (len(kept) - 1) // (most - 1)] for place in range(most)]
+
+
+def _find_domain_words(contracts: Sequence[JsonObject], text: str) -> list[str]:
+    """Words that several tools use and that were not said yet."""
+    known = {stem_plural(word) for word in split_identifier(text)}
+    counted: Counter[str] = Counter()
+    for contract in contracts:
+        counted.update({stem_plural(word): word for word in _walk_words(contract)}.values())
+    ranked = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+    least = 2 if len(contracts) > 2 else 1
+    fits = [word for word, count in ranked if count >= least and stem_plural(word) not in known]
+    return fits[:_WORDS]
+
+
+def _walk_words(contract: Contract) -> Iterator[str]:
+    """Words of the name, the parameters and the first sentence."""
+    first = re.split(r"[.!?\n]", str(contract.get("description") or ""), maxsplit=1)[0][:300]
+    texts = [contract["name"], first, *(name for name, _ in iterate_parameters(contract))]
+    for text in texts:
+        for word in split_identifier(text):
+            if len(word) > 2 and word not in _STOP and not word.isdigit() and not find_family(word):
+                yield word

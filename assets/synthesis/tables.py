@@ -1,0 +1,330 @@
+"""The tables of pairs and judgements, and how their columns are read and written."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+
+from assets.columns import (
+    COMPLETION_TOKENS,
+    CONTRACT_DIGEST,
+    ERROR_KIND,
+    HINT,
+    MARKETPLACE,
+    PAIR_ID,
+    PROMPT_TOKENS,
+    PROVIDER,
+    SERVER_ID,
+    TOOL,
+    USD,
+)
+from warehouse.item_failure import INTERNAL
+from warehouse.json_types import Json, JsonObject, Row
+from warehouse.llm.roles import PENDING
+from warehouse.storage.digest import canonical_json, digest
+from warehouse.storage.tables import TableSpec
+
+# What a row asks of a model. The first two are one call to one tool; training reads those.
+SINGLE, LOOKALIKE = "single", "lookalike"
+PARALLEL, SEQUENTIAL = "parallel", "sequential"
+NO_TOOL, MISSING, CLARIFY, RECOVERY = "no_tool", "missing_parameter", "clarification", "recovery"
+TASKS = (SINGLE, LOOKALIKE, PARALLEL, SEQUENTIAL, NO_TOOL, MISSING, CLARIFY, RECOVERY)
+ONE_CALL = (SINGLE, LOOKALIKE)
+REVISION = "revision"  # a flawed draft and what it should have been: the sidecar's data
+TRAJECTORY = "trajectory"  # a task carried out in a world: no unit writes it, `outcomes` plays it
+
+# Where a batch was sent again the time is another, and the row is not.
+RETRY_AT = (pl.Float64, "epoch seconds: of a pending row, when its batch is answered at the latest")
+
+PAIRS = TableSpec(
+    name="pairs",
+    key=("pair_id",),
+    columns={
+        "pair_id": (pl.String, "a pure function of what was written; no marketplace in it"),
+        "marketplace": MARKETPLACE,
+        "server_id": (pl.String, "of the tool that the row was written for"),
+        "tool": (pl.String, "its name, as the server lists it"),
+        "contract_digest": (pl.String, "of the tool's contract"),
+        "recipe_digest": (pl.String, "of the launch that listed it"),
+        "plan_digest": (pl.String, "of the row's unit: another plan makes other rows"),
+        "task": (pl.String, f"one of {', '.join(TASKS)}"),
+        "index": (pl.Int32, "within the unit"),
+        "kind": (pl.String, "direct, detailed, implicit"),
+        "profile": (pl.String, "JSON: persona, tone, language, difficulty that were asked for"),
+        "instruction": (pl.String, "the first thing the user says"),
+        "arguments": (pl.String, "canonical JSON: of the call to `tool`; null where none is right"),
+        "calls": (pl.String, "JSON list of Golden calls, in order; [] where none is right"),
+        "messages": (pl.String, "JSON list of chat messages, the whole conversation"),
+        "contracts": (pl.String, "JSON list: every contract digest a prompt of this row showed"),
+        "offered": (
+            pl.String,
+            "JSON list: the contracts the assistant chooses among, own included",
+        ),
+        "simulated": (pl.Boolean, "whether a message of `messages` says what no tool really said"),
+        "provider": (pl.String, 'of the generator: "offline", or the endpoint\'s host'),
+        "model": (pl.String, "of the generator"),
+        "prompts": (pl.String, "JSON: prompt file -> digest, of all that were used"),
+        "steps": (
+            pl.String,
+            "JSON list of {step, role, model, seed, prompt_tokens, completion_tokens, usd}: the"
+            " receipt, one per request that had a part in this row",
+        ),
+        "seed": (pl.Int64, "of the generator's requests"),
+        "world_task": (pl.String, "JSON of TaskOrigin, where the row is a task of a world"),
+        "prompt_tokens": PROMPT_TOKENS,
+        "completion_tokens": COMPLETION_TOKENS,
+        "usd": USD,
+        "license": (pl.String, "of the source"),
+        "migrated_from": (
+            pl.String,
+            "pair_id whose words these are, written for an older contract",
+        ),
+        "status": (pl.String, "ok, failed, pending: it waits for a batch"),
+        "failed_step": (pl.String, "the step of writing that failed; null: none"),
+        "error_kind": ERROR_KIND,
+        "hint": HINT,
+        "retry_at": RETRY_AT,
+        "verdict": (pl.String, "of all filters before the judge: accept, reject, unsure"),
+        "flaws": (pl.String, "JSON list of {kind, path, reason, certain}"),
+        "checks": (pl.String, "JSON of the invocation check: {candidates, picks: {role: digest}}"),
+        "cosine": (pl.Float64, "of instruction and description, by the configured embedder"),
+        "twin_of": (pl.String, "pair_id of the earlier row that it nearly repeats"),
+    },
+    schema_version=3,
+    volatile=("retry_at",),
+)
+
+JUDGEMENTS = TableSpec(
+    name="judgements",
+    key=("pair_id",),
+    columns={
+        "pair_id": PAIR_ID,
+        "marketplace": MARKETPLACE,
+        "server_id": SERVER_ID,
+        "tool": TOOL,
+        "contract_digest": CONTRACT_DIGEST,
+        "plan_digest": (
+            pl.String,
+            "of the pair's words and of how it is judged: another is judged anew",
+        ),
+        "judge": (pl.String, '"offline:rules", or "model:<name>"'),
+        "provider": PROVIDER,
+        "model": (pl.String, "the language model, as it answered"),
+        "prompt_digest": (pl.String, "of the judge's prompt"),
+        "threshold": (pl.Float64, "the lowest score that is accepted"),
+        "score": (pl.Float64, "1 to 10, the mean of the votes"),
+        "votes": (pl.Int32, "how often the judge was asked"),
+        "spread": (pl.Float64, "highest less lowest vote"),
+        "scores": (pl.String, "JSON: one score per criterion"),
+        "verdict": (pl.String, "accept, reject"),
+        "reasons": (pl.String, "the judge's words, one text a vote"),
+        "prompt_tokens": PROMPT_TOKENS,
+        "completion_tokens": COMPLETION_TOKENS,
+        "usd": USD,
+        "status": (pl.String, "ok, failed, pending: it waits for a batch"),
+        "error_kind": ERROR_KIND,
+        "hint": HINT,
+        "retry_at": RETRY_AT,
+    },
+    schema_version=2,
+    volatile=("retry_at",),
+)
+
+# Failures of the endpoint, the budget or a world pass, and so does the wait for a batch; a bad
+# answer is kept and would come back.
+PASSING = {
+    PENDING,
+    *("endpoint_down", "timeout", "rate_limited", "server_error", "auth", "budget"),
+    "world_failed",
+}
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One right call. `borrowed` names the arguments whose value comes out of an earlier call's
+    result, so that the text does not hold it."""
+
+    server_id: str
+    tool: str
+    contract_digest: str
+    arguments: dict[str, Json]
+    borrowed: tuple[str, ...] = ()
+
+
+def read_goldens(row: Row) -> list[Golden]:
+    """The right calls of a row, in order."""
+    found = json.loads(row["calls"] or "[]")
+    return [Golden(**{**one, "borrowed": tuple(one.get("borrowed") or ())}) for one in found]
+
+
+def read_contract(row: Row) -> dict[str, Json]:
+    """The contract in a snapshot row, stored as JSON text or given as a mapping. Raises ValueError,
+    TypeError."""
+    contract = row["contract"]
+    try:
+        found = json.loads(contract) if isinstance(contract, str) else dict(contract)
+    except RecursionError as error:
+        raise ValueError("the contract is nested too deep to be read") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"the contract is {type(found).__name__}, expected an object")
+    return found
+
+
+def make_tool_key(row: Row) -> str:
+    """`server_id/tool`."""
+    return f"{row['server_id']}/{row['tool']}"
+
+
+def make_unit_key(row: Row) -> str:
+    """`server_id/tool#task`: the unit in which pairs are planned and made."""
+    return f"{make_tool_key(row)}#{row['task']}"
+
+
+def make_single_row(own: Golden, instruction: str, offered: Iterable[str]) -> dict[str, Json]:
+    """The row of PAIRS of one request to one tool, all other columns empty."""
+    made: dict[str, Json] = {
+        "server_id": own.server_id,
+        "tool": own.tool,
+        "contract_digest": own.contract_digest,
+        "task": SINGLE,
+        "instruction": instruction,
+        "arguments": dump_text(own.arguments),
+        "calls": dump_text([vars(own)]),
+        "messages": "[]",
+        "offered": dump_text(sorted({own.contract_digest, *offered})),
+        "status": "ok",
+        "verdict": "accept",
+    }
+    return dict.fromkeys(PAIRS.columns) | made
+
+
+def fail_row(known: JsonObject, step: str, hint: str) -> dict[str, Json]:
+    """A row of PAIRS that came to nothing in a way nobody foresaw; `known`: the columns it has."""
+    return {
+        **dict.fromkeys(PAIRS.columns),
+        **dict.fromkeys(("contracts", "steps", "flaws"), "[]"),
+        "prompts": "{}",
+        "simulated": False,
+        **dict.fromkeys(("prompt_tokens", "completion_tokens"), 0),
+        "usd": 0.0,
+        **known,
+        **dict.fromkeys(("verdict", "cosine", "twin_of", "retry_at")),
+        "status": "failed",
+        "failed_step": step,
+        "error_kind": INTERNAL,
+        "hint": f"{hint}; report it with the digest of its trace",
+    }
+
+
+def reaches_judge(row: Row) -> bool:
+    """Whether a pair reaches the judge: it is whole, no filter rejected it, it repeats no other."""
+    return row["status"] == "ok" and row["verdict"] != "reject" and row.get("twin_of") is None
+
+
+def select_accepted(
+    pairs: Iterable[JsonObject], judgements: Iterable[JsonObject]
+) -> list[dict[str, Json]]:
+    """Pairs that passed every filter and that the judge accepted, one per pair_id; of the tasks
+    that are one call to one tool."""
+    return [row for row in select_trainable(pairs, judgements) if row["task"] in ONE_CALL]
+
+
+def select_trainable(
+    pairs: Iterable[JsonObject], judgements: Iterable[JsonObject]
+) -> list[dict[str, Json]]:
+    """As `accepted`, of all tasks: a training set says which of them it takes."""
+    judged = {row["pair_id"] for row in judgements if row["verdict"] == "accept"}
+    chosen: dict[str, dict[str, Json]] = {}
+    for row in pairs:
+        if reaches_judge(row) and row["pair_id"] in judged:
+            chosen.setdefault(row["pair_id"], dict(row))
+    return [chosen[name] for name in sorted(chosen)]
+
+
+def dump_text(obj: Json) -> str:
+    """Canonical JSON as text, for a column."""
+    return canonical_json(obj).decode()
+
+
+def make_pair_id(row: Row) -> str:
+    """`p1:<40 hex>`, of what the row says: the same words for the same contract are the same pair
+    whatever marketplace, model or run they come from."""
+    texts = row.get("instruction"), row.get("calls"), row.get("messages")
+    plan = None if any(texts) else row["plan_digest"]  # a failed row says nothing yet
+    own = [row[name] for name in ("server_id", "tool", "contract_digest", "task", "index")]
+    return "p1:" + digest([*own, *texts, plan])[:40]
+
+
+def make_golden(row: Row, arguments: dict[str, Json], borrowed: Sequence[str] = ()) -> Golden:
+    return Golden(row["server_id"], row["tool"], row["contract_digest"], arguments, tuple(borrowed))
+
+
+def make_user_message(text: str) -> dict[str, Json]:
+    return {"role": "user", "content": text}
+
+
+def make_assistant_message(text: str) -> dict[str, Json]:
+    return {"role": "assistant", "content": text}
+
+
+def make_call_message(first: int, calls: Sequence[tuple[str, JsonObject]]) -> dict[str, Json]:
+    """The assistant's message with calls as chat endpoints write them, numbered from `first`."""
+    made = [
+        {
+            "id": f"call_{number}",
+            "type": "function",
+            "function": {"name": tool, "arguments": json.dumps(arguments, ensure_ascii=False)},
+        }
+        for number, (tool, arguments) in enumerate(calls, first)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": made}
+
+
+def make_result_message(number: int, text: str) -> dict[str, Json]:
+    return {"role": "tool", "tool_call_id": f"call_{number}", "content": text}
+
+
+@dataclass(frozen=True)
+class TaskOrigin:
+    """The task of a world that a row is: the world's name, the seed that decides its first state
+    and what its tasks draw, the task's name, and the id by which it is found again and checked."""
+
+    world: str
+    seed: int
+    task: str
+    id: str
+
+
+@dataclass(frozen=True)
+class WorldTask:
+    """A task that one call carries out. origin: where, and what checks it."""
+
+    origin: TaskOrigin
+    tool: str
+    request: str
+    arguments: dict[str, Json]
+
+
+class WorldUnavailable(Exception):
+    """A world whose tasks cannot be drawn here: which, and why."""
+
+
+class TaskSource(Protocol):
+    """Where tasks come from: `assets/outcomes/tasks.py`."""
+
+    def digest_tasks(self, server_id: str, tools: Collection[str]) -> Mapping[str, str]:
+        """Tool -> digest of all that decides its tasks, of the tools that have any."""
+        ...
+
+    def draw_tasks(self, server_id: str, tools: Collection[str]) -> Sequence[WorldTask]:
+        """The tasks of these tools in the world that suits their server, the first to be taken
+        first. Raises WorldUnavailable."""
+        ...
+
+
+def read_origin(row: Row) -> TaskOrigin | None:
+    """The task of a world that a row of PAIRS is; None of one that was written for its contract."""
+    held = row.get("world_task")
+    return TaskOrigin(**json.loads(held)) if held else None

@@ -1,0 +1,109 @@
+"""Checks a model's text: does it obey an untrusted text, and is it in the language asked for?
+
+Figures are over the 1,224 good requests of the development corpus, which a language model wrote.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from assets.contracts.scan import scan_list
+from assets.contracts.scan.finding import LOW
+from warehouse.json_types import Json, JsonObject
+
+# Their longest run of words out of their tool's descriptions: 1,222 have at most 5, two have 6.
+RUN = 7
+_TEXTS = 400  # of one contract
+_LONGEST = 20_000  # characters of one text
+
+
+def find_order(text: str) -> str | None:
+    """The order that a text gives whoever reads it, as the scan of tools finds it (4 good requests
+    look so), or None."""
+    found = scan_list([{"name": "text", "description": text, "inputSchema": {}}])
+    grave = next((one for one in found if one.severity != LOW), None)
+    return f"{grave.rule}: {grave.excerpt}" if grave is not None else None
+
+
+def collect_runs(contracts: Iterable[JsonObject]) -> frozenset[tuple[str, ...]]:
+    """Every run of words in the contracts' titles and descriptions."""
+    return frozenset(
+        run
+        for contract in contracts
+        for text in islice(_walk_texts(contract), _TEXTS)
+        for run in _split_runs(text)
+    )
+
+
+def find_repeated_run(text: str, runs: frozenset[tuple[str, ...]]) -> str | None:
+    """The first run of words that a text repeats, or None."""
+    found = next((run for run in _split_runs(text) if run in runs), None)
+    return " ".join(found) if found is not None else None
+
+
+def _split_runs(text: str) -> Iterator[tuple[str, ...]]:
+    words = re.findall(r"\w+", text[:_LONGEST].casefold())
+    return (tuple(words[at : at + RUN]) for at in range(len(words) - RUN + 1))
+
+
+def _walk_texts(value: Json) -> Iterator[str]:
+    """Titles and descriptions at any depth, without recursion: nesting may be the attack."""
+    stack: list[Json] = [value]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, Mapping):
+            for name, member in one.items():
+                if name in ("description", "title") and isinstance(member, str):
+                    yield member
+                else:
+                    stack.append(member)
+        elif isinstance(one, Sequence) and not isinstance(one, str):
+            stack.extend(one)
+
+
+_LATIN = {"LATIN"}
+_SCRIPTS = {
+    "zh": {"CJK"}, "ja": {"CJK", "HIRAGANA", "KATAKANA"}, "ko": {"HANGUL", "CJK"},
+    "ru": {"CYRILLIC"}, "uk": {"CYRILLIC"}, "bg": {"CYRILLIC"}, "ar": {"ARABIC"},
+    "fa": {"ARABIC"}, "he": {"HEBREW"}, "el": {"GREEK"}, "hi": {"DEVANAGARI"}, "th": {"THAI"},
+}  # fmt: skip
+# Words that a sentence of the language can hardly do without and its neighbours do not have.
+_SMALL = {
+    "en": "the of and to is for with that this my you what please can i'd it from have are",
+    "de": "der die das und ist nicht ich ein eine bitte mir fur mit auf von den dem zu wir kannst",
+    "fr": "le la les des et est je un une pour dans avec sur moi du vous nous qui s'il peux",
+    "es": "el la los las y es una por para con del me mi que en quiero puedes favor como hay",
+    "pt": "o os as e um uma para com do da em no na me meu minha que quero pode voce favor",
+    "it": "il lo gli e un una per con del della di mi che vorrei puoi sono nel alla favore dei",
+    "nl": "de het een en van ik is niet voor met op mijn naar kun graag alle wat deze aan om",
+    "tr": "bir ve icin bu ile de da mi ne var olarak lutfen bana benim istiyorum misin nasil",
+    "id": "yang dan di untuk dengan ini itu dari ke saya tolong apa bisa pada semua ada",
+    "pl": "i w na z do sie jest nie to prosze mi dla jak moj czy chce mozesz od jakie po",
+}
+_WORDS = {language: frozenset(words.split()) for language, words in _SMALL.items()}
+_ENOUGH = 4  # small words: fewer are names and quotations
+
+
+def find_other_language(text: str, asked: str) -> str | None:
+    """The language or script a text is plainly in instead of the one asked for, or None."""
+    asked = asked.lower().split("-")[0].split("_")[0]
+    letters = [char for char in text[:2000] if char.isalpha()]
+    if asked not in _SCRIPTS and asked not in _WORDS:
+        return None  # a language that nothing here knows
+    scripts = Counter(unicodedata.name(char, "?").split()[0] for char in letters)
+    expected = _SCRIPTS.get(asked, _LATIN)
+    if len(letters) >= 6 and sum(scripts[name] for name in expected) < 0.5 * len(letters):
+        return scripts.most_common(1)[0][0].title()
+    return _find_by_words(text, asked) if expected == _LATIN else None
+
+
+def _find_by_words(text: str, asked: str) -> str | None:
+    flat = unicodedata.normalize("NFKD", text[:4000].casefold()).replace("ı", "i")
+    flat = "".join(char for char in flat if not unicodedata.combining(char))
+    tokens = re.findall(r"[\w']+", flat)
+    held = {name: sum(word in words for word in tokens) for name, words in _WORDS.items()}
+    best = max(held, key=lambda name: held[name])
+    plainly = held[best] >= _ENOUGH and held[best] >= 4 * max(1, held[asked])
+    return best if best != asked and plainly else None

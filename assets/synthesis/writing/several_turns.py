@@ -1,0 +1,261 @@
+"""Tasks with several calls or several turns.
+
+`parallel` and `sequential` make several calls. The others have several turns: no tool fits, a value
+is missing or asked for, a wrong call is repaired.
+
+generator -> request and calls -> (reviser) -> [actor -> result -> (caller)] -> rules -> one row
+"""
+
+from collections.abc import Sequence
+
+from assets.synthesis.role_schemas import Acted, Aside, Call, Several, Step, Vague
+from assets.synthesis.tables import (
+    MISSING,
+    PARALLEL,
+    dump_text,
+    make_assistant_message,
+    make_call_message,
+    make_golden,
+    make_result_message,
+    make_user_message,
+)
+from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.rules import find_worst_grade
+from assets.synthesis.writing.partners import chain_links, list_required, make_link
+from assets.synthesis.writing.profiles import make_rng
+from assets.synthesis.writing.row_builder import StepFailed, Writing, check_values
+from assets.synthesis.writing.single_call import (
+    ask_call_of,
+    ask_requests,
+    ask_revision,
+    find_absent,
+    format_order,
+    shuffle_tools,
+    state_request,
+    take_draft,
+)
+from assets.synthesis.writing.units import Row
+from assets.synthesis.wrong_calls import make_wrong_call
+from warehouse.json_types import Json, JsonObject
+from warehouse.llm.client import Reply
+
+MOST_CALLS = 3
+_STEP = "several"
+_AGAIN = "another model or seed may help"
+
+
+async def write_several(writing: Writing) -> None:
+    """The one row of a unit `parallel` or `sequential`."""
+    unit = writing.unit
+    rows = _order_rows(writing)
+    text, steps = await _write_request(writing, rows)
+    text, steps = await _state_values(writing, rows, text, steps)
+    if unit.task == PARALLEL:
+        made = [(rows[step.tool - 1]["tool"], step.arguments) for step in steps]
+        messages = [make_user_message(text), make_call_message(1, made)]
+    else:
+        messages, steps = await _call_in_sequence(writing, rows, text, steps)
+    calls = [make_golden(rows[step.tool - 1], step.arguments, step.borrowed) for step in steps]
+    writing.set_conversation(messages, calls, unit.rows, simulated=unit.task != PARALLEL)
+
+
+def _order_rows(writing: Writing) -> list[Row]:
+    """The unit's tools as they are shown: in a sequence the one that goes first comes first."""
+    rows = list(writing.unit.rows)
+    if writing.unit.task == PARALLEL or len(rows) < 2:
+        return rows
+    first, second = (make_link(writing.read_contract(row)) for row in rows)
+    return rows if chain_links(first, second)[0] else rows[::-1]
+
+
+async def _write_request(writing: Writing, rows: Sequence[Row]) -> tuple[str, list[Step]]:
+    shape = writing.unit.task
+    meta = {"shape": shape, "profile": writing.profile, "environment": writing.world}
+    reply = await writing.ask(_STEP, Several, rows, meta, order=format_order(writing))
+    writing.set_writer(reply)
+    text = writing.set_request(_STEP, reply.value.instruction)
+    steps = [step.model_copy(update={"arguments": check_values(_STEP, step.arguments)})
+             for step in reply.value.calls]  # fmt: skip
+    if flaw := _find_misshape(shape, steps, len(rows)):
+        raise StepFailed(_STEP, *flaw, _AGAIN)
+    return text, steps
+
+
+def _find_misshape(shape: str, steps: Sequence[Step], tools: int) -> tuple[str, str] | None:
+    """(error kind, what was found) where calls are not the task that was asked for."""
+    used = {step.tool for step in steps}
+    if unknown := used - set(range(1, tools + 1)):
+        return "wrong_tool", f"a call to tool {min(unknown)} of {tools}"
+    if len(used) < tools:
+        return "wrong_tool", f"{len(used)} of {tools} tools are called"
+    if len(steps) > MOST_CALLS:
+        return "wrong_calls", f"{len(steps)} calls, at most {MOST_CALLS}"
+    if shape == PARALLEL:
+        if any(step.borrowed for step in steps):
+            return "wrong_calls", "calls that should run side by side need each other's results"
+        made = [(step.tool, dump_text(step.arguments)) for step in steps]
+        if len(set(made)) < len(made):
+            return "wrong_calls", "the same call twice"
+        return None
+    if [step.tool for step in steps] != list(range(1, tools + 1)):
+        return "wrong_calls", "the calls are not one of each tool, in the order shown"
+    if steps[0].borrowed or not any(step.borrowed for step in steps[1:]):
+        return "wrong_calls", "no later call takes a value out of an earlier result"
+    return None
+
+
+async def _state_values(
+    writing: Writing, rows: Sequence[Row], text: str, steps: list[Step]
+) -> tuple[str, list[Step]]:
+    """The request with every required value in its words but for those that results supply."""
+    lacking = [(at, names) for at, step in enumerate(steps)
+               if (names := _find_absent(writing, rows, text, step))]  # fmt: skip
+    for at, names in lacking:
+        step = steps[at]
+        row = rows[step.tool - 1]
+        text, values = await ask_revision(writing, row, text, step.arguments, names)
+        steps[at] = step.model_copy(update={"arguments": values})
+    for step in steps if lacking else ():
+        if names := [n for n in _find_absent(writing, rows, text, step) if n in step.arguments]:
+            raise StepFailed("revise", "not_stated", f"the text lacks {', '.join(names)}", _AGAIN)
+    return text, steps
+
+
+def _find_absent(writing: Writing, rows: Sequence[Row], text: str, step: Step) -> list[str]:
+    contract = writing.read_contract(rows[step.tool - 1])
+    return [
+        name for name in find_absent(contract, text, step.arguments) if name not in step.borrowed
+    ]
+
+
+async def _call_in_sequence(
+    writing: Writing, rows: Sequence[Row], text: str, steps: Sequence[Step]
+) -> tuple[list[dict[str, Json]], list[Step]]:
+    """The conversation of a sequence: each call, and what an actor in the tool's place returns."""
+    messages: list[dict[str, Json]] = [make_user_message(text)]
+    results: list[str] = []
+    made: list[Step] = []
+    for number, planned in enumerate(steps, 1):
+        row = rows[planned.tool - 1]
+        step = (
+            await _feed_call(writing, row, text, planned, results) if planned.borrowed else planned
+        )
+        made.append(step)
+        messages.append(make_call_message(number, [(row["tool"], step.arguments)]))
+        if number < len(steps):
+            results.append(await _ask_actor(writing, row, step, steps[number:]))
+            messages.append(make_result_message(number, results[-1]))
+    return messages, made
+
+
+async def _ask_actor(writing: Writing, row: Row, step: Step, later: Sequence[Step]) -> str:
+    """The actor's result, asked to hold what later calls are meant to take out of it."""
+    holds = {name: after.arguments[name] for after in later for name in after.borrowed
+             if name in after.arguments}  # fmt: skip
+    meta = {"arguments": step.arguments}
+    reply = await writing.ask("act", Acted, row, meta, holds=dump_text(holds))
+    return writing.check_text("act", reply.value.content, spoken=False)
+
+
+async def _feed_call(
+    writing: Writing, row: Row, text: str, step: Step, results: Sequence[str]
+) -> Step:
+    """The call with what it borrows out of the results: as planned where the results hold it, else
+    as the caller reads them."""
+    if not _find_unheld(step.arguments, step.borrowed, results):
+        return step
+    context = "\n".join([text, *(f"What an earlier step returned: {result}" for result in results)])
+    arguments = await ask_call_of(writing, row, context, step.arguments)
+    if names := _find_unheld(arguments, step.borrowed, results):
+        found = f"no earlier result holds {', '.join(names)}"
+        raise StepFailed("call", "not_borrowed", found, _AGAIN)
+    return step.model_copy(update={"arguments": arguments})
+
+
+def _find_unheld(
+    arguments: JsonObject, borrowed: Sequence[str], results: Sequence[str]
+) -> list[str]:
+    """The borrowed arguments that no result states."""
+    held = Text("\n".join(results))
+    return [
+        name
+        for name in borrowed
+        if name not in arguments or find_worst_grade(name, arguments[name], held) != "stated"
+    ]
+
+
+async def write_no_tool(writing: Writing) -> None:
+    """A request that none of the tools at hand can serve, and the answer without them."""
+    offered = shuffle_tools(writing, writing.unit.shown)
+    meta = {"profile": writing.profile}
+    reply = await writing.ask("no_tool", Aside, offered, meta, order=format_order(writing))
+    writing.set_writer(reply)
+    text = writing.set_request("no_tool", reply.value.instruction)
+    answer = writing.check_text("no_tool", reply.value.reply)
+    writing.set_conversation([make_user_message(text), make_assistant_message(answer)], [], offered)
+
+
+async def write_vague(writing: Writing) -> None:
+    """A request that lacks a value and the question for it; for `clarification` also the answer
+    and the call that then is right."""
+    own = writing.unit.own
+    reply = (await _ask_vague(writing)).value
+    text = writing.set_request("missing", reply.instruction)
+    question = make_assistant_message(writing.check_text("missing", reply.question))
+    messages = [make_user_message(text), question]
+    if writing.unit.task == MISSING:
+        writing.set_conversation(messages, [], [own])
+        return
+    answer = writing.check_text("missing", reply.answer)
+    values = check_values("missing", reply.values)
+    whole = f"{text}\n{reply.question.strip()}\n{answer}"
+    arguments = await ask_call_of(writing, own, whole, values)
+    messages += [make_user_message(answer), make_call_message(1, [(own["tool"], arguments)])]
+    writing.set_conversation(messages, [make_golden(own, arguments)], [own])
+
+
+async def _ask_vague(writing: Writing) -> Reply[Vague]:
+    unit = writing.unit
+    names = list_required(writing.read_contract(unit.own))
+    if not names:
+        found = "the contract requires no value"
+        raise StepFailed("missing", "nothing_missing", found, "plan it for another tool")
+    rng = make_rng(unit.own, unit.task, writing.index, writing.policy, "parameter")
+    meta = {
+        "parameter": rng.choice(sorted(names)),
+        "profile": writing.profile,
+        "environment": writing.world,
+    }
+    reply = await writing.ask("missing", Vague, unit.own, meta, order=format_order(writing))
+    writing.set_writer(reply)
+    return reply
+
+
+async def write_recovery(writing: Writing) -> None:
+    """A request, a call that the contract refuses, the refusal, and the repaired call."""
+    own, asked = writing.unit.own, writing.start_aside()
+    try:
+        drafts = await ask_requests(asked, [writing])
+    except StepFailed:
+        writing.prompts, writing.shown = asked.prompts, asked.shown
+        raise
+    text, values = await state_request(writing, take_draft(writing, asked, drafts, 1))
+    right = await ask_call_of(writing, own, text, values)
+    rng = make_rng(own, writing.unit.task, writing.index, writing.policy, "wrong")
+    wrong = make_wrong_call(writing.read_contract(own), right, rng)
+    if wrong is None:
+        found = "the contract refuses no call like the right one"
+        raise StepFailed("wrong_call", "no_wrong_call", found, "it stays without this task")
+    made = {"wrong": wrong.arguments, "error": wrong.error}
+    meta = {"instruction": text, "values": right, **made}
+    repaired = await writing.ask("repair", Call, own, meta)
+    arguments = check_values("repair", repaired.value.arguments)
+    messages = [
+        make_user_message(text),
+        make_call_message(1, [(own["tool"], wrong.arguments)]),
+        make_result_message(1, wrong.error),
+        make_call_message(2, [(own["tool"], arguments)]),
+    ]
+    # The contract's own validator said it, but no server did.
+    calls = [make_golden(own, arguments)]
+    writing.set_conversation(messages, calls, [own], simulated=True)

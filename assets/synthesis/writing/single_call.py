@@ -1,0 +1,359 @@
+"""One request and one call: generate, state what is absent, evolve, call, verify, check.
+
+generator -> (reviser) -> evolver -> (reviser) -> caller -> rules -> checkers -> one row
+
+Two checkers see the request with the right tool and hard look-alikes, shuffled, and pick one. Their
+texts are untrusted: each stands between markers that carry a digest of all that is shown, so no
+contract can write one of them.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.prompts import make_marker, read_prompt
+from assets.synthesis.role_schemas import Call, Choice, Draft, Requests, Worded
+from assets.synthesis.tables import (
+    LOOKALIKE,
+    dump_text,
+    make_call_message,
+    make_golden,
+    make_user_message,
+    read_contract,
+)
+from assets.synthesis.verify.pair_checks import Finding
+from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.rules import Verification, decide, find_ungrounded, find_worst_grade
+from assets.synthesis.verify.words import ABSENT
+from assets.synthesis.writing.partners import list_required
+from assets.synthesis.writing.profiles import (
+    DIRECTIONS,
+    KINDS,
+    draw_directions,
+    is_evolved,
+    make_rng,
+)
+from assets.synthesis.writing.row_builder import (
+    StepFailed,
+    Writing,
+    check_values,
+    make_receipt,
+    make_step_failure,
+)
+from assets.synthesis.writing.units import Row, Unit, count_rows
+from warehouse.json_types import Contract, Json, JsonObject
+from warehouse.ledger.attempts import BudgetExceeded
+from warehouse.llm.client import LLM, LLMError, Pending, Reply
+
+CHECKERS = ("checker_a", "checker_b")
+STEP = "invocation_check"
+# Characters of one tool in a prompt: 99% of real contracts are shorter than this.
+_LONGEST = 8000
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the checkers picked. `picks`: role -> contract digest, or None for "no tool".
+
+    `verdict`: right (every checker that answered picked the tool), one (a single one of two did),
+    wrong (none did, some picked another), none (none did, all say that no tool serves).
+    `independent`: whether two different models answered; the same offline provider asked twice
+    counts as one opinion. `failed`: role -> error kind of a checker that gave no answer.
+    """
+
+    candidates: list[str]
+    picks: dict[str, str | None]
+    verdict: str
+    steps: list[dict[str, Json]]
+    independent: bool
+    failed: dict[str, str]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The flaw that a verdict means: certain only when two models agree on other tools.
+
+        One opinion asked twice rejects nothing (the offline checkers pick otherwise on one good
+        direct request in nine), and its "no tool" says only that it recognises none.
+        """
+        if self.verdict not in ("wrong", "none") or not (
+            self.independent or self.verdict == "wrong"
+        ):
+            return []
+        chosen = sorted({pick[:12] for pick in self.picks.values() if pick}) or ["no tool"]
+        reason = f"{len(self.picks)} of {len(CHECKERS)} checkers pick {', '.join(chosen)} instead"
+        agreed = self.verdict == "wrong" and len(self.picks) == len(CHECKERS)
+        return [Finding("picked_another_tool", "", reason, certain=agreed and self.independent)]
+
+    def as_json(self) -> dict[str, Json]:
+        """What the row's column `checks` holds."""
+        facts = {"candidates": self.candidates, "picks": self.picks, "verdict": self.verdict}
+        return {**facts, "independent": self.independent, "failed": self.failed}
+
+
+async def check_invocation(
+    llm: LLM, instruction: str, own: JsonObject, rivals: Sequence[JsonObject], *, seed: int
+) -> Checked:
+    """Asks both checkers which of `own` and `rivals` (snapshot rows) the request needs.
+
+    Each sees the tools in another order, drawn from `seed` and the role. One checker that fails is
+    named in `failed`; when both fail the first one's LLMError is raised, as are Pending (once both
+    were asked) and BudgetExceeded.
+    """
+    shown = {row["contract_digest"]: read_contract(row) for row in [*rivals, own]}
+    orders = {role: _shuffle(sorted(shown), seed, role) for role in CHECKERS}
+    picks: dict[str, str | None] = {}
+    steps: list[dict[str, Json]] = []
+    errors: dict[str, LLMError] = {}
+    for role, order in orders.items():
+        try:
+            contracts = [shown[digest] for digest in order]
+            messages = make_choice_messages(contracts, instruction)
+            meta = {"contracts": contracts, "instruction": instruction}
+            reply = await llm.complete(role, messages, schema=Choice, seed=seed, meta=meta)
+        except LLMError as error:
+            if error.kind in ("unknown_role", "no_provider"):
+                raise
+            errors[role] = error
+            continue
+        steps.append(make_receipt(STEP, role, reply, seed))
+        number = reply.value.tool
+        picks[role] = order[number - 1] if 0 < number <= len(order) else None
+    if waiting := [error for error in errors.values() if isinstance(error, Pending)]:
+        raise waiting[0]
+    if not picks:
+        raise next(iter(errors.values()))
+    return Checked(
+        orders[CHECKERS[0]],
+        picks,
+        _find_verdict(picks, own["contract_digest"]),
+        steps,
+        llm.identity(CHECKERS[0]) != llm.identity(CHECKERS[1]),
+        {role: error.kind for role, error in errors.items()},
+    )
+
+
+def _shuffle(digests: list[str], seed: int, role: str) -> list[str]:
+    random.Random(f"{seed}:{role}").shuffle(digests)
+    return digests
+
+
+def _find_verdict(picks: Mapping[str, str | None], own: str) -> str:
+    right = sum(pick == own for pick in picks.values())
+    if right:
+        return "right" if right == len(picks) else "one"
+    return "wrong" if any(picks.values()) else "none"
+
+
+def make_choice_messages(contracts: Sequence[JsonObject], instruction: str) -> list[dict[str, str]]:
+    """The prompt `choose` over these tools, in this order."""
+    texts = [json.dumps(contract, ensure_ascii=False)[:_LONGEST] for contract in contracts]
+    mark = make_marker(*texts, instruction)
+    tools = "\n\n".join(
+        f"BEGIN {mark} tool {number}\n{text}\nEND {mark} tool {number}"
+        for number, text in enumerate(texts, 1)
+    )
+    return read_prompt("choose").make_messages(
+        mark=mark, count=str(len(texts)), tools=tools, instruction=instruction
+    )
+
+
+Values = dict[str, Json]
+MOST_ADDED = 60  # words a step; what grows more is another request, or talk about it
+
+
+async def state_request(writing: Writing, draft: Draft) -> tuple[str, Values]:
+    """The request with every required value in its words."""
+    text = writing.set_request("generate", draft.instruction)
+    return await _state_values(writing, text, check_values("generate", draft.values))
+
+
+async def _state_values(
+    writing: Writing, text: str, values: Values, lost: tuple[str, ...] = ()
+) -> tuple[str, Values]:
+    """Asks the reviser for the values that the rules do not find, and holds it to that."""
+    contract = writing.read_contract(writing.unit.own)
+    names = [*find_absent(contract, text, values), *lost]
+    if not names:
+        return text, values
+    text, values = await ask_revision(writing, writing.unit.own, text, values, names)
+    known = {name: values[name] for name in names if name in values}
+    if still := find_unsaid(contract, text, known):
+        # A value it did not tell may stand in the text all the same: the caller will see.
+        found = f"the text still lacks {', '.join(still)}"
+        raise StepFailed("revise", "not_stated", found, "another model or seed may help")
+    return text, values
+
+
+async def ask_revision(
+    writing: Writing, row: Row, text: str, values: Values, names: list[str]
+) -> tuple[str, Values]:
+    """The reviser's text, and the values with those that it told for `names`."""
+    names = list(dict.fromkeys(names))
+    meta = _describe_request(writing, text, values, absent=names)
+    reply = await writing.ask("revise", Worded, row, meta)
+    given = check_values("revise", reply.value.values)
+    revised = {name: given[name] for name in names if name in given}
+    text = writing.set_request("revise", reply.value.instruction)
+    return text, {**values, **revised}
+
+
+def _describe_request(
+    writing: Writing, text: str, values: Values, **asked: Json
+) -> dict[str, Json]:
+    """What the reviser and the evolver are told, in the order that keys paid answers."""
+    about = {"environment": writing.world, "language": writing.language}
+    return {"instruction": text, "values": values, **asked, **about}
+
+
+async def evolve_request(writing: Writing, text: str, values: Values) -> tuple[str, Values]:
+    """The request made harder, a step for each direction; what a step lost is stated again."""
+    own = writing.unit.own
+    draw = own, writing.unit.task, writing.index, writing.policy
+    if not is_evolved(*draw):
+        return text, values
+    for direction in draw_directions(*draw):
+        before = text
+        text, values = await _evolve_step(writing, direction, before, values)
+        contract = writing.read_contract(own)
+        missed = set(find_unsaid(contract, before, values))
+        lost = tuple(name for name in find_unsaid(contract, text, values) if name not in missed)
+        text, values = await _state_values(writing, text, values, lost)
+    return text, values
+
+
+async def _evolve_step(
+    writing: Writing, direction: str, text: str, values: Values
+) -> tuple[str, Values]:
+    meta = _describe_request(writing, text, values, direction=direction)
+    own, more = writing.unit.own, DIRECTIONS[direction]
+    reply = await writing.ask("evolve", Worded, own, meta, direction=more)
+    before, text = text, writing.set_request("evolve", reply.value.instruction)
+    added = len(text.split()) - len(before.split())
+    if len(text) <= len(before) or added > MOST_ADDED:
+        found = f"{added} words added, expected 10 to 20"
+        raise StepFailed("evolve", "not_evolved", found, "another model or seed may help")
+    return text, {**values, **check_values("evolve", reply.value.values)}
+
+
+def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
+    """The required parameters that have no value, or a value that nothing in the text speaks of.
+
+    What is only doubtful ("next to the Eiffel Tower" for a place) is not absent.
+    """
+    return [
+        name
+        for name in list_required(contract)
+        if name not in values or find_unsaid(contract, text, {name: values[name]})
+    ]
+
+
+def find_unsaid(contract: Contract, text: str, values: JsonObject) -> list[str]:
+    """The values, required or not, that nothing in the text speaks of."""
+    request = Text(text)
+    objected = [
+        name for name in values if list(find_ungrounded(contract, request, {name: values[name]}))
+    ]
+    return [
+        name
+        for name in objected
+        if find_worst_grade(name, values[name], request, contract) == ABSENT
+    ]
+
+
+async def write_single(
+    unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy
+) -> list[dict[str, Json]]:
+    """The rows of a unit `single` or `lookalike`, one for each request asked for."""
+    rows = [Writing(unit, plan, index, llm, policy) for index in range(count_rows(unit, policy))]
+    asked = Writing(unit, plan, 0, llm, policy)
+    try:
+        drafts = await ask_requests(asked, rows)
+    except StepFailed as failure:
+        for row in rows:
+            row.prompts, row.shown = dict(asked.prompts), dict(asked.shown)
+        return [row.make_row(failure) for row in rows]
+    return list(await asyncio.gather(*(_write_row(row, asked, drafts, len(rows)) for row in rows)))
+
+
+async def ask_requests(writing: Writing, rows: list[Writing]) -> Reply[Requests]:
+    """One request of the generator for the drafts of all `rows`, which share its world."""
+    unit = writing.unit
+    beside = unit.rivals if unit.task == LOOKALIKE else ()
+    meta = {
+        "count": len(rows),
+        "kinds": [row.columns["kind"] for row in rows],
+        "profiles": [row.profile for row in rows],
+        "environment": writing.world,
+        "rivals": [writing.read_contract(row) for row in beside],
+    }
+    orders = "\n".join(f"{n}. {format_order(row)}" for n, row in enumerate(rows, 1))
+    return await writing.ask("generate", Requests, unit.own, meta, beside, orders=orders)
+
+
+def format_order(row: Writing) -> str:
+    """A row's kind and profile, as prompts ask for them."""
+    asked = ", ".join(f"{name}: {value}" for name, value in row.profile.items())
+    return f"kind: {row.columns['kind']}, {asked}"
+
+
+async def _write_row(
+    writing: Writing, asked: Writing, drafts: Reply[Requests], rows: int
+) -> dict[str, Json]:
+    try:
+        draft = take_draft(writing, asked, drafts, rows)
+        text, values = await state_request(writing, draft)
+        text, values = await evolve_request(writing, text, values)
+        unit = writing.unit
+        arguments = await ask_call_of(writing, unit.own, text, values)
+        offered = shuffle_tools(writing, unit.shown) if unit.task == LOOKALIKE else [unit.own]
+        messages = [make_user_message(text), make_call_message(1, [(unit.own["tool"], arguments)])]
+        writing.set_conversation(messages, [make_golden(unit.own, arguments)], offered)
+        verification = writing.verify_row()
+        if verification.verdict != "reject" and writing.policy.checks and unit.rivals:
+            await _check_choice(writing, text, verification)
+    except StepFailed as failure:
+        return writing.make_row(failure)
+    return writing.make_row()
+
+
+def take_draft(writing: Writing, asked: Writing, drafts: Reply[Requests], rows: int) -> Draft:
+    """The row's own draft, and its part of what all of them cost. Raises StepFailed when the
+    generator wrote fewer than it was asked for."""
+    writing.credit_reply(asked, drafts, rows, writing.index)
+    made = drafts.value.requests
+    if writing.index >= len(made):
+        found = f"{len(made)} requests of {rows}"
+        raise StepFailed("generate", "too_few", found, "raise max_tokens of the generator")
+    draft = made[writing.index]
+    if draft.kind in KINDS:
+        writing.columns["kind"] = draft.kind
+    return draft
+
+
+async def ask_call_of(writing: Writing, row: Row, text: str, values: Values) -> Values:
+    """The caller's arguments for a request to one tool."""
+    reply = await writing.ask("call", Call, row, {"instruction": text, "values": values})
+    return check_values("call", reply.value.arguments)
+
+
+def shuffle_tools(writing: Writing, rows: Sequence[Row]) -> list[Row]:
+    """Tools in an order of the row's own: the right one has no place that gives it away."""
+    draw = writing.unit.own, writing.unit.task, writing.index, writing.policy
+    return make_rng(*draw, "offered").sample(list(rows), len(rows))
+
+
+async def _check_choice(writing: Writing, text: str, verification: Verification) -> None:
+    """Two checkers pick among the tool and its look-alikes."""
+    unit, seed = writing.unit, writing.seed
+    writing.prompts["choose"] = read_prompt("choose").digest
+    writing.shown |= {row["contract_digest"]: row for row in unit.shown}
+    try:
+        checked = await check_invocation(writing.llm, text, unit.own, unit.rivals, seed=seed)
+    except (LLMError, BudgetExceeded, ValueError) as error:
+        raise make_step_failure(STEP, error) from error
+    writing.steps += checked.steps
+    writing.columns["checks"] = dump_text(checked.as_json())
+    writing.set_verdict(decide([*verification.findings, *checked.findings]))

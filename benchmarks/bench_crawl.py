@@ -85,7 +85,7 @@ def _measure_peak(run: Callable[..., dict[str, Any]], *args: Any) -> dict[str, A
 
 def _measure_crawl(home: Path, concurrency: int, url: str, run_date: str) -> dict[str, Any]:
     from assets.marketplaces.crawl.crawl import crawl, load_adapter
-    from assets.marketplaces.fetch.fetcher import Fetcher
+    from assets.marketplaces.crawl.fetcher import Fetcher
     from assets.marketplaces.policy import CrawlPolicy
     from warehouse.ledger.ledger import Ledger
     from warehouse.storage.blobs import Blobs

@@ -96,7 +96,7 @@ def make_crawl_policy(settings: Settings, name: str, *, at: str | None = None) -
     demo = is_loopback(urlsplit(url).hostname or "")
     keys = market.keys()
     if demo:
-        from demo.world.keys import KEYS
+        from demo.world.record import KEYS
 
         keys = {**KEYS.get(name, {}), **keys}
     chromium = settings.chromium or find_chromium()

@@ -5,10 +5,10 @@ from collections import Counter
 
 import dagster as dg
 
-from assets.catalogue import coverage_report
+from assets.catalogue import catalogue_pages
 from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_listing_ids
+from assets.catalogue.catalogue_pages import compute_figures, render_tables
 from assets.catalogue.coverage import COVERAGE, DIMENSIONS, collect_servers, measure_coverage
-from assets.catalogue.report import compute_figures, render_tables
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
@@ -104,9 +104,9 @@ def coverage_asset(
         COVERAGE.frame(rows),
         rules=[check_sums(rows, len(found), sum(one.launched for one in found))],
         metadata={
-            **coverage_report.compute_figures(rows),
-            "table": coverage_report.render_table(rows),
-            "plot": coverage_report.embed_plot(rows, warehouse.home),
+            **catalogue_pages.compute_coverage_figures(rows),
+            "table": catalogue_pages.render_table(rows),
+            "plot": catalogue_pages.embed_plot(rows, warehouse.home),
         },
     )
 

@@ -5,12 +5,15 @@ from collections.abc import Iterator, Mapping
 import dagster as dg
 import polars as pl
 
-from assets.marketplaces.crawl.checkpoint import find_checkpoint, save_checkpoint
 from assets.marketplaces.crawl.crawl import KEY_MISSING, crawl, load_adapter
-from assets.marketplaces.crawl.merge import merge_listings
+from assets.marketplaces.crawl.result import (
+    CrawlResult,
+    find_checkpoint,
+    merge_listings,
+    save_checkpoint,
+)
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
-from assets.marketplaces.result import CrawlResult
 from assets.partitions import close_run_after, marketplaces
 from warehouse.audit import Verdict, expect_match, expect_present, expect_unique
 from warehouse.progress import Lines

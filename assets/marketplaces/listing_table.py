@@ -1,4 +1,4 @@
-"""The table of listings."""
+"""The table `listings`: one row per server and marketplace."""
 
 import polars as pl
 
@@ -11,30 +11,36 @@ LISTINGS = TableSpec(
     columns={
         "listing_id": LISTING_ID,
         "marketplace": MARKETPLACE,
-        "native_id": (pl.String, "the marketplace's own id of it"),
-        "name": (pl.String, "as the marketplace shows it"),
-        "description": (pl.String, "as the marketplace shows it"),
-        "repository": (pl.String, "URL of its source; null: none is stated"),
-        "subfolder": (pl.String, "of the repository, where it holds several servers"),
-        "transport": (pl.String, "stdio, streamable-http, sse; null: not stated"),
-        "command": (pl.String, "the program that a person would type; null: none is stated"),
-        "args": (pl.String, "JSON list of the words after it"),
-        "launch": (pl.String, "JSON {own_args, entry, directory}: what command and args say"),
-        "env": (pl.String, "JSON list of {name, required, secret, default, description}"),
-        "headers": (pl.String, "the same of HTTP headers, of a remote server"),
-        "package": (pl.String, "JSON {type, identifier, version, digest}; null: none"),
-        "flags": (pl.String, "JSON list of what is odd about it, as hidden_text"),
-        "url": (pl.String, "of a remote server"),
-        "evidence": (pl.String, "where in the page or record the launch facts stood"),
-        "runnable": (pl.Boolean, "whether it says enough to launch the server"),
-        "reason": (pl.String, "why it is not runnable; null: it is"),
-        "updated_at": (pl.String, "when it was last edited, as the marketplace says"),
+        "native_id": (pl.String, "Id of the server in the marketplace"),
+        "name": (pl.String, "Name that the marketplace shows"),
+        "description": (pl.String, "Description that the marketplace shows"),
+        "repository": (pl.String, "URL of the source; null where none is stated"),
+        "subfolder": (pl.String, "Folder of the repository that holds the server"),
+        "transport": (pl.String, "stdio, streamable-http or sse; null where none is stated"),
+        "command": (pl.String, "Program that a person would type; null where none is stated"),
+        "args": (pl.String, "Arguments of the command, as a JSON list"),
+        "launch": (pl.String, "What the command line says: JSON {own_args, entry, directory}"),
+        "env": (
+            pl.String,
+            "Variables: JSON list of {name, required, secret, default}",
+        ),
+        "headers": (pl.String, "HTTP headers of a remote server, as env"),
+        "package": (
+            pl.String,
+            "JSON {type, identifier, version, digest}; null where none",
+        ),
+        "flags": (pl.String, "Oddities of the listing, as a JSON list, e.g. hidden_text"),
+        "url": (pl.String, "Address of a remote server"),
+        "evidence": (pl.String, "Where in the page or record the launch facts stood"),
+        "runnable": (pl.Boolean, "Whether the listing says enough to launch the server"),
+        "reason": (pl.String, "Why the server is not runnable; null where it is"),
+        "updated_at": (pl.String, "Last edit, by the marketplace"),
         "listing_digest": (
             pl.String,
-            "over what it says, but for updated_at, launch and tools",
+            "Digest of the listing without updated_at, launch and tools",
         ),
-        "tools_blob": (pl.String, "sha256 of the tools it shows (a JSON list); null: none"),
-        "fetched_at": (pl.Float64, "seconds since the epoch"),
+        "tools_blob": (pl.String, "SHA-256 of the listed tools (a JSON list); null where none"),
+        "fetched_at": (pl.Float64, "Time of the fetch, in seconds since the epoch"),
     },
     volatile=("fetched_at",),
 )

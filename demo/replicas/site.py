@@ -11,9 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from demo.replicas.record_faults import MARK, apply_record_faults
+from demo.replicas.faults import MARK, FaultSet, apply_record_faults, make_robots
 from demo.replicas.reply import Reply, reply_json
-from demo.replicas.response_faults import FaultSet, make_robots
 from demo.world.listing_page import RecordList
 from demo.world.lists import Lists
 

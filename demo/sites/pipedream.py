@@ -10,8 +10,7 @@ from starlette.routing import Route
 
 from demo.replicas.reply import Reply, make_cursor, read_cursor, reply_json
 from demo.replicas.site import Site
-from demo.world.keys import KEYS
-from demo.world.record import Record
+from demo.world.record import KEYS, Record
 
 TOKEN = "demo-access-token"  # what the demo's keys are exchanged for; not secret
 

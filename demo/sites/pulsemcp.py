@@ -8,8 +8,7 @@ from starlette.routing import Route
 
 from demo.replicas.reply import Reply, reply_json
 from demo.sites.registry import Envelope
-from demo.world.keys import KEYS
-from demo.world.record import Record
+from demo.world.record import KEYS, Record
 
 _HEADERS = {"X-API-Key": "api_key", "X-Tenant-ID": "tenant_id"}
 

@@ -1,17 +1,221 @@
 """Full: a world of as many servers as are wanted, and its second day."""
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from datetime import UTC, datetime, timedelta
+from functools import cache, cached_property
+from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 from demo.world.catalogue import check_day
-from demo.world.data import load_records
 from demo.world.facts import Server
 from demo.world.listing_page import RecordList
-from demo.world.record import Record, revise_record
-from demo.world.synthetic import make_record
+from demo.world.record import DATES, Input, Package, Record, Remote, revise_record
+
+_KINDS = {"npm": "npm", "pypi": "pypi", "docker": "oci"}
+_SECRET = re.compile(r"key|token|secret|password|credential|auth", re.IGNORECASE)
+
+
+@cache
+def load_records(folder: Path) -> list[Record]:
+    """The records of a folder, each under a slug of its own. Raises ValueError where it does not
+    hold the data."""
+    servers = folder / "smithery" / "servers.jsonl"
+    if not servers.is_file():
+        raise ValueError(f"{folder}: found no smithery/servers.jsonl; expected the data folder")
+    files = sorted(folder.glob("registry-seed/*.json"))
+    seed = [one for path in files for one in json.loads(path.read_text(encoding="utf-8"))]
+    by_repository = {_make_plain(one["repository"].get("url")): one for one in reversed(seed)}
+    with servers.open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    plain = [_make_plain(row["repository_url"]) for row in rows]
+    found = [
+        _read_smithery(*pair) for pair in zip(rows, map(by_repository.get, plain), strict=True)
+    ]
+    listed = set(plain)
+    found += [
+        _read_seed(one) for one in seed if _make_plain(one["repository"].get("url")) not in listed
+    ]
+    made: dict[str, Record] = {}
+    for facts in found:
+        slug = facts["slug"]
+        names = (slug, f"{slug}-{facts['namespace'].lower()}", f"{slug}-{len(made)}")
+        facts["slug"] = next((name for name in names if name not in made), names[-1])
+        made[facts["slug"]] = Record(**facts)
+    return list(made.values())
+
+
+def _read_smithery(row: dict[str, Any], seed: dict[str, Any] | None) -> dict[str, Any]:
+    """A record of Smithery's; its package where the registry knows the repository."""
+    owner, slash, name = row["qualified_name"].removeprefix("@").rpartition("/")
+    facts = _make_base(name, owner if slash else "smithery", row["overview"], row["repository_url"])
+    package = _make_package(seed) if seed else None
+    gateway = f"https://server.smithery.ai/{row['qualified_name']}/mcp"
+    return facts | {
+        "title": row["display_name"],
+        "version": package.version if package else "1.0.0",
+        "package": package,
+        "remote": None if package else Remote(gateway, auth="api_key"),
+        "inputs": tuple(_make_input(one) for one in row["configuration_requirements"]),
+        "tools": tuple(tool["name"] for tool in row["tools"]),
+        "tags": tuple(row["tags"][:3]) or ("other",),
+    }
+
+
+def _read_seed(one: dict[str, Any]) -> dict[str, Any]:
+    owner, _, name = one["name"].removeprefix("io.github.").rpartition("/")
+    package, remotes = _make_package(one), one.get("remotes") or []
+    facts = _make_base(name, owner or "unknown", one["description"], one["repository"].get("url"))
+    variables = [
+        v for p in (one.get("packages") or [])[:1] for v in p.get("environment_variables", [])
+    ]
+    return facts | {
+        "title": name,
+        "version": package.version if package else "1.0.0",
+        "package": package,
+        "remote": Remote(remotes[0]["url"]) if remotes and not package else None,
+        "inputs": tuple(_make_input(variable) for variable in variables),
+        "tags": ("registry",),
+    }
+
+
+def _make_base(name: str, owner: str, description: str, repository: str | None) -> dict[str, Any]:
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "server"
+    dice = crc32(f"{owner}/{name}".encode())
+    return {
+        "slug": slug,
+        "namespace": re.sub(r"[^A-Za-z0-9_.-]+", "-", owner),
+        "description": description,
+        "repository": repository or None,
+        "created_at": f"2025-{dice % 12 + 1:02}-{dice % 28 + 1:02}T08:00:00Z",
+        "revised_at": f"2026-{dice % 10 + 1:02}-{dice % 27 + 1:02}T09:{dice % 60:02}:00Z",
+        "schema": DATES[dice % len(DATES)],
+    }
+
+
+def _make_package(one: dict[str, Any]) -> Package | None:
+    for package in one.get("packages") or []:
+        kind = _KINDS.get(package.get("registry_name"))
+        if kind and package.get("name") and package.get("version"):
+            return Package(kind, package["name"], package["version"])  # type: ignore[arg-type]
+    return None
+
+
+def _make_input(one: dict[str, Any]) -> Input:
+    name = one["name"]
+    required = bool(one.get("required"))
+    return Input(name, one.get("description") or "", required, bool(_SECRET.search(name)))
+
+
+def _make_plain(url: str | None) -> str:
+    return (url or "").lower().removesuffix("/").removesuffix(".git")
+
+
+_words = str.split
+
+_ADJECTIVES = _words(
+    "amber brisk calm deft early fair gentle hazel ivory jolly keen lucid mellow nimble olive "
+    "plain quick rapid sober tidy umber vivid warm young zesty"
+)
+_NOUNS = _words(
+    "atlas beacon canvas docket engine forge garden harbor index journal kiosk ledger matrix "
+    "notebook orchard parcel quarry router survey ticket unit vault weather xylem yard zone"
+)
+_VERBS = _words("add archive compare convert count delete export fetch find get list read search")
+_OWNERS = _words("alder birch cedar elm fir hawthorn ivy juniper larch maple oak pine rowan")
+TAGS = _words(
+    "browser calendar cloud data database design developer_tools education email files "
+    "finance games knowledge maps media monitoring news research search security shopping "
+    "travel"
+)
+_START = datetime(2024, 12, 1, tzinfo=UTC)
+_LAST = datetime(2026, 11, 20, tzinfo=UTC)
+_INPUTS = (
+    Input("API_KEY", "Key of the account", required=True, secret=True),
+    Input("ACCESS_TOKEN", "Token with read access", secret=True),
+    Input("BASE_URL", "Address of the service", default="https://api.service.example"),
+    Input("REGION", "Region of the data", default="eu-west"),
+    Input("WORKSPACE", "Name of the workspace", required=True),
+    Input("LOG_LEVEL", "How much is logged", default="info"),
+)
+# Of 256 records: the rest are as they should be.
+_ODD = dict(
+    enumerate(["local_path"] * 8 + ["unpinned"] * 4 + ["multi"] * 2 + ["shell"] * 2 + ["malformed"])
+)
+
+
+def make_record(index: int) -> Record:
+    """Record number `index` of an invented world; it depends on nothing else."""
+    dice = blake2b(b"%d" % index, digest_size=16).digest()
+    adjective = _ADJECTIVES[dice[0] % len(_ADJECTIVES)]
+    noun = _NOUNS[dice[1] % len(_NOUNS)]
+    slug = f"{noun}-{adjective}-{index}"
+    author = index // 3  # three neighbours have one
+    namespace = f"{_OWNERS[author % len(_OWNERS)]}{author}"
+    created = _START + timedelta(minutes=7 * index)
+    version = f"{dice[2] % 4}.{dice[3] % 20}.{dice[4] % 10}"
+    title, tools = f"{adjective.title()} {noun.title()}", _list_tools(dice, noun)
+    return Record(
+        slug=slug,
+        namespace=namespace,
+        title=title,
+        description=f"{title} number {index}: {', '.join(tools)} and more.",
+        repository=f"https://github.com/{namespace}/{slug}" if dice[5] % 20 else None,
+        version=version,
+        inputs=_list_inputs(dice, noun),
+        tools=tools,
+        tags=(TAGS[dice[6] % len(TAGS)], TAGS[dice[7] % len(TAGS)]),
+        created_at=_make_text(created),
+        # Some time after it was made, before the demo's first day.
+        revised_at=_make_text(created + (_LAST - created) * (dice[8] / 256)),
+        schema=DATES[dice[9] % len(DATES)],
+        odd=_ODD.get(dice[10]),
+        **_make_launch(dice, slug, namespace, version),
+    )
+
+
+def _make_launch(dice: bytes, slug: str, namespace: str, version: str) -> dict[str, Any]:
+    """The package or the remote, or neither."""
+    kind = dice[11]
+    if kind < 118:
+        name = f"@{namespace}/{slug}" if dice[12] % 3 else slug
+        return {"package": Package("npm", name, version)}
+    if kind < 200:
+        return {"package": Package("pypi", slug, version)}
+    if kind < 211:
+        return {"package": Package("oci", f"ghcr.io/{namespace}/{slug}", version)}
+    if kind < 218:
+        digest = blake2b(slug.encode(), digest_size=32).hexdigest()
+        url = f"https://github.com/{namespace}/{slug}/releases/download/v{version}/{slug}.mcpb"
+        return {"package": Package("mcpb", slug, version, url=url, sha256=digest)}
+    if kind < 253:
+        auth = ("none", "api_key", "oauth2")[dice[12] % 3]
+        transport = "sse" if dice[13] % 8 == 0 else "streamable-http"
+        return {"remote": Remote(f"https://{slug}.mcp.example/mcp", transport, auth)}  # type: ignore[arg-type]
+    return {}
+
+
+def _list_inputs(dice: bytes, noun: str) -> tuple[Input, ...]:
+    count = (0, 0, 1, 1, 2, 3)[dice[14] % 6]
+    chosen = [_INPUTS[(dice[15] + n) % len(_INPUTS)] for n in range(count)]
+    prefix = noun.upper()
+    return tuple(
+        Input(f"{prefix}_{one.name}", one.description, one.required, one.secret, one.default)
+        for one in chosen
+    )
+
+
+def _list_tools(dice: bytes, noun: str) -> tuple[str, ...]:
+    return tuple(f"{_VERBS[(dice[13] + n) % len(_VERBS)]}_{noun}" for n in range(1 + dice[12] % 8))
+
+
+def _make_text(when: datetime) -> str:
+    return f"{when.isoformat()[:19]}Z"
+
 
 SERVERS = 1482  # as many as one marketplace listed in 2025
 _SECOND_DAY = "2026-11-21"

@@ -1,5 +1,6 @@
 """Record: what a replica knows of one server, in a form that no marketplace uses."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Literal
@@ -98,3 +99,11 @@ def revise_record(record: Record, when: str) -> Record:
 def make_next_version(version: str) -> str:
     head, dot, patch = version.rpartition(".")
     return f"{head}{dot}{int(patch) + 1}" if patch.isdigit() else version
+
+
+# Not secret: whoever reads this file may use them.
+KEYS: Mapping[str, Mapping[str, str]] = {
+    "glama": {"api_key": "demo-key"},
+    "pulsemcp": {"api_key": "demo-key", "tenant_id": "demo-tenant"},
+    "pipedream": {"client_id": "demo-client", "client_secret": "demo-client-secret"},
+}

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 from pydantic.dataclasses import dataclass
 
 from assets.marketplaces.installed import list_installed
-from assets.marketplaces.settings import CrawlSettings
+from assets.marketplaces.policy import CrawlSettings
 
 KEYS = ("api_key", "tenant_id", "client_id", "client_secret", "project_id")
 

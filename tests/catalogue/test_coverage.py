@@ -6,17 +6,18 @@ import dagster as dg
 import pytest
 
 from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_listing_ids
-from assets.catalogue.categories import CATEGORIES, find_category
+from assets.catalogue.catalogue_pages import compute_coverage_figures, draw_plot, render_table
 from assets.catalogue.coverage import (
+    CATEGORIES,
     COVERAGE,
     DIMENSIONS,
     Server,
     choose_size,
     collect_servers,
     describe_credentials,
+    find_category,
     measure_coverage,
 )
-from assets.catalogue.coverage_report import compute_figures, draw_plot, render_table
 from assets.catalogue.defs import check_sums, coverage_asset
 from assets.marketplaces.listing import EnvVar, Header, make_row
 from assets.marketplaces.listing_table import LISTINGS
@@ -182,7 +183,7 @@ def test_the_asset_publishes_rows_a_table_and_a_plot(warehouse: Warehouse) -> No
 
 def test_the_figures_name_the_distances() -> None:
     rows = measure_coverage(made_up(100, {"required secret": 0.1, "none asked": 0.9}))
-    figures = compute_figures(rows)
+    figures = compute_coverage_figures(rows)
     assert figures["servers_listed"] == 100
     assert figures["distance_credentials"] > 0.2
     assert "distance_size" not in figures

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.catalogue.identity import Component, group_listings
-from assets.catalogue.identity_keys import (
+from assets.catalogue.identity import (
+    Component,
+    group_listings,
     make_package_key,
     make_repository_key,
     make_url_key,

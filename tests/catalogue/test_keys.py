@@ -1,6 +1,6 @@
 """Keys: what of a listing may join it to another."""
 
-from assets.catalogue.identity_keys import find_keys
+from assets.catalogue.identity import find_keys
 from assets.marketplaces.listing import Listing
 
 

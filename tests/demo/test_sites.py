@@ -14,7 +14,7 @@ from demo.replicas.faults import SITES
 from demo.server import Replicas, replicas
 from demo.sites import REPLICAS
 from demo.world.catalogue import MARKETPLACES, list_sites, make_world
-from demo.world.keys import KEYS
+from demo.world.record import KEYS
 from extensions.proxy.command import proxy
 from serving.meta.policy import AddressSettings
 from tests.demo.conftest import COUNT

@@ -9,7 +9,7 @@ import httpx2
 
 from demo.sites.pipedream import TOKEN
 from demo.world.full import FullWorld
-from demo.world.keys import KEYS
+from demo.world.record import KEYS
 
 HEADERS: Mapping[str, dict[str, str]] = {
     "glama": {"Authorization": f"Bearer {KEYS['glama']['api_key']}"},

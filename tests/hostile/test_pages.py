@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from assets.catalogue import coverage_report, report
+from assets.catalogue import catalogue_pages
 from assets.catalogue.coverage import COVERAGE
 from assets.contracts import report as contracts_report
 from assets.marketplaces.crawl.recorder import Recorder
@@ -33,13 +33,13 @@ def write_coverage(home: Path) -> str:
     row: dict[str, Any] = dict.fromkeys(COVERAGE.columns)
     row |= {"dimension": "category", "value": EVIL, "standing": EVIL}
     row |= {"listed": 3, "listed_share": 0.5, "launched": 1}
-    return coverage_report.render_table([row])
+    return catalogue_pages.render_table([row])
 
 
 def write_catalogue(home: Path) -> str:
     row = {"gone": None, "name": EVIL, "joined_by": EVIL, "confirmed": None, "catalogue_id": EVIL,
            "disagreements": "{}", "marketplaces": [EVIL, "b"], "likely_same": [EVIL]}  # fmt: skip
-    return "\n\n".join(report.render_tables([row]).values())
+    return "\n\n".join(catalogue_pages.render_tables([row]).values())
 
 
 def write_findings(home: Path) -> str:

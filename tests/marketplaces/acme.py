@@ -7,9 +7,9 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
-from assets.marketplaces.fetch.payload import check_json_list, parse_json_object
 from assets.marketplaces.launch.mcp_config import read_launch_facts
 from assets.marketplaces.listing import Listing
+from assets.marketplaces.payload import check_json_list, parse_json_object
 from assets.marketplaces.policy import Adapter, Get, Page, Ref, RefPage, Render
 
 

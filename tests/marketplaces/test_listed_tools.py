@@ -12,8 +12,15 @@ from assets.marketplaces.adapters.glama import GlamaAdapter
 from assets.marketplaces.adapters.smithery import SmitheryAdapter
 from assets.marketplaces.crawl.adhoc import make_public_listing
 from assets.marketplaces.crawl.crawl import crawl
-from assets.marketplaces.listed_tools import MOST_TOOLS, dump_tools, load_tools
-from assets.marketplaces.listing import Listing, digest_listing, make_row, read_row
+from assets.marketplaces.listing import (
+    MOST_TOOLS,
+    Listing,
+    digest_listing,
+    dump_tools,
+    load_tools,
+    make_row,
+    read_row,
+)
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import Adapter, CrawlPolicy
 from tests.marketplaces.answers import POLICY, read

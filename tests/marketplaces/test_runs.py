@@ -6,11 +6,15 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.crawl.checkpoint import find_checkpoint, save_checkpoint
-from assets.marketplaces.crawl.merge import merge_listings
+from assets.marketplaces.crawl.result import (
+    CrawlResult,
+    find_checkpoint,
+    make_problem,
+    merge_listings,
+    save_checkpoint,
+)
 from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.marketplaces.result import CrawlResult, make_problem
 from warehouse.ledger.crawl_state import Memo
 from warehouse.storage.tables import Head
 

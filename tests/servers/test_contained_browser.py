@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.fetch.browser import Browser
+from assets.marketplaces.crawl.browser import Browser
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.servers.sandbox.bubblewrap import Bubblewrap
 from assets.servers.sandbox.contained_browser import BROWSER_POLICY, open_browser_sandbox
@@ -36,8 +36,8 @@ def working() -> None:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time for a page to reach its limit on a machine that has other work."""
-    monkeypatch.setattr("assets.marketplaces.fetch.browser._READY_MS", 90_000)
-    monkeypatch.setattr("assets.marketplaces.fetch.browser._PAGE_S", 120.0)
+    monkeypatch.setattr("assets.marketplaces.crawl.browser._READY_MS", 90_000)
+    monkeypatch.setattr("assets.marketplaces.crawl.browser._PAGE_S", 120.0)
 
 
 def browse(url: str, read: Callable[[Browser], Awaitable[None]], contain: object) -> None:
@@ -120,7 +120,7 @@ def test_a_page_that_takes_memory_without_end_is_a_row_and_the_next_one_is_read(
 def test_a_page_whose_script_never_rests_ends_at_its_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = "assets.marketplaces.fetch.browser"
+    module = "assets.marketplaces.crawl.browser"
     busy = "<html><body><script>setTimeout(() => { for (;;); }, 100)</script></body></html>"
     script: Script = lambda path, _: Answer(busy if path == "/busy" else "<pre>fine</pre>")  # noqa: E731
 

@@ -14,8 +14,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.listed.build import Shown, build_listed
 from assets.contracts.listed.table import LISTED, STANDINGS
 from assets.contracts.quarantine.decisions import read_decisions
-from assets.marketplaces.listed_tools import load_tools
-from assets.marketplaces.listing import read_row
+from assets.marketplaces.listing import load_tools, read_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.recipes.recipe import identify_server

@@ -10,21 +10,21 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
-from assets.marketplaces.adapters.support.records import cut_list, list_refs
-from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json, parse_json_object
-from assets.marketplaces.launch.mcp_config import make_unrunnable, read_launch_facts
-from assets.marketplaces.launch.mcp_servers import (
+from assets.marketplaces.adapters.records import cut_list, list_refs
+from assets.marketplaces.launch.js_literal import NotALiteral, read_all
+from assets.marketplaces.launch.mcp_config import (
     THIN,
     find_config_servers,
     is_of_a_forge,
     make_server_listings,
+    make_unrunnable,
     read_captured,
+    read_launch_facts,
     read_text,
     record_digest,
 )
-from assets.marketplaces.listed_tools import dump_tools
-from assets.marketplaces.listing import Listing
-from assets.marketplaces.markup.js_literal import NotALiteral, read_all
+from assets.marketplaces.listing import Listing, dump_tools
+from assets.marketplaces.payload import FIX, check_json_list, parse_json, parse_json_object
 from assets.marketplaces.policy import (
     Adapter,
     CrawlError,

@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
-from assets.marketplaces.adapters.support.records import (
+from assets.marketplaces.adapters.records import (
     cut_list,
     find_saved,
     follow_cursor,
     list_refs,
 )
-from assets.marketplaces.fetch.payload import check_json_list, parse_json
 from assets.marketplaces.launch.mcp_config import (
     add_flags,
     make_malformed,
@@ -19,8 +18,8 @@ from assets.marketplaces.launch.mcp_config import (
     read_remote_facts,
 )
 from assets.marketplaces.launch.variables import find_account_flags
-from assets.marketplaces.listed_tools import dump_tools
-from assets.marketplaces.listing import Header, Listing
+from assets.marketplaces.listing import Header, Listing, dump_tools
+from assets.marketplaces.payload import check_json_list, parse_json
 from assets.marketplaces.policy import Adapter, Evidence, Get, Page, Post, Ref, RefPage
 from assets.marketplaces.server_json.inputs import read_schema_inputs, read_string
 from warehouse.sanitize.redact import redact

@@ -11,19 +11,19 @@ from pathlib import PurePosixPath
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
-from assets.marketplaces.adapters.support.readme_launch import GATEWAY, choose_config, is_kin
-from assets.marketplaces.crawl.site_walk import Walk
-from assets.marketplaces.crawl.sitemap import Location, parse_locations
-from assets.marketplaces.fetch.payload import FIX, parse_json, read_html
-from assets.marketplaces.launch.mcp_config import make_unrunnable
-from assets.marketplaces.launch.mcp_servers import (
+from assets.marketplaces.crawl.result import make_problem
+from assets.marketplaces.crawl.sitemap import Location, Walk, parse_locations
+from assets.marketplaces.launch.mcp_config import (
     get_member,
     make_server_listings,
+    make_unrunnable,
     read_captured,
+    read_launch_facts,
     read_text,
 )
+from assets.marketplaces.launch.page_facts import Blocks, Found, find_configs
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.markup.launch_facts import Blocks, Found, find_configs
+from assets.marketplaces.payload import FIX, parse_json, read_html
 from assets.marketplaces.policy import (
     Adapter,
     CrawlError,
@@ -34,7 +34,46 @@ from assets.marketplaces.policy import (
     RefPage,
     Render,
 )
-from assets.marketplaces.result import make_problem
+
+GATEWAY = "api.mcphub.com"
+
+
+def choose_config(configs: list[Found], native_id: str) -> tuple[Found, Found | None]:
+    """(the config to list, the gateway it is preferred to)."""
+    gateway = next((config for config in configs if config.part or _is_gateway(config)), None)
+    if gateway is None:
+        return configs[0], None
+    names = f"{native_id} {' '.join(gateway.servers)}"
+    for one in configs:
+        if one is not gateway and not _is_gateway(one) and _starts_named_package(one, names):
+            return one, gateway
+    return gateway, None
+
+
+def _is_gateway(config: Found) -> bool:
+    entries = [entry for entry in config.servers.values() if isinstance(entry, Mapping)]
+    return any(f"//{GATEWAY}/" in str(entry.get("url")) for entry in entries)
+
+
+def _starts_named_package(config: Found, names: str) -> bool:
+    """Whether each server of a config starts a package of the server called `names`."""
+    for key, entry in config.servers.items():
+        facts = read_launch_facts(entry)
+        package = facts.get("package")
+        if not facts["runnable"] or package is None or "hosted_gateway" in facts["flags"]:
+            return False
+        if not is_kin(f"{key} {package.identifier}", names):
+            return False
+    return True
+
+
+def is_kin(name: str, names: str) -> bool:
+    """Whether two names share a word that tells servers apart."""
+    common = {"mcp", "server", "servers", "com", "github", "https", "http", "www", "the", "org",
+              "gitlab", "bitbucket", "modelcontextprotocol", "npm", "ai", "io"}  # fmt: skip
+    words = [set(re.findall(r"[a-z0-9]{2,}", text.lower())) - common for text in (name, names)]
+    return bool(words[0] & words[1])
+
 
 SITE = "mcphub.com"
 READY = "pre"  # what shows that a rendered page is filled in

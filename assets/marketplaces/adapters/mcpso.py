@@ -1,6 +1,6 @@
 """Mcpso: mcp.so, from its sitemap to each server's page.
 
-Where the 2026 page holds a config is not known; so every rule of `launch_facts.py` is tried on the
+Where the 2026 page holds a config is not known; so every rule of `page_facts.py` is tried on the
 page's source, then on the rendered page, the rule that matched is kept as evidence, and a fallen
 hit rate is an error (`pipeline.py`).
 """
@@ -12,19 +12,20 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urljoin, urlsplit
 
 from assets.marketplaces.crawl.sitemap import parse_locations
-from assets.marketplaces.fetch.payload import FIX, parse_json, read_html
-from assets.marketplaces.launch.mcp_config import make_unrunnable, read_bundle_facts
-from assets.marketplaces.launch.mcp_servers import (
+from assets.marketplaces.launch.js_literal import find_object
+from assets.marketplaces.launch.mcp_config import (
     THIN,
     get_member,
     is_of_a_forge,
     make_server_listings,
+    make_unrunnable,
+    read_bundle_facts,
     read_captured,
     read_text,
 )
+from assets.marketplaces.launch.page_facts import Blocks, find_config, find_configs
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.markup.js_literal import find_object
-from assets.marketplaces.markup.launch_facts import Blocks, find_config, find_configs
+from assets.marketplaces.payload import FIX, parse_json, read_html
 from assets.marketplaces.policy import (
     Adapter,
     CrawlError,

@@ -10,12 +10,16 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from assets.marketplaces.adapters.support.records import follow_cursor, list_refs
-from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json, read_html
-from assets.marketplaces.launch.mcp_config import read_remote_facts
-from assets.marketplaces.launch.mcp_servers import make_server_listings, read_captured, read_text
+from assets.marketplaces.adapters.records import follow_cursor, list_refs
+from assets.marketplaces.launch.mcp_config import (
+    make_server_listings,
+    read_captured,
+    read_remote_facts,
+    read_text,
+)
+from assets.marketplaces.launch.page_facts import Tag, read_tokens
 from assets.marketplaces.listing import Header, Listing
-from assets.marketplaces.markup.html import Tag, read_tokens
+from assets.marketplaces.payload import FIX, check_json_list, parse_json, read_html
 from assets.marketplaces.policy import (
     Adapter,
     CrawlError,

@@ -3,21 +3,27 @@
 Nothing here opens the network. A native id holds the file's name, never where it lies.
 """
 
+import os
 import re
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import anyio
 
-from assets.marketplaces.adapters.support.private_files import find_files, load, parse_data
-from assets.marketplaces.fetch.payload import FIX
+from assets.marketplaces.crawl.result import make_problem
+from assets.marketplaces.launch.js_literal import NotALiteral, read_all
 from assets.marketplaces.launch.local_command import read_local_entry, read_local_facts
-from assets.marketplaces.launch.mcp_config import add_flags, read_launch_facts
-from assets.marketplaces.launch.mcp_servers import read_text, record_digest
+from assets.marketplaces.launch.mcp_config import (
+    add_flags,
+    read_launch_facts,
+    read_text,
+    record_digest,
+)
 from assets.marketplaces.listing import PRIVATE, Listing
 from assets.marketplaces.normalise import clean
+from assets.marketplaces.payload import FIX
 from assets.marketplaces.policy import (
     Adapter,
     CrawlError,
@@ -28,9 +34,61 @@ from assets.marketplaces.policy import (
     Ref,
     RefPage,
 )
-from assets.marketplaces.result import make_problem
 from assets.marketplaces.server_json.inputs import as_object, list_objects
 from warehouse.sanitize.redact import MARK
+from warehouse.storage.untrusted_files import read_file
+
+_SUFFIXES = (".json", ".jsonc")
+_MOST_FILES, _DEEPEST, _LARGEST = 1000, 8, 4 * 1024 * 1024
+_SKIPPED = {".git", "node_modules", "__pycache__", ".venv"}
+
+
+def find_files(paths: Collection[Path]) -> Iterator[tuple[Path, str, bool]]:
+    """(file, its name within the setting, whether the setting names it) of every file; links to
+    folders are not followed."""
+    seen: set[str] = set()  # a file may be named itself and lie in a folder that is
+    left = _MOST_FILES
+    for path in paths:
+        if not path.is_dir():
+            if (real := os.path.realpath(path)) not in seen:
+                seen.add(real)
+                yield path, path.name, True
+            continue
+        for folder, folders, names in os.walk(path, followlinks=False):
+            below = Path(folder).relative_to(path)
+            deep = len(below.parts) >= _DEEPEST
+            folders[:] = [] if deep else sorted(set(folders) - _SKIPPED)
+            for file in sorted(names):
+                real = os.path.realpath(Path(folder, file))
+                if file.lower().endswith(_SUFFIXES) and left > 0 and real not in seen:
+                    left -= 1
+                    seen.add(real)
+                    yield Path(folder, file), (below / file).as_posix(), False
+
+
+def load(path: Path, *, named: bool) -> Any:
+    """The value of one file; one that the setting names may be a link, one that lies in a folder
+    may not: who filled the folder would choose what is read. Raises OSError or ValueError."""
+    real = Path(os.path.realpath(path if named else path.parent))
+    folder, name = (real.parent, real.name) if named else (real, path.name)
+    return parse_data(read_file(folder, name, _LARGEST))
+
+
+def parse_data(data: bytes) -> Any:
+    """JSON, with comments and trailing commas allowed. Raises ValueError."""
+    wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    try:
+        text = data.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+    try:
+        return read_all(text)
+    except NotALiteral as error:
+        # The error's own text quotes the file, which may hold a secret there.
+        at = re.search(r"\d+", str(error))
+        line = f" at line {text.count(chr(10), 0, int(at[0])) + 1}" if at else ""
+        raise ValueError(f"not JSON{line}") from error
+
 
 NAME = PRIVATE
 _OF_EDITORS = (".vscode", ".cursor")  # folders in the one that their files belong to

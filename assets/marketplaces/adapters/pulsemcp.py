@@ -5,10 +5,9 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from assets.marketplaces.adapters.registry import RegistryAdapter
-from assets.marketplaces.fetch.payload import parse_json
 from assets.marketplaces.launch.variables import find_account_flags
-from assets.marketplaces.listed_tools import dump_tools
-from assets.marketplaces.listing import Header, Listing
+from assets.marketplaces.listing import Header, Listing, dump_tools
+from assets.marketplaces.payload import parse_json
 from assets.marketplaces.policy import Evidence, Page, Post, Ref
 from assets.marketplaces.server_json.document import make_server_listing
 from assets.marketplaces.server_json.inputs import as_object, list_objects, read_string

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from assets.marketplaces.adapters.support.records import cut_list, follow_cursor, list_refs
-from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json
+from assets.marketplaces.adapters.records import cut_list, follow_cursor, list_refs
 from assets.marketplaces.listing import Listing
+from assets.marketplaces.payload import FIX, check_json_list, parse_json
 from assets.marketplaces.policy import Adapter, CrawlError, Evidence, Get, Page, Ref, RefPage
 from assets.marketplaces.server_json.document import make_camel_name, make_server_listing
 from assets.marketplaces.server_json.inputs import as_object, read_string
@@ -32,7 +32,7 @@ class RegistryAdapter(Adapter):
 
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
         """Pages of the list. With `since` the registry includes deleted records of its own; it is
-        at or before the newest edit known, which is then part of the answer (`checkpoint.py`)."""
+        at or before the newest edit known, which is then part of the answer (`crawl/result.py`)."""
 
         async def read(url: str, first: bool) -> tuple[RefPage, str | None]:
             # Changes since a time that the newest record has reached are never none.

@@ -4,23 +4,26 @@ The list shows a record's name and no way to launch it; that stands in the answe
 own address. `homepage` is the author's page, never an endpoint.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from assets.marketplaces.adapters.support.records import cut_list, find_saved, list_refs
-from assets.marketplaces.adapters.support.smithery_connections import Facts, read_connection_facts
-from assets.marketplaces.adapters.support.smithery_slugs import (
-    find_server_pages,
-    is_shard,
-    make_server_key,
-)
+from assets.marketplaces.adapters.records import cut_list, find_saved, list_refs
+from assets.marketplaces.crawl.result import make_problem
 from assets.marketplaces.crawl.sitemap import Location, parse_locations
-from assets.marketplaces.fetch.payload import check_json_list, parse_json, parse_json_object
-from assets.marketplaces.launch.mcp_servers import THIN
-from assets.marketplaces.listed_tools import dump_tools
-from assets.marketplaces.listing import Listing
+from assets.marketplaces.launch.mcp_config import (
+    THIN,
+    add_flags,
+    make_malformed,
+    make_unrunnable,
+    read_bundle_facts,
+    read_launch_facts,
+    read_remote_facts,
+)
+from assets.marketplaces.launch.variables import find_account_flags
+from assets.marketplaces.listing import EnvVar, Header, Listing, dump_tools
+from assets.marketplaces.payload import check_json_list, parse_json, parse_json_object
 from assets.marketplaces.policy import (
     Adapter,
     CrawlError,
@@ -32,10 +35,156 @@ from assets.marketplaces.policy import (
     RefPage,
     Render,
 )
-from assets.marketplaces.result import make_problem
-from assets.marketplaces.server_json.inputs import as_object, read_string
+from assets.marketplaces.server_json.inputs import as_object, read_schema_inputs, read_string
 from warehouse.sanitize.redact import redact
 from warehouse.storage.digest import sha256
+
+Facts = dict[str, Any]
+
+_SCRIPT = "the stdio connection is a JavaScript function, which is never evaluated"
+
+
+def read_connection_facts(record: Mapping[str, Any]) -> Facts:
+    """Launch fields of the first connection that needs no account of ours, else of the first that
+    can be launched at all, else why there is none."""
+    connections = record.get("connections")
+    if connections is not None and not isinstance(connections, list):
+        return make_unrunnable("malformed: connections is not a list")
+    offers = [(f"connections[{at}]", _read(one)) for at, one in enumerate(connections or [])]
+    if not any(facts["runnable"] for _, facts in offers) and _is_address(record):
+        stated = [one for one in connections or [] if isinstance(one, Mapping)]
+        # A bundle that cannot be launched asks for the same settings as the hosted server.
+        schemas = [one.get("configSchema") for one in sorted(stated, key=_is_http, reverse=True)]
+        schema = next((one for one in schemas if one), None)
+        whole = {"deploymentUrl": record["deploymentUrl"], "configSchema": schema}
+        offers.append(("deploymentUrl", _read(whole | {"type": "http"})))
+    if not offers:
+        return make_unrunnable("the record names no connection")
+    place, facts = min(offers, key=lambda offer: _rank_facts(offer[1]))
+    return facts | {"evidence": place}
+
+
+def _rank_facts(facts: Facts) -> int:
+    if not facts["runnable"]:
+        return 2
+    return 1 if "hosted_gateway" in facts["flags"] else 0
+
+
+def _read(connection: Any) -> Facts:
+    """A malformed connection does not hide the others."""
+    if not isinstance(connection, Mapping):
+        return make_unrunnable("malformed: the connection is not an object")
+    kind = read_string(connection.get("type")) or read_string(connection.get("kind"))
+    try:
+        if _is_http(connection) or kind == "sse":
+            return _read_remote(connection, kind)
+        if kind == "stdio":
+            return _read_stdio(connection)
+    except (ValueError, TypeError, AttributeError) as error:
+        return make_malformed(error)
+    return make_unrunnable(f"malformed: a connection of type {kind[:40]!r}")
+
+
+def _read_stdio(connection: Mapping[str, Any]) -> Facts:
+    """A bundle, else a command line that is stated as data."""
+    env = tuple(variable for variable, _ in read_schema_inputs(connection.get("configSchema")))
+    bundle = read_string(connection.get("bundleUrl")).strip()
+    if bundle.startswith(("http://", "https://")):
+        return read_bundle_facts(redact(bundle), None, None, env) | {"reason": None}
+    script = connection.get("stdioFunction")
+    stated = script if isinstance(script, Mapping) else connection
+    if stated.get("command"):
+        facts = read_launch_facts(stated)
+        named = {variable.name for variable in facts.get("env", ())}
+        both = (*facts.get("env", ()), *(one for one in env if one.name not in named))
+        return add_flags(facts, find_account_flags(both)) | {"env": both}
+    flags = find_account_flags(env)
+    reason = _SCRIPT if isinstance(script, str) else "bundleUrl is not an http(s) URL"
+    if not bundle and not script:
+        reason = "the stdio connection names no bundle"
+    return make_unrunnable(reason) | {"transport": "stdio", "env": env, "flags": flags}
+
+
+def _read_remote(connection: Mapping[str, Any], kind: str) -> Facts:
+    """An endpoint with what travels in its query and headers. A setting that does not say how it
+    travels stands in `env`, with those of the query: the listing has no other place for them."""
+    url = read_string(connection.get("deploymentUrl") or connection.get("url")).strip()
+    headers: list[Header] = []
+    env: list[EnvVar] = []
+    for variable, schema in read_schema_inputs(connection.get("configSchema")):
+        travels = as_object(schema.get("x-from"))
+        if name := read_string(travels.get("header")):
+            facts: Facts = variable.model_dump() | {"name": redact(name)}
+            headers.append(Header(**facts))
+            continue
+        env.append(variable)
+        if (name := read_string(travels.get("query"))) and (variable.required or variable.default):
+            url = _add_query(url, name, variable)
+    facts = read_remote_facts(url, kind, tuple(headers))
+    flags = find_account_flags((*env, *headers))
+    return add_flags(facts, flags) | {"env": tuple(env)}
+
+
+def _add_query(url: str, name: str, variable: EnvVar) -> str:
+    value = _quote_text(variable.default) if variable.default else f"{{{variable.name}}}"
+    return f"{url}{'&' if '?' in url else '?'}{_quote_text(name)}={value}"
+
+
+def _quote_text(text: str) -> str:
+    return quote(text, safe="", errors="replace")
+
+
+def _is_http(connection: Any) -> bool:
+    kinds = ("http", "streamable-http", "streamable_http", "shttp")
+    return isinstance(connection, Mapping) and (
+        connection.get("type") in kinds or connection.get("kind") in kinds
+    )
+
+
+def _is_address(record: Mapping[str, Any]) -> bool:
+    """Whether the record itself names the endpoint that its connection should."""
+    return read_string(record.get("deploymentUrl")).startswith(("http://", "https://"))
+
+
+_PREFIXES = ("server", "servers")
+_TABS = ("api", "capabilities", "prompts", "quality", "releases", "resources", "settings", "tools")
+_MANY = 50
+
+
+def make_server_key(name: str) -> str:
+    """Names of 2025 begin with `@`, those of 2026 do not: the same server either way."""
+    return name.lstrip("@").lower()
+
+
+def _find_slug(loc: str) -> str | None:
+    """The qualified name in a server page's address, None for any other page."""
+    try:
+        parts = [unquote(part) for part in urlsplit(loc).path.strip("/").split("/")]
+    except ValueError:
+        return None
+    if parts[0] not in _PREFIXES or len(parts) not in (2, 3) or not all(parts):
+        return None
+    return "/".join(parts[1:])
+
+
+def _is_tab(name: str, others: Container[str]) -> bool:
+    """Whether a page is a part of another server's, as `exa/tools` is of `exa`."""
+    owner, slash, last = name.partition("/")
+    return bool(slash) and last in _TABS and owner in others
+
+
+def find_server_pages(found: Iterable[Location]) -> dict[str, Location]:
+    """Server pages among locations. One date on all of many pages is the hour in which the sitemap
+    was made, not that of a change, and is left out."""
+    dates = {name: when for loc, when in found if (name := _find_slug(loc))}
+    named = [(name, when) for name, when in dates.items() if not _is_tab(name, dates)]
+    made_at_once = len({when for _, when in named}) == 1 and len(named) >= _MANY
+    return {make_server_key(name): (name, None if made_at_once else when) for name, when in named}
+
+
+def is_shard(loc: str) -> bool:
+    return loc.endswith(".xml") and "server" in loc.rpartition("/")[2].lower()
+
 
 _PAGE = 100  # the most the API allows
 _STABLE = ("qualifiedName", "displayName", "description", "remote", "isDeployed", "createdAt")

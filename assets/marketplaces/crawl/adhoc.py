@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from assets.marketplaces.crawl.crawl import load_adapter
-from assets.marketplaces.crawl.pipeline import read_record
+from assets.marketplaces.crawl.crawl import load_adapter, read_record
+from assets.marketplaces.crawl.result import CrawlResult, make_problem
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import Adapter, CrawlError, CrawlPolicy, Page
-from assets.marketplaces.result import CrawlResult, make_problem
 
 _CAP = 64 * 1024 * 1024
 _ENDINGS = {

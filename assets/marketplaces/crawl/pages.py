@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from assets.marketplaces.crawl.browser import Browser
+from assets.marketplaces.crawl.fetcher import Fetcher
 from assets.marketplaces.crawl.recorder import Recorder
-from assets.marketplaces.fetch.browser import Browser
-from assets.marketplaces.fetch.fetcher import Fetcher
-from assets.marketplaces.fetch.robots import Robots, read_robots
+from assets.marketplaces.crawl.robots import Robots, read_robots
 from assets.marketplaces.policy import Adapter, CrawlError, Page, Ref
 from warehouse.ledger.attempts import Outcome
 from warehouse.ledger.crawl_state import Memo

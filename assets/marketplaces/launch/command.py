@@ -2,16 +2,14 @@
 
 from itertools import pairwise
 
-from assets.marketplaces.launch.facts import (
+from assets.marketplaces.launch.runners import (
+    BRIDGES,
     FOLDER_OPTIONS,
+    UV_VALUED,
     Launch,
     change_launch,
     find_authors_path,
     make_unnamed,
-)
-from assets.marketplaces.launch.runners import (
-    BRIDGES,
-    UV_VALUED,
     read_bridge,
     read_container,
     read_dnx,

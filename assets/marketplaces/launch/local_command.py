@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.marketplaces.launch.command import parse_command
-from assets.marketplaces.launch.facts import FOLDER_OPTIONS, Launch
 from assets.marketplaces.launch.mcp_config import read_launch_facts
+from assets.marketplaces.launch.runners import FOLDER_OPTIONS, Launch
 from assets.marketplaces.launch.variables import make_text
 from assets.marketplaces.listing import LaunchFacts, Package
 

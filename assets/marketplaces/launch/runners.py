@@ -1,16 +1,119 @@
 """Runners: which package, image or remote server the words of each package runner name."""
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
-from assets.marketplaces.launch.facts import Launch, change_launch, find_word_flags, make_unnamed
-from assets.marketplaces.launch.package_spec import (
-    is_pinned,
-    parse_image,
-    parse_npm_spec,
-    parse_pypi_spec,
-)
-from assets.marketplaces.listing import Package
+from assets.marketplaces.listing import LaunchFacts, Package
+from warehouse.sanitize.placeholders import is_local, is_unfilled
+from warehouse.sanitize.redact import redact
+
+_FILE = re.compile(r"(?i)(?!https?://)\S.*\.(?:[cm]?[jt]s|pyw?|jar|sh|rb|php|exe|dll|go|tsx)")
+FOLDER_OPTIONS = {"--directory", "--project", "--cwd", "--prefix", "-C"}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a command line says. `own_args` are the server's own arguments, after the package."""
+
+    command: str | None
+    args: tuple[str, ...]
+    package: Package | None = None
+    entry: str | None = None  # the program, where it is not the package's only one
+    own_args: tuple[str, ...] = ()
+    url: str | None = None  # of a bridge to a remote server
+    transport: str = ""  # of that remote server, where the line says so
+    headers: tuple[tuple[str, str], ...] = ()  # that the bridge sends
+    env: tuple[tuple[str, str], ...] = ()  # variables the line sets or, where empty, passes on
+    flags: frozenset[str] = field(default_factory=frozenset)
+    reason: str | None = None  # why there is no way to launch it, else None
+    local: bool = False  # it starts a program of its own host, by no package runner
+
+    @property
+    def facts(self) -> LaunchFacts:
+        """What a listing keeps of it."""
+        own = tuple(redact(word) for word in self.own_args)
+        return LaunchFacts(own_args=own, entry=self.entry and redact(self.entry))
+
+
+def change_launch(launch: Launch, flags: Iterable[str] = (), **changes: Any) -> Launch:
+    """The launch with other facts, and with more flags."""
+    return replace(launch, flags=launch.flags | set(flags), **changes)
+
+
+def make_unnamed(launch: Launch, reason: str) -> Launch:
+    return change_launch(launch, flags=find_word_flags(launch.args), reason=reason)
+
+
+def find_word_flags(words: tuple[str, ...]) -> set[str]:
+    flags = {"local_path"} if find_authors_path(words) is not None else set()
+    return flags | ({"placeholder"} if any(is_unfilled(word) for word in words) else set())
+
+
+def find_authors_path(words: tuple[str, ...]) -> str | None:
+    """The first path of the author's machine among some words, or else the first program file."""
+    for before, word in pairwise(("", *words)):
+        if is_local(word) or (before in FOLDER_OPTIONS and not word.startswith("-")):
+            return word
+    return next((word for word in words if _FILE.fullmatch(word)), None)
+
+
+_NPM_NAME = re.compile(r"(@[a-z0-9~\-][\w.~\-]*/)?[a-z0-9~\-][\w.~\-]*", re.IGNORECASE)
+_PYPI_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._\-]*[A-Za-z0-9])?")
+_IMAGE = re.compile(r"[a-z0-9][a-z0-9._\-]*(?::\d+)?(?:/[a-z0-9][a-z0-9._\-]*)*", re.IGNORECASE)
+_EXACT = re.compile(r"v?\d+(?:\.\d+)*(?:[.\-+]?[A-Za-z0-9.\-+]+)?")
+
+
+def parse_npm_spec(spec: str) -> tuple[str, str | None] | None:
+    """(name, version or tag) of an npm package spec, or None where it is a URL, path or git."""
+    name, at, version = spec.rpartition("@")
+    if not at or not name:  # "pkg" and "@scope/pkg"
+        name, version = spec, ""
+    return (name, version or None) if _NPM_NAME.fullmatch(name) else None
+
+
+def parse_pypi_spec(spec: str) -> tuple[str, str | None] | None:
+    """(name, version) of a PyPI requirement, extras dropped; None where it is a URL or path."""
+    found = re.fullmatch(r"\s*([^\s\[\]@=<>!~;]+)(?:\[[^\]]*\])?\s*(?:(==|@)\s*(\S+)|\S*)\s*", spec)
+    if not found or "/" in spec or not _PYPI_NAME.fullmatch(found[1]):
+        return None
+    return found[1], found[3]
+
+
+def parse_image(image: str) -> Package | None:
+    """The package of a container image `name[:tag][@sha256:…]`; None where it is no image name."""
+    base, tag, digest = split_image(image)
+    if not _IMAGE.fullmatch(base):
+        return None
+    exact = re.fullmatch(r"sha256:[0-9a-f]{64}", digest)
+    return Package(
+        type="oci", identifier=base, version=tag or None, digest=digest if exact else None
+    )
+
+
+def split_image(image: str) -> tuple[str, str, str]:
+    """(name, tag, digest) of `name[:tag][@digest]`, "" where there is none; a colon before a slash
+    is one of a port."""
+    name, _, digest = image.partition("@")
+    base, colon, tag = name.rpartition(":")
+    return (base, tag, digest) if colon and "/" not in tag else (name, "", digest)
+
+
+def is_pinned(package: Package) -> bool:
+    """Whether a package is one release for good: by its digest, or by its version. npm reads `1`
+    and `1.2` as ranges."""
+    if package.digest:
+        return True
+    parts = (package.version or "").lstrip("v=").split(".")
+    return is_exact(package.version) and (package.type != "npm" or len(parts) > 2)
+
+
+def is_exact(version: str | None) -> bool:
+    """Whether a version names one release: no range, no tag, no wildcard."""
+    return bool(version and _EXACT.fullmatch(version) and not re.search(r"[*xX](?:$|\.)", version))
+
 
 _NPX_VALUED = {"--registry", "--cache", "--prefix", "--loglevel", "-w", "--workspace", "-c",
                "--call", "--node-options", "--userconfig"}  # fmt: skip

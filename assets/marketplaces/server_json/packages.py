@@ -5,14 +5,19 @@ from dataclasses import replace
 from typing import Any
 
 from assets.marketplaces.launch.command import parse_command
-from assets.marketplaces.launch.facts import find_word_flags
 from assets.marketplaces.launch.mcp_config import add_flags, make_unrunnable, read_remote_facts
-from assets.marketplaces.launch.package_spec import is_pinned
+from assets.marketplaces.launch.runners import (
+    find_word_flags,
+    is_exact,
+    is_pinned,
+    parse_npm_spec,
+    parse_pypi_spec,
+    split_image,
+)
 from assets.marketplaces.launch.shell_words import strip_secrets
 from assets.marketplaces.launch.variables import find_account_flags, read_variables
 from assets.marketplaces.listing import EnvVar, Header, Package
-from assets.marketplaces.server_json.arguments import Arguments, read_arguments
-from assets.marketplaces.server_json.identifiers import NO_RUNNER, read_identity
+from assets.marketplaces.server_json.arguments import Arguments, read_arguments, split_arguments
 from assets.marketplaces.server_json.inputs import (
     as_object,
     fill,
@@ -20,10 +25,139 @@ from assets.marketplaces.server_json.inputs import (
     read_string,
     require_objects,
 )
-from assets.marketplaces.server_json.legacy_arguments import split_arguments
-from assets.marketplaces.server_json.transport import read_inputs, read_served_facts
-from warehouse.sanitize.placeholders import is_unfilled
-from warehouse.sanitize.redact import redact
+from warehouse.sanitize.placeholders import find_placeholder, is_unfilled
+from warehouse.sanitize.redact import MARK, redact
+from warehouse.storage.digest import read_sha256
+
+NO_RUNNER = ("nuget", "cargo")
+
+_DEFAULT_IMAGE_HOSTS = ("docker.io", "index.docker.io", "hub.docker.com", "registry-1.docker.io")
+_RANGE = re.compile(r"\s*(?:[<>]=?|[!~]=|={2,3})\s*\S")
+
+
+def read_identity(
+    kind: str, identifier: str, package: dict[str, Any]
+) -> tuple[Package | None, str]:
+    """(the package, the word that names it to a runner), or (None, why it cannot be read)."""
+    version = read_string(package.get("version")).strip() or None
+    digest = _read_digest(read_string(package.get("fileSha256")))
+    if kind == "npm":
+        npm = parse_npm_spec(identifier)
+        if npm is None:
+            return None, f"{redact(identifier)[:80]!r} is not an npm package name"
+        name, version = npm[0], version or npm[1]
+        made = Package(type="npm", identifier=name, version=version, digest=digest)
+        return made, f"{name}@{version}" if version else name
+    if kind == "pypi":
+        pypi = parse_pypi_spec(identifier)
+        if pypi is None:
+            return None, f"{redact(identifier)[:80]!r} is not a PyPI package name"
+        made = Package(type="pypi", identifier=pypi[0], version=version or pypi[1], digest=digest)
+        extras = re.search(r"\[[^\]]*\]", identifier)
+        return made, _make_pypi_requirement(pypi[0] + (extras[0] if extras else ""), made.version)
+    if kind == "oci":
+        return _read_image(identifier, version, digest, read_string(package.get("registryBaseUrl")))
+    if kind == "mcpb" and not identifier.startswith(("http://", "https://")):
+        return None, f"the bundle {redact(identifier)[:80]!r} is not an http(s) URL"
+    if kind == "mcpb" or kind in NO_RUNNER:
+        made = Package(type=kind, identifier=redact(identifier), version=version, digest=digest)  # type: ignore[arg-type]
+        return made, identifier
+    return None, f"no way to run a package of type {kind[:40]!r}"
+
+
+def _make_pypi_requirement(name: str, version: str | None) -> str:
+    """The requirement that uvx takes: an exact one, a range that is one, or none at all."""
+    if version == "latest":
+        return f"{name}@latest"
+    if version and _RANGE.match(version):
+        return name + version.replace(" ", "")
+    if version and (is_exact(version) or re.fullmatch(r"[\d.]+\*", version)):
+        return f"{name}=={version}"
+    return name  # npm's `^1.2` and the like mean nothing to it
+
+
+def _read_image(
+    identifier: str, version: str | None, digest: str | None, base_url: str
+) -> tuple[Package | None, str]:
+    """An image with its tag and digest, wherever the record puts them."""
+    path, tag, pinned = split_image(identifier)
+    if version and version.startswith("sha256:"):
+        pinned, version = pinned or version, None
+    host = re.sub(r"^https?://", "", base_url).split("/")[0].lower()
+    first = path.split("/")[0]
+    if host and host not in _DEFAULT_IMAGE_HOSTS and "." not in first and ":" not in first:
+        path = f"{host}/{path}"
+    if not re.fullmatch(r"[A-Za-z0-9][\w.\-:/]{0,250}", path, re.ASCII):
+        return None, f"{redact(identifier)[:80]!r} is not the name of an image"
+    tag = tag or version or ""
+    made = Package(
+        type="oci", identifier=path, version=tag or None, digest=_read_digest(pinned) or digest
+    )
+    return made, path + (f":{tag}" if tag else "") + (f"@{pinned}" if pinned else "")
+
+
+def _read_digest(text: str) -> str | None:
+    found = read_sha256(text)
+    return f"sha256:{found}" if found else None
+
+
+_LOCAL_TRANSPORTS = {
+    "": "stdio",
+    "stdio": "stdio",
+    "streamable-http": "streamable-http",
+    "streamable_http": "streamable-http",
+    "http": "streamable-http",
+    "sse": "sse",
+}
+
+
+def read_served_facts(package: dict[str, Any]) -> dict[str, Any]:
+    """Transport, URL and headers; the URL's `{names}` are inputs of the package."""
+    transport = package.get("transport")
+    transport = {"type": transport} if isinstance(transport, str) else transport
+    if transport is not None and not isinstance(transport, dict):
+        raise ValueError("transport is not an object")
+    transport = transport or {}
+    kind = _LOCAL_TRANSPORTS.get(read_string(transport.get("type")).lower())
+    if kind is None:
+        raise ValueError(f"transport type {read_string(transport.get('type'))[:40]!r}")
+    if kind == "stdio":
+        return {"transport": "stdio", "flags": set()}
+    filled = fill(
+        read_string(transport.get("url")).strip(),
+        _read_names(package) | as_object(transport.get("variables")),
+    )
+    headers = read_inputs(transport.get("headers"), Header, "headers")
+    flags = find_account_flags(headers)
+    if filled.open or find_placeholder(filled.text) or MARK in filled.text:
+        flags |= {"placeholder"}
+    return {
+        "transport": kind,
+        "url": filled.text or None,
+        "headers": headers,
+        "flags": flags,
+    }
+
+
+def _read_names(package: dict[str, Any]) -> dict[str, Any]:
+    """Inputs of a package by the names its URL may use: hint, option or variable."""
+    made: dict[str, Any] = {}
+    for key in ("runtimeArguments", "packageArguments", "environmentVariables"):
+        for one in require_objects(package.get(key), key):
+            for name in (read_string(one.get("valueHint")), read_string(one.get("name"))):
+                made |= {label: one for label in (name, name.lstrip("-")) if label}
+            made |= as_object(one.get("variables"))
+    return made
+
+
+def read_inputs(found: Any, kind: Any, what: str) -> tuple[Any, ...]:
+    """Declared variables or headers, one for each name."""
+    made: dict[str, Any] = {}
+    for one in require_objects(found, what):
+        read = read_declared(one, kind)
+        made.setdefault(read.name, read)
+    return tuple(made.values())
+
 
 Facts = dict[str, Any]
 

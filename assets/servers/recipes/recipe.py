@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from assets.marketplaces.launch.package_spec import is_exact, split_image
+from assets.marketplaces.launch.runners import is_exact, split_image
 from assets.marketplaces.listing import Listing, Package
 from assets.servers.probe.failure_kinds import KINDS
 from warehouse.storage.digest import digest

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from assets.marketplaces.launch.command import read_launch
 from assets.marketplaces.listing import EnvVar, Header, Listing, Package
-from assets.marketplaces.server_json.legacy_arguments import A_COPY
+from assets.marketplaces.server_json.arguments import A_COPY
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import DATA, holds_secret, make_value
 from assets.servers.recipes.recipe import (

@@ -20,8 +20,7 @@ from assets.contracts.listed.read import read_unverified
 from assets.contracts.listed.table import DIFFERS, HELD, LISTED, UNVERIFIED
 from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.quarantine.decisions import Decision, record_decision
-from assets.marketplaces.listed_tools import dump_tools
-from assets.marketplaces.listing import Listing, Package, make_row
+from assets.marketplaces.listing import Listing, Package, dump_tools, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.synthesis.tables import PAIRS
 from orchestration.definitions import build_defs

@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from demo.replicas.faults import KINDS, SITES, parse_faults
-from demo.replicas.response_faults import make_bomb
+from demo.replicas.faults import KINDS, SITES, make_bomb, parse_faults
 from demo.server import Replicas
 from demo.world.catalogue import MARKETPLACES
 from tests.demo.walk import FIRST, WALKS, client, envelope, locations

@@ -78,7 +78,7 @@ def test_a_bundle_is_the_same_bytes_every_time_and_another_version_is_another_bu
 
 def test_the_times_are_the_same_in_every_process() -> None:
     code = """
-from demo.world.catalogue import make_world
+from demo.world.catalogue import (make_world)
 world = make_world()
 print(*map(world.find_revised_at, world.servers))
 """

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from demo.server import replicas
 from demo.world.catalogue import MARKETPLACES
-from demo.world.data import load_records
-from demo.world.full import SERVERS, Shares, make_full_world
-from demo.world.synthetic import make_record
+from demo.world.full import SERVERS, Shares, load_records, make_full_world, make_record
 from tests.demo.walk import WALKS, client, count_differences
 from tests.support.examples import examples
 from tests.support.paths import SHARED

@@ -6,8 +6,7 @@ from assets.contracts.canonical import contract_digest
 from assets.contracts.scan.engine import scan_tool
 from assets.contracts.scan.finding import HIGH
 from demo.server import replicas
-from demo.world.contracts import EDITS, make_tool
-from demo.world.month import Month, MonthDay, Rates, is_package
+from demo.world.month import EDITS, Month, MonthDay, Rates, is_package, make_tool
 
 
 def read_digests(day: MonthDay) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from assets.marketplaces.adapters.deepnlp import DeepNlpAdapter
-from assets.marketplaces.listed_tools import load_tools
+from assets.marketplaces.listing import load_tools
 from assets.marketplaces.policy import CrawlError
 from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
 from tests.support.paths import SHARED

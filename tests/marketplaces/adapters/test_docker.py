@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.adapters.docker import DockerAdapter
-from assets.marketplaces.markup.yaml import parse_yaml
+from assets.marketplaces.adapters.docker import DockerAdapter, parse_yaml
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, Ref
 from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
 from tests.support.paths import SHARED

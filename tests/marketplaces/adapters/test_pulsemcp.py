@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from assets.marketplaces.adapters.pulsemcp import PulseMcpAdapter
-from assets.marketplaces.listed_tools import load_tools
+from assets.marketplaces.listing import load_tools
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
 from tests.support.examples import examples

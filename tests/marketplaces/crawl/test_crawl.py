@@ -10,8 +10,8 @@ import pytest
 
 from assets.marketplaces.crawl.crawl import crawl
 from assets.marketplaces.crawl.recorder import Recorder
+from assets.marketplaces.crawl.result import CrawlResult
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Post
-from assets.marketplaces.result import CrawlResult
 from tests.marketplaces.acme import AcmeAdapter, server
 from tests.marketplaces.site import Answer, Script, Site, site
 from warehouse.ledger.crawl_state import Memo

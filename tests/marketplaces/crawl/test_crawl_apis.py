@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from assets.marketplaces.crawl.crawl import crawl, load_adapter
+from assets.marketplaces.crawl.result import CrawlResult
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
-from assets.marketplaces.result import CrawlResult
 from demo.server import Replicas, replicas
-from demo.world.keys import KEYS
+from demo.world.record import KEYS
 from tests.marketplaces.site import Answer, site
 from warehouse.ledger.ledger import Ledger
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from assets.marketplaces.crawl.browser import Browser
 from assets.marketplaces.crawl.crawl import crawl
-from assets.marketplaces.fetch.browser import Browser
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.servers.sandbox.contained_browser import open_browser_sandbox
 from demo.server import Replicas
@@ -202,7 +202,7 @@ def test_a_first_crawl_without_any_config_raises_the_layout_alarm(crawl_site) ->
 def test_a_page_in_which_nothing_appears_is_left_alone_for_a_while(
     at: MakeAdapter, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assets.marketplaces.fetch.browser._READY_MS", 500)
+    monkeypatch.setattr("assets.marketplaces.crawl.browser._READY_MS", 500)
     script = served(pages(lambda slug: Answer(f"<html><h1>{slug}</h1></html>"), slugs="a"))
     with site(script) as here:
         script.base["url"] = here.url  # type: ignore[attr-defined]

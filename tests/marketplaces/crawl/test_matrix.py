@@ -13,7 +13,7 @@ from assets.marketplaces.crawl.crawl import crawl, load_adapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from demo.replicas.faults import KINDS
 from demo.server import Replicas, replicas
-from demo.world.keys import KEYS
+from demo.world.record import KEYS
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 

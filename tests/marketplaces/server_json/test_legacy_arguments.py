@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from assets.marketplaces.listing import Listing
+from assets.marketplaces.server_json.arguments import make_option_words
 from assets.marketplaces.server_json.document import make_server_listing
-from assets.marketplaces.server_json.legacy_arguments import make_option_words
 
 
 def old(kind: str, name: str, version: str, arguments: list[str | tuple[str, str]]) -> Listing:

@@ -1,7 +1,7 @@
 import pytest
 
 from assets.marketplaces.listing import Header, Listing, Package
-from assets.marketplaces.server_json.legacy_arguments import A_COPY
+from assets.marketplaces.server_json.arguments import A_COPY
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import DATA, make_value
 from assets.servers.recipes.recipe import (

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from assets.marketplaces.fetch.payload import FIX
-from assets.marketplaces.launch.mcp_servers import record_digest
+from assets.marketplaces.crawl.result import make_problem
+from assets.marketplaces.launch.mcp_config import record_digest
+from assets.marketplaces.payload import FIX
 from assets.marketplaces.policy import CrawlError, Page, Ref, RefPage
-from assets.marketplaces.result import make_problem
 
 Problems = list[dict[str, Any]]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from assets.marketplaces.fetch.fetcher import Fetched, Fetcher
+from assets.marketplaces.crawl.fetcher import Fetched, Fetcher
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
 from tests.marketplaces.site import Answer, site
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.markup.js_literal import NotALiteral, find_object, read_all, read_literal
+from assets.marketplaces.launch.js_literal import NotALiteral, find_object, read_all, read_literal
 
 STREAM = (
     "const page={server:$R[16]={slug:'new-slug',previousSlug:'old',name:'Ex\\'ample',"
@@ -115,7 +115,7 @@ def test_hostile_text_is_refused(part: str) -> None:
 def test_a_literal_without_end_is_refused_at_its_millionth_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("assets.marketplaces.markup.js_literal._MOST_TOKENS", 100)
+    monkeypatch.setattr("assets.marketplaces.launch.js_literal._MOST_TOKENS", 100)
     assert read_literal(f"[{'0,' * 40}]")[0] == [0] * 40
     with pytest.raises(NotALiteral, match="more than 100 tokens"):
         read_literal(f"[{'0,' * 60}]")

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.markup.html import Tag, read_tokens
-from assets.marketplaces.markup.launch_facts import Blocks, find_config, find_configs
+from assets.marketplaces.launch.page_facts import (
+    Blocks,
+    Tag,
+    find_config,
+    find_configs,
+    read_tokens,
+)
 
 CONFIG = {"mcpServers": {"a": {"command": "npx", "args": ["-y", "a@1.0.0"]}}}
 TEXT = json.dumps(CONFIG)

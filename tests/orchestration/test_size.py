@@ -16,7 +16,7 @@ BUDGET = {
     "assets/marketplaces": (6_941, 44),
     "assets/servers": (13_278, 61),
     "assets/contracts": (8_552, 80),
-    "assets/catalogue": (1_357, 6),
+    "assets/catalogue": (1_360, 7),
     "assets/vectors": (4_422, 39),
     "assets/synthesis": (11_741, 117),
     "assets/outcomes": (8_525, 78),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.catalogue.coverage import CATEGORIES, WORDS
+from assets.catalogue.categories import CATEGORIES, WORDS
 from assets.contracts.scan import scan_tool
 from assets.marketplaces.server_json.document import make_server_listing
 from serving.meta import MetaPolicy, Token

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from assets.contracts.canonical import contract_digest
-from assets.servers.certificate.escapes import ATTEMPTS
 from assets.servers.probe.probe import probe
 from tests.hostile.eaters import EATERS
+from tests.hostile.escape_suite import ATTEMPTS
 from tests.hostile.lists import LISTS
 from tests.hostile.test_schemas import HEAVY
 from tests.hostile.test_untrusted_servers import CASES, no_process_is_left

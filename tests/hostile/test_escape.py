@@ -4,16 +4,27 @@ import errno
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from assets.servers.certificate.certificate import make_suite_launch, place_canaries, run_suite
-from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, write_program
 from assets.servers.probe.probe import probe
+from assets.servers.sandbox import bubblewrap, kernel_limits, spec, watchdog
 from assets.servers.sandbox.process import start
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy, build_environment
 from assets.servers.sandbox.toolchain import find_toolchain
+from tests.hostile.escape_suite import (
+    ADDED,
+    ATTEMPTS,
+    CONTROLS,
+    MEMORY_ATTEMPTS,
+    make_suite_launch,
+    place_canaries,
+    run_suite,
+    try_holding_memory,
+    write_program,
+)
 from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
@@ -65,11 +76,57 @@ def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
     with place_canaries() as prepared:
         facts = {
             **prepared.facts,
-            "names": [*build_environment(Launch(())), "CANARIES", "LC_CTYPE", "PWD"],
+            "names": [*build_environment(Launch(())), *ADDED],
         }
         launched = write_launch(tmp_path, source, CANARIES=json.dumps(facts))
         result = probe(launched, POLICY, CONVERSATION)
     assert (result.status, tool_names(result)) == ("ok", list(CONTROLS)), result.hint
+
+
+def test_a_hole_in_the_wall_is_found():
+    """The host's folder of canaries is shown inside: what looks for it must find it."""
+    with place_canaries() as prepared:
+        launch = make_suite_launch(prepared, find_toolchain())
+        hole = replace(launch, mounts=(*launch.mounts, Mount.same(prepared.folder, writable=True)))
+        found = run_suite(hole, SandboxPolicy())
+    worked = {name for name, outcome in found.items() if outcome == "worked"}
+    assert {
+        "reads_a_file_of_the_host",
+        "lists_a_folder_of_the_host",
+        "writes_a_file_of_the_host",
+        "follows_a_symlink",
+        "reaches_a_socket_file",
+    } <= worked
+
+
+def test_an_open_network_that_was_not_granted_is_found():
+    with place_canaries() as prepared:
+        launch = make_suite_launch(prepared, find_toolchain())
+        found = run_suite(launch, SandboxPolicy(network="full"))
+        assert prepared.reached()
+    assert [found[name] for name in ("reaches_loopback", "reaches_an_abstract_socket")] == [
+        "worked",
+        "worked",
+    ]
+
+
+def hold_memory():
+    with place_canaries() as prepared:
+        return try_holding_memory(make_suite_launch(prepared, find_toolchain()), SandboxPolicy())
+
+
+def test_memory_that_no_process_shows_is_within_the_limit():
+    assert hold_memory() == dict.fromkeys(MEMORY_ATTEMPTS, "refused")
+
+
+def test_memory_that_is_held_beyond_the_limit_is_found(monkeypatch):
+    """Without the filter, the sizes and the count of the folders: as it was."""
+    large = {"/tmp": 256 << 20, spec.HOME: 256 << 20, "/dev/shm": 64 << 20}
+    monkeypatch.setattr(kernel_limits, "build_filter", lambda **_: None)
+    monkeypatch.setattr(spec, "limit_private_disks", lambda policy: large)
+    monkeypatch.setattr(watchdog, "_read_private_disks", lambda pids: [])
+    monkeypatch.setattr(bubblewrap, "make_control_group", lambda policy: None)
+    assert hold_memory() == dict.fromkeys(MEMORY_ATTEMPTS, "worked")
 
 
 def test_an_attempt_that_works_would_be_seen(tmp_path):

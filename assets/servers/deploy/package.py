@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from assets.servers.certificate.certificate import certify
 from assets.servers.deploy.grants import ServerGrant, list_granted_places
 from assets.servers.deploy.launch import (
     apply_grant,
@@ -22,6 +21,7 @@ from assets.servers.recipes.package_files import SERVER, find_variables, read_li
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe, dump_recipe
 from assets.servers.recipes.relaunch import list_made_up, make_next_guess
+from assets.servers.sandbox.certificate import certify
 from assets.servers.sandbox.docker import Docker, write_env_file
 from assets.servers.sandbox.spec import (
     Command,
@@ -94,7 +94,7 @@ def run_package(
         artifact.megabytes,
         artifact.built_with_scripts,
         probe_launch_behaviour(launch, tried.result, recipe.server_id, policy, toolchain),
-        describe_certificate(sandbox, toolchain),
+        certify(sandbox, toolchain),
         read_licence(recipe, artifact.tree),
         launched=_describe_launch(recipe, tried),
     )
@@ -114,7 +114,7 @@ def run_local(recipe: Recipe, given: Given, policy: DeployPolicy, toolchain: Too
     spare = {f"env:{name}" for name, _ in recipe.spare_env}  # they were not passed
     real = list_given_names(given) | list_granted_places(recipe, grant) | spare
     names = tuple(sorted(set(recipe.placeholders) - real))
-    certificate = describe_certificate(sandbox, toolchain)
+    certificate = certify(sandbox, toolchain)
     return Deployed(result, names, behaviour=behaviour, certificate=certificate)
 
 
@@ -130,13 +130,6 @@ def make_launch(
         mounts=tuple(mounts),
         dirs=(DATA,),
     )
-
-
-def describe_certificate(sandbox: SandboxPolicy, toolchain: Toolchain) -> dict[str, Any]:
-    """The certificate of the sandbox in use: its digest, result and facts."""
-    held = certify(sandbox, toolchain)
-    summary = {"digest": held.digest, "passed": held.passed, "n": held.n}
-    return {**held.facts, **summary, "escaped": list(held.escaped)}
 
 
 def probe_launch_behaviour(

@@ -33,7 +33,12 @@ from assets.servers.sandbox.gateway import (
     list_registries,
     open_gateway,
 )
-from assets.servers.sandbox.process import Jailed, choose_backend, start
+from assets.servers.sandbox.process import (
+    Jailed,
+    choose_backend,
+    describe_fetch_network,
+    start,
+)
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain
 from assets.servers.sandbox.watchdog import Breach, Watchdog
@@ -214,11 +219,6 @@ def _make_settings(env: Mapping[str, str], *, scripts: bool) -> dict[str, str]:
         "npm_config_script_shell": "/bin/sh",
         "NO_COLOR": "1",
     }
-
-
-def describe_fetch_network(backend: str) -> str:
-    """What the fetch phase reaches in a backend; part of the certificate."""
-    return "host" if backend == "none" else "registries"
 
 
 def fetch_policy(policy: SandboxPolicy | None) -> SandboxPolicy:

@@ -135,6 +135,11 @@ def preflight(policy: SandboxPolicy | None = None) -> None:
     choose_backend(policy or SandboxPolicy())
 
 
+def describe_fetch_network(backend: str) -> str:
+    """What the fetch phase reaches in a backend; part of the certificate."""
+    return "host" if backend == "none" else "registries"
+
+
 def start(launch: Launch | Command, policy: SandboxPolicy) -> "Jailed":
     """Starts a launch in a fresh sandbox, or what a backend made of one (`Docker.image_command`
     makes it of an image), with pipes on its three standard streams.

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from assets.servers.certificate.certificate import digest_suite
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
+from assets.servers.sandbox.certificate import digest_preflight
 from assets.synthesis.export.selection import normalise_licence
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from extensions.upkeep.doctor.check import NOTICE, Finding, Home, Looked
@@ -33,7 +33,7 @@ def check_certificates(at: Home) -> Looked:
 
 def _is_stale(at: Home, sha: str) -> bool:
     try:
-        return at.blobs.get_json(sha).get("suite") != digest_suite()
+        return at.blobs.get_json(sha).get("suite") != digest_preflight()
     except (KeyError, ValueError, RuntimeError):
         return False  # `check_blob_names` tells of it
 

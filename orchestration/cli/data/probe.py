@@ -103,6 +103,8 @@ def _print_probe(found: dict[str, Any]) -> None:
         print_line(
             f"  sandbox {certificate['backend']}: {certificate['n']} escapes tried, {outcome}"
         )
+        for fix in certificate["fixes"]:
+            print_line(f"    {fix}")
 
 
 def _parse_pair(text: str) -> tuple[str, str]:

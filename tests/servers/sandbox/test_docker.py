@@ -18,14 +18,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.servers.certificate import certificate
-from assets.servers.certificate.certificate import certify
 from assets.servers.probe.probe import probe
-from assets.servers.sandbox import docker
+from assets.servers.sandbox import certificate, docker
 from assets.servers.sandbox.docker import EMPTY, Docker, build_empty_root
 from assets.servers.sandbox.process import choose_backend, start
 from assets.servers.sandbox.spec import HOME, Launch, LaunchRefused, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
+from tests.hostile.escape_suite import (
+    ATTEMPTS,
+    SURFACE,
+    make_suite_launch,
+    place_canaries,
+    run_suite,
+)
 from tests.support import untrusted_server
 from warehouse.process_identity import describe_owner
 
@@ -288,8 +293,13 @@ def engine():
 
 def test_a_real_engine_gets_the_certificate(engine, monkeypatch):
     monkeypatch.setattr(certificate, "_cached", {})
-    held = certify(engine, find_toolchain())
-    assert held.passed, held.escaped
+    made = certificate.certify(engine, find_toolchain())
+    assert made["passed"], made["escaped"]
+    with place_canaries() as prepared:
+        found = run_suite(make_suite_launch(prepared, find_toolchain()), engine)
+    assert {found[attempt.name] for attempt in ATTEMPTS if attempt.name not in SURFACE} == {
+        "refused"
+    }
 
 
 def test_a_real_engine_runs_and_ends_servers(engine, tmp_path):

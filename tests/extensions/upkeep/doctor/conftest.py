@@ -33,9 +33,9 @@ def make_deployment(warehouse: Warehouse, server: str, suite: str, tools: bytes 
 @pytest.fixture
 def well(warehouse: Warehouse) -> Warehouse:
     """One server, one accepted pair, one paid answer."""
-    from assets.servers.certificate.certificate import digest_suite
+    from assets.servers.sandbox.certificate import digest_preflight
 
-    publish_rows(warehouse, DEPLOYMENTS, make_deployment(warehouse, "npm:a", digest_suite()))
+    publish_rows(warehouse, DEPLOYMENTS, make_deployment(warehouse, "npm:a", digest_preflight()))
     pair = {"pair_id": "p1", "server_id": "npm:a", "tool": "t", "license": "MIT"}
     publish_rows(warehouse, PAIRS, pair)
     publish_rows(warehouse, JUDGEMENTS, {"pair_id": "p1", "verdict": "accept"})

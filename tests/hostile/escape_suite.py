@@ -4,20 +4,34 @@ Every attempt is harmless where it works, and sends no packet beyond loopback: a
 asks whether there is a route. `C` holds what the host prepared.
 """
 
-from dataclasses import dataclass
+import json
+import os
+import select
+import socket
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
-from warehouse.storage.digest import digest
+from assets.servers.recipes.package_files import SERVER
+from assets.servers.sandbox.process import start
+from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy, build_environment
+from assets.servers.sandbox.toolchain import Toolchain
+from assets.servers.sandbox.watchdog import Watchdog
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """An expression that must raise inside. granted: the network grant allows it. surface: kernel
-    code that a filter should keep away; no way out by itself."""
+    """An expression that must raise inside."""
 
     name: str
     source: str
-    granted: bool = False
-    surface: bool = False
 
 
 _FILES = {
@@ -92,8 +106,9 @@ _SOCKETS = {
     "opens_a_raw_socket": "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
     "opens_a_packet_socket": "socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 3)",
 }
+# Kernel code that a filter should keep away; no way out by itself.
 # System calls by their number on x86-64; on another machine these attempts fail for lack of one.
-_SURFACE = {
+SURFACE = {
     "reads_sysfs": "os.listdir('/sys/class')",
     "traces_init": "libc('ptrace', 0x4206, 1, None, None)",
     "traces_itself": "libc('ptrace', 0, 0, None, None)",
@@ -110,18 +125,11 @@ _SURFACE = {
     "opens_a_socket_to_the_hypervisor": "socket.socket(40, socket.SOCK_STREAM)",
     "opens_a_socket_to_kernel_crypto": "socket.socket(38, socket.SOCK_SEQPACKET)",
 }
-
-
-def _list_attempts() -> tuple[Attempt, ...]:
-    plain = {**_FILES, **_PROCESSES, **_SOCKETS}
-    return (
-        *(Attempt(name, source) for name, source in plain.items()),
-        *(Attempt(name, source, granted=True) for name, source in _NETWORK.items()),
-        *(Attempt(name, source, surface=True) for name, source in _SURFACE.items()),
-    )
-
-
-ATTEMPTS = _list_attempts()
+ATTEMPTS = [
+    Attempt(name, source)
+    for group in (_FILES, _PROCESSES, _SOCKETS, _NETWORK, SURFACE)
+    for name, source in group.items()
+]
 CONTROLS = {
     "reads_its_folder": "open('/srv/server/own').read().index('own')",
     "has_its_variable": "os.environ['CANARIES'].index('file')",
@@ -227,6 +235,183 @@ def write_program() -> str:
     return _PROGRAM % "\n".join(f"  {name!r}: lambda: {code}," for name, code in cases.items())
 
 
-def suite_digest() -> str:
-    """Names the suite: every attempt, every control, and how they are run."""
-    return digest({"program": write_program()})
+_HOST_FILES = ("/etc/passwd", "/etc/hostname", "/etc/machine-id", "/etc/fstab")
+# Variables that a runtime, a shell or an engine adds by itself.
+ADDED = ("CANARIES", "PWD", "SHLVL", "_", "LC_CTYPE", "HOSTNAME", "container", "TERM", "OLDPWD")
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """What the host prepared for the suite to find."""
+
+    folder: Path
+    facts: dict[str, Any]
+    listeners: tuple[socket.socket, ...]
+
+    def reached(self) -> bool:
+        """Whether anybody connected to a listener of the host."""
+        return bool(select.select(self.listeners, [], [], 0)[0])
+
+
+def make_suite_launch(prepared: Canaries, toolchain: Toolchain) -> Launch:
+    """The launch of the suite's program; its own folder is the one mount of a server."""
+    mounts = [Mount.same(path) for path in toolchain.binds]
+    own = Mount(prepared.folder / "server", SERVER)
+    argv = (str(toolchain.python), "-I", "-c", write_program())
+    launch = Launch(argv, {"CANARIES": ""}, (*mounts, own))
+    facts = {**prepared.facts, "names": [*build_environment(launch), *ADDED]}
+    return replace(launch, env={"CANARIES": json.dumps(facts)})
+
+
+def run_suite(launch: Launch, policy: SandboxPolicy) -> dict[str, str]:
+    """{case: outcome} as the program printed it; empty where it did not end well."""
+    with start(launch, policy) as jailed:
+        try:
+            out, _ = jailed.process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            return {}
+    try:
+        found = json.loads(out)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def place_canaries(binds: Iterable[Path] = ()) -> Iterator[Canaries]:
+    """A file, socket files, a loopback listener, an abstract socket, a process with a variable and
+    files at home and beside the toolchain's `binds`, all of this host, while the suite runs."""
+    token = f"canary-{uuid.uuid4().hex}"
+    with ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="toolmill-canary-")))
+        (folder / "server").mkdir()
+        (folder / "server" / "own").write_text("own")
+        (folder / "secret").write_text(token)
+        for path in (folder, folder / "server"):
+            path.chmod(0o755)  # not the permissions are tried, but the walls
+        (folder / "secret").chmod(0o666)
+        tcp = held.enter_context(socket.create_server(("127.0.0.1", 0)))
+        unix = [held.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2)]
+        for listener, name in zip(unix, (str(folder / "socket"), f"\0{folder}"), strict=True):
+            listener.bind(name)
+            listener.listen()
+        (folder / "socket").chmod(0o777)
+        process = subprocess.Popen(
+            ["sh", "-c", "read _", token],
+            stdin=subprocess.PIPE,
+            env={"PATH": os.defpath, "VALUE": f"=CANARY {token}"},
+        )
+        held.callback(process.communicate)
+        held.callback(process.kill)  # the last goes first
+        facts = {
+            "token": [token[:20], token[20:]],
+            "folder": str(folder),
+            "file": str(folder / "secret"),
+            "socket": str(folder / "socket"),
+            "port": tcp.getsockname()[1],
+            "abstract": str(folder),
+            "beside": [*_place_neighbours(binds, held)],
+            "digests": {path: _digest_of(path) for path in _HOST_FILES},
+        }
+        yield Canaries(folder, facts, (tcp, *unix))
+
+
+def _place_neighbours(binds: Iterable[Path], held: ExitStack) -> Iterator[str]:
+    """A file in each folder that a runtime lies in and in the user's own, where we may write."""
+    home = Path.home()
+    for folder in {home, home / ".local", *(path.parent for path in binds)}:
+        path = folder / f".toolmill-canary-{uuid.uuid4().hex}"
+        with suppress(OSError):
+            path.open("x").close()
+            held.callback(path.unlink, missing_ok=True)
+            yield str(path)
+
+
+def _digest_of(path: str) -> str | None:
+    try:
+        return sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+_LIMIT_MB, _HELD_MB = 64, 192
+_WAIT_S, _NOTICE_S = 20.0, 1.5
+_PIECE = 8 << 20
+
+_SEGMENTS = """
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+def hold():
+    number = libc.shmget(0, PIECE, 0o1600)
+    if number < 0:
+        raise OSError(ctypes.get_errno(), 'shmget')
+    address = libc.shmat(number, None, 0)
+    ctypes.memset(address, 120, PIECE)
+    libc.shmdt(ctypes.c_void_p(address))
+"""
+_FLIGHT = """
+pair = socket.socketpair()
+def hold():
+    file = os.memfd_create('x')
+    os.write(file, b'x' * PIECE)
+    socket.send_fds(pair[0], [b'x'], [file])
+    os.close(file)
+"""
+_FOLDERS = """
+import itertools
+folders, numbers = ['/tmp', os.environ['HOME'], '/dev/shm'], itertools.count()
+def hold():
+    while folders:
+        try:
+            with open(f'{folders[0]}/{next(numbers)}', 'wb') as file:
+                file.write(b'x' * PIECE)
+            return
+        except OSError:
+            folders.pop(0)
+    raise OSError('full')
+"""
+_MEMORY_PROGRAM = """
+import ctypes, os, socket, time
+PIECE = %d
+%s
+try:
+    for _ in range(%d):
+        hold()
+except BaseException:
+    print('refused', flush=True)
+else:
+    print('held', flush=True)
+    time.sleep(60)
+"""
+MEMORY_ATTEMPTS = {
+    name: _MEMORY_PROGRAM % (_PIECE, source, (_HELD_MB << 20) // _PIECE)
+    for name, source in {
+        "holds_memory_in_system_v_segments": _SEGMENTS,
+        "holds_memory_in_flight": _FLIGHT,
+        "holds_memory_in_its_folders": _FOLDERS,
+    }.items()
+}
+
+
+def try_holding_memory(launch: Launch, policy: SandboxPolicy) -> dict[str, str]:
+    """{attempt: `refused`, `worked` or `not run`}. launch: of a Python and its mounts; each
+    attempt holds three times the limit and is refused where it may not or is ended for it."""
+    small = replace(policy, memory_mb=_LIMIT_MB, tmp_mb=_HELD_MB, file_mb=_HELD_MB, wall_s=_WAIT_S)
+
+    def attempt(source: str) -> str:
+        return _run_attempt(replace(launch, argv=(launch.argv[0], "-I", "-c", source)), small)
+
+    with ThreadPoolExecutor(len(MEMORY_ATTEMPTS)) as pool:
+        return dict(zip(MEMORY_ATTEMPTS, pool.map(attempt, MEMORY_ATTEMPTS.values()), strict=True))
+
+
+def _run_attempt(launch: Launch, policy: SandboxPolicy) -> str:
+    with start(launch, policy) as jailed, Watchdog(jailed, policy) as watchdog:
+        stream = jailed.process.stdout
+        line = stream.readline(100).strip() if stream else b""
+        ended = line == b"held" and jailed.ends_within(_NOTICE_S)
+        jailed.kill()
+    if line == b"held" and not ended:
+        return "worked"
+    ended = watchdog.breach is not None and watchdog.breach.limit == "memory"
+    return "refused" if line == b"refused" or ended else "not run"

@@ -18,6 +18,7 @@ from typing import Any
 from assets.contracts.validate import validate_call
 from serving.repair.ladder import repair_drafts
 from serving.repair.report import ABSTAINED
+from training.adapter_table import make_adapter_table
 from training.evaluation.caller.bench import load_bench
 from training.evaluation.caller.items import Item
 from training.evaluation.caller.plan import TestPlan
@@ -28,7 +29,6 @@ from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.predictors.adapter import AdapterPredictor
 from training.evaluation.predictors.interface import Answered
 from training.prompts.render import SYSTEM, render_tool_schema
-from training.runtime.adapter_table import make_adapter_table
 from warehouse.store import Warehouse
 
 _AGAIN = "This call does not fit: {flaws}. Write the whole call again."

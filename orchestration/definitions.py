@@ -17,7 +17,6 @@ import assets.servers.defs
 import assets.synthesis.defs
 import assets.vectors.defs
 import training.defs
-import training.evaluation.defs
 import training.releases.defs
 import training.reporting.defs
 from assets.partitions import NIGHTLY, ONE_SERVER_JOB, SERVER_TAG, marketplaces
@@ -27,6 +26,7 @@ from orchestration.release_watch import roll_back_on_outcomes
 from orchestration.resources import build_default_resources
 from orchestration.schedules import nightly_schedule
 from orchestration.sensors import is_training_due, retrain_on_drift
+from training.role import list_roles, list_trained_roles
 from warehouse.extensions import DEFINITIONS, load_extensions
 
 PACKAGES = (
@@ -42,7 +42,7 @@ PACKAGES = (
     assets.outcomes.reliability.defs,
     assets.outcomes.trajectories.defs,
     training.defs,
-    training.evaluation.defs,
+    training.defs,
     training.releases.defs,
     training.reporting.defs,
 )
@@ -53,15 +53,17 @@ FAN_IN = (
     *("server_summaries", "confusables", "reliability", "training_set"),
     "drift",  # before a training, which it decides on
 )
-TRAINED = ("retriever_adapter", "caller_adapter", "sidecar_adapter")
-MEASURED = (
-    *("retriever_evaluation", "retriever_champion"),
-    *("caller_evaluation", "caller_champion"),
-    *("sidecar_evaluation", "sidecar_champion"),
-)
+_MEASURING = ("evaluation", "champion")
+TRAINED = [f"{role}_adapter" for role in list_trained_roles()]
+MEASURED = [f"{role}_{step}" for role in list_trained_roles() for step in _MEASURING]
 # What learns from calls costs seconds, and nothing while there are few: with whatever is served.
-RERANKED = ("reranker_adapter", "reranker_evaluation", "reranker_champion")
-SERVED = ("spend", *RERANKED, "outcomes_report", "release", "router_index", "report")
+TAUGHT_BY_CALLS = [
+    f"{name}_{step}"
+    for name, role in list_roles().items()
+    if role.learns_from_calls
+    for step in ("adapter", *_MEASURING)
+]
+SERVED = ("spend", *TAUGHT_BY_CALLS, "outcomes_report", "release", "router_index", "report")
 FOLLOWS_NEW_DATA = {*FAN_IN, *MEASURED, *SERVED}
 AFTER_TRAINING = FOLLOWS_NEW_DATA - {*FAN_IN, "spend"}  # what an adapter leads to
 

@@ -5,7 +5,7 @@ import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from assets.marketplaces.installed import list_installed
@@ -13,6 +13,7 @@ from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import allow_models
 from orchestration.settings.model import Settings
 from orchestration.settings.sections import get_section
+from warehouse.extensions import SETTINGS, load_extensions
 from warehouse.home import require_home
 from warehouse.ledger.sql.opening import find_url
 from warehouse.network.egress import is_loopback
@@ -195,10 +196,9 @@ def _list_writing_roles(settings: Settings) -> list[str]:
 
 def make_trainer(settings: Settings) -> "Trainer":
     """What is trained, on which split, for how long, and how it is measured."""
-    from extensions.bench.ablations.run import AblationSettings
     from training.evaluation.caller.plan import TestPlan
     from training.policies import Trainer
-    from training.retriever.settings import NONE, RetrieverSettings
+    from training.retriever.settings import RetrieverSettings
     from training.sets.policy import SetPolicy
     from warehouse.llm.roles import OFFLINE
 
@@ -212,30 +212,23 @@ def make_trainer(settings: Settings) -> "Trainer":
         seed=chosen.seed,
         **_choose_prompts(settings),
     )
-    caller = chosen.caller.resolve(device=chosen.device, seed=chosen.seed)
-    models: dict[str, Any] = {
-        "retriever": retriever,
-        "retriever_base": _choose_retriever_base(settings),
-        "caller": caller,
-        "caller_base": chosen.caller.base,
-    }
-    sidecar = get_section(settings, "training.sidecar")
     drafts = settings.roles.drafter.model != OFFLINE
     return Trainer(
-        **models,
-        sidecar=sidecar.resolve(device=chosen.device, seed=chosen.seed),
-        sidecar_base=sidecar.base,
-        sidecar_items=sidecar.count_items(),
+        retriever=retriever,
+        retriever_base=_choose_retriever_base(settings),
+        caller=chosen.caller.resolve(device=chosen.device, seed=chosen.seed),
+        caller_base=chosen.caller.base,
+        options={
+            name.removeprefix("training."): get_section(settings, name)
+            for name in load_extensions(SETTINGS)
+            if name.startswith("training.")
+        },
+        device=chosen.device,
+        seed=chosen.seed,
         drafter=_make_role(settings, _DRAFTER) if drafts else None,
         split=derive_policy(SetPolicy, chosen.split),
         caller_test=TestPlan().limit_items(chosen.evaluation.items),
         drift=_choose_cool_down(settings),
-        # What data is worth is asked of an adapter that has learnt from nothing else.
-        ablations=derive_policy(
-            AblationSettings,
-            get_section(settings, "training.ablations"),
-            **{**models, "retriever": replace(retriever, start=NONE)},
-        ),
         releases=chosen.releases,
         promotion=chosen.promotion,
         unverified=settings.serve.unverified,

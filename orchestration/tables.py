@@ -19,17 +19,17 @@ from assets.synthesis.summaries import SUMMARIES
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.vectors.confusables.table import CONFUSABLES
 from assets.vectors.index import VECTORS
+from training.adapter_table import make_adapter_table
 from training.drift.drift import DRIFT
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import RETRIEVER_EVALUATION
-from training.releases.champion import UNTRAINED
-from training.runtime.adapter_table import make_adapter_table
+from training.role import list_roles
 from training.sets.training_set import TRAINING_SET
 from warehouse.extensions import TABLES as TABLES_GROUP
 from warehouse.extensions import load_extensions
 from warehouse.storage.tables import TableSpec
 
-ADAPTERS = tuple(make_adapter_table(role) for role in UNTRAINED)
+ADAPTERS = tuple(make_adapter_table(role) for role in list_roles())
 _ALL = (
     *(LISTINGS, DEPLOYMENTS, SNAPSHOTS, ORIGINS, CHANGES, FINDINGS, SCANS, CLEAR, HELD, LISTED),
     *(CATALOGUE, COVERAGE, VECTORS, CONFUSABLES, SUMMARIES),

@@ -1,62 +1,56 @@
-"""Asset definitions of the training set, drift and the adapters."""
+"""Asset definitions of the training set, of drift, and of every role.
 
-from pathlib import Path
+`build_role_assets` makes the adapter, the evaluation and the champion of a role from one row of
+data; extensions call it in their own `defs.py`.
+"""
+
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import dagster as dg
 from dagster._core.errors import DagsterPipesExecutionError
 
-from assets.vectors.embed import Embedder
-from extensions.publishing.cards.model_card import write_card
-from extensions.sidecar.data.read import open_drafter, read_revision_rows
-from extensions.sidecar.rows import write_row
-from training.caller.train import resolve_base
-from training.drift.contract_moves import count_moves
-from training.drift.decide import Retrain, decide_retraining
-from training.drift.drift import DRIFT, make_drift_rows, read_drift_history
-from training.drift.measure import measure_drift
-from training.evaluation.predictors.interface import CannotPredict
-from training.last_run import set_name, set_rows
-from training.policies import Trainer
-from training.reporting.drift_page import make_drift_page, render_drift_table
-from training.retriever.train import resolve_retriever_base
-from training.runtime.adapter_table import (
+from assets.vectors.embed import BadAdapter, BadEmbedder, Embedder
+from training.adapter_table import (
     check_adapter_rules,
     make_adapter_metadata,
     make_adapter_row,
     make_adapter_table,
 )
-from training.runtime.model_store import TrainingFailed, read_model_card, write_job
+from training.core_roles import CALLER_ASSETS, RETRIEVER_ASSETS
+from training.drift.contract_moves import count_moves
+from training.drift.decide import Retrain, decide_retraining
+from training.drift.drift import DRIFT, make_drift_rows, read_drift_history
+from training.drift.measure import measure_drift
+from training.evaluation.predictors.interface import CannotPredict
+from training.evaluation.retriever import NothingToEvaluate
+from training.gates import render_gates_table
+from training.last_run import NotTrained, read_last_adapter
+from training.policies import Trainer
+from training.releases.in_service import find_model_in_service
+from training.reporting.drift_page import make_drift_page, render_drift_table
+from training.role import Summarise, find_role
+from training.role_steps import RoleAssets, RoleStep, StepSpec, judge_candidate
+from training.runtime.model_store import TrainingFailed
 from training.sets.build import find_too_few_servers, make_set, save_built_set
-from training.sets.pool import BadOffer, load_pool
-from training.sets.split import SPLITS, TRAIN
+from training.sets.pool import BadOffer
+from training.sets.split import SPLITS
 from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Verdict, expect_one_of, expect_unique
-from warehouse.ledger.attempts import Outcome
 from warehouse.publish import (
+    AssetAudit,
     Published,
     audit_table,
     describe_asset,
+    make_markdown_metadata,
     publish,
+    publish_digest,
     refuse,
     skip_version,
 )
 from warehouse.storage.digest import digest
+from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
-
-# Role -> the package of its training script.
-_PACKAGES = {
-    "retriever": "training.retriever",
-    "caller": "training.caller",
-    "sidecar": "extensions.sidecar",
-}
-
-
-class Scripts(Protocol):
-    """Where training scripts run; `orchestration/pipes.py` has one for each place."""
-
-    def launch(self, context: Any, script: str, job: Path) -> dict[str, Any]: ...
-
 
 TRAINING_SET_AUDIT = audit_table(
     TRAINING_SET,
@@ -138,99 +132,158 @@ def drift(
     )
 
 
-def _build_adapter_asset(role: str, description: str) -> Any:
-    spec = make_adapter_table(role)
-    checked = audit_table(
-        spec, rules=["training", "loss_is_a_number", "loss_fell", "adapter_loads"]
-    )
+_CANNOT_TRAIN = (DagsterPipesExecutionError, TrainingFailed, BadOffer, CannotPredict)
+_CANNOT_EVALUATE = (NothingToEvaluate, CannotPredict, BadOffer, BadAdapter, BadEmbedder)
+
+
+class Scripts(Protocol):
+    """Where training scripts run; `orchestration/pipes.py` has one for each place."""
+
+    def launch(self, context: Any, script: str, job: Any) -> dict[str, Any]: ...
+
+
+def build_role_assets(spec: RoleAssets) -> tuple[Any, Any, Any]:
+    """`<role>_adapter`, `<role>_evaluation` and `<role>_champion`."""
+    champion = build_champion(spec.role, spec.table, spec.summarise, spec.champion)
+    return _build_adapter(spec), _build_evaluation(spec), champion
+
+
+def _build_adapter(spec: RoleAssets) -> Any:
+    role, table = spec.role, make_adapter_table(spec.role)
+    rules = ["training", "loss_is_a_number", "loss_fell", "adapter_loads"]
+    audit = audit_table(table, rules=rules)
 
     @dg.asset(
-        **describe_asset(
-            checked, _PACKAGES[role].replace(".", "/"), kinds={"pytorch", "huggingface"}
-        ),
-        deps=["training_set"],
-        group_name="training",
-        pool="gpu",
-        description=description,
+        **_describe_step(audit, spec.adapter),
+        required_resource_keys={"warehouse", "trainer", *spec.adapter.resources},
     )
-    def adapter(
-        context: dg.AssetExecutionContext,
-        warehouse: dg.ResourceParam[Warehouse],
-        trainer: dg.ResourceParam[Trainer],
-        scripts: dg.ResourceParam[Scripts],
-    ) -> Published:
+    def adapter(context: dg.AssetExecutionContext) -> Published:
+        step = _open_step(context, role)
+        warehouse = step.warehouse
         try:
-            name, job = _write_job(warehouse, trainer, role)
-            made = _train_once(context, warehouse, scripts, role, name, job)
-        except (DagsterPipesExecutionError, TrainingFailed, BadOffer, CannotPredict) as error:
+            card = spec.train(step)
+        except _CANNOT_TRAIN as error:
             failure = RuntimeError(
                 f"{role} training failed; its last words are in the log ({error})"
             )
-            yield from refuse(context, warehouse, checked, "training", failure)
+            yield from refuse(context, warehouse, audit, "training", failure)
             return
+        if isinstance(card, str):
+            rows, metadata = [], {"learnt": card}
+            verdicts = [Verdict(rule, True, card) for rule in rules]
+        else:
+            rows, metadata = [make_adapter_row(card)], make_adapter_metadata(card)
+            verdicts = check_adapter_rules(warehouse.home, card)
         yield from publish(
-            context,
-            warehouse,
-            checked,
-            spec.frame([make_adapter_row(made)]),
-            rules=check_adapter_rules(warehouse.home, made),
-            metadata=make_adapter_metadata(made),
+            context, warehouse, audit, table.frame(rows), rules=verdicts, metadata=metadata
         )
 
     return adapter
 
 
-retriever_adapter = _build_adapter_asset(
-    "retriever", "LoRA adapter of the embedder, trained on accepted pairs of the train split."
-)
-caller_adapter = _build_adapter_asset(
-    "caller",
-    "LoRA adapter of a causal model that writes the call; default base: the shipped tiny one.",
-)
-sidecar_adapter = _build_adapter_asset(
-    "sidecar",
-    "LoRA adapter of a causal model that revises what the repair ladder leaves; default base: the"
-    " shipped tiny one.",
-)
+def _build_evaluation(spec: RoleAssets) -> Any:
+    audit = audit_table(spec.table, [expect_unique(*spec.table.key)], rules=["test_items"])
 
-
-def _write_job(warehouse: Warehouse, trainer: Trainer, role: str) -> tuple[str, Path]:
-    """(model name, file of the job): everything a training script needs."""
-    home, of_set = warehouse.home, set_name(warehouse)
-    base, settings = trainer.get_role_job(role)
-    if role == "sidecar":
-        chosen, drafter = trainer.sidecar, open_drafter(warehouse, trainer.drafter)
-        drafts = read_revision_rows(
-            warehouse, [TRAIN], chosen.rows, candidates=chosen.candidates, drafter=drafter
+    @dg.asset(
+        **_describe_step(audit, spec.evaluation),
+        required_resource_keys={"warehouse", "trainer", *spec.evaluation.resources},
+    )
+    def evaluation(context: dg.AssetExecutionContext) -> Published:
+        step = _open_step(context, spec.role)
+        try:
+            measured = spec.evaluate(step)
+        except _CANNOT_EVALUATE as error:
+            yield from refuse(context, step.warehouse, audit, "test_items", error)
+            return
+        found = measured.found
+        yield from publish(
+            context,
+            step.warehouse,
+            audit,
+            spec.table.frame(measured.rows),
+            rules=[Verdict("test_items", True, found)] if found else [],
+            metadata={
+                **measured.figures,
+                "summary": dg.MetadataValue.json(dict(measured.summary)),
+            },
         )
-        data = digest([draft.row_id for draft in drafts])
-        rows = list(map(write_row, drafts))
-        return write_job(home, role, resolve_base(base), of_set, settings, rows, data=data)
-    pool = load_pool(home, of_set)
-    if role == "retriever":
-        rows = set_rows(warehouse, TRAIN)
-        return write_job(home, role, resolve_retriever_base(base), of_set, settings, rows, pool)
-    rows = set_rows(warehouse, TRAIN, tasks=None)
-    return write_job(home, role, resolve_base(base), of_set, settings, rows, pool)
+
+    return evaluation
 
 
-def _train_once(
-    context: dg.AssetExecutionContext,
-    warehouse: Warehouse,
-    scripts: Scripts,
-    role: str,
-    name: str,
-    job: Path,
-) -> dict[str, Any]:
-    """The model's card; trains once per (role, base, set, settings), as the ledger knows."""
+def build_champion(role: str, table: TableSpec, summarise: Summarise, description: str) -> Any:
+    """`<role>_champion`, over the rows of the role's evaluation table."""
+    audit = AssetAudit(f"{role}_champion", rules=["better_or_kept"])
 
-    def train() -> Outcome:
-        scripts.launch(context, f"{_PACKAGES[role]}.script", job)
-        return Outcome(name.encode(), model=name)
+    @dg.asset(
+        **describe_asset(audit, "training/releases", "training/gates.py"),
+        deps=[f"{role}_evaluation"],
+        group_name="training",
+        description=description,
+    )
+    def champion(
+        context: dg.AssetExecutionContext,
+        warehouse: dg.ResourceParam[Warehouse],
+        trainer: dg.ResourceParam[Trainer],
+    ) -> Published:
+        home, serving = warehouse.home, find_model_in_service(warehouse.home, role)
+        try:
+            last = read_last_adapter(warehouse, role)
+        except NotTrained as error:
+            if not find_role(role).learns_from_calls:
+                raise
+            kept = [Verdict("better_or_kept", True, "there is no candidate yet")]
+            yield from publish_digest(
+                audit,
+                digest({"role": role, "model": serving.model}),
+                kept,
+                model=serving.model,
+                promoted=False,
+                why=str(error),
+            )
+            return
+        rows = warehouse.tables.read(table).to_dicts()
+        by_hand = role in trainer.promotion.by_hand
+        promotion = judge_candidate(
+            home, role, last, serving.model, rows, summarise, by_hand=by_hand
+        )
+        model = promotion.champion.model
+        yield from publish_digest(
+            audit,
+            digest({"role": role, "model": model}),
+            [Verdict("better_or_kept", True, promotion.why)],
+            model=model,
+            promoted=promotion.promoted,
+            waiting=promotion.waiting,
+            why=promotion.why,
+            gates=make_markdown_metadata(render_gates_table(promotion.gates)),
+            serves=serving.notice or "the champion",
+        )
 
-    key = digest({"train": name})
-    if read_model_card(warehouse.home, name) is None:
-        warehouse.ledger.forget(key)  # its product was lost, so the effect is due again
-    warehouse.ledger.once(f"train:{role}", key, train)
-    write_card(warehouse.home, name)
-    return read_model_card(warehouse.home, name) or {}
+    return champion
+
+
+def _describe_step(audit: AssetAudit, spec: StepSpec) -> Mapping[str, Any]:
+    return {
+        **describe_asset(audit, *spec.sources, kinds=spec.kinds),
+        "deps": list(spec.deps),
+        "group_name": "training",
+        "pool": spec.pool,
+        "description": spec.description,
+    }
+
+
+def _open_step(context: dg.AssetExecutionContext, role: str) -> RoleStep:
+    resources = context.resources
+    return RoleStep(
+        role,
+        resources.warehouse,
+        resources.trainer,
+        resources,
+        context.log.info,
+        lambda script, job: resources.scripts.launch(context, script, job),
+    )
+
+
+retriever_adapter, retriever_evaluation, retriever_champion = build_role_assets(RETRIEVER_ASSETS)
+caller_adapter, caller_evaluation, caller_champion = build_role_assets(CALLER_ASSETS)

@@ -6,10 +6,10 @@ from typing import Any
 import polars as pl
 
 from assets.synthesis.tables import ONE_CALL
+from training.adapter_table import make_adapter_table
 from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import RETRIEVER_EVALUATION, NothingToEvaluate, summarise_recall
-from training.runtime.adapter_table import make_adapter_table
 from training.runtime.model_store import read_model_card
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse

@@ -9,6 +9,8 @@ An extension is a package that names objects under these groups in its `pyprojec
 - `toolmill.settings`: a Pydantic model or dataclass. The name is its section in `toolmill.toml`,
   e.g. `retention` or `training.sidecar`.
 - `toolmill.tables`: a `TableSpec` that the extension publishes, under the table's name.
+- `toolmill.roles`: a `ModelRole` (`training/role.py`), a kind of model.
+- `toolmill.model_cards`: a function that writes the card of a trained model.
 - `toolmill.rerankers`: opens the reranker of an index (`serving/ranking/reranking.py`).
 - `toolmill.learners`: teaches it from the log of calls (`serving/meta/context.py`).
 
@@ -24,6 +26,8 @@ COMMANDS = "toolmill.commands"
 DEFINITIONS = "toolmill.definitions"
 SETTINGS = "toolmill.settings"
 TABLES = "toolmill.tables"
+ROLES = "toolmill.roles"
+MODEL_CARDS = "toolmill.model_cards"
 RERANKERS = "toolmill.rerankers"
 LEARNERS = "toolmill.learners"
 

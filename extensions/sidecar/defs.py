@@ -1,81 +1,91 @@
-"""Asset definition of the sidecar's evaluation; its adapter and champion are made as the other
-roles' are."""
+"""Asset definitions of the sidecar: its adapter, evaluation and champion."""
 
-import dagster as dg
+from dataclasses import asdict
 
 from assets.contracts.history.moves import ContractHistory
-from extensions.sidecar.data.read import read_known, read_revision_rows
+from extensions.sidecar.data.read import open_drafter, read_known, read_revision_rows
 from extensions.sidecar.evaluation import SIDECAR_EVALUATION, Bench, evaluate_sidecars
 from extensions.sidecar.predictor import LocalReviser
-from extensions.sidecar.settings import ROLE
+from extensions.sidecar.role import LADDER
+from extensions.sidecar.rows import write_row
+from extensions.sidecar.settings import ROLE, SidecarOptions
 from extensions.sidecar.summary import render_arms_table, summarise_sidecar
-from training.evaluation.predictors.interface import CannotPredict
-from training.evaluation.retriever import NothingToEvaluate
+from training.caller.train import resolve_base
+from training.defs import build_role_assets
 from training.last_run import read_last_adapter, set_name
-from training.policies import Trainer
-from training.releases.champion import UNTRAINED
 from training.releases.in_service import find_model_in_service
-from training.sets.pool import BadOffer
-from training.sets.split import UNSEEN_SERVER
-from warehouse.audit import expect_unique
-from warehouse.publish import (
-    Published,
-    audit_table,
-    describe_asset,
-    make_markdown_metadata,
-    publish,
-    refuse,
+from training.role_steps import (
+    Measurement,
+    ModelCard,
+    RoleAssets,
+    RoleStep,
+    StepSpec,
+    train_by_script,
 )
-from warehouse.store import Warehouse
-
-SIDECAR_AUDIT = audit_table(
-    SIDECAR_EVALUATION, [expect_unique("model", "item_id")], rules=["test_items"]
-)
+from training.sets.split import TRAIN, UNSEEN_SERVER
+from warehouse.storage.digest import digest
 
 
-@dg.asset(
-    **describe_asset(SIDECAR_AUDIT, "extensions/sidecar"),
-    deps=["sidecar_adapter", "training_set"],
-    group_name="training",
-    pool="gpu",
-    description="Drafts of unseen servers: corrected, copied, harmed, asked, by each arm.",
-)
-def sidecar_evaluation(
-    context: dg.AssetExecutionContext,
-    warehouse: dg.ResourceParam[Warehouse],
-    trainer: dg.ResourceParam[Trainer],
-) -> Published:
-    home, chosen = warehouse.home, trainer.sidecar
+def _train_sidecar(step: RoleStep) -> ModelCard:
+    warehouse, trainer = step.warehouse, step.trainer
+    base, settings = trainer.get_role_settings(ROLE)
+    drafts = read_revision_rows(
+        warehouse,
+        [TRAIN],
+        settings.rows,
+        candidates=settings.candidates,
+        drafter=open_drafter(warehouse, trainer.drafter),
+    )
+    data = digest([draft.row_id for draft in drafts])
+    rows = list(map(write_row, drafts))
+    return train_by_script(
+        step, "extensions.sidecar", resolve_base(base), asdict(settings), rows, data=data
+    )
+
+
+def _evaluate_sidecar(step: RoleStep) -> Measurement:
+    warehouse, home = step.warehouse, step.warehouse.home
+    _, settings = step.trainer.get_role_settings(ROLE)
+    options: SidecarOptions = step.trainer.options.get(ROLE) or SidecarOptions()
     candidate = read_last_adapter(warehouse, ROLE)["model"]
     names = dict.fromkeys([candidate, find_model_in_service(home, ROLE).model])
     models = {
-        name: LocalReviser(home, name, device=chosen.device)
-        for name in names
-        if name != UNTRAINED[ROLE]
+        name: LocalReviser(home, name, device=settings.device) for name in names if name != LADDER
     }
-    try:
-        rows = read_revision_rows(
-            warehouse, [UNSEEN_SERVER], trainer.sidecar_items, candidates=chosen.candidates
-        )
-        history = ContractHistory(tuple(read_known(warehouse).moves))
-        found = evaluate_sidecars(Bench(rows, set_name(warehouse), history), models)
-        summary = summarise_sidecar(found, candidate)
-    except (NothingToEvaluate, CannotPredict, BadOffer) as error:
-        yield from refuse(context, warehouse, SIDECAR_AUDIT, "test_items", error)
-        return
-    yield from publish(
-        context,
-        warehouse,
-        SIDECAR_AUDIT,
-        SIDECAR_EVALUATION.frame(found),
-        metadata={
-            "n": summary["n"],
-            **{
-                name: summary[name]["candidate"]["value"]
-                for name in ("right", "corrected", "copied", "harmed", "asked", "valid")
-            },
-            "ladder_right": summary["arms"][UNTRAINED[ROLE]]["right"]["value"],
-            "arms": make_markdown_metadata(render_arms_table(summary)),
-            "summary": dg.MetadataValue.json(summary),
-        },
+    items = options.count_items()
+    rows = read_revision_rows(warehouse, [UNSEEN_SERVER], items, candidates=settings.candidates)
+    history = ContractHistory(tuple(read_known(warehouse).moves))
+    answers = evaluate_sidecars(Bench(rows, set_name(warehouse), history), models)
+    summary = summarise_sidecar(answers, candidate)
+    measures = ("right", "corrected", "copied", "harmed", "asked", "valid")
+    figures = {
+        "n": summary["n"],
+        **{name: summary[name]["candidate"]["value"] for name in measures},
+        "ladder_right": summary["arms"][LADDER]["right"]["value"],
+        "arms": render_arms_table(summary),
+    }
+    return Measurement(answers, figures, summary)
+
+
+sidecar_adapter, sidecar_evaluation, sidecar_champion = build_role_assets(
+    RoleAssets(
+        ROLE,
+        StepSpec(
+            "LoRA adapter of a causal model that revises what the repair ladder leaves; default"
+            " base: the shipped tiny one.",
+            ("extensions/sidecar",),
+            kinds=frozenset({"pytorch", "huggingface"}),
+            resources=("scripts",),
+        ),
+        _train_sidecar,
+        StepSpec(
+            "Drafts of unseen servers: corrected, copied, harmed, asked, by each arm.",
+            ("extensions/sidecar",),
+            deps=("sidecar_adapter", "training_set"),
+        ),
+        SIDECAR_EVALUATION,
+        _evaluate_sidecar,
+        summarise_sidecar,
+        "The best sidecar so far; it starts with the repair ladder alone.",
     )
+)

@@ -21,16 +21,16 @@ from extensions.sidecar.data.calls import Messages
 from extensions.sidecar.data.climb import is_right, try_ladder
 from extensions.sidecar.flaws.kinds import HELD_OUT
 from extensions.sidecar.prompt import make_revision_request
+from extensions.sidecar.role import LADDER
 from extensions.sidecar.rows import SOURCES, UNTOUCHED, RevisionRow
 from serving.repair.ladder import repair_draft
 from serving.repair.report import ABSTAINED
 from serving.repair.revision import ProposedCall, RevisionRequest
 from serving.repair.tools import Candidate, Toolset
 from training.evaluation.predictors.interface import Asked, Predictor
-from training.releases.champion import UNTRAINED
 from warehouse.storage.tables import TableSpec
 
-LADDER, DRAFT, AGAIN, ALONE = UNTRAINED["sidecar"], "draft", "asked-again", ":alone"
+DRAFT, AGAIN, ALONE = "draft", "asked-again", ":alone"
 SIDECAR_EVALUATION = TableSpec(
     name="sidecar_evaluation",
     key=("model", "item_id"),

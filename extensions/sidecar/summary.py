@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from extensions.sidecar.evaluation import ALONE, LADDER
+from extensions.sidecar.evaluation import ALONE
+from extensions.sidecar.role import LADDER
 from extensions.sidecar.rows import RIGHT
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.retriever import NothingToEvaluate

@@ -26,7 +26,7 @@ from orchestration.sensors import (
 from orchestration.settings.model import Settings
 from orchestration.settings.place import SUBPROCESS
 from training.drift.decide import Decision, Retrain
-from training.policies import ROLES
+from training.role import list_trained_roles
 from warehouse.store import Warehouse
 
 
@@ -136,4 +136,4 @@ def list_trainings(settings: Settings) -> list[Task]:
     chosen, place = settings.training.device, settings.training.place
     if place.runs_on != SUBPROCESS or ("cuda" in (chosen, pick_device("auto")) and chosen != "cpu"):
         return [Task("train")]
-    return [Task("train", role=role) for role in ROLES]
+    return [Task("train", role=role) for role in list_trained_roles()]

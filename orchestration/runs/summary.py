@@ -19,9 +19,10 @@ from orchestration.runs.fork_server import CORES
 from orchestration.runs.nightly import RunResult
 from orchestration.settings.model import Settings
 from training.figures import shorten_model
-from training.releases.champion import UNTRAINED, read_champion
+from training.releases.champion import read_champion
 from training.releases.in_service import find_model_in_service
 from training.releases.release import read_current_release
+from training.role import list_roles
 from warehouse.store import Warehouse
 
 
@@ -129,7 +130,7 @@ def _describe_models(warehouse: Warehouse, result: RunResult) -> str:
     """Who is champion of each role and what the last candidate came to."""
     reasons = "; ".join(result.reasons)
     lines = ["Models", f"  trained in this run: {'yes' if result.retrained else 'no'} ({reasons})"]
-    for role in UNTRAINED:
+    for role in list_roles():
         standing = find_model_in_service(warehouse.home, role)
         lines.append(f"  {role:<10} {shorten_model(standing.model)}")
         if standing.notice:

@@ -8,6 +8,7 @@ import pytest
 from assets.vectors.embed import BadEmbedder, MiniLM, Prompts, embed_queries, open_general
 from assets.vectors.encoders.general.shipped import make_general_name
 from assets.vectors.scale import ScaledEmbedder
+from extensions.bench.ablations.run import choose_ablation_settings
 from orchestration.factories import make_embedder, make_index_embedder, make_trainer
 from orchestration.settings.load import SettingsError, load_settings
 from serving.index.folder import load_index, read_served_version
@@ -28,7 +29,7 @@ def test_the_shipped_retriever_indexes_and_starts_and_minilm_alone_bounds(
     assert make_index_embedder(settings).id.startswith(f"{nightly.id}+")
     assert trainer.retriever_base == "minilm"
     assert trainer.retriever.start == make_general_name()
-    assert trainer.ablations.retriever.start == NONE
+    assert choose_ablation_settings(trainer).retriever.start == NONE
     monkeypatch.setenv(MODEL, "minilm")
     settings = load_settings()
     assert make_index_embedder(settings) is make_embedder(settings) is nightly
@@ -55,7 +56,7 @@ def test_the_embedder_in_use_is_what_is_trained(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv(MODEL, "sentence-transformers:/models/qwen")
     trainer = make_trainer(load_settings())
     assert trainer.retriever_base == "sentence-transformers:/models/qwen"
-    assert trainer.ablations.retriever_base == trainer.retriever_base
+    assert choose_ablation_settings(trainer).retriever_base == trainer.retriever_base
     assert trainer.retriever.start == NONE
     monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__BASE", "minilm-l6-v2")
     assert make_trainer(load_settings()).retriever_base == "minilm-l6-v2"
@@ -88,7 +89,7 @@ def test_trainings_of_the_embedder_take_its_prompts(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(base, of)
         trainer = make_trainer(load_settings())
         assert trainer.retriever.prompts == Prompts("query: " if taken else None), model
-        assert trainer.ablations.retriever.prompts == trainer.retriever.prompts
+        assert choose_ablation_settings(trainer).retriever.prompts == trainer.retriever.prompts
     monkeypatch.setenv("TOOLMILL_EMBEDDER__DOCUMENT_PROMPT", "x" * 2_001)
     with pytest.raises(SettingsError, match=r"DOCUMENT_PROMPT.*expected at most 2,000 \(found 'x"):
         load_settings()

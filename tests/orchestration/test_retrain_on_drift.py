@@ -1,7 +1,7 @@
 """The sensor asks once per training set and attempt, and never for what was trained on already."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import dagster as dg
@@ -12,10 +12,9 @@ from orchestration.definitions import build_defs
 from orchestration.factories import make_trainer
 from orchestration.sensors import decide_on_drift, retrain_on_drift
 from orchestration.settings.load import load_settings
-from training.drift.bases import name_base
 from training.drift.decide import Retrain
-from training.policies import ROLES
 from training.releases.promotion import consider_candidate
+from training.role import find_role, list_trained_roles
 from training.runtime.model_store import save_model
 from training.sets.audit.manifest import save_manifest
 from training.sets.training_set import TRAINING_SET
@@ -68,9 +67,9 @@ def recipe() -> str:
 
 def trained(home: Path, training_set: str, role: str = "retriever") -> None:
     """A candidate of the settings in force."""
-    base, settings = make_trainer(load_settings()).get_role_job(role)
-    model, named = f"{role}-{training_set[:8]}", name_base(role, base)
-    card = {"role": role, "name": model, "settings": settings, "base": named}
+    base, settings = make_trainer(load_settings()).get_role_settings(role)
+    model, named = f"{role}-{training_set[:8]}", find_role(role).name_base(base)
+    card = {"role": role, "name": model, "settings": asdict(settings), "base": named}
     if role == "caller":  # as its card has the shipped one
         card["base"], card["base_name"] = named.split(":")
     save_model(home, model, card, lambda _: None)
@@ -110,7 +109,7 @@ def test_a_changed_contract_asks_for_retraining(home, instance) -> None:
 
 def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monkeypatch) -> None:
     name = publish(home, {"a": "1", "b": "1", "c": "1"})
-    for role in ROLES:
+    for role in list_trained_roles():
         trained(home, name, role)
     assert "trained on already" in str(tick(instance))
     monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__CHECKPOINT_STEPS", "5")  # how, not what
@@ -130,7 +129,7 @@ def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monke
 
 def test_another_base_alone_asks_for_retraining(home, instance, monkeypatch) -> None:
     name = publish(home, {"a": "1", "b": "1", "c": "1"})
-    for role in ROLES:
+    for role in list_trained_roles():
         trained(home, name, role)
     before, pinned = recipe(), f"some/base@{'a' * 40}"
     trainer = make_trainer(load_settings())

@@ -10,12 +10,11 @@ from serving.index.folder import build_index
 from serving.index.model import Source
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.vectors.conftest import WordEmbedder
-from training.releases.champion import UNTRAINED
-from training.releases.gate import Gate
-from training.releases.gate_rules import check_gates
+from training.gates import Gate
 from training.releases.in_service import find_model_in_service
 from training.releases.promotion import consider_candidate
 from training.releases.release import get_pinned_version, make_release, read_served, serve_version
+from training.role import check_gates, list_roles
 from training.runtime.model_store import save_model
 
 BETTER = {"value": 0.1, "low": 0.02, "high": 0.2, "n": 90}
@@ -68,7 +67,7 @@ def passed_by_gate(gates: list[Gate]) -> dict[str, bool]:
 def serve_release(home: Path, contracts: str, rows: list[dict] | None = None) -> tuple[str, str]:
     """A run's release of the models in service, its index by an encoder without a model, served:
     (release, version)."""
-    models = {role: find_model_in_service(home, role).model for role in UNTRAINED}
+    models = {role: find_model_in_service(home, role).model for role in list_roles()}
     name = make_release(home, models, contracts, "set1")
     if get_pinned_version(home):
         return name, read_served(home)["version"]

@@ -5,7 +5,8 @@ from functools import cache
 from typing import Any
 
 from training.evaluation.caller.summary import summarise_calls
-from training.evaluation.caller_table import BASELINE, PERTURBATIONS, PHANTOMS
+from training.evaluation.caller_table import PERTURBATIONS, PHANTOMS
+from training.role import BASELINE
 
 MODEL, OTHER = "8894887479aa5d6f" * 4, "1234567890abcdef" * 4
 CARD = {

@@ -11,11 +11,11 @@ import pytest
 import training.defs
 from orchestration.pipes import Scripts
 from tests.support.python_process import find_python
+from training.adapter_table import make_adapter_table
 from training.caller.settings import CallerSettings
 from training.policies import Trainer
 from training.retriever.settings import RetrieverSettings
 from training.retriever.train import train_retriever
-from training.runtime.adapter_table import make_adapter_table
 from training.runtime.model_store import read_job, read_model_card
 from training.sets.pool import save_pool
 from training.sets.training_set import TRAINING_SET

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from training.drift.bases import BASE, is_same_base, read_card_base
+from training.bases import BASE, is_same_base, read_card_base
 from training.drift.decide import Budget, LastRun, TrainedOn
 from training.drift.policy import RetrainPolicy
 from training.last_run import read_last_summary

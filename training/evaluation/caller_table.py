@@ -12,10 +12,8 @@ from assets.columns import (
     TRAINING_SET,
     USD,
 )
-from training.releases.champion import UNTRAINED
 from warehouse.storage.tables import TableSpec
 
-BASELINE = UNTRAINED["caller"]
 NOT_OFFERED = "not_offered"  # the task of a request whose right tool is left out of the prompt
 ASK_BACK = "ask_back"  # the task of a request that lacks a value: right is to ask for it
 PERTURBATIONS = ("renamed_tool", "renamed_parameters", "reordered_parameters", "paraphrased")

@@ -21,17 +21,12 @@ from training.releases.pointers import (
     read_current_history,
     read_current_pointer,
 )
+from training.role import get_untrained_model
 from training.runtime.model_store import read_model_card
 from warehouse.storage.pointers import PointerBroken, read_pointer, write_pointer
 
 PROMOTED, KEPT = "promoted", "kept"
 WAITING, REFUSED = "waiting", "refused"  # for a person; by a person
-UNTRAINED = {
-    "retriever": "base",
-    "caller": "baseline:bm25+slots",
-    "reranker": "retriever-order",
-    "sidecar": "ladder",
-}
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,7 @@ class Champion:
 
     @property
     def trained(self) -> bool:
-        return self.model != UNTRAINED.get(self.role)
+        return self.model != get_untrained_model(self.role)
 
 
 def get_pointer_path(role: str) -> str:
@@ -66,7 +61,7 @@ def read_champion(home: Path, role: str) -> Champion:
             f"{home / get_pointer_path(role)}: it is missing, but {CHAMPIONS} names"
             f" {promoted.model[:12]} as champion; {_describe_pointer_fix(role)}"
         )
-    return Champion(role, UNTRAINED.get(role, "base"))
+    return Champion(role, get_untrained_model(role))
 
 
 def restore_pointer(home: Path, role: str) -> Champion:
@@ -105,7 +100,7 @@ def read_last_attempt_time(home: Path, role: str) -> float | None:
 
 def find_promotion(home: Path, role: str, model: str) -> Champion:
     """The pointer as it was when the model was last promoted, or a bare one."""
-    if model == UNTRAINED.get(role):
+    if model == get_untrained_model(role):
         return Champion(role, model)
     found = [one for one in list_promoted(home, role) if one.model == model]
     learnt = (read_model_card(home, model) or {}).get("training_set")

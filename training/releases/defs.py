@@ -10,10 +10,10 @@ from serving.index.folder import load_index
 from serving.index.model import Index, Source
 from serving.index.release_index import make_router_index, view_table
 from serving.ranking.overlays import write_blocklist
+from training.adapter_table import make_adapter_table
 from training.evaluation.retriever import open_in_service
 from training.last_run import set_name
 from training.policies import Trainer
-from training.releases.champion import UNTRAINED
 from training.releases.in_service import find_release_models, find_reranker_file
 from training.releases.index_source import build_published_source, list_held_contracts
 from training.releases.release import (
@@ -24,7 +24,7 @@ from training.releases.release import (
     serve_version,
 )
 from training.releases.retention import prune_releases
-from training.runtime.adapter_table import make_adapter_table
+from training.role import get_untrained_model, list_roles
 from warehouse.audit import Verdict
 from warehouse.progress import Lines
 from warehouse.publish import (
@@ -45,7 +45,7 @@ ROUTER_INDEX_AUDIT = AssetAudit("router_index", rules=["one_entry_per_tool"])
 @dg.asset(
     **describe_asset(RELEASE_AUDIT, "training/releases"),
     deps=[
-        *("retriever_champion", "caller_champion", "reranker_champion", "sidecar_champion"),
+        *(f"{role}_champion" for role in list_roles()),
         "clear_contracts",
     ],
     group_name="serving",
@@ -108,7 +108,7 @@ def router_index(
     index = load_index(home, version)
     verdict = _check_entries(index, source, kept or index.release != current["release"])
     last = [
-        warehouse.tables.read(make_adapter_table(role))["model"].to_list() for role in UNTRAINED
+        warehouse.tables.read(make_adapter_table(role))["model"].to_list() for role in list_roles()
     ]
     pruned = prune_releases(
         home, trainer.releases, protect=[name for names in last for name in names]
@@ -125,7 +125,7 @@ def router_index(
         requests=sum(map(len, source.instructions.values())),
         recipes=len(index.recipes),
         embedder=index.embedder,
-        reranker=index.reranker or UNTRAINED["reranker"],
+        reranker=index.reranker or get_untrained_model("reranker"),
         views=make_markdown_metadata(view_table(index)),
     )
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from serving.index.model import RERANKER_FILE
 from training.caller.tiny.base import TINY, find_tiny_base_flaw
-from training.releases.champion import UNTRAINED, list_promoted, read_champion
+from training.releases.champion import list_promoted, read_champion
 from training.releases.decisions import map_rejected_models
+from training.role import find_weights_flaw, get_untrained_model, list_roles
 from training.runtime.model_store import (
-    find_unreadable_weights,
     get_model_folder,
     read_model_card,
 )
@@ -27,7 +27,7 @@ def find_model_in_service(home: Path, role: str) -> InService:
     """The champion where its model is whole; else the champion before it that is and was not rolled
     back, else the untrained model. Raises PointerBroken."""
     now = read_champion(home, role)
-    untrained = UNTRAINED.get(role, "base")
+    untrained = get_untrained_model(role)
     flaw = None if now.model == untrained else find_model_flaw(home, role, now.model)
     if flaw is None:
         return InService(now.model)
@@ -44,31 +44,28 @@ def find_model_in_service(home: Path, role: str) -> InService:
 
 
 def find_release_models(home: Path) -> dict[str, InService]:
-    """What can serve each role together: a reranker only beside the retriever whose vectors it
-    reads. Raises PointerBroken."""
-    found = {role: find_model_in_service(home, role) for role in UNTRAINED}
-    reranker, retriever = found["reranker"].model, found["retriever"].model
-    if (file := find_reranker_file(home, {"reranker": reranker})) is not None:
-        made_for = (read_model_card(home, file.parent.name) or {}).get("base")
-        if made_for != retriever:
-            found["reranker"] = InService(
-                UNTRAINED["reranker"],
-                f"reranker: {reranker[:12]} reads vectors of retriever {str(made_for)[:12]}, not of"
-                f" {retriever[:12]}; the retriever's order serves until it is fitted again:"
-                " materialize reranker_adapter",
-            )
+    """What can serve each role together: a model that does not fit the others gives way to the
+    untrained one. Raises PointerBroken."""
+    found = {name: find_model_in_service(home, name) for name in list_roles()}
+    models = {name: serving.model for name, serving in found.items()}
+    for name, role in list_roles().items():
+        misfit = role.find_misfit(home, models) if role.find_misfit else None
+        if misfit is not None:
+            found[name] = InService(role.untrained, misfit)
     return found
 
 
 def find_reranker_file(home: Path, models: Mapping[str, str]) -> Path | None:
     """The file of the trained reranker among the models of a release; None where it has none."""
-    name = models.get("reranker", UNTRAINED["reranker"])
-    return None if name == UNTRAINED["reranker"] else get_model_folder(home, name) / RERANKER_FILE
+    name = models.get("reranker")
+    if name is None or name == get_untrained_model("reranker"):
+        return None
+    return get_model_folder(home, name) / RERANKER_FILE
 
 
 def find_model_flaw(home: Path, role: str, name: str) -> str | None:
     """Why a trained model cannot serve; None when its card and weights are there, its base too."""
-    if name == UNTRAINED.get(role):
+    if name == get_untrained_model(role):
         return None
     try:
         about = read_model_card(home, name)
@@ -80,4 +77,4 @@ def find_model_flaw(home: Path, role: str, name: str) -> str | None:
         return f"models/{name[:12]} is a {about['role']}"
     if about.get("base") == TINY and (flaw := find_tiny_base_flaw(str(about.get("base_name")))):
         return flaw
-    return find_unreadable_weights(get_model_folder(home, name))
+    return find_weights_flaw(role, get_model_folder(home, name))

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from training.releases.champion import UNTRAINED
 from training.releases.pointers import (
     SERVED,
     read_current_history,
@@ -13,6 +12,7 @@ from training.releases.release import (
     read_release,
     read_served,
 )
+from training.role import get_untrained_model
 
 
 def list_lineage(home: Path) -> list[str]:
@@ -40,6 +40,6 @@ def collect_left_models(home: Path, gone: Iterable[str], keep: set[str]) -> dict
     for name in gone:
         for role, model in read_release(home, name)["models"].items():
             known = found.setdefault(role, [])
-            if model not in {*keep, *known, UNTRAINED.get(role)}:
+            if model not in {*keep, *known, get_untrained_model(role)}:
                 known.append(model)
     return {role: models for role, models in found.items() if models}

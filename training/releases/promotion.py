@@ -6,11 +6,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from training.gates import Gate, as_rows, judge_gates
 from training.releases.champion import (
     KEPT,
     PROMOTED,
@@ -22,7 +23,6 @@ from training.releases.champion import (
     read_champion,
 )
 from training.releases.decisions import APPROVE, REFUSE, map_refused_models, map_rejected_models
-from training.releases.gate import Gate, as_rows, judge_gates
 from training.releases.in_service import find_model_flaw, find_model_in_service
 from training.releases.pointers import (
     CHAMPIONS,
@@ -30,6 +30,7 @@ from training.releases.pointers import (
     hold_pointer_lock,
     move_pointers,
 )
+from training.role import list_roles
 
 
 class PromotionError(ValueError):
@@ -41,9 +42,16 @@ class PromotionPolicy:
     """Which roles a person decides on."""
 
     by_hand: Annotated[
-        tuple[Literal["retriever", "caller", "reranker", "sidecar"], ...],
+        tuple[str, ...],
         Field(description="roles whose candidates wait for `toolmill champion approve`"),
     ] = ()
+
+    @field_validator("by_hand")
+    @classmethod
+    def _check_roles(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := [name for name in names if name not in list_roles()]:
+            raise ValueError(f"unknown roles {unknown}; expected some of {list(list_roles())}")
+        return names
 
 
 @dataclass(frozen=True)

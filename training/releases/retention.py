@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from assets.vectors.embed import find_encoder_folder
-from training.releases.champion import UNTRAINED, read_champion
+from training.releases.champion import read_champion
 from training.releases.in_service import find_model_in_service
 from training.releases.pointers import CHAMPIONS, SERVED, hold_pointer_lock, read_current_history
 from training.releases.release import (
@@ -27,6 +27,7 @@ from training.releases.release import (
     read_served,
 )
 from training.releases.stored import read_index_meta
+from training.role import list_roles
 from training.runtime.model_store import get_model_folder, read_model_card
 
 _GOING = ".going-"
@@ -150,11 +151,15 @@ def _list_prunable_models(
     for body in made:
         if body["release"] in kept:
             stay |= set(body["models"].values())
-    for role in UNTRAINED:
+    for role in list_roles():
         stay |= {read_champion(home, role).model, find_model_in_service(home, role).model}
     tried = {line.get("model") for line in read_current_history(home, CHAMPIONS)}
     tried |= {name for body in made for name in body["models"].values()}
-    names = {str(name) for name in tried if name} - set(UNTRAINED.values()) - stay
+    names = (
+        {str(name) for name in tried if name}
+        - {role.untrained for role in list_roles().values()}
+        - stay
+    )
     return sorted(name for name in names if read_model_card(home, name) is not None)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from assets.vectors.embed import find_encoder_folder
 from serving.index.model import IndexBroken, IndexMissing
-from training.releases.champion import UNTRAINED
 from training.releases.in_service import find_model_flaw, find_reranker_file
+from training.role import get_untrained_model
 
 Json = dict[str, Any]
 
@@ -25,8 +25,8 @@ def list_release_flaws(home: Path, release: Mapping[str, Any], version: str | No
         return [*flaws, f"router/{version[:12]}: its index.json cannot be read"]
     if meta.get("release") != release.get("release"):
         flaws.append(f"router/{version[:12]} is of release {str(meta.get('release'))[:12]}")
-    retriever = models.get("retriever", UNTRAINED["retriever"])
-    adapter = None if retriever == UNTRAINED["retriever"] else retriever
+    retriever = models.get("retriever", get_untrained_model("retriever"))
+    adapter = None if retriever == get_untrained_model("retriever") else retriever
     if meta.get("adapter") != adapter:
         maker = str(meta.get("adapter") or "base")[:12]
         flaws.append(f"router/{version[:12]} was made by retriever {maker}, not {retriever[:12]}")

@@ -8,12 +8,12 @@ import dagster as dg
 
 from training.drift.drift import describe_drift
 from training.last_run import read_last_card, read_last_summary, set_name
-from training.policies import ROLES
 from training.releases.champion import read_champion
 from training.releases.release import read_current_release
 from training.reporting.audits import write_audits
 from training.reporting.gather import gather_report_facts
 from training.reporting.report import inline_plots, write_report
+from training.role import list_trained_roles
 from training.sets.audit.manifest import load_manifest
 from warehouse.audit import Verdict
 from warehouse.publish import (
@@ -34,7 +34,7 @@ SOURCES = (
     "training/figures.py",
     "extensions/bench/ablations/table.py",
     "training/evaluation/caller/markdown.py",
-    "training/releases/gate.py",
+    "training/gates.py",
     "extensions/recommender/outcomes_reporting/verdicts.py",
 )
 
@@ -59,7 +59,7 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
         "retriever": read_last_summary(warehouse, "retriever"),
         "caller_card": read_last_card(warehouse, "caller"),
         "caller": read_last_summary(warehouse, "caller"),
-        "champions": [asdict(read_champion(home, role)) for role in ROLES],
+        "champions": [asdict(read_champion(home, role)) for role in list_trained_roles()],
         "release": read_current_release(home),
         "drift": describe_drift(warehouse.tables),
     }

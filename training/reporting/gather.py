@@ -3,10 +3,11 @@
 from typing import Any
 
 from training.evaluation.caller.summary import summarise_calls
-from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION
+from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import AGENT, CONTAMINATION, OUTSIDE, load_evaluations
 from training.reporting.executions import summarise_executions
+from training.role import BASELINE
 from warehouse.sanitize.markdown import Markdown
 from warehouse.store import Warehouse
 

@@ -14,7 +14,7 @@ from training.figures import (
     sort_by_split,
     split_name,
 )
-from training.releases.gate import render_gates_table
+from training.gates import render_gates_table
 from warehouse.sanitize.markdown import (
     Markdown,
     fill_markdown,

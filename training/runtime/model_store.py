@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from serving.index.model import RERANKER_FILE
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 
@@ -140,14 +139,6 @@ def find_unreadable_weights(folder: Path) -> str | None:
     """Why a model's weights cannot be read, by their headers and sizes; None if they can."""
     from safetensors import SafetensorError, safe_open
 
-    from extensions.recommender.reranking.file import BadReranker, read_reranker
-
-    if (folder / RERANKER_FILE).exists():
-        try:
-            read_reranker(folder / RERANKER_FILE)
-        except (OSError, BadReranker) as error:
-            return " ".join(str(error).split())
-        return None
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         return f"models/{folder.name[:12]} holds no weights"

@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.vectors.embed import Embedder
 from extensions.bench.ablations.data import build_ablation_sets
-from extensions.bench.ablations.run import ABLATIONS, run_ablations
+from extensions.bench.ablations.run import ABLATIONS, choose_ablation_settings, run_ablations
 from extensions.bench.ablations.table import render_ablation_table, summarise_ablations
 from training.caller.tiny.base import TINY
 from training.evaluation.retriever import NothingToEvaluate
@@ -44,7 +44,7 @@ def ablations(
         rows = run_ablations(
             warehouse.home,
             sets,
-            trainer.ablations,
+            choose_ablation_settings(trainer),
             Lines(context.log.info),
             lambda step: lines(dict(step)),
         )

@@ -11,7 +11,7 @@ the same are trained once, and a kill loses no more than the steps since a check
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ from extensions.bench.ablations.measure import MEASURED, Asked
 from extensions.bench.ablations.options import ARMS, RETRIEVER, AblationOptions
 from training.caller.settings import CallerSettings, get_base_profile
 from training.evaluation.retriever import NothingToEvaluate, select_testable_rows
-from training.retriever.settings import RetrieverSettings
+from training.policies import Trainer
+from training.retriever.settings import NONE, RetrieverSettings
 from training.runtime.model_store import select_recipe
 from warehouse.progress import Progress, Silent
 from warehouse.storage.digest import digest
@@ -70,6 +71,19 @@ class AblationSettings(AblationOptions):
     retriever_base: str = "minilm"
     caller: CallerSettings = field(default_factory=lambda: get_base_profile("tiny"))
     caller_base: str = "tiny"
+
+
+def choose_ablation_settings(trainer: Trainer) -> AblationSettings:
+    """The options with the trainer's models. The retriever starts from nothing: what data is worth
+    is asked of an adapter that has learnt from nothing else."""
+    options = trainer.options.get("ablations") or AblationOptions()
+    return AblationSettings(
+        **asdict(options),
+        retriever=replace(trainer.retriever, start=NONE),
+        retriever_base=trainer.retriever_base,
+        caller=trainer.caller,
+        caller_base=trainer.caller_base,
+    )
 
 
 def run_ablations(

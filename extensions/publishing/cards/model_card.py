@@ -27,7 +27,7 @@ from extensions.publishing.cards.sections import (
     render_training,
 )
 from training.figures import shorten_model
-from training.releases.gate import render_gates_table
+from training.gates import render_gates_table
 from training.runtime.model_store import get_model_folder, read_model_card
 from training.sets.audit.manifest import load_manifest
 from warehouse.sanitize.markdown import (

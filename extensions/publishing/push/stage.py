@@ -12,7 +12,7 @@ from extensions.publishing.cards.model_card import README, write_card
 from extensions.publishing.push.cards import ADAPTER, ENCODER, MERGED, rewrite_card
 from extensions.publishing.weights.merge import LANGUAGE_ROLES
 from extensions.publishing.weights.write import write_model_weights
-from training.releases.champion import UNTRAINED
+from training.role import get_untrained_model
 from training.runtime.model_store import get_model_folder, read_model_card
 from warehouse.errors import UnusableInput
 
@@ -63,7 +63,7 @@ def write_uploads(
     made = [] if pairs is None else [_write_pairs(name, pairs, to)]
     datasets = [one.repo for one in made]
     for role, model in sorted(models.items()):
-        card = None if model == UNTRAINED.get(role) else read_model_card(home, model)
+        card = None if model == get_untrained_model(role) else read_model_card(home, model)
         if card is not None and role in (*LANGUAGE_ROLES, "retriever"):
             made += _write_model(home, name, role, card, to, datasets)
     if not made:

@@ -10,7 +10,7 @@ from extensions.publishing.weights.gguf_vocabulary import NoGguf
 from extensions.publishing.weights.merge import LANGUAGE_ROLES, write_merged_model
 from extensions.publishing.weights.recipes import write_recipes
 from training.figures import shorten_model
-from training.releases.champion import UNTRAINED
+from training.role import get_untrained_model
 
 WEIGHTS = "weights"  # folder of an export; also the manifest's key
 SAFETENSORS, GGUF = "safetensors", "model.gguf"
@@ -26,7 +26,7 @@ def write_release_weights(home: Path, folder: Path, models: Mapping[str, str]) -
     trained = {
         role: models[role]
         for role in LANGUAGE_ROLES
-        if role in models and models[role] != UNTRAINED.get(role)
+        if role in models and models[role] != get_untrained_model(role)
     }
     if not trained:
         found = ", ".join(f"{role} {models.get(role, 'none')}" for role in LANGUAGE_ROLES)

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from extensions.recommender.model_role import UNTRAINED_ORDER
 from extensions.recommender.outcomes_report.rates import measure_rate, tell_empty
 from extensions.recommender.training.evaluation import CALL
 from extensions.recommender.training.metrics import BINS, measure_calibration
-from extensions.recommender.training.role import UNTRAINED_ORDER
 from training.figures import shorten_model
 from warehouse.json_types import Row
 from warehouse.sanitize.markdown import Markdown, join_markdown, make_markdown_table

@@ -9,7 +9,7 @@ import polars as pl
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.vectors.embed import Embedder
-from extensions.publishing.cards.model_card import write_card
+from extensions.recommender.model_role import UNTRAINED_ORDER
 from extensions.recommender.training.evaluation import (
     RERANKER_EVALUATION,
     Requests,
@@ -23,23 +23,19 @@ from extensions.recommender.training.history import (
     read_calls,
     split_calls,
 )
-from extensions.recommender.training.role import (
-    ROLE,
-    UNTRAINED_ORDER,
-    find_lack,
-    load_reranker,
-    train_reranker,
-)
+from extensions.recommender.training.role import ROLE, find_lack, load_reranker, train_reranker
 from extensions.recommender.training.served_order import ServedOrder, open_served_order
-from training.evaluation.retriever import NothingToEvaluate, open_in_service, select_testable_rows
-from training.policies import Trainer
-from training.releases.in_service import find_model_in_service
-from training.runtime.adapter_table import (
+from training.adapter_table import (
     check_adapter_rules,
     make_adapter_metadata,
     make_adapter_row,
     make_adapter_table,
 )
+from training.defs import build_champion
+from training.evaluation.retriever import NothingToEvaluate, open_in_service, select_testable_rows
+from training.policies import Trainer
+from training.releases.in_service import find_model_in_service
+from training.role_steps import write_model_card
 from training.runtime.model_store import read_model_card
 from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Verdict, expect_unique
@@ -93,7 +89,7 @@ def reranker_adapter(
             served.pool,
             (retriever, encoder.id),
         )
-    write_card(warehouse.home, card["name"])
+    write_model_card(warehouse.home, card["name"])
     yield from publish(
         context,
         warehouse,
@@ -145,6 +141,14 @@ def reranker_evaluation(
         rules=[Verdict("test_items", True, measured)],
         metadata={"measured": measured, "summary": dg.MetadataValue.json(summary)},
     )
+
+
+reranker_champion = build_champion(
+    ROLE,
+    RERANKER_EVALUATION,
+    summarise_reranker,
+    "The best reranker so far; it starts with the order of the retriever.",
+)
 
 
 def _open_retriever(

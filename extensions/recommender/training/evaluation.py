@@ -13,11 +13,12 @@ import numpy as np
 import polars as pl
 
 from assets.columns import SERVER_ID
+from extensions.recommender.model_role import UNTRAINED_ORDER
 from extensions.recommender.reranking.features import Question
 from extensions.recommender.reranking.model import Reranker
 from extensions.recommender.reranking.pool import Pool
 from extensions.recommender.training.examples import Example
-from extensions.recommender.training.role import UNTRAINED_ORDER, score_examples
+from extensions.recommender.training.role import score_examples
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.retriever import NothingToEvaluate
 from warehouse.json_types import Row

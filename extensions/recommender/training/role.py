@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from extensions.recommender.model_role import ROLE
 from extensions.recommender.reranking.file import read_reranker, write_reranker
 from extensions.recommender.reranking.model import Reranker, Weights
 from extensions.recommender.reranking.pool import Pool
 from extensions.recommender.training.examples import Example
 from extensions.recommender.training.ranker_fit import FitSettings, fit_reranker
 from serving.index.model import RERANKER_FILE
-from training.releases.champion import UNTRAINED
 from training.runtime.model_store import (
     get_model_folder,
     make_model_name,
@@ -22,8 +22,6 @@ from training.runtime.model_store import (
     save_model,
 )
 
-ROLE = "reranker"
-UNTRAINED_ORDER = UNTRAINED[ROLE]
 # Below these an interval of the gain is wider than any gain that was ever measured.
 MIN_CALLS, MIN_EITHER, MIN_TOOLS = 200, 20, 8
 

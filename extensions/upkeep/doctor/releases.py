@@ -8,11 +8,11 @@ from assets.vectors.embed import find_encoder_folder
 from extensions.upkeep.doctor.check import NOTICE, Finding, Home, Looked
 from serving.index.folder import load_index
 from serving.index.model import IndexBroken, IndexMissing
-from training.releases.champion import UNTRAINED
 from training.releases.in_service import find_model_in_service
 from training.releases.pointers import MOVING, read_pending_move
 from training.releases.release import ReleaseError, read_current_release, read_release, read_served
 from training.releases.stored import list_release_flaws, read_index_meta
+from training.role import list_roles
 from warehouse.storage.files import find_file_flaw
 from warehouse.storage.pointers import PointerBroken
 
@@ -63,7 +63,7 @@ def _find_encoder_flaw(home: Path, meta: dict[str, Any]) -> list[str]:
 def check_champions(at: Home) -> Looked:
     """Whether each role's champion serves, and no move of pointers was cut short."""
     found = []
-    for role in UNTRAINED:
+    for role in list_roles():
         try:
             notice = find_model_in_service(at.home, role).notice
         except PointerBroken as error:
@@ -75,8 +75,8 @@ def check_champions(at: Home) -> Looked:
     try:
         moving = read_pending_move(at.home)
     except PointerBroken as error:
-        return Looked(len(UNTRAINED), [*found, Finding(MOVING, str(error), f"rm {MOVING}")])
+        return Looked(len(list_roles()), [*found, Finding(MOVING, str(error), f"rm {MOVING}")])
     if moving:
         problem = "a move of pointers was cut short, or goes on now; it counts as done"
         found.append(Finding(MOVING, problem, "any run or `toolmill release` finishes it", NOTICE))
-    return Looked(len(UNTRAINED), found)
+    return Looked(len(list_roles()), found)

@@ -42,9 +42,10 @@ def collect_made(warehouse: "Warehouse") -> "Made":
     from training.evaluation.caller_table import CALLER_EVALUATION
     from training.evaluation.retriever import RETRIEVER_EVALUATION
     from training.last_run import set_name
-    from training.releases.champion import UNTRAINED, read_champion
+    from training.releases.champion import read_champion
     from training.releases.release import read_current_release
     from training.reporting.blast_radius import Made
+    from training.role import list_roles
     from warehouse.storage.lance import LanceStore, make_vector_key
 
     tables, home = warehouse.tables, warehouse.home
@@ -59,7 +60,9 @@ def collect_made(warehouse: "Warehouse") -> "Made":
         current_set=set_name(warehouse),
         evaluations={role: tables.read(spec).to_dicts() for role, spec in evaluations.items()},
         models=_read_cards(home),
-        champions=[{"role": role, "model": read_champion(home, role).model} for role in UNTRAINED],
+        champions=[
+            {"role": role, "model": read_champion(home, role).model} for role in list_roles()
+        ],
         release=read_current_release(home),
         index=_read_entries(home),
     )

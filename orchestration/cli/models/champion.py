@@ -22,12 +22,14 @@ def list_champions(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Each role's champion, the gates it passed, and the outcome of the last candidate."""
-    from training.releases.champion import UNTRAINED, read_champion
+    from training.releases.champion import read_champion
     from training.releases.in_service import find_model_in_service
+    from training.role import list_roles
 
     home = _find_home()
     found = {
-        role: (read_champion(home, role), find_model_in_service(home, role)) for role in UNTRAINED
+        role: (read_champion(home, role), find_model_in_service(home, role))
+        for role in list_roles()
     }
     if as_json:
         print_json(
@@ -81,7 +83,7 @@ def _find_home() -> Path:
 
 
 def _require_role(role: str) -> None:
-    from training.releases.champion import UNTRAINED
+    from training.role import list_roles
 
-    if role not in UNTRAINED:
-        fail(f"unknown role {role!r:.40}; known: {', '.join(UNTRAINED)}", 2)
+    if role not in list_roles():
+        fail(f"unknown role {role!r:.40}; known: {', '.join(list_roles())}", 2)

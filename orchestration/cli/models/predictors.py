@@ -115,8 +115,8 @@ def open_reviser(settings: Settings, name: str) -> "Revise":
     from orchestration.factories import open_warehouse
     from training.evaluation.predictors.adapter import resolve_model
     from training.evaluation.predictors.endpoint import EndpointPredictor
-    from training.releases.champion import UNTRAINED
     from training.releases.in_service import find_model_in_service
+    from training.role import get_untrained_model
 
     if name.startswith(_ENDPOINT):
         role = choose_role(settings, name.removeprefix(_ENDPOINT))
@@ -125,7 +125,7 @@ def open_reviser(settings: Settings, name: str) -> "Revise":
     home = settings.home_path()
     if name == CHAMPION:
         name = find_model_in_service(home, "sidecar").model
-        if name == UNTRAINED["sidecar"]:
+        if name == get_untrained_model("sidecar"):
             fail(
                 "--revise champion: no sidecar is better than the ladder alone yet, which is what"
                 " serves; leave --revise out, name a trained sidecar, or endpoint:MODEL",

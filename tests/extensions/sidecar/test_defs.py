@@ -8,14 +8,14 @@ import dagster as dg
 import pytest
 
 import extensions.sidecar.defs
-import training.releases.gate_rules
+import training.gates
+from extensions.sidecar.defs import sidecar_adapter, sidecar_champion, sidecar_evaluation
 from extensions.sidecar.rows import read_row
+from extensions.sidecar.settings import SidecarOptions
 from serving.repair.revision import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.scripted import ScriptedReviser
 from tests.training.promotions import save_empty_model
 from tests.training.test_defs import fill
-from training.defs import sidecar_adapter
-from training.evaluation.defs import sidecar_champion
 from training.policies import Trainer
 from training.releases.in_service import find_release_models
 from training.releases.promotion import PromotionPolicy
@@ -23,7 +23,7 @@ from training.runtime.model_store import read_job
 from training.sets.split import TRAIN
 from warehouse.store import Warehouse
 
-ASSETS = [sidecar_adapter, extensions.sidecar.defs.sidecar_evaluation, sidecar_champion]
+ASSETS = [sidecar_adapter, sidecar_evaluation, sidecar_champion]
 FACTS: dict[str, Any] = {"base": "folder", "pairs": 4, "steps": 1, "loss_first": 2.0,
     "loss_last": 1.0, "losses": [2.0, 1.0], "device": "cpu", "seconds": 1.0,
     "tokens_per_s": 1.0, "step_ms": 1.0, "peak_mb": 1.0}  # fmt: skip
@@ -46,7 +46,9 @@ class NoTraining:
 def materialize(
     warehouse: Warehouse, scripts: NoTraining, by_hand: tuple[Any, ...] = ()
 ) -> dict[str, dict[str, Any]]:
-    trainer = Trainer(sidecar_items=60, promotion=PromotionPolicy(by_hand))
+    trainer = Trainer(
+        options={"sidecar": SidecarOptions(items=60)}, promotion=PromotionPolicy(by_hand)
+    )
     resources = {"warehouse": warehouse, "trainer": trainer, "scripts": scripts}
     made = dg.materialize(ASSETS, resources=resources)
     return {
@@ -65,7 +67,7 @@ def test_the_ladder_serves_until_a_sidecar_is_right_more_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fill(warehouse, train_rows, test_rows, pool)
-    monkeypatch.setattr(training.releases.gate_rules, "MIN_TOOLS", 6)  # as many as the tests have
+    monkeypatch.setattr(training.gates, "MIN_TOOLS", 6)  # as many as the tests have
     model = ScriptedReviser(lambda _: None)
     monkeypatch.setattr(extensions.sidecar.defs, "LocalReviser", lambda *_, **__: model)
     scripts = NoTraining()

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from extensions.sidecar.data.build import Known, build_rows
-from extensions.sidecar.evaluation import ALONE, DRAFT, LADDER, Bench, evaluate_sidecars, judge_call
+from extensions.sidecar.evaluation import ALONE, DRAFT, Bench, evaluate_sidecars, judge_call
+from extensions.sidecar.role import LADDER
 from extensions.sidecar.rows import LEFT, RevisionRow
 from extensions.sidecar.summary import render_arms_table, summarise_sidecar
 from serving.repair.revision import ProposedCall, RevisionRequest

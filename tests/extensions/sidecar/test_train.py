@@ -12,8 +12,8 @@ from extensions.sidecar.rows import write_row
 from extensions.sidecar.settings import SidecarOptions, get_sidecar_profile
 from extensions.sidecar.train import train_sidecar
 from tests.extensions.sidecar.examples import place
+from training.adapter_table import check_adapter_rules, make_adapter_row
 from training.caller.tiny.base import TINY
-from training.runtime.adapter_table import check_adapter_rules, make_adapter_row
 from training.runtime.model_store import TrainingFailed, get_model_folder, read_job, write_job
 
 SETTINGS = asdict(replace(get_sidecar_profile(TINY), threads=1, batch=4))

@@ -7,7 +7,7 @@ from orchestration.definitions import MEASURED, TRAINED
 from orchestration.runs.nightly import list_trainings
 from orchestration.runs.task import Outcome, Task
 from orchestration.settings.model import Settings
-from training.policies import ROLES
+from training.role import list_trained_roles
 from training.runtime import device
 
 
@@ -15,7 +15,7 @@ def test_the_roles_part_the_training_between_them(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(device, "pick_device", lambda wanted: "cpu")
     tasks = list_trainings(Settings())
     keys = [key.to_user_string() for task in tasks for key in task.list_assets() or []]
-    assert len(tasks) == len(ROLES)
+    assert len(tasks) == len(list_trained_roles())
     assert sorted(keys) == sorted([*TRAINED, *MEASURED])
 
 
@@ -23,7 +23,7 @@ def test_one_gpu_or_another_place_takes_one_job(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(device, "pick_device", lambda wanted: "cuda")
     assert list_trainings(Settings()) == [Task("train")]
     assert len(list_trainings(Settings.model_validate({"training": {"device": "cpu"}}))) == len(
-        ROLES
+        list_trained_roles()
     )
     monkeypatch.setattr(device, "pick_device", lambda wanted: "cpu")
     elsewhere = Settings.model_validate({"training": {"place": {"runs_on": "ray"}}})

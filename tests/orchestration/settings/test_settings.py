@@ -15,7 +15,7 @@ from assets.servers.sandbox.contained_browser import open_browser_sandbox
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.secrets import ServerSecrets
 from assets.synthesis.policy import SynthesisPolicy
-from extensions.bench.ablations.run import AblationSettings
+from extensions.bench.ablations.run import AblationSettings, choose_ablation_settings
 from orchestration.cli.data.crawl import change_demo
 from orchestration.factories import list_enabled, make_crawl_policy, make_trainer, make_writer
 from orchestration.settings.deploy_policy import make_deploy_policy
@@ -403,7 +403,7 @@ def test_hyper_parameters_reach_the_trainings_or_are_one_line(monkeypatch) -> No
     trainer = make_trainer(load_settings())
     chosen = trainer.retriever
     assert (chosen.learning_rate, chosen.epochs, chosen.tools) == (2e-4, 2, 12)
-    assert trainer.ablations.retriever.learning_rate == 2e-4
+    assert choose_ablation_settings(trainer).retriever.learning_rate == 2e-4
     assert trainer.caller.warmup == 0.2
     assert "hold_tokens" not in trainer.list_recipes()["retriever"]
     for name, value, message in (
@@ -496,8 +496,8 @@ def test_policies_carry_what_was_set(monkeypatch) -> None:
     trainer = make_trainer(settings)
     assert trainer.split == SetPolicy(seen_tools=0.2)
     assert (trainer.caller.rank, trainer.caller_test.per_split, trainer.releases.keep) == (8, 4, 2)
-    assert trainer.ablations.seeds == (3,)
-    assert trainer.ablations.caller == trainer.caller
+    assert choose_ablation_settings(trainer).seeds == (3,)
+    assert choose_ablation_settings(trainer).caller == trainer.caller
     assert trainer.drift.min_share == 0.5
 
 

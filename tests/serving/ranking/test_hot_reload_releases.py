@@ -26,12 +26,12 @@ from tests.serving.test_adhoc import run
 from tests.training.promotions import make_summary
 from tests.vectors.conftest import snapshot
 from tests.vectors.test_embed import lora
-from training.releases.champion import UNTRAINED, read_champion
-from training.releases.gate import as_rows
-from training.releases.gate_rules import check_gates
+from training.gates import as_rows
+from training.releases.champion import read_champion
 from training.releases.in_service import find_model_in_service
 from training.releases.promotion import consider_candidate
 from training.releases.release import list_releases, make_release, read_served, serve_version
+from training.role import check_gates, get_untrained_model, list_roles
 from training.runtime.model_store import get_model_folder, save_model
 from warehouse.home import claim_home
 from warehouse.storage.lance import LanceStore
@@ -42,7 +42,7 @@ M1 = "1" * 64
 
 def publish(home: Path, rows: list[dict], contracts: str) -> str:
     """A release and index, by the encoder that the champion is; the version served."""
-    models = {role: find_model_in_service(home, role).model for role in UNTRAINED}
+    models = {role: find_model_in_service(home, role).model for role in list_roles()}
     name = make_release(home, models, contracts, "set1")
     store = LanceStore(home / "lance")
     return make_router_index(
@@ -227,7 +227,7 @@ def test_champions_are_listed_and_a_lost_one_is_put_back(home: Path) -> None:
     champions = json.loads(run("champion", "list", "--json")[1])
     assert (champions["retriever"]["model"], champions["caller"]["model"]) == (
         M1,
-        UNTRAINED["caller"],
+        get_untrained_model("caller"),
     )
     assert "passed  gain_at_1" in run("champion", "list")[1]
     (home / "champions/retriever.json").write_text("{half")

@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from assets.vectors.encoders.weights import find_base_path
-from training.drift.bases import is_same_base, name_base, read_card_base
+from training.bases import (
+    get_causal_base_name,
+    get_retriever_base_name,
+    is_same_base,
+    read_card_base,
+)
 
 A, B, COMMIT = "a" * 16, "b" * 16, f"some/base@{'c' * 40}"
 
@@ -28,13 +33,13 @@ def test_bases_are_told_apart(then: str, now: str, same: bool) -> None:
 
 
 def test_a_folder_is_named_with_its_files_and_a_hub_id_is_never_fetched(tmp_path: Path) -> None:
-    known = {name_base("retriever", name) for name in ("minilm", "", "minilm-l6-v2")}
+    known = {get_retriever_base_name(name) for name in ("minilm", "", "minilm-l6-v2")}
     assert known == {"minilm-l6-v2"}
-    assert name_base("retriever", COMMIT) == COMMIT
-    assert name_base("retriever", str(tmp_path)) == str(tmp_path)  # no model: its training says so
-    assert name_base("caller", "/gone") == "/gone"
-    tiny = name_base("caller", "tiny")
+    assert get_retriever_base_name(COMMIT) == COMMIT
+    assert get_retriever_base_name(str(tmp_path)) == str(tmp_path)  # no model: its training says so
+    assert get_causal_base_name("/gone") == "/gone"
+    tiny = get_causal_base_name("tiny")
     card = {"role": "caller", "base": "tiny", "base_name": tiny.partition(":")[2]}
     assert read_card_base(card) == tiny
     assert read_card_base({"role": "retriever"}) is None
-    assert name_base("retriever", str(find_base_path())).startswith(f"{find_base_path()}@")
+    assert get_retriever_base_name(str(find_base_path())).startswith(f"{find_base_path()}@")

@@ -20,7 +20,6 @@ from tests.training.promotions import (
 )
 from training.releases.champion import read_champion, read_last_trained_set, restore_pointer
 from training.releases.decisions import map_refused_models
-from training.releases.gate_rules import check_gates
 from training.releases.in_service import find_model_in_service
 from training.releases.pointers import CHAMPIONS, MOVING, read_current_history
 from training.releases.promotion import (
@@ -30,6 +29,7 @@ from training.releases.promotion import (
     consider_candidate,
     refuse_candidate,
 )
+from training.role import check_gates
 from training.runtime.model_store import get_model_folder
 from warehouse.storage.pointers import PointerBroken
 

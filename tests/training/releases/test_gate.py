@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.promotions import BETTER, EQUAL, NOTHING, UNSURE, WORSE, passed_by_gate
-from training.releases.gate import Gate, judge_gates, render_gates_table
-from training.releases.gate_rules import (
+from training.gates import (
     MIN_TOOLS,
     MOST_PHANTOM,
     TOLERANCE,
-    UnknownRole,
-    check_evaluation,
+    Gate,
     check_gain,
-    check_gates,
     check_no_worse,
     check_phantom_difference,
     check_phantom_rate,
     check_same_items,
+    judge_gates,
+    render_gates_table,
 )
+from training.role import UnknownRole, check_evaluation, check_gates
 
 CALLER = {
     "candidate": "m1",

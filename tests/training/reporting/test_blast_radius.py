@@ -16,6 +16,7 @@ from orchestration.cli.app import app
 from serving.index.folder import build_index, move_pointer
 from serving.index.model import Source
 from tests.synthesis.export_rows import pair, publish, published, snapshot, tool
+from training.adapter_table import make_adapter_table
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.releases.champion import Champion
 from training.releases.release import make_release
@@ -27,7 +28,6 @@ from training.reporting.blast_radius import (
     find_blast_radius,
     find_tool,
 )
-from training.runtime.adapter_table import make_adapter_table
 from training.runtime.model_store import save_model
 from training.sets.training_set import TRAINING_SET
 from warehouse.storage.files import write_atomically

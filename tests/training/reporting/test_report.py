@@ -15,11 +15,11 @@ from tests.training.report_figures import (
     figure,
 )
 from training.figures import format_interval, format_points, format_table, sort_by_split
-from training.releases.gate import as_rows
-from training.releases.gate_rules import check_gates
+from training.gates import as_rows
 from training.reporting.extra_sections import render_not_run_part
 from training.reporting.models import render_caller_part
 from training.reporting.report import inline_plots, write_report
+from training.role import check_gates
 from warehouse.sanitize.markdown import Markdown
 
 NOTHING: dict[str, Any] = {

@@ -7,10 +7,11 @@ import pytest
 from extensions.bench.ablations.run import ABLATIONS
 from tests.extensions.bench.agent.test_agent_run import publish
 from tests.training.report_figures import MODEL, OTHER, call_rows, calls
-from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION
+from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.saved import AGENT, save_evaluation
 from training.reporting.extra_sections import render_ablation_part
 from training.reporting.gather import gather_report_facts
+from training.role import BASELINE
 from warehouse.store import Warehouse
 
 

@@ -9,11 +9,11 @@ from extensions.bench.robustness.phantom import DeadRequest, find_dead_requests
 from training.evaluation.caller.items import Item, make_items
 from training.evaluation.caller.plan import TestPlan
 from training.evaluation.caller.run import evaluate_predictors
-from training.evaluation.caller_table import BASELINE
 from training.evaluation.predictors.adapter import AdapterPredictor
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import CannotPredict, Predictor
 from training.evaluation.retriever import NothingToEvaluate
+from training.role import BASELINE
 from training.sets.pool import load_pool
 from training.sets.training_set import TRAINING_SET
 from warehouse.progress import Progress

@@ -13,7 +13,6 @@ from typing import Any
 from extensions.bench.robustness.failure_signature import compute_signature
 from training.evaluation.caller_table import (
     ASK_BACK,
-    BASELINE,
     NOT_OFFERED,
     PERTURBATIONS,
     PHANTOMS,
@@ -21,6 +20,7 @@ from training.evaluation.caller_table import (
 )
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.retriever import NothingToEvaluate
+from training.role import BASELINE
 from training.sets.split import SPLITS, UNSEEN_SERVER
 from warehouse.json_types import Row
 

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Sequence
 
-from training.evaluation.caller_table import BASELINE
 from training.evaluation.predictors.interface import Answered, Asked, OnDone, PredictorKind
 from training.evaluation.predictors.slot_copy import make_baseline_call
+from training.role import BASELINE
 
 
 class BaselinePredictor:

@@ -14,8 +14,8 @@ from markdown_it import MarkdownIt
 from extensions.publishing.cards.model_card import write_card
 from extensions.publishing.cards.text import format_counts_inline, quote_text
 from tests.training.promotions import BETTER, EQUAL, save_empty_model
-from training.releases.gate import as_rows, render_gates_table
-from training.releases.gate_rules import check_gates
+from training.gates import as_rows, render_gates_table
+from training.role import check_gates
 from training.runtime.model_store import get_model_folder
 from training.sets.audit.manifest import save_manifest
 from training.sets.training_set import TRAINING_SET

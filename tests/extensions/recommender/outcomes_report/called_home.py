@@ -11,8 +11,8 @@ from assets.contracts.history.history import CHANGES
 from assets.contracts.quarantine.clear import CLEAR
 from assets.outcomes.reliability.table import RELIABILITY
 from assets.vectors.confusables.table import CONFUSABLES
+from extensions.recommender.model_role import UNTRAINED_ORDER
 from extensions.recommender.training.evaluation import RERANKER_EVALUATION
-from extensions.recommender.training.role import UNTRAINED_ORDER
 from tests.outcomes.reliability.observing import CONTRACT, DAY, NOW, publish
 from warehouse.store import Warehouse
 

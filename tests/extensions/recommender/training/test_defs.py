@@ -8,10 +8,14 @@ import dagster as dg
 from assets.contracts.quarantine.clear import CLEAR
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.servers.calls.log import Outcomes
-from extensions.recommender.training.defs import ADAPTER, reranker_adapter, reranker_evaluation
+from extensions.recommender.training.defs import (
+    ADAPTER,
+    reranker_adapter,
+    reranker_champion,
+    reranker_evaluation,
+)
 from tests.support.reranked import DIGESTS, ROWS, draw_calls
 from tests.vectors.conftest import WordEmbedder
-from training.evaluation.defs import reranker_champion
 from training.policies import Trainer
 from training.releases.in_service import find_release_models, find_reranker_file
 from warehouse.store import Warehouse

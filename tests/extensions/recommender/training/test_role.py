@@ -5,19 +5,20 @@ from pathlib import Path
 import pytest
 
 from extensions.publishing.cards.model_card import write_card
+from extensions.recommender.model_role import UNTRAINED_ORDER
 from extensions.recommender.training.evaluation import (
     RERANKER_EVALUATION,
     evaluate_reranker,
     summarise_reranker,
 )
 from extensions.recommender.training.history import make_examples, split_calls
-from extensions.recommender.training.role import UNTRAINED_ORDER, find_lack, load_reranker
+from extensions.recommender.training.role import find_lack, load_reranker
 from tests.support.reranked import JOBS, draw_calls, order_rows, train
 from tests.vectors.conftest import WordEmbedder
-from training.releases.gate import as_rows
-from training.releases.gate_rules import check_evaluation
-from training.runtime.adapter_table import check_adapter_rules, make_adapter_row, make_adapter_table
-from training.runtime.model_store import find_unreadable_weights, get_model_folder
+from training.adapter_table import check_adapter_rules, make_adapter_row, make_adapter_table
+from training.gates import as_rows
+from training.role import check_evaluation, find_weights_flaw
+from training.runtime.model_store import get_model_folder
 
 
 @pytest.mark.parametrize(
@@ -67,9 +68,9 @@ def test_a_reranker_of_calls_passes_its_gates_and_is_a_whole_model(tmp_path: Pat
 def test_weights_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
     card = train(tmp_path, draw_calls(60), WordEmbedder())
     folder = get_model_folder(tmp_path, card["name"])
-    assert find_unreadable_weights(folder) is None
+    assert find_weights_flaw("reranker", folder) is None
     (folder / "reranker.npz").write_bytes(b"PK no archive")
-    assert "reranker" in str(find_unreadable_weights(folder))
+    assert "reranker" in str(find_weights_flaw("reranker", folder))
 
 
 def test_calls_that_all_worked_are_no_evaluation(tmp_path: Path) -> None:

@@ -12,11 +12,14 @@ from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.servers.calls.log import Outcomes
 from assets.vectors.embed import MiniLM
 from extensions.recommender.learning.online_learner import OnlineLearner
-from extensions.recommender.training.defs import reranker_adapter, reranker_evaluation
+from extensions.recommender.training.defs import (
+    reranker_adapter,
+    reranker_champion,
+    reranker_evaluation,
+)
 from serving.export import check_export, export_release, open_checked
 from serving.router import Ask, Router, ServedRouter
 from tests.support.reranked import DIGESTS, JOBS, ROWS, draw_calls
-from training.evaluation.defs import reranker_champion
 from training.policies import Trainer
 from training.releases.defs import release, router_index
 from training.releases.rollback import roll_back_release, undo_rollback

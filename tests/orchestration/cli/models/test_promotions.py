@@ -9,9 +9,9 @@ import training.releases.rollback
 from tests.support.command import invoke_toolmill
 from tests.training.promotions import consider_model, make_summary, save_empty_model, serve_release
 from tests.training.releases.live.test_rollback import write_calls
-from training.releases.gate_rules import check_gates
 from training.releases.promotion import consider_candidate
 from training.releases.release import read_served
+from training.role import check_gates
 from warehouse.home import claim_home
 
 

@@ -11,10 +11,11 @@ from tests.training.evaluation.conftest import PLAN, publish_set
 from training.evaluation.caller.bench import evaluate_candidate, load_bench
 from training.evaluation.caller.items import Item
 from training.evaluation.caller.summary import summarise_calls
-from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION, GONE
+from training.evaluation.caller_table import CALLER_EVALUATION, GONE
 from training.evaluation.predictors.interface import CannotPredict
 from training.evaluation.retriever import NothingToEvaluate
-from training.releases.gate_rules import check_same_items
+from training.gates import check_same_items
+from training.role import BASELINE
 from training.sets.pool import BadOffer, get_pool_path
 from training.sets.training_set import TRAINING_SET, TrainingSet
 from warehouse.store import Warehouse

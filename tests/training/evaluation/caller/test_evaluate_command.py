@@ -10,7 +10,7 @@ from orchestration.cli.app import main
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.predictors.test_endpoint import obedient
 from tests.training.small_base import make_base
-from training.evaluation.caller_table import BASELINE
+from training.role import BASELINE
 
 Run = Callable[..., tuple[int, str, str]]
 SMALL = ("--candidates", "6", "--distractors", "hard", "--limit", "4", "--max-new", "4")

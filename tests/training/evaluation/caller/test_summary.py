@@ -10,12 +10,12 @@ from training.evaluation.caller.items import Item
 from training.evaluation.caller.markdown import as_markdown
 from training.evaluation.caller.run import evaluate_predictors
 from training.evaluation.caller.summary import summarise_calls
-from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION, PERTURBATIONS
+from training.evaluation.caller_table import CALLER_EVALUATION, PERTURBATIONS
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import Asked, make_failed_answer, parse_answer
 from training.evaluation.retriever import NothingToEvaluate
 from training.prompts.render import NO_CALL
-from training.releases.gate_rules import check_gates
+from training.role import BASELINE, check_gates
 
 Right = dict[str, list[dict[str, Any]]]
 

@@ -14,31 +14,37 @@ from assets.vectors.encoders.weights import BASE as MINILM
 from training.caller.tiny.base import TINY
 from training.runtime.model_store import TrainingFailed
 
-_CAUSAL = ("caller", "sidecar")  # whose base is a causal model
 BASE = "base"  # its name in a recipe, beside the hyper-parameters
 
 
-def name_base(role: str, base: str) -> str:
-    """The base that a setting names, as a card of the role has it; of a folder whose files cannot
-    be read, and of a hub id of a retriever, without the digest of its files."""
+def get_causal_base_name(base: str) -> str:
+    """The causal model that a setting names, as a card of its role has it."""
     from training.caller.train import resolve_base
-    from training.retriever.train import resolve_retriever_base
 
     try:
-        if role in _CAUSAL:
-            return resolve_base(base)
-        if base.strip() in ("", *DEFAULT):
-            return MINILM
-        folder = Path(split_reference(base.removeprefix(SENTENCE))[0]).expanduser()
-        return resolve_retriever_base(base) if folder.is_dir() else base
+        return resolve_base(base)
     except TrainingFailed:
         return base  # its training says what is wrong
 
 
+def get_retriever_base_name(base: str) -> str:
+    """The embedder that a setting names, as a retriever's card has it. A hub id, and a folder whose
+    files cannot be read, come without the digest of their files."""
+    from training.retriever.train import resolve_retriever_base
+
+    if base.strip() in ("", *DEFAULT):
+        return MINILM
+    try:
+        folder = Path(split_reference(base.removeprefix(SENTENCE))[0]).expanduser()
+        return resolve_retriever_base(base) if folder.is_dir() else base
+    except TrainingFailed:
+        return base
+
+
 def read_card_base(card: Mapping[str, Any]) -> str | None:
-    """The base that a card names, in the words of `name_base`; None where it names none."""
+    """The base that a card names, as its setting names it; None where it names none."""
     base = card.get("base")
-    if card.get("role") in _CAUSAL and base == TINY:
+    if base == TINY:
         return f"{base}:{card.get('base_name')}"
     return base
 

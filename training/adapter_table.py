@@ -8,7 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from training.runtime.model_store import find_unreadable_weights, get_model_folder
+from training.role import find_weights_flaw
+from training.runtime.model_store import get_model_folder
 from warehouse.audit import Verdict
 from warehouse.storage.tables import TableSpec
 
@@ -16,7 +17,7 @@ from warehouse.storage.tables import TableSpec
 _LOW = 0.3
 _COLUMNS = {
     "model": (pl.String, "the digest that names it, under <home>/models"),
-    "role": (pl.String, "retriever, caller, sidecar, reranker"),
+    "role": (pl.String, "retriever, caller, or that of an extension"),
     "base": (pl.String, "the model that it was trained from"),
     "training_set": (pl.String, "digest of what it learnt from"),
     "pairs": (pl.Int64, "that it learnt from"),
@@ -62,7 +63,7 @@ def check_adapter_rules(home: Path, card: Mapping[str, Any]) -> list[Verdict]:
     """The audit: the loss is a number and fell, and the adapter can be read."""
     first, last = card["loss_first"], card["loss_last"]
     losses = [loss for loss in card["losses"] if not math.isfinite(loss)]
-    problem = find_unreadable_weights(get_model_folder(home, card["name"]))
+    problem = find_weights_flaw(card["role"], get_model_folder(home, card["name"]))
     return [
         Verdict("loss_is_a_number", not losses, f"{len(losses)} steps without a finite loss"),
         Verdict(

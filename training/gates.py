@@ -1,11 +1,64 @@
-"""The rules of the gates, by role: what is asked of an evaluation's figures."""
+"""The gates: what a candidate must show before it may serve a role.
+
+    same_items    both models answered the same items of one training set
+    enough_tools  at least MIN_TOOLS tools, since the interval is drawn over tools
+    gain          the whole 95% interval of the paired gain on unseen servers lies above zero
+    no worse      the paired difference's interval is not wholly below zero, and its value is not
+                  below -TOLERANCE
+    phantom       the share of calls to tools that are gone or renamed is at most MOST_PHANTOM, and
+                  the paired difference's interval is not wholly above zero
+
+Every rule is monotone: a better figure never fails where a worse one passed. What was not measured
+passes nothing, but for phantom calls before any tool is gone.
+"""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from training.figures import shorten_model
-from training.releases.gate import Gate, Json
+from warehouse.sanitize.markdown import Markdown, make_markdown_table
+
+Json = Mapping[str, Any]
+_CELL = 400  # characters: what a library says of a broken file is long
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One thing that was asked of a candidate: what was found, and what was needed."""
+
+    name: str
+    passed: bool
+    found: str
+    needed: str
+
+
+def judge_gates(gates: Sequence[Gate]) -> tuple[bool, str]:
+    """Whether every gate was passed, and one sentence why. No gate at all passes nothing."""
+    failed = [gate for gate in gates if not gate.passed]
+    if failed:
+        listed = "; ".join(f"{gate.name}: {gate.found}, needed {gate.needed}" for gate in failed)
+        return False, f"the incumbent stays: {listed}"
+    if not gates:
+        return False, "the incumbent stays: nothing was measured"
+    shown = next((gate for gate in gates if gate.name in ("gain", "gain_at_1")), gates[0])
+    return True, f"{shown.name} {shown.found}: better beyond its interval, all gates passed"
+
+
+def as_rows(gates: Iterable[Gate | Json]) -> list[dict[str, Any]]:
+    return [asdict(gate) if isinstance(gate, Gate) else dict(gate) for gate in gates]
+
+
+def render_gates_table(gates: Iterable[Gate | Json]) -> Markdown:
+    """The gates as a Markdown table, for Dagster, the report and the card."""
+    rows = [
+        (row["name"], "yes" if row["passed"] else Markdown("**no**"), row["found"], row["needed"])
+        for row in as_rows(gates)
+    ]
+    header = ["gate", "passed", "found", "needed"]
+    return make_markdown_table(header, rows, "No gate was asked.", _CELL)
+
 
 # Of candidates that are no better, a percentile bootstrap promoted 13.7% with 2 tools, 7.2% with 5,
 # 5.2% with 8, 3.1% with 20 (four items a tool, 2,000 draws; 2.5% is what the interval promises).
@@ -16,37 +69,10 @@ TOLERANCE = 0.05
 MOST_PHANTOM = 0.05  # one call in twenty
 
 
-class UnknownRole(ValueError):
-    """A role for which no gates are written."""
-
-
-def check_gates(role: str, summary: Json) -> list[Gate]:
-    """The role's gates over a summary of its evaluation. Raises UnknownRole."""
-    rule = _RULES.get(role)
-    if rule is None:
-        raise UnknownRole(f"no gates for role {role!r}; known: {', '.join(_RULES)}")
-    return [*_check_different_models(summary), check_enough_tools(summary), *rule(summary)]
-
-
-def check_evaluation(
-    role: str,
-    rows: Sequence[Any],
-    candidate: str,
-    incumbent: str,
-    measure: Callable[[Sequence[Any], str, str], Json],
-) -> tuple[list[Gate], dict[str, Any]]:
-    """(gates, summary) of an evaluation's rows; without the same items nothing is summed up, and
-    the gate that says so is the only one."""
-    same = check_same_items(rows, candidate, incumbent)
-    if not same.passed:
-        return [same], {"candidate": candidate, "incumbent": incumbent}
-    try:
-        summary = dict(measure(rows, candidate, incumbent))
-    except ValueError as error:  # as NothingToEvaluate: no item of unseen servers
-        found = " ".join(str(error).split())[:300]
-        lacking = Gate("measured", False, found, "figures of servers never trained on")
-        return [same, lacking], {"candidate": candidate, "incumbent": incumbent}
-    return [same, *check_gates(role, summary)], summary
+def check_measured(error: ValueError) -> Gate:
+    """The gate of a candidate whose evaluation holds nothing to sum up."""
+    found = " ".join(str(error).split())[:300]
+    return Gate("measured", False, found, "figures of servers never trained on")
 
 
 def check_same_items(rows: Iterable[Json], candidate: str, incumbent: str) -> Gate:
@@ -112,14 +138,14 @@ def describe_figure(figure: Json | None) -> str:
     return f"{known['value']:+.3f} [{known['low']:+.3f}, {known['high']:+.3f}], n={known['n']}"
 
 
-def _check_retriever_gates(summary: Json) -> list[Gate]:
+def check_retriever_gates(summary: Json) -> list[Gate]:
     return [
         check_gain(summary.get("gain_at_1"), "gain_at_1"),
         check_no_worse(summary.get("gain_at_5"), "recall_at_5"),
     ]
 
 
-def _check_caller_gates(summary: Json) -> list[Gate]:
+def check_caller_gates(summary: Json) -> list[Gate]:
     figures = summary.get("gate") or {}
     return [
         check_gain(figures.get("gain")),
@@ -129,26 +155,7 @@ def _check_caller_gates(summary: Json) -> list[Gate]:
     ]
 
 
-def _check_reranker_gates(summary: Json) -> list[Gate]:
-    return [
-        check_gain(summary.get("gain")),
-        check_no_worse(summary.get("requests"), "requests"),
-    ]
-
-
-def _check_sidecar_gates(summary: Json) -> list[Gate]:
-    return [check_gain(summary.get("gain")), check_no_worse(summary.get("kept"), "kept")]
-
-
-_RULES: dict[str, Callable[[Json], list[Gate]]] = {
-    "retriever": _check_retriever_gates,
-    "caller": _check_caller_gates,
-    "reranker": _check_reranker_gates,
-    "sidecar": _check_sidecar_gates,
-}
-
-
-def _check_different_models(summary: Json) -> list[Gate]:
+def check_different_models(summary: Json) -> list[Gate]:
     """A summary that compares a model with itself shows nothing of either."""
     both = summary.get("candidate"), summary.get("incumbent")
     if both[0] is None or both[0] != both[1]:

@@ -1,0 +1,143 @@
+"""The retriever and the caller: how each is trained and measured."""
+
+from dataclasses import asdict
+
+import polars as pl
+
+from assets.contracts.canonical import tool_text
+from assets.contracts.quarantine.clear import read_clear
+from assets.vectors.index import read_contract
+from assets.vectors.scale import get_plain
+from training.caller.train import resolve_base
+from training.evaluation.caller.bench import evaluate_candidate
+from training.evaluation.caller.summary import summarise_calls
+from training.evaluation.caller_table import CALLER_EVALUATION
+from training.evaluation.retriever import (
+    BASE_LABEL,
+    RETRIEVER_EVALUATION,
+    evaluate_retriever,
+    make_encoder,
+    read_beginning,
+    summarise_recall,
+)
+from training.last_run import read_last_adapter, set_name, set_rows
+from training.releases.in_service import find_model_in_service
+from training.retriever.train import resolve_retriever_base
+from training.role import CALLER, RETRIEVER
+from training.role_steps import (
+    Measurement,
+    ModelCard,
+    RoleAssets,
+    RoleStep,
+    StepSpec,
+    train_by_script,
+)
+from training.sets.pool import load_pool
+from training.sets.split import TRAIN
+from training.sets.training_set import TRAINING_SET
+from warehouse.progress import Lines
+from warehouse.storage.lance import LanceStore
+
+_ADAPTER_KINDS = frozenset({"pytorch", "huggingface"})
+
+
+def _train_retriever(step: RoleStep) -> ModelCard:
+    warehouse, trainer = step.warehouse, step.trainer
+    base = resolve_retriever_base(trainer.retriever_base)
+    rows, pool = set_rows(warehouse, TRAIN), load_pool(warehouse.home, set_name(warehouse))
+    settings = asdict(trainer.retriever)
+    return train_by_script(step, "training.retriever", base, settings, rows, pool)
+
+
+def _evaluate_retriever(step: RoleStep) -> Measurement:
+    warehouse, home = step.warehouse, step.warehouse.home
+    candidate = read_last_adapter(warehouse, RETRIEVER)["model"]
+    store = LanceStore(home / "lance")
+    start, prompts = read_beginning(home, candidate)
+    base = get_plain(step.resources.embedder)
+    labels = dict.fromkeys([BASE_LABEL, find_model_in_service(home, RETRIEVER).model, candidate])
+    rows = evaluate_retriever(
+        warehouse.tables.read(TRAINING_SET).filter(pl.col("split") != TRAIN).to_dicts(),
+        [tool_text(read_contract(row)) for row in read_clear(warehouse)],
+        {label: make_encoder(home, label, store, start, base, prompts) for label in labels},
+        set_name(warehouse),
+    )
+    summary = summarise_recall(rows, candidate)
+    recall = summary["recall_at_1"]
+    figures = {
+        "n": summary["n"],
+        "recall_at_1_base": recall["incumbent"]["value"],
+        "recall_at_1": recall["candidate"]["value"],
+        "recall_at_5": summary["recall_at_5"]["candidate"]["value"],
+    }
+    return Measurement(rows, figures, summary)
+
+
+def _train_caller(step: RoleStep) -> ModelCard:
+    warehouse, trainer = step.warehouse, step.trainer
+    base = resolve_base(trainer.caller_base)
+    rows = set_rows(warehouse, TRAIN, tasks=None)
+    pool = load_pool(warehouse.home, set_name(warehouse))
+    return train_by_script(step, "training.caller", base, asdict(trainer.caller), rows, pool)
+
+
+def _evaluate_caller(step: RoleStep) -> Measurement:
+    warehouse = step.warehouse
+    candidate = read_last_adapter(warehouse, CALLER)["model"]
+    incumbent = find_model_in_service(warehouse.home, CALLER).model
+    plan = step.trainer.caller_test
+    rows, notes = evaluate_candidate(warehouse, candidate, incumbent, plan, Lines(step.log))
+    summary = summarise_calls(rows, candidate)
+    figures = {
+        "n": summary["n"],
+        "items": summary["items"],
+        **{name: summary[name]["candidate"]["value"] for name in ("valid", "tool_ok", "ast_ok")},
+        "baseline_ast": summary["ast_ok"]["incumbent"]["value"],
+        "phantom_rate": summary["gate"]["phantom_rate"]["value"],
+        "signature": summary["signature"]["verdict"],
+        "left_out": "; ".join(notes) or "nothing",
+    }
+    return Measurement(rows, figures, summary)
+
+
+RETRIEVER_ASSETS = RoleAssets(
+    RETRIEVER,
+    StepSpec(
+        "LoRA adapter of the embedder, trained on accepted pairs of the train split.",
+        ("training/retriever",),
+        kinds=_ADAPTER_KINDS,
+        resources=("scripts",),
+    ),
+    _train_retriever,
+    StepSpec(
+        "Rank of the right tool for each request of servers never trained on.",
+        ("training/evaluation/retriever.py",),
+        deps=("retriever_adapter", "training_set"),
+        pool="lance",
+        resources=("embedder",),
+    ),
+    RETRIEVER_EVALUATION,
+    _evaluate_retriever,
+    summarise_recall,
+    "The best retriever so far; a candidate must be better beyond its interval.",
+)
+CALLER_ASSETS = RoleAssets(
+    CALLER,
+    StepSpec(
+        "LoRA adapter of a causal model that writes the call; default base: the shipped tiny one.",
+        ("training/caller",),
+        kinds=_ADAPTER_KINDS,
+        resources=("scripts",),
+    ),
+    _train_caller,
+    StepSpec(
+        "Tool, arguments, abstention and phantom calls of the caller, next to BM25 with slot"
+        " copying.",
+        ("training/evaluation/caller", "training/evaluation/predictors"),
+        deps=("caller_adapter", "training_set"),
+    ),
+    CALLER_EVALUATION,
+    _evaluate_caller,
+    summarise_calls,
+    "The best caller so far; it starts with BM25 selection and slot copying.",
+)

@@ -1,0 +1,118 @@
+"""Roles: the kinds of model that are trained, measured, promoted and released.
+
+A role is a `ModelRole` under the entry-point group `toolmill.roles`; the core registers the
+retriever and the caller here. Its three assets (`<role>_adapter`, `<role>_evaluation`,
+`<role>_champion`) are built by `training/defs.py`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from training.bases import get_causal_base_name, get_retriever_base_name
+from training.gates import (
+    Gate,
+    Json,
+    check_caller_gates,
+    check_different_models,
+    check_enough_tools,
+    check_measured,
+    check_retriever_gates,
+    check_same_items,
+)
+from training.runtime.model_store import find_unreadable_weights
+from warehouse.extensions import ROLES, load_extensions
+
+RETRIEVER, CALLER = "retriever", "caller"
+BASELINE = "baseline:bm25+slots"  # of the caller
+Summarise = Callable[[Sequence[Any], str, str], Json]
+
+
+class UnknownRole(ValueError):
+    """A role that is not registered."""
+
+
+@dataclass(frozen=True)
+class ModelRole:
+    """A kind of model.
+
+    untrained: the model that serves until one is promoted.
+    check_gates: the role's gates over a summary of its evaluation.
+    name_base: the base that a setting names, as a card of the role has it, without loading it.
+    learns_from_calls: trained on executed and logged calls instead of the training set.
+    describe_job: (base, hyper-parameters) from (the role's settings block, device, seed); None for
+    a role of the core and for one that learns from calls.
+    find_weights_flaw: why the weights in a folder cannot be read; None for safetensors files.
+    find_misfit: why a model cannot serve, from (home, models of all roles).
+    """
+
+    name: str
+    untrained: str
+    check_gates: Callable[[Json], list[Gate]]
+    name_base: Callable[[str], str] = get_causal_base_name
+    learns_from_calls: bool = False
+    describe_job: Callable[[Any, str, int], tuple[str, Any]] | None = None
+    find_weights_flaw: Callable[[Path], str | None] | None = None
+    find_misfit: Callable[[Path, Mapping[str, str]], str | None] | None = None
+
+
+_CORE = (
+    ModelRole(RETRIEVER, "base", check_retriever_gates, name_base=get_retriever_base_name),
+    ModelRole(CALLER, BASELINE, check_caller_gates),
+)
+
+
+@cache
+def list_roles() -> dict[str, ModelRole]:
+    """Every role by name: the core's, then the extensions' in the order of their names."""
+    plugged = load_extensions(ROLES).values()
+    return {role.name: role for role in (*_CORE, *sorted(plugged, key=lambda role: role.name))}
+
+
+def find_role(name: str) -> ModelRole:
+    """Raises UnknownRole."""
+    role = list_roles().get(name)
+    if role is None:
+        raise UnknownRole(f"no role is named {name!r}; known: {', '.join(list_roles())}")
+    return role
+
+
+def list_trained_roles() -> list[str]:
+    """The roles that a training set teaches."""
+    return [role.name for role in list_roles().values() if not role.learns_from_calls]
+
+
+def get_untrained_model(role: str) -> str:
+    """The model that serves a role until one is promoted; "base" for an unknown role."""
+    known = list_roles().get(role)
+    return known.untrained if known else "base"
+
+
+def find_weights_flaw(role: str, folder: Path) -> str | None:
+    """Why a trained model's weights cannot be read; None if they can."""
+    known = list_roles().get(role)
+    return ((known and known.find_weights_flaw) or find_unreadable_weights)(folder)
+
+
+def check_gates(role: str, summary: Json) -> list[Gate]:
+    """The role's gates over a summary of its evaluation. Raises UnknownRole."""
+    rule = find_role(role).check_gates
+    return [*check_different_models(summary), check_enough_tools(summary), *rule(summary)]
+
+
+def check_evaluation(
+    role: str, rows: Sequence[Any], candidate: str, incumbent: str, summarise: Summarise
+) -> tuple[list[Gate], dict[str, Any]]:
+    """(gates, summary) of an evaluation's rows. Models that answered different items get no
+    summary, and the gate that says so is the only one. Raises UnknownRole."""
+    same = check_same_items(rows, candidate, incumbent)
+    bare = {"candidate": candidate, "incumbent": incumbent}
+    if not same.passed:
+        return [same], bare
+    try:
+        summary = dict(summarise(rows, candidate, incumbent))
+    except ValueError as error:  # NothingToEvaluate: no item of unseen servers
+        return [same, check_measured(error)], bare
+    return [same, *check_gates(role, summary)], summary

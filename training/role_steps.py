@@ -1,0 +1,139 @@
+"""The steps of a role: what they take and return, training by a script, judging a candidate."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.gates import as_rows
+from training.last_run import set_name
+from training.policies import Trainer
+from training.releases.promotion import Promotion, consider_candidate
+from training.role import (
+    Summarise,
+    check_evaluation,
+    get_untrained_model,
+)
+from training.runtime.model_store import read_model_card, write_job
+from warehouse.extensions import MODEL_CARDS, load_extensions
+from warehouse.json_types import Row
+from warehouse.ledger.attempts import Outcome
+from warehouse.storage.digest import digest
+from warehouse.storage.tables import TableSpec
+from warehouse.store import Warehouse
+
+ModelCard = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RoleStep:
+    """The stores and settings of one run of a step.
+
+    resources: those that the step's `StepSpec` names. launch: runs a training script on a job file.
+    """
+
+    role: str
+    warehouse: Warehouse
+    trainer: Trainer
+    resources: Any
+    log: Callable[[str], None]
+    launch: Callable[[str, Path], object]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Rows of the role's evaluation table, the figures of the run's page, and the whole summary.
+    found: the verdict on the items where there may be none."""
+
+    rows: Sequence[Row]
+    figures: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    found: str | None = None
+
+
+@dataclass(frozen=True)
+class StepSpec:
+    """One asset of a role. sources: files and folders whose digest is its code version. resources:
+    those it needs beside the warehouse and the trainer."""
+
+    description: str
+    sources: tuple[str, ...]
+    deps: tuple[str, ...] = ("training_set",)
+    pool: str = "gpu"
+    kinds: frozenset[str] | None = None
+    resources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RoleAssets:
+    """A row of data from which `training/defs.py` builds the three assets of a role.
+
+    train: the card of the model that was trained, or why none could be.
+    """
+
+    role: str
+    adapter: StepSpec
+    train: Callable[[RoleStep], ModelCard | str]
+    evaluation: StepSpec
+    table: TableSpec
+    evaluate: Callable[[RoleStep], Measurement]
+    summarise: Summarise
+    champion: str  # the description of its asset
+
+
+def train_by_script(
+    step: RoleStep,
+    package: str,
+    base: str,
+    settings: Mapping[str, Any],
+    rows: Sequence[Row],
+    pool: Mapping[str, Any] | None = None,
+    data: str = "",
+) -> ModelCard:
+    """The card of a model that `<package>.script` trained. It trains once per (role, base, set,
+    settings): the ledger knows. data: the digest of rows that are more than those of the set."""
+    home, ledger = step.warehouse.home, step.warehouse.ledger
+    of_set = set_name(step.warehouse)
+    name, job = write_job(home, step.role, base, of_set, settings, rows, pool, data)
+
+    def train() -> Outcome:
+        step.launch(f"{package}.script", job)
+        return Outcome(name.encode(), model=name)
+
+    key = digest({"train": name})
+    if read_model_card(home, name) is None:
+        ledger.forget(key)  # its product was lost, so the effect is due again
+    ledger.once(f"train:{step.role}", key, train)
+    write_model_card(home, name)
+    return read_model_card(home, name) or {}
+
+
+def write_model_card(home: Path, name: str, **evaluation: Any) -> None:
+    """Has every extension write its card of a model; evaluation: its summary and gates."""
+    for write in load_extensions(MODEL_CARDS).values():
+        write(home, name, **evaluation)
+
+
+def judge_candidate(
+    home: Path,
+    role: str,
+    last: Row,
+    serving: str,
+    rows: Sequence[Row],
+    summarise: Summarise,
+    *,
+    by_hand: bool,
+) -> Promotion:
+    """Promotes the last model if its gates pass against the model in service; writes its card."""
+    against = get_untrained_model(role) if serving == last["model"] else serving
+    gates, summary = check_evaluation(role, rows, last["model"], against, summarise)
+    promotion = consider_candidate(
+        home, role, last["model"], last["training_set"], gates, summary, by_hand=by_hand
+    )
+    champion = promotion.champion
+    if champion.model == last["model"]:  # its card tells the evaluation that promoted it
+        summary, gates = champion.evidence, champion.gates
+    else:
+        gates = promotion.gates
+    write_model_card(home, last["model"], summary=summary, gates=as_rows(gates))
+    return promotion

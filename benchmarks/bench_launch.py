@@ -21,9 +21,9 @@ from assets.marketplaces.listing import Listing
 from assets.marketplaces.server_json.document import make_server_listing
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.recipe import Unlaunchable
+from assets.servers.recipes.recipe import UnlaunchableServer
 from assets.servers.recipes.recipe_plan import plan_recipe
-from assets.servers.recipes.version_resolver import Resolver
+from assets.servers.recipes.version_resolver import VersionResolver
 from assets.servers.sandbox.toolchain import find_toolchain
 from benchmarks.shared_data import SHARED, require_paths
 from warehouse.ledger.ledger import Ledger
@@ -68,13 +68,15 @@ def launch_each(listings: dict[str, Listing], home: Path, placeholders: bool) ->
     """One after the other, each as a nightly run would: plan, fetch, launch, further tries."""
     home.mkdir(parents=True, exist_ok=True)
     toolchain = find_toolchain()
-    resolve = Resolver(home, toolchain, Ledger(home / "ledger.db", Blobs(home / "blobs")), "bench")
+    resolve = VersionResolver(
+        home, toolchain, Ledger(home / "ledger.db", Blobs(home / "blobs")), "bench"
+    )
     policy = DeployPolicy(home, placeholders=placeholders, twice=False)
     rows = []
     for server, listing in listings.items():
         begun = time.perf_counter()
         recipe = plan_recipe(listing, resolve, placeholders=placeholders)
-        if isinstance(recipe, Unlaunchable):
+        if isinstance(recipe, UnlaunchableServer):
             took = time.perf_counter() - begun
             rows.append(Row(server, recipe.kind, 0, None, None, took))
             continue

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from assets.marketplaces.policy import CrawlPolicy
     from assets.outcomes.plan import Executor
     from assets.outcomes.tasks import WorldTasks
-    from assets.servers.deploy.policy import Launcher
+    from assets.servers.deploy.policy import MarketplaceLauncher
     from assets.synthesis.writing.writer import Writer
     from assets.vectors.embed import Embedder
     from training.drift.policy import RetrainPolicy
@@ -116,14 +116,14 @@ def make_crawl_policy(settings: Settings, name: str, *, at: str | None = None) -
     )
 
 
-def make_launcher(settings: Settings) -> "Launcher":
+def make_launcher(settings: Settings) -> "MarketplaceLauncher":
     """How servers are run, and how many at once."""
-    from assets.servers.deploy.policy import Launcher
+    from assets.servers.deploy.policy import MarketplaceLauncher
     from orchestration.settings.deploy_policy import make_deploy_policy
     from warehouse.fleet.ray_fleet import open_fleet
 
     policy = make_deploy_policy(settings)
-    return Launcher(policy, settings.sandbox.concurrency, open_fleet(settings.fleet))
+    return MarketplaceLauncher(policy, settings.sandbox.concurrency, open_fleet(settings.fleet))
 
 
 def make_executor(settings: Settings) -> "Executor":

@@ -13,11 +13,11 @@ from assets.outcomes.worlds.opened import OpenWorld, find_missing, make_first_tr
 from assets.outcomes.worlds.spec import Fit, Generator, World
 from assets.outcomes.worlds.tree import digest_tree
 from assets.servers.adhoc import allow_bound
-from assets.servers.calls.caller import Caller
+from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.result import CallLimits
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.recipe import Recipe, dump_recipe, load_recipe, needs_scripts
+from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe, load_recipe, needs_scripts
 from warehouse.storage.digest import digest
 
 # For servers that no world file names: an office's files, where recipes make up a folder's path.
@@ -37,7 +37,7 @@ class ServerInWorld:
     reset needs a fresh one. first: digest of the world's first state. read: an earlier call that
     read, with the digest of its answer."""
 
-    caller: Caller = field(repr=False)
+    caller: ToolCaller = field(repr=False)
     world: OpenWorld = field(repr=False)
     restart: bool
     first: str
@@ -124,7 +124,7 @@ async def open_server(
         facts = dump_recipe(bound, scripts=needs_scripts(recipe))
         granted = allow_bound(granted, loaded, bound)
         fit = next((server for server in world.servers if server.id == server_id), None)
-        caller = Caller({server_id: facts}, granted, _LIMITS)
+        caller = ToolCaller({server_id: facts}, granted, _LIMITS)
         try:
             first = await asyncio.to_thread(opened.digest_state)
             # What no world file says of a server: it may hold in memory what it wrote.
@@ -136,7 +136,7 @@ async def open_server(
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
-def bind_recipe(recipe: Recipe, opened: OpenWorld) -> Recipe:
+def bind_recipe(recipe: LaunchRecipe, opened: OpenWorld) -> LaunchRecipe:
     """The recipe of a server as it is launched in a world, whether or not that names it."""
     suits = any(fit.id == recipe.server_id for fit in opened.world.servers)
     return opened.bind_recipe(recipe) if suits else recipe

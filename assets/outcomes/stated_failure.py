@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from assets.servers.calls.attribution import Fault, find_fault
+from assets.servers.calls.attribution import CallFault, find_fault
 
 _SAYS_FAILED = re.compile(
     r"\W{0,4}(?:error\b(?! rate| code| log)|an? (?:\w+ ){0,2}error (?:occurred|has occurred)"
@@ -46,15 +46,15 @@ class StatedFailure:
     words: str
     status: int | None = None
 
-    def find_fault(self, arguments: Any, **launch: Any) -> Fault:
+    def find_fault(self, arguments: Any, **launch: Any) -> CallFault:
         """Whose it is: of a status by its class, where a client error is the caller's if the call
         says what is asked for; of words as `find_fault` reads them."""
         if self.status in _SECRET:
-            return Fault("needs_secret", self.words[:200])
+            return CallFault("needs_secret", self.words[:200])
         if self.status in _LATER or (self.status or 0) >= 500:
-            return Fault("upstream_error", self.words[:200])
+            return CallFault("upstream_error", self.words[:200])
         if self.status and any(map(_is_address, _iter_texts(arguments))):
-            return Fault("invalid_arguments", self.words[:200])
+            return CallFault("invalid_arguments", self.words[:200])
         return find_fault(self.words, arguments=arguments, **launch)
 
 

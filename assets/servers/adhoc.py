@@ -14,15 +14,20 @@ from assets.marketplaces.adapters.private import list_file_problems, read_files
 from assets.marketplaces.listing import PRIVATE, EnvVar, Listing, Package
 from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.deploy.deploy import deploy
-from assets.servers.deploy.package import Deployed, find_local_image
+from assets.servers.deploy.package import DeploymentResult, find_local_image
 from assets.servers.deploy.policy import DeployPolicy, describe_command, digest_confirmed
-from assets.servers.probe.failure_kinds import Failure, PackageError
+from assets.servers.probe.failure_kinds import PackageError, ProbeFailure
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.probe.remote_transport import RemotePolicy
-from assets.servers.recipes.recipe import Recipe, Resolved, Unlaunchable, identify_server
+from assets.servers.recipes.recipe import (
+    LaunchRecipe,
+    ResolvedVersion,
+    UnlaunchableServer,
+    identify_server,
+)
 from assets.servers.recipes.recipe_plan import check_command, plan_recipe
-from assets.servers.recipes.version_resolver import Resolver
-from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
+from assets.servers.recipes.version_resolver import VersionResolver
+from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from warehouse.errors import UnusableInput
 from warehouse.ledger.ledger import Ledger
 from warehouse.network.egress import is_loopback
@@ -48,7 +53,7 @@ def probe_target(
     args: Sequence[str] = (),
     directory: Path | None = None,
     command: Sequence[str] = (),
-    toolchain: Toolchain | None = None,
+    toolchain: HostToolchain | None = None,
 ) -> dict[str, Any]:
     """Probes a package, or `command` in `directory` (read-only at its own path).
 
@@ -64,9 +69,9 @@ def probe_target(
     if listing.url:
         policy = _allow_address(listing.url, policy)
     recipe = _plan_listing(listing, policy, ledger, run_date, toolchain)
-    if isinstance(recipe, Unlaunchable):
+    if isinstance(recipe, UnlaunchableServer):
         failed = ProbeResult(status="failed", error_kind=recipe.kind, hint=recipe.hint)
-        return _format_answer(recipe.server_id, None, Deployed(failed))
+        return _format_answer(recipe.server_id, None, DeploymentResult(failed))
     if recipe.ecosystem == "remote":
         recipe = recipe.model_copy(update={"transport": "auto"})
     deployed = deploy(recipe, _allow_typed(recipe, policy), toolchain)
@@ -85,20 +90,22 @@ def check_target(
 
 def plan_target(
     target: str, policy: DeployPolicy, *, ledger: Ledger, run_date: str
-) -> Recipe | Unlaunchable:
+) -> LaunchRecipe | UnlaunchableServer:
     """The recipe of a package (`npm:NAME[@V]`, `pypi:NAME[==V]`), pinned. Raises TargetError."""
     listing = _make_listing(target, {}, ())
     return _plan_listing(listing, policy, ledger, run_date, find_toolchain())
 
 
 def _plan_listing(
-    listing: Listing, policy: DeployPolicy, ledger: Ledger, run_date: str, toolchain: Toolchain
-) -> Recipe | Unlaunchable:
-    resolve = Resolver(policy.home, toolchain, ledger, run_date, sandbox=policy.sandbox)
+    listing: Listing, policy: DeployPolicy, ledger: Ledger, run_date: str, toolchain: HostToolchain
+) -> LaunchRecipe | UnlaunchableServer:
+    resolve = VersionResolver(policy.home, toolchain, ledger, run_date, sandbox=policy.sandbox)
     return plan_recipe(listing, resolve)
 
 
-def _make_local_recipe(directory: Path, command: Sequence[str], env: dict[str, str]) -> Recipe:
+def _make_local_recipe(
+    directory: Path, command: Sequence[str], env: dict[str, str]
+) -> LaunchRecipe:
     """How a command of the user's own is launched. Raises TargetError."""
     if not directory.is_dir():
         raise TargetError(f"--dir {directory}: no such folder")
@@ -111,7 +118,7 @@ def _make_local_recipe(directory: Path, command: Sequence[str], env: dict[str, s
         check_command(str(where), command)
     except PackageError as error:
         raise TargetError(f"--dir {directory}: {error}") from None
-    return Recipe(
+    return LaunchRecipe(
         server_id=f"private:{where.name}",
         ecosystem="private",
         name=where.name,
@@ -122,7 +129,7 @@ def _make_local_recipe(directory: Path, command: Sequence[str], env: dict[str, s
     )
 
 
-def _allow_typed(recipe: Recipe, policy: DeployPolicy) -> DeployPolicy:
+def _allow_typed(recipe: LaunchRecipe, policy: DeployPolicy) -> DeployPolicy:
     """The policy under which a recipe is confirmed: who typed it is who would confirm it."""
     return replace(policy, confirmed={recipe.server_id: (digest_confirmed(recipe),)})
 
@@ -152,7 +159,7 @@ def _allow_address(url: str, policy: DeployPolicy) -> DeployPolicy:
 
 
 def _format_answer(
-    server_id: str | None, recipe: Recipe | None, deployed: Deployed
+    server_id: str | None, recipe: LaunchRecipe | None, deployed: DeploymentResult
 ) -> dict[str, Any]:
     """What `toolmill probe --json` prints: status is `ok` or a kind of the taxonomy; seconds to the
     last page of tools; peak_mb in MiB; contract_digests by name, null for a tool without a usable
@@ -182,14 +189,16 @@ def _digest_tool(tool: Mapping[str, Any]) -> str | None:
 
 def describe_refusal(error: Exception) -> dict[str, Any]:
     """The answer when the host has no sandbox: classified like everything else."""
-    failure = Failure("policy_denied", str(error))
-    return _format_answer(None, None, Deployed(ProbeResult("failed", failure.kind, failure.hint)))
+    failure = ProbeFailure("policy_denied", str(error))
+    return _format_answer(
+        None, None, DeploymentResult(ProbeResult("failed", failure.kind, failure.hint))
+    )
 
 
 State = Literal["trusted", "changed", "new", "unusable"]
 
 
-class NotLocal(UnusableInput):
+class UnknownLocalServer(UnusableInput):
     """A name that no command of the user's own files has, or several have."""
 
 
@@ -234,26 +243,26 @@ def find_local_server(servers: Sequence[LocalServer], name: str) -> LocalServer:
         return matches[0]
     known = ", ".join(one.server_id for one in matches or servers) or "none"
     what = "several commands" if matches else "no command"
-    raise NotLocal(
+    raise UnknownLocalServer(
         f"{name[:200]!r} names {what} of your own files (`marketplaces.private.paths`): {known}"
     )
 
 
-def plan_local_server(server_id: str, policy: DeployPolicy) -> Recipe | Unlaunchable:
+def plan_local_server(server_id: str, policy: DeployPolicy) -> LaunchRecipe | UnlaunchableServer:
     """The recipe of a command of the files that the policy lists, as they stand now; whether it is
     trusted is asked when it is launched. Raises NotLocal."""
     listings = read_files(CrawlPolicy(base_url="", paths=policy.listed))
     own = {str(identify_server(listing)): listing for listing in listings if listing.is_local}
     if server_id not in own:
         known = ", ".join(sorted(own)) or "none"
-        raise NotLocal(
+        raise UnknownLocalServer(
             f"{server_id[:200]!r} is no command of your own files"
             f" (`marketplaces.private.paths`): {known}"
         )
     return _plan_listing_trust(own[server_id], policy)
 
 
-def allow_bound(policy: DeployPolicy, listed: Recipe, bound: Recipe) -> DeployPolicy:
+def allow_bound(policy: DeployPolicy, listed: LaunchRecipe, bound: LaunchRecipe) -> DeployPolicy:
     """The policy under which a trusted command may be launched with the arguments and variables
     that a world file gives it: whoever named that file in the settings chose them. With a network
     of its own only what was trusted word by word is launched."""
@@ -265,14 +274,16 @@ def allow_bound(policy: DeployPolicy, listed: Recipe, bound: Recipe) -> DeployPo
     return replace(policy, confirmed={**policy.confirmed, listed.server_id: more})
 
 
-def _plan_listing_trust(listing: Listing, policy: DeployPolicy) -> Recipe | Unlaunchable:
+def _plan_listing_trust(
+    listing: Listing, policy: DeployPolicy
+) -> LaunchRecipe | UnlaunchableServer:
     find_image = partial(find_local_image, sandbox=policy.sandbox)
     return plan_recipe(listing, _refuse_registry, find_image=find_image)
 
 
 def _describe(listing: Listing, policy: DeployPolicy) -> LocalServer:
     recipe = _plan_listing_trust(listing, policy)
-    if isinstance(recipe, Unlaunchable):
+    if isinstance(recipe, UnlaunchableServer):
         return LocalServer(listing.listing_id, "unusable", recipe.hint, "none", None)
     return LocalServer(
         recipe.server_id,
@@ -283,12 +294,12 @@ def _describe(listing: Listing, policy: DeployPolicy) -> LocalServer:
     )
 
 
-def _find_state(recipe: Recipe, policy: DeployPolicy) -> State:
+def _find_state(recipe: LaunchRecipe, policy: DeployPolicy) -> State:
     trusted = policy.confirmed.get(recipe.server_id, ())
     if digest_confirmed(recipe) in trusted:
         return "trusted"
     return "changed" if trusted else "new"
 
 
-def _refuse_registry(package: Package) -> Resolved:
+def _refuse_registry(package: Package) -> ResolvedVersion:
     raise AssertionError(f"{package.identifier}: a local server is in no registry")

@@ -15,7 +15,7 @@ from assets.partitions import (
 )
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.plan import deploy_listings, summarise_rows
-from assets.servers.deploy.policy import Launcher
+from assets.servers.deploy.policy import MarketplaceLauncher
 from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import Lines
@@ -60,7 +60,7 @@ _SMALL = 5  # fewer launches than this say nothing about a rate
 def deployments(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
-    launcher: dg.ResourceParam[Launcher],
+    launcher: dg.ResourceParam[MarketplaceLauncher],
 ) -> Published:
     name, ledger = context.partition_key, warehouse.ledger
     previous = warehouse.tables.read(DEPLOYMENTS, name)

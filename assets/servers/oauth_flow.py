@@ -34,7 +34,7 @@ _REQUEST_S = 5.0
 _PAGE = "<!doctype html><meta charset=utf-8><title>toolmill</title><p>{}</p>"
 
 
-class Callback:
+class LoginCallback:
     """Waits for the browser's return. A request with another state is answered and ignored: any
     page in that browser can send one."""
 
@@ -122,7 +122,7 @@ class LoginNeeded(OAuthFlowError):
         self.failure = RemoteFailure("remote_auth", f"OAuth: {detail}", write_login_advice(url))
 
 
-class _Kept(OAuthClientProvider):
+class _StoredTokensProvider(OAuthClientProvider):
     """A provider that goes on where another process stopped."""
 
     context: Any
@@ -168,7 +168,7 @@ def _dump_model(model: Any) -> dict[str, Any] | None:
     return model.model_dump(mode="json", exclude_none=True) if model is not None else None
 
 
-class Unattended(_Kept):
+class UnattendedProvider(_StoredTokensProvider):
     """With the tokens of an earlier login. A run has no browser and no new registration:
     a refused token is refreshed once, then a person is asked for.
 
@@ -220,11 +220,11 @@ class Unattended(_Kept):
             self._held = None
 
 
-class Machine(_Kept, ClientCredentialsOAuthProvider):
+class ClientCredentialsProvider(_StoredTokensProvider, ClientCredentialsOAuthProvider):
     """With credentials of our own, which only the named issuer sees."""
 
 
-class Login(_Kept):
+class LoginProvider(_StoredTokensProvider):
     """With a person at a browser."""
 
     chosen: OAuthClientInformationFull | None = None
@@ -258,14 +258,14 @@ def make_login(
     client_secret: str | None,
     issuer: str | None,
     scope: str | None,
-) -> Login:
+) -> LoginProvider:
     """A client that is registered manually (client_id), or by itself at the server's request."""
     method = "client_secret_post" if client_secret else "none"
     uris = [AnyUrl(redirect_uri)]
     metadata = OAuthClientMetadata(
         redirect_uris=uris, client_name=CLIENT_NAME, scope=scope, token_endpoint_auth_method=method
     )
-    provider = Login(url, metadata, store, show, wait)
+    provider = LoginProvider(url, metadata, store, show, wait)
     provider.scope = scope
     if client_id:
         provider.chosen = OAuthClientInformationFull(

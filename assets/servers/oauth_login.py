@@ -18,7 +18,7 @@ from assets.servers.probe.remote_outcome import show_url, write_login_advice
 from assets.servers.probe.remote_probe import probe_remote
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.secrets import OAuthChoice, SecretError, Secrets, read_source
+from assets.servers.secrets import OAuthChoice, SecretError, SecretSources, read_source
 from warehouse.network.egress import Connector, is_loopback
 from warehouse.storage.files import write_atomically
 
@@ -122,12 +122,12 @@ class UnsavedStore(TokenStore):
 
 
 @dataclass(frozen=True)
-class Accounts:
+class OAuthAccounts:
     """Accounts at remote servers. state: where `toolmill login` keeps tokens. secrets: the users'
     choices per server."""
 
     state: Path
-    secrets: Secrets
+    secrets: SecretSources
 
     def auth(self, server_id: str, url: str) -> httpx2.Auth | None:
         """What signs a probe's requests, None where there is no account. Raises SecretError."""
@@ -151,13 +151,13 @@ def open_auth(
         return None
     from mcp.shared.auth import OAuthClientMetadata
 
-    from assets.servers.oauth_flow import Unattended
+    from assets.servers.oauth_flow import UnattendedProvider
 
-    return Unattended(asked, OAuthClientMetadata(redirect_uris=None), store)
+    return UnattendedProvider(asked, OAuthClientMetadata(redirect_uris=None), store)
 
 
 def _make_machine(url: str, choice: OAuthChoice, store: TokenStore) -> httpx2.Auth:
-    from assets.servers.oauth_flow import Machine
+    from assets.servers.oauth_flow import ClientCredentialsProvider
 
     missing = [
         name for name in ("client_id", "client_secret", "issuer") if not getattr(choice, name)
@@ -168,7 +168,9 @@ def _make_machine(url: str, choice: OAuthChoice, store: TokenStore) -> httpx2.Au
         raise SecretError(store.server_id, "oauth", f"no {missing[0]}", fix)
     secret = read_source(store.server_id, str(choice.client_secret))
     issuer, client_id = str(choice.issuer), str(choice.client_id)
-    return Machine(url, store, client_id, secret, scope=choice.scope, issuer=issuer)
+    return ClientCredentialsProvider(
+        url, store, client_id, secret, scope=choice.scope, issuer=issuer
+    )
 
 
 def log_in(
@@ -188,13 +190,13 @@ def log_in(
     scope, expires_at (epoch seconds) and whether the login can be renewed without a person. Raises
     SecretError, and OSError where the port is taken. The old login stays until there is a new one.
     """
-    from assets.servers.oauth_flow import Callback, make_login
+    from assets.servers.oauth_flow import LoginCallback, make_login
 
     choice = choice or OAuthChoice()
     secret = read_source(server_id, choice.client_secret) if choice.client_secret else None
     store = UnsavedStore(state, server_id)
     with socket.create_server(("127.0.0.1", port)) as listening:
-        callback = Callback(listening, show, timeout_s)
+        callback = LoginCallback(listening, show, timeout_s)
         provider = make_login(
             _drop_query(url),
             store,

@@ -17,8 +17,6 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from warehouse.sanitize.scrubber import SHORTEST, Scrubber
 from warehouse.storage.digest import canonical_json
 
-__all__ = ["Given", "OAuthChoice", "Scrubber", "SecretError", "SecretProvider", "Secrets"]
-
 _MAX_BYTES = 64 * 1024
 _SOURCE = re.compile(r"(?:(?P<scheme>[A-Za-z][\w-]*) )?(?P<kind>env|file):(?P<place>.+)", re.DOTALL)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -77,7 +75,7 @@ class ServerSecrets:
 
 
 @dataclass(frozen=True)
-class Given:
+class LaunchSecrets:
     """What one launch is given. The values are in no repr."""
 
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -97,7 +95,7 @@ class Given:
         return Scrubber({**self.env, **self.headers})(value)
 
 
-class Secrets:
+class SecretSources:
     """The secrets of all servers, read anew at each launch: a rotated one needs no restart.
 
     salt: keys the fingerprints; at least 16 bytes, kept beside the ledger. One that has to be made
@@ -115,11 +113,11 @@ class Secrets:
         """The sources of one server; None where its user configured none."""
         return self._by_server.get(server_id)
 
-    def given(self, server_id: str) -> Given:
+    def given(self, server_id: str) -> LaunchSecrets:
         """The values for one server. Raises SecretError."""
         sources = self._by_server.get(server_id)
         if sources is None:
-            return Given()
+            return LaunchSecrets()
         env, headers = _ask_provider(server_id, sources.provider) if sources.provider else ({}, {})
         env |= {name: read_source(server_id, text) for name, text in sources.env.items()}
         headers |= {name: read_source(server_id, text) for name, text in sources.headers.items()}
@@ -127,7 +125,9 @@ class Secrets:
             _check_variable(server_id, name, value)
         for name, value in headers.items():
             _check_header(server_id, name, value)
-        return Given(env, headers, self._salt if isinstance(self._salt, bytes) else self._salt())
+        return LaunchSecrets(
+            env, headers, self._salt if isinstance(self._salt, bytes) else self._salt()
+        )
 
 
 def read_source(server_id: str, source: str) -> str:

@@ -13,11 +13,11 @@ from unittest.mock import patch
 
 from assets.marketplaces.listing import Package
 from assets.servers.calls.result import CallResult
-from assets.servers.deploy.package import Deployed, make_failed
-from assets.servers.probe.failure_kinds import Failure
+from assets.servers.deploy.package import DeploymentResult, make_failed
+from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.probe import ProbeResult
-from assets.servers.recipes.recipe import Recipe, Resolved
-from assets.servers.recipes.version_resolver import Resolver
+from assets.servers.recipes.recipe import LaunchRecipe, ResolvedVersion
+from assets.servers.recipes.version_resolver import VersionResolver
 from demo.world.month import MonthDay
 from warehouse.storage.digest import digest
 
@@ -34,25 +34,29 @@ class Replay:
     kill_at: int | None = None
     launches: int = 0
 
-    def deploy(self, recipe: Recipe, *_: Any) -> Deployed:
+    def deploy(self, recipe: LaunchRecipe, *_: Any) -> DeploymentResult:
         """What a launch of a recipe comes to."""
         self.launches += 1
         if self.launches == self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         if kind := self._find_failure(recipe):
-            return make_failed(Failure(kind, f"{recipe.server_id} as the replay has it"))
+            return make_failed(ProbeFailure(kind, f"{recipe.server_id} as the replay has it"))
         name = recipe.url or recipe.name
         found = self.day.find_tools(recipe.ecosystem, name, recipe.version)
         if found is None:
-            return make_failed(Failure("not_found", f"no {name} at {recipe.version} on this day"))
-        return Deployed(ProbeResult("ok", tools=[dict(tool) for tool in found.tools], seconds=0.01))
+            return make_failed(
+                ProbeFailure("not_found", f"no {name} at {recipe.version} on this day")
+            )
+        return DeploymentResult(
+            ProbeResult("ok", tools=[dict(tool) for tool in found.tools], seconds=0.01)
+        )
 
-    def resolve(self, package: Package) -> Resolved:
+    def resolve(self, package: Package) -> ResolvedVersion:
         """The version that is asked for, and a hash that follows from it."""
         facts = digest([package.type, package.identifier, package.version])
-        return Resolved(package.version or "1.0.0", f"sha256:{facts}")
+        return ResolvedVersion(package.version or "1.0.0", f"sha256:{facts}")
 
-    def _find_failure(self, recipe: Recipe) -> str | None:
+    def _find_failure(self, recipe: LaunchRecipe) -> str | None:
         dice = int(digest([self.day.month.seed, recipe.server_id])[:12], 16) / 16**12
         for kind, share in _WANTING:
             if dice < share:
@@ -85,14 +89,14 @@ class ReplayedCaller:
 def replay_launches(replay: Replay) -> Iterator[None]:
     """No server starts and no registry is asked while this is open."""
 
-    def resolve(_: Resolver, package: Package) -> Resolved:
+    def resolve(_: VersionResolver, package: Package) -> ResolvedVersion:
         return replay.resolve(package)
 
     with ExitStack() as patches:
         patches.enter_context(patch("assets.servers.deploy.deploy.deploy_allowed", replay.deploy))
-        patches.enter_context(patch("assets.outcomes.environment.Caller", ReplayedCaller))
+        patches.enter_context(patch("assets.outcomes.environment.ToolCaller", ReplayedCaller))
         for kind in ("npm", "pypi", "mcpb", "oci"):
-            patches.enter_context(patch.object(Resolver, f"_resolve_{kind}", resolve))
+            patches.enter_context(patch.object(VersionResolver, f"_resolve_{kind}", resolve))
         yield
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from assets.vectors.embed import MiniLM, open_encoder, save_encoder
 from benchmarks.own_process import run_alone
 from benchmarks.router_latency import SMITHERY, build_grown, build_size
@@ -147,11 +147,11 @@ def measure_learning(
     assert ranker is not None
     # What was fitted is of no time; the log is of now.
     router = Router(router.index, router.encoder, ranker=_date_fit(ranker))
-    learner = OnlineLearner(_Served(router), Outcomes(place), policy)  # type: ignore[arg-type]
+    learner = OnlineLearner(_Served(router), CallLog(place), policy)  # type: ignore[arg-type]
     found: dict[str, Any] = {}
     for name in ("the whole log", "a late report"):
         if name == "a late report":
-            Outcomes(place).record({**first, "status": "reported", "reported": "failed"})
+            CallLog(place).record({**first, "status": "reported", "reported": "failed"})
         done, took, steps = Event(), [], []
         began = time.perf_counter()
         thread = Thread(target=_follow, args=(learner, done, steps), daemon=True)

@@ -5,10 +5,10 @@ from secrets import token_bytes
 
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.oauth_login import Accounts
+from assets.servers.oauth_login import OAuthAccounts
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
-from assets.servers.secrets import Secrets
+from assets.servers.secrets import SecretSources
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.model import Settings, config_path
 from orchestration.settings.sandbox import Server
@@ -28,7 +28,7 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
         sandbox=sandbox,
         remote=_make_remote(settings),
         secrets=secrets,
-        accounts=Accounts(state, secrets),
+        accounts=OAuthAccounts(state, secrets),
         grants={name: make_grant(one) for name, one in settings.servers.items()},
         own=list_own_paths(settings),
         volumes=state / VOLUMES,
@@ -72,9 +72,9 @@ def _make_remote(settings: Settings) -> RemotePolicy | None:
     return RemotePolicy(allow_loopback=settings.source == "demo")
 
 
-def collect_secrets(settings: Settings) -> Secrets:
+def collect_secrets(settings: Settings) -> SecretSources:
     """Where each server's secrets are; none is read yet."""
-    return Secrets(settings.servers, lambda: _read_salt(settings.state_path()))
+    return SecretSources(settings.servers, lambda: _read_salt(settings.state_path()))
 
 
 def _read_salt(state: Path) -> bytes:

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from serving.meta.access_control import Limits
 from serving.meta.policy import MetaPolicy, Token
 from warehouse.extensions import LEARNERS, load_extensions
@@ -37,7 +37,7 @@ class OutcomeLearner(Protocol):
 
 
 def open_learner(
-    served: "ServedRouter", outcomes: Outcomes, policy: ReliabilityPolicy | None
+    served: "ServedRouter", outcomes: CallLog, policy: ReliabilityPolicy | None
 ) -> OutcomeLearner | None:
     """The learner of an installed extension; None without one, or where learning is switched
     off."""
@@ -116,7 +116,7 @@ class Desk:
         router: "ServedRouter",
         caller: Caller | None,
         policy: MetaPolicy,
-        outcomes: Outcomes,
+        outcomes: CallLog,
     ) -> None:
         self.served, self.caller, self.policy, self.outcomes = router, caller, policy, outcomes
         self.limits = Limits()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from serving.meta.context import Caller, Desk, follow_log
 from serving.meta.handlers import RequestHandlers
 from serving.meta.policy import MetaPolicy, Token
@@ -110,7 +110,7 @@ def make_server(
     router: "ServedRouter",
     caller: Caller | None,
     policy: MetaPolicy,
-    outcomes: Outcomes,
+    outcomes: CallLog,
     *,
     tokens: Sequence[Token] = (),
 ) -> "Server[Any]":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from serving.meta.access_control import find_owner
 from serving.meta.context import Caller
 from serving.meta.policy import HttpSettings, MetaPolicy, Token, is_loopback
@@ -115,14 +115,14 @@ def _show_host(host: str) -> str:
 
 
 def run_stdio(
-    router: "ServedRouter", caller: Caller | None, policy: MetaPolicy, outcomes: Outcomes
+    router: "ServedRouter", caller: Caller | None, policy: MetaPolicy, outcomes: CallLog
 ) -> None:
     """Serves until the client closes our standard input."""
     anyio.run(_serve_streams, router, caller, policy, outcomes)
 
 
 async def _serve_streams(
-    router: "ServedRouter", caller: Caller | None, policy: MetaPolicy, outcomes: Outcomes
+    router: "ServedRouter", caller: Caller | None, policy: MetaPolicy, outcomes: CallLog
 ) -> None:
     from mcp.server.stdio import stdio_server
 
@@ -189,7 +189,7 @@ def run_http(
     router: "ServedRouter",
     caller: Caller | None,
     policy: MetaPolicy,
-    outcomes: Outcomes,
+    outcomes: CallLog,
     settings: HttpSettings,
     *,
     ready: Callable[[str], None] | None = None,
@@ -205,7 +205,7 @@ async def serve_http(
     router: "ServedRouter",
     caller: Caller | None,
     policy: MetaPolicy,
-    outcomes: Outcomes,
+    outcomes: CallLog,
     settings: HttpSettings,
     ready: Callable[[str], None] | None = None,
 ) -> None:

@@ -14,10 +14,10 @@ from assets.contracts.quarantine.defs import clear_contracts
 from assets.marketplaces.defs import listings
 from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.adhoc import list_local_servers
-from assets.servers.calls.caller import Caller
+from assets.servers.calls.caller import ToolCaller
 from assets.servers.defs import deployments
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.servers.deploy.policy import DeployPolicy, Launcher
+from assets.servers.deploy.policy import DeployPolicy, MarketplaceLauncher
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.serving.calling import CONTRACT, LIMITS, PATIENT, read_text
 from tests.support.local_servers import NODE, write_file, write_server
@@ -30,7 +30,11 @@ SANDBOX = replace(POLICY, memory_mb=1024)
 
 
 def run_nightly(warehouse: Warehouse, files: CrawlPolicy, policy: DeployPolicy) -> None:
-    given = {"warehouse": warehouse, "crawlers": {"private": files}, "launcher": Launcher(policy)}
+    given = {
+        "warehouse": warehouse,
+        "crawlers": {"private": files},
+        "launcher": MarketplaceLauncher(policy),
+    }
     held: dict[str, Any] = {
         name: dg.ResourceDefinition.hardcoded_resource(value) for name, value in given.items()
     }
@@ -75,7 +79,7 @@ def test_own_servers_are_listed_trusted_launched_indexed_and_called(
     assert dict(source.recipes) == recipes
 
     async def call_both() -> dict[str, str]:
-        caller = Caller(recipes, policy, LIMITS)
+        caller = ToolCaller(recipes, policy, LIMITS)
         try:
             found = {
                 name: await caller.call(row["server_id"], "do", CONTRACT, {"x": 21})

@@ -21,9 +21,14 @@ from typing import Any
 
 from assets.servers.recipes.package_files import SERVER
 from assets.servers.sandbox.process import start
-from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy, build_environment
-from assets.servers.sandbox.toolchain import Toolchain
-from assets.servers.sandbox.watchdog import Watchdog
+from assets.servers.sandbox.spec import (
+    SandboxLaunch,
+    SandboxMount,
+    SandboxPolicy,
+    build_environment,
+)
+from assets.servers.sandbox.toolchain import HostToolchain
+from assets.servers.sandbox.watchdog import SandboxWatchdog
 
 
 @dataclass(frozen=True)
@@ -253,17 +258,17 @@ class Canaries:
         return bool(select.select(self.listeners, [], [], 0)[0])
 
 
-def make_suite_launch(prepared: Canaries, toolchain: Toolchain) -> Launch:
+def make_suite_launch(prepared: Canaries, toolchain: HostToolchain) -> SandboxLaunch:
     """The launch of the suite's program; its own folder is the one mount of a server."""
-    mounts = [Mount.same(path) for path in toolchain.binds]
-    own = Mount(prepared.folder / "server", SERVER)
+    mounts = [SandboxMount.same(path) for path in toolchain.binds]
+    own = SandboxMount(prepared.folder / "server", SERVER)
     argv = (str(toolchain.python), "-I", "-c", write_program())
-    launch = Launch(argv, {"CANARIES": ""}, (*mounts, own))
+    launch = SandboxLaunch(argv, {"CANARIES": ""}, (*mounts, own))
     facts = {**prepared.facts, "names": [*build_environment(launch), *ADDED]}
     return replace(launch, env={"CANARIES": json.dumps(facts)})
 
 
-def run_suite(launch: Launch, policy: SandboxPolicy) -> dict[str, str]:
+def run_suite(launch: SandboxLaunch, policy: SandboxPolicy) -> dict[str, str]:
     """{case: outcome} as the program printed it; empty where it did not end well."""
     with start(launch, policy) as jailed:
         try:
@@ -393,7 +398,7 @@ MEMORY_ATTEMPTS = {
 }
 
 
-def try_holding_memory(launch: Launch, policy: SandboxPolicy) -> dict[str, str]:
+def try_holding_memory(launch: SandboxLaunch, policy: SandboxPolicy) -> dict[str, str]:
     """{attempt: `refused`, `worked` or `not run`}. launch: of a Python and its mounts; each
     attempt holds three times the limit and is refused where it may not or is ended for it."""
     small = replace(policy, memory_mb=_LIMIT_MB, tmp_mb=_HELD_MB, file_mb=_HELD_MB, wall_s=_WAIT_S)
@@ -405,8 +410,8 @@ def try_holding_memory(launch: Launch, policy: SandboxPolicy) -> dict[str, str]:
         return dict(zip(MEMORY_ATTEMPTS, pool.map(attempt, MEMORY_ATTEMPTS.values()), strict=True))
 
 
-def _run_attempt(launch: Launch, policy: SandboxPolicy) -> str:
-    with start(launch, policy) as jailed, Watchdog(jailed, policy) as watchdog:
+def _run_attempt(launch: SandboxLaunch, policy: SandboxPolicy) -> str:
+    with start(launch, policy) as jailed, SandboxWatchdog(jailed, policy) as watchdog:
         stream = jailed.process.stdout
         line = stream.readline(100).strip() if stream else b""
         ended = line == b"held" and jailed.ends_within(_NOTICE_S)

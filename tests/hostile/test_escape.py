@@ -12,7 +12,12 @@ import pytest
 from assets.servers.probe.probe import probe
 from assets.servers.sandbox import bubblewrap, kernel_limits, spec, watchdog
 from assets.servers.sandbox.process import start
-from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy, build_environment
+from assets.servers.sandbox.spec import (
+    SandboxLaunch,
+    SandboxMount,
+    SandboxPolicy,
+    build_environment,
+)
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.hostile.escape_suite import (
     ADDED,
@@ -76,7 +81,7 @@ def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
     with place_canaries() as prepared:
         facts = {
             **prepared.facts,
-            "names": [*build_environment(Launch(())), *ADDED],
+            "names": [*build_environment(SandboxLaunch(())), *ADDED],
         }
         launched = write_launch(tmp_path, source, CANARIES=json.dumps(facts))
         result = probe(launched, POLICY, CONVERSATION)
@@ -87,7 +92,9 @@ def test_a_hole_in_the_wall_is_found():
     """The host's folder of canaries is shown inside: what looks for it must find it."""
     with place_canaries() as prepared:
         launch = make_suite_launch(prepared, find_toolchain())
-        hole = replace(launch, mounts=(*launch.mounts, Mount.same(prepared.folder, writable=True)))
+        hole = replace(
+            launch, mounts=(*launch.mounts, SandboxMount.same(prepared.folder, writable=True))
+        )
         found = run_suite(hole, SandboxPolicy())
     worked = {name for name, outcome in found.items() if outcome == "worked"}
     assert {
@@ -182,8 +189,12 @@ def test_links_in_its_folder_lead_nowhere(tmp_path):
     )
     assert tool_names(probe_source(folder, source)) == ["control"]
     launched = write_launch(folder, source)
-    same = tuple(Mount.same(folder) if m.inside == "/srv/server" else m for m in launched.mounts)
-    by_hand = Launch((launched.argv[0], str(folder / "untrusted.py")), {}, same, cwd=str(folder))
+    same = tuple(
+        SandboxMount.same(folder) if m.inside == "/srv/server" else m for m in launched.mounts
+    )
+    by_hand = SandboxLaunch(
+        (launched.argv[0], str(folder / "untrusted.py")), {}, same, cwd=str(folder)
+    )
     text = (folder / "untrusted.py").read_text().replace("/srv/server", str(folder))
     (folder / "untrusted.py").write_text(text)
     assert tool_names(probe(by_hand, POLICY, CONVERSATION)) == ["control"]
@@ -226,11 +237,13 @@ def test_two_servers_at_once_do_not_find_each_other():
     second = "import os, socket; print(socket.socket().connect_ex(('127.0.0.1', 4711)) != 0,"
     second += "socket.socket(socket.AF_UNIX).connect_ex('\\0x') != 0, os.listdir('/dev/shm'))"
     python = find_toolchain()
-    mounts = tuple(Mount.same(path) for path in python.binds)
-    with start(Launch((str(python.python), "-c", first), mounts=mounts), POLICY) as one:
+    mounts = tuple(SandboxMount.same(path) for path in python.binds)
+    with start(SandboxLaunch((str(python.python), "-c", first), mounts=mounts), POLICY) as one:
         assert one.process.stdout
         assert one.process.stdout.readline() == b"up\n"
-        with start(Launch((str(python.python), "-c", second), mounts=mounts), POLICY) as other:
+        with start(
+            SandboxLaunch((str(python.python), "-c", second), mounts=mounts), POLICY
+        ) as other:
             out, err = other.process.communicate(timeout=60)
     assert out == b"True True []\n", err
 

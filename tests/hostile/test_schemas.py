@@ -9,7 +9,7 @@ import pytest
 
 from assets.contracts.canonical import ContractError, contract_digest, index_contracts
 from assets.contracts.validate import find_schema_problem, validate_call
-from assets.servers.deploy.package import Deployed
+from assets.servers.deploy.package import DeploymentResult
 from tests.support.paths import ROOT
 from tests.support.untrusted_server import probe_source, require_sandbox, tool_names
 
@@ -23,7 +23,7 @@ def listed(tmp_path, schema):
     """The tools of a server whose tool `x` has this schema (Python source)."""
     result = probe_source(tmp_path, f"serve([tool('a'), {{'name': 'x', 'inputSchema': {schema}}}])")
     assert (result.status, tool_names(result)) == ("ok", ["a", "x"]), result.hint
-    assert Deployed.from_json(Deployed(result).to_json()).probe == result
+    assert DeploymentResult.from_json(DeploymentResult(result).to_json()).probe == result
     return result.tools
 
 
@@ -142,6 +142,8 @@ def test_the_deepest_list_that_is_heard_can_be_kept_and_printed(tmp_path):
 def test_half_a_surrogate_can_be_kept_and_printed(tmp_path):
     result = probe_source(tmp_path, "serve([{**tool('b'), 'description': 'x' + chr(0xd800)}])")
     assert tool_names(result) == ["b"]
-    assert Deployed.from_json(Deployed(result).to_json()).probe.tools == result.tools
+    assert (
+        DeploymentResult.from_json(DeploymentResult(result).to_json()).probe.tools == result.tools
+    )
     for body in index_contracts(result.tools)[0].values():
         json.dumps(body).encode()

@@ -18,7 +18,7 @@ from assets.outcomes.worlds.spec import load_world
 from assets.servers.calls.attribution import JudgedError
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.recipe import Recipe, dump_recipe
+from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, Golden, WorldTask, make_single_row
 from tests.outcomes.running import READS, TOOLS
 from tests.outcomes.worlds.files import write_world
@@ -102,7 +102,7 @@ class Market:
         return head.digest
 
 
-def make_deployment(recipe: Recipe) -> dict[str, Any]:
+def make_deployment(recipe: LaunchRecipe) -> dict[str, Any]:
     return {
         "server_id": recipe.server_id,
         "ecosystem": recipe.ecosystem,

@@ -12,7 +12,7 @@ import pytest
 
 from assets.marketplaces.crawl.browser import Browser
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
-from assets.servers.sandbox.bubblewrap import Bubblewrap
+from assets.servers.sandbox.bubblewrap import BubblewrapBackend
 from assets.servers.sandbox.contained_browser import BROWSER_POLICY, open_browser_sandbox
 from assets.servers.sandbox.granted_hosts import make_dialler
 from assets.servers.sandbox.spec import SandboxUnavailable
@@ -28,7 +28,7 @@ SMALL = partial(open_browser_sandbox, policy=replace(BROWSER_POLICY, memory_mb=6
 @pytest.fixture(autouse=True)
 def working() -> None:
     try:
-        Bubblewrap().preflight()
+        BubblewrapBackend().preflight()
     except SandboxUnavailable as error:
         pytest.skip(str(error))
 
@@ -157,10 +157,10 @@ def test_no_private_address_is_dialled_for_a_page(
 
 
 def test_without_a_sandbox_no_page_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Bubblewrap) -> None:
+    def refuse(_: BubblewrapBackend) -> None:
         raise SandboxUnavailable("bwrap", "not installed", "install it")
 
-    monkeypatch.setattr(Bubblewrap, "preflight", refuse)
+    monkeypatch.setattr(BubblewrapBackend, "preflight", refuse)
 
     async def read(browser: Browser) -> None:
         with pytest.raises(CrawlError, match="install it") as caught:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from assets.servers.calls import connection
-from assets.servers.calls.caller import Caller
+from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.result import CallLimits, CallResult
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.remote_transport import RemotePolicy
-from assets.servers.recipes.install import Artifact
-from assets.servers.recipes.recipe import Recipe, dump_recipe
+from assets.servers.recipes.install import InstalledArtifact
+from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import CONVERSATION, POLICY, PREAMBLE, require_sandbox
 
-NPM = Recipe(server_id="npm:x", ecosystem="npm", name="x", version="1", integrity="sha512-x")
+NPM = LaunchRecipe(server_id="npm:x", ecosystem="npm", name="x", version="1", integrity="sha512-x")
 SCHEMA = {
     "type": "object",
     "properties": {"x": {"type": "integer"}, "how": {"type": "string"}},
@@ -58,7 +58,7 @@ def calls(do, tools=TOOLS):
 class LaunchedServer:
     """A caller of one server. call: of `do` with x, or of another tool."""
 
-    caller: Caller
+    caller: ToolCaller
     server_id: str
 
     async def call(
@@ -82,11 +82,11 @@ class Bench:
         self.folder, self._trees = folder, {}
         monkeypatch.setattr(connection, "ensure_artifact", self._artifact)
 
-    def _artifact(self, recipe: Recipe, **_: Any) -> Artifact:
+    def _artifact(self, recipe: LaunchRecipe, **_: Any) -> InstalledArtifact:
         argv = (str(find_toolchain().python), "/srv/server/main.py")
-        return Artifact(self._trees[recipe.name], argv, {}, (), "locked", 1.0)
+        return InstalledArtifact(self._trees[recipe.name], argv, {}, (), "locked", 1.0)
 
-    def recipe(self, source: str, name: str = "x", **facts: Any) -> Recipe:
+    def recipe(self, source: str, name: str = "x", **facts: Any) -> LaunchRecipe:
         require_sandbox()
         tree = self.folder / name
         tree.mkdir()
@@ -118,14 +118,14 @@ class Bench:
     @asynccontextmanager
     async def _call(
         self,
-        made: Recipe,
+        made: LaunchRecipe,
         policy: DeployPolicy | None,
         limits: CallLimits,
         sandbox: Mapping[str, Any],
     ) -> AsyncIterator[LaunchedServer]:
         policy = policy or DeployPolicy(self.folder, POLICY, PATIENT)
         policy = replace(policy, sandbox=replace(policy.sandbox, **sandbox))
-        caller = Caller({made.server_id: dump_recipe(made)}, policy, limits)
+        caller = ToolCaller({made.server_id: dump_recipe(made)}, policy, limits)
         try:
             yield LaunchedServer(caller, made.server_id)
         finally:
@@ -140,7 +140,7 @@ async def open_remote(
     policy = facts.pop("policy", None) or DeployPolicy(Path("/nonexistent"))
     remote = RemotePolicy(allow_loopback=True, wall_s=40)
     policy = replace(policy, remote=remote, conversation=PATIENT)
-    made = Recipe(
+    made = LaunchRecipe(
         server_id=f"remote:{url}",
         ecosystem="remote",
         name=url,
@@ -148,7 +148,7 @@ async def open_remote(
         transport=transport,
         **facts,
     )
-    caller = Caller({made.server_id: dump_recipe(made)}, policy, limits)
+    caller = ToolCaller({made.server_id: dump_recipe(made)}, policy, limits)
     try:
         yield LaunchedServer(caller, made.server_id)
     finally:

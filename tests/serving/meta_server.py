@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls.content import check_result
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from assets.servers.calls.result import CallResult
 from serving.index.folder import build_index, load_index, move_pointer, read_served_version
 from serving.index.model import Source
@@ -168,7 +168,7 @@ class MetaServer:
 
     def __init__(self, place: Path, policy: MetaPolicy | None = None) -> None:
         self.place, self.caller = place, Functions()
-        self.outcomes = Outcomes(place)
+        self.outcomes = CallLog(place)
         self.policy = policy or MetaPolicy(poll_s=0.05, grace_s=0.1)
 
     def server(self, tokens: Sequence[Token] = (), *, calls: bool = True) -> Any:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.servers.calls.log import Outcomes, query_digest
+from assets.servers.calls.log import CallLog, query_digest
 from extensions.recommender.learning.online_learner import OnlineLearner
 from serving.index.folder import build_index, move_pointer
 from serving.index.model import RERANKER_FILE, Source
@@ -33,7 +33,7 @@ class Learning:
     """What serves a home, and what learns there."""
 
     def __init__(self, home: Path, policy: ReliabilityPolicy | None = None) -> None:
-        self.home, self.outcomes = home, Outcomes(home)
+        self.home, self.outcomes = home, CallLog(home)
         self.served = ServedRouter(home, opened)
         self.learner = OnlineLearner(self.served, self.outcomes, policy or ReliabilityPolicy())
 
@@ -51,13 +51,13 @@ class Learning:
         return {hit.tool_id: hit.score for hit in hits}
 
 
-def log_search(outcomes: Outcomes, token: str, search_id: str, words: str = QUERY) -> None:
+def log_search(outcomes: CallLog, token: str, search_id: str, words: str = QUERY) -> None:
     facts = {"token": token, "status": "searched", "search_id": search_id, "words": words}
     outcomes.record(facts | {"query": query_digest(words)})
 
 
 def log_call(
-    outcomes: Outcomes, token: str, number: int, tool_id: str = GOOD, worked: bool = False,
+    outcomes: CallLog, token: str, number: int, tool_id: str = GOOD, worked: bool = False,
     **more: Any,
 ) -> None:  # fmt: skip
     """A search of a token, and a call of one of the tools that it showed."""
@@ -68,7 +68,7 @@ def log_call(
     outcomes.record({**named, **about, **ended, **more})
 
 
-def log_claim(outcomes: Outcomes, token: str, number: int, tool_id: str = GOOD) -> None:
+def log_claim(outcomes: CallLog, token: str, number: int, tool_id: str = GOOD) -> None:
     """A search in its own words, and a report that a tool failed which was never called."""
     words = f"{QUERY} {number}"
     log_search(outcomes, token, f"s{number}", words)

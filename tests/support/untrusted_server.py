@@ -12,9 +12,9 @@ import pytest
 from assets.servers.deploy import package
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.recipes.install import Artifact
+from assets.servers.recipes.install import InstalledArtifact
 from assets.servers.sandbox.process import SandboxUnavailable, preflight
-from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 
 POLICY = SandboxPolicy(
@@ -82,14 +82,14 @@ def require_sandbox() -> None:
         pytest.skip(str(error))
 
 
-def write_launch(folder: Path, source: str, **env: str) -> Launch:
+def write_launch(folder: Path, source: str, **env: str) -> SandboxLaunch:
     """The launch of an untrusted server kept in `folder`."""
     (folder / "untrusted.py").write_text(PREAMBLE + source)
     folder.chmod(0o755)  # pytest's folders are their owner's alone; the sandbox is another user
     toolchain = find_toolchain()
-    mounts = [Mount.same(path) for path in toolchain.binds]
+    mounts = [SandboxMount.same(path) for path in toolchain.binds]
     argv = (str(toolchain.python), "/srv/server/untrusted.py")
-    return Launch(argv, env, (*mounts, Mount(folder, "/srv/server")))
+    return SandboxLaunch(argv, env, (*mounts, SandboxMount(folder, "/srv/server")))
 
 
 def install_source(folder: Path, patch: pytest.MonkeyPatch, source: str = "") -> Path:
@@ -100,7 +100,7 @@ def install_source(folder: Path, patch: pytest.MonkeyPatch, source: str = "") ->
     for path in (tree, folder):
         path.chmod(0o755)
     argv = (str(find_toolchain().python), "/srv/server/main.py")
-    artifact = Artifact(tree, argv, {}, (), "locked", 1.0)
+    artifact = InstalledArtifact(tree, argv, {}, (), "locked", 1.0)
     patch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
     return tree
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from assets.contracts.history.history import CHANGES
 from assets.contracts.quarantine.clear import CLEAR, HELD
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from assets.synthesis.tables import JUDGEMENTS
 from assets.vectors.index import VECTORS
 from training.drift.champion_signals import (
@@ -77,7 +77,7 @@ def _list_inputs(sources: Sources, policy: RetrainPolicy) -> dict[str, Any]:
         for part in tables.partitions(spec.name)
         if (head := tables.head(spec.name, part))
     }
-    sizes = [(path.name, path.stat().st_size) for path in Outcomes(home).list_files()]
+    sizes = [(path.name, path.stat().st_size) for path in CallLog(home).list_files()]
     models = {role: find_model_in_service(home, role).model for role in ("retriever", "caller")}
     return {
         "version": _VERSION,

@@ -20,8 +20,8 @@ from assets.outcomes.worlds.template import fill_template
 from assets.outcomes.worlds.tree import Node, Tree, add_folders
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.recipes.recipe import Recipe
-from assets.servers.sandbox.spec import Mount
+from assets.servers.recipes.recipe import LaunchRecipe
+from assets.servers.sandbox.spec import SandboxMount
 from warehouse.storage.digest import digest
 
 _FOLDER = "state"  # what a server is shown; beside it lies the lock
@@ -51,7 +51,7 @@ class OpenWorld:
         # Of a database or a site that runs beside it nothing in the folder is written.
         faulty = self.fault is not None and self.fault.action == READ_ONLY
         closed = faulty or self._kind.open_state is not None
-        shown = Mount(self.folder, DATA, writable=not closed)
+        shown = SandboxMount(self.folder, DATA, writable=not closed)
         return ServerGrant(folders=(shown,), sites=self._state.sites)
 
     @property
@@ -64,7 +64,7 @@ class OpenWorld:
         """The variables that each server is given besides its recipe's."""
         return {server.id: fill_template(server.env, {ROOT: DATA}) for server in self.world.servers}
 
-    def bind_recipe(self, recipe: Recipe) -> Recipe:
+    def bind_recipe(self, recipe: LaunchRecipe) -> LaunchRecipe:
         """The recipe of a server as it is launched in this world. Raises WorldFileError for a
         server that the world does not suit."""
         fit = self.world.find_fit(recipe.server_id)

@@ -12,12 +12,12 @@ from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.opened import OpenWorld
 from assets.outcomes.worlds.spec import Fit
 from assets.outcomes.worlds.task import TaskCall
-from assets.servers.adhoc import NotLocal, allow_bound, plan_local_server, plan_target
-from assets.servers.calls.caller import Caller
+from assets.servers.adhoc import UnknownLocalServer, allow_bound, plan_local_server, plan_target
+from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.result import CallResult
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.recipe import Recipe, Unlaunchable, dump_recipe
+from assets.servers.recipes.recipe import LaunchRecipe, UnlaunchableServer, dump_recipe
 from warehouse.ledger.ledger import Ledger
 
 
@@ -31,7 +31,7 @@ class WorldSession:
 
     server_id: str
     contracts: Mapping[str, Mapping[str, Any]]
-    make_caller: Callable[[], Caller]
+    make_caller: Callable[[], ToolCaller]
 
     def __post_init__(self) -> None:
         self._caller = self.make_caller()
@@ -71,7 +71,7 @@ async def open_session(
     recipe = opened.bind_recipe(planned)
     granted = allow_bound(granted, planned, recipe)
     facts, tools = await anyio.to_thread.run_sync(_list_tools, recipe, granted)
-    session = WorldSession(fit.id, tools, lambda: Caller({fit.id: facts}, granted))
+    session = WorldSession(fit.id, tools, lambda: ToolCaller({fit.id: facts}, granted))
     try:
         yield session
     finally:
@@ -83,7 +83,7 @@ def join_texts(results: Sequence[CallResult]) -> list[str]:
     return [str(one.get("text", "")) for result in results for one in result.content]
 
 
-def _plan_server(fit: Fit, policy: DeployPolicy, ledger: Ledger, run_date: str) -> Recipe:
+def _plan_server(fit: Fit, policy: DeployPolicy, ledger: Ledger, run_date: str) -> LaunchRecipe:
     ecosystem = fit.id.partition(":")[0]
     try:
         if ecosystem == PRIVATE:
@@ -94,15 +94,15 @@ def _plan_server(fit: Fit, policy: DeployPolicy, ledger: Ledger, run_date: str) 
         else:
             what = "only packages of npm and PyPI and commands of your own files are run by name"
             raise ServerUnavailable(f"{fit.id}: {what}")
-    except NotLocal as error:
+    except UnknownLocalServer as error:
         raise ServerUnavailable(str(error)) from None
-    if isinstance(planned, Unlaunchable):
+    if isinstance(planned, UnlaunchableServer):
         raise ServerUnavailable(f"{fit.id}: {planned.hint}")
     return planned
 
 
 def _list_tools(
-    recipe: Recipe, policy: DeployPolicy
+    recipe: LaunchRecipe, policy: DeployPolicy
 ) -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:
     found = deploy(recipe, policy)
     if found.probe.status != "ok":

@@ -111,7 +111,7 @@ _EVIDENCE = 200  # characters of evidence
 
 
 @dataclass(frozen=True)
-class Fault:
+class CallFault:
     """kind: of KINDS or CALL_KINDS; `find_kind` says whose it is. evidence: the line it rests on,
     "" where that is the failure itself or its code."""
 
@@ -163,7 +163,7 @@ def find_fault(
     local: bool = True,
     reached: Collection[str] = (),
     arguments: Any = None,
-) -> Fault:
+) -> CallFault:
     """What a tool's error comes from, by its words; the strongest evidence first, and the tool
     itself only where nothing else is named.
 
@@ -174,34 +174,38 @@ def find_fault(
     """
     head = text[:_READ]
     if found := _TASK.search(head):
-        return Fault("needs_task", _quote_line(head, found))
+        return CallFault("needs_task", _quote_line(head, found))
     if code == METHOD_NOT_FOUND:
-        return Fault("tool_gone")
+        return CallFault("tool_gone")
     if found := _UNKNOWN_TOOL.search(head):
-        return Fault("tool_gone", _quote_line(head, found))
+        return CallFault("tool_gone", _quote_line(head, found))
     # An answer with a status came from somewhere: the network was there.
     missing = _MISSING.search(head)
     if (network := _NETWORK.search(head)) and not (missing or _STATUS.search(head)):
         ours = offline and not _holds_host(head, arguments, reached)
-        return Fault("needs_network" if ours else "upstream_error", _quote_line(head, network))
+        return CallFault("needs_network" if ours else "upstream_error", _quote_line(head, network))
     if code == INVALID_PARAMS:
-        return Fault("invalid_arguments")
+        return CallFault("invalid_arguments")
     if found := _ARGUMENTS.search(head):
-        return Fault("invalid_arguments", _quote_line(head, found))
+        return CallFault("invalid_arguments", _quote_line(head, found))
     if found := _SECRET.search(head):  # before limits: "permission denied (publickey)"
-        return Fault("needs_secret", _quote_line(head, found))
+        return CallFault("needs_secret", _quote_line(head, found))
     if local and (limit := find_words(head, _LIMITS)):
-        return Fault(limit.kind, limit.detail.removeprefix("said "))
+        return CallFault(limit.kind, limit.detail.removeprefix("said "))
     for kind, words in (
         *((("needs_software", _PROGRAM),) if local else ()),
         ("upstream_error", _UPSTREAM),
         ("tool_error", _BUG),
     ):
         if found := words.search(head):
-            return Fault(kind, _quote_line(head, found))
+            return CallFault(kind, _quote_line(head, found))
     if named := _find_named_argument(head, arguments):
-        return Fault("invalid_arguments", named)
-    return Fault("upstream_error", _quote_line(head, missing)) if missing else Fault("tool_error")
+        return CallFault("invalid_arguments", named)
+    return (
+        CallFault("upstream_error", _quote_line(head, missing))
+        if missing
+        else CallFault("tool_error")
+    )
 
 
 def _find_named_argument(text: str, arguments: Any) -> str:

@@ -17,11 +17,11 @@ from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.repair.problems import find_output_problems, find_problems
 from assets.servers.calls.attribution import JudgedError, find_network_kind, judge_error
 from assets.servers.calls.connection import Dial, make_local_dial, make_remote_dial
-from assets.servers.calls.content import Inspector, shape_result
-from assets.servers.calls.launch import Wanted, plan_launch
-from assets.servers.calls.pool import Pool
+from assets.servers.calls.content import ResultInspector, shape_result
+from assets.servers.calls.launch import LaunchPlan, plan_launch
+from assets.servers.calls.pool import SessionPool
 from assets.servers.calls.result import CallFailed, CallLimits, CallResult, Problem, find_kind
-from assets.servers.calls.session import Session
+from assets.servers.calls.session import CallSession
 from assets.servers.deploy.launch import format_advice
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.remote_client import Transport
@@ -36,7 +36,7 @@ _FINAL = ("contract_changed", "tool_gone", "needs_task", "busy", "closed", "time
 log = logging.getLogger(__name__)
 
 
-class Caller:
+class ToolCaller:
     """Calls tools and keeps their servers running for a while between calls.
 
     recipes: server id -> `recipe_facts`, asked at each call, so that a new index is followed.
@@ -52,8 +52,8 @@ class Caller:
     ) -> None:
         self._recipes: Recipes = recipes.get if isinstance(recipes, Mapping) else recipes
         self._policy, self._limits = policy, limits or CallLimits()
-        self._pool = Pool(self._limits)
-        self._inspector = Inspector(policy.home)
+        self._pool = SessionPool(self._limits)
+        self._inspector = ResultInspector(policy.home)
         self._lock, self._thread = threading.Lock(), ExitStack()
         self._portal: BlockingPortal | None = None
         self._closed = False
@@ -150,7 +150,7 @@ class Caller:
 
     async def _send_call(
         self,
-        server: Wanted,
+        server: LaunchPlan,
         tool: str,
         digest: str,
         arguments: Mapping[str, Any],
@@ -164,8 +164,8 @@ class Caller:
         repeated. refused: takes the hosts that it asked for meanwhile. Raises CallFailed."""
         from mcp.shared.exceptions import MCPError
 
-        def make(on_end: Callable[[], None]) -> Session:
-            return Session(
+        def make(on_end: Callable[[], None]) -> CallSession:
+            return CallSession(
                 self._list_dials(server), self._limits, self._policy.conversation, on_end
             )
 
@@ -189,7 +189,7 @@ class Caller:
                     raise
         raise AssertionError("the second try returns or raises")
 
-    def _list_dials(self, server: Wanted) -> list[Dial]:
+    def _list_dials(self, server: LaunchPlan) -> list[Dial]:
         if server.recipe.ecosystem != "remote":
             return [make_local_dial(server, self._policy, self._limits)]
         kinds: dict[str, tuple[Transport, ...]] = {"http": ("http",), "sse": ("sse",)}
@@ -214,7 +214,7 @@ class Caller:
             if problem["kind"] != "bad_schema"
         ]
 
-    def _is_offline(self, server: Wanted) -> bool:
+    def _is_offline(self, server: LaunchPlan) -> bool:
         remote = server.recipe.ecosystem == "remote"
         policy = self._policy.sandbox_of(server.recipe.server_id)
         return not remote and policy.network == "none"

@@ -10,38 +10,38 @@ from typing import Any
 
 import anyio
 
-from assets.servers.calls.launch import Wanted, check_secrets
+from assets.servers.calls.launch import LaunchPlan, check_secrets
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.grants import VolumeBusy, hold_volume_async
 from assets.servers.deploy.launch import apply_grant, open_hosts, open_local_launch
 from assets.servers.deploy.package import fetch_image, make_launch
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.probe.failure_kinds import Ended, Failure, PackageError
+from assets.servers.probe.failure_kinds import ConversationEnd, PackageError, ProbeFailure
 from assets.servers.probe.remote_client import MAX_REQUESTS, Transport
-from assets.servers.probe.remote_probe import Attempt, list_secrets
-from assets.servers.probe.remote_transport import MIB, RemotePolicy, Wire
-from assets.servers.probe.stdio_relay import Relay
-from assets.servers.probe.transcript import Evidence, Listener, classify_evidence
+from assets.servers.probe.remote_probe import RemoteConversation, list_secrets
+from assets.servers.probe.remote_transport import MIB, GuardedTransport, RemotePolicy
+from assets.servers.probe.stdio_relay import StdioRelay
+from assets.servers.probe.transcript import MessageFilter, ProbeEvidence, classify_evidence
 from assets.servers.recipes.install import ensure_artifact
 from assets.servers.sandbox.gateway import HostLog
-from assets.servers.sandbox.process import Jailed, preflight, start
+from assets.servers.sandbox.process import SandboxProcess, preflight, start
 from assets.servers.sandbox.spec import (
-    Command,
-    Launch,
+    BackendCommand,
     LaunchRefused,
+    SandboxLaunch,
     SandboxPolicy,
     SandboxUnavailable,
 )
 from assets.servers.sandbox.toolchain import find_toolchain
-from assets.servers.sandbox.watchdog import Watchdog
+from assets.servers.sandbox.watchdog import SandboxWatchdog
 from assets.servers.secrets import SecretError
 
 
 @dataclass(repr=False)
-class Line(ABC):
+class ServerConnection(ABC):
     """What a session needs of a running server. answered: the session is up, set by it."""
 
-    wanted: Wanted
+    wanted: LaunchPlan
     read: Any = field(default=None, init=False)
     write: Any = field(default=None, init=False)
     answered: bool = field(default=False, init=False)
@@ -84,15 +84,15 @@ class Line(ABC):
         return None
 
     @abstractmethod
-    async def why(self, found: Failure | None) -> CallFailed:
+    async def why(self, found: ProbeFailure | None) -> CallFailed:
         """Why the conversation ended. found: how it did for the session."""
 
 
-Dial = Callable[[Listener], AbstractAsyncContextManager[Line]]
+Dial = Callable[[MessageFilter], AbstractAsyncContextManager[ServerConnection]]
 
 
 def make_remote_dial(
-    wanted: Wanted, policy: DeployPolicy, limits: CallLimits, kind: Transport
+    wanted: LaunchPlan, policy: DeployPolicy, limits: CallLimits, kind: Transport
 ) -> Dial:
     """Reaches the recipe's address over one transport, with its user's headers and account."""
     recipe = wanted.recipe
@@ -105,30 +105,30 @@ def make_remote_dial(
     headers = {**dict(recipe.headers), **wanted.given.headers}
 
     @asynccontextmanager
-    async def dial(listener: Listener) -> AsyncIterator[Line]:
+    async def dial(listener: MessageFilter) -> AsyncIterator[ServerConnection]:
         try:
             auth = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
         except SecretError as error:
             raise CallFailed("remote_auth", "", fix=str(error), sent=False) from None
-        async with Wire(remote) as wire:
-            attempt = Attempt(kind, url, wire, listener, headers=headers, auth=auth)
-            line = _RemoteLine(wanted, headers=headers, wire=wire, attempt=attempt)
+        async with GuardedTransport(remote) as wire:
+            attempt = RemoteConversation(kind, url, wire, listener, headers=headers, auth=auth)
+            line = _RemoteConnection(wanted, headers=headers, wire=wire, attempt=attempt)
             try:
                 async with attempt.open(policy.conversation.start_s) as (line.read, line.write):
                     yield line
-            except Ended as ended:
+            except ConversationEnd as ended:
                 raise line.make_failure(ended.failure) from None
 
     return dial
 
 
 @dataclass(repr=False)
-class _RemoteLine(Line):
+class _RemoteConnection(ServerConnection):
     """Silence on it is no idleness: a server elsewhere may be starting."""
 
     headers: dict[str, str] = field(kw_only=True)
-    wire: Wire = field(kw_only=True)
-    attempt: Attempt = field(kw_only=True)
+    wire: GuardedTransport = field(kw_only=True)
+    attempt: RemoteConversation = field(kw_only=True)
 
     async def over(self) -> None:
         """Ends with the scope of the attempt, which the watch cancels."""
@@ -157,10 +157,10 @@ class _RemoteLine(Line):
             return None  # the session has been given it
         return self.make_failure(self.attempt.rank_evidence(None, answered=True))
 
-    async def why(self, found: Failure | None) -> CallFailed:
+    async def why(self, found: ProbeFailure | None) -> CallFailed:
         return self.make_failure(self.attempt.rank_evidence(found, answered=self.answered))
 
-    def make_failure(self, failure: Failure) -> CallFailed:
+    def make_failure(self, failure: ProbeFailure) -> CallFailed:
         refusal = self.attempt.watch.refusal
         sent = self.answered and not (refusal and refusal.lost_session)
         made = CallFailed.of(failure, sent=sent)
@@ -175,7 +175,7 @@ VOLUME_WAIT_S = 10.0  # for a session that is ending
 _RESTING_S = 1.0  # between two looks at a server that nobody asks anything
 
 
-def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) -> Dial:
+def make_local_dial(wanted: LaunchPlan, policy: DeployPolicy, limits: CallLimits) -> Dial:
     """Launches the recipe as the pipeline does; only the wall clock is that of a session."""
     sandbox = replace(
         policy.sandbox_of(wanted.recipe.server_id),
@@ -184,7 +184,7 @@ def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) ->
     )
 
     @asynccontextmanager
-    async def dial(listener: Listener) -> AsyncIterator[Line]:
+    async def dial(listener: MessageFilter) -> AsyncIterator[ServerConnection]:
         loop = asyncio.get_running_loop()
         name = wanted.recipe.server_id
         async with AsyncExitStack() as held:
@@ -200,7 +200,7 @@ def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) ->
             # On this thread, which lives as long as the session: bubblewrap ends its child when the
             # thread that started it does, and a worker thread ends when it is idle.
             try:
-                if isinstance(launch, Launch):
+                if isinstance(launch, SandboxLaunch):
                     granted = (policy.grant_of(name), sandbox, find_toolchain().python)
                     launch, log = held.enter_context(open_hosts(launch, *granted))
                 started = start(launch, sandbox)
@@ -216,8 +216,8 @@ def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) ->
 
 
 def _prepare_launch(
-    wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy, held: AsyncExitStack
-) -> Launch | Command:
+    wanted: LaunchPlan, policy: DeployPolicy, sandbox: SandboxPolicy, held: AsyncExitStack
+) -> SandboxLaunch | BackendCommand:
     """Fetches what is launched; what it needs as long as it runs is `held`. Raises CallFailed; runs
     in a thread of its own."""
     recipe, given = wanted.recipe, wanted.given
@@ -233,7 +233,7 @@ def _prepare_launch(
             recipe, home=policy.home, toolchain=toolchain, policy=sandbox, scripts=wanted.scripts
         )
     except PackageError as error:
-        raise CallFailed.of(Failure(error.kind, str(error)), sent=False) from None
+        raise CallFailed.of(ProbeFailure(error.kind, str(error)), sent=False) from None
     except SandboxUnavailable as error:
         raise _make_no_sandbox_failure(error) from None
     check_secrets(recipe, given, artifact)
@@ -247,21 +247,21 @@ def _make_no_sandbox_failure(error: SandboxUnavailable) -> CallFailed:
 
 @asynccontextmanager
 async def _hold_running(
-    jailed: Jailed,
+    jailed: SandboxProcess,
     sandbox: SandboxPolicy,
-    listener: Listener,
-    wanted: Wanted,
+    listener: MessageFilter,
+    wanted: LaunchPlan,
     log: HostLog,
-) -> AsyncIterator[Line]:
+) -> AsyncIterator[ServerConnection]:
     """The started server with its relay and watchdog; leaving it ends the whole tree."""
-    relay, watchdog = Relay(jailed, sandbox, listener), Watchdog(jailed, sandbox)
+    relay, watchdog = StdioRelay(jailed, sandbox, listener), SandboxWatchdog(jailed, sandbox)
     try:
         with watchdog:
             async with anyio.create_task_group() as tasks:
                 relay.start(tasks)
                 try:
                     facts = {"jailed": jailed, "relay": relay, "watchdog": watchdog}
-                    yield _LocalLine(wanted, sandbox=sandbox, hosts=log, **facts)
+                    yield _LocalConnection(wanted, sandbox=sandbox, hosts=log, **facts)
                 finally:
                     tasks.cancel_scope.cancel()
                     with anyio.CancelScope(shield=True):
@@ -271,10 +271,10 @@ async def _hold_running(
 
 
 @dataclass(repr=False)
-class _LocalLine(Line):
-    jailed: Jailed = field(kw_only=True)
-    relay: Relay = field(kw_only=True)
-    watchdog: Watchdog = field(kw_only=True)
+class _LocalConnection(ServerConnection):
+    jailed: SandboxProcess = field(kw_only=True)
+    relay: StdioRelay = field(kw_only=True)
+    watchdog: SandboxWatchdog = field(kw_only=True)
     sandbox: SandboxPolicy = field(kw_only=True)
     hosts: HostLog = field(kw_only=True, default_factory=HostLog)
 
@@ -307,15 +307,15 @@ class _LocalLine(Line):
         unasked = transcript.initiated + transcript.strays + transcript.noise
         return self.relay.total > self.sandbox.stdout_mb * 524_288 or unasked > 2000
 
-    async def why(self, found: Failure | None) -> CallFailed:
+    async def why(self, found: ProbeFailure | None) -> CallFailed:
         """A limit that was passed, how it exited and what it said, then the conversation."""
         exited = await asyncio.to_thread(self.jailed.ends_within, 1.0)
         code, signal = self.jailed.exit_status() if exited else (None, None)
         transcript, breach = self.relay.transcript, self.watchdog.breach
         failure = classify_evidence(
-            Evidence(
+            ProbeEvidence(
                 transcript,
-                found or Failure("protocol_error", "it ended"),
+                found or ProbeFailure("protocol_error", "it ended"),
                 breach=breach,
                 answered=self.answered,
                 exited=exited and breach is None,

@@ -25,7 +25,7 @@ _LINK = ("uri", "name", "title", "description", "mimeType")
 
 
 @dataclass
-class Shaped:
+class CallContent:
     """Content that may be handed on. text: what its text blocks say, for judging an error.
     cut: something is left out for its size."""
 
@@ -40,7 +40,7 @@ class Shaped:
         return "\n".join(one["text"] for one in self.content if one["type"] == "text")
 
 
-def shape_result(raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits) -> Shaped:
+def shape_result(raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits) -> CallContent:
     """The result of a `tools/call` within the limits. Raises CallFailed where it is no result."""
     kind = raw.get("resultType", "complete")
     if kind != "complete":
@@ -50,8 +50,8 @@ def shape_result(raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits) ->
     if not isinstance(blocks, list):
         found = f"`content` is {type(blocks).__name__}, expected a list"
         raise CallFailed("protocol_error", found)
-    made = Shaped(is_error=raw.get("isError") is True)
-    reader = _Reader(scrub, limits, limits.total_mb * _MB)
+    made = CallContent(is_error=raw.get("isError") is True)
+    reader = _ContentReader(scrub, limits, limits.total_mb * _MB)
     for place, block in enumerate(blocks):
         if place >= limits.blocks or reader.room <= 0:
             left = len(blocks) - place
@@ -67,7 +67,7 @@ def shape_result(raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits) ->
 
 
 @dataclass
-class _Reader:
+class _ContentReader:
     """Reads the blocks of one answer. room: bytes that are left of what it may have in all. cut:
     something was too large."""
 
@@ -158,17 +158,17 @@ class _Reader:
         return f"{shown}\n[cut here by toolmill: {whole - len(kept):,} of {whole:,} bytes left out]"
 
 
-_READERS: dict[str, Callable[[_Reader, Mapping[str, Any]], dict[str, Any] | None]] = {
-    "text": _Reader.read_text,
-    "image": _Reader.read_media,
-    "audio": _Reader.read_media,
-    "resource": _Reader.read_resource,
-    "resource_link": _Reader.read_link,
+_READERS: dict[str, Callable[[_ContentReader, Mapping[str, Any]], dict[str, Any] | None]] = {
+    "text": _ContentReader.read_text,
+    "image": _ContentReader.read_media,
+    "audio": _ContentReader.read_media,
+    "resource": _ContentReader.read_resource,
+    "resource_link": _ContentReader.read_link,
 }
 
 
 def _read_structured(
-    raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits, made: Shaped
+    raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits, made: CallContent
 ) -> dict[str, Any] | None:
     value = raw.get("structuredContent")
     if value is None:
@@ -227,7 +227,7 @@ log = logging.getLogger(__name__)
 _MEDIA = ("data", "blob")  # base64 of a content block, which is looked at by nobody here
 
 
-class Inspector:
+class ResultInspector:
     """Inspects results of calls; what they show is recorded under a home, by contract."""
 
     def __init__(self, home: Path) -> None:

@@ -9,27 +9,27 @@ from assets.servers.deploy.deploy import find_refusal
 from assets.servers.deploy.grants import list_granted_places
 from assets.servers.deploy.package import list_given_names
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, find_unconfirmed
-from assets.servers.recipes.install import Artifact
+from assets.servers.recipes.install import InstalledArtifact
 from assets.servers.recipes.placeholders import holds_secret
 from assets.servers.recipes.recipe import (
-    Recipe,
+    LaunchRecipe,
     RecipeError,
     check_identity,
     load_recipe,
     needs_scripts,
 )
-from assets.servers.secrets import Given, SecretError
+from assets.servers.secrets import LaunchSecrets, SecretError
 from warehouse.storage.digest import digest
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LaunchPlan:
     """A server as it is to be launched. key: names the session; another one for another owner, and
     after a change of the recipe, of the settings or of a secret. made_up: values that are made up
     and no secrets. held: names the volume that one session at a time may hold."""
 
-    recipe: Recipe
-    given: Given = field(repr=False)
+    recipe: LaunchRecipe
+    given: LaunchSecrets = field(repr=False)
     scripts: bool
     key: str
     made_up: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Wanted:
 
 def plan_launch(
     server_id: str, facts: Mapping[str, Any] | None, policy: DeployPolicy, owner: str = ""
-) -> Wanted:
+) -> LaunchPlan:
     """Raises CallFailed where the settings refuse the server, a real secret is missing, or its user
     has not confirmed what the listing chose.
 
@@ -72,10 +72,12 @@ def plan_launch(
     facts_of_key = {"recipe": recipe.digest, "scripts": scripts, "conditions": under}
     key = digest({**facts_of_key, "owner": None if shared else owner})
     held = server_id if policy.grant_of(server_id).volume else ""
-    return Wanted(recipe, given, scripts, key, tuple(made_up), held)
+    return LaunchPlan(recipe, given, scripts, key, tuple(made_up), held)
 
 
-def check_secrets(recipe: Recipe, given: Given, artifact: Artifact | None = None) -> None:
+def check_secrets(
+    recipe: LaunchRecipe, given: LaunchSecrets, artifact: InstalledArtifact | None = None
+) -> None:
     """Raises CallFailed, naming variable and setting, where a secret is made up, by the listing or
     by the artefact's own manifest."""
     made_up = {*recipe.placeholders, *_list_manifest_variables(artifact)} - list_given_names(given)
@@ -88,7 +90,7 @@ def check_secrets(recipe: Recipe, given: Given, artifact: Artifact | None = None
     raise CallFailed("needs_secret", found, fix=fix, sent=False)
 
 
-def _list_manifest_variables(artifact: Artifact | None) -> Iterator[str]:
+def _list_manifest_variables(artifact: InstalledArtifact | None) -> Iterator[str]:
     """The variables that a bundle fills from what it asks its user; what it puts elsewhere stands
     under its own name."""
     asked = [one for one in (artifact.placeholders if artifact else ()) if ":" in one]
@@ -98,7 +100,7 @@ def _list_manifest_variables(artifact: Artifact | None) -> Iterator[str]:
         yield from variables or secret
 
 
-def _is_secret(place: str, recipe: Recipe) -> bool:
+def _is_secret(place: str, recipe: LaunchRecipe) -> bool:
     kind, _, name = place.partition(":")
     if kind in ("env", "header", "url", "user_config"):
         return holds_secret(name)

@@ -70,7 +70,7 @@ class BadOutcome(ValueError):
     """A line that has no place here: the message names the field."""
 
 
-class Outcomes:
+class CallLog:
     """The outcomes under one place. Several processes may write at once: a line is one write.
 
     days: how many days back lines are kept, today's among them; 0 keeps them until they are
@@ -171,7 +171,7 @@ class NoSubject(UnusableInput):
 
 
 @dataclass(frozen=True)
-class Subject:
+class DeletionSubject:
     """Whose or which lines: all that is given must hold of a line. query: in its own words; lines
     that hold its digest alone are found too."""
 
@@ -198,7 +198,7 @@ class Subject:
         return self.before is None or day < self.before.isoformat()
 
 
-def remove_lines(outcomes: Outcomes, subject: Subject) -> dict[str, int]:
+def remove_lines(outcomes: CallLog, subject: DeletionSubject) -> dict[str, int]:
     """Deletes a subject's lines, and what a kill left of lines, which may be of it: {deleted,
     unreadable, files}. Each file is replaced as a whole; a kill leaves files as they were or as
     they are to be. A report about a call, and a call of what a search showed, have lines of their
@@ -213,7 +213,7 @@ def remove_lines(outcomes: Outcomes, subject: Subject) -> dict[str, int]:
     return counts
 
 
-def _keep_line(subject: Subject, day: str, gone: list[str], text: str) -> bool:
+def _keep_line(subject: DeletionSubject, day: str, gone: list[str], text: str) -> bool:
     """Whether a line stays; why it does not is added to `gone`."""
     line = parse_line(text)
     if line is not None and not subject.covers(line, day):
@@ -222,7 +222,7 @@ def _keep_line(subject: Subject, day: str, gone: list[str], text: str) -> bool:
     return False
 
 
-def count_lines(outcomes: Outcomes) -> list[dict[str, Any]]:
+def count_lines(outcomes: CallLog) -> list[dict[str, Any]]:
     """What is remembered, by token: lines, searches, those with a query's words or vector, and the
     first and last day."""
     by_token: dict[str, dict[str, Any]] = {}

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from assets.servers.calls.result import CallFailed, CallLimits
-from assets.servers.calls.session import Session
+from assets.servers.calls.session import CallSession
 
-Make = Callable[[Callable[[], None]], Session]
+Make = Callable[[Callable[[], None]], CallSession]
 
 
-class Pool:
+class SessionPool:
     """Used on one event loop.
 
     An owner is on whose behalf a call is made. Each is sure of `limits.share` places: it has no
@@ -21,8 +21,8 @@ class Pool:
 
     def __init__(self, limits: CallLimits) -> None:
         self._limits = limits
-        self._by_key: dict[str, Session] = {}
-        self._running: set[Session] = set()  # also those that get no further call
+        self._by_key: dict[str, CallSession] = {}
+        self._running: set[CallSession] = set()  # also those that get no further call
         self._changed = asyncio.Event()  # of this moment: the next change has another
         self._reaper: asyncio.Task[None] | None = None
         self._ends: set[asyncio.Task[None]] = set()
@@ -35,7 +35,7 @@ class Pool:
     @asynccontextmanager
     async def lease(
         self, key: str, make: Make, owner: str = "", held: str = ""
-    ) -> AsyncIterator[tuple[Session, bool]]:
+    ) -> AsyncIterator[tuple[CallSession, bool]]:
         """(a session that may be called, whether it was up before). held: names what one session at
         a time may hold; an idle one of an older key gives it up. Raises CallFailed."""
         session = await self._take_session(key, make, owner, held)
@@ -64,7 +64,7 @@ class Pool:
             self._retire(session)
         await asyncio.gather(*(session.close() for session in held))
 
-    async def _take_session(self, key: str, make: Make, owner: str, held: str) -> Session:
+    async def _take_session(self, key: str, make: Make, owner: str, held: str) -> CallSession:
         """Counts a lease on the session of this key, made where there is none that will do."""
         until = time.monotonic() + self._limits.launch_s
         while True:
@@ -89,7 +89,7 @@ class Pool:
                     found = f"{self._share} servers are at work for this token, its share"
                 raise CallFailed("busy", found, sent=False) from None
 
-    async def _lease_usable(self, session: Session, owner: str) -> bool:
+    async def _lease_usable(self, session: CallSession, owner: str) -> bool:
         """Counts a lease where the session will do; none of who gives up meanwhile."""
         session.lease(owner)
         usable = False
@@ -105,13 +105,13 @@ class Pool:
     def _share(self) -> int:
         return min(self._limits.share or self._limits.sessions, self._limits.sessions)
 
-    def _is_free(self, owner: str, session: Session | None) -> bool:
+    def _is_free(self, owner: str, session: CallSession | None) -> bool:
         """Whether the owner may have this session, or a new one, at work besides its others."""
         at_work = [one for one in self._running if one.is_leased_by(owner)]
         return session in at_work or len(at_work) < self._share
 
-    def _make_session(self, key: str, make: Make, owner: str, held: str) -> Session:
-        session: Session
+    def _make_session(self, key: str, make: Make, owner: str, held: str) -> CallSession:
+        session: CallSession
         for other in [one for one in self._by_key.values() if held and one.held == held]:
             if other.leases == 0:
                 self._retire(other)
@@ -149,7 +149,7 @@ class Pool:
         self._running.discard(oldest)
         return True
 
-    def _retire(self, session: Session) -> None:
+    def _retire(self, session: CallSession) -> None:
         """No further call for it; it ends once nobody holds it."""
         for key, one in list(self._by_key.items()):
             if one is session:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from assets.servers.probe.failure_kinds import KINDS, Blame, Failure, Kind
+from assets.servers.probe.failure_kinds import KINDS, Blame, FailureKind, ProbeFailure
 
 if TYPE_CHECKING:
     from assets.contracts.scan.finding import Finding
@@ -14,38 +14,38 @@ Status = Literal["ok", "tool_error", "invalid_arguments", "failed"]
 Problem = dict[str, Any]
 
 # What can go wrong with a call besides what can go wrong with a launch.
-CALL_KINDS: dict[str, Kind] = {
-    "unknown_server": Kind(
+CALL_KINDS: dict[str, FailureKind] = {
+    "unknown_server": FailureKind(
         "the index holds no recipe of it: search again, or build the index again", blame="us"
     ),
-    "contract_changed": Kind(
+    "contract_changed": FailureKind(
         "the server's contract is not the one that was indexed: run again and build the index, then"
         " call with what it asks for now"
     ),
-    "tool_gone": Kind("the server does not offer it any more: search for another tool"),
-    "needs_task": Kind(
+    "tool_gone": FailureKind("the server does not offer it any more: search for another tool"),
+    "needs_task": FailureKind(
         "it runs only as a task of the protocol's revision 2025-11-25, which toolmill does not"
         " speak: search for another tool",
         blame="us",
     ),
-    "timeout_call": Kind(
+    "timeout_call": FailureKind(
         "no answer in time: call it with less to do, or allow more time", blame="tool"
     ),
-    "timeout_host": Kind(
+    "timeout_host": FailureKind(
         "a host that the tool asked has not answered it in time: call again later",
         blame="upstream",
     ),
-    "busy": Kind(
+    "busy": FailureKind(
         "all sessions that the limits allow are at work: call again in a moment", blame="us"
     ),
-    "closed": Kind("this process is ending: call again when it is back", blame="us"),
-    "internal": Kind("a fault of toolmill: report it", blame="us"),
+    "closed": FailureKind("this process is ending: call again when it is back", blame="us"),
+    "internal": FailureKind("a fault of toolmill: report it", blame="us"),
     # Of what the server answered:
-    "invalid_arguments": Kind(
+    "invalid_arguments": FailureKind(
         "the arguments do not fit the tool: fix what is named, call again", blame="caller"
     ),
-    "tool_error": Kind("the tool says it failed: see the content", blame="tool"),
-    "upstream_error": Kind(
+    "tool_error": FailureKind("the tool says it failed: see the content", blame="tool"),
+    "upstream_error": FailureKind(
         "a service behind the tool failed or limits its callers: call again later",
         blame="upstream",
     ),
@@ -138,7 +138,7 @@ class CallFailed(Exception):
         self.may_be_sse = False  # a refusal behind which an older remote server may stand
 
     @classmethod
-    def of(cls, failure: Failure, *, sent: bool = True) -> "CallFailed":
+    def of(cls, failure: ProbeFailure, *, sent: bool = True) -> "CallFailed":
         """A failure of the taxonomy, with the fix it brings."""
         fix = failure.hint.removeprefix(f"{failure.detail}: ")
         return cls(failure.kind, failure.detail, fix=fix, sent=sent)
@@ -149,6 +149,6 @@ class CallFailed(Exception):
         return f"{self.detail}: {self.fix}" if self.detail else self.fix
 
 
-def find_kind(kind: str) -> Kind:
+def find_kind(kind: str) -> FailureKind:
     """What to do about a kind of failure, and whose it is to do."""
     return CALL_KINDS.get(kind) or KINDS[kind]

@@ -10,13 +10,13 @@ from typing import Any
 import anyio
 
 from assets.contracts.canonical import ContractError, contract_digest
-from assets.servers.calls.connection import Dial, Line
+from assets.servers.calls.connection import Dial, ServerConnection
 from assets.servers.calls.result import CallFailed, CallLimits
-from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.remote_outcome import silence_logs
 from assets.servers.probe.session import (
     ProbePolicy,
-    Progress,
+    ProbeProgress,
     check_alive,
     classify_exception,
     is_stateless,
@@ -25,10 +25,10 @@ from assets.servers.probe.session import (
     needs_task,
     open_session,
 )
-from assets.servers.probe.transcript import Listener
+from assets.servers.probe.transcript import MessageFilter
 
 
-class Session:
+class CallSession:
     """Begun by `start`, usable after `ready`, ended by `close`; all on one event loop.
 
     dials: ways to reach the server; a later one is tried where the one before was refused as an
@@ -43,13 +43,13 @@ class Session:
         on_end: Callable[[], None],
     ) -> None:
         self._dials, self._limits, self._asks, self._on_end = dials, limits, asks, on_end
-        self._listener = Listener()
+        self._listener = MessageFilter()
         self._opened = asyncio.Event()
         self._closing = asyncio.Event()
         self._relisting = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._check: asyncio.Task[bool] | None = None
-        self._line: Line | None = None
+        self._line: ServerConnection | None = None
         self._session: Any = None
         self._dispatcher: Any = None
         self.failure: CallFailed | None = None
@@ -139,7 +139,7 @@ class Session:
         """Raises CallFailed."""
         first: CallFailed | None = None
         for dial in self._dials:
-            self._listener = Listener()
+            self._listener = MessageFilter()
             try:
                 await self._hold_line(dial)
                 return
@@ -154,7 +154,7 @@ class Session:
         ended: CallFailed | None = None  # raised outside: a task group would wrap it
         async with dial(self._listener) as line:
             self._line = line
-            found: Failure | None = None
+            found: ProbeFailure | None = None
             try:
                 await self._hold_conversation(line)
             except Exception as error:  # the SDK raises many types on malformed answers
@@ -164,7 +164,7 @@ class Session:
         if ended:
             raise ended
 
-    async def _hold_conversation(self, line: Line) -> None:
+    async def _hold_conversation(self, line: ServerConnection) -> None:
         transcript = self._listener.transcript
         talking = open_session(line.read, line.write, transcript, self._asks, line.idle_s)
         async with talking as (session, self._dispatcher):
@@ -184,7 +184,7 @@ class Session:
 
     async def _list(self, session: Any) -> None:
         """Lists all tools anew. Raises Ended."""
-        transcript, progress = self._listener.transcript, Progress(self.began)
+        transcript, progress = self._listener.transcript, ProbeProgress(self.began)
         self._listener.stale = False
         transcript.lists.pop("tools", None)
         await list_tools(session, transcript, self._asks, progress)

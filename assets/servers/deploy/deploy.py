@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from assets.servers.deploy.grants import VolumeBusy, find_grant_problem, hold_volume
 from assets.servers.deploy.package import (
-    Deployed,
+    DeploymentResult,
     list_given_names,
     make_failed,
     probe_behaviour,
@@ -16,21 +16,23 @@ from assets.servers.deploy.package import (
     run_package,
 )
 from assets.servers.deploy.policy import DeployPolicy, find_unconfirmed
-from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.probe.remote_probe import probe_remote
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.spec import is_private_folder
-from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
-from assets.servers.secrets import Given, SecretError, Secrets
+from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
+from assets.servers.secrets import LaunchSecrets, SecretError, SecretSources
 from warehouse.fleet.fleet import Fleet, LocalFleet, TaskLost
 from warehouse.network.egress import is_loopback
 from warehouse.storage.digest import digest
 
 
-def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = None) -> Deployed:
+def deploy(
+    recipe: LaunchRecipe, policy: DeployPolicy, toolchain: HostToolchain | None = None
+) -> DeploymentResult:
     """Fetches and probes one recipe, unless the settings forbid it. Every outcome is a result
     without secrets; raises only SandboxUnavailable."""
     if refusal := find_refusal(recipe, policy):
@@ -39,26 +41,29 @@ def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = N
 
 
 def deploy_allowed(
-    recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = None
-) -> Deployed:
+    recipe: LaunchRecipe, policy: DeployPolicy, toolchain: HostToolchain | None = None
+) -> DeploymentResult:
     """`deploy` of a recipe that `find_refusal` let pass."""
     try:
         given = policy.secrets.given(recipe.server_id)
     except SecretError as error:
-        return make_failed(Failure("needs_secret", str(error)))
+        return make_failed(ProbeFailure("needs_secret", str(error)))
     if unconfirmed := find_unconfirmed(recipe, given, policy):
         return make_failed(unconfirmed)
     try:
         with hold_volume(policy.volume_of(recipe.server_id)):
             found = _deploy_given(recipe, given, policy, toolchain)
     except VolumeBusy as error:
-        return make_failed(Failure("bad_grant", str(error)))
+        return make_failed(ProbeFailure("bad_grant", str(error)))
     return _scrub_result(found, given)
 
 
 def _deploy_given(
-    recipe: Recipe, given: Given, policy: DeployPolicy, toolchain: Toolchain | None
-) -> Deployed:
+    recipe: LaunchRecipe,
+    given: LaunchSecrets,
+    policy: DeployPolicy,
+    toolchain: HostToolchain | None,
+) -> DeploymentResult:
     if recipe.ecosystem == "remote":
         return _deploy_remote(recipe, given, policy)
     if recipe.is_image:
@@ -67,7 +72,7 @@ def _deploy_given(
     return run(recipe, given, policy, toolchain or find_toolchain())
 
 
-def effect_key(recipe: Recipe, conditions: str, attempt: int, run_date: str = "") -> str:
+def effect_key(recipe: LaunchRecipe, conditions: str, attempt: int, run_date: str = "") -> str:
     """Names the effect of one launch. A remote server is another one in every run."""
     facts = {
         "effect": "deploy",
@@ -79,46 +84,52 @@ def effect_key(recipe: Recipe, conditions: str, attempt: int, run_date: str = ""
     return digest(facts)
 
 
-def find_refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
+def find_refusal(recipe: LaunchRecipe, policy: DeployPolicy) -> ProbeFailure | None:
     """Why the settings forbid a recipe, before anything is sent; None where they do not."""
     if recipe.ecosystem != "remote":
         grant = policy.grant_of(recipe.server_id)
         problem = find_grant_problem(grant, policy.own)
         if recipe.is_image and grant.hosts:
             problem = "an image is held to no hosts: grant it folders, or the network as a whole"
-        return Failure("bad_grant", problem) if problem else _find_folder_refusal(recipe, policy)
+        return (
+            ProbeFailure("bad_grant", problem) if problem else _find_folder_refusal(recipe, policy)
+        )
     if policy.remote is None:
         why = "remote servers are listed, not probed, by the settings (`sandbox.remote`)"
-        return Failure("policy_denied", why)
+        return ProbeFailure("policy_denied", why)
     if not policy.outside and not is_loopback(urlsplit(str(recipe.url)).hostname or ""):
         why = 'the demo asks no server outside this host (`source = "live"` does)'
-        return Failure("policy_denied", why)
+        return ProbeFailure("policy_denied", why)
     return None
 
 
-def _find_folder_refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
+def _find_folder_refusal(recipe: LaunchRecipe, policy: DeployPolicy) -> ProbeFailure | None:
     """Why the folder that a private command runs in is not shown to it: it holds toolmill's own
     files, or lies among them elsewhere than in the home as a whole."""
     if not recipe.directory:
         return None
     folder = Path(recipe.directory)
     if is_private_folder(folder):
-        return Failure("policy_denied", f"its folder {folder} is a home folder or lies above one")
+        return ProbeFailure(
+            "policy_denied", f"its folder {folder} is a home folder or lies above one"
+        )
     for own in map(Path, map(os.path.realpath, policy.own)):
         among = own != policy.home and folder.is_relative_to(own)
         if own.is_dir() and (among or own.is_relative_to(folder)):
             found = f"its folder {folder}: toolmill keeps its own files in {own}"
-            return Failure("policy_denied", f"{found}: choose a folder apart from that")
+            return ProbeFailure("policy_denied", f"{found}: choose a folder apart from that")
     return None
 
 
-def _deploy_remote(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
+def _deploy_remote(
+    recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy
+) -> DeploymentResult:
     """A remote server, asked over HTTP."""
     remote, url = policy.remote or RemotePolicy(), str(recipe.url)
     try:
         account = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
     except SecretError as error:
-        return make_failed(Failure("remote_auth", str(error)))
+        return make_failed(ProbeFailure("remote_auth", str(error)))
 
     def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:
         return probe_remote(
@@ -132,10 +143,12 @@ def _deploy_remote(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deploy
 
     result = ask(policy.conversation)
     made_up = set(recipe.placeholders) - list_given_names(given)
-    return Deployed(result, tuple(sorted(made_up)), behaviour=probe_behaviour(result, policy, ask))
+    return DeploymentResult(
+        result, tuple(sorted(made_up)), behaviour=probe_behaviour(result, policy, ask)
+    )
 
 
-def _scrub_result(found: Deployed, given: Given) -> Deployed:
+def _scrub_result(found: DeploymentResult, given: LaunchSecrets) -> DeploymentResult:
     """The result without any secret that the server may have said back."""
     if not list_given_names(given):
         return found
@@ -144,7 +157,7 @@ def _scrub_result(found: Deployed, given: Given) -> Deployed:
 
 
 def deploy_on(
-    fleet: Fleet, recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = None
+    fleet: Fleet, recipe: LaunchRecipe, policy: DeployPolicy, toolchain: HostToolchain | None = None
 ) -> bytes:
     """The result of one allowed deployment, as `Deployed.to_json` writes it. Raises what `deploy`
     raises, and FleetUnavailable.
@@ -157,27 +170,27 @@ def deploy_on(
     try:
         return fleet.call(deploy_to_json, recipe, _make_portable(recipe, policy))
     except TaskLost as error:
-        return make_failed(Failure("worker_lost", str(error))).to_json()
+        return make_failed(ProbeFailure("worker_lost", str(error))).to_json()
 
 
-def deploy_to_json(recipe: Recipe, policy: DeployPolicy) -> bytes:
+def deploy_to_json(recipe: LaunchRecipe, policy: DeployPolicy) -> bytes:
     """The task that a worker runs."""
     return deploy_allowed(recipe, policy).to_json()
 
 
-def can_travel(recipe: Recipe, policy: DeployPolicy) -> bool:
+def can_travel(recipe: LaunchRecipe, policy: DeployPolicy) -> bool:
     """Whether another machine can run a recipe: it needs nothing that lies on this one alone."""
     grant = policy.grant_of(recipe.server_id)
     here = grant.folders or grant.volume or policy.secrets.of(recipe.server_id)
     return recipe.ecosystem in ("npm", "pypi", "mcpb") and not here
 
 
-def _make_portable(recipe: Recipe, policy: DeployPolicy) -> DeployPolicy:
+def _make_portable(recipe: LaunchRecipe, policy: DeployPolicy) -> DeployPolicy:
     """The policy with what concerns this recipe, and nobody's secrets."""
     own = recipe.server_id
     return replace(
         policy,
-        secrets=Secrets({}, bytes(16)),
+        secrets=SecretSources({}, bytes(16)),
         accounts=None,
         grants={own: policy.grants[own]} if own in policy.grants else {},
         confirmed={own: policy.confirmed[own]} if own in policy.confirmed else {},

@@ -10,14 +10,14 @@ import polars as pl
 
 from assets.columns import LISTING_ID, MARKETPLACE
 from assets.marketplaces.listing import Listing
-from assets.servers.deploy.package import Deployed
+from assets.servers.deploy.package import DeploymentResult
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.servers.probe.failure_kinds import compute_next_retry
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.recipe import (
     RECIPE_VERSION,
-    Recipe,
-    Unlaunchable,
+    LaunchRecipe,
+    UnlaunchableServer,
     dump_recipe,
     find_exact_version,
     identify_server,
@@ -34,7 +34,7 @@ _LAUNCH_FACTS = {"transport", "command", "args", "env", "url", "headers", "packa
 
 
 @dataclass(frozen=True)
-class Job:
+class DeploymentJob:
     """A server that is to have a row. key: its id. previous: its row of the last run."""
 
     key: str
@@ -67,13 +67,15 @@ class Job:
             return package is not None
         return package.type != "mcpb" and find_exact_version(package) is not None
 
-    def keep_row(self, recipe: Recipe | Unlaunchable, now: float) -> dict[str, Any] | None:
+    def keep_row(
+        self, recipe: LaunchRecipe | UnlaunchableServer, now: float
+    ) -> dict[str, Any] | None:
         """The last run's row where the plan is the same: a failure until it is due, a launch for
         good, and never a remote server that answered, because it may answer otherwise now."""
         row = self._find_same_plan(recipe)
         if row is None:
             return None
-        launched = isinstance(recipe, Recipe) and recipe.ecosystem != "remote"
+        launched = isinstance(recipe, LaunchRecipe) and recipe.ecosystem != "remote"
         if _is_due(row, now) if row["status"] == "failed" else not launched:
             return None
         return {
@@ -82,16 +84,18 @@ class Job:
             "listing_id": self.listing.listing_id,
         }
 
-    def count_attempts(self, recipe: Recipe | Unlaunchable) -> int:
+    def count_attempts(self, recipe: LaunchRecipe | UnlaunchableServer) -> int:
         """How often the same plan has failed so far."""
         row = self._find_same_plan(recipe)
         return int(row["attempts"] or 0) if row is not None and row["status"] == "failed" else 0
 
-    def _find_same_plan(self, recipe: Recipe | Unlaunchable) -> Mapping[str, Any] | None:
+    def _find_same_plan(
+        self, recipe: LaunchRecipe | UnlaunchableServer
+    ) -> Mapping[str, Any] | None:
         row = self.previous
         if row is None:
             return None
-        if isinstance(recipe, Unlaunchable):
+        if isinstance(recipe, UnlaunchableServer):
             same = row["recipe_digest"] is None and row["error_kind"] == recipe.kind
             # What is wrong with a folder is looked at, not asked for: it costs nothing to say anew.
             same = same and (not self.listing.is_local or row["hint"] == recipe.hint)
@@ -103,14 +107,14 @@ class Job:
 
 def plan_jobs(
     listings: Iterable[Listing], before: Mapping[str, Mapping[str, Any]], policy: DeployPolicy
-) -> list[Job]:
+) -> list[DeploymentJob]:
     """One job per server that is not taken down: of several listings the first runnable one, by
     listing id."""
     taken = read_takedowns(policy.home).servers
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, DeploymentJob] = {}
     for listing in sorted(listings, key=lambda one: (not one.runnable, one.listing_id)):
         key = drop_surrogates(_identify(listing))
-        jobs.setdefault(key, Job(key, listing, before.get(key), policy))
+        jobs.setdefault(key, DeploymentJob(key, listing, before.get(key), policy))
     return [jobs[key] for key in sorted(jobs) if key not in taken]
 
 
@@ -191,10 +195,10 @@ DEPLOYMENTS = TableSpec(
 
 
 def make_deployment_row(
-    recipe: Recipe | Unlaunchable,
-    deployed: Deployed | None,
+    recipe: LaunchRecipe | UnlaunchableServer,
+    deployed: DeploymentResult | None,
     blobs: Blobs,
-    job: Job,
+    job: DeploymentJob,
     *,
     attempts: int,
     now: float,
@@ -210,7 +214,7 @@ def make_deployment_row(
         "attempts": attempts,
         "probed_at": now,
     }
-    if isinstance(recipe, Unlaunchable):
+    if isinstance(recipe, UnlaunchableServer):
         due = compute_next_retry(recipe.kind, attempts, now)
         failure = {"status": "failed", "error_kind": recipe.kind, "hint": recipe.hint}
         return row | failure | {"retry_at": due, "n_tools": 0}

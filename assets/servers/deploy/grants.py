@@ -13,9 +13,9 @@ from typing import Literal
 import anyio
 
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.granted_hosts import parse_host
-from assets.servers.sandbox.spec import HOME, Mount, is_private_folder, is_system_folder
+from assets.servers.sandbox.spec import HOME, SandboxMount, is_private_folder, is_system_folder
 
 Network = Literal["none", "full"]
 # Who a server runs as in folders that toolmill made for it as root; beside that of the fetch phase.
@@ -43,7 +43,7 @@ class ServerGrant:
     """
 
     network: Network | None = None
-    folders: tuple[Mount, ...] = ()
+    folders: tuple[SandboxMount, ...] = ()
     hosts: tuple[str, ...] = ()
     sites: tuple[LocalSite, ...] = ()
     volume: bool = False
@@ -93,17 +93,17 @@ def parse_folder(text: str) -> tuple[Path, bool]:
     return Path(os.path.normpath(path)), written
 
 
-def mount_folders(folders: Iterable[str]) -> tuple[Mount, ...]:
+def mount_folders(folders: Iterable[str]) -> tuple[SandboxMount, ...]:
     """Where `PATH[:rw]` are seen inside: the first at the path that recipes make up for a folder,
     so that their arguments name it, further ones by their own names beside it. Raises ValueError
     for two of one name, and for what is never shown to a server."""
-    mounts: list[Mount] = []
+    mounts: list[SandboxMount] = []
     for text in folders:
         path, written = parse_folder(text)
         inside = f"{HOME}/{path.name}" if mounts else DATA
         if taken := next((mount.host for mount in mounts if mount.inside == inside), None):
             raise ValueError(f"folders {taken} and {path}: both are {inside} inside; grant one")
-        mounts.append(Mount(path, inside, writable=written))
+        mounts.append(SandboxMount(path, inside, writable=written))
     return tuple(mounts)
 
 
@@ -158,7 +158,7 @@ def assign_folder(folder: Path) -> None:
                 os.chown(path, SERVER_UID, SERVER_UID, follow_symlinks=False)
 
 
-def list_granted_places(recipe: Recipe, grant: ServerGrant) -> set[str]:
+def list_granted_places(recipe: LaunchRecipe, grant: ServerGrant) -> set[str]:
     """The made-up values (`arg:0`, `env:NAME`) that are the path of a granted folder, or of one in
     the server's volume."""
     if not grant.volume and DATA not in (mount.inside for mount in grant.folders):
@@ -168,7 +168,7 @@ def list_granted_places(recipe: Recipe, grant: ServerGrant) -> set[str]:
     return {place for place, word in words if word == DATA}
 
 
-def _find_overlap(mount: Mount, own: Iterable[Path]) -> str | None:
+def _find_overlap(mount: SandboxMount, own: Iterable[Path]) -> str | None:
     """Whether a server would see what toolmill keeps, or could write what it is told by."""
     for path in own:
         real, lies = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent)) / path.name
@@ -183,11 +183,11 @@ def _find_overlap(mount: Mount, own: Iterable[Path]) -> str | None:
     return None
 
 
-def _list_writable_first(folders: Sequence[Mount]) -> list[Mount]:
+def _list_writable_first(folders: Sequence[SandboxMount]) -> list[SandboxMount]:
     return sorted(folders, key=lambda one: not one.writable)
 
 
-def _is_open(mount: Mount, user: int | None) -> bool:
+def _is_open(mount: SandboxMount, user: int | None) -> bool:
     """Whether the user that the server runs as may read the folder, and write it where granted."""
     if os.geteuid() != 0:
         return os.access(mount.host, os.R_OK | os.X_OK | (os.W_OK if mount.writable else 0))
@@ -198,7 +198,7 @@ def _is_open(mount: Mount, user: int | None) -> bool:
     return about.st_mode & wanted == wanted
 
 
-def _explain_closed(mount: Mount, user: int | None) -> str:
+def _explain_closed(mount: SandboxMount, user: int | None) -> str:
     way = "written" if mount.writable else "read"
     who = "you" if os.geteuid() != 0 else f"user {user}" if user else "anybody but root"
     fix = "a server never runs as root: give the folder to a user (chown -R USER FOLDER)"
@@ -245,7 +245,7 @@ def choose_volume_user(volume: Path) -> int:
     return _FIRST_USER + int(volume.name[:8], 16) % _USERS if os.geteuid() == 0 else os.getuid()
 
 
-def prepare_volume(volume: Path, user: int, mounts: Iterable[Mount]) -> None:
+def prepare_volume(volume: Path, user: int, mounts: Iterable[SandboxMount]) -> None:
     """Makes the volume its user's, with a folder of its own wherever one is mounted in it: a link
     that the server left there would be followed. While the volume is held."""
     volume.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -263,7 +263,7 @@ def prepare_volume(volume: Path, user: int, mounts: Iterable[Mount]) -> None:
     os.chown(volume, user, user, follow_symlinks=False)
 
 
-def _list_places(mounts: Iterable[Mount]) -> list[str]:
+def _list_places(mounts: Iterable[SandboxMount]) -> list[str]:
     inside = [mount.inside for mount in mounts]
     return [DATA, *(path for path in inside if path.startswith(f"{HOME}/"))]
 

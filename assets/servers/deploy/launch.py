@@ -27,13 +27,13 @@ from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.recipes.recipe_plan import SCRIPTS, check_command
 from assets.servers.sandbox import tool_relay
 from assets.servers.sandbox.gateway import (
     GATEWAY,
     Dial,
-    Gateway,
+    EgressGateway,
     Host,
     HostLog,
     build_relayed,
@@ -41,9 +41,15 @@ from assets.servers.sandbox.gateway import (
 )
 from assets.servers.sandbox.granted_hosts import find_wanted_host, make_granted_dial, parse_host
 from assets.servers.sandbox.process import choose_backend
-from assets.servers.sandbox.spec import Launch, Mount, MountRefused, SandboxPolicy, choose_user
-from assets.servers.sandbox.toolchain import Toolchain, is_python, list_python_files
-from assets.servers.secrets import Given
+from assets.servers.sandbox.spec import (
+    MountRefused,
+    SandboxLaunch,
+    SandboxMount,
+    SandboxPolicy,
+    choose_user,
+)
+from assets.servers.sandbox.toolchain import HostToolchain, is_python, list_python_files
+from assets.servers.secrets import LaunchSecrets
 from warehouse.storage.untrusted_files import open_file
 
 _MAX_MB = 1024
@@ -112,8 +118,8 @@ _ENVIRONMENTS = (".venv", "venv")
 
 @contextmanager
 def open_local_launch(
-    recipe: Recipe, toolchain: Toolchain, given: Given | None = None
-) -> Iterator[Launch]:
+    recipe: LaunchRecipe, toolchain: HostToolchain, given: LaunchSecrets | None = None
+) -> Iterator[SandboxLaunch]:
     """The launch of a recipe with a directory, which is shown read-only at its own path while this
     is open. Raises PackageError naming what is not there, or never shown to a server."""
     folder = str(recipe.directory)
@@ -122,10 +128,14 @@ def open_local_launch(
     try:
         argv, mounts = _find_program(words, Path(folder), toolchain)
         with make_readable(Path(folder)) as readable:
-            yield Launch(
+            yield SandboxLaunch(
                 argv=argv,
                 env={**dict(recipe.env), **(given.env if given else {})},
-                mounts=(*map(Mount.same, toolchain.binds), *mounts, Mount(readable, folder)),
+                mounts=(
+                    *map(SandboxMount.same, toolchain.binds),
+                    *mounts,
+                    SandboxMount(readable, folder),
+                ),
                 cwd=folder,
                 dirs=(DATA,),
             )
@@ -136,8 +146,8 @@ def open_local_launch(
 
 
 def _find_program(
-    words: tuple[str, ...], folder: Path, toolchain: Toolchain
-) -> tuple[tuple[str, ...], list[Mount]]:
+    words: tuple[str, ...], folder: Path, toolchain: HostToolchain
+) -> tuple[tuple[str, ...], list[SandboxMount]]:
     """(the command line inside, what it needs of this host besides the folder)."""
     name = words[0]
     if name == "uv":
@@ -189,7 +199,7 @@ def _find_in_environment(folder: Path, name: str) -> Path | None:
     return next((place for place in places if os.path.lexists(place)), None)
 
 
-def _find_python(name: str, toolchain: Toolchain) -> str:
+def _find_python(name: str, toolchain: HostToolchain) -> str:
     minor = name.removeprefix("python")
     if "." not in minor or toolchain.python_version.startswith(f"{minor}."):
         return str(toolchain.python)
@@ -198,34 +208,36 @@ def _find_python(name: str, toolchain: Toolchain) -> str:
     raise PackageError("needs_software", f"no {name} on this host: install it")
 
 
-def _mount_program(path: Path, folder: Path) -> list[Mount]:
+def _mount_program(path: Path, folder: Path) -> list[SandboxMount]:
     """What a program at a path needs: its own file, or the environment and interpreter it is of."""
     within = path.is_relative_to(folder)
     if path.is_relative_to("/usr"):
         return []
     environment = path.parent.parent
     if not os.path.exists(environment / "pyvenv.cfg"):
-        return [] if within else [Mount(path.resolve(), str(path))]
+        return [] if within else [SandboxMount(path.resolve(), str(path))]
     program = (path.parent / "python").resolve()  # what the environment links to
     if not is_python(program, environment):
         found = f"{str(path.parent / 'python')!r:.200} leads to {str(program)!r:.200}"
         why = "which is no Python: make the environment anew"
         raise PackageError("needs_software", f"{found}, {why}")
     needed = list_python_files(program, program.parent.parent)
-    mounts = [Mount.same(one) for one in needed if one.exists() and not one.is_relative_to("/usr")]
+    mounts = [
+        SandboxMount.same(one) for one in needed if one.exists() and not one.is_relative_to("/usr")
+    ]
     # A version manager puts a link in between: `cpython-3.12` for `cpython-3.12.9`.
     link = Path(os.path.realpath(environment / "bin")) / "python"
     if link.is_symlink() and (first := Path(os.path.join(link.parent, os.readlink(link)))):
         prefix = first.parent.parent
         if prefix.is_symlink() and prefix.resolve() == program.parent.parent:
-            mounts.append(Mount(prefix.resolve(), str(prefix)))
-    return mounts if within else [Mount.same(environment), *mounts]
+            mounts.append(SandboxMount(prefix.resolve(), str(prefix)))
+    return mounts if within else [SandboxMount.same(environment), *mounts]
 
 
 _PROXY = f"http://127.0.0.1:{tool_relay.PORT}"
 _HTTP = 80
 _FIRST_PORT = tool_relay.PORT + 1
-_NODE = Mount(Path(tool_relay.__file__).with_name("connect.js"), "/srv/egress/connect.js")
+_NODE = SandboxMount(Path(tool_relay.__file__).with_name("connect.js"), "/srv/egress/connect.js")
 _NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _LOCAL = ("localhost", "127.0.0.1", "::1")  # the sandbox's own, unless the user named the host's
 _FIRST_USER, _USERS = 1_200_000_000, 1 << 24
@@ -233,7 +245,7 @@ _FIRST_USER, _USERS = 1_200_000_000, 1 << 24
 _MAYBE = ("crashed", "timeout_start", "timeout_list", "no_tools")
 
 
-def apply_grant(launch: Launch, server_id: str, policy: DeployPolicy) -> Launch:
+def apply_grant(launch: SandboxLaunch, server_id: str, policy: DeployPolicy) -> SandboxLaunch:
     """The launch with its folders and its volume, which are ready from here on. While the volume is
     held."""
     grant, volume = policy.grant_of(server_id), policy.volume_of(server_id)
@@ -248,8 +260,8 @@ def apply_grant(launch: Launch, server_id: str, policy: DeployPolicy) -> Launch:
 
 @contextmanager
 def open_hosts(
-    launch: Launch, grant: ServerGrant, sandbox: SandboxPolicy, python: Path
-) -> Iterator[tuple[Launch, HostLog]]:
+    launch: SandboxLaunch, grant: ServerGrant, sandbox: SandboxPolicy, python: Path
+) -> Iterator[tuple[SandboxLaunch, HostLog]]:
     """(the launch with its granted hosts in reach, its connections and their outcomes, which grow).
     Without isolation there is no gateway: such a server has this host's network."""
     sites = {(site.host, _HTTP): site.socket for site in grant.sites}
@@ -260,14 +272,14 @@ def open_hosts(
     root = os.geteuid() == 0
     # Known before the sandbox is: only this user may connect to the gateway's socket.
     user = launch.uid or (choose_user(_FIRST_USER, _USERS) if root else os.getuid())
-    gateway = Gateway(hosts, {}, _make_dial(hosts, sites))
+    gateway = EgressGateway(hosts, {}, _make_dial(hosts, sites))
     with open_gateway(gateway, user if root else None) as folder:
         yield (
             replace(
                 launch,
                 argv=build_relayed(python, launch.argv),
                 env={**launch.env, **_build_proxy_settings(hosts, launch.env)},
-                mounts=(*launch.mounts, Mount(folder, GATEWAY), _NODE),
+                mounts=(*launch.mounts, SandboxMount(folder, GATEWAY), _NODE),
                 uid=user,
             ),
             gateway.log,
@@ -286,7 +298,7 @@ def _make_dial(hosts: Collection[Host], sites: Mapping[Host, Path]) -> Dial:
 
 
 def probe_granted(
-    launch: Launch,
+    launch: SandboxLaunch,
     server_id: str,
     policy: DeployPolicy,
     python: Path,

@@ -13,30 +13,30 @@ from assets.servers.deploy.launch import (
     probe_granted,
 )
 from assets.servers.deploy.policy import DeployPolicy, find_unconfirmed
-from assets.servers.probe.failure_kinds import Failure, PackageError
+from assets.servers.probe.failure_kinds import PackageError, ProbeFailure
 from assets.servers.probe.probe import ProbeResult, move_clock, probe, probe_again
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.recipes.install import Artifact, ensure_artifact
+from assets.servers.recipes.install import InstalledArtifact, ensure_artifact
 from assets.servers.recipes.package_files import SERVER, find_variables, read_licence
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.recipes.recipe import Recipe, dump_recipe
+from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.servers.recipes.relaunch import list_made_up, make_next_guess
 from assets.servers.sandbox.certificate import certify
-from assets.servers.sandbox.docker import Docker, write_env_file
+from assets.servers.sandbox.docker import DockerBackend, write_env_file
 from assets.servers.sandbox.spec import (
-    Command,
-    Launch,
+    BackendCommand,
     LaunchRefused,
-    Mount,
+    SandboxLaunch,
+    SandboxMount,
     SandboxPolicy,
     SandboxUnavailable,
 )
-from assets.servers.sandbox.toolchain import Toolchain
-from assets.servers.secrets import Given
+from assets.servers.sandbox.toolchain import HostToolchain
+from assets.servers.secrets import LaunchSecrets
 
 
 @dataclass(frozen=True)
-class Deployed:
+class DeploymentResult:
     """The result of one recipe: the probe's result, what was made up, what was installed.
 
     behaviour: rows of `asker.Behaviour`, None without a differential probe. certificate: facts of
@@ -58,36 +58,38 @@ class Deployed:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def from_json(cls, data: bytes) -> "Deployed":
+    def from_json(cls, data: bytes) -> "DeploymentResult":
         facts = json.loads(data)
         result = ProbeResult(**facts.pop("probe"))
         return cls(probe=result, **{**facts, "placeholders": tuple(facts["placeholders"])})
 
 
-def make_failed(failure: Failure) -> Deployed:
+def make_failed(failure: ProbeFailure) -> DeploymentResult:
     """The result of a recipe that was never launched."""
-    return Deployed(ProbeResult(status="failed", error_kind=failure.kind, hint=failure.hint))
+    return DeploymentResult(
+        ProbeResult(status="failed", error_kind=failure.kind, hint=failure.hint)
+    )
 
 
 Ask = Callable[[ProbePolicy, bool], ProbeResult]
 
 
 def run_package(
-    recipe: Recipe, given: Given, policy: DeployPolicy, toolchain: Toolchain
-) -> Deployed:
+    recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy, toolchain: HostToolchain
+) -> DeploymentResult:
     """The result of a package. Every outcome is a result; raises only SandboxUnavailable."""
-    package = _Package(recipe, given, policy, toolchain)
+    package = _PackageLauncher(recipe, given, policy, toolchain)
     try:
         tried = package.try_launch(recipe, package.fetch(recipe))
     except PackageError as error:
-        return make_failed(Failure(error.kind, str(error)))
+        return make_failed(ProbeFailure(error.kind, str(error)))
     if tried.result.status != "ok":
         tried = package.try_built(tried)
     if tried.result.status != "ok":
         tried = package.try_guesses(tried)
     artifact, sandbox = tried.artifact, package.sandbox
     launch = package.make_launch(tried.recipe, artifact)
-    return Deployed(
+    return DeploymentResult(
         tried.result,
         _list_made_up(recipe, tried, given, package.grant),
         artifact.locked,
@@ -100,7 +102,9 @@ def run_package(
     )
 
 
-def run_local(recipe: Recipe, given: Given, policy: DeployPolicy, toolchain: Toolchain) -> Deployed:
+def run_local(
+    recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy, toolchain: HostToolchain
+) -> DeploymentResult:
     """The result of a command in a folder of this host. Nothing is guessed: its owner wrote it."""
     sandbox, grant = policy.sandbox_of(recipe.server_id), policy.grant_of(recipe.server_id)
     try:
@@ -110,21 +114,24 @@ def run_local(recipe: Recipe, given: Given, policy: DeployPolicy, toolchain: Too
             more = (recipe.server_id, policy, toolchain)
             behaviour = probe_launch_behaviour(launch, result, *more)
     except PackageError as error:
-        return make_failed(Failure(error.kind, str(error)))
+        return make_failed(ProbeFailure(error.kind, str(error)))
     spare = {f"env:{name}" for name, _ in recipe.spare_env}  # they were not passed
     real = list_given_names(given) | list_granted_places(recipe, grant) | spare
     names = tuple(sorted(set(recipe.placeholders) - real))
     certificate = certify(sandbox, toolchain)
-    return Deployed(result, names, behaviour=behaviour, certificate=certificate)
+    return DeploymentResult(result, names, behaviour=behaviour, certificate=certificate)
 
 
 def make_launch(
-    recipe: Recipe, artifact: Artifact, toolchain: Toolchain, given: Given | None = None
-) -> Launch:
+    recipe: LaunchRecipe,
+    artifact: InstalledArtifact,
+    toolchain: HostToolchain,
+    given: LaunchSecrets | None = None,
+) -> SandboxLaunch:
     """The command and what it sees in the run phase."""
-    mounts = [Mount.same(path) for path in toolchain.binds]
-    mounts.append(Mount(artifact.tree, SERVER))
-    return Launch(
+    mounts = [SandboxMount.same(path) for path in toolchain.binds]
+    mounts.append(SandboxMount(artifact.tree, SERVER))
+    return SandboxLaunch(
         argv=(*artifact.argv, *recipe.args),
         env={**artifact.env, **dict(recipe.env), **(given.env if given else {})},
         mounts=tuple(mounts),
@@ -133,11 +140,11 @@ def make_launch(
 
 
 def probe_launch_behaviour(
-    launch: Launch,
+    launch: SandboxLaunch,
     result: ProbeResult,
     server_id: str,
     policy: DeployPolicy,
-    toolchain: Toolchain,
+    toolchain: HostToolchain,
 ) -> list[dict[str, str]] | None:
     """Rows of `asker.Behaviour` of a server that was launched here."""
 
@@ -159,28 +166,28 @@ def probe_behaviour(
     return None if found is None else [one.as_row() for one in found]
 
 
-def list_given_names(given: Given) -> set[str]:
+def list_given_names(given: LaunchSecrets) -> set[str]:
     """The names of what is real, as placeholders are named."""
     return {f"env:{name}" for name in given.env} | {f"header:{name}" for name in given.headers}
 
 
 @dataclass(frozen=True)
-class _Tried:
+class _LaunchAttempt:
     """One launch: of what, and its result."""
 
-    recipe: Recipe
-    artifact: Artifact
+    recipe: LaunchRecipe
+    artifact: InstalledArtifact
     result: ProbeResult
 
 
 @dataclass(frozen=True)
-class _Package:
+class _PackageLauncher:
     """One package and what all its launches have in common."""
 
-    recipe: Recipe
-    given: Given
+    recipe: LaunchRecipe
+    given: LaunchSecrets
     policy: DeployPolicy
-    toolchain: Toolchain
+    toolchain: HostToolchain
 
     @property
     def sandbox(self) -> SandboxPolicy:
@@ -190,7 +197,7 @@ class _Package:
     def grant(self) -> ServerGrant:
         return self.policy.grant_of(self.recipe.server_id)
 
-    def fetch(self, recipe: Recipe, *, scripts: bool = False) -> Artifact:
+    def fetch(self, recipe: LaunchRecipe, *, scripts: bool = False) -> InstalledArtifact:
         """Raises PackageError."""
         return ensure_artifact(
             recipe,
@@ -200,16 +207,16 @@ class _Package:
             scripts=scripts,
         )
 
-    def try_launch(self, recipe: Recipe, artifact: Artifact) -> _Tried:
+    def try_launch(self, recipe: LaunchRecipe, artifact: InstalledArtifact) -> _LaunchAttempt:
         launch, name = self.make_launch(recipe, artifact), recipe.server_id
         result = probe_granted(launch, name, self.policy, self.toolchain.python)
-        return _Tried(recipe, artifact, result)
+        return _LaunchAttempt(recipe, artifact, result)
 
-    def make_launch(self, recipe: Recipe, artifact: Artifact) -> Launch:
+    def make_launch(self, recipe: LaunchRecipe, artifact: InstalledArtifact) -> SandboxLaunch:
         launch = make_launch(recipe, artifact, self.toolchain, self.given)
         return apply_grant(launch, recipe.server_id, self.policy)
 
-    def try_built(self, first: _Tried) -> _Tried:
+    def try_built(self, first: _LaunchAttempt) -> _LaunchAttempt:
         """With its own install scripts run, where the policy allows that and it helps."""
         if not first.artifact.scripts_skipped or self.sandbox.scripts != "second":
             return first
@@ -219,7 +226,7 @@ class _Package:
             return first
         return again if again.result.status == "ok" else first
 
-    def try_guesses(self, first: _Tried) -> _Tried:
+    def try_guesses(self, first: _LaunchAttempt) -> _LaunchAttempt:
         """The first further try that lists tools; each builds on the one before. If none does, the
         first try stands, or the one with the dependencies that the release was made for."""
         made_up = self.policy.placeholders
@@ -242,19 +249,19 @@ class _Package:
         return stands
 
 
-def _describe_launch(recipe: Recipe, tried: _Tried) -> dict[str, Any] | None:
+def _describe_launch(recipe: LaunchRecipe, tried: _LaunchAttempt) -> dict[str, Any] | None:
     """The facts of the launch that counted, where they are not those of the planned one. What was
     made up is in them whatever real values it was given: those may be withdrawn."""
     scripts = tried.artifact.built_with_scripts
     if tried.recipe == recipe and not scripts:
         return None
-    made_up = _list_made_up(recipe, tried, Given(), ServerGrant())
+    made_up = _list_made_up(recipe, tried, LaunchSecrets(), ServerGrant())
     used = tried.recipe.model_copy(update={"placeholders": made_up})
     return dump_recipe(used, scripts=scripts)
 
 
 def _list_made_up(
-    recipe: Recipe, tried: _Tried, given: Given, grant: ServerGrant
+    recipe: LaunchRecipe, tried: _LaunchAttempt, given: LaunchSecrets, grant: ServerGrant
 ) -> tuple[str, ...]:
     """Which values of the launch that counted were placeholders."""
     passed = {f"env:{name}" for name, _ in tried.recipe.env}
@@ -279,8 +286,8 @@ def find_local_image(name: str, sandbox: SandboxPolicy) -> str:
 
 
 def fetch_image(
-    recipe: Recipe, given: Given, policy: DeployPolicy, sandbox: SandboxPolicy
-) -> Callable[[], Command]:
+    recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy, sandbox: SandboxPolicy
+) -> Callable[[], BackendCommand]:
     """Pulls the image; what is returned makes the command of one launch. Raises PackageError."""
     docker = _open_engine(sandbox)
     if recipe.ecosystem == "private":
@@ -293,7 +300,7 @@ def fetch_image(
         if problem := docker.pull(image):
             raise PackageError("fetch_failed", problem)
     env = {**dict(recipe.env), **given.env}
-    seen = apply_grant(Launch(()), recipe.server_id, policy)
+    seen = apply_grant(SandboxLaunch(()), recipe.server_id, policy)
     try:
         write_env_file(env)
         docker.arguments(seen, sandbox, seen.mounts)
@@ -302,9 +309,9 @@ def fetch_image(
     return lambda: docker.image_command(image, recipe.args, env, sandbox, seen=seen)
 
 
-def _open_engine(sandbox: SandboxPolicy) -> Docker:
+def _open_engine(sandbox: SandboxPolicy) -> DockerBackend:
     """Raises PackageError where no engine answers."""
-    docker = Docker(program=sandbox.engine)
+    docker = DockerBackend(program=sandbox.engine)
     try:
         docker.preflight()
     except SandboxUnavailable as error:
@@ -313,7 +320,7 @@ def _open_engine(sandbox: SandboxPolicy) -> Docker:
     return docker
 
 
-def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
+def run_image(recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy) -> DeploymentResult:
     """The result of an image; `needs_software` where no engine answers.
 
     Its clock cannot be moved: its differential probe changes the name and the number of calls.
@@ -323,7 +330,7 @@ def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
     try:
         command = fetch_image(recipe, given, policy, sandbox)
     except PackageError as error:
-        return make_failed(Failure(error.kind, str(error)))
+        return make_failed(ProbeFailure(error.kind, str(error)))
 
     def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:
         return explain_network(probe(command(), sandbox, limits), recipe.server_id, ())
@@ -333,4 +340,4 @@ def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
     made_up |= {f"env:{name}" for name, _ in recipe.env} & set(recipe.placeholders)
     real = list_given_names(given) | list_granted_places(recipe, grant)
     names = tuple(sorted(made_up - real))
-    return Deployed(result, names, behaviour=probe_behaviour(result, policy, ask))
+    return DeploymentResult(result, names, behaviour=probe_behaviour(result, policy, ask))

@@ -8,14 +8,19 @@ from typing import Any
 
 from assets.marketplaces.listing import Listing
 from assets.servers.deploy.deploy import deploy_on, effect_key, find_refusal
-from assets.servers.deploy.deployment_table import DEPLOYMENTS, Job, make_deployment_row, plan_jobs
-from assets.servers.deploy.package import Deployed, find_local_image, make_failed
+from assets.servers.deploy.deployment_table import (
+    DEPLOYMENTS,
+    DeploymentJob,
+    make_deployment_row,
+    plan_jobs,
+)
+from assets.servers.deploy.package import DeploymentResult, find_local_image, make_failed
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.recipe import Recipe, Unlaunchable
+from assets.servers.recipes.recipe import LaunchRecipe, UnlaunchableServer
 from assets.servers.recipes.recipe_plan import Resolve, plan_recipe
-from assets.servers.recipes.version_resolver import Resolver
+from assets.servers.recipes.version_resolver import VersionResolver
 from assets.servers.sandbox.spec import SandboxUnavailable
-from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
+from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from warehouse.fleet.fleet import Fleet, FleetUnavailable, LocalFleet
 from warehouse.fleet.side_by_side import map_side_by_side
 from warehouse.item_failure import INTERNAL, try_item
@@ -52,7 +57,7 @@ def deploy_listings(
     concurrency: int = 3,
     fleet: Fleet = _HERE,
     progress: Progress | None = None,
-    toolchain: Toolchain | None = None,
+    toolchain: HostToolchain | None = None,
     resolve: Resolve | None = None,
     only: str | None = None,
 ) -> DeploymentRun:
@@ -65,8 +70,10 @@ def deploy_listings(
     errors; what was done until then is in the ledger and not done again.
     """
     toolchain = toolchain or find_toolchain()
-    resolve = resolve or Resolver(policy.home, toolchain, ledger, run_date, sandbox=policy.sandbox)
-    launches = _Launches(
+    resolve = resolve or VersionResolver(
+        policy.home, toolchain, ledger, run_date, sandbox=policy.sandbox
+    )
+    launches = _RunLauncher(
         policy, ledger, blobs, run_date, now, fleet, toolchain, resolve, anew=only is not None
     )
     before = {row["server_id"]: row for row in previous}
@@ -81,8 +88,11 @@ def deploy_listings(
 
 
 def _split_due(
-    jobs: Sequence[Job], before: Mapping[str, Mapping[str, Any]], now: float, only: str | None
-) -> tuple[DeploymentRun, list[Job]]:
+    jobs: Sequence[DeploymentJob],
+    before: Mapping[str, Mapping[str, Any]],
+    now: float,
+    only: str | None,
+) -> tuple[DeploymentRun, list[DeploymentJob]]:
     """The run with the rows that still hold, and the jobs that are due."""
     if only is not None:
         jobs = [job for job in jobs if job.key == only]
@@ -100,7 +110,7 @@ def _split_due(
 
 
 @dataclass(frozen=True)
-class _Launches:
+class _RunLauncher:
     """What all launches of a run share. anew: of one server, whether or not its row still holds."""
 
     policy: DeployPolicy
@@ -109,41 +119,45 @@ class _Launches:
     run_date: str
     now: float
     fleet: Fleet
-    toolchain: Toolchain
+    toolchain: HostToolchain
     resolve: Resolve
     anew: bool
 
-    def carry_out(self, job: Job) -> tuple[Row, bool]:
+    def carry_out(self, job: DeploymentJob) -> tuple[Row, bool]:
         """The row of one server, and whether it is the old one because the recipe is the same."""
 
         def fail(hint: str) -> tuple[Row, bool]:
-            failed = Unlaunchable(job.key, INTERNAL, hint)
+            failed = UnlaunchableServer(job.key, INTERNAL, hint)
             return self._make_row(failed, None, job, job.count_attempts(failed) + 1), False
 
         return try_item(partial(self._launch, job), fail, through=_OF_THE_RUN)
 
-    def _launch(self, job: Job) -> tuple[Row, bool]:
+    def _launch(self, job: DeploymentJob) -> tuple[Row, bool]:
         find_image = partial(find_local_image, sandbox=self.policy.sandbox)
         recipe = plan_recipe(job.listing, self.resolve, find_image=find_image)
         if not self.anew and (kept := job.keep_row(recipe, self.now)):
             return kept, True
         attempt = job.count_attempts(recipe) + 1
-        deployed = self._deploy(recipe, job, attempt) if isinstance(recipe, Recipe) else None
+        deployed = self._deploy(recipe, job, attempt) if isinstance(recipe, LaunchRecipe) else None
         row = self._make_row(recipe, deployed, job, attempt)
         DEPLOYMENTS.frame([row])  # what no column takes is found here, not when all are published
         return row, False
 
-    def _deploy(self, recipe: Recipe, job: Job, attempt: int) -> Deployed:
+    def _deploy(self, recipe: LaunchRecipe, job: DeploymentJob, attempt: int) -> DeploymentResult:
         if refused := find_refusal(recipe, self.policy):
             return make_failed(refused)
         stage = "remote" if recipe.ecosystem == "remote" else "deploy"
         conditions = f"{job.conditions} {self.run_date}" if self.anew else job.conditions
         key = effect_key(recipe, conditions, attempt, self.run_date)
         launch = partial(deploy_on, self.fleet, recipe, self.policy, self.toolchain)
-        return Deployed.from_json(self.ledger.once(stage, key, lambda: Outcome(launch())))
+        return DeploymentResult.from_json(self.ledger.once(stage, key, lambda: Outcome(launch())))
 
     def _make_row(
-        self, recipe: Recipe | Unlaunchable, deployed: Deployed | None, job: Job, attempts: int
+        self,
+        recipe: LaunchRecipe | UnlaunchableServer,
+        deployed: DeploymentResult | None,
+        job: DeploymentJob,
+        attempts: int,
     ) -> Row:
         return make_deployment_row(
             recipe, deployed, self.blobs, job, attempts=attempts, now=self.now

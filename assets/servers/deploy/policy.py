@@ -10,15 +10,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from assets.servers.deploy.grants import ServerGrant, list_granted_places
-from assets.servers.oauth_login import Accounts
-from assets.servers.probe.failure_kinds import Failure
+from assets.servers.oauth_login import OAuthAccounts
+from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.probe import PROBE_VERSION
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.placeholders import split_words
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.spec import SandboxPolicy
-from assets.servers.secrets import Given, SecretError, Secrets
+from assets.servers.secrets import LaunchSecrets, SecretError, SecretSources
 from warehouse.fleet.fleet import Fleet, LocalFleet
 from warehouse.storage.digest import digest
 
@@ -44,8 +44,8 @@ class DeployPolicy:
     sandbox: SandboxPolicy = field(default_factory=SandboxPolicy)
     conversation: ProbePolicy = field(default_factory=ProbePolicy)
     remote: RemotePolicy | None = None
-    secrets: Secrets = field(default_factory=lambda: Secrets({}, bytes(16)))
-    accounts: Accounts | None = None
+    secrets: SecretSources = field(default_factory=lambda: SecretSources({}, bytes(16)))
+    accounts: OAuthAccounts | None = None
     grants: Mapping[str, ServerGrant] = field(default_factory=dict)
     own: tuple[Path, ...] = ()
     volumes: Path | None = None
@@ -74,7 +74,7 @@ class DeployPolicy:
 
 
 @dataclass(frozen=True)
-class Launcher:
+class MarketplaceLauncher:
     """How the servers of one marketplace are run."""
 
     policy: DeployPolicy
@@ -149,7 +149,9 @@ _PLACE = re.compile(
 )
 
 
-def find_unconfirmed(recipe: Recipe, given: Given, policy: DeployPolicy) -> Failure | None:
+def find_unconfirmed(
+    recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy
+) -> ProbeFailure | None:
     """Why a recipe is not launched with what its user gave it; None where nothing was given, the
     listing chose nothing, or its user confirmed what it chose. A private command is launched only
     once it is confirmed, whatever it is given."""
@@ -164,7 +166,7 @@ def find_unconfirmed(recipe: Recipe, given: Given, policy: DeployPolicy) -> Fail
     server = f'[servers."{recipe.server_id}"'
     if taken := sorted(name for name in env if is_redirecting(name)):
         example = f'{server}.env] {taken[0]} = "env:{taken[0]}"'
-        return Failure(
+        return ProbeFailure(
             "policy_denied",
             f"{recipe.server_id} has {gift}, and {', '.join(taken)[:300]} of its listing decide"
             f" what code runs or where that goes; give your own value ({example} in toolmill.toml)",
@@ -181,15 +183,15 @@ def find_unconfirmed(recipe: Recipe, given: Given, policy: DeployPolicy) -> Fail
     shown = _describe_choice(recipe, env, headers, url)
     if len(shown) > _MOST:
         found = f"{recipe.server_id}: {len(shown)} characters of arguments and variables"
-        return Failure("policy_denied", f"{found}, at most {_MOST} can be confirmed")
-    return Failure(
+        return ProbeFailure("policy_denied", f"{found}, at most {_MOST} can be confirmed")
+    return ProbeFailure(
         "needs_confirmation",
         f"{recipe.server_id} has {gift}, and its listing chose {shown}; if that is right, write"
         f' {server}] confirmed = ["{wanted}"] in toolmill.toml',
     )
 
 
-def describe_command(recipe: Recipe) -> str:
+def describe_command(recipe: LaunchRecipe) -> str:
     """What a private recipe launches, in a line of ASCII."""
     parts: dict[str, Any] = {"command": [*recipe.command, *recipe.args]}
     parts |= {"folder": recipe.directory} if recipe.directory else {"image": recipe.name}
@@ -197,14 +199,14 @@ def describe_command(recipe: Recipe) -> str:
     return ", ".join(f"{name} {json.dumps(part)}" for name, part in parts.items() if part)
 
 
-def _find_untrusted(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
+def _find_untrusted(recipe: LaunchRecipe, policy: DeployPolicy) -> ProbeFailure | None:
     trusted = policy.confirmed.get(recipe.server_id, ())
     if digest_confirmed(recipe) in trusted:
         return None
     shown = describe_command(recipe)[:_MOST]
     was = "is another one than you trusted" if trusted else "is not trusted yet"
     fix = f"`toolmill trust {shlex.quote(recipe.server_id)}` shows and trusts it"
-    return Failure("needs_confirmation", f"a command of your own {was}: {shown}; {fix}")
+    return ProbeFailure("needs_confirmation", f"a command of your own {was}: {shown}; {fix}")
 
 
 def is_redirecting(name: str) -> bool:
@@ -212,7 +214,7 @@ def is_redirecting(name: str) -> bool:
     return bool(_CODE.fullmatch(name) or _PLACE.search(split_words(name)))
 
 
-def digest_confirmed(recipe: Recipe) -> str:
+def digest_confirmed(recipe: LaunchRecipe) -> str:
     """The recipe's digest without what its user need not look at: which values are made up, those
     of further tries, and the date of its dependencies. Of a private one also without what its
     folder or image holds, which its owner goes on editing, and plain values of variables."""
@@ -224,7 +226,7 @@ def digest_confirmed(recipe: Recipe) -> str:
     return recipe.model_copy(update=fixed).digest
 
 
-def _describe_gift(recipe: Recipe, given: Given, policy: DeployPolicy) -> str | None:
+def _describe_gift(recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy) -> str | None:
     """What of the user's the launch is given. A grant is one for this server: `sandbox.network`
     trusts all alike. A folder that toolmill made for the launch is nobody's."""
     remote, accounts = recipe.ecosystem == "remote", policy.accounts
@@ -240,7 +242,7 @@ def _describe_gift(recipe: Recipe, given: Given, policy: DeployPolicy) -> str | 
     return "your folder" if grant.folders and grant.personal else None
 
 
-def _find_chosen_url(recipe: Recipe) -> str:
+def _find_chosen_url(recipe: LaunchRecipe) -> str:
     """The address of a remote server, where it holds more than its server id does: that leaves out
     the query and what stands before an @."""
     if recipe.ecosystem != "remote" or not recipe.url:
@@ -250,7 +252,7 @@ def _find_chosen_url(recipe: Recipe) -> str:
 
 
 def _describe_choice(
-    recipe: Recipe, env: Mapping[str, str], headers: Mapping[str, str], url: str
+    recipe: LaunchRecipe, env: Mapping[str, str], headers: Mapping[str, str], url: str
 ) -> str:
     """ASCII: third-party text that a user reads before agreeing to it."""
     parts: dict[str, Any] = {"address": url, "arguments": list(recipe.args)}

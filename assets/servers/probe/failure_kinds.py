@@ -15,7 +15,7 @@ _EARLY = _DAY / 4
 
 
 @dataclass(frozen=True)
-class Kind:
+class FailureKind:
     """hint: what to do. retry_s: seconds until the first retry; it doubles with each attempt up to
     thirty days. None: a new recipe is needed, trying again changes nothing. blame: who has to fix
     it, where a call fails by it."""
@@ -25,76 +25,86 @@ class Kind:
     blame: Blame = "server"
 
 
-KINDS: dict[str, Kind] = {
-    "not_found": Kind(
+KINDS: dict[str, FailureKind] = {
+    "not_found": FailureKind(
         "the package or version does not exist in the registry: check the listing's name",
         3 * _DAY,
         "us",
     ),
     # Due at once: mostly it is this host's network, and its owner fixes it and runs again.
-    "fetch_failed": Kind("the download failed: check network, proxy and certificates", 0.0, "us"),
-    "integrity": Kind(
+    "fetch_failed": FailureKind(
+        "the download failed: check network, proxy and certificates", 0.0, "us"
+    ),
+    "integrity": FailureKind(
         "what was downloaded is not what was pinned: treat the package as compromised", 3 * _DAY
     ),
-    "build_failed": Kind(
+    "build_failed": FailureKind(
         "no ready-made package for this platform, and builds run third-party scripts",
         7 * _DAY,
         "us",
     ),
     # Due at once: nothing was learnt of the server.
-    "worker_lost": Kind("the cluster gave no result: look at its workers and run again", 0.0, "us"),
-    "no_recipe": Kind("neither listing nor package says how to start a server", None, "us"),
-    "needs_secret": Kind(
+    "worker_lost": FailureKind(
+        "the cluster gave no result: look at its workers and run again", 0.0, "us"
+    ),
+    "no_recipe": FailureKind("neither listing nor package says how to start a server", None, "us"),
+    "needs_secret": FailureKind(
         "the server checks its credentials before it lists tools: give it real ones",
         7 * _DAY,
         "credentials",
     ),
-    "needs_confirmation": Kind(
+    "needs_confirmation": FailureKind(
         "what a listing chose runs beside your secret or grant, and a command of your own runs at"
         " all, only once you confirmed it",
         None,
         "policy",
     ),
     # Due at once: its user makes the folder, or grants another.
-    "bad_grant": Kind("what you granted it cannot be given", 0.0, "policy"),
-    "needs_argument": Kind(
+    "bad_grant": FailureKind("what you granted it cannot be given", 0.0, "policy"),
+    "needs_argument": FailureKind(
         "the server needs an argument that the listing does not name", 7 * _DAY, "us"
     ),
-    "needs_network": Kind(
+    "needs_network": FailureKind(
         "the server calls out before it lists tools: grant it the network to see them",
         7 * _DAY,
         "policy",
     ),
-    "needs_software": Kind(
+    "needs_software": FailureKind(
         "the server needs a program or library that is not here", 7 * _DAY, "policy"
     ),
-    "incompatible": Kind(
+    "incompatible": FailureKind(
         "a dependency or runtime has moved on since this release: take a newer release of it",
         7 * _DAY,
     ),
-    "read_only": Kind(
+    "read_only": FailureKind(
         "the server writes outside its own home and the temporary folder", 7 * _DAY, "policy"
     ),
-    "timeout_start": Kind("no answer to `initialize` in time: it hangs or is very slow", 2 * _DAY),
-    "timeout_list": Kind("`initialize` was answered, `tools/list` was not", 2 * _DAY),
-    "crashed": Kind("the server ended before it listed its tools: see stderr_tail", 2 * _DAY),
-    "protocol_error": Kind("the server does not speak MCP on its standard output", 7 * _DAY),
-    "oversize": Kind("more output, pages or tools than the limits allow", 7 * _DAY),
-    "out_of_memory": Kind("more memory than the sandbox grants", 7 * _DAY, "policy"),
-    "too_many_processes": Kind(
+    "timeout_start": FailureKind(
+        "no answer to `initialize` in time: it hangs or is very slow", 2 * _DAY
+    ),
+    "timeout_list": FailureKind("`initialize` was answered, `tools/list` was not", 2 * _DAY),
+    "crashed": FailureKind(
+        "the server ended before it listed its tools: see stderr_tail", 2 * _DAY
+    ),
+    "protocol_error": FailureKind("the server does not speak MCP on its standard output", 7 * _DAY),
+    "oversize": FailureKind("more output, pages or tools than the limits allow", 7 * _DAY),
+    "out_of_memory": FailureKind("more memory than the sandbox grants", 7 * _DAY, "policy"),
+    "too_many_processes": FailureKind(
         "more processes or threads than the sandbox grants", 7 * _DAY, "policy"
     ),
-    "disk_full": Kind("more private disk than the sandbox grants", 7 * _DAY, "policy"),
-    "no_tools": Kind("the server runs and offers no tools", 7 * _DAY),
-    "policy_denied": Kind("the settings do not allow this kind of server", None, "policy"),
-    "remote_auth": Kind("the remote server asks for an account", 7 * _DAY, "credentials"),
-    "remote_down": Kind("the remote server does not answer", _DAY),
-    "internal": Kind("a fault of this program: report it with the digest of its trace", _DAY, "us"),
+    "disk_full": FailureKind("more private disk than the sandbox grants", 7 * _DAY, "policy"),
+    "no_tools": FailureKind("the server runs and offers no tools", 7 * _DAY),
+    "policy_denied": FailureKind("the settings do not allow this kind of server", None, "policy"),
+    "remote_auth": FailureKind("the remote server asks for an account", 7 * _DAY, "credentials"),
+    "remote_down": FailureKind("the remote server does not answer", _DAY),
+    "internal": FailureKind(
+        "a fault of this program: report it with the digest of its trace", _DAY, "us"
+    ),
 }
 
 
 @dataclass(frozen=True)
-class Failure:
+class ProbeFailure:
     """A classified failure: `kind` is in KINDS, `detail` one line of what was found."""
 
     kind: str
@@ -107,10 +117,10 @@ class Failure:
         return f"{self.detail}: {advice}" if self.detail else advice
 
 
-class Ended(Exception):
+class ConversationEnd(Exception):
     """A conversation is over, with this failure."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: ProbeFailure) -> None:
         super().__init__(failure.detail)
         self.failure = failure
 
@@ -228,27 +238,27 @@ _LAST = re.compile(r"^.*\b\w*(Error|Exception|panic|fatal)\b.*$", re.IGNORECASE 
 _RUNTIME = re.compile(r"^\s*(Node\.js v\d|\}|\]|at |\^|npm error|errno:|code:|syscall:|path:)")
 
 
-def classify_last_words(stderr: str, exit_code: int | None, signal: str | None) -> Failure:
+def classify_last_words(stderr: str, exit_code: int | None, signal: str | None) -> ProbeFailure:
     """The kind of a server that ended by itself, from what it said and how it ended."""
     how = f"killed by {signal}" if signal else f"exit {exit_code}"
     if signal in ("SIGXCPU", "SIGXFSZ"):
         kind = "oversize" if signal == "SIGXCPU" else "disk_full"
         limit = "processor time" if signal == "SIGXCPU" else "file size"
-        return Failure(kind, f"{how}, the limit on {limit}")
+        return ProbeFailure(kind, f"{how}, the limit on {limit}")
     cause = classify_text(stderr)
     if cause:
-        return Failure(cause.kind, f"{how}, {cause.detail}")
+        return ProbeFailure(cause.kind, f"{how}, {cause.detail}")
     last = _find_last_line(stderr)
     words = f", said {last.strip()[:160]!r}" if last else ", said nothing"
-    return Failure("crashed", how + words)
+    return ProbeFailure("crashed", how + words)
 
 
-def classify_text(text: str) -> Failure | None:
+def classify_text(text: str) -> ProbeFailure | None:
     """The kind that a server's own words name, or None when they name none."""
     return find_words(text, [kind for kind, _ in _WORDS])
 
 
-def find_words(text: str, kinds: Collection[str]) -> Failure | None:
+def find_words(text: str, kinds: Collection[str]) -> ProbeFailure | None:
     """The first of these kinds whose words stand in the text, or None."""
     for kind, words in _WORDS:
         if kind not in kinds:
@@ -257,7 +267,7 @@ def find_words(text: str, kinds: Collection[str]) -> Failure | None:
         if found and kind == "needs_secret" and _is_only_unreached(text, found.end()):
             continue
         if found:
-            return Failure(kind, f"said {_find_line(text, found.start())!r}")
+            return ProbeFailure(kind, f"said {_find_line(text, found.start())!r}")
     return None
 
 

@@ -15,13 +15,24 @@ from typing import Any
 import anyio
 
 from assets.contracts.canonical import ContractError, contract_digest
-from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.session import ProbePolicy, Progress, hold_conversation
-from assets.servers.probe.stdio_relay import Relay
-from assets.servers.probe.transcript import Evidence, Transcript, classify_evidence, make_printable
-from assets.servers.sandbox.process import Jailed, start
-from assets.servers.sandbox.spec import Command, Launch, LaunchRefused, Mount, SandboxPolicy
-from assets.servers.sandbox.watchdog import Watchdog
+from assets.servers.probe.failure_kinds import ProbeFailure
+from assets.servers.probe.session import ProbePolicy, ProbeProgress, hold_conversation
+from assets.servers.probe.stdio_relay import StdioRelay
+from assets.servers.probe.transcript import (
+    ProbeEvidence,
+    ServerTranscript,
+    classify_evidence,
+    make_printable,
+)
+from assets.servers.sandbox.process import SandboxProcess, start
+from assets.servers.sandbox.spec import (
+    BackendCommand,
+    LaunchRefused,
+    SandboxLaunch,
+    SandboxMount,
+    SandboxPolicy,
+)
+from assets.servers.sandbox.watchdog import SandboxWatchdog
 from warehouse.storage.digest import sha256
 
 PROBE_VERSION = 2
@@ -65,21 +76,23 @@ class ProbeResult:
 
 
 def probe(
-    launch: Launch | Command, policy: SandboxPolicy, conversation: ProbePolicy | None = None
+    launch: SandboxLaunch | BackendCommand,
+    policy: SandboxPolicy,
+    conversation: ProbePolicy | None = None,
 ) -> ProbeResult:
     """Launches a server, lists what it offers and ends it. Whatever the server does is a result;
     raises only SandboxUnavailable."""
     limits = conversation or ProbePolicy()
     import_module("mcp")  # its first import takes 0.4 s, which are not the server's
-    progress = Progress(time.monotonic())
+    progress = ProbeProgress(time.monotonic())
     try:
         started = start(launch, policy)
     except LaunchRefused as error:
-        failure = Failure(error.kind, str(error))
+        failure = ProbeFailure(error.kind, str(error))
         return ProbeResult("failed", failure.kind, failure.hint)
     with started as jailed:
-        watchdog = Watchdog(jailed, policy)
-        relay = Relay(jailed, policy)
+        watchdog = SandboxWatchdog(jailed, policy)
+        relay = StdioRelay(jailed, policy)
         with watchdog:
             anyio.run(_hold_conversation, relay, watchdog, limits, progress)
             ended = time.monotonic() - progress.began
@@ -89,7 +102,7 @@ def probe(
             jailed.kill()
         _drain_stderr(jailed, relay.transcript)
     failure = classify_evidence(
-        Evidence(
+        ProbeEvidence(
             relay.transcript,
             progress.failure,
             breach=watchdog.breach,
@@ -111,7 +124,11 @@ def probe(
 
 
 def make_result(
-    transcript: Transcript, progress: Progress, failure: Failure | None, ended: float, **more: Any
+    transcript: ServerTranscript,
+    progress: ProbeProgress,
+    failure: ProbeFailure | None,
+    ended: float,
+    **more: Any,
 ) -> ProbeResult:
     """The result of a conversation over any transport. ended: seconds since it began."""
     info, announced = transcript.server.get("serverInfo"), transcript.server.get("capabilities")
@@ -145,7 +162,7 @@ def make_result(
 
 
 async def _hold_conversation(
-    relay: Relay, watchdog: Watchdog, limits: ProbePolicy, progress: Progress
+    relay: StdioRelay, watchdog: SandboxWatchdog, limits: ProbePolicy, progress: ProbeProgress
 ) -> None:
     """A server that never ends its part is cut off by the time limits."""
     async with anyio.create_task_group() as tasks:
@@ -158,7 +175,7 @@ async def _hold_conversation(
             tasks.cancel_scope.cancel()
 
 
-def _drain_stderr(jailed: Jailed, transcript: Transcript) -> None:
+def _drain_stderr(jailed: SandboxProcess, transcript: ServerTranscript) -> None:
     """What the dead server still had in the pipe."""
     stream = jailed.process.stderr
     with suppress(OSError, ValueError):
@@ -181,7 +198,7 @@ Ask = Callable[[ProbePolicy, bool], ProbeResult]
 
 
 @dataclass(frozen=True)
-class Behaviour:
+class BehaviourDifference:
     """One tool that was not the same to everybody.
 
     change: added, removed or changed against the first listing; dated where only numbers and names
@@ -197,7 +214,9 @@ class Behaviour:
         return asdict(self)
 
 
-def probe_again(first: ProbeResult, limits: ProbePolicy, ask: Ask) -> list[Behaviour] | None:
+def probe_again(
+    first: ProbeResult, limits: ProbePolicy, ask: Ask
+) -> list[BehaviourDifference] | None:
     """Every difference between what `first` listed and what others are told; [] for an honest
     server, None where no second answer could be had.
 
@@ -215,18 +234,18 @@ def probe_again(first: ProbeResult, limits: ProbePolicy, ask: Ask) -> list[Behav
         return []
     control = ask(replace(limits, lists=LISTS), False)
     itself = compare_digests(seen, digest_tools(control.tools)) if control.status == "ok" else {}
-    found = [Behaviour(tool, change, "nothing") for tool, change in itself.items()]
+    found = [BehaviourDifference(tool, change, "nothing") for tool, change in itself.items()]
     again = _compare_listings(control) if control.status == "ok" else {}
     counts = {tool: change for tool, change in {**counted, **again}.items() if tool not in itself}
-    found += [Behaviour(tool, change, "call count") for tool, change in counts.items()]
+    found += [BehaviourDifference(tool, change, "call count") for tool, change in counts.items()]
     between = {tool: change for tool, change in between.items() if tool not in itself}
     if between:
         named = ask(replace(limits, **OTHER), False)
         by_name = compare_digests(seen, digest_tools(named.tools)) if named.status == "ok" else {}
         found += [
-            Behaviour(tool, change, "client name")
+            BehaviourDifference(tool, change, "client name")
             if tool in by_name
-            else Behaviour(tool, _classify_dated(tool, change, first, other), "date")
+            else BehaviourDifference(tool, _classify_dated(tool, change, first, other), "date")
             for tool, change in between.items()
         ]
     return sorted(found, key=lambda one: (one.tool, one.varied))
@@ -254,7 +273,7 @@ def compare_digests(before: Mapping[str, str], after: Mapping[str, str]) -> dict
     return found
 
 
-def move_clock(launch: Launch, days: int = DAYS) -> Launch:
+def move_clock(launch: SandboxLaunch, days: int = DAYS) -> SandboxLaunch:
     """The same launch with its wall clock `days` ahead, where its runtime is Python or Node.
 
     Sleeping and waiting stay as they are. Programs in other languages keep the real date.
@@ -269,16 +288,18 @@ def move_clock(launch: Launch, days: int = DAYS) -> Launch:
 
 
 @lru_cache(maxsize=1)
-def _mount_clock() -> tuple[Mount, ...]:
+def _mount_clock() -> tuple[SandboxMount, ...]:
     """The files that move a clock, file by file: a server sees nothing else of ours."""
     here = Path(__file__).parent / "clock"
-    mounts = [Mount(here / name, f"{_CLOCK}/{name}") for name in ("sitecustomize.py", "date.js")]
+    mounts = [
+        SandboxMount(here / name, f"{_CLOCK}/{name}") for name in ("sitecustomize.py", "date.js")
+    ]
     for module in ("time_machine", "_time_machine"):
         spec = find_spec(module)
         if spec and spec.origin:
             path = Path(spec.origin)
             whole = path.parent if path.name == "__init__.py" else path
-            mounts.append(Mount(whole, f"{_CLOCK}/{whole.name}"))
+            mounts.append(SandboxMount(whole, f"{_CLOCK}/{whole.name}"))
     return tuple(mounts)
 
 

@@ -11,28 +11,28 @@ from urllib.parse import urljoin, urlsplit
 import anyio
 import httpx2
 
-from assets.servers.probe.failure_kinds import Ended, Failure
+from assets.servers.probe.failure_kinds import ConversationEnd, ProbeFailure
 from assets.servers.probe.remote_outcome import (
-    Refusal,
+    RefusedAnswer,
     RemoteFailure,
     classify_exception,
     classify_refusal,
     show_text,
     show_url,
 )
-from assets.servers.probe.remote_transport import MESSAGE, MIB, Refused, Wire
-from assets.servers.probe.transcript import Ambiguous, Listener, parse_message
+from assets.servers.probe.remote_transport import MESSAGE, MIB, GuardedTransport, TransportRefusal
+from assets.servers.probe.transcript import AmbiguousJson, MessageFilter, parse_message
 
 MAX_EVENTS = 10_000  # of one probe; a server of 200 pages sends some hundreds
 _BATCH = 100  # messages in one body (a list, until the protocol of 2025-06-18)
 _ID = re.compile(r"[\x21-\x7e]{1,512}")  # event ids come back to the server as a header
 
 
-class Messages:
+class MessageReader:
     """Reads bodies of one connection. A body becomes events of the SDK's own kind: JSON answers
     too, so that a list of messages and an answer to nothing have one form."""
 
-    def __init__(self, listener: Listener, message_mb: int) -> None:
+    def __init__(self, listener: MessageFilter, message_mb: int) -> None:
         self._listener, self._cap, self._events = listener, message_mb * MIB, 0
 
     async def of_json(self, response: httpx2.Response) -> AsyncIterator[bytes]:
@@ -69,9 +69,9 @@ class Messages:
         """What the session may see of one body or event."""
         try:
             found = parse_message(text)
-        except Ambiguous as error:
+        except AmbiguousJson as error:
             self._listener.transcript.broken = str(error)
-            raise Ended(Failure("protocol_error", str(error))) from error
+            raise ConversationEnd(ProbeFailure("protocol_error", str(error))) from error
         except (ValueError, RecursionError):
             found = None
         passed = []
@@ -93,7 +93,7 @@ class Messages:
 
     def _refuse_oversize(self, detail: str, cause: Exception | None = None) -> None:
         self._listener.transcript.oversize = detail
-        raise Ended(Failure("oversize", detail)) from cause
+        raise ConversationEnd(ProbeFailure("oversize", detail)) from cause
 
 
 def _retype_events(response: httpx2.Response) -> httpx2.Response:
@@ -122,7 +122,7 @@ def _encode_endpoint(data: str, stream_url: str) -> bytes:
     if not same or len(named) > 2048:
         detail = f"its event stream names an endpoint elsewhere, {show_url(named)}"
         advice = "its headers would go to another origin; treat the server with suspicion"
-        raise Ended(RemoteFailure("protocol_error", detail, advice))
+        raise ConversationEnd(RemoteFailure("protocol_error", detail, advice))
     return f"event: endpoint\ndata: {named}\n\n".encode()
 
 
@@ -136,31 +136,31 @@ _FAREWELL_S = 2.0  # for the DELETE of a session
 Transport = Literal["http", "sse"]
 
 
-class Watch:
+class ClientWatch:
     """What a client noticed. failure ends the attempt; refusal is the last answer to a message
     that is no MCP; trouble the last lost connection that the SDK may get over."""
 
     def __init__(self, url: str, scope: anyio.CancelScope) -> None:
         self.url = url
         self._scope = scope
-        self.failure: Failure | None = None
-        self.refusal: Refusal | None = None
-        self.trouble: Failure | None = None
+        self.failure: ProbeFailure | None = None
+        self.refusal: RefusedAnswer | None = None
+        self.trouble: ProbeFailure | None = None
 
-    def stop(self, failure: Failure) -> None:
+    def stop(self, failure: ProbeFailure) -> None:
         self.failure = self.failure or failure
         self._scope.cancel()
 
 
-class Client(httpx2.AsyncClient):
+class RemoteClient(httpx2.AsyncClient):
     """One attempt's client."""
 
     def __init__(
         self,
-        wire: Wire,
+        wire: GuardedTransport,
         transport: Transport,
-        listener: Listener,
-        watch: Watch,
+        listener: MessageFilter,
+        watch: ClientWatch,
         *,
         headers: Mapping[str, str],
         auth: httpx2.Auth | None,
@@ -172,7 +172,7 @@ class Client(httpx2.AsyncClient):
             headers={"user-agent": "toolmill", **headers, "accept-encoding": "gzip"},
         )
         self._kind, self._listener, self._watch = transport, listener, watch
-        self._messages = Messages(listener, wire.policy.message_mb)
+        self._messages = MessageReader(listener, wire.policy.message_mb)
         self.requests = self._streams = 0
         self.tokens: set[str] = set()  # what was sent as Authorization by `auth`
 
@@ -204,7 +204,7 @@ class Client(httpx2.AsyncClient):
         self.requests += 1
         self._streams += request.method == "GET"
         if self.requests > MAX_REQUESTS:
-            raise Refused(Failure("oversize", f"more than {MAX_REQUESTS} requests"))
+            raise TransportRefusal(ProbeFailure("oversize", f"more than {MAX_REQUESTS} requests"))
         if self._streams > MAX_STREAMS:
             raise httpx2.ReadError("its stream has ended too often")
 
@@ -242,7 +242,7 @@ class Client(httpx2.AsyncClient):
             return await _make_empty_response(response)
         self._check_session(response)
         if not events and found != "application/json":
-            self._watch.refusal = Refusal(request.method, response)
+            self._watch.refusal = RefusedAnswer(request.method, response)
             return await _make_empty_response(response)
         self._watch.refusal = None
         return self._filter_response(response, events=events)
@@ -258,7 +258,7 @@ class Client(httpx2.AsyncClient):
                 break
         excerpt = body.decode("utf-8", "replace")
         in_session = _SESSION in request.headers
-        self._watch.refusal = Refusal(request.method, response, in_session, excerpt)
+        self._watch.refusal = RefusedAnswer(request.method, response, in_session, excerpt)
         self._listener.transcript.note_error(self._watch.refusal.error)
         if stop:
             self._watch.stop(classify_refusal(self._watch.refusal, self._watch.url))
@@ -268,13 +268,15 @@ class Client(httpx2.AsyncClient):
         given = response.headers.get(_SESSION)
         if given is not None and not _SESSION_ID.fullmatch(given):
             detail = "its session id is no visible ASCII"
-            raise Refused(RemoteFailure("protocol_error", detail, "the server has to fix it"))
+            raise TransportRefusal(
+                RemoteFailure("protocol_error", detail, "the server has to fix it")
+            )
 
     def _filter_response(self, response: httpx2.Response, *, events: bool) -> httpx2.Response:
         endpoint_of = self._watch.url if self._kind == "sse" else None
         read = self._messages.of_events(response, endpoint_of) if events else None
         body = read or self._messages.of_json(response)
-        stream = _Filtered(body, response, self._watch, self._kind == "sse")
+        stream = _FilteredStream(body, response, self._watch, self._kind == "sse")
         headers = [(name, value) for name, value in response.headers.multi_items() if name != _TYPE]
         headers.append((_TYPE, "text/event-stream; charset=utf-8"))
         return httpx2.Response(
@@ -286,12 +288,12 @@ _TYPE = "content-type"
 
 
 @dataclass
-class _Filtered(httpx2.AsyncByteStream):
+class _FilteredStream(httpx2.AsyncByteStream):
     """only: it is the one stream of an SSE server, without which the SDK waits for ever."""
 
     _read: AsyncIterator[bytes]
     _response: httpx2.Response
-    _watch: Watch
+    _watch: ClientWatch
     _only: bool
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 
-from assets.servers.probe.failure_kinds import Failure, classify_text
+from assets.servers.probe.failure_kinds import ProbeFailure, classify_text
 from assets.servers.probe.transcript import make_printable
 from warehouse.network.egress import PrivateAddress
 from warehouse.network.retry_after import parse_retry_after
@@ -39,7 +39,7 @@ PUBLIC_ONLY = (
 
 
 @dataclass(frozen=True)
-class RemoteFailure(Failure):
+class RemoteFailure(ProbeFailure):
     """A failure with a fix of its own. retry_after: seconds, as the server told."""
 
     advice: str = ""
@@ -51,7 +51,7 @@ class RemoteFailure(Failure):
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RefusedAnswer:
     """An answer that is no MCP: its method, status and headers, and how its body begins."""
 
     method: str
@@ -84,7 +84,7 @@ class Refusal:
         return self.status == 404 and self.in_session
 
 
-def classify_refusal(refusal: Refusal, url: str) -> RemoteFailure:
+def classify_refusal(refusal: RefusedAnswer, url: str) -> RemoteFailure:
     """The failure that an answer's status or content type amounts to."""
     status, detail = refusal.status, f"answered {refusal.status} to {refusal.method}"
     if status in _CLOSED:
@@ -113,7 +113,7 @@ def classify_refusal(refusal: Refusal, url: str) -> RemoteFailure:
 _NO_MCP = "no MCP at this URL; check it against the server's documentation"
 
 
-def _classify_closed(refusal: Refusal, detail: str, url: str) -> RemoteFailure:
+def _classify_closed(refusal: RefusedAnswer, detail: str, url: str) -> RemoteFailure:
     from mcp.client.auth.utils import extract_field_from_www_auth
 
     metadata = extract_field_from_www_auth(refusal.response, "resource_metadata")
@@ -140,16 +140,16 @@ def write_login_advice(url: str) -> str:
     return f"run `toolmill login {shlex.quote(show_url(url))}`"
 
 
-def _make_not_mcp(refusal: Refusal, detail: str) -> RemoteFailure:
+def _make_not_mcp(refusal: RefusedAnswer, detail: str) -> RemoteFailure:
     found = refusal.response.headers.get("content-type", "").partition(";")[0].strip().lower()
     what = "a web page" if found == "text/html" else (show_text(found, 60) or "no content type")
     return RemoteFailure("protocol_error", f"{detail} with {what} instead of MCP", _NO_MCP)
 
 
-def classify_exception(error: BaseException, url: str) -> Failure:
+def classify_exception(error: BaseException, url: str) -> ProbeFailure:
     """The failure behind an exception of connector, client, OAuth or SDK; groups are opened."""
     for one in _iter_chain(error):
-        if isinstance(failure := getattr(one, "failure", None), Failure):
+        if isinstance(failure := getattr(one, "failure", None), ProbeFailure):
             return failure
         if isinstance(one, PrivateAddress):
             return RemoteFailure("policy_denied", show_text(str(one), 200), PUBLIC_ONLY)
@@ -170,7 +170,7 @@ def classify_exception(error: BaseException, url: str) -> Failure:
         return RemoteFailure("protocol_error", text, _NO_MCP)
     if isinstance(cause, httpx2.TransportError):
         return RemoteFailure("remote_down", f"{type(cause).__name__}: {text}")
-    return Failure("protocol_error", text)
+    return ProbeFailure("protocol_error", text)
 
 
 def _iter_chain(error: BaseException) -> Iterator[BaseException]:

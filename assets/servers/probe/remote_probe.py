@@ -13,32 +13,32 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 import httpx2
 
-from assets.servers.probe.failure_kinds import Ended, Failure
+from assets.servers.probe.failure_kinds import ConversationEnd, ProbeFailure
 from assets.servers.probe.probe import ProbeResult, make_result
-from assets.servers.probe.remote_client import Client, Transport, Watch
+from assets.servers.probe.remote_client import ClientWatch, RemoteClient, Transport
 from assets.servers.probe.remote_outcome import (
     RemoteFailure,
     classify_exception,
     classify_refusal,
     silence_logs,
 )
-from assets.servers.probe.remote_transport import RemotePolicy, Wire
-from assets.servers.probe.session import ProbePolicy, Progress, hold_conversation
-from assets.servers.probe.transcript import Evidence, Listener, classify_evidence
+from assets.servers.probe.remote_transport import GuardedTransport, RemotePolicy
+from assets.servers.probe.session import ProbePolicy, ProbeProgress, hold_conversation
+from assets.servers.probe.transcript import MessageFilter, ProbeEvidence, classify_evidence
 from warehouse.network.egress import Connector
 from warehouse.sanitize.scrubber import Scrubber
 from warehouse.sanitize.secret_names import is_secret_name
 
 
-class Attempt:
+class RemoteConversation:
     """Opened once. timeout: the transport did not open in time; crash: how it broke."""
 
     def __init__(
         self,
         kind: Transport,
         url: str,
-        wire: Wire,
-        listener: Listener,
+        wire: GuardedTransport,
+        listener: MessageFilter,
         *,
         headers: Mapping[str, str],
         auth: httpx2.Auth | None,
@@ -46,10 +46,10 @@ class Attempt:
         self._kind: Transport = kind
         self.listener = listener
         self._scope = anyio.CancelScope()
-        self.watch = Watch(url, self._scope)
-        self.client = Client(wire, kind, listener, self.watch, headers=headers, auth=auth)
-        self.timeout: Failure | None = None
-        self.crash: Failure | None = None
+        self.watch = ClientWatch(url, self._scope)
+        self.client = RemoteClient(wire, kind, listener, self.watch, headers=headers, auth=auth)
+        self.timeout: ProbeFailure | None = None
+        self.crash: ProbeFailure | None = None
 
     @asynccontextmanager
     async def open(self, start_s: float) -> AsyncIterator[tuple[Any, Any]]:
@@ -63,38 +63,38 @@ class Attempt:
                 ) as both:
                     yield both
                     finished = True
-            except Ended as ended:
+            except ConversationEnd as ended:
                 self.timeout = ended.failure
             except Exception as error:  # groups of whatever SDK, httpx2 and OAuth raise
                 self.crash = classify_exception(error, self.watch.url)
         if not finished:
-            raise Ended(self.rank_evidence(None, answered=False))
+            raise ConversationEnd(self.rank_evidence(None, answered=False))
 
-    def rank_evidence(self, found: Failure | None, *, answered: bool) -> Failure:
+    def rank_evidence(self, found: ProbeFailure | None, *, answered: bool) -> ProbeFailure:
         """What a conversation that was cut short amounts to: the strongest evidence first. found:
         how it ended for the session; answered: whether the handshake was."""
         transcript, watch, found = self.listener.transcript, self.watch, found or self.timeout
         if transcript.oversize:
-            return Failure("oversize", transcript.oversize)
+            return ProbeFailure("oversize", transcript.oversize)
         if transcript.broken:
-            return Failure("protocol_error", transcript.broken)
+            return ProbeFailure("protocol_error", transcript.broken)
         if watch.failure:
             return watch.failure
         if found and found.kind != "protocol_error":
-            return classify_evidence(Evidence(transcript, found, answered=answered)) or found
+            return classify_evidence(ProbeEvidence(transcript, found, answered=answered)) or found
         if watch.refusal:
             return classify_refusal(watch.refusal, watch.url)
         if found is None or "code" not in found.detail:
-            ended = Failure("remote_down", "it ended the conversation")
+            ended = ProbeFailure("remote_down", "it ended the conversation")
             return watch.trouble or self.crash or found or ended
         if "code -32000" in found.detail and (watch.trouble or transcript.noise):
             noise = (
                 f"{transcript.noise} answers that are no JSON-RPC, first {transcript.first_noise}"
             )
-            return watch.trouble or Failure("protocol_error", noise)
+            return watch.trouble or ProbeFailure("protocol_error", noise)
         if "code -32700" in found.detail:
             return found  # the SDK's own words on what it could not read
-        failure = classify_evidence(Evidence(transcript, found, answered=answered)) or found
+        failure = classify_evidence(ProbeEvidence(transcript, found, answered=answered)) or found
         if failure.kind == "needs_secret":
             return RemoteFailure("remote_auth", failure.detail)
         return failure if failure.kind in ("no_tools", "needs_argument") else found
@@ -102,7 +102,7 @@ class Attempt:
 
 @asynccontextmanager
 async def _open_transport(
-    kind: Transport, client: Client, url: str, start_s: float
+    kind: Transport, client: RemoteClient, url: str, start_s: float
 ) -> AsyncIterator[tuple[Any, Any]]:
     """The SDK's transport over our client. Entering that of SSE waits for the server's first event,
     so it has the time limit of a start. Raises Ended."""
@@ -119,7 +119,7 @@ async def _open_transport(
             start.deadline = float("inf")
             yield streams
     if start.cancelled_caught:
-        raise Ended(Failure("timeout_start", f"{start_s:.0f} s"))
+        raise ConversationEnd(ProbeFailure("timeout_start", f"{start_s:.0f} s"))
 
 
 def list_secrets(url: str, headers: Mapping[str, str], tokens: Iterable[str]) -> dict[str, str]:
@@ -152,18 +152,18 @@ def probe_remote(
     not about who asks. headers and `auth` are sent to the URL's origin only, and what is secret in
     them is in no result. connector: for tests.
     """
-    probe = _Probe(url, dict(headers or {}), limits, policy, auth)
+    probe = _RemoteProbe(url, dict(headers or {}), limits, policy, auth)
     with silence_logs():
         anyio.run(probe.run, transport, connector)
     return probe.make_result()
 
 
 @dataclass
-class _Listing:
+class _ListingAttempt:
     """One attempt to list the tools."""
 
-    attempt: Attempt
-    progress: Progress
+    attempt: RemoteConversation
+    progress: ProbeProgress
 
     @property
     def may_be_sse(self) -> bool:
@@ -175,37 +175,37 @@ class _Listing:
         refusal = self.attempt.watch.refusal
         return self.progress.listed_s is None and refusal is not None and refusal.lost_session
 
-    def find_failure(self) -> Failure | None:
+    def find_failure(self) -> ProbeFailure | None:
         """What went wrong after the last list of tools was only asked for besides; not so a way to
         a private address."""
         watch, progress = self.attempt.watch, self.progress
         denied = watch.failure is not None and watch.failure.kind == "policy_denied"
         if progress.listed_s is not None and not denied:
             return classify_evidence(
-                Evidence(self.attempt.listener.transcript, None, answered=True)
+                ProbeEvidence(self.attempt.listener.transcript, None, answered=True)
             )
         return self.attempt.rank_evidence(progress.failure, answered=progress.answered)
 
 
 @dataclass
-class _Probe:
+class _RemoteProbe:
     url: str
     headers: dict[str, str] = field(repr=False)
     limits: ProbePolicy
     policy: RemotePolicy
     auth: httpx2.Auth | None
-    listings: list[_Listing] = field(default_factory=list)
+    listings: list[_ListingAttempt] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.began = time.monotonic()
-        self.chosen: _Listing | None = None
+        self.chosen: _ListingAttempt | None = None
         self.late = False
 
     async def run(
         self, transport: Literal["http", "sse", "auto"], connector: Connector | None
     ) -> None:
         with anyio.move_on_after(self.policy.wall_s) as clock:
-            async with Wire(self.policy, connector) as wire:
+            async with GuardedTransport(self.policy, connector) as wire:
                 first = await self._list_tools("sse" if transport == "sse" else "http", wire)
                 if transport == "auto" and first.may_be_sse:
                     second = await self._list_tools("sse", wire)
@@ -213,16 +213,16 @@ class _Probe:
                         self.chosen = first  # neither: what the newer transport was told counts
         self.late = clock.cancelled_caught
 
-    async def _list_tools(self, kind: Transport, wire: Wire) -> _Listing:
+    async def _list_tools(self, kind: Transport, wire: GuardedTransport) -> _ListingAttempt:
         """Begun anew where the server ended the session before its tools were told."""
         for _ in range(_SESSIONS):
-            attempt = Attempt(
-                kind, self.url, wire, Listener(), headers=self.headers, auth=self.auth
+            attempt = RemoteConversation(
+                kind, self.url, wire, MessageFilter(), headers=self.headers, auth=self.auth
             )
-            listing = _Listing(attempt, Progress(self.began))
+            listing = _ListingAttempt(attempt, ProbeProgress(self.began))
             self.listings.append(listing)
             # The client is not closed: that would close the wire, which the next one uses.
-            with suppress(Ended):  # the attempt knows why
+            with suppress(ConversationEnd):  # the attempt knows why
                 async with attempt.open(self.limits.start_s) as (read, write):
                     # Silence on the line is no idleness: a server elsewhere may be starting.
                     transcript, idle = attempt.listener.transcript, lambda: 0.0
@@ -246,12 +246,12 @@ class _Probe:
         found = make_result(transcript, listing.progress, failure, ended, retry_after=retry_after)
         return self._scrub_result(found)
 
-    def _cut_listing(self, listing: _Listing, detail: str) -> None:
+    def _cut_listing(self, listing: _ListingAttempt, detail: str) -> None:
         """The wall clock ended the conversation; a listing that was told stands."""
         progress, transcript = listing.progress, listing.attempt.listener.transcript
         if progress.listed_s is None:
             kind = "timeout_list" if progress.answered else "timeout_start"
-            progress.failure = progress.failure or Failure(kind, detail)
+            progress.failure = progress.failure or ProbeFailure(kind, detail)
         elif transcript.earlier:
             transcript.take_back()  # it may have been cut in the middle
 

@@ -7,7 +7,7 @@ import anyio
 import anyio.lowlevel
 import httpx2
 
-from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.remote_outcome import RemoteFailure, show_text, show_url
 from warehouse.network.egress import Connector
 from warehouse.network.http import AsyncTransport
@@ -26,16 +26,16 @@ _PLAIN = frozenset(
 )
 
 
-class Refused(httpx2.TransportError):
+class TransportRefusal(httpx2.TransportError):
     """What we do not send or read on; says why."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: ProbeFailure) -> None:
         super().__init__(failure.detail)
         self.failure = failure
 
 
 @dataclass
-class Meter:
+class ByteMeter:
     """Counts what comes in. A stream of empty compressed blocks decodes to nothing and a bomb is
     small on the wire, so both are counted."""
 
@@ -46,7 +46,9 @@ class Meter:
     def add(self, *, wire: int = 0, decoded: int = 0) -> None:
         self.wire, self.decoded = self.wire + wire, self.decoded + decoded
         if max(self.wire, self.decoded) > self.limit:
-            raise Refused(Failure("oversize", f"more than {self.limit // MIB} MB in all"))
+            raise TransportRefusal(
+                ProbeFailure("oversize", f"more than {self.limit // MIB} MB in all")
+            )
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class RemotePolicy:
     connect_s: float = 10.0
 
 
-class Wire(httpx2.AsyncBaseTransport):
+class GuardedTransport(httpx2.AsyncBaseTransport):
     """Sends requests within the policy and hands back what answers, decompressed.
 
     Behind the environment's proxy bytes are counted decompressed only.
@@ -74,7 +76,7 @@ class Wire(httpx2.AsyncBaseTransport):
         inner: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.policy = policy
-        self.meter = Meter(policy.max_mb * MIB)
+        self.meter = ByteMeter(policy.max_mb * MIB)
         connector = connector or Connector(allow_loopback=policy.allow_loopback)
         connector.count = lambda size: self.meter.add(wire=size)
         self._inner = inner or AsyncTransport(connector)
@@ -90,7 +92,7 @@ class Wire(httpx2.AsyncBaseTransport):
                 return self._decoded(response, hop)
             await response.aclose()
             hop = _follow_redirect(hop, response.status_code, location)
-        raise Refused(RemoteFailure("protocol_error", f"more than {_REDIRECTS} redirects"))
+        raise TransportRefusal(RemoteFailure("protocol_error", f"more than {_REDIRECTS} redirects"))
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -99,21 +101,21 @@ class Wire(httpx2.AsyncBaseTransport):
         encodings = raw.headers.get("content-encoding", "identity").lower().strip()
         if encodings not in ("identity", "gzip", "deflate"):
             detail = f"content encoding {show_text(encodings, 40)!r}, expected gzip or none"
-            raise Refused(RemoteFailure("protocol_error", detail))
+            raise TransportRefusal(RemoteFailure("protocol_error", detail))
         cap = None if request.extensions.get(MESSAGE) else _OTHER_BODY
         headers = [
             (name, value)
             for name, value in raw.headers.multi_items()
             if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
         ]
-        stream = _Body(raw, self.meter, cap)
+        stream = _CountedBody(raw, self.meter, cap)
         return httpx2.Response(raw.status_code, headers=headers, stream=stream)
 
 
-class _Body(httpx2.AsyncByteStream):
+class _CountedBody(httpx2.AsyncByteStream):
     """A body, decompressed in pieces of at most 1 MiB (httpx2's bound), each of them counted."""
 
-    def __init__(self, response: httpx2.Response, meter: Meter, cap: int | None) -> None:
+    def __init__(self, response: httpx2.Response, meter: ByteMeter, cap: int | None) -> None:
         self._response, self._meter, self._cap = response, meter, cap
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -122,7 +124,9 @@ class _Body(httpx2.AsyncByteStream):
             self._meter.add(decoded=len(piece))
             total += len(piece)
             if self._cap is not None and total > self._cap:
-                raise Refused(Failure("oversize", f"an answer of more than {self._cap // MIB} MB"))
+                raise TransportRefusal(
+                    ProbeFailure("oversize", f"an answer of more than {self._cap // MIB} MB")
+                )
             yield piece
             await anyio.lowlevel.checkpoint()  # a flood must not starve the clocks
 
@@ -137,19 +141,19 @@ def _follow_redirect(request: httpx2.Request, status: int, location: str) -> htt
         there = here.join(location)
     except httpx2.InvalidURL as error:
         detail = f"answered {status} to an address that is none"
-        raise Refused(RemoteFailure("protocol_error", detail)) from error
+        raise TransportRefusal(RemoteFailure("protocol_error", detail)) from error
     to = show_url(str(there))
     if there.scheme not in ("http", "https") or not there.host or there.userinfo:
         fix = "only plain http(s) addresses are followed"
-        raise Refused(RemoteFailure("policy_denied", f"a redirect to {to}", fix))
+        raise TransportRefusal(RemoteFailure("policy_denied", f"a redirect to {to}", fix))
     if here.scheme == "https" and there.scheme == "http":
         detail, fix = f"a redirect from https to {to}", "list the server under its https address"
-        raise Refused(RemoteFailure("policy_denied", detail, fix))
+        raise TransportRefusal(RemoteFailure("policy_denied", detail, fix))
     message = bool(request.extensions.get(MESSAGE))
     same = _is_same_origin(here, there)
     if request.method == "POST" and (status in (302, 303) or (not message and not same)):
         detail = f"answered POST with {status} to {to}, which would lose or leak what was sent"
-        raise Refused(
+        raise TransportRefusal(
             RemoteFailure("protocol_error", detail, "use that address if it is the server")
         )
     headers = [("host", there.netloc.decode())]

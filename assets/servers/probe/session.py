@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 
 from assets.contracts.canonical import MOST_TOOLS
-from assets.servers.probe.failure_kinds import Ended, Failure
-from assets.servers.probe.transcript import Transcript
+from assets.servers.probe.failure_kinds import ConversationEnd, ProbeFailure
+from assets.servers.probe.transcript import ServerTranscript
 
 # What a server without a handshake answers to `initialize`: no such method, no version in `_meta`
 # or in the headers, a version that it does not speak.
@@ -22,7 +22,7 @@ _NO_HANDSHAKE = (-32601, -32602, -32600, -32020, -32022)
 _SHOWN = 8  # versions that a failure names
 
 
-async def settle_version(session: Any, transcript: Transcript) -> None:
+async def settle_version(session: Any, transcript: ServerTranscript) -> None:
     """Three requests at most: `initialize`, `server/discover`, and that once more in a version that
     the server named. Raises Ended where the server speaks another revision only, MCPError with its
     answer to `initialize` where it has neither way, and what the SDK raises on garbage."""
@@ -56,7 +56,9 @@ def _refuse_other_versions(spoken: Any) -> None:
         and not set(MODERN_PROTOCOL_VERSIONS) & set(map(str, spoken))
     ):
         named = ", ".join(repr(str(one)[:20]) for one in spoken[:_SHOWN])
-        raise Ended(Failure("protocol_error", f"it speaks {named} of the protocol, none of ours"))
+        raise ConversationEnd(
+            ProbeFailure("protocol_error", f"it speaks {named} of the protocol, none of ours")
+        )
 
 
 def is_stateless(session: Any) -> bool:
@@ -148,7 +150,7 @@ class ProbePolicy:
 
 
 @dataclass
-class Progress:
+class ProbeProgress:
     """How far the conversation got; times in seconds since `began` (time.monotonic)."""
 
     began: float
@@ -156,7 +158,7 @@ class Progress:
     pages: int = 0
     initialize_s: float | None = None
     listed_s: float | None = None  # the last page of the first listing
-    failure: Failure | None = None
+    failure: ProbeFailure | None = None
     missed: tuple[str, ...] = ()  # lists that were announced and could not be had
     protocol: str | None = None  # the revision that is spoken
 
@@ -167,9 +169,9 @@ Idle = Callable[[], float]
 async def hold_conversation(
     read: Any,
     write: Any,
-    transcript: Transcript,
+    transcript: ServerTranscript,
     limits: ProbePolicy,
-    progress: Progress,
+    progress: ProbeProgress,
     idle: Idle,
 ) -> None:
     """Fills `progress` and, through the transport, `transcript`. idle: seconds since the server
@@ -195,7 +197,7 @@ async def hold_conversation(
 
 @asynccontextmanager
 async def open_session(
-    read: Any, write: Any, transcript: Transcript, limits: ProbePolicy, idle: Idle
+    read: Any, write: Any, transcript: ServerTranscript, limits: ProbePolicy, idle: Idle
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """The SDK's session over two streams once a version is agreed on, and its dispatcher, which
     hands out raw results. Raises Ended."""
@@ -233,36 +235,38 @@ async def _await_or_hang(
         await action()
         tasks.cancel_scope.cancel()
     if reason:
-        raise Ended(Failure("timeout_start", reason))
+        raise ConversationEnd(ProbeFailure("timeout_start", reason))
 
 
 async def list_tools(
-    session: Any, transcript: Transcript, limits: ProbePolicy, progress: Progress
+    session: Any, transcript: ServerTranscript, limits: ProbePolicy, progress: ProbeProgress
 ) -> None:
     """All pages of `tools/list`, within the time for them. Raises Ended."""
     with anyio.move_on_after(limits.list_s) as clock:
         await _list_pages(session, transcript, limits, progress)
     if clock.cancelled_caught:
-        raise Ended(Failure("timeout_list", f"{limits.list_s:.0f} s"))
+        raise ConversationEnd(ProbeFailure("timeout_list", f"{limits.list_s:.0f} s"))
 
 
 async def _list_pages(
-    session: Any, transcript: Transcript, limits: ProbePolicy, progress: Progress
+    session: Any, transcript: ServerTranscript, limits: ProbePolicy, progress: ProbeProgress
 ) -> None:
     pages = 0
     async for _ in _iter_pages(session.list_tools):
         pages += 1
         progress.pages += 1
         if transcript.malformed_page:
-            raise Ended(Failure("protocol_error", transcript.malformed_page))
+            raise ConversationEnd(ProbeFailure("protocol_error", transcript.malformed_page))
         if len(transcript.tools) > limits.max_tools:
-            raise Ended(Failure("oversize", f"more than {limits.max_tools} tools"))
+            raise ConversationEnd(ProbeFailure("oversize", f"more than {limits.max_tools} tools"))
         if pages >= limits.max_pages:
-            raise Ended(Failure("oversize", f"more than {limits.max_pages} pages of tools"))
+            raise ConversationEnd(
+                ProbeFailure("oversize", f"more than {limits.max_pages} pages of tools")
+            )
 
 
 async def _list_extras(
-    session: Any, transcript: Transcript, limits: ProbePolicy, progress: Progress
+    session: Any, transcript: ServerTranscript, limits: ProbePolicy, progress: ProbeProgress
 ) -> None:
     """Prompts and resources, where the server announces them. They decide nothing: a server whose
     prompts cannot be had has its tools all the same."""
@@ -304,19 +308,21 @@ async def _iter_pages(ask: Callable[..., Awaitable[Any]]) -> AsyncGenerator[Any,
         page = await ask(params=params)
         cursor = page.next_cursor
         if cursor and cursor in seen:
-            raise Ended(Failure("protocol_error", f"the cursor {cursor[:40]!r} came twice"))
+            raise ConversationEnd(
+                ProbeFailure("protocol_error", f"the cursor {cursor[:40]!r} came twice")
+            )
         yield page
         if not cursor:
             return
         seen.add(cursor)
 
 
-def classify_exception(error: BaseException) -> Failure:
+def classify_exception(error: BaseException) -> ProbeFailure:
     """The failure behind an exception of the SDK; groups are opened."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
-    if isinstance(error, Ended):
+    if isinstance(error, ConversationEnd):
         return error.failure
     code = getattr(getattr(error, "error", None), "code", None)
     text = " ".join(str(error).split())[:200] or type(error).__name__
-    return Failure("protocol_error", f"{text} (code {code})" if code is not None else text)
+    return ProbeFailure("protocol_error", f"{text} (code {code})" if code is not None else text)

@@ -12,12 +12,12 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from assets.servers.probe.transcript import (
     MAX_NOISE,
     MAX_UNASKED,
-    Ambiguous,
-    Listener,
-    Transcript,
+    AmbiguousJson,
+    MessageFilter,
+    ServerTranscript,
     parse_message,
 )
-from assets.servers.sandbox.process import Jailed
+from assets.servers.sandbox.process import SandboxProcess
 from assets.servers.sandbox.spec import SandboxPolicy
 
 _CHUNK = 1 << 16
@@ -25,13 +25,13 @@ _MIB = 1024 * 1024
 _STDERR_KEPT = 16_384
 
 
-class Relay:
+class StdioRelay:
     """Runs as three tasks beside a session; `read` and `write` are the session's streams."""
 
     def __init__(
-        self, jailed: Jailed, policy: SandboxPolicy, listener: Listener | None = None
+        self, jailed: SandboxProcess, policy: SandboxPolicy, listener: MessageFilter | None = None
     ) -> None:
-        self.listener = listener or Listener()
+        self.listener = listener or MessageFilter()
         self._jailed = jailed
         self._policy = policy
         self._blank = 0
@@ -47,7 +47,7 @@ class Relay:
                 os.set_blocking(stream.fileno(), False)
 
     @property
-    def transcript(self) -> Transcript:
+    def transcript(self) -> ServerTranscript:
         return self.listener.transcript
 
     def start(self, tasks: anyio.abc.TaskGroup) -> None:
@@ -98,7 +98,7 @@ class Relay:
             return
         try:
             message = parse_message(line.decode("utf-8"))
-        except Ambiguous as error:
+        except AmbiguousJson as error:
             self.transcript.broken = str(error)
             return
         except (ValueError, RecursionError):

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.servers.probe.failure_kinds import Failure, classify_last_words, classify_text
-from assets.servers.sandbox.watchdog import Breach
+from assets.servers.probe.failure_kinds import ProbeFailure, classify_last_words, classify_text
+from assets.servers.sandbox.watchdog import LimitBreach
 from warehouse.sanitize.repeated_names import find_repeated_name
 
 MAX_INITIATED = 200  # requests and notifications of the server that are listened to
@@ -31,7 +31,7 @@ LISTS = {
 
 
 @dataclass
-class Transcript:
+class ServerTranscript:
     """What came over the wire, besides the answers that the session was given.
 
     lists: raw entries of every page since the last `turn`, by the result's member. earlier: the
@@ -77,14 +77,14 @@ class Transcript:
         self.lists["tools"] = self.earlier.pop()
 
 
-class Listener:
+class MessageFilter:
     """Filters one connection's messages: `note_request` what goes out, `take` what comes in.
 
     stale: the server has said that its tools have changed.
     """
 
     def __init__(self) -> None:
-        self.transcript = Transcript()
+        self.transcript = ServerTranscript()
         self.stale = False
         self._asked: dict[Any, str] = {}
 
@@ -166,7 +166,7 @@ def _read_error(error: Any) -> dict[str, Any]:
     return {**made, "data": given["data"]} if given.get("data") is not None else made
 
 
-class Ambiguous(ValueError):
+class AmbiguousJson(ValueError):
     """JSON that names one member twice: parsers differ in which they keep, so a model could be
     shown another tool than the one that was scanned (RFC 7493, 2.3 forbids it)."""
 
@@ -197,7 +197,7 @@ def _iter_parts(value: Any) -> Any:
 def _refuse_ambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Ambiguous(f"an object names {str(find_repeated_name(pairs))[:60]!r} twice")
+        raise AmbiguousJson(f"an object names {str(find_repeated_name(pairs))[:60]!r} twice")
     return found
 
 
@@ -224,64 +224,66 @@ _BREACHES = {
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ProbeEvidence:
     """All that is known when a launch is over. `failure` is how the conversation ended, None when
     it reached its end; `answered` whether `initialize` was; `exited` whether the server ended by
     itself, then with `code` or `signal`."""
 
-    transcript: Transcript
-    failure: Failure | None
-    breach: Breach | None = None
+    transcript: ServerTranscript
+    failure: ProbeFailure | None
+    breach: LimitBreach | None = None
     answered: bool = False
     exited: bool = False
     code: int | None = None
     signal: str | None = None
 
 
-def classify_evidence(seen: Evidence) -> Failure | None:
+def classify_evidence(seen: ProbeEvidence) -> ProbeFailure | None:
     """The strongest evidence first: a limit that was passed, an exit, then the conversation."""
     transcript, breach, failure = seen.transcript, seen.breach, seen.failure
     # What went wrong after the last list of tools was only asked for besides.
     if transcript.oversize and failure:
-        return Failure("oversize", transcript.oversize)
+        return ProbeFailure("oversize", transcript.oversize)
     if transcript.broken and failure:
-        return Failure("protocol_error", transcript.broken)
+        return ProbeFailure("protocol_error", transcript.broken)
     if breach and breach.limit in _BREACHES:
-        return Failure(_BREACHES[breach.limit], breach.found)
+        return ProbeFailure(_BREACHES[breach.limit], breach.found)
     if breach:
-        return Failure("timeout_list" if seen.answered else "timeout_start", breach.found)
+        return ProbeFailure("timeout_list" if seen.answered else "timeout_start", breach.found)
     if failure is None:
-        return None if any([transcript.tools, *transcript.earlier]) else Failure("no_tools", "")
+        return (
+            None if any([transcript.tools, *transcript.earlier]) else ProbeFailure("no_tools", "")
+        )
     if failure.kind in ("timeout_start", "timeout_list", "oversize"):
         if failure.kind != "oversize" and transcript.noise > transcript.greeted:
             detail = (
                 f"{transcript.noise} lines that are no JSON-RPC, first {transcript.first_noise}"
             )
-            return Failure("protocol_error", detail)
+            return ProbeFailure("protocol_error", detail)
         return failure if failure.kind == "oversize" else _explain_timeout(failure, transcript)
     if seen.exited:
         return classify_last_words(
             make_printable(transcript.stderr) + transcript.first_noise, seen.code, seen.signal
         )
     if "code -32601" in failure.detail and seen.answered:
-        return Failure("no_tools", "tools/list is not a method of this server")
+        return ProbeFailure("no_tools", "tools/list is not a method of this server")
     if "code" in failure.detail and not transcript.ended:
         return _classify_refusal(failure)
     if transcript.ended:
-        return Failure("protocol_error", "it closed its standard output and went on running")
+        return ProbeFailure("protocol_error", "it closed its standard output and went on running")
     return failure
 
 
-def _explain_timeout(failure: Failure, transcript: Transcript) -> Failure:
+def _explain_timeout(failure: ProbeFailure, transcript: ServerTranscript) -> ProbeFailure:
     """A server that hangs has often said why."""
     cause = classify_text(make_printable(transcript.stderr))
-    return Failure(cause.kind, f"{failure.detail}, {cause.detail}") if cause else failure
+    return ProbeFailure(cause.kind, f"{failure.detail}, {cause.detail}") if cause else failure
 
 
-def _classify_refusal(failure: Failure) -> Failure:
+def _classify_refusal(failure: ProbeFailure) -> ProbeFailure:
     """An error answer may say the same things a dying server says."""
     cause = classify_text(failure.detail)
-    return Failure(cause.kind, f"answered {failure.detail!r}") if cause else failure
+    return ProbeFailure(cause.kind, f"answered {failure.detail!r}") if cause else failure
 
 
 def make_printable(data: bytes) -> str:

@@ -28,20 +28,20 @@ from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.sandbox import tool_relay
 from assets.servers.sandbox.gateway import (
     GATEWAY,
-    Gateway,
+    EgressGateway,
     build_relayed,
     list_registries,
     open_gateway,
 )
 from assets.servers.sandbox.process import (
-    Jailed,
+    SandboxProcess,
     choose_backend,
     describe_fetch_network,
     start,
 )
-from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
-from assets.servers.sandbox.toolchain import Toolchain
-from assets.servers.sandbox.watchdog import Breach, Watchdog
+from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy
+from assets.servers.sandbox.toolchain import HostToolchain
+from assets.servers.sandbox.watchdog import LimitBreach, SandboxWatchdog
 from warehouse.network.egress import Connector, is_loopback
 from warehouse.network.http import AsyncTransport
 from warehouse.storage.digest import Sha256
@@ -53,7 +53,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True)
-class Staging:
+class StagingFolder:
     """opened: the one folder that is writable inside. Nothing of ours is written there once a tool
     has run in it: third-party code may have left links and pipes in our way."""
 
@@ -91,11 +91,11 @@ class Staging:
 
 
 @contextmanager
-def open_staging(home: Path) -> Iterator[Staging]:
+def open_staging(home: Path) -> Iterator[StagingFolder]:
     """A fresh folder with an empty tree, removed in the end."""
     parent = home / "cache" / "staging"
     _sweep_folder(parent)
-    staging = Staging(parent / uuid.uuid4().hex)
+    staging = StagingFolder(parent / uuid.uuid4().hex)
     try:
         staging.tree.mkdir(parents=True)
         set_fetch_owner(staging.opened)
@@ -145,14 +145,14 @@ FETCH_POLICY = SandboxPolicy(
 
 
 @dataclass(frozen=True)
-class Finished:
+class ToolExit:
     """How a tool ended. Output is decoded and cut to its last MiB."""
 
     code: int | None
     signal: str | None
     stdout: str
     stderr: str
-    breach: Breach | None
+    breach: LimitBreach | None
 
     @property
     def output(self) -> str:
@@ -163,13 +163,13 @@ class Finished:
 def run_tool(
     argv: tuple[str, ...],
     *,
-    staging: Staging,
-    toolchain: Toolchain,
+    staging: StagingFolder,
+    toolchain: HostToolchain,
     policy: SandboxPolicy = FETCH_POLICY,
     scripts: bool = False,
     env: Mapping[str, str] | None = None,
-    mounts: Sequence[Mount] = (),
-) -> Finished:
+    mounts: Sequence[SandboxMount] = (),
+) -> ToolExit:
     """Runs `argv` with the staging's opened folder writable at /fetch, and nothing else: package
     caches lie inside it, so that nothing is poisoned for another fetch. Never raises for what the
     tool does; raises SandboxUnavailable where there is no sandbox.
@@ -177,25 +177,25 @@ def run_tool(
     It has a network of its own that leads to the registries of this host alone; backend `none` has
     the host's. scripts: third-party scripts may run, and dependencies be prepared from git."""
     settings = {**_make_settings(toolchain.fetch_env, scripts=scripts), **(env or {})}
-    shown = [Mount(staging.opened, FETCH, writable=True), *mounts]
-    shown += [Mount.same(path) for path in (*toolchain.binds, *toolchain.fetch_binds)]
+    shown = [SandboxMount(staging.opened, FETCH, writable=True), *mounts]
+    shown += [SandboxMount.same(path) for path in (*toolchain.binds, *toolchain.fetch_binds)]
     with ExitStack() as held:
         if describe_fetch_network(choose_backend(policy).name) == "registries":
             folder = held.enter_context(_open_gateway(toolchain.fetch_env, policy))
-            shown.append(Mount(folder, GATEWAY))
+            shown.append(SandboxMount(folder, GATEWAY))
             argv = build_relayed(toolchain.python, argv)
             settings |= _PROXIED
-        launch = Launch(argv, settings, tuple(shown), uid=FETCH_UID)
+        launch = SandboxLaunch(argv, settings, tuple(shown), uid=FETCH_UID)
         jailed = held.enter_context(start(launch, replace(policy, network="none")))
-        with Watchdog(jailed, policy) as watchdog:
+        with SandboxWatchdog(jailed, policy) as watchdog:
             stdout, stderr = _read_outputs(jailed)
             jailed.process.wait()
         code, signal = jailed.exit_status()
-    return Finished(code, signal, stdout, stderr, watchdog.breach)
+    return ToolExit(code, signal, stdout, stderr, watchdog.breach)
 
 
 def _open_gateway(env: Mapping[str, str], policy: SandboxPolicy) -> AbstractContextManager[Path]:
-    gateway = Gateway(list_registries(env, policy.fetch_hosts), env)
+    gateway = EgressGateway(list_registries(env, policy.fetch_hosts), env)
     return open_gateway(gateway, FETCH_UID if os.geteuid() == 0 else None)
 
 
@@ -235,7 +235,7 @@ def fetch_policy(policy: SandboxPolicy | None) -> SandboxPolicy:
     )
 
 
-def _read_outputs(jailed: Jailed) -> tuple[str, str]:
+def _read_outputs(jailed: SandboxProcess) -> tuple[str, str]:
     """Both outputs, read to their end at once."""
     if jailed.process.stdin:
         jailed.process.stdin.close()

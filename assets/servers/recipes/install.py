@@ -20,17 +20,17 @@ from assets.servers.recipes.fetch_phase import (
     FETCH_POLICY,
     MANIFEST,
     TREE,
-    Finished,
-    Staging,
+    StagingFolder,
+    ToolExit,
     download,
     fetch_policy,
     open_staging,
     run_tool,
 )
 from assets.servers.recipes.package_files import SERVER, read_command
-from assets.servers.recipes.recipe import Recipe
-from assets.servers.sandbox.spec import Mount, SandboxPolicy
-from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
+from assets.servers.recipes.recipe import LaunchRecipe
+from assets.servers.sandbox.spec import SandboxMount, SandboxPolicy
+from assets.servers.sandbox.toolchain import HostToolchain, ToolMissing
 from warehouse.storage.digest import digest, read_sha256
 from warehouse.storage.untrusted_files import (
     UnreadableFile,
@@ -61,16 +61,18 @@ _UV_WORDS = {
 
 
 @dataclass(frozen=True)
-class Workshop:
+class InstallContext:
     """Where and how a package is installed. scripts: its own install scripts and build may run."""
 
     home: Path
-    toolchain: Toolchain
+    toolchain: HostToolchain
     policy: SandboxPolicy = FETCH_POLICY
     scripts: bool = False
 
 
-def _install_npm(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[str, Any]:
+def _install_npm(
+    recipe: LaunchRecipe, staging: StagingFolder, workshop: InstallContext
+) -> dict[str, Any]:
     node, npm = workshop.toolchain.require_node()
     argv = (
         *(str(node), str(npm), "install", "--prefix", _INSIDE, "--omit=dev"),
@@ -105,7 +107,7 @@ def _find_node_headers(node: Path) -> dict[str, str]:
     return {"npm_config_nodedir": str(prefix)} if found else {}
 
 
-def _find_npm_program(recipe: Recipe, package: dict[str, Any]) -> str:
+def _find_npm_program(recipe: LaunchRecipe, package: dict[str, Any]) -> str:
     """The path of the bin to start: the one named by the listing, else the one npx would take."""
     bins = package.get("bin")
     unscoped = recipe.name.rpartition("/")[2]
@@ -122,7 +124,9 @@ def _find_npm_program(recipe: Recipe, package: dict[str, Any]) -> str:
     return path
 
 
-def _install_pypi(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[str, Any]:
+def _install_pypi(
+    recipe: LaunchRecipe, staging: StagingFolder, workshop: InstallContext
+) -> dict[str, Any]:
     toolchain = workshop.toolchain
     hashes = " ".join(f"--hash={value}" for value in (recipe.integrity or "").split())
     staging.write_request("request.txt", f"{recipe.name}=={recipe.version} {hashes}\n")
@@ -175,7 +179,7 @@ def _digest_installed(packages: Path) -> str:
     return digest(found)
 
 
-def _find_console_script(recipe: Recipe, packages: Path) -> str:
+def _find_console_script(recipe: LaunchRecipe, packages: Path) -> str:
     """The console script to start: named by the listing, else like the package, else the only one
     or the first about MCP. A package without scripts is started as a module."""
     names: list[str] = []
@@ -201,7 +205,9 @@ def _find_console_script(recipe: Recipe, packages: Path) -> str:
     raise PackageError("no_recipe", f"{recipe.name} declares no program (console script)")
 
 
-def _install_mcpb(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[str, Any]:
+def _install_mcpb(
+    recipe: LaunchRecipe, staging: StagingFolder, workshop: InstallContext
+) -> dict[str, Any]:
     toolchain = workshop.toolchain
     wanted = read_sha256(recipe.integrity)
     if recipe.integrity and wanted is None:
@@ -217,7 +223,7 @@ def _install_mcpb(recipe: Recipe, staging: Staging, workshop: Workshop) -> dict[
     return {**read_command(staging.tree, str(toolchain.python), node), "locked": found}
 
 
-def _extract_bundle(bundle: Path, staging: Staging, workshop: Workshop) -> None:
+def _extract_bundle(bundle: Path, staging: StagingFolder, workshop: InstallContext) -> None:
     """Into the tree, by a program of ours inside the sandbox."""
     bundle.chmod(0o644)  # as root, that program is another user
     program, packed = Path(unpack.__file__).read_text(), "/srv/bundle"
@@ -226,7 +232,7 @@ def _extract_bundle(bundle: Path, staging: Staging, workshop: Workshop) -> None:
         staging=staging,
         toolchain=workshop.toolchain,
         policy=replace(workshop.policy, memory_mb=_UNPACK_MB),
-        mounts=(Mount(bundle, packed),),
+        mounts=(SandboxMount(bundle, packed),),
     )
     _check_limits(finished)
     if finished.code != 0:
@@ -236,8 +242,8 @@ def _extract_bundle(bundle: Path, staging: Staging, workshop: Workshop) -> None:
 def _run_installer(
     what: str,
     argv: tuple[str, ...],
-    staging: Staging,
-    workshop: Workshop,
+    staging: StagingFolder,
+    workshop: InstallContext,
     kinds: Mapping[str, str],
     env: Mapping[str, str] | None = None,
 ) -> None:
@@ -257,13 +263,13 @@ def _run_installer(
         raise PackageError(kind or "fetch_failed", f"{what}: {output[-240:]}")
 
 
-def _check_limits(finished: Finished) -> None:
+def _check_limits(finished: ToolExit) -> None:
     if finished.breach:
         limit = finished.breach
         raise PackageError("fetch_failed", f"{limit.limit} limit in the fetch phase: {limit.found}")
 
 
-def _read_json(staging: Staging, path: str) -> dict[str, Any]:
+def _read_json(staging: StagingFolder, path: str) -> dict[str, Any]:
     try:
         found = json.loads(read_file(staging.tree, path, _MAX_JSON))
     except (UnreadableFile, ValueError, RecursionError) as error:
@@ -271,7 +277,7 @@ def _read_json(staging: Staging, path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-INSTALLERS: dict[str, Callable[[Recipe, Staging, Workshop], dict[str, Any]]] = {
+INSTALLERS: dict[str, Callable[[LaunchRecipe, StagingFolder, InstallContext], dict[str, Any]]] = {
     "npm": _install_npm,
     "pypi": _install_pypi,
     "mcpb": _install_mcpb,
@@ -283,7 +289,7 @@ _BUILT = ("npm", "pypi")  # whose packages may bring scripts and builds
 
 
 @dataclass(frozen=True)
-class Artifact:
+class InstalledArtifact:
     """An installed server. `argv` and `env` are as seen inside the sandbox, where `tree` lies at
     /srv/server; `locked` is the digest of everything that was installed with it.
 
@@ -300,7 +306,9 @@ class Artifact:
     scripts_skipped: bool = False
 
 
-def artifact_digest(recipe: Recipe, toolchain: Toolchain, *, scripts: bool = False) -> str:
+def artifact_digest(
+    recipe: LaunchRecipe, toolchain: HostToolchain, *, scripts: bool = False
+) -> str:
     """Names the artefact: what is installed and with which runtime, not how it is launched."""
     facts = recipe.model_dump(mode="json", include={"ecosystem", "version", "integrity", "entry"})
     name = None if recipe.ecosystem == "mcpb" and recipe.integrity else recipe.name
@@ -311,13 +319,13 @@ def artifact_digest(recipe: Recipe, toolchain: Toolchain, *, scripts: bool = Fal
 
 
 def ensure_artifact(
-    recipe: Recipe,
+    recipe: LaunchRecipe,
     *,
     home: Path,
-    toolchain: Toolchain,
+    toolchain: HostToolchain,
     policy: SandboxPolicy | None = None,
     scripts: bool = False,
-) -> Artifact:
+) -> InstalledArtifact:
     """The artefact of a recipe, fetched unless it is there. Raises PackageError.
 
     A package that cannot be installed without its own scripts is tried once more with them where
@@ -325,7 +333,7 @@ def ensure_artifact(
     second = policy is not None and policy.scripts == "second" and recipe.ecosystem in _BUILT
     if scripts and not second:
         raise PackageError("policy_denied", 'install scripts are off (`sandbox.scripts = "never"`)')
-    workshop = Workshop(home, toolchain, fetch_policy(policy), scripts)
+    workshop = InstallContext(home, toolchain, fetch_policy(policy), scripts)
     try:
         return _ensure_fetched(recipe, workshop)
     except PackageError as error:
@@ -334,7 +342,7 @@ def ensure_artifact(
     return _ensure_fetched(recipe, replace(workshop, scripts=True))
 
 
-def _ensure_fetched(recipe: Recipe, workshop: Workshop) -> Artifact:
+def _ensure_fetched(recipe: LaunchRecipe, workshop: InstallContext) -> InstalledArtifact:
     try:
         name = artifact_digest(recipe, workshop.toolchain, scripts=workshop.scripts)
     except ToolMissing as error:
@@ -344,10 +352,10 @@ def _ensure_fetched(recipe: Recipe, workshop: Workshop) -> Artifact:
         _fetch_into(recipe, folder, workshop)
     facts = json.loads((folder / MANIFEST).read_bytes())
     lists = {name: tuple(facts[name]) for name in ("argv", "placeholders")}
-    return Artifact(folder / TREE, **{**facts, **lists})
+    return InstalledArtifact(folder / TREE, **{**facts, **lists})
 
 
-def _fetch_into(recipe: Recipe, folder: Path, workshop: Workshop) -> None:
+def _fetch_into(recipe: LaunchRecipe, folder: Path, workshop: InstallContext) -> None:
     try:
         with open_staging(workshop.home) as staging:
             facts = INSTALLERS[recipe.ecosystem](recipe, staging, workshop)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import holds_secret, make_value, split_words
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import LaunchRecipe
 from warehouse.storage.untrusted_files import (
     UnreadableFile,
     list_files,
@@ -27,22 +27,22 @@ _MAX_BYTES = 1 << 20
 _PLACE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 
 
-class _Config(BaseModel):
+class _BundleCommand(BaseModel):
     command: str | None = None
     args: list[str | int | float] | None = None
     env: dict[str, str | int | float] | None = None
 
 
-class _Server(BaseModel):
+class _BundleServer(BaseModel):
     type: str | None = None
     entry_point: str | None = None
-    mcp_config: _Config | None = None
+    mcp_config: _BundleCommand | None = None
 
 
-class _Manifest(BaseModel):
+class _BundleManifest(BaseModel):
     """What we read of a manifest; the rest of it is not looked at."""
 
-    server: _Server
+    server: _BundleServer
     user_config: dict[str, dict[str, Any]] | None = None
 
 
@@ -52,13 +52,13 @@ def read_command(folder: Path, python: str, node: str | None) -> dict[str, Any]:
     What the manifest asks of its user becomes typed placeholders. Raises PackageError.
     """
     manifest = _read_manifest(folder)
-    server, config = manifest.server, manifest.server.mcp_config or _Config()
+    server, config = manifest.server, manifest.server.mcp_config or _BundleCommand()
     command, args = config.command, config.args or []
     if not command:
         command = {"python": "python", "node": "node"}.get(server.type or "", "")
         args = [f"${{__dirname}}/{server.entry_point}"]
     values, made_up = _fill_user_values(manifest.user_config or {})
-    fill = _Filler(values)
+    fill = _TemplateFiller(values)
     words = [fill(str(word)) for word in [command, *args]]
     env = {
         name: fill(str(value))
@@ -72,13 +72,13 @@ def read_command(folder: Path, python: str, node: str | None) -> dict[str, Any]:
     }
 
 
-def _read_manifest(folder: Path) -> _Manifest:
+def _read_manifest(folder: Path) -> _BundleManifest:
     try:
         manifest = json.loads(read_file(folder, "manifest.json", _MAX_BYTES))
     except (UnreadableFile, ValueError, RecursionError) as error:
         raise PackageError("build_failed", f"no readable manifest.json: {error}") from error
     try:
-        return _Manifest.model_validate(manifest)
+        return _BundleManifest.model_validate(manifest)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         # Of a union each member complains: the field stands before the member's name.
@@ -104,7 +104,7 @@ def _fill_user_values(config: dict[str, dict[str, Any]]) -> tuple[dict[str, str]
     return values, sorted(made_up)
 
 
-class _Filler:
+class _TemplateFiller:
     """Puts values in their places; all that they fill is bounded, or a default of 1 MB that is
     named a thousand times would be 1 GB."""
 
@@ -142,7 +142,7 @@ _LONGEST = 120  # characters; a longer one is a licence's text, not its name
 _CLASSIFIER = re.compile(r"License :: (?:OSI Approved :: )?(.+)")
 
 
-def read_licence(recipe: Recipe, tree: Path) -> str | None:
+def read_licence(recipe: LaunchRecipe, tree: Path) -> str | None:
     """The licence's name (an SPDX expression where its author wrote one), or None."""
     if recipe.ecosystem == "npm":
         licence = _read_json_file(tree, f"node_modules/{recipe.name}/package.json").get("license")
@@ -213,7 +213,7 @@ _WANTED = (
 )
 
 
-def find_variables(tree: Path, recipe: Recipe) -> tuple[str, ...]:
+def find_variables(tree: Path, recipe: LaunchRecipe) -> tuple[str, ...]:
     """Names of credentials and addresses that the package's own files read, sorted."""
     found: set[str] = set()
     size = 0
@@ -239,7 +239,7 @@ def _read_source(tree: Path, path: Path) -> str:
         return ""
 
 
-def _iter_sources(tree: Path, recipe: Recipe) -> Iterator[Path]:
+def _iter_sources(tree: Path, recipe: LaunchRecipe) -> Iterator[Path]:
     """Files of the package, as paths in the tree."""
     if recipe.ecosystem == "npm":
         yield from _iter_package_files(tree, Path("node_modules", recipe.name))

@@ -24,7 +24,7 @@ _LATER = ("transport", "headers", "python", "as_of", "instead_of")
 _SCRIPTS = "scripts"  # the fact that the artefact was built with its own install scripts
 
 
-class Recipe(BaseModel):
+class LaunchRecipe(BaseModel):
     """How to launch one server, pinned.
 
     name: package name, bundle or remote URL, image, or the private server's name. integrity: what
@@ -78,7 +78,7 @@ class Recipe(BaseModel):
 
 
 @dataclass(frozen=True)
-class Unlaunchable:
+class UnlaunchableServer:
     """A listing that gives no recipe: kind of the taxonomy, what was found, what to do."""
 
     server_id: str | None
@@ -91,7 +91,7 @@ class Unlaunchable:
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedVersion:
     """What a registry says about one release; as in Recipe."""
 
     version: str | None
@@ -105,17 +105,17 @@ class RecipeError(ValueError):
     """Facts that are no recipe of this version; says which part."""
 
 
-def dump_recipe(recipe: Recipe, *, scripts: bool = False) -> dict[str, Any]:
+def dump_recipe(recipe: LaunchRecipe, *, scripts: bool = False) -> dict[str, Any]:
     """What it takes to launch the recipe again. scripts: the artefact that counted was built with
     its own install scripts."""
     facts = recipe.model_dump(mode="json", exclude_defaults=True)
     return {**facts, _SCRIPTS: True} if scripts else facts
 
 
-def load_recipe(facts: Mapping[str, Any]) -> Recipe:
+def load_recipe(facts: Mapping[str, Any]) -> LaunchRecipe:
     """The recipe of `dump_recipe`. Raises RecipeError."""
     try:
-        return Recipe(**{name: one for name, one in facts.items() if name != _SCRIPTS})
+        return LaunchRecipe(**{name: one for name, one in facts.items() if name != _SCRIPTS})
     except (ValidationError, TypeError) as error:
         message = " ".join(str(error).split())[:200]
         name = str(facts.get("server_id"))[:200]
@@ -220,7 +220,7 @@ def find_name_problem(package: Package) -> str | None:
 _PLACE = re.compile(r"(?:\\\$)?(?:\\\{)+[^{}]*?(?:\\\})+|<[^<>]*>")
 
 
-def check_identity(recipe: Recipe) -> None:
+def check_identity(recipe: LaunchRecipe) -> None:
     """Raises RecipeError, naming both, where name or address are not those of the server id. A
     private server is named by its user; what it launches is what they trusted."""
     kind, colon, rest = recipe.server_id.partition(":")
@@ -236,7 +236,7 @@ def check_identity(recipe: Recipe) -> None:
             raise RecipeError(f"recipe of {recipe.server_id[:200]!r}: {problem}")
 
 
-def _is_named(recipe: Recipe, rest: str) -> bool:
+def _is_named(recipe: LaunchRecipe, rest: str) -> bool:
     if recipe.ecosystem == "private":
         return bool(rest)
     if recipe.ecosystem == "pypi":
@@ -257,7 +257,7 @@ def _is_address(identity: str, url: str) -> bool:
     return re.fullmatch(pattern, normalise_address(url), re.IGNORECASE) is not None
 
 
-def _make_error(recipe: Recipe, more: str = "") -> RecipeError:
+def _make_error(recipe: LaunchRecipe, more: str = "") -> RecipeError:
     found = (recipe.url if recipe.ecosystem == "remote" else recipe.name) or "nothing"
     return RecipeError(
         f"recipe of {recipe.server_id[:200]!r} launches {recipe.ecosystem} {found[:200]!r}{more},"

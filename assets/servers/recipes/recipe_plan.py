@@ -16,10 +16,10 @@ from assets.marketplaces.server_json.arguments import A_COPY
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import DATA, holds_secret, make_value
 from assets.servers.recipes.recipe import (
-    Recipe,
-    Resolved,
+    LaunchRecipe,
+    ResolvedVersion,
     Transport,
-    Unlaunchable,
+    UnlaunchableServer,
     find_name_problem,
     identify_server,
     normalise_address,
@@ -205,7 +205,7 @@ _CHUNK = 1 << 20
 
 def plan_local(
     listing: Listing, server_id: str, find_image: FindImage | None, *, placeholders: bool
-) -> Recipe | Unlaunchable:
+) -> LaunchRecipe | UnlaunchableServer:
     """The recipe of a listing that `is_local`, or why there is none.
 
     find_image: image name -> its id on this host; raises PackageError where there is none.
@@ -217,16 +217,18 @@ def plan_local(
             check_command(folder, words)
             integrity = digest_folder(folder)
         elif find_image is None:
-            return Unlaunchable(server_id, "policy_denied", "local images are not looked for here")
+            return UnlaunchableServer(
+                server_id, "policy_denied", "local images are not looked for here"
+            )
         else:
             integrity = find_image(str(launch.entry))
     except PackageError as error:
         more = " (the entry's `cwd` names its folder)" if folder else ""
-        return Unlaunchable(server_id, error.kind, f"{error}{more}")
+        return UnlaunchableServer(server_id, error.kind, f"{error}{more}")
     own = listing.args if folder else launch.own_args
     args, args_made_up = fill_arguments(own, **about, folder=folder)
     env, spare, env_made_up = fill_environment(listing.env, **about, folder=folder)
-    return Recipe(
+    return LaunchRecipe(
         server_id=server_id,
         ecosystem="private",
         name=listing.name if folder else str(launch.entry),
@@ -310,7 +312,7 @@ def _hash_file(root: Path, path: Path, size: int) -> bytes:
     return hashed.digest()
 
 
-Resolve = Callable[[Package], Resolved]
+Resolve = Callable[[Package], ResolvedVersion]
 
 
 def plan_recipe(
@@ -319,14 +321,14 @@ def plan_recipe(
     *,
     placeholders: bool = True,
     find_image: FindImage | None = None,
-) -> Recipe | Unlaunchable:
+) -> LaunchRecipe | UnlaunchableServer:
     """The pinned recipe of a listing, or why there is none. `resolve` asks the registry for the
     exact version and integrity, `find_image` a container engine for the id of a local image;
     whatever they raise as PackageError becomes an Unlaunchable. Without `placeholders` nothing is
     made up: arguments, variables and headers that need a value are left out."""
     identity = identify_server(listing)
     if not listing.runnable and not _is_launched_by_name(listing):
-        return Unlaunchable(identity, "no_recipe", listing.reason or "no way to launch it")
+        return UnlaunchableServer(identity, "no_recipe", listing.reason or "no way to launch it")
     if listing.is_local:
         return plan_local(listing, str(identity), find_image, placeholders=placeholders)
     package = listing.package
@@ -335,20 +337,20 @@ def plan_recipe(
     if package is None or identity is None:
         kind = package.type if package else "nothing"
         what = f"{kind} to launch, expected npm, pypi, mcpb or oci"
-        return Unlaunchable(None, "policy_denied", what)
+        return UnlaunchableServer(None, "policy_denied", what)
     problem = find_name_problem(package)
     if problem:
-        return Unlaunchable(identity, "no_recipe", problem)
+        return UnlaunchableServer(identity, "no_recipe", problem)
     try:
         resolved = resolve(package)
     except PackageError as error:
-        return Unlaunchable(identity, error.kind, str(error))
+        return UnlaunchableServer(identity, error.kind, str(error))
     return _fill_recipe(listing, package, identity, resolved, placeholders)
 
 
 def _fill_recipe(
-    listing: Listing, package: Package, identity: str, resolved: Resolved, placeholders: bool
-) -> Recipe:
+    listing: Listing, package: Package, identity: str, resolved: ResolvedVersion, placeholders: bool
+) -> LaunchRecipe:
     """The recipe of a package's resolved version, with what its launch needs filled in."""
     by_name = _is_launched_by_name(listing)
     about = {"context": describe_provider(listing), "placeholders": placeholders}
@@ -356,7 +358,7 @@ def _fill_recipe(
     words = () if by_name else _drop_module_words(package, launch.own_args)
     args, made_up = fill_arguments(words, **about)
     env, spare, env_made_up = fill_environment(listing.env, **about)
-    return Recipe(
+    return LaunchRecipe(
         server_id=identity,
         ecosystem=package.type,  # type: ignore[arg-type]
         name=_name_package(package),
@@ -392,14 +394,18 @@ def _name_package(package: Package) -> str:
     return parse_image(package)[0] if package.type == "oci" else package.identifier
 
 
-def _plan_remote(listing: Listing, identity: str, placeholders: bool) -> Recipe | Unlaunchable:
+def _plan_remote(
+    listing: Listing, identity: str, placeholders: bool
+) -> LaunchRecipe | UnlaunchableServer:
     about = {"context": describe_provider(listing), "placeholders": placeholders}
     url, url_made_up = fill_address(str(listing.url), **about)
     if url is None:
-        return Unlaunchable(identity, "needs_argument", f"{listing.url!r} has places to fill in")
+        return UnlaunchableServer(
+            identity, "needs_argument", f"{listing.url!r} has places to fill in"
+        )
     headers, made_up = fill_headers(listing.headers, **about)
     spoken: dict[str | None, Transport] = {"streamable-http": "http", "sse": "sse"}
-    return Recipe(
+    return LaunchRecipe(
         server_id=identity,
         ecosystem="remote",
         name=normalise_address(str(listing.url)),

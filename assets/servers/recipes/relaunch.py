@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.placeholders import DATA, make_value, split_words
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import LaunchRecipe
 
 MAX_TRIES = 5  # launches after the first
 _GRACE = timedelta(days=7)  # a release is repaired by its dependencies' fixes of the next days
@@ -49,17 +49,17 @@ _HTTP = (
     r"listening (on|at)|running (on|at) (http|port)|Uvicorn running|https?://(localhost|127|0\.)"
 )
 
-Guess = Callable[[Recipe, str, ProbeResult, Sequence[str]], Recipe | None]
+Guess = Callable[[LaunchRecipe, str, ProbeResult, Sequence[str]], LaunchRecipe | None]
 
 
 def make_next_guess(
-    recipe: Recipe,
+    recipe: LaunchRecipe,
     result: ProbeResult,
-    tried: list[Recipe],
+    tried: list[LaunchRecipe],
     *,
     reads: Sequence[str] = (),
     placeholders: bool = True,
-) -> Recipe | None:
+) -> LaunchRecipe | None:
     """The next recipe worth a launch after `recipe` came to `result`; None: nothing calls for one.
 
     tried: what was launched so far, the first recipe among it; the one returned is added. reads:
@@ -80,7 +80,7 @@ def make_next_guess(
     return None
 
 
-def list_made_up(first: Recipe, used: Recipe) -> tuple[str, ...]:
+def list_made_up(first: LaunchRecipe, used: LaunchRecipe) -> tuple[str, ...]:
     """What the guesses added to the first recipe: `env:NAME`, `arg:3`, `as_of:DATE`."""
     known = {name for name, _ in first.env}
     added = [f"env:{name}" for name, _ in used.env if name not in known]
@@ -93,8 +93,8 @@ def list_made_up(first: Recipe, used: Recipe) -> tuple[str, ...]:
 
 
 def _guess_older_dependencies(
-    recipe: Recipe, output: str, _: ProbeResult, __: Sequence[str]
-) -> Recipe | None:
+    recipe: LaunchRecipe, output: str, _: ProbeResult, __: Sequence[str]
+) -> LaunchRecipe | None:
     """Packages that pin nothing break when a dependency's next major version comes out."""
     if recipe.ecosystem != "pypi" or not recipe.released or recipe.as_of:
         return None
@@ -104,7 +104,9 @@ def _guess_older_dependencies(
     return recipe.model_copy(update={"as_of": until.strftime("%Y-%m-%dT%H:%M:%SZ")})
 
 
-def _guess_options(recipe: Recipe, output: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+def _guess_options(
+    recipe: LaunchRecipe, output: str, _: ProbeResult, __: Sequence[str]
+) -> LaunchRecipe | None:
     """Options and arguments that the server's own parser names as missing."""
     wanted = list(dict.fromkeys(_find_lacking(output)))
     given = {arg.partition("=")[0] for arg in recipe.args}
@@ -137,8 +139,8 @@ def _find_lacking(output: str) -> Iterator[str]:
 
 
 def _guess_variables(
-    recipe: Recipe, output: str, _: ProbeResult, __: Sequence[str]
-) -> Recipe | None:
+    recipe: LaunchRecipe, output: str, _: ProbeResult, __: Sequence[str]
+) -> LaunchRecipe | None:
     """Variables that the words name as missing."""
     lines = [
         line for line in output.splitlines() if _ASKS.search(line) or "_" in line.split(" ")[0]
@@ -152,16 +154,16 @@ def _guess_variables(
 
 
 def _guess_spare_variables(
-    recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]
-) -> Recipe | None:
+    recipe: LaunchRecipe, _: str, __: ProbeResult, ___: Sequence[str]
+) -> LaunchRecipe | None:
     """What the listing calls optional."""
     env = {**dict(recipe.env), **dict(recipe.spare_env)}
     return recipe.model_copy(update={"env": tuple(sorted(env.items()))})
 
 
 def _guess_read_variables(
-    recipe: Recipe, output: str, result: ProbeResult, reads: Sequence[str]
-) -> Recipe | None:
+    recipe: LaunchRecipe, output: str, result: ProbeResult, reads: Sequence[str]
+) -> LaunchRecipe | None:
     """Variables that the source reads, where nothing else told what is missing."""
     if not any(reads) or (result.error_kind == "protocol_error" and "JSON" not in output):
         return None
@@ -169,8 +171,8 @@ def _guess_read_variables(
 
 
 def _guess_transport(
-    recipe: Recipe, output: str, result: ProbeResult, _: Sequence[str]
-) -> Recipe | None:
+    recipe: LaunchRecipe, output: str, result: ProbeResult, _: Sequence[str]
+) -> LaunchRecipe | None:
     """A server that speaks HTTP unless told otherwise, or a command line that wants a word."""
     given = " ".join(recipe.args)
     if "stdio" in given:
@@ -186,8 +188,8 @@ def _guess_transport(
 
 
 def _guess_subcommand(
-    recipe: Recipe, output: str, _: ProbeResult, __: Sequence[str]
-) -> Recipe | None:
+    recipe: LaunchRecipe, output: str, _: ProbeResult, __: Sequence[str]
+) -> LaunchRecipe | None:
     """`stdio`, `serve`, `mcp`, …: as a usage text lists them."""
     # An option's choices are no commands.
     output = re.sub(rf"{_OPTION}[ =]\{{[^}}]*\}}", "", output)
@@ -203,29 +205,35 @@ def _guess_subcommand(
     return _add_args(recipe, [word]) if word and word not in recipe.args else None
 
 
-def _guess_folder(recipe: Recipe, output: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+def _guess_folder(
+    recipe: LaunchRecipe, output: str, _: ProbeResult, __: Sequence[str]
+) -> LaunchRecipe | None:
     if recipe.args or not re.search(r"director|folder|\bpath\b|vault", output, re.IGNORECASE):
         return None
     return _add_args(recipe, [DATA])
 
 
-def _guess_unfilled(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
+def _guess_unfilled(
+    recipe: LaunchRecipe, _: str, __: ProbeResult, ___: Sequence[str]
+) -> LaunchRecipe | None:
     """Without variables that were made up: a server may check one that it could do without."""
     made_up = {name.partition(":")[2] for name in recipe.placeholders if name.startswith("env:")}
     kept = tuple(pair for pair in recipe.env if pair[0] not in made_up)
     return recipe.model_copy(update={"env": kept}) if kept != recipe.env else None
 
 
-def _guess_bare(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
+def _guess_bare(
+    recipe: LaunchRecipe, _: str, __: ProbeResult, ___: Sequence[str]
+) -> LaunchRecipe | None:
     """Without the listing's own arguments, which may be a README's: `or x:/temp/mcp-files/`."""
     return recipe.model_copy(update={"args": ()}) if recipe.args else None
 
 
-def _add_args(recipe: Recipe, more: Sequence[str]) -> Recipe | None:
+def _add_args(recipe: LaunchRecipe, more: Sequence[str]) -> LaunchRecipe | None:
     return recipe.model_copy(update={"args": (*recipe.args, *more)}) if more else None
 
 
-def _add_env(recipe: Recipe, names: Sequence[str]) -> Recipe | None:
+def _add_env(recipe: LaunchRecipe, names: Sequence[str]) -> LaunchRecipe | None:
     spare, env = dict(recipe.spare_env), dict(recipe.env)
     for name in names[:40]:
         env.setdefault(name, spare.get(name) or make_value(name, context=recipe.name))

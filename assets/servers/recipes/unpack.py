@@ -13,7 +13,7 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
-class Refused(ValueError):
+class BundleRefused(ValueError):
     """The bundle is not unpacked; the message says why."""
 
 
@@ -25,10 +25,10 @@ def extract_bundle(bundle: Path, folder: Path) -> None:
     try:
         with zipfile.ZipFile(bundle) as archive:
             _extract_entries(archive, folder)
-    except Refused:
+    except BundleRefused:
         raise
     except Exception as error:  # whatever the bytes provoke is a fact about the bundle
-        raise Refused(f"no readable zip: {error or type(error).__name__}") from error
+        raise BundleRefused(f"no readable zip: {error or type(error).__name__}") from error
 
 
 def _extract_entries(archive: zipfile.ZipFile, folder: Path) -> None:
@@ -38,7 +38,7 @@ def _extract_entries(archive: zipfile.ZipFile, folder: Path) -> None:
         path = _check_entry(entry)
         made |= {path, *path.parents}
         if max(len(made), len(entries)) > MAX_ENTRIES:
-            raise Refused(f"more than {MAX_ENTRIES} files and folders")
+            raise BundleRefused(f"more than {MAX_ENTRIES} files and folders")
         target = folder / path
         if entry.is_dir():
             target.mkdir(parents=True, exist_ok=True)
@@ -52,13 +52,15 @@ def _check_entry(entry: zipfile.ZipInfo) -> PurePosixPath:
     name, mode = entry.filename[:80], entry.external_attr >> 16
     path = PurePosixPath(entry.filename.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in entry.filename:
-        raise Refused(f"the entry {name!r} points out of the bundle")
+        raise BundleRefused(f"the entry {name!r} points out of the bundle")
     if stat.S_ISLNK(mode):
-        raise Refused(f"the entry {name!r} is a link")
+        raise BundleRefused(f"the entry {name!r} is a link")
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise Refused(f"the entry {name!r} is neither a file nor a folder")
+        raise BundleRefused(f"the entry {name!r} is neither a file nor a folder")
     if entry.compress_type not in _METHODS:
-        raise Refused(f"the entry {name!r} is packed by another method than deflate: pack it again")
+        raise BundleRefused(
+            f"the entry {name!r} is packed by another method than deflate: pack it again"
+        )
     return path
 
 
@@ -71,7 +73,7 @@ def _write_file(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, 
         while chunk := source.read(1 << 16):
             written += len(chunk)
             if written > left:
-                raise Refused(f"it unpacks to more than {MAX_UNPACKED_MB} MB")
+                raise BundleRefused(f"it unpacks to more than {MAX_UNPACKED_MB} MB")
             file.write(chunk)
     return written
 
@@ -79,5 +81,5 @@ def _write_file(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, 
 if __name__ == "__main__":
     try:
         extract_bundle(Path(sys.argv[1]), Path(sys.argv[2]))
-    except Refused as error:
+    except BundleRefused as error:
         sys.exit(str(error).encode("ascii", "backslashreplace").decode())

@@ -22,16 +22,16 @@ from assets.marketplaces.server_json.inputs import as_object
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.fetch_phase import (
     FETCH,
-    Finished,
-    Staging,
+    StagingFolder,
+    ToolExit,
     download,
     fetch_policy,
     open_staging,
     run_tool,
 )
-from assets.servers.recipes.recipe import Resolved, find_exact_version, parse_image
+from assets.servers.recipes.recipe import ResolvedVersion, find_exact_version, parse_image
 from assets.servers.sandbox.spec import SandboxPolicy
-from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
+from assets.servers.sandbox.toolchain import HostToolchain, ToolMissing
 from warehouse.ledger.attempts import Outcome
 from warehouse.ledger.ledger import Ledger
 from warehouse.network.http import open_client
@@ -64,7 +64,7 @@ class NpmRegistry:
             follow_redirects=True,
         )
 
-    def release(self, name: str, version: str) -> Resolved | None:
+    def release(self, name: str, version: str) -> ResolvedVersion | None:
         """What the registry says of one exact version or tag; None where it has none. Raises
         PackageError (`fetch_failed`)."""
         quoted = quote(name, safe="@")
@@ -79,7 +79,7 @@ class NpmRegistry:
         if not isinstance(exact, str):
             raise PackageError("fetch_failed", f"the npm registry names no version of {name}")
         hashed = integrity.get("integrity")
-        return Resolved(exact, hashed if isinstance(hashed, str) else "")
+        return ResolvedVersion(exact, hashed if isinstance(hashed, str) else "")
 
     def _get(self, path: str) -> dict[str, Any] | None:
         """The JSON object at a path, None on 404."""
@@ -99,7 +99,7 @@ class NpmRegistry:
         return body
 
 
-def open_npm_registry(toolchain: Toolchain) -> NpmRegistry | None:
+def open_npm_registry(toolchain: HostToolchain) -> NpmRegistry | None:
     """The registry that npm of this host uses; None where it has none set."""
     env = toolchain.fetch_env
     url = env.get("npm_config_registry")
@@ -158,7 +158,7 @@ _OTHER_PYTHON = r"requires-python|Python\s*[<>=!~]|current Python version"
 _FACTS = 2  # of the answer that is kept
 
 
-class Resolver:
+class VersionResolver:
     """Resolves packages through the ledger.
 
     A pinned release is asked for once and for ever; an unpinned one once a run, because its
@@ -169,7 +169,7 @@ class Resolver:
     def __init__(
         self,
         home: Path,
-        toolchain: Toolchain,
+        toolchain: HostToolchain,
         ledger: Ledger,
         run_date: str,
         *,
@@ -179,11 +179,11 @@ class Resolver:
         self._ledger, self._run_date = ledger, run_date
         self._registry = open_npm_registry(toolchain)
 
-    def __call__(self, package: Package) -> Resolved:
+    def __call__(self, package: Package) -> ResolvedVersion:
         if package.type == "mcpb" and package.digest:
-            return Resolved(package.version, package.digest)
+            return ResolvedVersion(package.version, package.digest)
         if package.type == "oci" and (pinned_image := parse_image(package))[2]:
-            return Resolved(pinned_image[1], str(pinned_image[2]))
+            return ResolvedVersion(pinned_image[1], str(pinned_image[2]))
         version = find_exact_version(package)
         pinned = version is not None and package.type in ("npm", "pypi")
         key = {
@@ -204,9 +204,9 @@ class Resolver:
         if ask is None:
             raise PackageError("policy_denied", f"{package.type} packages are not launched here")
         data = self._ledger.once("resolve", digest(key), partial(_resolve_once, ask, package))
-        return Resolved(**json.loads(data))
+        return ResolvedVersion(**json.loads(data))
 
-    def _resolve_npm(self, package: Package) -> Resolved:
+    def _resolve_npm(self, package: Package) -> ResolvedVersion:
         """One small request where the version is exact or a tag; npm itself reads a range."""
         self._toolchain.require_node()
         wanted = package.version or "latest"
@@ -221,7 +221,7 @@ class Resolver:
             raise PackageError("not_found", f"npm has no {package.identifier}@{wanted}")
         return found
 
-    def _npm_view(self, package: Package) -> Resolved:
+    def _npm_view(self, package: Package) -> ResolvedVersion:
         node, npm = self._toolchain.require_node()
         spec = f"{package.identifier}@{package.version or 'latest'}"
         argv = (str(node), str(npm), "view", spec, "version", "dist.integrity", "--json")
@@ -234,12 +234,12 @@ class Resolver:
         if isinstance(answer, list) and answer:
             answer = answer[-1]  # a range: the newest comes last
         if finished.code == 0 and isinstance(answer, dict) and answer.get("version"):
-            return Resolved(answer["version"], str(answer.get("dist.integrity", "")))
+            return ResolvedVersion(answer["version"], str(answer.get("dist.integrity", "")))
         if finished.code == 0 or re.search(_NPM_ABSENT, finished.stderr + finished.stdout):
             raise PackageError("not_found", f"npm has no {spec}")
         raise PackageError("fetch_failed", f"npm view {spec}: {finished.output[-200:]}")
 
-    def _resolve_pypi(self, package: Package) -> Resolved:
+    def _resolve_pypi(self, package: Package) -> ResolvedVersion:
         """By uv, which reads every kind of index; with another Python where the usual one will not
         do, and at the latest version where the one named was never published."""
         name, version = canonicalize_name(package.identifier), find_exact_version(package)
@@ -256,7 +256,7 @@ class Resolver:
         hashes = sorted(set(re.findall(r"sha256:[0-9a-f]{64}", finished.stdout)))
         if finished.code == 0 and found and hashes:
             released = self._find_release_date(f"{name}=={found[1]}", python)
-            return Resolved(found[1], " ".join(hashes), python, released)
+            return ResolvedVersion(found[1], " ".join(hashes), python, released)
         if re.search(_PYPI_ABSENT, message):
             raise PackageError("not_found", f"the Python index has no {spec}")
         if re.search(_OTHER_PYTHON, message):
@@ -283,7 +283,7 @@ class Resolver:
         except (tomllib.TOMLDecodeError, LookupError, TypeError, AttributeError):
             return None
 
-    def _compile_requirement(self, spec: str, python: str | None, *more: str) -> Finished:
+    def _compile_requirement(self, spec: str, python: str | None, *more: str) -> ToolExit:
         argv = (
             *(str(self._toolchain.uv), "pip", "compile", f"{FETCH}/request.in"),
             *("--no-deps", "--no-header", "--no-annotate", *more),
@@ -293,23 +293,23 @@ class Resolver:
             staging.write_request("request.in", spec + "\n")
             return self._run(argv, staging)
 
-    def _resolve_oci(self, package: Package) -> Resolved:
+    def _resolve_oci(self, package: Package) -> ResolvedVersion:
         name, tag, _ = parse_image(package)
-        return Resolved(tag, resolve_image_digest(f"{name}:{tag or 'latest'}"))
+        return ResolvedVersion(tag, resolve_image_digest(f"{name}:{tag or 'latest'}"))
 
-    def _resolve_mcpb(self, package: Package) -> Resolved:
+    def _resolve_mcpb(self, package: Package) -> ResolvedVersion:
         _, sha = download(
             package.identifier,
             self._home / "cache" / "bundles",
             allow_loopback=self._policy.allow_loopback,
         )
-        return Resolved(package.version, f"sha256:{sha}")
+        return ResolvedVersion(package.version, f"sha256:{sha}")
 
-    def _run(self, argv: tuple[str, ...], staging: Staging) -> Finished:
+    def _run(self, argv: tuple[str, ...], staging: StagingFolder) -> ToolExit:
         return run_tool(argv, staging=staging, toolchain=self._toolchain, policy=self._policy)
 
 
-def _resolve_once(ask: Callable[[Package], Resolved], package: Package) -> Outcome:
+def _resolve_once(ask: Callable[[Package], ResolvedVersion], package: Package) -> Outcome:
     try:
         return Outcome(json.dumps(asdict(ask(package))).encode())
     except ToolMissing as error:

@@ -22,9 +22,9 @@ from assets.servers.sandbox.kernel_limits import find_parent_group, make_control
 from assets.servers.sandbox.spec import (
     HOME,
     SEARCH,
-    Command,
-    Launch,
-    Mount,
+    BackendCommand,
+    SandboxLaunch,
+    SandboxMount,
     SandboxPolicy,
     SandboxUnavailable,
     make_memory_file,
@@ -33,7 +33,7 @@ from assets.servers.sandbox.spec import (
 _UID_BASE, _UID_SPAN = 1_200_000_000, 1 << 24
 
 
-class Bubblewrap:
+class BubblewrapBackend:
     """The default on Linux: no engine, no image, a few milliseconds a start."""
 
     name = "bubblewrap"
@@ -55,18 +55,18 @@ class Bubblewrap:
             "host_loopback": "reachable" if shared else "unreachable",
         }
 
-    def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
+    def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand:
         uid = launch.uid or spec.choose_user(_UID_BASE, _UID_SPAN)
         argv, files = build_command_line(launch, policy, uid)
         group, env = make_control_group(policy), {"PATH": spec.SEARCH}
         if group is None:
-            return Command(argv, files, env, volume=launch.volume)
+            return BackendCommand(argv, files, env, volume=launch.volume)
         more = {"end": group.end, "has_overrun": group.has_overrun, "volume": launch.volume}
-        return Command(group.wrap(argv), files, env, **more)
+        return BackendCommand(group.wrap(argv), files, env, **more)
 
 
 def build_command_line(
-    launch: Launch, policy: SandboxPolicy, uid: int
+    launch: SandboxLaunch, policy: SandboxPolicy, uid: int
 ) -> tuple[list[str], list[int]]:
     """The full command line, and the descriptors it reads (environment and small /etc files)."""
     root = os.geteuid() == 0
@@ -95,7 +95,7 @@ def build_command_line(
     return [*outer, *drop, *inner], files
 
 
-def _build_file_tree(launch: Launch, policy: SandboxPolicy) -> list[str]:
+def _build_file_tree(launch: SandboxLaunch, policy: SandboxPolicy) -> list[str]:
     """Bubblewrap's arguments for the namespaces and the file tree."""
     args = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     args += ["--new-session", "--hostname", "sandbox"]
@@ -132,7 +132,7 @@ def _build_file_tree(launch: Launch, policy: SandboxPolicy) -> list[str]:
     return args
 
 
-def _list_parents(mounts: Sequence[Mount]) -> list[str]:
+def _list_parents(mounts: Sequence[SandboxMount]) -> list[str]:
     """Folders above the mounts, outermost first: bubblewrap would make them for root's eyes only,
     and a Python under /root would be out of reach."""
     found = {str(parent) for mount in mounts for parent in Path(mount.inside).parents}
@@ -140,7 +140,7 @@ def _list_parents(mounts: Sequence[Mount]) -> list[str]:
     return sorted(path for path in found if path not in shown and not path.startswith("/usr/"))
 
 
-def _build_environment(launch: Launch) -> Sequence[bytes]:
+def _build_environment(launch: SandboxLaunch) -> Sequence[bytes]:
     """Bubblewrap arguments that replace the environment; read from memory so that no value shows
     in a process list."""
     words = ["--clearenv", "--chdir", launch.cwd]
@@ -168,7 +168,7 @@ def _try_once() -> tuple[str, str, str] | None:
             package = "bubblewrap" if program == "bwrap" else "util-linux"
             how = f"install it (Debian: apt-get install {package}) and run again"
             return program, "not installed", how
-    argv, files = build_command_line(Launch(("true",)), SandboxPolicy(), _UID_BASE)
+    argv, files = build_command_line(SandboxLaunch(("true",)), SandboxPolicy(), _UID_BASE)
     try:
         tried = subprocess.run(argv, capture_output=True, text=True, timeout=20, pass_fds=files)
     except subprocess.TimeoutExpired:
@@ -204,7 +204,7 @@ _SOURCE = (
 )
 
 
-def write_launch(launch: Launch, policy: SandboxPolicy, folder: Path) -> Path:
+def write_launch(launch: SandboxLaunch, policy: SandboxPolicy, folder: Path) -> Path:
     """An executable in `folder` that is the launch once it runs; it leaves its process id in
     `folder/pid`, by which it can be watched."""
     facts = {
@@ -226,9 +226,9 @@ def run_launch() -> None:
     """Becomes the launch that the first argument describes; the process keeps its id."""
     file = Path(sys.argv[1])
     facts = json.loads(file.read_bytes())
-    mounts = tuple(Mount(Path(host), *shown) for host, *shown in facts["mounts"])
-    launch = Launch((*facts["argv"], *sys.argv[2:]), facts["env"], mounts, uid=facts["uid"])
-    command = Bubblewrap().command(launch, SandboxPolicy(**facts["policy"]))
+    mounts = tuple(SandboxMount(Path(host), *shown) for host, *shown in facts["mounts"])
+    launch = SandboxLaunch((*facts["argv"], *sys.argv[2:]), facts["env"], mounts, uid=facts["uid"])
+    command = BubblewrapBackend().command(launch, SandboxPolicy(**facts["policy"]))
     file.with_name("pid").write_text(str(os.getpid()))
     for descriptor in command.files:
         os.set_inheritable(descriptor, True)

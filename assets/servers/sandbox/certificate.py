@@ -12,8 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from assets.servers.sandbox.process import choose_backend, describe_fetch_network, start
-from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy, build_environment
-from assets.servers.sandbox.toolchain import Toolchain
+from assets.servers.sandbox.spec import (
+    SandboxLaunch,
+    SandboxMount,
+    SandboxPolicy,
+    build_environment,
+)
+from assets.servers.sandbox.toolchain import HostToolchain
 from warehouse.storage.digest import digest
 
 _WALLS = "upgrade bubblewrap (0.8 or later), or set another `sandbox.backend`"
@@ -76,7 +81,7 @@ _cached: dict[str, dict[str, Any]] = {}
 _lock = threading.Lock()
 
 
-def certify(policy: SandboxPolicy, toolchain: Toolchain) -> dict[str, Any]:
+def certify(policy: SandboxPolicy, toolchain: HostToolchain) -> dict[str, Any]:
     """The certificate of the backend that `policy` comes to, made once per process and setting.
 
     passed: every control worked and every attempt was refused. escaped: what was not refused, or
@@ -122,7 +127,7 @@ def judge_outcomes(about: Mapping[str, Any], outcomes: Mapping[str, str]) -> dic
     return {**facts, **summary, "digest": digest(facts)}
 
 
-def run_preflight(policy: SandboxPolicy, toolchain: Toolchain) -> dict[str, str]:
+def run_preflight(policy: SandboxPolicy, toolchain: HostToolchain) -> dict[str, str]:
     """{case: `worked` or `refused`}, empty where the program did not end well."""
     kinds, home, neighbours = ("mnt", "pid", "ipc", "net"), Path.home(), []
     with tempfile.NamedTemporaryFile(prefix="toolmill-canary-") as file, ExitStack() as placed:
@@ -136,16 +141,16 @@ def run_preflight(policy: SandboxPolicy, toolchain: Toolchain) -> dict[str, str]
         facts = {
             "file": file.name,
             "beside": neighbours,
-            "names": [*build_environment(Launch(())), *_ADDED],
+            "names": [*build_environment(SandboxLaunch(())), *_ADDED],
             "namespaces": {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in kinds},
             "memory": policy.memory_mb << 20,
             "cases": _CASES,
         }
         argv, mounts = (
             (str(toolchain.python), "-I", "-c", _PROGRAM),
-            map(Mount.same, toolchain.binds),
+            map(SandboxMount.same, toolchain.binds),
         )
-        launch = Launch(argv, {"PREFLIGHT": json.dumps(facts)}, tuple(mounts))
+        launch = SandboxLaunch(argv, {"PREFLIGHT": json.dumps(facts)}, tuple(mounts))
         with start(launch, policy) as jailed, suppress(subprocess.TimeoutExpired, ValueError):
             outcomes = json.loads(jailed.process.communicate(timeout=30)[0][: 1 << 20])
             return outcomes if isinstance(outcomes, dict) else {}

@@ -14,12 +14,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from assets.servers.sandbox import tool_relay
-from assets.servers.sandbox.bubblewrap import Bubblewrap, write_launch
-from assets.servers.sandbox.gateway import GATEWAY, Gateway, Host, build_relayed, open_gateway
+from assets.servers.sandbox.bubblewrap import BubblewrapBackend, write_launch
+from assets.servers.sandbox.gateway import GATEWAY, EgressGateway, Host, build_relayed, open_gateway
 from assets.servers.sandbox.granted_hosts import make_dialler
-from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy, choose_user
+from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy, choose_user
 from assets.servers.sandbox.toolchain import find_python
-from assets.servers.sandbox.watchdog import Watchdog
+from assets.servers.sandbox.watchdog import SandboxWatchdog
 from warehouse.network.egress import Connector
 
 BROWSER_POLICY = SandboxPolicy(
@@ -43,10 +43,10 @@ class ContainedBrowser:
     """program: what to start in Chromium's place; args: what it needs besides; refused: hosts that
     it asked for beyond its own."""
 
-    def __init__(self, program: Path, gateway: Gateway, policy: SandboxPolicy) -> None:
+    def __init__(self, program: Path, gateway: EgressGateway, policy: SandboxPolicy) -> None:
         self.program, self.args, self._gateway = program, _PROXY, gateway
         self._policy, self._held = policy, ExitStack()
-        self._watchdog: Watchdog | None = None
+        self._watchdog: SandboxWatchdog | None = None
 
     @property
     def refused(self) -> list[str]:
@@ -61,8 +61,8 @@ class ContainedBrowser:
     def watch(self) -> None:
         """Watches the browser that was started; called once it runs."""
         pid = int(self.program.with_name("pid").read_text())
-        started = self._held.enter_context(_Started(pid))
-        watchdog = Watchdog(started, self._policy)
+        started = self._held.enter_context(_BrowserProcess(pid))
+        watchdog = SandboxWatchdog(started, self._policy)
         watchdog.every_s = _EVERY_S
         self._watchdog = self._held.enter_context(watchdog)
 
@@ -70,7 +70,7 @@ class ContainedBrowser:
         self._held.close()
 
 
-class _Started:
+class _BrowserProcess:
     """A process that somebody else started, as a watchdog takes it; leaving it ends it."""
 
     volume = None
@@ -89,7 +89,7 @@ class _Started:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
-    def __enter__(self) -> "_Started":
+    def __enter__(self) -> "_BrowserProcess":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -107,10 +107,10 @@ def open_browser_sandbox(
 ) -> Iterator[ContainedBrowser]:
     """A way to start `chromium` contained, which ends with this. hosts: the only ones that it can
     reach, at addresses that are judged. Raises SandboxUnavailable where bubblewrap fails."""
-    Bubblewrap().preflight()
+    BubblewrapBackend().preflight()
     user = choose_user(_FIRST_USER, _USERS) if os.geteuid() == 0 else None
     python, binds = find_python()
-    gateway = Gateway(hosts, {}, make_dialler(Connector(allow_loopback=allow_loopback)))
+    gateway = EgressGateway(hosts, {}, make_dialler(Connector(allow_loopback=allow_loopback)))
     with (
         TemporaryDirectory(prefix="toolmill-browser-", ignore_cleanup_errors=True) as made,
         open_gateway(gateway, user) as socket,
@@ -120,9 +120,12 @@ def open_browser_sandbox(
         if not real.is_relative_to("/usr"):
             shown.append(real.parent)
             chromium = str(real)
-        mounts = [Mount(socket, GATEWAY), *(Mount.same(path) for path in (*binds, *shown))]
+        mounts = [
+            SandboxMount(socket, GATEWAY),
+            *(SandboxMount.same(path) for path in (*binds, *shown)),
+        ]
         argv = build_relayed(python, [chromium])
-        launch = Launch(argv, mounts=tuple(mounts), uid=user)
+        launch = SandboxLaunch(argv, mounts=tuple(mounts), uid=user)
         contained = ContainedBrowser(write_launch(launch, policy, Path(made)), gateway, policy)
         try:
             yield contained

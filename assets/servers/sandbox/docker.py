@@ -22,10 +22,10 @@ from assets.servers.sandbox import kernel_limits, spec
 from assets.servers.sandbox.spec import (
     HOME,
     MIB,
-    Command,
-    Launch,
+    BackendCommand,
     LaunchRefused,
-    Mount,
+    SandboxLaunch,
+    SandboxMount,
     SandboxPolicy,
     SandboxUnavailable,
     make_memory_file,
@@ -72,7 +72,7 @@ _PIDS = 4  # `--init` and the shells of an image count too
 _CLIENT = ("DOCKER_", "CONTAINER", "XDG_RUNTIME_DIR")  # settings that the client itself reads
 
 
-class Docker:
+class DockerBackend:
     """Containers of a local engine. program: `docker`, or another that takes its words."""
 
     name = "docker"
@@ -97,12 +97,12 @@ class Docker:
         about = {"system_calls": "filtered", "memory": "engine", "image": self.image}
         return {**about, "host_loopback": reach}
 
-    def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
+    def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand:
         mounts = list(launch.mounts)
         if not self.image:
             own = [f"/{name}" for name in MERGED if is_folder(name)]
             mounts = [
-                *(Mount.same(p) for p in _list_existing(["/usr", *own, *spec.ETC])),
+                *(SandboxMount.same(p) for p in _list_existing(["/usr", *own, *spec.ETC])),
                 *mounts,
             ]
         words = self.arguments(launch, policy, mounts)
@@ -116,8 +116,8 @@ class Docker:
         env: Mapping[str, str],
         policy: SandboxPolicy,
         *,
-        seen: Launch | None = None,
-    ) -> Command:
+        seen: SandboxLaunch | None = None,
+    ) -> BackendCommand:
         """The launch of a server that is an image: its own root and entry point, the same limits.
         seen: has its mounts, user and volume.
 
@@ -127,7 +127,7 @@ class Docker:
                 f"image {image!r}: expected NAME@sha256:DIGEST or an id, so that it is pinned"
             )
         spec.check_words(args, env)
-        launch = replace(seen or Launch(()), argv=(), env=env, cwd="")
+        launch = replace(seen or SandboxLaunch(()), argv=(), env=env, cwd="")
         words = self.arguments(launch, policy, launch.mounts)
         given = {"HOME": HOME, "TMPDIR": "/tmp", **env}
         return self._build_command([*words, image, *args], given, launch.volume)
@@ -146,7 +146,7 @@ class Docker:
         return f"sha256:{found[2]}" if found else None
 
     def arguments(
-        self, launch: Launch, policy: SandboxPolicy, mounts: Sequence[Mount]
+        self, launch: SandboxLaunch, policy: SandboxPolicy, mounts: Sequence[SandboxMount]
     ) -> list[str]:
         """`run` and its options, up to the image; pure but for the user's number."""
         uid = _choose_user(launch, mounts)
@@ -171,14 +171,14 @@ class Docker:
         for path, mode in private:
             words += ["--tmpfs", f"{path}:rw,exec,nosuid,nodev,size={sizes[path]},mode={mode}"]
         if launch.volume:
-            mounts = [Mount(launch.volume, HOME, writable=True), *mounts]
+            mounts = [SandboxMount(launch.volume, HOME, writable=True), *mounts]
         for mount in mounts:
             words += ["--mount", _describe_mount(mount)]
         return [*words, "--workdir", launch.cwd] if launch.cwd else words
 
     def _build_command(
         self, words: Sequence[str], env: Mapping[str, str], volume: Path | None
-    ) -> Command:
+    ) -> BackendCommand:
         """Values go through a descriptor and show in no process list. The client on the host has an
         environment of ours alone: LD_PRELOAD of a listing would be its own."""
         name = f"toolmill-{uuid.uuid4().hex}"
@@ -188,8 +188,8 @@ class Docker:
         given = ["--name", name, "--env-file", env_file, "--security-opt", f"seccomp={calls}"]
         argv = [self.program, words[0], *given, *words[1:]]
         end = partial(self._remove_container, name)
-        facts = {"root": _Root(self, name), "end": end, "volume": volume}
-        return Command(argv, files, _read_client_settings(), **facts)
+        facts = {"root": _ContainerRoot(self, name), "end": end, "volume": volume}
+        return BackendCommand(argv, files, _read_client_settings(), **facts)
 
     def _remove_container(self, name: str) -> None:
         """The client's death ends no container: the engine is its parent."""
@@ -222,11 +222,11 @@ class Docker:
         return subprocess.CompletedProcess(argv, finished.returncode, *texts)
 
 
-class _Root:
+class _ContainerRoot:
     """Asks for the host's number of a container's first process until the engine tells. Behind a
     virtual machine it never is one of ours: then the engine's own limits stand alone."""
 
-    def __init__(self, docker: Docker, name: str) -> None:
+    def __init__(self, docker: DockerBackend, name: str) -> None:
         self._docker, self._name, self._left, self._found = docker, name, 20, None
 
     def __call__(self) -> int | None:
@@ -242,7 +242,7 @@ class _Root:
 @lru_cache(maxsize=8)
 def _try_once(program: str, image: str) -> tuple[str, str, str] | None:
     """(what, why, how) where no engine runs an empty container, else None."""
-    engine = Docker(image=image, program=program)
+    engine = DockerBackend(image=image, program=program)
     if shutil.which(program, path=spec.SEARCH) is None:
         return program, "not installed", "install Docker or bubblewrap and run again"
     answer = engine._ask_client("version")
@@ -254,7 +254,7 @@ def _try_once(program: str, image: str) -> tuple[str, str, str] | None:
         if made.returncode:
             return f"{program} import", _find_last_line(made.stderr), "see its log"
     engine.sweep()
-    command = engine.command(Launch(("true",)), SandboxPolicy())
+    command = engine.command(SandboxLaunch(("true",)), SandboxPolicy())
     try:
         tried = subprocess.run(
             command.argv,
@@ -281,7 +281,7 @@ def _list_existing(paths: Sequence[str]) -> list[Path]:
     return [Path(path) for path in paths if os.path.exists(path)]
 
 
-def _choose_user(launch: Launch, mounts: Sequence[Mount]) -> int:
+def _choose_user(launch: SandboxLaunch, mounts: Sequence[SandboxMount]) -> int:
     """What is writable from inside belongs to us, where we are not root."""
     if os.geteuid() != 0 and any(mount.writable for mount in mounts):
         return os.getuid()
@@ -302,7 +302,7 @@ def write_env_file(env: Mapping[str, str]) -> bytes:
     return "".join(f"{key}={value}\n" for key, value in env.items()).encode("utf-8", "replace")
 
 
-def _describe_mount(mount: Mount) -> str:
+def _describe_mount(mount: SandboxMount) -> str:
     """The value of `--mount`, whose parts are parted by commas. Raises LaunchRefused."""
     for path in (str(mount.host), mount.inside):
         if re.search(r'[,"\n\r\0]', path):

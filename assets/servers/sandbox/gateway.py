@@ -38,7 +38,7 @@ _OURS = ("proxy-authorization", "proxy-connection", "connection", "keep-alive")
 
 
 @dataclass(frozen=True)
-class Request:
+class ProxyRequest:
     """Where a client wants to go. head: what the host is sent first, in the client's name. http:
     whether it is answered as an HTTP proxy answers; tunnel: whether it asked for bytes alone."""
 
@@ -60,7 +60,7 @@ class Request:
         return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-async def read_request(received: BufferedByteReceiveStream, client: ByteSendStream) -> Request:
+async def read_request(received: BufferedByteReceiveStream, client: ByteSendStream) -> ProxyRequest:
     """What a client asks for. Raises ValueError for what is neither SOCKS 5 nor HTTP to a proxy."""
     first = await received.receive_exactly(1)
     if first == b"\5":
@@ -70,7 +70,7 @@ async def read_request(received: BufferedByteReceiveStream, client: ByteSendStre
     return _parse_http(first + await received.receive_until(b"\r\n\r\n", _MOST_HEAD))
 
 
-async def _read_socks(received: BufferedByteReceiveStream, client: ByteSendStream) -> Request:
+async def _read_socks(received: BufferedByteReceiveStream, client: ByteSendStream) -> ProxyRequest:
     (methods,) = await received.receive_exactly(1)
     await received.receive_exactly(methods)
     await client.send(b"\5\0")
@@ -81,16 +81,16 @@ async def _read_socks(received: BufferedByteReceiveStream, client: ByteSendStrea
     raw = await received.receive_exactly(size)
     host = raw.decode("ascii") if kind == 3 else str(ipaddress.ip_address(raw))
     port = int.from_bytes(await received.receive_exactly(2), "big")
-    return Request(normalise_host(host), port)
+    return ProxyRequest(normalise_host(host), port)
 
 
-def _parse_http(head: bytes) -> Request:
+def _parse_http(head: bytes) -> ProxyRequest:
     """`CONNECT host:port`, or `GET http://host/path` with the lines behind it."""
     line, *fields = head.decode("latin-1").split("\r\n")
     method, target, version = line.split(" ")
     if method == "CONNECT":
         parts = urlsplit(f"//{target}")
-        return Request(normalise_host(parts.hostname or ""), parts.port or 443, http=True)
+        return ProxyRequest(normalise_host(parts.hostname or ""), parts.port or 443, http=True)
     parts = urlsplit(target)
     if parts.scheme != "http" or not parts.hostname:
         raise ValueError("no address that a proxy is asked for")
@@ -99,7 +99,7 @@ def _parse_http(head: bytes) -> Request:
     # One request a connection: the next one may be for another host.
     sent = "\r\n".join([f"{method} {path} {version}", *kept, "Connection: close", "", ""])
     host = normalise_host(parts.hostname)
-    return Request(host, parts.port or 80, sent.encode("latin-1"), http=True, tunnel=False)
+    return ProxyRequest(host, parts.port or 80, sent.encode("latin-1"), http=True, tunnel=False)
 
 
 def is_host_name(host: str) -> bool:
@@ -151,7 +151,7 @@ class HostLog:
         return sorted(dict.fromkeys(self.waiting.copy().values()))  # another thread writes it
 
 
-class Gateway:
+class EgressGateway:
     """Dials its hosts and no other, for clients that speak SOCKS 5 or HTTP to a proxy.
 
     env: of the fetch phase, for the proxy that it names. dial: how a host is connected to, where
@@ -195,7 +195,7 @@ class Gateway:
             self._turn.release()
 
     async def _join(
-        self, request: Request, received: ByteReceiveStream, client: SocketStream
+        self, request: ProxyRequest, received: ByteReceiveStream, client: SocketStream
     ) -> None:
         try:
             with anyio.fail_after(_DIAL_S):
@@ -225,7 +225,7 @@ class Gateway:
         finally:
             waiting.pop(key, None)
 
-    def _note_refusal(self, request: Request, why: str = "") -> None:
+    def _note_refusal(self, request: ProxyRequest, why: str = "") -> None:
         """What is no name of a host may be anything, and people read this."""
         named = is_address(request.host) or is_host_name(request.host)
         what = f"{request.host if named else '(no name of a host)'}:{request.port}{why}"
@@ -247,7 +247,7 @@ def build_relayed(python: Path, argv: Sequence[str]) -> tuple[str, ...]:
 
 
 @contextmanager
-def open_gateway(gateway: Gateway, owner: int | None) -> Iterator[Path]:
+def open_gateway(gateway: EgressGateway, owner: int | None) -> Iterator[Path]:
     """The socket's folder while the gateway serves. owner: the one user that may connect."""
     with tempfile.TemporaryDirectory(prefix="toolmill-gateway-") as made:
         path = Path(made) / "socket"
@@ -262,7 +262,7 @@ def open_gateway(gateway: Gateway, owner: int | None) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def _serve_socket(gateway: Gateway, path: Path) -> AsyncIterator[None]:
+async def _serve_socket(gateway: EgressGateway, path: Path) -> AsyncIterator[None]:
     listener = await anyio.create_unix_listener(path, mode=0o600)
     async with listener, anyio.create_task_group() as group:
         group.start_soon(gateway.serve, listener)

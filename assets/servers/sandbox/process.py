@@ -16,13 +16,13 @@ from contextlib import suppress
 from typing import Any
 
 from assets.servers.sandbox import spec
-from assets.servers.sandbox.bubblewrap import Bubblewrap
-from assets.servers.sandbox.docker import Docker
+from assets.servers.sandbox.bubblewrap import BubblewrapBackend
+from assets.servers.sandbox.docker import DockerBackend
 from assets.servers.sandbox.spec import (
     HOME,
-    Backend,
-    Command,
-    Launch,
+    BackendCommand,
+    SandboxBackend,
+    SandboxLaunch,
     SandboxPolicy,
     SandboxUnavailable,
     check_words,
@@ -31,7 +31,7 @@ from assets.servers.sandbox.spec import (
 _MARK = "TOOLMILL_SANDBOX"
 
 
-class Bare:
+class UnsandboxedBackend:
     """No isolation at all. Taken only when the settings name it."""
 
     name = "none"
@@ -47,7 +47,7 @@ class Bare:
     def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
         return {"system_calls": "unfiltered", "host_loopback": "reachable"}
 
-    def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
+    def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand:
         """Paths that the launch names as seen inside are replaced by the host's own."""
         made = tempfile.mkdtemp(prefix="toolmill-bare-")
         home, mark = str(launch.volume or made), uuid.uuid4().hex
@@ -68,7 +68,7 @@ class Bare:
             shutil.rmtree(made, ignore_errors=True)
 
         cwd = _replace_paths(launch.cwd, places)
-        return Command(argv, env=env, cwd=cwd, end=end, volume=launch.volume)
+        return BackendCommand(argv, env=env, cwd=cwd, end=end, volume=launch.volume)
 
 
 def _replace_paths(text: str, places: dict[str, str]) -> str:
@@ -101,14 +101,14 @@ def _read_environ(pid: str) -> bytes:
         return b""
 
 
-_MAKERS: dict[str, Callable[[SandboxPolicy], Backend]] = {
-    "bubblewrap": lambda _: Bubblewrap(),
-    "docker": lambda policy: Docker(image=policy.image, program=policy.engine),
-    "none": lambda _: Bare(),
+_MAKERS: dict[str, Callable[[SandboxPolicy], SandboxBackend]] = {
+    "bubblewrap": lambda _: BubblewrapBackend(),
+    "docker": lambda policy: DockerBackend(image=policy.image, program=policy.engine),
+    "none": lambda _: UnsandboxedBackend(),
 }
 
 
-def choose_backend(policy: SandboxPolicy) -> Backend:
+def choose_backend(policy: SandboxPolicy) -> SandboxBackend:
     """The backend that the policy names, or the first of bubblewrap and docker that works here.
 
     Raises SandboxUnavailable where there is none; `none` is only taken when it is named."""
@@ -140,13 +140,13 @@ def describe_fetch_network(backend: str) -> str:
     return "host" if backend == "none" else "registries"
 
 
-def start(launch: Launch | Command, policy: SandboxPolicy) -> "Jailed":
+def start(launch: SandboxLaunch | BackendCommand, policy: SandboxPolicy) -> "SandboxProcess":
     """Starts a launch in a fresh sandbox, or what a backend made of one (`Docker.image_command`
     makes it of an image), with pipes on its three standard streams.
 
     Raises SandboxUnavailable when this host cannot sandbox, and LaunchRefused.
     """
-    if isinstance(launch, Command):
+    if isinstance(launch, BackendCommand):
         command = launch
     else:
         check_words(launch.argv, launch.env)
@@ -169,14 +169,16 @@ def start(launch: Launch | Command, policy: SandboxPolicy) -> "Jailed":
     finally:
         for descriptor in command.files:
             os.close(descriptor)
-    return Jailed(process, command)
+    return SandboxProcess(process, command)
 
 
-class Jailed:
+class SandboxProcess:
     """A running sandbox. Use as a context manager: leaving it ends the whole tree. overran: whether
     the kernel had ended it for its memory, once it is killed."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", command: Command | None = None) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", command: BackendCommand | None = None
+    ) -> None:
         self.process = process
         self._root = command.root if command else None
         self._end = command.end if command else None
@@ -213,7 +215,7 @@ class Jailed:
         """(exit code, signal name): one of them once the command has ended, else (None, None)."""
         return describe_exit(self.process.poll())
 
-    def __enter__(self) -> "Jailed":
+    def __enter__(self) -> "SandboxProcess":
         return self
 
     def __exit__(self, *_: object) -> None:

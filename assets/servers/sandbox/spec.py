@@ -57,7 +57,7 @@ class MountRefused(ValueError):
 
 
 @dataclass(frozen=True)
-class Mount:
+class SandboxMount:
     """A host path shown inside at `inside`, read-only unless `writable`. Raises MountRefused for a
     home folder, its `.local`, and what lies above them: whatever asks for it, no launch has it."""
 
@@ -73,12 +73,12 @@ class Mount:
             )
 
     @classmethod
-    def same(cls, host: Path, *, writable: bool = False) -> "Mount":
+    def same(cls, host: Path, *, writable: bool = False) -> "SandboxMount":
         return cls(host, str(host), writable)
 
 
 @dataclass(frozen=True)
-class Launch:
+class SandboxLaunch:
     """A command and what it sees. `env` is its whole environment besides HOME and friends;
     `dirs` are empty writable folders below HOME made for it; `uid` fixes the user (root host);
     `volume` is a folder of the host that is its HOME, in place of a private one; `segments`: it
@@ -86,7 +86,7 @@ class Launch:
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[SandboxMount, ...] = ()
     cwd: str = HOME
     dirs: tuple[str, ...] = ()
     uid: int | None = None
@@ -151,7 +151,7 @@ class UnusableWords(LaunchRefused):
 
 
 @dataclass(frozen=True)
-class Command:
+class BackendCommand:
     """How one launch is started on the host. env: the started program's own, of our making: what a
     listing chose is in none of it.
 
@@ -171,7 +171,7 @@ class Command:
     volume: Path | None = None
 
 
-class Backend(Protocol):
+class SandboxBackend(Protocol):
     """One way to contain a process tree."""
 
     @property
@@ -189,7 +189,7 @@ class Backend(Protocol):
         """What else decides how well it contains: filters, and what a granted network reaches."""
         ...
 
-    def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
+    def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand:
         """How to start the launch within the policy's limits. Raises LaunchRefused."""
         ...
 
@@ -216,7 +216,7 @@ _BASE = {
 }
 
 
-def build_environment(launch: Launch) -> dict[str, str]:
+def build_environment(launch: SandboxLaunch) -> dict[str, str]:
     """The whole environment of the launch. Raises LaunchRefused for what the C library's loader
     obeys in the program that sets the limits, before it has set them."""
     if taken := sorted(name for name in launch.env if _LOADER.fullmatch(name)):

@@ -24,7 +24,7 @@ _OTHERS = ("site-packages", "dist-packages", "__pycache__")
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeRuntime:
     """The program, its version, and what of the host it needs."""
 
     program: Path
@@ -32,7 +32,7 @@ class Node:
     files: tuple[Path, ...]
 
 
-def find_node() -> Node | None:
+def find_node() -> NodeRuntime | None:
     """The Node.js on PATH, where it runs."""
     found = shutil.which("node")
     if not found:
@@ -48,7 +48,7 @@ def find_node() -> Node | None:
     libraries = sorted(set(re.findall(r"(/\S+\.so\b\S*)$", maps, re.MULTILINE)))
     named = [name for library in libraries for name in _list_names(Path(library))]
     headers = program.parent.parent / "include" / "node"
-    return Node(program, version, (program, *named, headers))
+    return NodeRuntime(program, version, (program, *named, headers))
 
 
 def _list_names(library: Path) -> list[Path]:
@@ -125,7 +125,7 @@ class ToolMissing(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Toolchain:
+class HostToolchain:
     """Paths on the host, versions, and settings for the fetch phase.
 
     binds: host files and folders that a sandbox binds read-only at their own path (outside /usr).
@@ -179,7 +179,7 @@ def find_python() -> tuple[Path, tuple[Path, ...]]:
 
 
 @lru_cache(maxsize=1)
-def find_toolchain() -> Toolchain:
+def find_toolchain() -> HostToolchain:
     """The runtimes of this host; a missing Node is a fact of the result, not an error."""
     from uv import find_uv_bin
 
@@ -194,7 +194,7 @@ def find_toolchain() -> Toolchain:
     if node and npm:
         binds += [*node.files, npm.parent.parent]
     env, fetch_binds = _read_fetch_settings(npm)
-    return Toolchain(
+    return HostToolchain(
         python=python,
         python_version=".".join(map(str, sys.version_info[:3])),
         uv=uv,

@@ -15,7 +15,7 @@ _FRESH_S = 0.04
 
 
 @dataclass(frozen=True)
-class Stat:
+class ProcessStat:
     """What one reading of /proc/PID/stat says; `resident` in bytes, `ticks` of processor time.
     at_work: it runs, waits for a processor, or waits for a disk (states R and D)."""
 
@@ -26,17 +26,17 @@ class Stat:
     at_work: bool = False
 
 
-class _Table:
+class _ProcessTable:
     """The process table, read once for all sandboxes that ask within a moment: on a machine with
     thousands of processes a scan takes tens of milliseconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._read_at = 0.0
-        self._stats: dict[int, Stat] = {}
+        self._stats: dict[int, ProcessStat] = {}
         self.cost_s = 0.0
 
-    def stats(self) -> dict[int, Stat]:
+    def stats(self) -> dict[int, ProcessStat]:
         with self._lock:
             now = time.monotonic()
             if now - self._read_at > _FRESH_S:
@@ -47,10 +47,10 @@ class _Table:
             return self._stats
 
 
-PROCESSES = _Table()
+PROCESSES = _ProcessTable()
 
 
-def list_tree(pid: int, stats: Mapping[int, Stat]) -> list[int]:
+def list_tree(pid: int, stats: Mapping[int, ProcessStat]) -> list[int]:
     """The process and all its descendants, parents first."""
     children: dict[int, list[int]] = {}
     for child, stat in stats.items():
@@ -61,14 +61,14 @@ def list_tree(pid: int, stats: Mapping[int, Stat]) -> list[int]:
     return found
 
 
-def _read_stat(pid: int) -> Stat | None:
+def _read_stat(pid: int) -> ProcessStat | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name before the last parenthesis may hold anything, spaces and brackets included.
             fields = file.read().rpartition(b")")[2].split()
         ticks = int(fields[11]) + int(fields[12])
         resident, at_work = int(fields[21]) * _PAGE, fields[0] in (b"R", b"D")
-        return Stat(int(fields[1]), ticks, int(fields[17]), resident, at_work)
+        return ProcessStat(int(fields[1]), ticks, int(fields[17]), resident, at_work)
     except (OSError, ValueError, IndexError):
         return None
 
@@ -112,27 +112,27 @@ _PRIVATE = ("/tmp", "/dev/shm", HOME)
 
 
 @dataclass(frozen=True)
-class Breach:
+class LimitBreach:
     """Which limit ended the sandbox: `memory`, `processes`, `disk`, `wall`; and what was found."""
 
     limit: str
     found: str
 
 
-class Running(Protocol):
+class RunningProcess(Protocol):
     """A process, as `subprocess.Popen` answers."""
 
     def poll(self) -> int | None: ...
 
 
-class Watched(Protocol):
+class WatchedSandbox(Protocol):
     """A running sandbox: its tree's root, and how it is ended. overran, volume: as of `Jailed`."""
 
     @property
     def pid(self) -> int: ...
 
     @property
-    def process(self) -> Running: ...
+    def process(self) -> RunningProcess: ...
 
     @property
     def overran(self) -> bool: ...
@@ -143,13 +143,13 @@ class Watched(Protocol):
     def kill(self) -> None: ...
 
 
-class Watchdog:
+class SandboxWatchdog:
     """Watches from `start` to `stop`. `peak_mb` is the largest proportional set size seen, in MiB;
     `idle_s` how long the tree has been seen to use no processor time and to wait for none, in
     seconds. `every_s`: the pause between two samples; who keeps a server without asking it anything
     makes it longer."""
 
-    def __init__(self, jailed: Watched, policy: SandboxPolicy) -> None:
+    def __init__(self, jailed: WatchedSandbox, policy: SandboxPolicy) -> None:
         self._jailed = jailed
         self._policy = policy
         self._stop = threading.Event()
@@ -158,13 +158,13 @@ class Watchdog:
         self._seen_at = time.monotonic()
         self.idle_s = 0.0
         self._samples = 0
-        self._disks: list[_Disk] = []
+        self._disks: list[_PrivateDisk] = []
         self._walk_at = 0.0
-        self.breach: Breach | None = None
+        self.breach: LimitBreach | None = None
         self.peak_mb = 0.0
         self.every_s = _EVERY_S
 
-    def __enter__(self) -> "Watchdog":
+    def __enter__(self) -> "SandboxWatchdog":
         self._thread.start()
         return self
 
@@ -172,7 +172,9 @@ class Watchdog:
         self._stop.set()
         self._thread.join()
         if self.breach is None and self._jailed.overran:
-            self.breach = Breach("memory", f"the kernel's limit for {self._policy.memory_mb} MB")
+            self.breach = LimitBreach(
+                "memory", f"the kernel's limit for {self._policy.memory_mb} MB"
+            )
 
     def measure(self) -> None:
         """Takes one more sample of the memory, for a tree that lived too short to be met."""
@@ -186,23 +188,23 @@ class Watchdog:
                 return
             breach = self._take_sample()
             if time.monotonic() > end:
-                breach = breach or Breach("wall", f"{self._policy.wall_s:.0f} s")
+                breach = breach or LimitBreach("wall", f"{self._policy.wall_s:.0f} s")
             if breach:
                 self.breach = breach
                 self._jailed.kill()
                 return
 
-    def _take_sample(self) -> Breach | None:
+    def _take_sample(self) -> LimitBreach | None:
         stats = PROCESSES.stats()
         pids = list_tree(self._jailed.pid, stats)
         self._samples += 1
         self._note_activity([stats[pid] for pid in pids], time.monotonic())
         threads = sum(stats[pid].threads for pid in pids) - _OWN_THREADS
         if threads >= self._policy.processes - 1:
-            return Breach("processes", f"{threads} of {self._policy.processes}")
+            return LimitBreach("processes", f"{threads} of {self._policy.processes}")
         return self._find_memory_breach(pids, stats) or self._find_disk_breach()
 
-    def _note_activity(self, stats: Sequence[Stat], now: float) -> None:
+    def _note_activity(self, stats: Sequence[ProcessStat], now: float) -> None:
         """A machine under load starves the server, and us: one that waits for a processor is not
         idle, and a pause in which nobody looked says nothing about it (two cores at 100% made
         hangs of two sound servers in 5,800 tests)."""
@@ -214,8 +216,8 @@ class Watchdog:
             self.idle_s += min(seen_s, 4 * self.every_s)
 
     def _find_memory_breach(
-        self, pids: list[int], stats: Mapping[int, Stat], always: bool = False
-    ) -> Breach | None:
+        self, pids: list[int], stats: Mapping[int, ProcessStat], always: bool = False
+    ) -> LimitBreach | None:
         """PSS is exact but walks every mapping: asked for now and then, and near the limit."""
         limit = self._policy.memory_mb
         folders = _PRIVATE if self._jailed.volume is None else _PRIVATE[:-1]
@@ -227,17 +229,17 @@ class Watchdog:
             used += sum_memory_files(pids) / _MIB + disks
             self.peak_mb = max(self.peak_mb, used)
             if used > limit:
-                return Breach("memory", f"{used:.0f} MB of {limit} MB")
+                return LimitBreach("memory", f"{used:.0f} MB of {limit} MB")
         return None
 
-    def _find_disk_breach(self) -> Breach | None:
+    def _find_disk_breach(self) -> LimitBreach | None:
         """The size of the private file systems is capped by the mount; inodes are not."""
         for disk in self._disks:
             if disk.inodes > _MAX_INODES:
-                return Breach("disk", f"{disk.inodes} files in {disk.folder}")
+                return LimitBreach("disk", f"{disk.inodes} files in {disk.folder}")
         return self._find_volume_breach()
 
-    def _find_volume_breach(self) -> Breach | None:
+    def _find_volume_breach(self) -> LimitBreach | None:
         """A volume is a folder of the host's disk, which no mount caps: it is walked now and then,
         and that takes a twentieth of the time at most."""
         began = time.monotonic()
@@ -246,15 +248,19 @@ class Watchdog:
         try:
             size, files = _measure_folder(self._jailed.volume)
         except PermissionError:
-            return Breach("disk", "a folder of its volume is closed, and what it holds unknown")
+            return LimitBreach(
+                "disk", "a folder of its volume is closed, and what it holds unknown"
+            )
         self._walk_at = began + max(1.0, 20 * (time.monotonic() - began))
         if size > self._policy.volume_mb * _MIB:
-            return Breach("disk", f"{size / _MIB:.0f} MB of {self._policy.volume_mb} in its volume")
-        return Breach("disk", f"{files} files in its volume") if files > _MAX_INODES else None
+            return LimitBreach(
+                "disk", f"{size / _MIB:.0f} MB of {self._policy.volume_mb} in its volume"
+            )
+        return LimitBreach("disk", f"{files} files in its volume") if files > _MAX_INODES else None
 
 
 @dataclass(frozen=True)
-class _Disk:
+class _PrivateDisk:
     """A private file system: where, files in it, and the bytes of memory that it takes."""
 
     folder: str
@@ -282,7 +288,9 @@ def _measure_folder(folder: Path) -> tuple[int, int]:
     return size, names
 
 
-def _read_private_disks(pids: Sequence[int], folders: Sequence[str] = _PRIVATE) -> list[_Disk]:
+def _read_private_disks(
+    pids: Sequence[int], folders: Sequence[str] = _PRIVATE
+) -> list[_PrivateDisk]:
     """The private file systems as the last process of a tree sees them."""
     found = []
     for folder in folders:
@@ -295,5 +303,5 @@ def _read_private_disks(pids: Sequence[int], folders: Sequence[str] = _PRIVATE) 
             continue
         inodes = stat.f_files - stat.f_ffree
         size = (stat.f_blocks - stat.f_bfree) * stat.f_frsize + inodes * _INODE
-        found.append(_Disk(folder, inodes, size))
+        found.append(_PrivateDisk(folder, inodes, size))
     return found

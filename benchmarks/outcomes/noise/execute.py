@@ -16,7 +16,7 @@ from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.opened import OpenWorld, open_world
 from assets.outcomes.worlds.session import WorldSession, join_texts, open_session
 from assets.outcomes.worlds.task import Task, TaskCall
-from assets.servers.calls.caller import Caller
+from assets.servers.calls.caller import ToolCaller
 from assets.servers.deploy.policy import DeployPolicy
 from benchmarks.outcomes.noise.endpoints import AFTER, Endpoint, load_sources
 from benchmarks.outcomes.noise.intents import HELD_OUT, BenchTask
@@ -134,7 +134,9 @@ class Runner:
         grants = {**self.policy.grants, self.server: opened.grant}
         granted = replace(self.policy, grants=grants, twice=False)
         recipes = {self.server: self.launch.recipe}
-        made = WorldSession(self.server, self.launch.contracts, lambda: Caller(recipes, granted))
+        made = WorldSession(
+            self.server, self.launch.contracts, lambda: ToolCaller(recipes, granted)
+        )
 
         async def forward(tool: str, arguments: dict[str, Any]) -> Any:
             return (await made.run_calls([TaskCall(tool, arguments)], TIMEOUT_S))[0]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.match.match import match_call
-from assets.servers.calls.caller import Caller
+from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.result import CallResult
 from extensions.bench.agent.episode import (
     ANSWERED,
@@ -41,7 +41,7 @@ SYSTEM = (
 
 
 async def run_episode(
-    arm: str, task: Task, larger: Chat, tools: Caller, first: Answered | None, limits: Limits
+    arm: str, task: Task, larger: Chat, tools: ToolCaller, first: Answered | None, limits: Limits
 ) -> Episode:
     """Does a task; whatever happens is an outcome. first: the small model's answer, None where the
     larger one is alone. An answer without a call leaves the larger one to begin."""
@@ -64,7 +64,7 @@ async def run_episode(
 class _Talk:
     """The messages of one episode as they grow."""
 
-    def __init__(self, made: Episode, tools: Caller, limits: Limits) -> None:
+    def __init__(self, made: Episode, tools: ToolCaller, limits: Limits) -> None:
         self.made, self._tools, self._limits = made, tools, limits
         task = made.task
         self._wire = {tool["name"]: write_wire_name(tool["name"]) for tool in task.tools}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.contracts.quarantine.clear import read_clear
-from assets.servers.calls.caller import Caller
+from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
@@ -69,7 +69,7 @@ async def evaluate_agents(
         lambda server: can_run_here(server, recipes, policy),
         plan.tools,
     )
-    fresh = open_fresh_callers(lambda: Caller(recipes, policy, plan.calls))
+    fresh = open_fresh_callers(lambda: ToolCaller(recipes, policy, plan.calls))
     timeout = plan.limits.call_timeout_s
     kept, failed = await select_runnable_tasks(
         tasks, fresh, plan.most, timeout, lambda done, of: reporter.update("trying tools", done, of)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.tool_id import ToolId
-from assets.servers.calls.caller import Caller
+from assets.servers.calls.caller import ToolCaller
 from assets.synthesis.tables import ONE_CALL
 from training.sets.candidates import draw_candidates
 from training.sets.pool import Pool
@@ -21,7 +21,7 @@ from warehouse.json_types import Contract, Row
 from warehouse.storage.digest import sha256
 
 # Servers of one task, just started: what a task changes in them no other task sees.
-Fresh = Callable[[], AbstractAsyncContextManager[Caller]]
+Fresh = Callable[[], AbstractAsyncContextManager[ToolCaller]]
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,11 @@ _OF_ONE_CALL = (
 )
 
 
-def open_fresh_callers(make: Callable[[], Caller]) -> Fresh:
+def open_fresh_callers(make: Callable[[], ToolCaller]) -> Fresh:
     """`make` as a context that ends its servers."""
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Caller]:
+    async def opened() -> AsyncIterator[ToolCaller]:
         caller = make()
         try:
             yield caller

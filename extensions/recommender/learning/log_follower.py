@@ -4,7 +4,7 @@ import os
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
-from assets.servers.calls.log import Outcomes, parse_line
+from assets.servers.calls.log import CallLog, parse_line
 
 _CHUNK = 1 << 20  # bytes that one reading takes of a file; a line has at most some 100,000
 
@@ -12,7 +12,7 @@ _CHUNK = 1 << 20  # bytes that one reading takes of a file; a line has at most s
 class LogFollower:
     """The lines of a log from one day on, each read once."""
 
-    def __init__(self, outcomes: Outcomes, since: float) -> None:
+    def __init__(self, outcomes: CallLog, since: float) -> None:
         """since: epoch seconds; files of the days before are not opened."""
         self._outcomes = outcomes
         self._first = datetime.fromtimestamp(max(0.0, since), UTC).date().isoformat()

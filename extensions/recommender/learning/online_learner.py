@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.sources.decisions import find_excluded, read_source_decisions
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from extensions.recommender.learning.lessons import Lesson, Lessons
 from extensions.recommender.learning.log_follower import LogFollower, LogRewritten
 from extensions.recommender.reranking.features import Question
@@ -37,7 +37,7 @@ class OnlineLearner:
     threads do not meet: one that finds another at work does nothing."""
 
     def __init__(
-        self, served: "ServedRouter", outcomes: Outcomes, policy: ReliabilityPolicy
+        self, served: "ServedRouter", outcomes: CallLog, policy: ReliabilityPolicy
     ) -> None:
         self._served, self._outcomes, self._policy = served, outcomes, policy
         self._lock = Lock()
@@ -98,7 +98,7 @@ class _Pass:
     def __init__(
         self,
         router: "Router",
-        outcomes: Outcomes,
+        outcomes: CallLog,
         policy: ReliabilityPolicy,
         excluded: frozenset[str],
     ) -> None:

@@ -11,7 +11,7 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.recipes.fetch_phase import MANIFEST
 from assets.servers.recipes.install import artifact_digest
 from assets.servers.recipes.recipe import load_recipe
-from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
+from assets.servers.sandbox.toolchain import HostToolchain, ToolMissing
 from extensions.upkeep.retention.garbage import Garbage, measure_size, remove_path
 from extensions.upkeep.retention.policy import DAY
 from training.runtime.model_store import CARD
@@ -24,7 +24,7 @@ _SMALLEST = 1 << 20  # bytes of a vector table below which compaction is not wor
 
 
 def list_unused_artifacts(
-    home: Path, tables: Tables, toolchain: Toolchain, before: float
+    home: Path, tables: Tables, toolchain: HostToolchain, before: float
 ) -> Iterator[Garbage]:
     """Installed packages that neither a current deployment nor an index on disk launches. Where a
     runtime is not on this host, nobody knows which packages of it are used: those stay. Raises

@@ -15,7 +15,7 @@ from orchestration.settings.load import allow_models, load_settings
 from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
-    from assets.servers.calls.log import Outcomes
+    from assets.servers.calls.log import CallLog
     from serving.agent_loop import AgentLimits, AgentRun
     from serving.router import ServedRouter
     from warehouse.llm.chat import Chat
@@ -58,7 +58,7 @@ def agent(
 ) -> None:
     """Let a model find tools by asking for them (MCP-Zero's active loop), and plan its calls. Exit
     1 where it neither called nor answered."""
-    from assets.servers.calls.log import Outcomes
+    from assets.servers.calls.log import CallLog
     from serving.agent_loop import AgentLimits, describe_run, write_lines
     from serving.export import open_checked
     from serving.router import ServedRouter
@@ -72,7 +72,7 @@ def agent(
     index = router.current().index.version
     limits = AgentLimits(turns=turns, k=k, rounds=rounds, tokens=tokens)
     options = {"example": example, "strategy": strategy}
-    outcomes = Outcomes(where, settings.serve.log.days) if run else None
+    outcomes = CallLog(where, settings.serve.log.days) if run else None
     made = asyncio.run(_run_task(settings, task, role, router, limits, options, outcomes))
     who = {"provider": role.provider if role else "offline", "model": role.model if role else None}
     report = {"task": task, **who, "index": index, **describe_run(made)}
@@ -116,7 +116,7 @@ async def _run_task(
     router: "ServedRouter",
     limits: "AgentLimits",
     options: dict[str, Any],
-    outcomes: "Outcomes | None",
+    outcomes: "CallLog | None",
 ) -> "AgentRun":
     """outcomes: where those of its calls are kept, beside the index as `serve` keeps them; None
     where it only plans."""

@@ -10,7 +10,7 @@ from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
-    from assets.servers.calls.log import Outcomes
+    from assets.servers.calls.log import CallLog
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The log of calls and searches.")
 
@@ -48,13 +48,13 @@ def delete(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Delete lines for good; of several options all must hold. A server may go on running."""
-    from assets.servers.calls.log import Subject, remove_lines
+    from assets.servers.calls.log import DeletionSubject, remove_lines
 
     try:
         day = None if before is None else date.fromisoformat(before)
     except ValueError:
         fail(f"--before {str(before)[:40]!r}: expected YYYY-MM-DD", 2)
-    subject = Subject(token, client, query, day)
+    subject = DeletionSubject(token, client, query, day)
     counts = remove_lines(_open_log(place), subject)
     if as_json:
         print_json(counts)
@@ -64,10 +64,10 @@ def delete(
         print_line(f"and {counts['unreadable']} that were cut short, whoever's they were")
 
 
-def _open_log(place: Path | None) -> "Outcomes":
-    from assets.servers.calls.log import Outcomes
+def _open_log(place: Path | None) -> "CallLog":
+    from assets.servers.calls.log import CallLog
 
     where = place or load_settings().home_path()
     if not where.is_dir():
         fail(f"{where}: no such folder", 2)
-    return Outcomes(where)
+    return CallLog(where)

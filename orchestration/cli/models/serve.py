@@ -13,7 +13,7 @@ from orchestration.settings.model import Settings
 from warehouse.sanitize.escape import shorten_text
 
 if TYPE_CHECKING:
-    from assets.servers.calls.caller import Caller
+    from assets.servers.calls.caller import ToolCaller
     from orchestration.settings.serve import Serve
     from serving.meta.policy import HttpSettings, MetaPolicy
     from serving.router import ServedRouter
@@ -51,7 +51,7 @@ def serve(
     ] = None,
 ) -> None:
     """The MCP meta-server: find_tools, describe_tool, call_tool, report_outcome for any client."""
-    from assets.servers.calls.log import Outcomes
+    from assets.servers.calls.log import CallLog
     from serving.meta.transports import run_http, run_stdio
 
     for name, value in {"--host": host, "--port": port, "--tokens": tokens}.items():
@@ -65,7 +65,7 @@ def serve(
     where = place or settings.home_path()
     logging.info("home: %s", shorten_text(str(where), _LONGEST_PATH))
     router = _open_router(where, trust or [], policy)
-    outcomes = Outcomes(where, settings.serve.log.days)
+    outcomes = CallLog(where, settings.serve.log.days)
     runs_tools = settings.serve.calls.enabled if calls is None else calls
     tokens_known = len(listening.tokens) if listening else 0
     caller = make_caller(settings, router, tokens_known) if runs_tools else None
@@ -136,14 +136,14 @@ def _make_http(serve: "Serve", tokens: Path | None, **address: Any) -> "HttpSett
     return derive_policy(HttpSettings, chosen, tokens=known, **_drop_unset(**address))
 
 
-def make_caller(settings: Settings, router: "ServedRouter", tokens: int) -> "Caller":
+def make_caller(settings: Settings, router: "ServedRouter", tokens: int) -> "ToolCaller":
     """Who runs tools, by the recipes of whatever index is served at that moment; each token is sure
     of its share of the places."""
-    from assets.servers.calls.caller import Caller, CallLimits
+    from assets.servers.calls.caller import CallLimits, ToolCaller
     from orchestration.settings.deploy_policy import make_deploy_policy
 
     share = max(1, settings.serve.warm.sessions // max(1, tokens))
-    return Caller(
+    return ToolCaller(
         lambda server_id: router.current().index.recipe(server_id),
         make_deploy_policy(settings),
         derive_policy(CallLimits, settings.serve.warm, share=share),

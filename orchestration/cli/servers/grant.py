@@ -13,7 +13,7 @@ from orchestration.settings.model import Settings, config_path
 
 if TYPE_CHECKING:
     from assets.servers.deploy.grants import ServerGrant
-    from assets.servers.sandbox.spec import Mount
+    from assets.servers.sandbox.spec import SandboxMount
     from orchestration.settings.grant_change import GrantChange
 
 app = typer.Typer(add_completion=False)
@@ -175,6 +175,6 @@ def describe_grant(server: str, grant: "ServerGrant", network: str, kept: Path) 
     return described
 
 
-def _describe_folder(mount: "Mount") -> str:
+def _describe_folder(mount: "SandboxMount") -> str:
     can = "read, change and delete" if mount.writable else "read"
     return f"{can} every file below {mount.host}, which it sees as {mount.inside}"

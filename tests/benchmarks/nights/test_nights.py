@@ -11,7 +11,7 @@ import pytest
 
 from assets.marketplaces.listing import Package
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import LaunchRecipe
 from assets.synthesis.role_schemas import Choice
 from assets.synthesis.tables import PAIRS
 from assets.synthesis.writing.single_call import STEP as CHECK
@@ -68,7 +68,7 @@ def test_a_replayed_launch_lists_the_contracts_of_its_day_or_says_why_not() -> N
         found = replay.resolve(
             Package(type=package.kind, identifier=package.identifier, version=package.version)
         )
-        recipe = Recipe(
+        recipe = LaunchRecipe(
             server_id=claims.name_server(one), ecosystem=package.kind, name=package.identifier,
             version=found.version, integrity=found.integrity,
         )  # fmt: skip

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from assets.servers.calls.log import Outcomes, query_digest
+from assets.servers.calls.log import CallLog, query_digest
 from orchestration.cli.app import app
 from orchestration.settings.load import SettingsError, load_settings
 
 
 @pytest.fixture
-def outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Outcomes:
+def outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallLog:
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    made = Outcomes(tmp_path)
+    made = CallLog(tmp_path)
     for token in ("ann", "bo\x1b[2J"):
         made.record({"token": token, "status": "ok", "client": "editor 1"})
         query = {"words": "read a file", "query": query_digest("read a file")}
@@ -28,7 +28,7 @@ def toolmill(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_what_is_remembered_is_told_and_deleted_by_token(outcomes: Outcomes) -> None:
+def test_what_is_remembered_is_told_and_deleted_by_token(outcomes: CallLog) -> None:
     code, out, _ = toolmill("list")
     assert code == 0
     assert "ann  2 lines, 1 searches, 1 queries kept" in out
@@ -54,7 +54,7 @@ def test_what_is_remembered_is_told_and_deleted_by_token(outcomes: Outcomes) -> 
     ],
 )
 def test_a_deletion_that_says_nothing_is_usage(
-    outcomes: Outcomes, arguments: tuple[str, ...], said: str
+    outcomes: CallLog, arguments: tuple[str, ...], said: str
 ) -> None:
     code, _, err = toolmill("delete", *arguments)
     assert (code, said in err) == (2, True)
@@ -62,7 +62,7 @@ def test_a_deletion_that_says_nothing_is_usage(
 
 
 def test_what_is_kept_is_a_setting_that_is_off_by_default(
-    outcomes: Outcomes, tmp_path: Path
+    outcomes: CallLog, tmp_path: Path
 ) -> None:
     log = load_settings().serve.log
     assert (log.remember, log.days) == ("digest", 0)

@@ -12,7 +12,7 @@ from assets.one_server import keep_other_servers
 from assets.partitions import ONE_SERVER_JOB, SERVER_TAG
 from assets.servers.defs import deployments
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.servers.deploy.policy import DeployPolicy, Launcher
+from assets.servers.deploy.policy import DeployPolicy, MarketplaceLauncher
 from orchestration.runs.one_server import UnknownServer, find_marketplaces
 from tests.e2e.test_private import SANDBOX, read_rows, run_nightly, trust_all
 from tests.serving.calling import PATIENT
@@ -75,7 +75,7 @@ def test_an_unknown_server_ends_the_command_before_anything_starts(warehouse: Wa
 
 def test_the_job_refuses_to_run_without_a_server(warehouse: Warehouse) -> None:
     make_deployments_current(warehouse, "private", "npm:a")
-    given = {"warehouse": warehouse, "launcher": Launcher(DeployPolicy(warehouse.home))}
+    given = {"warehouse": warehouse, "launcher": MarketplaceLauncher(DeployPolicy(warehouse.home))}
     held: dict[str, Any] = {
         name: dg.ResourceDefinition.hardcoded_resource(value) for name, value in given.items()
     }
@@ -115,7 +115,7 @@ def test_one_server_is_launched_again_and_no_other_row_moves(
         source = folders[name] / "server.py"
         source.write_text(source.read_text() + "\n# changed\n")
     policy = trust_all(files, policy)
-    given = {"warehouse": warehouse, "launcher": Launcher(policy)}
+    given = {"warehouse": warehouse, "launcher": MarketplaceLauncher(policy)}
     held: dict[str, Any] = {
         name: dg.ResourceDefinition.hardcoded_resource(value) for name, value in given.items()
     }

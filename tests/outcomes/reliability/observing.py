@@ -10,7 +10,7 @@ from assets.contracts.history.history import CHANGES
 from assets.contracts.quarantine.clear import CLEAR
 from assets.outcomes.reliability.observation import Observation
 from assets.outcomes.table import EXECUTIONS
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
@@ -85,7 +85,7 @@ def fill_home(warehouse: Warehouse) -> None:
         ],
     )
     called = {"token": "ci", "tool_id": "npm:files::write_file", "contract_digest": other}
-    log = Outcomes(warehouse.home)
+    log = CallLog(warehouse.home)
     for at in range(4):
         log.record({**called, "status": "ok", "call_id": f"k{at}", "seconds": 0.25})
     log.record({**called, "status": "reported", "call_id": "k0", "reported": "failed"})

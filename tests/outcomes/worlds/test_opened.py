@@ -16,7 +16,7 @@ from assets.outcomes.worlds.opened import find_missing, open_world
 from assets.outcomes.worlds.spec import load_world
 from assets.outcomes.worlds.tree import digest_tree, read_tree
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import LaunchRecipe
 from tests.outcomes.worlds.files import SMALL, write_world
 
 SHIPPED = [one.world for one in list_worlds() if one.world]
@@ -158,7 +158,7 @@ def test_a_check_wants_the_change_that_was_asked_for_and_no_other(tmp_path, smal
 
 def test_a_recipe_is_bound_to_the_world(tmp_path, small):
     made_up = ("arg:0", "env:WHERE", "env:KEY")
-    recipe = Recipe(
+    recipe = LaunchRecipe(
         server_id="npm:files",
         ecosystem="npm",
         name="files",

@@ -21,7 +21,7 @@ from assets.outcomes.worlds.spec import World, load_world
 from assets.servers.adhoc import plan_local_server
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy, digest_confirmed
-from assets.servers.recipes.recipe import Recipe, dump_recipe
+from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from orchestration.cli.app import app
 from tests.outcomes.worlds.files import SMALL, write_world
 from tests.serving.calling import PATIENT
@@ -87,9 +87,9 @@ def list_server(folder: Path, *args: str) -> None:
     write_file(folder.parent / "mcp.json", own=entry)
 
 
-def plan(policy: DeployPolicy) -> Recipe:
+def plan(policy: DeployPolicy) -> LaunchRecipe:
     recipe = plan_local_server(OWN, policy)
-    assert isinstance(recipe, Recipe)
+    assert isinstance(recipe, LaunchRecipe)
     return recipe
 
 

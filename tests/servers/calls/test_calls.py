@@ -12,7 +12,7 @@ import pytest
 from assets.servers.calls import connection
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.sandbox.process import SandboxUnavailable
-from assets.servers.secrets import Secrets, ServerSecrets
+from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.servers.test_light_imports import heavy_after
 from tests.serving.calling import CONTRACT, LIMITS, Bench, read_text
 from tests.support.untrusted_server import CONVERSATION, POLICY
@@ -218,7 +218,7 @@ async def test_a_real_secret_reaches_the_server_and_comes_back_nowhere(bench, mo
         bench.folder,
         POLICY,
         CONVERSATION,
-        secrets=Secrets({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16)),
+        secrets=SecretSources({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16)),
     )
     source = """
 import base64
@@ -267,7 +267,7 @@ async def test_another_secret_is_another_server(bench, monkeypatch):
         bench.folder,
         POLICY,
         CONVERSATION,
-        secrets=Secrets({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16)),
+        secrets=SecretSources({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16)),
     )
     async with bench.launch(
         "calls(lambda m, x: say(m, len(os.environ['KEY'])))", policy=policy
@@ -317,11 +317,13 @@ async def test_what_runs_for_an_owner_is_ended_and_the_others_stay(bench):
 
 async def test_at_most_so_many_servers_run_and_the_one_used_longest_ago_goes(bench):
     recipes = [bench.recipe(ECHO, name) for name in "abcd"]
-    from assets.servers.calls.caller import Caller
+    from assets.servers.calls.caller import ToolCaller
     from assets.servers.recipes.recipe import dump_recipe
 
     policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
-    caller = Caller({recipe.server_id: dump_recipe(recipe) for recipe in recipes}, policy, LIMITS)
+    caller = ToolCaller(
+        {recipe.server_id: dump_recipe(recipe) for recipe in recipes}, policy, LIMITS
+    )
     try:
         pids = {}
         for name in ("a", "b", "c", "a", "d", "a"):
@@ -335,7 +337,7 @@ async def test_at_most_so_many_servers_run_and_the_one_used_longest_ago_goes(ben
 
 
 async def test_more_servers_than_the_limit_at_once_wait_for_room(bench):
-    from assets.servers.calls.caller import Caller
+    from assets.servers.calls.caller import ToolCaller
     from assets.servers.recipes.recipe import dump_recipe
 
     names = [f"n{n}" for n in range(5)]
@@ -343,7 +345,9 @@ async def test_more_servers_than_the_limit_at_once_wait_for_room(bench):
     recipes = [bench.recipe(slow, name) for name in names]
     policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
     limits = replace(LIMITS, sessions=2)
-    caller = Caller({recipe.server_id: dump_recipe(recipe) for recipe in recipes}, policy, limits)
+    caller = ToolCaller(
+        {recipe.server_id: dump_recipe(recipe) for recipe in recipes}, policy, limits
+    )
     try:
         asked = [caller.call(f"npm:{name}", "do", CONTRACT, {"x": 3}) for name in names]
         found = await asyncio.gather(*asked)
@@ -366,11 +370,11 @@ async def test_an_idle_server_is_ended(bench):
 async def test_a_server_outlives_the_thread_and_the_loop_it_was_first_called_from(bench):
     """bubblewrap ends its child with the thread that started it."""
     made = bench.recipe(ECHO)
-    from assets.servers.calls.caller import Caller
+    from assets.servers.calls.caller import ToolCaller
     from assets.servers.recipes.recipe import dump_recipe
 
     policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
-    caller = Caller({made.server_id: dump_recipe(made)}, policy, LIMITS)
+    caller = ToolCaller({made.server_id: dump_recipe(made)}, policy, LIMITS)
     found = []
 
     def once():

@@ -6,15 +6,15 @@ from hashlib import sha256
 
 import pytest
 
-from assets.servers.calls.caller import Caller
+from assets.servers.calls.caller import ToolCaller
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.recipe import Resolved, Unlaunchable, dump_recipe
+from assets.servers.recipes.recipe import ResolvedVersion, UnlaunchableServer, dump_recipe
 from assets.servers.recipes.recipe_plan import plan_recipe
-from assets.servers.recipes.version_resolver import Resolver
+from assets.servers.recipes.version_resolver import VersionResolver
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
-from assets.servers.secrets import Secrets, ServerSecrets
+from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.world.bundle import pack
 from tests.servers.conftest import BundleHost, host, npm, pypi
 from tests.serving.calling import read_text
@@ -35,14 +35,16 @@ async def listed(recipe, policy):
     assert deployed.probe.status == "ok", deployed.probe.hint
     facts = deployed.launched or dump_recipe(recipe)
     by = {tool["name"]: tool for tool in deployed.probe.tools}
-    return Caller({recipe.server_id: facts}, policy), by
+    return ToolCaller({recipe.server_id: facts}, policy), by
 
 
 def planned(listing, warehouse):
-    recipe = plan_recipe(listing, Resolver(warehouse.home, find_toolchain(), warehouse.ledger, "n"))
-    if isinstance(recipe, Unlaunchable) and recipe.kind == "fetch_failed":
+    recipe = plan_recipe(
+        listing, VersionResolver(warehouse.home, find_toolchain(), warehouse.ledger, "n")
+    )
+    if isinstance(recipe, UnlaunchableServer) and recipe.kind == "fetch_failed":
         pytest.skip("the package registries are out of reach")
-    assert not isinstance(recipe, Unlaunchable), recipe
+    assert not isinstance(recipe, UnlaunchableServer), recipe
     return recipe
 
 
@@ -53,7 +55,7 @@ def packed(host: BundleHost, name: str, version: str):
     host.files[f"/{name}.mcpb"] = made.data
     package = listing.package.model_copy(update={"digest": f"sha256:{made.sha256}"})
     listing = listing.model_copy(update={"package": package})
-    return plan_recipe(listing, lambda one: Resolved(one.version, str(one.digest)))
+    return plan_recipe(listing, lambda one: ResolvedVersion(one.version, str(one.digest)))
 
 
 async def test_a_bundle_of_the_demo_is_fetched_checked_and_called(host: BundleHost, tmp_path):
@@ -84,10 +86,10 @@ async def test_a_secret_that_a_bundle_s_own_manifest_asks_for_is_never_made_up(
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     sources = {recipe.server_id: ServerSecrets(env={key: "env:MY_WEATHERKEY"})}
     monkeypatch.setenv("MY_WEATHERKEY", "wk_live_" + "0a" * 12)
-    real = DeployPolicy(tmp_path, HERE, twice=False, secrets=Secrets(sources, bytes(16)))
+    real = DeployPolicy(tmp_path, HERE, twice=False, secrets=SecretSources(sources, bytes(16)))
     found = []
     for policy in (DeployPolicy(tmp_path, HERE), real):
-        caller = Caller({recipe.server_id: dump_recipe(recipe)}, policy)
+        caller = ToolCaller({recipe.server_id: dump_recipe(recipe)}, policy)
         probed = await asyncio.to_thread(deploy, recipe, real)
         contract = next(iter(probed.probe.tools), {"name": "todays_weather", "inputSchema": schema})
         ask = {"city": "Rome"}
@@ -103,10 +105,10 @@ async def test_a_secret_that_a_bundle_s_own_manifest_asks_for_is_never_made_up(
 async def test_a_bundle_that_is_not_the_pinned_one_is_not_called(host: BundleHost, tmp_path):
     recipe = plan_recipe(
         host.listing("x", "serve([tool('a')])"),
-        lambda one: Resolved(one.version, f"sha256:{sha256(b'other').hexdigest()}"),
+        lambda one: ResolvedVersion(one.version, f"sha256:{sha256(b'other').hexdigest()}"),
     )
     require_sandbox()
-    caller = Caller({recipe.server_id: dump_recipe(recipe)}, DeployPolicy(tmp_path, HERE))
+    caller = ToolCaller({recipe.server_id: dump_recipe(recipe)}, DeployPolicy(tmp_path, HERE))
     contract = {"name": "a", "inputSchema": {"type": "object"}}
     try:
         found = await caller.call(recipe.server_id, "a", contract, {})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.secrets import Secrets, ServerSecrets
+from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.sites.files import TOOLS, answer_message
 from tests.servers.remote.test_probe import sdk_server
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, open_remote, read_text
@@ -121,7 +121,7 @@ async def test_headers_session_and_version_go_with_a_call_and_secrets_come_back_
         sources = {
             f"remote:{here.url}": ServerSecrets(headers={"Authorization": "Bearer env:TOKEN"})
         }
-        policy = DeployPolicy(Path("/nonexistent"), secrets=Secrets(sources, bytes(16)))
+        policy = DeployPolicy(Path("/nonexistent"), secrets=SecretSources(sources, bytes(16)))
         async with open_remote(here.url, policy=policy) as running:
             found = await call_of(running)
     (sent,) = [call for call in here.calls if call.asks == "tools/call"]

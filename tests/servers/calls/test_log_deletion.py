@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from assets.servers.calls.log import (
+    CallLog,
+    DeletionSubject,
     NoSubject,
-    Outcomes,
-    Subject,
     count_lines,
     query_digest,
     remove_lines,
@@ -20,9 +20,9 @@ from warehouse.storage import files
 
 
 @pytest.fixture
-def outcomes(tmp_path: Path) -> Outcomes:
+def outcomes(tmp_path: Path) -> CallLog:
     """Two days of two tokens."""
-    made = Outcomes(tmp_path)
+    made = CallLog(tmp_path)
     made.folder.mkdir()
     for day in ("2026-11-20", "2026-11-21"):
         lines = [
@@ -37,15 +37,15 @@ def outcomes(tmp_path: Path) -> Outcomes:
     return made
 
 
-def texts(outcomes: Outcomes) -> dict[str, str]:
+def texts(outcomes: CallLog) -> dict[str, str]:
     return {path.stem: path.read_text() for path in outcomes.list_files()}
 
 
 def test_a_subject_goes_from_the_middle_of_every_file_and_the_rest_stays_as_it_was(
-    outcomes: Outcomes,
+    outcomes: CallLog,
 ) -> None:
     before = texts(outcomes)
-    told = remove_lines(outcomes, Subject(token="ann"))
+    told = remove_lines(outcomes, DeletionSubject(token="ann"))
     assert told == {"deleted": 6, "unreadable": 0, "files": 2}
     after = texts(outcomes)
     assert "ann" not in "".join(after.values())
@@ -56,45 +56,47 @@ def test_a_subject_goes_from_the_middle_of_every_file_and_the_rest_stays_as_it_w
     found = [path.read_text() for path in outcomes.folder.iterdir()]
     assert not any("words of ann" in text for text in found)
     assert {path.stat().st_mode & 0o777 for path in outcomes.list_files()} == {0o600}
-    assert remove_lines(outcomes, Subject(token="ann"))["deleted"] == 0
-    remove_lines(outcomes, Subject(token="bo"))
+    assert remove_lines(outcomes, DeletionSubject(token="ann"))["deleted"] == 0
+    remove_lines(outcomes, DeletionSubject(token="bo"))
     assert os.listdir(outcomes.folder) == []
 
 
 @pytest.mark.parametrize(
     ("subject", "deleted"),
     [
-        (Subject(client="editor 1"), 4),
-        (Subject(query="BO "), 6),
-        (Subject(before=date(2026, 11, 21)), 6),
-        (Subject(token="ann", client="editor 1", before=date(2026, 11, 21)), 1),
-        (Subject(token="an"), 0),
+        (DeletionSubject(client="editor 1"), 4),
+        (DeletionSubject(query="BO "), 6),
+        (DeletionSubject(before=date(2026, 11, 21)), 6),
+        (DeletionSubject(token="ann", client="editor 1", before=date(2026, 11, 21)), 1),
+        (DeletionSubject(token="an"), 0),
     ],
 )
-def test_all_that_is_named_must_hold(outcomes: Outcomes, subject: Subject, deleted: int) -> None:
+def test_all_that_is_named_must_hold(
+    outcomes: CallLog, subject: DeletionSubject, deleted: int
+) -> None:
     assert remove_lines(outcomes, subject)["deleted"] == deleted
     assert sum(row["lines"] for row in count_lines(outcomes)) == 12 - deleted
 
 
-def test_what_a_kill_left_of_a_line_goes_too(outcomes: Outcomes) -> None:
+def test_what_a_kill_left_of_a_line_goes_too(outcomes: CallLog) -> None:
     path = outcomes.list_files()[0]
     with path.open("a") as file:
         file.write('{"at": 1.0, "token": "ann", "words": "words of an')
-    told = remove_lines(outcomes, Subject(token="ann"))
+    told = remove_lines(outcomes, DeletionSubject(token="ann"))
     assert (told["deleted"], told["unreadable"]) == (6, 1)
     assert "words of an" not in "".join(texts(outcomes).values())
 
 
-def test_nothing_named_deletes_nothing(outcomes: Outcomes) -> None:
+def test_nothing_named_deletes_nothing(outcomes: CallLog) -> None:
     with pytest.raises(NoSubject, match="expected a token"):
-        Subject()
+        DeletionSubject()
     with pytest.raises(NoSubject):
-        Subject(token="")
+        DeletionSubject(token="")
     assert sum(row["lines"] for row in count_lines(outcomes)) == 12
 
 
 def test_a_full_disk_or_a_kill_leaves_a_file_as_it_was(
-    outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
+    outcomes: CallLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = texts(outcomes)
 
@@ -103,48 +105,48 @@ def test_a_full_disk_or_a_kill_leaves_a_file_as_it_was(
 
     monkeypatch.setattr(files.os, "fsync", fail)
     with pytest.raises(OSError, match="No space"):
-        remove_lines(outcomes, Subject(token="ann"))
+        remove_lines(outcomes, DeletionSubject(token="ann"))
     assert texts(outcomes) == before
     assert len(os.listdir(outcomes.folder)) == 2
 
 
 def test_a_copy_that_a_killed_deletion_left_goes_with_the_next_and_with_its_day(
-    outcomes: Outcomes,
+    outcomes: CallLog,
 ) -> None:
     for path in outcomes.list_files():
         path.with_name(f".{path.name}.123.abcd").write_text(path.read_text())
-    remove_lines(outcomes, Subject(token="ann", before=date(2026, 11, 21)))
+    remove_lines(outcomes, DeletionSubject(token="ann", before=date(2026, 11, 21)))
     assert outcomes.delete_before(date(2026, 11, 21)) == 1
     assert "words of ann" not in "".join(
         path.read_text() for path in outcomes.folder.iterdir() if "2026-11-20" in path.name
     )
-    remove_lines(outcomes, Subject(client="nobody"))
+    remove_lines(outcomes, DeletionSubject(client="nobody"))
     assert [path.name for path in outcomes.folder.iterdir()] == ["2026-11-21.jsonl"]
 
 
 def test_what_is_written_meanwhile_is_not_lost(tmp_path: Path) -> None:
-    outcomes = Outcomes(tmp_path)
+    outcomes = CallLog(tmp_path)
     outcomes.record({"token": "ann", "status": "ok"})
 
     def write(name: str) -> None:
         for _ in range(100):
-            Outcomes(tmp_path).record({"token": name, "status": "ok"})
+            CallLog(tmp_path).record({"token": name, "status": "ok"})
 
     writers = [threading.Thread(target=write, args=(name,)) for name in ("ann", "bo", "cy")]
     for one in writers:
         one.start()
     rounds = 0
     while any(writer.is_alive() for writer in writers) and rounds < 10_000:
-        remove_lines(outcomes, Subject(token="ann"))
+        remove_lines(outcomes, DeletionSubject(token="ann"))
         rounds += 1
     for one in writers:
         one.join()
     assert rounds
-    remove_lines(outcomes, Subject(token="ann"))
+    remove_lines(outcomes, DeletionSubject(token="ann"))
     assert {row["token"]: row["lines"] for row in count_lines(outcomes)} == {"bo": 100, "cy": 100}
 
 
-def test_what_is_remembered_is_counted_by_token(outcomes: Outcomes) -> None:
+def test_what_is_remembered_is_counted_by_token(outcomes: CallLog) -> None:
     (ann, bo) = count_lines(outcomes)
     assert ann == {
         "token": "ann",

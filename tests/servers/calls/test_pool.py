@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from assets.servers.calls.launch import plan_launch
-from assets.servers.calls.pool import Pool
+from assets.servers.calls.pool import SessionPool
 from assets.servers.calls.result import CallFailed, CallLimits
-from assets.servers.calls.session import Session
+from assets.servers.calls.session import CallSession
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.recipe import dump_recipe
@@ -19,7 +19,7 @@ from tests.serving.calling import NPM
 LIMITS = CallLimits(sessions=4, share=1, launch_s=0.2)
 
 
-class Idle(Session):
+class Idle(CallSession):
     """A session of no server, up at once."""
 
     ended = False
@@ -38,20 +38,20 @@ class Idle(Session):
         self._on_end()
 
 
-async def use(pool: Pool, owner: str, key: str) -> Session:
+async def use(pool: SessionPool, owner: str, key: str) -> CallSession:
     """Leases a session for a moment."""
     async with pool.lease(key, Idle, owner) as (session, _):
         return session
 
 
-async def use_by(pool: Pool, make: type[Idle]) -> Any:
+async def use_by(pool: SessionPool, make: type[Idle]) -> Any:
     """Leases a session of this class under the key `a` for a moment."""
     async with pool.lease("a", make) as (session, _):
         return session
 
 
 async def test_one_owner_cannot_hold_every_place_at_work() -> None:
-    pool = Pool(LIMITS)
+    pool = SessionPool(LIMITS)
     async with AsyncExitStack() as held:
         await held.enter_async_context(pool.lease("a0", Idle, "mallory"))
         for at in range(1, 4):
@@ -63,14 +63,14 @@ async def test_one_owner_cannot_hold_every_place_at_work() -> None:
 
 
 async def test_calls_of_one_owner_share_the_server_that_is_at_work() -> None:
-    pool = Pool(LIMITS)
+    pool = SessionPool(LIMITS)
     async with pool.lease("a", Idle, "alice") as (first, _):
         assert await use(pool, "alice", "a") is first
     await pool.close()
 
 
 async def test_what_an_owner_holds_idle_beyond_its_share_makes_room_and_nobody_elses_does() -> None:
-    pool = Pool(LIMITS)
+    pool = SessionPool(LIMITS)
     others = [await use(pool, owner, owner) for owner in ("alice", "bob")]
     mine = [await use(pool, "mallory", f"m{at}") for at in range(6)]
     assert not any(other.ended for other in others)
@@ -84,7 +84,7 @@ async def test_what_an_owner_holds_idle_beyond_its_share_makes_room_and_nobody_e
 
 async def test_an_idle_session_of_an_older_recipe_gives_up_the_volume() -> None:
     """It would hold it for as long as it may rest, and every call be busy meanwhile."""
-    pool = Pool(CallLimits(sessions=4, launch_s=0.2))
+    pool = SessionPool(CallLimits(sessions=4, launch_s=0.2))
     async with pool.lease("old", Idle, "alice", "npm:x") as (old, _):
         pass
     async with pool.lease("other", Idle, "alice", "npm:y") as (other, _):
@@ -98,7 +98,7 @@ async def test_an_idle_session_of_an_older_recipe_gives_up_the_volume() -> None:
 
 
 async def test_a_single_owner_has_every_place() -> None:
-    pool = Pool(CallLimits(sessions=3, launch_s=0.2))
+    pool = SessionPool(CallLimits(sessions=3, launch_s=0.2))
     async with AsyncExitStack() as held:
         for at in range(3):
             await held.enter_async_context(pool.lease(str(at), Idle))
@@ -109,7 +109,7 @@ async def test_a_single_owner_has_every_place() -> None:
 
 
 async def test_who_stops_waiting_holds_up_nobody() -> None:
-    pool = Pool(CallLimits(sessions=1, launch_s=5.0))
+    pool = SessionPool(CallLimits(sessions=1, launch_s=5.0))
     async with pool.lease("a", Idle):
         for _ in range(5):
             async with anyio.create_task_group() as group:
@@ -131,7 +131,7 @@ async def test_who_gives_up_while_a_server_is_doubted_leaves_no_lease() -> None:
             await anyio.sleep_forever()
             return True
 
-    pool = Pool(CallLimits(sessions=1, launch_s=60.0))
+    pool = SessionPool(CallLimits(sessions=1, launch_s=60.0))
     session = await use_by(pool, Doubted)
     async with anyio.create_task_group() as group:
         group.start_soon(use, pool, "", "a")

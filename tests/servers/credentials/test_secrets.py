@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from assets.servers.secrets import Given, SecretError, Secrets, ServerSecrets
+from assets.servers.secrets import LaunchSecrets, SecretError, SecretSources, ServerSecrets
 from tests.support.examples import examples
 from warehouse.sanitize.scrubber import Scrubber
 
@@ -21,8 +21,8 @@ SERVER = "npm:acme"
 VALUE = "Sup3r/Secret+Value"
 
 
-def secrets(**facts) -> Secrets:
-    return Secrets({SERVER: ServerSecrets(**facts)}, SALT)
+def secrets(**facts) -> SecretSources:
+    return SecretSources({SERVER: ServerSecrets(**facts)}, SALT)
 
 
 def refused(**facts) -> SecretError:
@@ -56,7 +56,7 @@ def test_a_variable_and_a_file_are_read_at_each_launch(monkeypatch, tmp_path):
 
 
 def test_a_server_without_sources_is_given_nothing():
-    found = Secrets({}, SALT).given(SERVER)
+    found = SecretSources({}, SALT).given(SERVER)
     assert (found.env, found.headers, found.fingerprint()) == ({}, {}, None)
 
 
@@ -172,20 +172,20 @@ def test_a_provider_that_fails_is_named_and_what_it_said_is_not(provider):
 
 
 def test_values_are_in_no_repr():
-    found = Given({"API_KEY": VALUE}, {"Authorization": VALUE}, SALT)
+    found = LaunchSecrets({"API_KEY": VALUE}, {"Authorization": VALUE}, SALT)
     assert VALUE not in repr(found)
     assert VALUE not in f"{found}"
     assert SALT.decode() not in repr(found)
 
 
 def test_a_fingerprint_tells_a_rotated_secret_and_nothing_else():
-    one = Given({"A": "secret-one"}, {}, SALT)
-    assert one.fingerprint() == Given({"A": "secret-one"}, {}, SALT).fingerprint()
+    one = LaunchSecrets({"A": "secret-one"}, {}, SALT)
+    assert one.fingerprint() == LaunchSecrets({"A": "secret-one"}, {}, SALT).fingerprint()
     others = [
-        Given({"A": "secret-two"}, {}, SALT),
-        Given({"B": "secret-one"}, {}, SALT),
-        Given({}, {"A": "secret-one"}, SALT),
-        Given({"A": "secret-one"}, {}, b"another salt....."),
+        LaunchSecrets({"A": "secret-two"}, {}, SALT),
+        LaunchSecrets({"B": "secret-one"}, {}, SALT),
+        LaunchSecrets({}, {"A": "secret-one"}, SALT),
+        LaunchSecrets({"A": "secret-one"}, {}, b"another salt....."),
     ]
     assert len({one.fingerprint(), *(other.fingerprint() for other in others)}) == 5
     assert "secret" not in str(one.fingerprint())
@@ -193,7 +193,7 @@ def test_a_fingerprint_tells_a_rotated_secret_and_nothing_else():
 
 def test_a_short_salt_is_refused():
     with pytest.raises(ValueError, match="16"):
-        Secrets({}, b"short")
+        SecretSources({}, b"short")
 
 
 # --- scrubbing
@@ -252,7 +252,7 @@ def placed(leaf):
 @given(st.data(), SECRET, st.sampled_from(sorted(ENCODINGS)))
 def test_no_secret_survives_in_any_json_position(data, value, form):
     found = data.draw(placed(ENCODINGS[form](value)))
-    clean = Given({"KEY": value}, {}, SALT).scrub({"found": found, value: [value]})
+    clean = LaunchSecrets({"KEY": value}, {}, SALT).scrub({"found": found, value: [value]})
     assert recoverable("\0".join(texts(clean)), value) == []
 
 

@@ -17,25 +17,25 @@ from assets.servers.deploy.policy import (
     is_redirecting,
     with_network,
 )
-from assets.servers.probe.failure_kinds import Failure
-from assets.servers.recipes.recipe import Recipe, dump_recipe
-from assets.servers.secrets import Given, Secrets, ServerSecrets
+from assets.servers.probe.failure_kinds import ProbeFailure
+from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
+from assets.servers.secrets import LaunchSecrets, SecretSources, ServerSecrets
 
 NAME = "npm:github-mcp"
-RECIPE = Recipe(
+RECIPE = LaunchRecipe(
     server_id=NAME, ecosystem="npm", name="github-mcp", version="1.0.0", integrity="sha512-x"
 )
-TOKEN = Given({"GITHUB_TOKEN": "a-real-token"})
+TOKEN = LaunchSecrets({"GITHUB_TOKEN": "a-real-token"})
 
 
 @pytest.fixture
 def policy(tmp_path, monkeypatch):
     """A user with a real token for one server; nothing is fetched or launched."""
     monkeypatch.setenv("MY_TOKEN", "a-real-token")
-    launched = make_failed(Failure("crashed", "it was launched"))
+    launched = make_failed(ProbeFailure("crashed", "it was launched"))
     monkeypatch.setattr("assets.servers.deploy.deploy.run_package", lambda *_: launched)
     sources = {NAME: ServerSecrets(env={"GITHUB_TOKEN": "env:MY_TOKEN"})}
-    return DeployPolicy(tmp_path, secrets=Secrets(sources, bytes(16)))
+    return DeployPolicy(tmp_path, secrets=SecretSources(sources, bytes(16)))
 
 
 def chosen(**facts):
@@ -59,7 +59,9 @@ def test_what_redirects_a_secret_is_refused_always(policy, name, grant):
     recipe = chosen(env=((name, "x"),))
     policy = replace(policy, confirmed={NAME: (digest_confirmed(recipe),)})
     if grant == "network":
-        policy = replace(policy, secrets=Secrets({}, bytes(16)), grants={NAME: ServerGrant("full")})
+        policy = replace(
+            policy, secrets=SecretSources({}, bytes(16)), grants={NAME: ServerGrant("full")}
+        )
     result = deploy(recipe, policy).probe
     assert (result.error_kind, name in str(result.hint)) == ("policy_denied", True)
     assert f'[servers."{NAME}".env] {name} = "env:{name}"' in str(result.hint)
@@ -119,7 +121,7 @@ def test_what_a_listing_chose_asks_once_and_a_changed_recipe_asks_again(policy, 
 
 def test_without_a_secret_or_a_grant_nothing_is_asked(policy):
     recipe = chosen(args=("--all",), env=(("NODE_OPTIONS", "--x"),))
-    free = replace(policy, secrets=Secrets({}, bytes(16)))
+    free = replace(policy, secrets=SecretSources({}, bytes(16)))
     assert deploy(recipe, free).probe.error_kind == "crashed"
     assert deploy(recipe, with_network(free, "full")).probe.error_kind == "crashed"
 
@@ -127,25 +129,30 @@ def test_without_a_secret_or_a_grant_nothing_is_asked(policy):
 def test_what_the_user_gave_is_no_choice_of_the_listing(policy):
     recipe = chosen(env=(("GITHUB_TOKEN", "placeholder"),), placeholders=("env:GITHUB_TOKEN",))
     assert deploy(recipe, policy).probe.error_kind == "crashed"
-    own = Given({**TOKEN.env, "GITHUB_API_URL": "https://mine.example"})
+    own = LaunchSecrets({**TOKEN.env, "GITHUB_API_URL": "https://mine.example"})
     asked = chosen(env=(("GITHUB_API_URL", "https://evil.example"),))
     assert find_unconfirmed(asked, own, policy) is None
 
 
 def test_headers_of_a_listing_beside_an_account_are_asked_for(policy):
     about = {"server_id": "remote:https://x", "ecosystem": "remote", "name": "https://x"}
-    recipe = Recipe(**about, headers=(("X-Tenant", "evil"),))
-    found = find_unconfirmed(recipe, Given(headers={"Authorization": "Bearer real"}), policy)
+    recipe = LaunchRecipe(**about, headers=(("X-Tenant", "evil"),))
+    found = find_unconfirmed(
+        recipe, LaunchSecrets(headers={"Authorization": "Bearer real"}), policy
+    )
     assert found
     assert (found.kind, '"X-Tenant": "evil"' in found.detail) == ("needs_confirmation", True)
-    assert find_unconfirmed(recipe, Given(headers={"x-tenant": "mine"}), policy) is None
+    assert find_unconfirmed(recipe, LaunchSecrets(headers={"x-tenant": "mine"}), policy) is None
 
 
 @pytest.mark.parametrize("more", ["?upstream=https://evil.example/", "#a", "@"])
 def test_an_address_with_more_than_its_server_id_is_asked_for(policy, more):
     about = {"server_id": "remote:https://x/mcp", "ecosystem": "remote", "name": "https://x/mcp"}
     url = "https://evil:pw@x/mcp" if more == "@" else f"https://x/mcp{more}"
-    recipe, real = Recipe(**about, url=url), Given(headers={"Authorization": "Bearer real"})
+    recipe, real = (
+        LaunchRecipe(**about, url=url),
+        LaunchSecrets(headers={"Authorization": "Bearer real"}),
+    )
     found = find_unconfirmed(recipe, real, policy)
     assert found
     assert (found.kind, f'address "{url}"' in found.detail) == ("needs_confirmation", True)
@@ -153,7 +160,7 @@ def test_an_address_with_more_than_its_server_id_is_asked_for(policy, more):
     assert find_unconfirmed(recipe, real, agreed) is None
     changed = recipe.model_copy(update={"url": "https://x/mcp?other=1"})
     assert find_unconfirmed(changed, real, agreed)
-    assert find_unconfirmed(Recipe(**about, url="https://x/mcp"), real, policy) is None
+    assert find_unconfirmed(LaunchRecipe(**about, url="https://x/mcp"), real, policy) is None
 
 
 def test_more_than_anybody_reads_is_not_asked_for(policy):

@@ -4,13 +4,13 @@ from dataclasses import replace
 import pytest
 
 from assets.servers.deploy.deploy import deploy, effect_key
-from assets.servers.deploy.deployment_table import DEPLOYMENTS, Job, make_deployment_row
-from assets.servers.deploy.package import Deployed
+from assets.servers.deploy.deployment_table import DEPLOYMENTS, DeploymentJob, make_deployment_row
+from assets.servers.deploy.package import DeploymentResult
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.probe.remote_transport import RemotePolicy
-from assets.servers.recipes.recipe import Recipe
-from assets.servers.secrets import Secrets, ServerSecrets
+from assets.servers.recipes.recipe import LaunchRecipe
+from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.servers.conftest import npm
 from tests.support.untrusted_server import (
     CONVERSATION,
@@ -20,7 +20,9 @@ from tests.support.untrusted_server import (
 )
 from warehouse.storage.blobs import Blobs
 
-RECIPE = Recipe(server_id="npm:x", ecosystem="npm", name="x", version="1", integrity="sha512-x")
+RECIPE = LaunchRecipe(
+    server_id="npm:x", ecosystem="npm", name="x", version="1", integrity="sha512-x"
+)
 
 
 @pytest.fixture
@@ -54,14 +56,14 @@ def test_optional_variables_that_were_not_needed_are_not_recorded(installed):
 
 
 def test_a_remote_server_is_refused_unless_it_is_allowed(tmp_path):
-    remote = Recipe(server_id="remote:https://x", ecosystem="remote", name="https://x")
+    remote = LaunchRecipe(server_id="remote:https://x", ecosystem="remote", name="https://x")
     assert deploy(remote, DeployPolicy(tmp_path)).probe.error_kind == "policy_denied"
 
 
 def test_what_was_deployed_survives_the_ledger():
     result = ProbeResult("ok", tools=[{"name": "a", "n": 1.5}], server_info={"name": "s"})
-    deployed = Deployed(result, ("env:X",), "lock", 2.0)
-    assert Deployed.from_json(deployed.to_json()) == deployed
+    deployed = DeploymentResult(result, ("env:X",), "lock", 2.0)
+    assert DeploymentResult.from_json(deployed.to_json()) == deployed
     assert json.loads(deployed.to_json())["probe"]["tools"][0]["name"] == "a"
 
 
@@ -92,7 +94,7 @@ def test_a_real_secret_reaches_the_server_and_nothing_else(installed, monkeypatc
     source = f"print('got ' + {key}, file=sys.stderr)\nserve([tool('a', description={key})])"
     monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
     sources = {"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}
-    policy = replace(installed(source), secrets=Secrets(sources, bytes(16)))
+    policy = replace(installed(source), secrets=SecretSources(sources, bytes(16)))
     facts = {"env": (("KEY", "placeholder"),), "placeholders": ("env:KEY",)}
     deployed = deploy(RECIPE.model_copy(update=facts), policy)
     assert deployed.probe.tools[0]["description"] == "[secret KEY]"
@@ -103,14 +105,14 @@ def test_a_real_secret_reaches_the_server_and_nothing_else(installed, monkeypatc
 
 def test_a_secret_that_is_missing_is_a_failure_with_its_fix(tmp_path):
     sources = {"npm:x": ServerSecrets(env={"KEY": "env:NO_SUCH_VARIABLE"})}
-    policy = DeployPolicy(tmp_path, secrets=Secrets(sources, bytes(16)))
+    policy = DeployPolicy(tmp_path, secrets=SecretSources(sources, bytes(16)))
     result = deploy(RECIPE, policy).probe
     assert result.error_kind == "needs_secret"
     assert "NO_SUCH_VARIABLE" in str(result.hint)
 
 
 def test_the_demo_asks_no_server_outside_this_host(tmp_path):
-    remote = Recipe(
+    remote = LaunchRecipe(
         server_id="remote:https://x.example", ecosystem="remote", name="x", url="https://x.example"
     )
     policy = DeployPolicy(tmp_path, remote=RemotePolicy(), outside=False)
@@ -140,7 +142,7 @@ while True:
     deployed = deploy(RECIPE, policy)
     assert deployed.probe.status == "ok", deployed.probe.hint
     blobs = Blobs(tmp_path / "blobs")
-    job = Job(RECIPE.server_id, npm("x"), None, policy)
+    job = DeploymentJob(RECIPE.server_id, npm("x"), None, policy)
     row = make_deployment_row(RECIPE, deployed, blobs, job, attempts=1, now=0.0)
     (kept,) = DEPLOYMENTS.frame([row]).to_dicts()
     assert (kept["server_name"], kept["server_version"]) == ("?", "7")

@@ -9,7 +9,7 @@ import pytest
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed
 from assets.servers.deploy.deploy import deploy
-from assets.servers.deploy.deployment_table import Job
+from assets.servers.deploy.deployment_table import DeploymentJob
 from assets.servers.deploy.grants import (
     SERVER_UID,
     ServerGrant,
@@ -20,8 +20,8 @@ from assets.servers.deploy.grants import (
 )
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, find_unconfirmed
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.recipes.recipe import Recipe, dump_recipe
-from assets.servers.sandbox.spec import Mount
+from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
+from assets.servers.sandbox.spec import SandboxMount
 from tests.servers.conftest import npm
 from tests.support.untrusted_server import (
     CONVERSATION,
@@ -32,7 +32,7 @@ from tests.support.untrusted_server import (
 )
 
 NAME = "npm:x"
-RECIPE = Recipe(
+RECIPE = LaunchRecipe(
     server_id=NAME,
     ecosystem="npm",
     name="x",
@@ -179,7 +179,7 @@ def test_a_folder_that_toolmill_made_for_a_launch_is_given_to_the_server(install
     for path in (notes, notes / "notes.txt"):
         os.chown(path, 0, 0)
     (notes / "out").symlink_to("/etc/hostname")
-    grants = {NAME: ServerGrant(folders=(Mount(notes, DATA, writable=True),))}
+    grants = {NAME: ServerGrant(folders=(SandboxMount(notes, DATA, writable=True),))}
     deployed = deploy(RECIPE, replace(installed, grants=grants))
     assert "wrote_new.txt" in tool_names(deployed.probe)
     assert {path.lstat().st_uid for path in notes.iterdir()} == {SERVER_UID}
@@ -206,10 +206,10 @@ def test_a_granted_server_is_due_again_and_what_the_folder_holds_is_no_condition
         "recipe_digest": "r",
         "status": "ok",
         "conditions": digest_conditions(NAME, policy),
-        "launch_digest": Job(NAME, listing, None, policy).launch_digest,
+        "launch_digest": DeploymentJob(NAME, listing, None, policy).launch_digest,
     }
-    assert Job(NAME, listing, row, policy).stands(0.0)
-    assert not Job(NAME, listing, row, granted).stands(0.0)
+    assert DeploymentJob(NAME, listing, row, policy).stands(0.0)
+    assert not DeploymentJob(NAME, listing, row, granted).stands(0.0)
     before = digest_conditions(NAME, granted)
     (notes / "more.txt").write_text("x")
     assert digest_conditions(NAME, granted) == before
@@ -220,8 +220,10 @@ def test_a_granted_server_is_due_again_and_what_the_folder_holds_is_no_condition
 
 def test_a_server_in_a_folder_of_toolmills_keeps_its_hosts_and_gets_no_folder_of_its_users(notes):
     own = ServerGrant(folders=mount_folders([f"{notes}:rw"]), hosts=("a.example",), volume=True)
-    made = ServerGrant(folders=(Mount(notes, DATA),)).with_network_of(replace(own, personal=True))
-    assert made == ServerGrant(folders=(Mount(notes, DATA),), hosts=("a.example",))
+    made = ServerGrant(folders=(SandboxMount(notes, DATA),)).with_network_of(
+        replace(own, personal=True)
+    )
+    assert made == ServerGrant(folders=(SandboxMount(notes, DATA),), hosts=("a.example",))
     assert [one.has_network for one in (made, own, ServerGrant("full"), ServerGrant())] == [
         *(True, True, True),
         False,

@@ -17,7 +17,7 @@ from assets.servers.deploy.plan import deploy_listings
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import KINDS, PackageError
 from assets.servers.probe.remote_transport import RemotePolicy
-from assets.servers.recipes.recipe import Resolved, normalise_address
+from assets.servers.recipes.recipe import ResolvedVersion, normalise_address
 from assets.servers.sandbox.spec import SandboxUnavailable
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.examples import examples
@@ -114,7 +114,7 @@ def test_any_listings_have_rows(stores, found) -> None:
 @given(st.lists(listings, max_size=3), st.sampled_from(("\ud800", "1", "\0")))
 def test_any_listings_that_resolve_have_rows(stores, found, text) -> None:
     """Nothing is launched: the toolchain is what the launch stumbles over."""
-    made = run(stores, found, resolve=lambda _: Resolved(text, text), toolchain=object())
+    made = run(stores, found, resolve=lambda _: ResolvedVersion(text, text), toolchain=object())
     check_rows(made, found)
 
 

@@ -15,7 +15,7 @@ import pytest
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.adhoc import list_local_servers
-from assets.servers.calls.caller import Caller
+from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed, CallResult
 from assets.servers.deploy.grants import ServerGrant, mount_folders
@@ -23,7 +23,7 @@ from assets.servers.deploy.launch import open_local_launch
 from assets.servers.deploy.plan import DeploymentRun, deploy_listings
 from assets.servers.deploy.policy import DeployPolicy, digest_confirmed
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.recipes.recipe import Recipe, dump_recipe
+from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.servers.recipes.recipe_plan import plan_recipe
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.serving.calling import CONTRACT, LIMITS, PATIENT, read_text
@@ -46,12 +46,12 @@ def policy(tmp_path: Path) -> DeployPolicy:
     return DeployPolicy(tmp_path / "home", POLICY, PATIENT, twice=False)
 
 
-def plan(listing: Listing) -> Recipe:
+def plan(listing: Listing) -> LaunchRecipe:
     def refuse(_: Any) -> Any:
         raise AssertionError("a registry was asked")
 
     found = plan_recipe(listing, refuse)
-    assert isinstance(found, Recipe), found
+    assert isinstance(found, LaunchRecipe), found
     return found
 
 
@@ -84,7 +84,7 @@ def deploy(warehouse: Warehouse) -> Deploy:
 
 def call(row: dict[str, Any], policy: DeployPolicy) -> CallResult:
     async def ask() -> CallResult:
-        caller = Caller({NAME: json.loads(row["recipe"])}, policy, LIMITS)
+        caller = ToolCaller({NAME: json.loads(row["recipe"])}, policy, LIMITS)
         try:
             return await caller.call(NAME, "do", CONTRACT, {"x": 7}, timeout_s=10.0)
         finally:

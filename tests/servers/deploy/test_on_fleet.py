@@ -7,14 +7,14 @@ import pytest
 
 from assets.servers.deploy.deploy import can_travel, deploy_on, deploy_to_json
 from assets.servers.deploy.grants import ServerGrant, mount_folders
-from assets.servers.deploy.package import Deployed, make_failed
+from assets.servers.deploy.package import DeploymentResult, make_failed
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.probe.failure_kinds import Failure
-from assets.servers.recipes.recipe import Recipe
-from assets.servers.secrets import Secrets, ServerSecrets
+from assets.servers.probe.failure_kinds import ProbeFailure
+from assets.servers.recipes.recipe import LaunchRecipe
+from assets.servers.secrets import SecretSources, ServerSecrets
 from warehouse.fleet.fleet import TaskLost
 
-ANSWER = make_failed(Failure("crashed", "elsewhere")).to_json()
+ANSWER = make_failed(ProbeFailure("crashed", "elsewhere")).to_json()
 
 
 class Elsewhere:
@@ -32,7 +32,7 @@ class Elsewhere:
 
 @pytest.fixture
 def recipe():
-    return Recipe(server_id="npm:a", ecosystem="npm", name="a", version="1.0.0")
+    return LaunchRecipe(server_id="npm:a", ecosystem="npm", name="a", version="1.0.0")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def policy(tmp_path):
     secret = {"npm:b": ServerSecrets(env={"TOKEN": "env:TOKEN"})}
     return DeployPolicy(
         tmp_path,
-        secrets=Secrets(secret, lambda: b"k" * 32),
+        secrets=SecretSources(secret, lambda: b"k" * 32),
         grants={"npm:b": ServerGrant(network="full"), "npm:a": ServerGrant(network="full")},
         confirmed={"npm:b": ("x",)},
         listed=(tmp_path / "mine.json",),
@@ -61,7 +61,7 @@ def test_a_package_travels_without_what_concerns_others(recipe, policy):
 
 def test_a_lost_worker_is_a_row_that_is_due_at_once(recipe, policy):
     answer = deploy_on(Elsewhere(TaskLost("its worker ended")), recipe, policy)
-    probe = Deployed.from_json(answer).probe
+    probe = DeploymentResult.from_json(answer).probe
     assert (probe.status, probe.error_kind) == ("failed", "worker_lost")
     assert probe.hint.startswith("its worker ended: ")
 

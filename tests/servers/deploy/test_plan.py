@@ -8,7 +8,7 @@ from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.probe.remote_transport import RemotePolicy
-from assets.servers.secrets import Secrets, ServerSecrets
+from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.server import replicas
 from tests.servers.conftest import npm
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox
@@ -214,7 +214,7 @@ def test_another_grant_or_secret_makes_a_server_due(deploy, host, warehouse, mon
     first = deploy([listing])
     name = first.rows[0]["server_id"]
     sources = {name: ServerSecrets(env={"KEY": "env:MY_KEY"})}
-    given = {"secrets": Secrets(sources, bytes(16))}
+    given = {"secrets": SecretSources(sources, bytes(16))}
     second = deploy([listing], first.rows, run_date="n2", policy=given)
     assert second.done == [name]
     assert deploy([listing], second.rows, run_date="n3", policy=given).done == []

@@ -10,9 +10,9 @@ from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.launch import format_advice, open_hosts
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
-from assets.servers.recipes.install import Artifact
-from assets.servers.recipes.recipe import Recipe
-from assets.servers.sandbox.spec import Launch, SandboxPolicy
+from assets.servers.recipes.install import InstalledArtifact
+from assets.servers.recipes.recipe import LaunchRecipe
+from assets.servers.sandbox.spec import SandboxLaunch, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.marketplaces.site import Answer, site
 from tests.support.untrusted_server import (
@@ -25,7 +25,7 @@ from tests.support.untrusted_server import (
 )
 
 NAME = "npm:x"
-RECIPE = Recipe(server_id=NAME, ecosystem="npm", name="x", version="1", integrity="sha512-x")
+RECIPE = LaunchRecipe(server_id=NAME, ecosystem="npm", name="x", version="1", integrity="sha512-x")
 # Tools named after what each address answered; a server that is refused the last one dies of it.
 FETCH = """
 import socket, urllib.request
@@ -92,7 +92,9 @@ def test_a_node_server_that_knows_no_proxy_reaches_its_host_too(run, tmp_path, m
     node = find_toolchain().node
     if node is None:
         pytest.skip("no Node.js on this host")
-    artifact = Artifact(tmp_path / "tree", (str(node), "/srv/server/main.js"), {}, (), "l", 1.0)
+    artifact = InstalledArtifact(
+        tmp_path / "tree", (str(node), "/srv/server/main.js"), {}, (), "l", 1.0
+    )
     monkeypatch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
     with site(lambda *_: Answer("granted")) as here, site(lambda *_: Answer("secret")) as other:
         near, far = (one.url.rpartition(":")[2] for one in (here, other))
@@ -125,7 +127,7 @@ def test_what_is_advised_is_a_host_or_the_network_and_never_a_private_address():
 def test_the_gateway_is_the_servers_user_alone(uid):
     require_sandbox()
     grant, python = ServerGrant(hosts=("api.example.com",)), find_toolchain().python
-    with open_hosts(Launch(("true",), uid=uid), grant, POLICY, python) as (launch, log):
+    with open_hosts(SandboxLaunch(("true",), uid=uid), grant, POLICY, python) as (launch, log):
         [folder] = [mount.host for mount in launch.mounts if mount.inside == "/srv/gateway"]
         about = (folder / "socket").stat()
         assert (about.st_uid, about.st_mode & 0o777) == (launch.uid, 0o600)

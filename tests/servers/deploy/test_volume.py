@@ -19,8 +19,8 @@ from assets.servers.deploy.grants import (
 )
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.recipes.recipe import Recipe
-from assets.servers.sandbox.watchdog import Watchdog
+from assets.servers.recipes.recipe import LaunchRecipe
+from assets.servers.sandbox.watchdog import SandboxWatchdog
 from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
@@ -31,7 +31,7 @@ from tests.support.untrusted_server import (
 )
 
 NAME = "npm:x"
-RECIPE = Recipe(server_id=NAME, ecosystem="npm", name="x", version="1", integrity="sha512-x")
+RECIPE = LaunchRecipe(server_id=NAME, ecosystem="npm", name="x", version="1", integrity="sha512-x")
 # Tools named after the files that it found at home, before it left another.
 KEEP = """
 home = os.path.expanduser("~")
@@ -149,7 +149,7 @@ def test_a_folder_that_a_server_closed_hides_nothing_from_the_watchdog(tmp_path,
 
     monkeypatch.setattr("assets.servers.sandbox.watchdog.os.scandir", look)
     jailed = SimpleNamespace(volume=tmp_path, pid=1, process=None, overran=False)
-    breach = Watchdog(jailed, POLICY)._find_volume_breach()
+    breach = SandboxWatchdog(jailed, POLICY)._find_volume_breach()
     assert (breach.limit, "is closed" in breach.found) == ("disk", True)
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
-from assets.servers.sandbox.gateway import Gateway, _parse_http, list_registries, open_gateway
+from assets.servers.sandbox.gateway import EgressGateway, _parse_http, list_registries, open_gateway
 from tests.marketplaces.site import Answer, site
 
 
@@ -45,7 +45,7 @@ def _send(folder, head):
 
 
 def _open(env):
-    gateway = Gateway(list_registries(env), env)
+    gateway = EgressGateway(list_registries(env), env)
     return gateway, open_gateway(gateway, None)
 
 

@@ -9,7 +9,7 @@ from assets.marketplaces.listing import Package
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.fetch_phase import download
 from assets.servers.recipes.install import ensure_artifact
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.marketplaces.adapters.test_mcpso import page, read
 from tests.support.untrusted_server import POLICY
@@ -40,7 +40,7 @@ def test_a_recipe_names_no_file_of_the_user(tmp_path: Path, ledger_file: Path, h
     url = f"{host.url}/x.mcpb"
     with pytest.raises(ValueError, match="is not a SHA-256"):
         download(url, tmp_path / "cache" / "bundles", sha256=OUTSIDE, allow_loopback=True)  # type: ignore[arg-type]
-    recipe = Recipe(
+    recipe = LaunchRecipe(
         server_id="mcpb:x", ecosystem="mcpb", name=url, url=url, integrity=f"sha256:{OUTSIDE}"
     )
     with pytest.raises(PackageError, match="no digest of a bundle") as refused:

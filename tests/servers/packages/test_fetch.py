@@ -21,7 +21,7 @@ import pytest
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.fetch_phase import FETCH_POLICY, fetch_policy, open_staging
 from assets.servers.recipes.install import _digest_installed, artifact_digest, ensure_artifact
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import require_sandbox
@@ -114,7 +114,7 @@ class Registry:
         version = {**about, "dist": dist, "hasInstallScript": bool(scripts)}
         full = {"name": name, "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
         self.files[f"/{name}"] = ("application/json", json.dumps(full).encode())
-        return Recipe(
+        return LaunchRecipe(
             server_id=f"npm:{name}",
             ecosystem="npm",
             name=name,
@@ -127,7 +127,7 @@ class Registry:
         self.files[f"/simple/files/{filename}"] = ("application/octet-stream", body)
         page = f'<a href="/simple/files/{filename}#sha256={digest}">{filename}</a>'
         self.files[f"/simple/{name}/"] = ("text/html", page.encode())
-        return Recipe(
+        return LaunchRecipe(
             server_id=f"pypi:{name}",
             ecosystem="pypi",
             name=name,

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from assets.servers.recipes.package_files import read_licence
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import LaunchRecipe
 
 
-def recipe(ecosystem: str, name: str) -> Recipe:
-    return Recipe.model_construct(ecosystem=ecosystem, name=name)
+def recipe(ecosystem: str, name: str) -> LaunchRecipe:
+    return LaunchRecipe.model_construct(ecosystem=ecosystem, name=name)
 
 
 def put(path: Path, text: str) -> Path:

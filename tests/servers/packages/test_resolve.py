@@ -11,9 +11,9 @@ import pytest
 from assets.marketplaces.listing import Package
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes import version_resolver
-from assets.servers.recipes.fetch_phase import Finished
-from assets.servers.recipes.version_resolver import NpmRegistry, Resolver
-from assets.servers.sandbox.toolchain import Toolchain
+from assets.servers.recipes.fetch_phase import ToolExit
+from assets.servers.recipes.version_resolver import NpmRegistry, VersionResolver
+from assets.servers.sandbox.toolchain import HostToolchain
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 
@@ -46,13 +46,13 @@ def registry() -> Iterator[tuple[str, dict[str, object]]]:
 
 @pytest.fixture
 def resolver(tmp_path, registry):
-    toolchain = Toolchain(
+    toolchain = HostToolchain(
         tmp_path / "python3.11", "3.11.7", tmp_path / "uv", tmp_path / "node", "20.0.0",
         tmp_path / "npm", fetch_env={"npm_config_registry": registry[0]},
         pythons={"3.12": tmp_path / "python3.12", "3.13": tmp_path / "python3.13"},
     )  # fmt: skip
     ledger = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
-    return Resolver(tmp_path, toolchain, ledger, "n1")
+    return VersionResolver(tmp_path, toolchain, ledger, "n1")
 
 
 def release(version: str) -> dict[str, object]:
@@ -88,10 +88,10 @@ def test_what_a_registry_may_answer_else(resolver, registry, answer, kind) -> No
 
 
 def test_a_host_without_node_is_told_so_and_nothing_is_recorded(tmp_path) -> None:
-    toolchain = Toolchain(tmp_path / "python3.11", "3.11.7", tmp_path / "uv")
+    toolchain = HostToolchain(tmp_path / "python3.11", "3.11.7", tmp_path / "uv")
     ledger = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
     with pytest.raises(PackageError, match=r"Node\.js 20") as error:
-        Resolver(tmp_path, toolchain, ledger, "n1")(Package(type="npm", identifier="x"))
+        VersionResolver(tmp_path, toolchain, ledger, "n1")(Package(type="npm", identifier="x"))
     assert error.value.kind == "needs_software"
     assert ledger.counts().get(("resolve", "done"), 0) == 0
 
@@ -112,7 +112,7 @@ def uv(monkeypatch):
         calls.append(argv)
         text = " ".join(argv)
         code, out, stderr = next(answer for words, answer in answers if words in text)
-        return Finished(code, None, out, stderr, None)
+        return ToolExit(code, None, out, stderr, None)
 
     monkeypatch.setattr(version_resolver, "run_tool", run)
     return calls, answers
@@ -154,10 +154,10 @@ def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypat
 
     def run(argv, staging, **_):
         if "pylock.toml" in argv:
-            return Finished(0, None, LOCK, "", None)
+            return ToolExit(0, None, LOCK, "", None)
         staged = staging.opened / "request.in"
         code, out, stderr = absent if "9.9.9" in staged.read_text() else OK
-        return Finished(code, None, out, stderr, None)
+        return ToolExit(code, None, out, stderr, None)
 
     monkeypatch.setattr(version_resolver, "run_tool", run)
     found = resolver(Package(type="pypi", identifier="x", version="9.9.9"))

@@ -9,8 +9,8 @@ import pytest
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes import unpack
 from assets.servers.recipes.install import ensure_artifact
-from assets.servers.recipes.recipe import Recipe
-from assets.servers.recipes.unpack import Refused, extract_bundle
+from assets.servers.recipes.recipe import LaunchRecipe
+from assets.servers.recipes.unpack import BundleRefused, extract_bundle
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.servers.conftest import bundle
@@ -50,7 +50,7 @@ def test_files_keep_their_folders_and_whether_they_run(tmp_path):
 )
 def test_an_entry_that_points_out_is_refused(tmp_path, entry):
     packed, out = _zip(tmp_path / "b", [(entry, "/etc/passwd")])
-    with pytest.raises(Refused, match=r"points out|is a link|neither"):
+    with pytest.raises(BundleRefused, match=r"points out|is a link|neither"):
         extract_bundle(packed, out)
     assert list(out.iterdir()) == []
     assert not (tmp_path / "x").exists()
@@ -59,7 +59,7 @@ def test_an_entry_that_points_out_is_refused(tmp_path, entry):
 def test_a_bomb_is_refused_while_it_unpacks(tmp_path, monkeypatch):
     monkeypatch.setattr(unpack, "MAX_UNPACKED_MB", 1)
     packed, out = _zip(tmp_path / "b", [("zeros", b"\0" * (4 << 20))], zipfile.ZIP_DEFLATED)
-    with pytest.raises(Refused, match="more than 1 MB"):
+    with pytest.raises(BundleRefused, match="more than 1 MB"):
         extract_bundle(packed, out)
     assert (out / "zeros").stat().st_size <= 1 << 20
 
@@ -67,7 +67,7 @@ def test_a_bomb_is_refused_while_it_unpacks(tmp_path, monkeypatch):
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_methods_that_expand_without_a_bound_are_refused(tmp_path, method):
     packed, out = _zip(tmp_path / "b", [("zeros", b"\0" * (4 << 20))], method)
-    with pytest.raises(Refused, match="another method than deflate"):
+    with pytest.raises(BundleRefused, match="another method than deflate"):
         extract_bundle(packed, out)
     assert list(out.iterdir()) == []
 
@@ -78,7 +78,7 @@ def test_methods_that_expand_without_a_bound_are_refused(tmp_path, method):
 def test_folders_count_like_files(tmp_path, monkeypatch, names):
     monkeypatch.setattr(unpack, "MAX_ENTRIES", 5)
     packed, out = _zip(tmp_path / "b", [(name, "") for name in names])
-    with pytest.raises(Refused, match="more than 5 files and folders"):
+    with pytest.raises(BundleRefused, match="more than 5 files and folders"):
         extract_bundle(packed, out)
     assert len(list(out.rglob("*"))) <= 5
 
@@ -86,7 +86,7 @@ def test_folders_count_like_files(tmp_path, monkeypatch, names):
 def test_a_name_that_comes_twice_is_refused(tmp_path):
     with pytest.warns(UserWarning, match="Duplicate"):
         packed, out = _zip(tmp_path / "b", [("a", "1"), ("a", "2")])
-    with pytest.raises(Refused):
+    with pytest.raises(BundleRefused):
         extract_bundle(packed, out)
 
 
@@ -94,7 +94,7 @@ def test_no_link_is_followed_and_nothing_there_is_written_over(tmp_path):
     packed, out = _zip(tmp_path / "b", [("a", "new")])
     (tmp_path / "host").write_text("old")
     (out / "a").symlink_to(tmp_path / "host")
-    with pytest.raises(Refused):
+    with pytest.raises(BundleRefused):
         extract_bundle(packed, out)
     assert (tmp_path / "host").read_text() == "old"
 
@@ -102,7 +102,7 @@ def test_no_link_is_followed_and_nothing_there_is_written_over(tmp_path):
 @pytest.mark.parametrize("damage", [b"<html>", b"", b"PK\5\6" + b"\xff" * 18])
 def test_what_is_no_zip_says_so(tmp_path, damage):
     (tmp_path / "b").write_bytes(damage)
-    with pytest.raises(Refused, match="no readable zip"):
+    with pytest.raises(BundleRefused, match="no readable zip"):
         extract_bundle(tmp_path / "b", tmp_path)
 
 
@@ -111,14 +111,14 @@ def test_broken_deflate_is_a_refusal(tmp_path):
     body = bytearray(packed.read_bytes())
     body[31:41] = b"\xff" * 10
     packed.write_bytes(body)
-    with pytest.raises(Refused, match="no readable zip"):
+    with pytest.raises(BundleRefused, match="no readable zip"):
         extract_bundle(packed, out)
 
 
 def _fetch(host, tmp_path, body):
     require_sandbox()
     host.files["/b.mcpb"] = body
-    recipe = Recipe(
+    recipe = LaunchRecipe(
         server_id="mcpb:b", ecosystem="mcpb", name="b", version="1", url=f"{host.url}/b.mcpb"
     )
     policy = SandboxPolicy(allow_loopback=True)

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from assets.servers.probe.probe import (
-    Behaviour,
+    BehaviourDifference,
     ProbeResult,
     compare_digests,
     digest_tools,
@@ -13,7 +13,7 @@ from assets.servers.probe.probe import (
     probe,
     probe_again,
 )
-from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox, write_launch
 
@@ -35,7 +35,7 @@ def ask(tmp_path):
     """Probes a server twice, in the sandbox: returns (behaviours, how often it was launched)."""
     require_sandbox()
 
-    def asked(one: Launch, policy: SandboxPolicy = POLICY):
+    def asked(one: SandboxLaunch, policy: SandboxPolicy = POLICY):
         launches = []
 
         def again(limits, moved):
@@ -114,8 +114,11 @@ def test_a_node_server_lives_in_the_moved_date_too(ask, tmp_path):
     seen += " new Date().toISOString().slice(0, 10), Date.now() > 1].join()"
     (tmp_path / "server.js").write_text(NODE % seen)
     tmp_path.chmod(0o755)
-    mounts = (*(Mount.same(path) for path in toolchain.binds), Mount(tmp_path, "/srv/server"))
-    node = Launch((str(toolchain.node), "/srv/server/server.js"), {}, mounts)
+    mounts = (
+        *(SandboxMount.same(path) for path in toolchain.binds),
+        SandboxMount(tmp_path, "/srv/server"),
+    )
+    node = SandboxLaunch((str(toolchain.node), "/srv/server/server.js"), {}, mounts)
     found, _ = ask(node, SandboxPolicy(wall_s=20))
     assert found == [("a", "dated", "date")]
     result = probe(move_clock(node), SandboxPolicy(wall_s=20), CONVERSATION)
@@ -133,4 +136,4 @@ def test_comparing_lists():
     after = digest_tools([{"name": "b", "inputSchema": {}}, {"name": "c"}])
     assert compare_digests(before, after) == {"a": "removed", "b": "changed", "c": "added"}
     assert compare_digests(before, dict(reversed(before.items()))) == {}
-    assert Behaviour("a", "added", "date").as_row()["tool"] == "a"
+    assert BehaviourDifference("a", "added", "date").as_row()["tool"] == "a"

@@ -4,7 +4,7 @@ import pytest
 
 from assets.servers.probe.failure_kinds import (
     KINDS,
-    Failure,
+    ProbeFailure,
     classify_last_words,
     compute_next_retry,
 )
@@ -66,7 +66,7 @@ def test_a_signal_is_named():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_hint_and_a_bounded_retry(kind):
-    assert Failure(kind, "x").hint.startswith("x: ")
+    assert ProbeFailure(kind, "x").hint.startswith("x: ")
     first, later = compute_next_retry(kind, 1, 0.0), compute_next_retry(kind, 40, 0.0)
     assert (first is None) == (later is None)
     if first is not None and later is not None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.transcript import Evidence, Listener, classify_evidence
+from assets.servers.probe.failure_kinds import ProbeFailure
+from assets.servers.probe.transcript import MessageFilter, ProbeEvidence, classify_evidence
 
 
 @pytest.mark.parametrize("method", ["initialize", "tools/list"])
@@ -13,10 +13,10 @@ from assets.servers.probe.transcript import Evidence, Listener, classify_evidenc
 def test_a_result_of_the_wrong_type_is_named_and_no_noise(
     method: str, result: object, kind: str
 ) -> None:
-    listener = Listener()
+    listener = MessageFilter()
     listener.note_request({"id": 2, "method": method})
     listener.take({"jsonrpc": "2.0", "id": 2, "result": result})
-    ended = Evidence(listener.transcript, Failure("timeout_list", "30 s"), answered=True)
+    ended = ProbeEvidence(listener.transcript, ProbeFailure("timeout_list", "30 s"), answered=True)
     found = classify_evidence(ended)
     assert found is not None
     assert found.kind == "protocol_error"
@@ -32,7 +32,7 @@ def test_a_result_of_the_wrong_type_is_named_and_no_noise(
     ],
 )
 def test_other_answers_end_no_conversation(method: str, answer: dict) -> None:
-    listener = Listener()
+    listener = MessageFilter()
     listener.note_request({"id": 2, "method": method})
     listener.take({"jsonrpc": "2.0", "id": 2, **answer})
     assert listener.transcript.broken is None
@@ -52,7 +52,7 @@ def test_other_answers_end_no_conversation(method: str, answer: dict) -> None:
 def test_an_error_of_odd_form_is_an_answer_all_the_same(
     answer: dict, code: int, message: str
 ) -> None:
-    listener = Listener()
+    listener = MessageFilter()
     listener.note_request({"id": 2, "method": "tools/call"})
     taken = listener.take({"jsonrpc": "2.0", "id": 2, **answer})
     assert taken == {"jsonrpc": "2.0", "id": 2, "error": {"code": code, "message": message}}
@@ -61,7 +61,7 @@ def test_an_error_of_odd_form_is_an_answer_all_the_same(
 
 @pytest.mark.parametrize("result", [None, [1], "x"])
 def test_a_result_that_is_no_object_ends_its_call_and_is_no_error_of_the_server(result) -> None:
-    listener = Listener()
+    listener = MessageFilter()
     listener.note_request({"id": 2, "method": "tools/call"})
     taken = listener.take({"jsonrpc": "2.0", "id": 2, "result": result})
     kind = type(result).__name__
@@ -72,7 +72,7 @@ def test_a_result_that_is_no_object_ends_its_call_and_is_no_error_of_the_server(
 
 @pytest.mark.parametrize("error", [None, False, {}, ""])
 def test_an_error_of_nothing_beside_a_result_is_none(error: Any) -> None:
-    listener = Listener()
+    listener = MessageFilter()
     listener.note_request({"id": 2, "method": "tools/call"})
     answer = {"jsonrpc": "2.0", "id": 2, "result": {"content": []}, "error": error}
     assert listener.take(answer) == {"jsonrpc": "2.0", "id": 2, "result": {"content": []}}

@@ -5,8 +5,8 @@ import pytest
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.recipe import Recipe, RecipeError, check_identity, dump_recipe
-from assets.servers.secrets import Secrets, ServerSecrets
+from assets.servers.recipes.recipe import LaunchRecipe, RecipeError, check_identity, dump_recipe
+from assets.servers.secrets import SecretSources, ServerSecrets
 
 BUNDLE, REMOTE = "https://files.example/a.mcpb", "https://mcp.example/v1/mcp"
 RIGHT = [
@@ -54,22 +54,22 @@ WRONG = [
 
 @pytest.mark.parametrize("facts", RIGHT)
 def test_a_recipe_of_the_server_that_it_is_listed_as_is_good(facts: dict) -> None:
-    check_identity(Recipe(**facts))
+    check_identity(LaunchRecipe(**facts))
 
 
 @pytest.mark.parametrize("facts", WRONG)
 def test_a_recipe_of_another_server_is_refused(facts: dict) -> None:
     with pytest.raises(RecipeError, match="recipe of"):
-        check_identity(Recipe(**facts))
+        check_identity(LaunchRecipe(**facts))
 
 
 def test_a_call_carries_no_secret_to_another_address(tmp_path, monkeypatch) -> None:
     """The secret is not even read."""
     monkeypatch.delenv("ABSENT", raising=False)
     given = {f"remote:{REMOTE}": ServerSecrets(headers={"Authorization": "Bearer env:ABSENT"})}
-    policy = DeployPolicy(tmp_path, secrets=Secrets(given, bytes(16)))
+    policy = DeployPolicy(tmp_path, secrets=SecretSources(given, bytes(16)))
     facts = dump_recipe(
-        Recipe(
+        LaunchRecipe(
             server_id=f"remote:{REMOTE}",
             ecosystem="remote",
             name=REMOTE,

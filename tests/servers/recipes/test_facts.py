@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from assets.servers.deploy.deploy import deploy
 from assets.servers.recipes.recipe import (
-    Recipe,
+    LaunchRecipe,
     RecipeError,
     dump_recipe,
     load_recipe,
@@ -21,7 +21,7 @@ __all__ = ["installed"]
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 pairs = st.lists(st.tuples(words, words), max_size=3).map(tuple)
 recipes = st.builds(
-    Recipe,
+    LaunchRecipe,
     server_id=words,
     ecosystem=st.sampled_from(["npm", "pypi", "mcpb", "oci", "remote"]),
     name=words,

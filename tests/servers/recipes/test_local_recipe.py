@@ -12,9 +12,9 @@ from assets.servers.deploy.policy import DeployPolicy, digest_confirmed, find_un
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes import recipe_plan
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.recipes.recipe import Recipe, Unlaunchable
+from assets.servers.recipes.recipe import LaunchRecipe, UnlaunchableServer
 from assets.servers.recipes.recipe_plan import digest_folder, find_script, plan_local, plan_recipe
-from assets.servers.secrets import Given
+from assets.servers.secrets import LaunchSecrets
 
 NAME = "private:mcp.json#notes"
 
@@ -37,16 +37,16 @@ def list_command(folder: Path | str, *words: str, **facts: Any) -> Listing:
     return Listing(**{**about, **more, **facts})
 
 
-def plan(listing: Listing) -> Recipe | Unlaunchable:
+def plan(listing: Listing) -> LaunchRecipe | UnlaunchableServer:
     def refuse(_: Any) -> Any:
         raise AssertionError("a registry was asked")
 
     return plan_recipe(listing, refuse)
 
 
-def plan_right(listing: Listing) -> Recipe:
+def plan_right(listing: Listing) -> LaunchRecipe:
     found = plan(listing)
-    assert isinstance(found, Recipe), found
+    assert isinstance(found, LaunchRecipe), found
     return found
 
 
@@ -142,14 +142,14 @@ def test_a_changed_command_asks_again(
     env = {"env": (EnvVar(name="MODE", default="a"),)}
     trusted = plan_right(list_command(folder, **env))
     policy = DeployPolicy(folder.parent)
-    failure = find_unconfirmed(trusted, Given(), policy)
+    failure = find_unconfirmed(trusted, LaunchSecrets(), policy)
     assert failure
     assert (failure.kind, "not trusted yet" in failure.detail) == ("needs_confirmation", True)
     assert "toolmill trust 'private:mcp.json#notes'" in failure.detail
     policy = replace(policy, confirmed={NAME: (digest_confirmed(trusted),)})
-    assert find_unconfirmed(trusted, Given(), policy) is None
+    assert find_unconfirmed(trusted, LaunchSecrets(), policy) is None
     changed = plan_right(list_command(folder, *words, **{**env, **facts}))
-    failure = find_unconfirmed(changed, Given(), policy)
+    failure = find_unconfirmed(changed, LaunchSecrets(), policy)
     assert bool(failure) is asks
     assert not failure or "another one than you trusted" in failure.detail
 
@@ -180,7 +180,7 @@ def test_a_folder_that_is_gone_a_link_a_file_or_a_home_is_named_with_the_fix(
     monkeypatch.setenv("HOME", str(home))
     places = ("gone", "link", "way/notes", "notes/server.py", "home", ".")
     found = [plan(list_command(folder.parent / place)) for place in places]
-    kinds = [(one.kind, one.reason) for one in found if isinstance(one, Unlaunchable)]
+    kinds = [(one.kind, one.reason) for one in found if isinstance(one, UnlaunchableServer)]
     wanted = [
         "is not there",
         "is a link",
@@ -204,7 +204,7 @@ def test_a_script_that_is_missing_or_lies_elsewhere_is_named(folder: Path) -> No
         (("python", str(folder.parent / "outside.py")), "not in it"),
     ):
         found = plan(list_command(folder, *words))
-        assert isinstance(found, Unlaunchable)
+        assert isinstance(found, UnlaunchableServer)
         assert message in found.reason
 
 
@@ -230,8 +230,8 @@ def test_an_image_of_this_host_is_known_by_its_id_and_trusted_by_its_name() -> N
         plan_local(listing, NAME, lambda _, n=n: f"sha256:{n * 64}", placeholders=True)
         for n in "ab"
     )
-    assert isinstance(one, Recipe)
-    assert isinstance(two, Recipe)
+    assert isinstance(one, LaunchRecipe)
+    assert isinstance(two, LaunchRecipe)
     assert (one.is_image, one.name, one.command, one.args) == (True, "notes:dev", (), ("--all",))
     assert one.digest != two.digest  # built anew
     assert digest_confirmed(one) == digest_confirmed(two)
@@ -245,5 +245,5 @@ def test_an_image_where_no_engine_is_is_one_clear_row() -> None:
 
     listing = list_command("x", launch=LaunchFacts(entry="notes:dev"))
     found = plan_local(listing, NAME, find, placeholders=True)
-    assert isinstance(found, Unlaunchable)
+    assert isinstance(found, UnlaunchableServer)
     assert (found.kind, found.server_id) == ("needs_software", NAME)

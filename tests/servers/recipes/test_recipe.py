@@ -5,9 +5,9 @@ from assets.marketplaces.server_json.arguments import A_COPY
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import DATA, make_value
 from assets.servers.recipes.recipe import (
-    Recipe,
-    Resolved,
-    Unlaunchable,
+    LaunchRecipe,
+    ResolvedVersion,
+    UnlaunchableServer,
     identify_server,
     parse_image,
 )
@@ -16,12 +16,12 @@ from tests.servers.conftest import npm, pypi
 
 
 def _resolve(package):
-    return Resolved(package.version or "9.9.9", "sha512-abc")
+    return ResolvedVersion(package.version or "9.9.9", "sha512-abc")
 
 
-def _plan(listing) -> Recipe:
+def _plan(listing) -> LaunchRecipe:
     recipe = plan_recipe(listing, _resolve)
-    assert isinstance(recipe, Recipe), recipe
+    assert isinstance(recipe, LaunchRecipe), recipe
     return recipe
 
 
@@ -76,7 +76,7 @@ def test_a_bundle_pinned_by_its_hash_is_the_same_from_anywhere():
         return npm("x", package=package)
 
     def resolve(package):
-        return Resolved(package.version, package.digest)
+        return ResolvedVersion(package.version, package.digest)
 
     one, two = (
         plan_recipe(listing(f"http://127.0.0.1:{port}/b.mcpb"), resolve) for port in (1111, 2222)
@@ -126,7 +126,7 @@ def test_places_and_authors_paths_in_arguments_are_filled_in():
 )
 def test_a_listing_without_a_safe_launch_says_why(listing, kind):
     refused = plan_recipe(listing, _resolve)
-    assert isinstance(refused, Unlaunchable)
+    assert isinstance(refused, UnlaunchableServer)
     assert refused.kind == kind
     assert refused.hint
 
@@ -136,7 +136,7 @@ def test_what_the_registry_refuses_is_a_row_not_an_error():
         raise PackageError("not_found", f"npm has no {package.identifier}")
 
     refused = plan_recipe(npm("pkg"), absent)
-    assert isinstance(refused, Unlaunchable)
+    assert isinstance(refused, UnlaunchableServer)
     assert (refused.kind, refused.server_id) == ("not_found", "npm:pkg")
 
 
@@ -222,11 +222,11 @@ def test_a_remote_keeps_its_transport_headers_and_variables() -> None:
     assert dict(recipe.headers)["Authorization"].startswith("Bearer placeholder")
     assert recipe.placeholders == ("url:region", "header:Authorization")
     refused = plan_recipe(listing, _resolve, placeholders=False)
-    assert isinstance(refused, Unlaunchable)
+    assert isinstance(refused, UnlaunchableServer)
     assert refused.kind == "needs_argument"
     plain = listing.model_copy(update={"url": "https://example.com/mcp", "transport": None})
     bare = plan_recipe(plain, _resolve, placeholders=False)
-    assert isinstance(bare, Recipe)
+    assert isinstance(bare, LaunchRecipe)
     assert (bare.transport, bare.headers, bare.placeholders) == ("auto", (), ())
 
 
@@ -242,10 +242,10 @@ def test_an_image_is_a_recipe_pinned_by_its_digest() -> None:
 
     def resolve(package):
         _, tag, found = parse_image(package)
-        return Resolved(tag, found)
+        return ResolvedVersion(tag, found)
 
     recipe = plan_recipe(listing, resolve)
-    assert isinstance(recipe, Recipe)
+    assert isinstance(recipe, LaunchRecipe)
     assert (recipe.ecosystem, recipe.name, recipe.integrity) == ("oci", "ghcr.io/o/x", pinned)
     assert (recipe.version, recipe.args) == ("1.2", ("--fast",))
     assert recipe.placeholders == ("env:API_KEY",)
@@ -277,7 +277,7 @@ def test_arguments_of_a_checkout_are_left_out_and_that_is_recorded() -> None:
     recipe = _plan(listing)
     assert (recipe.args, recipe.entry, recipe.placeholders) == ((), None, ("args",))
     other = listing.model_copy(update={"reason": "shell syntax in the command"})
-    assert isinstance(plan_recipe(other, _resolve), Unlaunchable)
+    assert isinstance(plan_recipe(other, _resolve), UnlaunchableServer)
 
 
 def test_a_python_package_is_started_by_its_program_not_by_a_module() -> None:
@@ -293,12 +293,14 @@ def test_without_placeholders_a_recipe_makes_nothing_up() -> None:
         env=[{"name": "KEY", "secret": True}, {"name": "LEVEL", "default": "info"}],
     )
     recipe = plan_recipe(listing, _resolve, placeholders=False)
-    assert isinstance(recipe, Recipe)
+    assert isinstance(recipe, LaunchRecipe)
     assert (recipe.args, recipe.env, recipe.spare_env) == (("--fast",), (("LEVEL", "info"),), ())
     assert recipe.placeholders == ()
 
 
 def test_a_registry_without_the_listed_version_is_named_in_the_recipe() -> None:
-    recipe = plan_recipe(npm("pkg"), lambda _: Resolved("2.0.0", "sha512-x", instead_of="1.0.0"))
-    assert isinstance(recipe, Recipe)
+    recipe = plan_recipe(
+        npm("pkg"), lambda _: ResolvedVersion("2.0.0", "sha512-x", instead_of="1.0.0")
+    )
+    assert isinstance(recipe, LaunchRecipe)
     assert (recipe.version, recipe.instead_of) == ("2.0.0", "1.0.0")

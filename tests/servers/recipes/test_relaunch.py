@@ -8,11 +8,13 @@ import pytest
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.package_files import find_variables
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.recipes.relaunch import MAX_TRIES, list_made_up, make_next_guess
 
-RECIPE = Recipe(server_id="npm:tavily-mcp", ecosystem="npm", name="tavily-mcp", version="1.0.0")
-OLD = Recipe(
+RECIPE = LaunchRecipe(
+    server_id="npm:tavily-mcp", ecosystem="npm", name="tavily-mcp", version="1.0.0"
+)
+OLD = LaunchRecipe(
     server_id="pypi:old", ecosystem="pypi", name="old", version="0.1.0",
     released="2025-05-01T10:00:00+00:00",
 )  # fmt: skip
@@ -22,7 +24,9 @@ def failed(stderr: str, kind: str = "needs_argument") -> ProbeResult:
     return ProbeResult("failed", kind, "exit 1", stderr_tail=stderr)
 
 
-def guess(stderr: str, recipe: Recipe = RECIPE, kind: str = "needs_argument", **more) -> Recipe:
+def guess(
+    stderr: str, recipe: LaunchRecipe = RECIPE, kind: str = "needs_argument", **more
+) -> LaunchRecipe:
     found = make_next_guess(recipe, failed(stderr, kind), [recipe], **more)
     assert found is not None, stderr
     return found

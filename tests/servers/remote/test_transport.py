@@ -6,7 +6,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from assets.servers.probe.remote_transport import MESSAGE, Meter, Refused, RemotePolicy, Wire
+from assets.servers.probe.remote_transport import (
+    MESSAGE,
+    ByteMeter,
+    GuardedTransport,
+    RemotePolicy,
+    TransportRefusal,
+)
 from tests.servers.remote.test_probe import ask
 from tests.support.network import PRIVATE, NoNetwork, connector
 from warehouse.network.egress import Connector
@@ -42,14 +48,14 @@ class Site:
 
 
 async def send(site: Site, url: str, method: str = "GET", message: bool = True, **more: Any):
-    wire = Wire(RemotePolicy(max_mb=2), inner=httpx2.MockTransport(site))
+    wire = GuardedTransport(RemotePolicy(max_mb=2), inner=httpx2.MockTransport(site))
     extensions = {MESSAGE: True} if message else {}
     request = httpx2.Request(method, url, headers=SECRETS, extensions=extensions, **more)
     return await wire.handle_async_request(request)
 
 
 async def kind_of(site: Site, url: str, method: str = "GET", message: bool = True) -> str:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(TransportRefusal) as caught:
         await send(site, url, method, message, content=b"{}" if method == "POST" else None)
     return caught.value.failure.kind
 
@@ -147,10 +153,10 @@ async def test_a_bomb_is_counted_decompressed():
     def answer(request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(bomb))
 
-    wire = Wire(RemotePolicy(max_mb=2), inner=httpx2.MockTransport(answer))
+    wire = GuardedTransport(RemotePolicy(max_mb=2), inner=httpx2.MockTransport(answer))
     request = httpx2.Request("GET", "https://a.example/", extensions={MESSAGE: True})
     response = await wire.handle_async_request(request)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(TransportRefusal) as caught:
         await read(response)
     assert caught.value.failure.kind == "oversize"
     assert wire.meter.decoded <= (3 << 20)  # of 30
@@ -159,7 +165,7 @@ async def test_a_bomb_is_counted_decompressed():
 async def test_what_is_no_message_has_a_smaller_bound():
     site = Site(content=b"x" * ((1 << 20) + 1))
     assert await read(await send(site, "https://a.example/")) > (1 << 20)
-    with pytest.raises(Refused, match="1 MB"):
+    with pytest.raises(TransportRefusal, match="1 MB"):
         await read(await send(site, "https://a.example/", message=False))
 
 
@@ -171,18 +177,18 @@ async def test_other_encodings_are_refused(encoding):
         raw = [(b"content-encoding", encoding.encode("latin-1"))]
         return httpx2.Response(200, headers=raw, stream=httpx2.ByteStream(b"x"))
 
-    wire = Wire(RemotePolicy(), inner=httpx2.MockTransport(answer))
-    with pytest.raises(Refused, match="content encoding"):
+    wire = GuardedTransport(RemotePolicy(), inner=httpx2.MockTransport(answer))
+    with pytest.raises(TransportRefusal, match="content encoding"):
         await wire.handle_async_request(httpx2.Request("GET", "https://a.example/"))
 
 
 def test_a_meter_counts_both_ways():
-    meter = Meter(10)
+    meter = ByteMeter(10)
     meter.add(wire=10)
     meter.add(decoded=10)
     for more in ({"wire": 1}, {"decoded": 1}):
-        with pytest.raises(Refused):
-            Meter(10, 10, 10).add(**more)
+        with pytest.raises(TransportRefusal):
+            ByteMeter(10, 10, 10).add(**more)
 
 
 def test_the_environments_proxy_is_used_and_literal_addresses_are_judged(monkeypatch):

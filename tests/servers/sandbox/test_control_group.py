@@ -8,8 +8,8 @@ import pytest
 from assets.servers.sandbox import bubblewrap, kernel_limits
 from assets.servers.sandbox.kernel_limits import ControlGroup, find_parent_group, make_control_group
 from assets.servers.sandbox.process import start
-from assets.servers.sandbox.spec import Launch, SandboxPolicy
-from assets.servers.sandbox.watchdog import Watchdog
+from assets.servers.sandbox.spec import SandboxLaunch, SandboxPolicy
+from assets.servers.sandbox.watchdog import SandboxWatchdog
 from tests.support.untrusted_server import require_sandbox
 from warehouse.process_identity import describe_owner
 
@@ -83,11 +83,11 @@ def test_a_launch_joins_its_group_first_and_its_end_is_told(tree, kills, limit):
     require_sandbox()
     assert find_parent_group() == tree / "user"
     before = groups(tree)
-    with start(Launch(("sleep", "60")), SandboxPolicy()) as jailed:
+    with start(SandboxLaunch(("sleep", "60")), SandboxPolicy()) as jailed:
         made = [folder for folder in groups(tree) if folder not in before]
         (folder,) = made
         (folder / "memory.events").write_text(f"low 0\noom 1\noom_kill {kills}\n")
-        with Watchdog(jailed, SandboxPolicy()) as watch:
+        with SandboxWatchdog(jailed, SandboxPolicy()) as watch:
             wait_until_file(folder / "cgroup.procs")
             jailed.kill()
     assert (folder / "cgroup.procs").read_text() == "0\n"
@@ -100,10 +100,10 @@ def test_this_host_holds_its_memory_by_the_kernel():
         pytest.skip("this host lets us make no control group of version 2 with a memory limit")
     policy = SandboxPolicy(memory_mb=64, wall_s=20.0)
     eats = "x=$(head -c 400000000 /dev/zero | tr '\\0' x); echo held"
-    with start(Launch(("sh", "-c", eats)), policy) as jailed:
+    with start(SandboxLaunch(("sh", "-c", eats)), policy) as jailed:
         out, _ = jailed.process.communicate(timeout=60)
         folder = Path(jailed.process.args[3]).parent  # type: ignore[index]
         jailed.kill()
     assert (out, jailed.overran) == (b"", True)
     assert not folder.exists()
-    assert bubblewrap.Bubblewrap().facts(policy)["memory"] == "control group"
+    assert bubblewrap.BubblewrapBackend().facts(policy)["memory"] == "control group"

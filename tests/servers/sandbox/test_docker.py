@@ -20,9 +20,15 @@ from hypothesis import strategies as st
 
 from assets.servers.probe.probe import probe
 from assets.servers.sandbox import certificate, docker
-from assets.servers.sandbox.docker import EMPTY, Docker, build_empty_root
+from assets.servers.sandbox.docker import EMPTY, DockerBackend, build_empty_root
 from assets.servers.sandbox.process import choose_backend, start
-from assets.servers.sandbox.spec import HOME, Launch, LaunchRefused, Mount, SandboxPolicy
+from assets.servers.sandbox.spec import (
+    HOME,
+    LaunchRefused,
+    SandboxLaunch,
+    SandboxMount,
+    SandboxPolicy,
+)
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.hostile.escape_suite import (
     ATTEMPTS,
@@ -38,7 +44,7 @@ IMAGE = "ghcr.io/some/server@sha256:" + "a" * 64
 
 
 def words(policy=SandboxPolicy(), *mounts):
-    return Docker().arguments(Launch(("true",), uid=7), policy, list(mounts))
+    return DockerBackend().arguments(SandboxLaunch(("true",), uid=7), policy, list(mounts))
 
 
 def pairs(shown):
@@ -79,14 +85,18 @@ def test_the_network_is_the_bridge_and_never_the_hosts():
 
 
 def test_mounts_are_read_only_unless_said():
-    shown = words(SandboxPolicy(), Mount(Path("/a"), "/srv/server"), Mount(Path("/b"), "/w", True))
+    shown = words(
+        SandboxPolicy(),
+        SandboxMount(Path("/a"), "/srv/server"),
+        SandboxMount(Path("/b"), "/w", True),
+    )
     assert ("--mount", "type=bind,src=/a,dst=/srv/server,readonly") in pairs(shown)
     assert ("--mount", "type=bind,src=/b,dst=/w") in pairs(shown)
 
 
 def test_values_show_in_no_command_line():
-    launch = Launch(("true",), {"KEY": "hunter2", "PATH": "/a:/b"})
-    command = Docker().command(launch, SandboxPolicy())
+    launch = SandboxLaunch(("true",), {"KEY": "hunter2", "PATH": "/a:/b"})
+    command = DockerBackend().command(launch, SandboxPolicy())
     try:
         assert "hunter2" not in " ".join(command.argv)
         lines = os.read(command.files[0], 1 << 16).decode().splitlines()
@@ -113,9 +123,9 @@ def test_no_environment_of_a_listing_reaches_the_client_on_the_host(env):
     bad = any(not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.\-]*", name) for name in env)
     if bad or any(re.search(r"[\n\r\0]", value) for value in env.values()):
         with pytest.raises(LaunchRefused, match="variable"):
-            Docker().image_command(IMAGE, [], env, SandboxPolicy())
+            DockerBackend().image_command(IMAGE, [], env, SandboxPolicy())
         return
-    command = Docker().image_command(IMAGE, [], env, SandboxPolicy())
+    command = DockerBackend().image_command(IMAGE, [], env, SandboxPolicy())
     text = os.read(command.files[0], 1 << 20).decode()
     for descriptor in command.files:
         os.close(descriptor)
@@ -128,12 +138,12 @@ def test_no_environment_of_a_listing_reaches_the_client_on_the_host(env):
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "GCONV_PATH", "PATH"])
 def test_a_value_of_two_lines_is_refused_with_its_name_and_the_fix(name):
     with pytest.raises(LaunchRefused, match=f"variable {name}: .*line break.*one line"):
-        Docker().image_command(IMAGE, [], {name: "/srv/server/x.so\n"}, SandboxPolicy())
+        DockerBackend().image_command(IMAGE, [], {name: "/srv/server/x.so\n"}, SandboxPolicy())
 
 
 def test_a_refused_launch_is_a_result_and_not_an_exception(client):
     policy, log = client
-    result = probe(Launch(("true",), {"CONFIG": "a\nb"}), policy)
+    result = probe(SandboxLaunch(("true",), {"CONFIG": "a\nb"}), policy)
     assert (result.status, result.error_kind) == ("failed", "policy_denied")
     assert "CONFIG" in str(result.hint)
     assert not any("CONFIG" in " ".join(line) for line in read_commands(log))
@@ -141,7 +151,7 @@ def test_a_refused_launch_is_a_result_and_not_an_exception(client):
 
 def test_a_folder_cannot_add_options_to_its_mount():
     with pytest.raises(LaunchRefused, match="comma"):
-        words(SandboxPolicy(), Mount(Path("/a,bind-propagation=shared"), "/srv/server"))
+        words(SandboxPolicy(), SandboxMount(Path("/a,bind-propagation=shared"), "/srv/server"))
 
 
 def test_the_default_image_is_an_empty_root():
@@ -155,7 +165,7 @@ def test_the_default_image_is_an_empty_root():
 
 
 def test_an_image_is_launched_pinned_and_under_the_same_limits():
-    engine = Docker()
+    engine = DockerBackend()
     command = engine.image_command(IMAGE, ["--stdio"], {"TOKEN": "x"}, SandboxPolicy())
     text = os.read(command.files[0], 1 << 16).decode()
     for descriptor in command.files:
@@ -169,9 +179,9 @@ def test_an_image_is_launched_pinned_and_under_the_same_limits():
 
 
 def test_an_image_is_shown_what_it_is_granted_and_runs_as_its_owner():
-    user, folder = os.getuid() or 4242, Mount(Path("/srv/notes"), f"{HOME}/data")
-    seen = Launch((), mounts=(folder,), uid=user, volume=Path("/srv/volume"))
-    command = Docker().image_command(IMAGE, [], {}, SandboxPolicy(), seen=seen)
+    user, folder = os.getuid() or 4242, SandboxMount(Path("/srv/notes"), f"{HOME}/data")
+    seen = SandboxLaunch((), mounts=(folder,), uid=user, volume=Path("/srv/volume"))
+    command = DockerBackend().image_command(IMAGE, [], {}, SandboxPolicy(), seen=seen)
     for descriptor in command.files:
         os.close(descriptor)
     mounts = [word for word in command.argv if word.startswith("type=bind")]
@@ -187,7 +197,7 @@ def test_an_image_is_shown_what_it_is_granted_and_runs_as_its_owner():
 @pytest.mark.parametrize("image", ["server:latest", "server", "--privileged", "x@sha256:abc"])
 def test_an_image_that_is_not_pinned_is_refused(image):
     with pytest.raises(ValueError, match="pinned"):
-        Docker().image_command(image, [], {}, SandboxPolicy())
+        DockerBackend().image_command(image, [], {}, SandboxPolicy())
 
 
 SCRIPTED = """#!{python}
@@ -236,7 +246,7 @@ def read_commands(log):
 
 def test_a_launch_goes_through_the_client_and_its_container_is_removed(client):
     policy, log = client
-    with start(Launch(("sh", "-c", "echo up; exit 3")), policy) as jailed:
+    with start(SandboxLaunch(("sh", "-c", "echo up; exit 3")), policy) as jailed:
         out, _ = jailed.process.communicate(timeout=60)
         assert (out, jailed.exit_status()) == (b"up\n", (3, None))
     run = [line for line in read_commands(log) if line[0] == "run"][-1]
@@ -246,7 +256,7 @@ def test_a_launch_goes_through_the_client_and_its_container_is_removed(client):
 
 def test_leaving_ends_the_container_besides_the_client(client):
     policy, log = client
-    with start(Launch(("sleep", "60")), policy) as jailed:
+    with start(SandboxLaunch(("sleep", "60")), policy) as jailed:
         jailed.kill()
         jailed.kill()
     assert [line[0] for line in read_commands(log)].count("rm") == 2  # one swept, one of ours, once
@@ -322,7 +332,7 @@ def test_a_real_engine_runs_and_ends_servers(engine, tmp_path):
 
 
 def test_a_real_engine_runs_an_image_by_digest(engine):
-    chosen = Docker(program=ENGINE)
+    chosen = DockerBackend(program=ENGINE)
     listed = chosen._ask_client("image", "inspect", "--format", "{{json .RepoDigests}}", EMPTY)
     image = next(name for name in json.loads(listed.stdout) if "@" in name)
     assert chosen.pull(image) is None

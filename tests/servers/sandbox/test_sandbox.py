@@ -14,13 +14,13 @@ from assets.servers.sandbox.process import (
     preflight,
     start,
 )
-from assets.servers.sandbox.spec import Launch, LaunchRefused, Mount, SandboxPolicy
+from assets.servers.sandbox.spec import LaunchRefused, SandboxLaunch, SandboxMount, SandboxPolicy
 from tests.support.untrusted_server import require_sandbox
 from warehouse import process_identity
 
 
 def _run(*argv, **facts):
-    with start(Launch(tuple(argv), **facts), SandboxPolicy()) as jailed:
+    with start(SandboxLaunch(tuple(argv), **facts), SandboxPolicy()) as jailed:
         out, err = jailed.process.communicate(timeout=60)
         return out.decode(), err.decode(), jailed.exit_status()
 
@@ -48,7 +48,7 @@ def test_a_command_runs_with_its_environment_and_its_folder(tmp_path):
         "-c",
         'cat x; echo "$WORD"; pwd',
         env={"WORD": "a b\nc"},
-        mounts=(Mount.same(tmp_path),),
+        mounts=(SandboxMount.same(tmp_path),),
         cwd=str(tmp_path),
     )
     assert (out, status) == (f"herea b\nc\n{tmp_path}\n", (0, None))
@@ -57,28 +57,30 @@ def test_a_command_runs_with_its_environment_and_its_folder(tmp_path):
 @pytest.mark.usefixtures("real")
 def test_a_mount_is_read_only_unless_it_is_said_to_be_writable(tmp_path):
     tmp_path.chmod(0o777)
-    _, err, _ = _run("touch", "/x/a", mounts=(Mount(tmp_path, "/x"),))
+    _, err, _ = _run("touch", "/x/a", mounts=(SandboxMount(tmp_path, "/x"),))
     assert "Read-only" in err
-    _run("touch", "/x/b", mounts=(Mount(tmp_path, "/x", writable=True),))
+    _run("touch", "/x/b", mounts=(SandboxMount(tmp_path, "/x", writable=True),))
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "LD_AUDIT", "GCONV_PATH", "GLIBC_TUNABLES"])
 def test_nothing_is_loaded_into_the_program_that_sets_the_limits(name):
     with pytest.raises(LaunchRefused, match=f"variable {name}: .*limits"):
-        bubblewrap.Bubblewrap().command(Launch(("true",), {name: "/x.so"}), SandboxPolicy())
+        bubblewrap.BubblewrapBackend().command(
+            SandboxLaunch(("true",), {name: "/x.so"}), SandboxPolicy()
+        )
 
 
 @pytest.mark.usefixtures("real")
 def test_two_sandboxes_do_not_see_each_other():
-    with start(Launch(("sleep", "60")), SandboxPolicy()):
+    with start(SandboxLaunch(("sleep", "60")), SandboxPolicy()):
         out, _, _ = _run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
     assert "sleep 60" not in out
 
 
 @pytest.mark.usefixtures("real")
 def test_leaving_ends_the_whole_tree():
-    with start(Launch(("sh", "-c", "sleep 77.7 & sleep 77.7")), SandboxPolicy()) as jailed:
+    with start(SandboxLaunch(("sh", "-c", "sleep 77.7 & sleep 77.7")), SandboxPolicy()) as jailed:
         pass
     assert jailed.process.returncode is not None
     for _ in range(100):  # the kernel ends a namespace's processes just after their parent is gone

@@ -8,9 +8,9 @@ import pytest
 
 from assets.servers.sandbox import toolchain
 from assets.servers.sandbox.process import start
-from assets.servers.sandbox.spec import Launch, Mount, MountRefused, SandboxPolicy
+from assets.servers.sandbox.spec import MountRefused, SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import (
-    Toolchain,
+    HostToolchain,
     ToolMissing,
     find_node,
     find_npm,
@@ -71,18 +71,18 @@ def test_pips_settings_are_told_to_uv(monkeypatch, tmp_path):
 
 def test_a_host_without_node_says_how_to_get_it():
     with pytest.raises(ToolMissing, match=r"Node\.js 20"):
-        Toolchain(Path("/p"), "3.11", Path("/uv")).require_node()
+        HostToolchain(Path("/p"), "3.11", Path("/uv")).require_node()
 
 
 def test_an_artefact_of_npm_depends_on_nodes_major_version_only():
-    one = Toolchain(Path("/p"), "3.11", Path("/uv"), node_version="20.1.0")
-    two = Toolchain(Path("/q"), "3.12", Path("/uv"), node_version="20.9.3")
+    one = HostToolchain(Path("/p"), "3.11", Path("/uv"), node_version="20.1.0")
+    two = HostToolchain(Path("/q"), "3.12", Path("/uv"), node_version="20.9.3")
     assert one.identity("npm") == two.identity("npm")
     assert one.identity("pypi") != two.identity("pypi")
 
 
 def test_another_python_is_found_by_its_minor_version_or_named_as_missing():
-    found = Toolchain(Path("/p"), "3.11.7", Path("/uv"), pythons={"3.12": Path("/q")})
+    found = HostToolchain(Path("/p"), "3.11.7", Path("/uv"), pythons={"3.12": Path("/q")})
     assert (found.python_for(None), found.python_for("3.12")) == (Path("/p"), Path("/q"))
     with pytest.raises(ToolMissing, match=r"needs Python 3\.14, this host has 3\.11\.7, 3\.12"):
         found.python_for("3.14")
@@ -142,7 +142,9 @@ def test_such_a_node_runs_inside_and_sees_no_neighbour(local):
     require_sandbox()
     found = find_toolchain()
     program = f"console.log(process.version, require('fs').existsSync('{local}/secret'))"
-    launch = Launch((str(found.node), "-e", program), mounts=tuple(map(Mount.same, found.binds)))
+    launch = SandboxLaunch(
+        (str(found.node), "-e", program), mounts=tuple(map(SandboxMount.same, found.binds))
+    )
     with start(launch, SandboxPolicy()) as jailed:
         out, err = jailed.process.communicate(timeout=60)
     assert out.decode().split() == [f"v{found.node_version}", "false"], err
@@ -190,9 +192,9 @@ def test_no_launch_shows_a_home_or_what_lies_above_it(monkeypatch, tmp_path):
     above = [home, home / ".local", tmp_path, tmp_path / "link", Path("/"), Path("/home")]
     for path in (*above, Path("/home/somebody"), tmp_path / "other" / ".local"):
         with pytest.raises(MountRefused, match="never shown"):
-            Mount.same(path)
+            SandboxMount.same(path)
     for path in (home / "server", home / ".local/share/uv/python/3.12", Path("/usr")):
-        assert Mount.same(path).host == path
+        assert SandboxMount.same(path).host == path
 
 
 def test_an_index_in_the_home_folder_shows_itself_alone(monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from assets.servers.probe.probe import probe
 from assets.servers.sandbox import watchdog
 from assets.servers.sandbox.process import _replace_paths, start
-from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.spec import HOME, SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import CONVERSATION, tool_names, write_launch
 
@@ -17,7 +17,7 @@ NONE = SandboxPolicy(backend="none", memory_mb=192, wall_s=20.0, open_files=77)
 
 
 def run(*argv, **facts):
-    with start(Launch(tuple(argv), **facts), NONE) as jailed:
+    with start(SandboxLaunch(tuple(argv), **facts), NONE) as jailed:
         out, err = jailed.process.communicate(timeout=60)
         assert jailed.exit_status() == (0, None), err
         return out.decode()
@@ -72,5 +72,5 @@ def test_a_process_that_still_sees_the_hosts_tmp_is_not_blamed_for_it():
 
 def test_mounts_of_runtimes_stay_where_they_are(tmp_path):
     python = find_toolchain().python
-    mounts = tuple(Mount.same(path) for path in find_toolchain().binds)
+    mounts = tuple(SandboxMount.same(path) for path in find_toolchain().binds)
     assert run(str(python), "-c", "print(1)", mounts=mounts) == "1\n"

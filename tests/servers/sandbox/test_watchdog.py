@@ -7,14 +7,14 @@ from typing import Any, cast
 import pytest
 
 from assets.servers.sandbox.spec import SandboxPolicy
-from assets.servers.sandbox.watchdog import Stat, Watchdog
+from assets.servers.sandbox.watchdog import ProcessStat, SandboxWatchdog
 
-RESTS = Stat(parent=1, ticks=7, threads=1, resident=0)
+RESTS = ProcessStat(parent=1, ticks=7, threads=1, resident=0)
 
 
 @pytest.fixture
 def watch():
-    watched = Watchdog(cast(Any, None), SandboxPolicy())
+    watched = SandboxWatchdog(cast(Any, None), SandboxPolicy())
     watched._note_activity([RESTS], time.monotonic())
     return watched
 

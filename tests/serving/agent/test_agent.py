@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import canonicalize_contract
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from serving.agent_loop import NONE_FITS, AgentLimits, OfflineSpeaker, make_runner, run_agent
 from serving.discovery.functions import write_functions
 from serving.discovery.request import write_block
@@ -77,7 +77,7 @@ async def test_calls_are_run_only_where_a_runner_is_given_and_then_it_goes_on(
 ) -> None:
     publish(tmp_path)
     router, tools = served(tmp_path), Functions()
-    desk = Desk(router, tools, MetaPolicy(), Outcomes(tmp_path))
+    desk = Desk(router, tools, MetaPolicy(), CallLog(tmp_path))
     run = make_runner(desk, desk.policy.local)
     model = Script(
         says(write_block("files", "read one text file from disk")),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
-from assets.servers.calls.caller import Caller
+from assets.servers.calls.caller import ToolCaller
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import dump_recipe
 from serving.index.folder import build_index, move_pointer
@@ -34,7 +34,7 @@ class Sandboxed(MetaServer):
         index = Source(rows, recipes={recipe.server_id: dump_recipe(recipe)})
         move_pointer(place, build_index(place, index, embedder.embed, embedder=embedder.id))
         policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
-        self.caller: Any = Caller({recipe.server_id: dump_recipe(recipe)}, policy, LIMITS)
+        self.caller: Any = ToolCaller({recipe.server_id: dump_recipe(recipe)}, policy, LIMITS)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from training.releases.decisions import list_rollbacks
 from training.releases.lineage import list_lineage
 from training.releases.live.calls import count_units
@@ -76,7 +76,7 @@ def _compare(
     history: Sequence[Mapping[str, Any]],
 ) -> Comparison:
     since = now - _DAYS * 86_400
-    lines = list(Outcomes(home).read(since))
+    lines = list(CallLog(home).read(since))
     versions: dict[str, set[str]] = {name: set(), before: set()}
     for one in history:
         if one.get("release") in versions:

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.servers.calls.log import Outcomes, parse_line
+from assets.servers.calls.log import CallLog, parse_line
 
 LINES: dict[str, Any] = {
     "at": pl.Float64,
@@ -35,7 +35,7 @@ def read_lines(place: Path, columns: Mapping[str, Any] = LINES) -> pl.DataFrame:
     """All lines under one place, columns of LINES unless told otherwise (`at` and `status` among
     them): null where a line has none."""
     schema = dict(columns)
-    found = [_read_day(path, schema) for path in Outcomes(place).list_files()]
+    found = [_read_day(path, schema) for path in CallLog(place).list_files()]
     frame = pl.concat(found) if found else pl.DataFrame(schema=schema)
     return frame.filter(pl.col("at").is_finite() & pl.col("status").is_not_null())
 

@@ -14,11 +14,11 @@ from secrets import token_hex
 from assets.outcomes.worlds.errors import WorldFailed
 from assets.servers.deploy.grants import SERVER_UID
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.sandbox.process import Jailed, start
+from assets.servers.sandbox.process import SandboxProcess, start
 from assets.servers.sandbox.spec import (
-    Launch,
     LaunchRefused,
-    Mount,
+    SandboxLaunch,
+    SandboxMount,
     SandboxPolicy,
     SandboxUnavailable,
 )
@@ -49,8 +49,8 @@ class Cluster:
 
     def __init__(self, place: Path, socket: Path) -> None:
         self._data, self._socket, self._secret = place, socket, token_hex(16)
-        self._held: list[Jailed] = []
-        self._server: Jailed | None = None
+        self._held: list[SandboxProcess] = []
+        self._server: SandboxProcess | None = None
 
     def start_server(self) -> None:
         """Makes an empty cluster and starts it. Raises WorldFailed."""
@@ -133,17 +133,19 @@ class Cluster:
                 raise WorldFailed(f"{program}: more than {_MOST_OUTPUT:,} bytes")
             return out.decode("utf-8", "replace")
 
-    def _start(self, program: str, *words: str) -> Jailed:
+    def _start(self, program: str, *words: str) -> SandboxProcess:
         """In the sandbox; only what needs the cluster's files sees them. Bubblewrap ends it with
         the thread that opened the world."""
-        mounts = [Mount(self._socket, DATA, writable=True)]
+        mounts = [SandboxMount(self._socket, DATA, writable=True)]
         if program != "psql":
-            mounts.append(Mount(self._data, _CLUSTER, writable=True))
+            mounts.append(SandboxMount(self._data, _CLUSTER, writable=True))
         # /usr/lib/postgresql/15/bin on Debian: what is on PATH is a link or a wrapper.
         found = Path(os.path.realpath(shutil.which("initdb") or "initdb")).with_name(program)
         env = {"PGPASSWORD": self._secret} if program == "psql" else {}
         uid = SERVER_UID if os.geteuid() == 0 else None
-        launch = Launch((str(found), *words), env=env, mounts=tuple(mounts), uid=uid, segments=True)
+        launch = SandboxLaunch(
+            (str(found), *words), env=env, mounts=tuple(mounts), uid=uid, segments=True
+        )
         try:
             return start(launch, _POLICY)
         except (SandboxUnavailable, LaunchRefused, OSError) as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.calls.log import Outcomes, Subject, remove_lines
+from assets.servers.calls.log import CallLog, DeletionSubject, remove_lines
 from extensions.recommender.learning.log_follower import LogFollower, LogRewritten
 
 CALL = {"status": "ok", "tool_id": "npm:a::b"}
@@ -20,7 +20,7 @@ def read_all(follower: LogFollower) -> list[dict]:
 
 
 def test_each_line_comes_once_in_order_and_half_a_line_when_it_is_whole(tmp_path: Path) -> None:
-    log = Outcomes(tmp_path)
+    log = CallLog(tmp_path)
     follower = LogFollower(log, 0.0)
     assert read_all(follower) == []
     for token in ("ann", "bo"):
@@ -36,7 +36,7 @@ def test_each_line_comes_once_in_order_and_half_a_line_when_it_is_whole(tmp_path
 
 
 def test_days_before_the_first_are_not_opened_and_later_ones_follow(tmp_path: Path) -> None:
-    log = Outcomes(tmp_path)
+    log = CallLog(tmp_path)
     log.folder.mkdir()
     for day in ("2026-01-01", "2026-01-02", "2026-01-03"):
         line = json.dumps({"at": 1, "token": day})
@@ -46,9 +46,11 @@ def test_days_before_the_first_are_not_opened_and_later_ones_follow(tmp_path: Pa
     assert [line["token"] for line in found] == ["2026-01-02", "2026-01-03"]
 
 
-@pytest.mark.parametrize("subject", [Subject("ann"), Subject(before=date(2100, 1, 1))])
-def test_deleted_lines_are_told_of(tmp_path: Path, subject: Subject) -> None:
-    log = Outcomes(tmp_path)
+@pytest.mark.parametrize(
+    "subject", [DeletionSubject("ann"), DeletionSubject(before=date(2100, 1, 1))]
+)
+def test_deleted_lines_are_told_of(tmp_path: Path, subject: DeletionSubject) -> None:
+    log = CallLog(tmp_path)
     for token in ("ann", "bo"):
         log.record({**CALL, "token": token})
     follower = LogFollower(log, 0.0)
@@ -59,7 +61,7 @@ def test_deleted_lines_are_told_of(tmp_path: Path, subject: Subject) -> None:
 
 
 def test_a_file_without_any_line_ends_is_passed_over(tmp_path: Path) -> None:
-    log = Outcomes(tmp_path)
+    log = CallLog(tmp_path)
     log.folder.mkdir()
     path = log.folder / "2026-01-01.jsonl"
     path.write_bytes(b"x" * (3 << 20) + b'\n{"at": 1, "token": "ann"}\n')

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.sources.decisions import SourceDecision, record_source_decision
-from assets.servers.calls.log import Subject, remove_lines
+from assets.servers.calls.log import DeletionSubject, remove_lines
 from serving.router import Ask, Router
 from tests.support.online import BAD, GOOD, QUERY, Learning, log_call, log_claim, publish_ranked
 from tests.support.reranked import ROWS
@@ -115,7 +115,7 @@ def test_what_is_deleted_from_the_log_is_unlearnt(home: Path) -> None:
     released = learning.find_odds()
     log_turn(learning)
     learning.settle()
-    remove_lines(learning.outcomes, Subject("ann"))
+    remove_lines(learning.outcomes, DeletionSubject("ann"))
     learning.settle()
     assert learning.find_odds() == released
 

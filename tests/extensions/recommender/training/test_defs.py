@@ -7,7 +7,7 @@ import dagster as dg
 
 from assets.contracts.quarantine.clear import CLEAR
 from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from extensions.recommender.training.defs import (
     ADAPTER,
     reranker_adapter,
@@ -40,7 +40,7 @@ def materialize(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
 
 
 def write_log(home: Path, count: int) -> None:
-    log = Outcomes(home)
+    log = CallLog(home)
     for at, row in enumerate(draw_calls(count).to_dicts()):
         search = {"token": "ann", "search_id": str(at), "query": row["query_key"]}
         log.record({**search, "status": "searched", "words": row["query"]})

@@ -9,7 +9,7 @@ import pytest
 
 from assets.contracts.quarantine.clear import CLEAR
 from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from assets.vectors.embed import MiniLM
 from extensions.recommender.learning.online_learner import OnlineLearner
 from extensions.recommender.training.defs import (
@@ -67,7 +67,7 @@ def publish_contracts(warehouse: Warehouse) -> None:
 def write_log(home: Path, count: int) -> None:
     """Searches in words and calls of what they showed, as a meta-server's log has them. Most
     are nearer to the tool that fails, by its name: the order alone does not tell what works."""
-    log = Outcomes(home)
+    log = CallLog(home)
     for at, row in enumerate(draw_calls(count).to_dicts()):
         city = "bad city" if at % 80 < 60 else "city"
         words = " ".join(row["query"].split()[:-1]).replace("city", city) + f" {at % 80}"
@@ -102,7 +102,7 @@ def test_a_promoted_reranker_is_served_exported_and_rolled_back(tmp_path: Path) 
     assert find_first(running.settle(30)) == "npm:good::good_file"
 
     # The fit has read this log: following it teaches nothing twice.
-    learner = OnlineLearner(running, Outcomes(home), ReliabilityPolicy())
+    learner = OnlineLearner(running, CallLog(home), ReliabilityPolicy())
     while not learner.step():
         pass
     assert learner.learnt == 0

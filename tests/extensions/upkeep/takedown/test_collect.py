@@ -14,7 +14,7 @@ import dagster as dg
 import pytest
 
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
+from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from extensions.upkeep.cli.gc import _open_place
 from extensions.upkeep.doctor.catalogue import CHECKS
@@ -165,7 +165,7 @@ def test_packages_of_a_runtime_that_is_not_here_stay(warehouse: Warehouse) -> No
     here = find_toolchain()
     without = replace(here, node=None, npm=None, node_version=None)
 
-    def list_going(toolchain: Toolchain) -> list[str]:
+    def list_going(toolchain: HostToolchain) -> list[str]:
         found = find_garbage(make_place(warehouse, toolchain=lambda: toolchain))
         assert "artifacts" not in found.skipped
         return [one.name for one in found.garbage if one.kind == "artifacts"]

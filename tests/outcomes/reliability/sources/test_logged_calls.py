@@ -8,7 +8,7 @@ import pytest
 from assets.outcomes.reliability.observation import Observation
 from assets.outcomes.reliability.sources.frame import list_observations
 from assets.outcomes.reliability.sources.logged_calls import read_logged
-from assets.servers.calls.log import Outcomes, query_digest
+from assets.servers.calls.log import CallLog, query_digest
 from tests.outcomes.reliability.observing import NOW, TOOL, call, report, write_log
 
 
@@ -100,7 +100,7 @@ def test_a_call_knows_the_words_of_its_search_where_they_are_kept(tmp_path: Path
 
 
 def test_lines_as_the_server_writes_them_are_read(tmp_path: Path) -> None:
-    outcomes = Outcomes(tmp_path)
+    outcomes = CallLog(tmp_path)
     facts = {"token": "ci", "tool_id": TOOL, "contract_digest": "c1:x", "call_id": "9"}
     line = outcomes.record({**facts, "status": "ok", "seconds": 0.5, "client": "cli 1.0"})
     [seen] = list_observations(read_logged(tmp_path).frame)

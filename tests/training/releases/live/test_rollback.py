@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 import training.releases.rollback
-from assets.servers.calls.log import Outcomes
+from assets.servers.calls.log import CallLog
 from orchestration import release_watch
 from orchestration.release_watch import roll_back_on_outcomes
 from tests.training.promotions import consider_model, serve_release
@@ -45,7 +45,7 @@ def home(two_runs: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.M
 
 
 def write_calls(home: Path, version: str, n: int, share: float, token: str = "ann") -> None:
-    log = Outcomes(home)
+    log = CallLog(home)
     for at in range(n):
         status = "ok" if at % 100 < share * 100 else "tool_error"
         facts = {"token": token, "index": version, "tool_id": "a/b", "query": f"{version}{at}"}
@@ -103,7 +103,7 @@ def test_what_a_person_put_in_service_stays(home: Path, two_runs: tuple[Path, li
 
 def test_reports_alone_roll_nothing_back(home: Path, two_runs: tuple[Path, list[str]]) -> None:
     write_calls(home, two_runs[1][1], 100, 0.9)
-    log = Outcomes(home)
+    log = CallLog(home)
     for at in range(500):
         facts = {"token": f"t{at}", "index": two_runs[1][2], "tool_id": "a/b"}
         log.record({**facts, "status": "reported", "reported": "failed"})

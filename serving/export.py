@@ -2,7 +2,7 @@
 
 <out>/router/…  encoders/…   as at home (`serving/index/folder.py`), the served version alone
       cards/<role>.md        the cards of the release's trained models
-      weights/<role>/        optional: its language models (`extensions/publishing/weights`)
+      weights/<role>/        optional: its language models (`extensions/publishing/weights.py`)
       RELEASE.json           {release, models {role: name}, version, embedder, tools, servers,
                              files {path: sha256}}
       RELEASE.sig            optional: who says so (`serving/export.py`)

@@ -13,6 +13,7 @@ An extension is a package that names objects under these groups in its `pyprojec
 - `toolmill.model_cards`: a function that writes the card of a trained model.
 - `toolmill.rerankers`: opens the reranker of an index (`serving/ranking/reranking.py`).
 - `toolmill.learners`: teaches it from the log of calls (`serving/meta/context.py`).
+- `toolmill.release_files`: adds files to `release export --weights` (`serving/export.py`).
 
 The core imports no extension by name (`tests/orchestration/test_laws.py`).
 """
@@ -30,6 +31,7 @@ ROLES = "toolmill.roles"
 MODEL_CARDS = "toolmill.model_cards"
 RERANKERS = "toolmill.rerankers"
 LEARNERS = "toolmill.learners"
+RELEASE_FILES = "toolmill.release_files"
 
 
 @cache

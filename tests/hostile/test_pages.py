@@ -16,8 +16,8 @@ from assets.synthesis.export.card import Figures, write_card
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import Choice
 from extensions.bench.ablations.table import render_ablation_table
-from extensions.publishing.cards.facts import Facts
-from extensions.publishing.cards.model_card import render_card
+from extensions.publishing.card_sections import CardFacts
+from extensions.publishing.model_card import render_card
 from tests.support.pages import list_tokens
 from tests.training.report_figures import CARD, MANIFEST, calls, figure
 from training.evaluation.caller.markdown import as_markdown
@@ -83,7 +83,7 @@ def write_model_card(home: Path) -> str:
     held = {**MANIFEST, "rows": {EVIL: 1}, "servers": {}, "tools": {}}
     summary = {"incumbent": EVIL, "signature": {"verdict": EVIL}, "split": EVIL,
                "n": 1, EVIL: {"candidate": figure(0.5), "incumbent": figure(0.4)}}  # fmt: skip
-    return render_card(Facts({**CARD, **model}, held, learnt, summary, [gate]))
+    return render_card(CardFacts({**CARD, **model}, held, learnt, summary, [gate]))
 
 
 def write_training_report(home: Path) -> str:

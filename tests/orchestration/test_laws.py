@@ -124,7 +124,6 @@ STILL_IMPORT_EXTENSIONS: set[str] = {
     "orchestration/cli/data/quarantine.py",
     "orchestration/cli/models/evaluate.py",
     "orchestration/cli/models/predictors.py",
-    "orchestration/cli/models/release.py",
     "training/evaluation/caller/bench.py",
     "training/evaluation/caller/items.py",
     "training/evaluation/caller/summary.py",

@@ -126,15 +126,15 @@ def test_what_is_added_to_an_export_is_signed_with_it(index: Path, tmp_path: Pat
 
     def add_weights(home: Path, folder: Path, models: Mapping[str, str]) -> dict[str, object]:
         (folder / "weights").mkdir()
-        (folder / "weights" / "model.gguf").write_text(f"{home.name} {sorted(models)}")
+        (folder / "weights" / "model.bin").write_text(f"{home.name} {sorted(models)}")
         return {"weights": {"caller": {"context": 64}}}
 
     manifest = export_release(index, tmp_path / "out", add_weights)
     assert manifest["weights"] == {"caller": {"context": 64}}
     sign_export(tmp_path / "out", held)
-    assert "weights/model.gguf" in verify_export(tmp_path / "out", [public])["files"]
-    (tmp_path / "out" / "weights" / "model.gguf").write_text("another")
-    with pytest.raises(BadExport, match=r"first weights/model\.gguf"):
+    assert "weights/model.bin" in verify_export(tmp_path / "out", [public])["files"]
+    (tmp_path / "out" / "weights" / "model.bin").write_text("another")
+    with pytest.raises(BadExport, match=r"first weights/model\.bin"):
         verify_export(tmp_path / "out", [public])
 
 

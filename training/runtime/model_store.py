@@ -17,6 +17,7 @@ from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 
 CARD = "model.json"
+README = "README.md"  # the card that people read; an extension writes it
 # Where and how a training runs: these change its result by no more than rounding and dice.
 MEANS = (
     "device",

@@ -9,6 +9,7 @@ import typer
 
 from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import allow_models, load_settings
+from warehouse.extensions import RELEASE_FILES, load_extensions
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The release that is served.")
 
@@ -48,9 +49,8 @@ def show(
     ] = True,
 ) -> None:
     """One release: models with their cards, contracts, training set, index versions on disk."""
-    from extensions.publishing.cards.model_card import README
     from training.releases.release import find_release, read_served
-    from training.runtime.model_store import get_model_folder
+    from training.runtime.model_store import README, get_model_folder
     from warehouse.home import require_home
 
     home = require_home(load_settings().home_path())
@@ -118,7 +118,8 @@ def watch(
 def export(
     out: Annotated[Path, typer.Option("--out", help="a new or empty folder")],
     weights: Annotated[
-        bool, typer.Option("--weights", help="also its language models: safetensors, GGUF, recipes")
+        bool,
+        typer.Option("--weights", help="also its language models, with serving recipes"),
     ] = False,
 ) -> None:
     """Copy the served index with its encoder: `toolmill serve --place OUT` needs nothing else."""
@@ -126,9 +127,9 @@ def export(
 
     settings = load_settings()
     allow_models(settings)
-    add_files = None
-    if weights:
-        from extensions.publishing.weights.write import write_release_weights as add_files
+    add_files = load_extensions(RELEASE_FILES).get("weights") if weights else None
+    if weights and add_files is None:
+        fail("--weights needs the extension `publishing`, which is not installed", 2)
     print_json(_describe_folder(out, export_release(settings.home_path(), out, add_files)))
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.vectors.embed import find_encoder_folder
-from extensions.publishing.cards.model_card import write_card
 from serving.export import check_export, export_release
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import Source
@@ -32,6 +31,7 @@ from training.releases.in_service import find_model_in_service
 from training.releases.promotion import consider_candidate
 from training.releases.release import list_releases, make_release, read_served, serve_version
 from training.role import check_gates, get_untrained_model, list_roles
+from training.role_steps import write_model_card
 from training.runtime.model_store import get_model_folder, save_model
 from warehouse.home import claim_home
 from warehouse.storage.lance import LanceStore
@@ -64,7 +64,7 @@ def crown(home: Path) -> None:
     held = make_summary(home, M1)
     made = consider_candidate(home, "retriever", M1, "set1", check_gates("retriever", held), held)
     assert made.promoted, made.why
-    write_card(home, M1, summary=held, gates=as_rows(made.gates))
+    write_model_card(home, M1, summary=held, gates=as_rows(made.gates))
 
 
 @pytest.fixture(scope="module")

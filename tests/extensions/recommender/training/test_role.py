@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from extensions.publishing.cards.model_card import write_card
+from extensions.publishing.model_card import write_card
 from extensions.recommender.model_role import UNTRAINED_ORDER
 from extensions.recommender.training.evaluation import (
     RERANKER_EVALUATION,

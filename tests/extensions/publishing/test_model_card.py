@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from extensions.publishing.cards.model_card import write_card
-from extensions.publishing.cards.text import format_counts_inline, quote_text
+from extensions.publishing.card_sections import format_counts_inline, quote_text
+from extensions.publishing.model_card import write_card
 from tests.training.promotions import BETTER, EQUAL, save_empty_model
 from training.gates import as_rows, render_gates_table
 from training.role import check_gates

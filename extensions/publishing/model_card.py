@@ -12,14 +12,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from extensions.publishing.cards.facts import (
-    Facts,
+from extensions.publishing.card_sections import (
+    CardFacts,
     choose_licence,
     count_learnt_rows,
     get_base_and_licence,
     make_dataset_name,
-)
-from extensions.publishing.cards.sections import (
     render_data,
     render_figures,
     render_limits,
@@ -28,7 +26,7 @@ from extensions.publishing.cards.sections import (
 )
 from training.figures import shorten_model
 from training.gates import render_gates_table
-from training.runtime.model_store import get_model_folder, read_model_card
+from training.runtime.model_store import README, get_model_folder, read_model_card
 from training.sets.audit.manifest import load_manifest
 from warehouse.sanitize.markdown import (
     Markdown,
@@ -39,7 +37,7 @@ from warehouse.sanitize.markdown import (
 )
 from warehouse.storage.files import write_atomically
 
-README, EVALUATION = "README.md", "evaluation.json"
+EVALUATION = "evaluation.json"
 Json = Mapping[str, Any]
 
 _NOT_CONSIDERED = Markdown("Not considered yet.")
@@ -79,24 +77,24 @@ def write_card(
     if summary is not None:
         evaluation = {"summary": dict(summary), "gates": [dict(gate) for gate in gates]}
         _write_if_changed(folder / EVALUATION, json.dumps(evaluation, indent=1, ensure_ascii=False))
-    known = _read_evaluation(folder / EVALUATION)
+    evaluation_on_disk = _read_evaluation(folder / EVALUATION)
     made_of = str(about.get("training_set") or "")
     manifest = load_manifest(home, made_of) if made_of else None
-    facts = Facts(
+    facts = CardFacts(
         about,
         manifest or {},
         count_learnt_rows(home, made_of),
-        known.get("summary") or {},
-        known.get("gates") or (),
+        evaluation_on_disk.get("summary") or {},
+        evaluation_on_disk.get("gates") or (),
     )
     _write_if_changed(folder / README, render_card(facts))
     return folder / README
 
 
-def render_card(facts: Facts) -> Markdown:
+def render_card(facts: CardFacts) -> Markdown:
     """The whole card."""
     role = str(facts.model.get("role"))
-    parts = [
+    sections = [
         _render_front_matter(facts),
         fill_markdown(
             "# Toolmill {} {}", role, quote_text(shorten_model(str(facts.model.get("name"))))
@@ -112,10 +110,10 @@ def render_card(facts: Facts) -> Markdown:
         render_limits(facts),
         render_loading(facts),
     ]
-    return fill_markdown("{}\n", join_markdown("\n\n", parts))
+    return fill_markdown("{}\n", join_markdown("\n\n", sections))
 
 
-def _render_front_matter(facts: Facts) -> Markdown:
+def _render_front_matter(facts: CardFacts) -> Markdown:
     import yaml
 
     base, base_licence = get_base_and_licence(facts.model)

@@ -13,29 +13,29 @@ from typing import Any
 import httpx2
 import pytest
 
-from extensions.publishing.review.review import (
+from extensions.publishing.review import (
     AFTER,
     BEFORE,
-    Review,
+    PairReview,
     ReviewError,
-    Sampled,
+    ReviewSample,
     draw_sample,
     open_review,
     report_review,
 )
-from extensions.publishing.review.server import Site, serve_review
+from extensions.publishing.review_server import ReviewSite, serve_review
 from tests.synthesis.review_rows import judged_pairs
 
 PAIRS, JUDGEMENTS, CONTRACTS = judged_pairs()
-OF = Sampled(BEFORE, None, 10, 7)
+OF = ReviewSample(BEFORE, None, 10, 7)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @contextmanager
-def served(review: Review) -> Iterator[Site]:
+def served(review: PairReview) -> Iterator[ReviewSite]:
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    site = Site(
+    site = ReviewSite(
         review, CONTRACTS, lambda: report_review(review, JUDGEMENTS), listening.getsockname()[1]
     )
     thread = threading.Thread(target=serve_review, args=(site, listening), daemon=True)
@@ -49,7 +49,7 @@ def served(review: Review) -> Iterator[Site]:
         assert not thread.is_alive()
 
 
-def _answers(site: Site) -> None:
+def _answers(site: ReviewSite) -> None:
     for _ in range(200):
         try:
             httpx2.get(site.url)
@@ -62,11 +62,11 @@ def _answers(site: Site) -> None:
 def test_the_sample_is_drawn_by_seed_from_written_or_from_accepted_pairs() -> None:
     before = draw_sample(PAIRS, JUDGEMENTS, OF)
     assert before == draw_sample(reversed(PAIRS), JUDGEMENTS, OF)
-    assert before != draw_sample(PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 10, 8))
+    assert before != draw_sample(PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 10, 8))
     accepted = {row["pair_id"] for row in JUDGEMENTS if row["verdict"] == "accept"}
-    after = draw_sample(PAIRS, JUDGEMENTS, Sampled(AFTER, None, 1000, 7))
+    after = draw_sample(PAIRS, JUDGEMENTS, ReviewSample(AFTER, None, 1000, 7))
     assert {row["pair_id"] for row in after} == accepted
-    assert len(draw_sample(PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 1000, 7))) == len(PAIRS)
+    assert len(draw_sample(PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))) == len(PAIRS)
 
 
 def test_labels_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_nothing_to_review_and_a_spoilt_file_are_said(tmp_path: Path) -> None:
 
 
 def test_the_report_holds_agreement_and_names_every_difference(tmp_path: Path) -> None:
-    review = open_review(tmp_path, PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 1000, 7))
+    review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))
     accepted = {row["pair_id"]: row["verdict"] == "accept" for row in JUDGEMENTS}
     for place, row in enumerate(review.rows):
         agrees = place != 3
@@ -130,7 +130,7 @@ def test_the_report_holds_agreement_and_names_every_difference(tmp_path: Path) -
 
 
 def test_rows_that_nobody_decided_on_are_left_out_of_the_agreement(tmp_path: Path) -> None:
-    review = open_review(tmp_path, PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 1000, 7))
+    review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))
     for place in range(len(review.rows)):
         review.add_label(place, "good", "")
     silent = [{**row, "status": "failed", "verdict": None} for row in JUDGEMENTS]
@@ -141,11 +141,13 @@ def test_rows_that_nobody_decided_on_are_left_out_of_the_agreement(tmp_path: Pat
 
 
 @pytest.fixture
-def review(tmp_path: Path) -> Review:
+def review(tmp_path: Path) -> PairReview:
     return open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
 
 
-def test_a_label_is_on_disk_before_the_answer_and_the_judge_stays_hidden(review: Review) -> None:
+def test_a_label_is_on_disk_before_the_answer_and_the_judge_stays_hidden(
+    review: PairReview,
+) -> None:
     with served(review) as site, httpx2.Client(base_url=site.origin) as client:
         client.headers.update({"x-review-token": site.token, "origin": site.origin})
         for place in range(len(review.rows)):
@@ -169,7 +171,7 @@ def test_a_label_is_on_disk_before_the_answer_and_the_judge_stays_hidden(review:
         ({"x-review-token": ""}, 403),
     ],
 )
-def test_nobody_else_can_label(review: Review, change: dict[str, str], status: int) -> None:
+def test_nobody_else_can_label(review: PairReview, change: dict[str, str], status: int) -> None:
     with served(review) as site:
         right = {"x-review-token": site.token, "origin": site.origin}
         body = {"place": 0, "label": "bad"}
@@ -187,7 +189,7 @@ def test_nobody_else_can_label(review: Review, change: dict[str, str], status: i
      b'{"place": -1, "label": "good"}', b'{"place": true, "label": "good"}',
      b'{"place": 0, "label": "good", "note": 1}', b"[" * 9000, b" " * 20_000],
 )  # fmt: skip
-def test_a_label_that_says_nothing_is_refused_in_one_line(review: Review, body: bytes) -> None:
+def test_a_label_that_says_nothing_is_refused_in_one_line(review: PairReview, body: bytes) -> None:
     with served(review) as site:
         headers = {"x-review-token": site.token, "origin": site.origin}
         answer = httpx2.post(f"{site.origin}/api/labels", content=body, headers=headers)
@@ -196,7 +198,7 @@ def test_a_label_that_says_nothing_is_refused_in_one_line(review: Review, body: 
         assert not review.labels
 
 
-def test_the_page_allows_no_script_but_its_own_and_loads_nothing(review: Review) -> None:
+def test_the_page_allows_no_script_but_its_own_and_loads_nothing(review: PairReview) -> None:
     with served(review) as site:
         page = httpx2.get(site.url)
         policy = page.headers["content-security-policy"]
@@ -213,7 +215,7 @@ def test_the_page_allows_no_script_but_its_own_and_loads_nothing(review: Review)
 def test_a_person_labels_with_the_keyboard_and_sees_the_agreement(tmp_path: Path) -> None:
     from playwright.sync_api import sync_playwright
 
-    review = open_review(tmp_path, PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 1000, 7))
+    review = open_review(tmp_path, PAIRS, JUDGEMENTS, ReviewSample(BEFORE, None, 1000, 7))
     hostile = PAIRS[0]["pair_id"]
     verdict = {row["pair_id"]: row["verdict"] for row in JUDGEMENTS}
     with served(review) as site, sync_playwright() as playwright:

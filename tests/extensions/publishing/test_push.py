@@ -9,18 +9,19 @@ import pytest
 import torch
 import yaml
 
-from extensions.publishing.push.cards import rewrite_card
-from extensions.publishing.push.hub import PushFailed, send_uploads
-from extensions.publishing.push.stage import (
+from extensions.publishing.hub_push import (
     MANIFEST,
     CannotPush,
-    Upload,
+    PushFailed,
+    RepositoryUpload,
     read_manifest,
+    rewrite_card,
+    send_uploads,
     write_uploads,
 )
 from tests.extensions.proxy.upstream_script import run_server
-from tests.extensions.publishing.push.hub_stand_in import Hub
-from tests.extensions.publishing.weights.adapters import NAME, save_adapter, save_base
+from tests.extensions.publishing.adapters import NAME, save_adapter, save_base
+from tests.extensions.publishing.hub_stand_in import Hub
 from training.caller.bases import load_caller
 from warehouse.errors import UnusableInput
 
@@ -46,7 +47,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def staged(home: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Upload]:
+def staged(home: Path, tmp_path_factory: pytest.TempPathFactory) -> list[RepositoryUpload]:
     pairs = tmp_path_factory.mktemp("pairs")
     (pairs / "data").mkdir()
     (pairs / "data" / "train.parquet").write_bytes(b"PAR1")
@@ -55,13 +56,15 @@ def staged(home: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Upload]
     return write_uploads(home, "org/mine", models, tmp_path_factory.mktemp("staged"), pairs)
 
 
-def read_card(upload: Upload) -> tuple[dict[str, Any], str]:
+def read_card(upload: RepositoryUpload) -> tuple[dict[str, Any], str]:
     """(front matter, the snippet)."""
     text = (upload.folder / "README.md").read_text()
     return yaml.safe_load(text.split("---\n")[1]), text.split("```python\n")[1].split("\n```")[0]
 
 
-def test_each_part_is_a_repository_with_a_real_card(home: Path, staged: list[Upload]) -> None:
+def test_each_part_is_a_repository_with_a_real_card(
+    home: Path, staged: list[RepositoryUpload]
+) -> None:
     assert [(one.repo, one.kind) for one in staged] == [
         ("org/mine-pairs", "dataset"),
         ("org/mine-caller", "model"),
@@ -71,13 +74,13 @@ def test_each_part_is_a_repository_with_a_real_card(home: Path, staged: list[Upl
         front, _ = read_card(upload)
         assert (front["base_model"], front["datasets"]) == (BASE, ["org/mine-pairs"])
     names = {name for name, _ in staged[2].list_files()}
-    assert {"model.safetensors", "model.gguf", "tokenizer.json", "config.json"} <= names
+    assert {"model.safetensors", "tokenizer.json", "config.json"} <= names
     for upload in staged:
         for name, _ in upload.list_files():
             assert str(home).encode() not in (upload.folder / name).read_bytes(), name
 
 
-def test_the_snippets_run_on_the_pushed_files(home: Path, staged: list[Upload]) -> None:
+def test_the_snippets_run_on_the_pushed_files(home: Path, staged: list[RepositoryUpload]) -> None:
     adapted, _, _ = load_caller(home, NAME)
     ids = torch.arange(5, 25).unsqueeze(0)
     with torch.inference_mode():
@@ -94,7 +97,7 @@ def test_the_snippets_run_on_the_pushed_files(home: Path, staged: list[Upload]) 
         assert "training" not in snippet
 
 
-def test_a_second_push_sends_nothing(staged: list[Upload]) -> None:
+def test_a_second_push_sends_nothing(staged: list[RepositoryUpload]) -> None:
     hub = Hub()
     with run_server(hub) as port:
         first = send_uploads(staged, TOKEN, f"http://127.0.0.1:{port}")
@@ -102,7 +105,7 @@ def test_a_second_push_sends_nothing(staged: list[Upload]) -> None:
         again = send_uploads(staged, TOKEN, f"http://127.0.0.1:{port}")
     assert [one["changed"] for one in first] == [True] * 3
     assert [one["changed"] for one in again] == [False] * 3
-    assert (sent, hub.puts) == (4, 4)  # pairs, adapter, merged, GGUF
+    assert (sent, hub.puts) == (3, 3)  # pairs, adapter, merged
     held = hub.repos["model/org/mine-caller"]
     assert held == {
         name: (staged[1].folder / name).read_bytes() for name, _ in staged[1].list_files()
@@ -110,7 +113,7 @@ def test_a_second_push_sends_nothing(staged: list[Upload]) -> None:
     assert hub.tokens == {f"Bearer {TOKEN}"}
 
 
-def test_a_push_that_broke_off_goes_on(staged: list[Upload]) -> None:
+def test_a_push_that_broke_off_goes_on(staged: list[RepositoryUpload]) -> None:
     hub = Hub(fail_at=3)
     with run_server(hub) as port:
         address = f"http://127.0.0.1:{port}"
@@ -121,11 +124,11 @@ def test_a_push_that_broke_off_goes_on(staged: list[Upload]) -> None:
             False, False, True
         ]  # fmt: skip
     assert TOKEN not in str(failed.value)
-    assert hub.puts == sent == 4
+    assert hub.puts == sent == 3
 
 
 def test_only_what_an_earlier_push_wrote_is_deleted(tmp_path: Path) -> None:
-    def stage(folder: str, *names: str) -> Upload:
+    def stage(folder: str, *names: str) -> RepositoryUpload:
         pairs = tmp_path / f"{folder}-pairs"
         (pairs / "data").mkdir(parents=True)
         for name in names:
@@ -174,7 +177,7 @@ def test_no_part_of_the_token_is_in_an_error_that_is_cut(
 
     monkeypatch.setattr("huggingface_hub.HfApi.create_repo", refuse)
     with pytest.raises(PushFailed) as failed:
-        send_uploads([Upload("org/x", "model", tmp_path)], TOKEN, "http://127.0.0.1:9")
+        send_uploads([RepositoryUpload("org/x", "model", tmp_path)], TOKEN, "http://127.0.0.1:9")
     assert "hf" not in str(failed.value)
 
 

@@ -17,19 +17,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from extensions.publishing.review.review import Review, ReviewError
-from extensions.publishing.review.shown_row import show_row
+from extensions.publishing.review import PairReview, ReviewError, show_row
 from warehouse.json_types import Contract, Json
 
 BODY_CAP = 16_384  # bytes of a label with its note
-_PAGE = Path(__file__).with_name("page")
+_PAGE = Path(__file__).parent
 
 
 @dataclass
-class Site:
+class ReviewSite:
     """One review on one port, and what ends it."""
 
-    review: Review
+    review: PairReview
     contracts: Mapping[str, Contract]
     report: Callable[[], Json]
     port: int
@@ -70,8 +69,8 @@ class Site:
     def _find_refusal(self, request: Request) -> str | None:
         if request.headers.get("host") != f"127.0.0.1:{self.port}":
             return "another host was asked for"
-        given = request.headers.get("x-review-token") or request.query_params.get("token") or ""
-        if not secrets.compare_digest(given.encode(), self.token.encode()):
+        token = request.headers.get("x-review-token") or request.query_params.get("token") or ""
+        if not secrets.compare_digest(token.encode(), self.token.encode()):
             return "the token of the address is missing or wrong; open the printed address"
         if request.method == "POST" and request.headers.get("origin") != self.origin:
             return "sent by another page"
@@ -105,8 +104,8 @@ class Site:
         if place >= len(self.review.rows):
             return _make_error(404, f"row {place}, there are {len(self.review.rows)}")
         row = self.review.rows[place]
-        kept = self.review.labels.get(row["pair_id"], {})
-        label = {"label": kept.get("label"), "note": kept.get("note", "")}
+        entry = self.review.labels.get(row["pair_id"], {})
+        label = {"label": entry.get("label"), "note": entry.get("note", "")}
         return _make_json({"place": place, **show_row(row, self.contracts), "given": label})
 
     async def _save_label(self, request: Request) -> Response:
@@ -121,9 +120,9 @@ class Site:
         return await self._serve_state(request)
 
     async def _finish(self, _: Request) -> Response:
-        found = self.report()
+        report = self.report()
         self.on_finish()
-        return _make_json(found)
+        return _make_json(report)
 
 
 _HEADERS = {
@@ -143,12 +142,12 @@ async def _read_body(request: Request) -> dict[str, Json]:
         if len(data) > BODY_CAP:
             raise ReviewError(f"more than {BODY_CAP} bytes")
     try:
-        found = json.loads(data)
+        body = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ReviewError("not JSON") from error
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise ReviewError("expected a JSON object")
-    return found
+    return body
 
 
 def _make_json(value: Json) -> Response:
@@ -160,7 +159,7 @@ def _make_error(status: int, why: str) -> Response:
     return JSONResponse({"error": why}, status)
 
 
-def serve_review(site: Site, listening: Any) -> None:
+def serve_review(site: ReviewSite, listening: Any) -> None:
     """Serves until the reviewer finishes, or Ctrl-C. `listening`: a bound socket of `site.port`."""
     import uvicorn
 

@@ -1,4 +1,4 @@
-"""Exported weights: what plain transformers opens is the adapted model, and so is the GGUF file."""
+"""Exported weights: plain transformers opens the adapted model, and recipes fit its calls."""
 
 import json
 import shutil
@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from extensions.publishing.weights.gguf_file import write_gguf
-from extensions.publishing.weights.gguf_vocabulary import NoGguf
-from extensions.publishing.weights.merge import write_merged_model
-from extensions.publishing.weights.recipes import write_recipes
-from extensions.publishing.weights.write import (
+from extensions.publishing.weights import (
     NoWeights,
+    write_merged_model,
     write_model_weights,
+    write_recipes,
     write_release_weights,
 )
 from serving.export import BadExport, check_export, export_release
-from tests.extensions.publishing.weights.adapters import (
+from tests.extensions.publishing.adapters import (
     NAME,
     read_template,
     save_adapter,
@@ -29,7 +27,6 @@ from tests.serving.test_adhoc import CLOCK, run, written
 from tests.training.small_base import make_tokenizer
 from tests.training.small_bert import small_bert
 from training.caller.bases import load_caller
-from training.caller.tiny.base import find_tiny_base_folder
 from training.prompts.render import render_conversation, render_tool_schema
 
 
@@ -37,17 +34,6 @@ from training.prompts.render import render_conversation, render_tool_schema
 def compute_scores(model: Any) -> torch.Tensor:
     ids = torch.arange(3, 43).unsqueeze(0) % 60
     return model.eval()(ids).logits.float()
-
-
-def load_gguf(folder: Path, merged: Path) -> Any:
-    """The file as transformers reads it, with the config beside it: of a Qwen3 it reads no width of
-    a head, and of none that attention has biases."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = AutoConfig.from_pretrained(str(merged))
-    return AutoModelForCausalLM.from_pretrained(
-        str(folder), gguf_file="model.gguf", config=config, dtype=torch.float32
-    )
 
 
 def load_plain(folder: Path) -> Any:
@@ -64,7 +50,7 @@ def load_plain(folder: Path) -> Any:
         ("llama", {"tie_word_embeddings": False}),
     ],
 )
-def test_merged_and_gguf_are_the_adapted_model(
+def test_the_merged_model_is_the_adapted_model(
     tmp_path: Path, kind: str, shape: dict[str, Any]
 ) -> None:
     base = save_base(tmp_path / "base", kind, **shape)
@@ -78,27 +64,7 @@ def test_merged_and_gguf_are_the_adapted_model(
         wanted, compute_scores(adapted), atol=0.03 if rounded else 1e-5, rtol=0
     )
     assert (compute_scores(load_plain(base)) - wanted).abs().max() > 0.02
-    assert (facts["gguf"]["architecture"], facts["gguf"]["exact_tokens"]) == (kind, True)
-    read = load_gguf(tmp_path / "out", tmp_path / "out" / "safetensors")
-    torch.testing.assert_close(compute_scores(read), wanted, atol=1e-5, rtol=0)
-
-
-def test_the_tiny_base_has_its_output_biases_folded(tmp_path: Path) -> None:
-    save_adapter(tmp_path, "tiny", str(find_tiny_base_folder()))
-    facts = write_model_weights(tmp_path, NAME, tmp_path / "out")
-    assert (facts["vllm_parser"], facts["ollama_tools"]) == (None, False)
-    assert not facts["gguf"]["exact_tokens"]
-    import gguf
-
-    names = {tensor.name for tensor in gguf.GGUFReader(tmp_path / "out" / "model.gguf").tensors}
-    assert "blk.0.attn_v.bias" in names
-    assert "blk.0.attn_output.bias" not in names
-    merged = load_plain(tmp_path / "out" / "safetensors")
-    read = load_gguf(tmp_path / "out", tmp_path / "out" / "safetensors")
-    torch.testing.assert_close(compute_scores(read), compute_scores(merged), atol=1e-3, rtol=0)
-    told = (tmp_path / "out" / "SERVE.md").read_text()
-    assert "None of vLLM's tool parsers" in told
-    assert 'TEMPLATE """{{ .Prompt }}"""' in (tmp_path / "out" / "Modelfile").read_text()
+    assert (facts["role"], facts["base"]) == ("caller", str(base))
 
 
 def test_the_folder_opens_with_its_template_and_ends_its_answers(tmp_path: Path) -> None:
@@ -113,36 +79,9 @@ def test_the_folder_opens_with_its_template_and_ends_its_answers(tmp_path: Path)
     assert (settings.do_sample, settings.eos_token_id) == (False, tokenizer.eos_token_id)
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"model_type": "gpt2"}, "expected one of llama, qwen2, qwen3"),
-        ({"rope_parameters": {"rope_type": "llama3"}}, "rope 'llama3'"),
-        ({"use_sliding_window": True}, "a sliding window"),
-    ],
-)
-def test_what_cannot_be_written_is_told(tmp_path: Path, change: Any, reason: str) -> None:
-    base = save_base(tmp_path / "base")
-    config = json.loads((base / "config.json").read_bytes())
-    (base / "config.json").write_text(json.dumps(config | change))
-    with pytest.raises(NoGguf, match=reason):
-        write_gguf(base, tmp_path / "model.gguf", "m")
-    assert not (tmp_path / "model.gguf").exists()
-
-
-def test_a_model_without_gguf_keeps_its_safetensors(tmp_path: Path) -> None:
-    rope = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10_000.0}
-    base = save_base(tmp_path / "base", rope_parameters=rope)
-    save_adapter(tmp_path, str(base), str(base))
-    facts = write_model_weights(tmp_path, NAME, tmp_path / "out")
-    assert "rope 'linear'" in facts["gguf"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["SERVE.md", "safetensors"]
-    assert "convert_hf_to_gguf.py" in (tmp_path / "out" / "SERVE.md").read_text()
-
-
 FACTS: dict[str, Any] = {
     "name": "toolmill-caller-x", "model": NAME, "role": "caller", "base": "b", "context": 2048,
-    "precision": "bfloat16", "gguf": {"exact_tokens": True},
+    "precision": "bfloat16",
 }  # fmt: skip
 
 
@@ -164,6 +103,9 @@ def test_recipes_fit_the_form_of_the_calls(
     served, modelfile = (tmp_path / "SERVE.md").read_text(), (tmp_path / "Modelfile").read_text()
     assert (f"--tool-call-parser {parser}" in served) is (parser is not None)
     assert ("enable_thinking" in served) is thinks
+    assert ("None of vLLM's tool parsers" in served) is (parser is None)
+    assert "convert_hf_to_gguf.py safetensors --outfile model.gguf" in served
+    assert ('TEMPLATE """{{ .Prompt }}"""' in modelfile) is not tools
     assert ("range .Tools" in modelfile) is tools
     assert modelfile.startswith("FROM ./model.gguf" if tools else "# Ollama")
     assert 'PARAMETER stop "<|end|>"' in modelfile
@@ -251,14 +193,14 @@ def test_a_release_carries_its_weights_under_its_digests(tmp_path: Path) -> None
 
     manifest = export_release(home, tmp_path / "out", add_files)
     assert manifest["weights"]["caller"]["vllm_parser"] == "hermes"
-    held = {f"weights/caller/{name}" for name in ("model.gguf", "Modelfile", "SERVE.md")}
+    held = {f"weights/caller/{name}" for name in ("Modelfile", "SERVE.md")}
     held.add("weights/caller/safetensors/model.safetensors")
     assert held <= manifest["files"].keys()
     assert check_export(tmp_path / "out") == manifest
-    with (tmp_path / "out" / "weights" / "caller" / "model.gguf").open("r+b") as file:
+    with (tmp_path / "out" / "weights" / "caller" / "Modelfile").open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x07")
-    with pytest.raises(BadExport, match=r"first weights/caller/model\.gguf"):
+    with pytest.raises(BadExport, match=r"first weights/caller/Modelfile"):
         check_export(tmp_path / "out")
 
 

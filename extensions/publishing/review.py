@@ -1,20 +1,63 @@
 """Review by a person: a random sample of pairs, labels that survive a kill, and the report.
 
-A reviewer is blind: nothing of a verdict, a flaw or a score is in what is shown.
+A reviewer is blind: what is shown holds no verdict, flaw or score.
 """
 
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from assets.synthesis.contract_reading import get_properties, get_required
 from assets.synthesis.judging.trials import make_share, measure_agreement
-from assets.synthesis.tables import reaches_judge
+from assets.synthesis.tables import reaches_judge, read_goldens
 from warehouse.json_types import Json, Row
 from warehouse.storage.files import append_line
 from warehouse.storage.pointers import read_history
+
+
+def show_row(row: Row, contracts: Mapping[str, Row]) -> dict[str, Json]:
+    """What the reviewer sees of a row: never a verdict, a flaw or a score."""
+    calls = read_goldens(row)
+    contract = contracts.get(row["contract_digest"])
+    offered = json.loads(row.get("offered") or "[]")
+    beside = [contracts[other] for other in offered if other in contracts]
+    return {
+        "task": row.get("task") or "single",
+        "server": row.get("server_id") or "",
+        "instruction": row["instruction"],
+        "calls": [{"tool": call.tool, "arguments": call.arguments} for call in calls],
+        "messages": json.loads(row.get("messages") or "[]"),
+        "tool": _show_tool(contract)
+        if contract
+        else {"name": row.get("tool"), "description": None},
+        "others": [_show_tool(other) for other in beside if other is not contract][:12],
+    }
+
+
+def _show_tool(contract: Row) -> dict[str, Json]:
+    required = get_required(contract)
+    return {
+        "name": contract.get("name"),
+        "description": str(contract.get("description") or ""),
+        "parameters": [
+            {"name": name, "required": name in required, "says": _describe_parameter(of)}
+            for name, of in get_properties(contract).items()
+        ],
+    }
+
+
+def _describe_parameter(of: Json) -> str:
+    if not isinstance(of, Mapping):
+        return ""
+    kind = of.get("type") or ("one of several" if of.get("anyOf") or of.get("oneOf") else "any")
+    options = (
+        f" of {', '.join(map(str, of['enum'][:12]))}" if isinstance(of.get("enum"), list) else ""
+    )
+    return f"{kind}{options}. {str(of.get('description') or '')[:400]}".strip()
+
 
 BEFORE, AFTER = "before", "after"
 LABELS = ("good", "bad", "skip")
@@ -26,7 +69,7 @@ class ReviewError(ValueError):
 
 
 @dataclass(frozen=True)
-class Sampled:
+class ReviewSample:
     """What is drawn: all written pairs (`before` filtering) or the accepted ones (`after`)."""
 
     stage: str
@@ -39,7 +82,7 @@ class Sampled:
         return f"{self.stage}-{self.marketplace or 'all'}-{self.sample}-{self.seed}"
 
 
-def draw_sample(pairs: Iterable[Row], judgements: Iterable[Row], of: Sampled) -> list[Row]:
+def draw_sample(pairs: Iterable[Row], judgements: Iterable[Row], of: ReviewSample) -> list[Row]:
     """The sample, in the order it is shown; the same for the same rows and seed."""
     accepted = {row["pair_id"] for row in judgements if row["verdict"] == "accept"}
     whole = {row["pair_id"]: row for row in pairs if row["status"] == "ok"}
@@ -49,11 +92,11 @@ def draw_sample(pairs: Iterable[Row], judgements: Iterable[Row], of: Sampled) ->
 
 
 @dataclass
-class Review:
+class PairReview:
     """One review: its sample and its labels, each saved as a line the moment it is given."""
 
     path: Path
-    of: Sampled
+    of: ReviewSample
     rows: list[Row]
     labels: dict[str, dict[str, Json]] = field(default_factory=dict)
     gone: int = 0  # rows of the first sample that are no longer among the pairs
@@ -64,9 +107,9 @@ class Review:
             raise ReviewError(f"label {label[:40]!r}, expected one of {', '.join(LABELS)}")
         if not 0 <= place < len(self.rows):
             raise ReviewError(f"row {place}, expected 0 to {len(self.rows) - 1}")
-        kept = {"pair_id": self.rows[place]["pair_id"], "label": label, "note": note[:NOTE_CAP]}
-        append_line(self.path, json.dumps(kept, ensure_ascii=True))
-        self.labels[kept["pair_id"]] = kept
+        entry = {"pair_id": self.rows[place]["pair_id"], "label": label, "note": note[:NOTE_CAP]}
+        append_line(self.path, json.dumps(entry, ensure_ascii=True))
+        self.labels[entry["pair_id"]] = entry
 
     def find_first_open(self) -> int:
         """The place of the first row without a label; the number of rows when all have one."""
@@ -74,7 +117,9 @@ class Review:
         return next(places, len(self.rows))
 
 
-def open_review(home: Path, pairs: Sequence[Row], judgements: Sequence[Row], of: Sampled) -> Review:
+def open_review(
+    home: Path, pairs: Sequence[Row], judgements: Sequence[Row], of: ReviewSample
+) -> PairReview:
     """A new review, or the one of that name where it was left. Raises ReviewError."""
     path = home / "reviews" / f"{of.name}.jsonl"
     lines = read_history(path)  # a label that a kill or a full disk cut short is due again
@@ -87,10 +132,12 @@ def open_review(home: Path, pairs: Sequence[Row], judgements: Sequence[Row], of:
         raise ReviewError(f"no {what} pairs{where} yet; `toolmill run` writes and judges them")
     keys = [row["pair_id"] for row in rows]
     append_line(path, json.dumps({"review": asdict(of), "pair_ids": keys}))
-    return Review(path, of, rows)
+    return PairReview(path, of, rows)
 
 
-def _resume_review(path: Path, lines: list[Json], pairs: Sequence[Row], of: Sampled) -> Review:
+def _resume_review(
+    path: Path, lines: list[Json], pairs: Sequence[Row], of: ReviewSample
+) -> PairReview:
     head = lines[0] if lines else {}
     if "pair_ids" not in head:
         raise ReviewError(f"{path}: its first line is no review; move the file away to start again")
@@ -98,18 +145,22 @@ def _resume_review(path: Path, lines: list[Json], pairs: Sequence[Row], of: Samp
     rows = [now[key] for key in head["pair_ids"] if key in now]
     labels = {line["pair_id"]: line for line in lines[1:]
               if "pair_id" in line and line.get("label") in LABELS}  # fmt: skip
-    return Review(path, of, rows, labels, len(head["pair_ids"]) - len(rows))
+    return PairReview(path, of, rows, labels, len(head["pair_ids"]) - len(rows))
 
 
-def report_review(review: Review, judgements: Iterable[Row]) -> dict[str, Json]:
+def report_review(review: PairReview, judgements: Iterable[Row]) -> dict[str, Json]:
     """How the filters and the judge agree with the reviewer, as JSON, disagreements included."""
     judged = {row["pair_id"]: row for row in judgements}
-    counts = Counter(one["label"] for one in review.labels.values())
-    seen = [(row, review.labels[row["pair_id"]]) for row in review.rows
+    counts = Counter(label["label"] for label in review.labels.values())
+    labelled = [(row, review.labels[row["pair_id"]]) for row in review.rows
             if review.labels.get(row["pair_id"], {}).get("label") in ("good", "bad")]  # fmt: skip
-    verdicts = [(row, one, _find_verdict(row, judged.get(row["pair_id"]))) for row, one in seen]
-    decided = [(row, one, verdict) for row, one, verdict in verdicts if verdict is not None]
-    by_judge = [(row, one, verdict) for row, one, verdict in decided if row["pair_id"] in judged]
+    verdicts = [
+        (row, label, _find_verdict(row, judged.get(row["pair_id"]))) for row, label in labelled
+    ]
+    decided = [(row, label, verdict) for row, label, verdict in verdicts if verdict is not None]
+    by_judge = [
+        (row, label, verdict) for row, label, verdict in decided if row["pair_id"] in judged
+    ]
     good = counts["good"]
     return {
         **asdict(review.of),
@@ -123,15 +174,15 @@ def report_review(review: Review, judgements: Iterable[Row]) -> dict[str, Json]:
         "judge": _measure_agreement(by_judge),
         "undecided": len(verdicts) - len(decided),
         "disagreements": [
-            _describe_difference(row, one, verdict, judged.get(row["pair_id"]))
-            for row, one, verdict in decided if verdict != (one["label"] == "good")
+            _describe_difference(row, label, verdict, judged.get(row["pair_id"]))
+            for row, label, verdict in decided if verdict != (label["label"] == "good")
         ],
     }  # fmt: skip
 
 
 def _measure_agreement(decided: Sequence[tuple[Row, Row, bool]]) -> dict[str, Json]:
     return asdict(
-        measure_agreement((one["label"] == "good", verdict) for _, one, verdict in decided)
+        measure_agreement((label["label"] == "good", verdict) for _, label, verdict in decided)
     )
 
 
@@ -145,13 +196,15 @@ def _find_verdict(row: Row, judged: Row | None) -> bool | None:
     return judged["verdict"] == "accept"
 
 
-def _describe_difference(row: Row, one: Row, verdict: bool, judged: Row | None) -> dict[str, Json]:
+def _describe_difference(
+    row: Row, label: Row, verdict: bool, judged: Row | None
+) -> dict[str, Json]:
     flaws = sorted({flaw["kind"] for flaw in json.loads(row.get("flaws") or "[]")})
     return {
         "pair_id": row["pair_id"],
         "instruction": str(row["instruction"])[:400],
-        "label": one["label"],
-        "note": one["note"],
+        "label": label["label"],
+        "note": label["note"],
         "verdict": "accept" if verdict else "reject",
         "flaws": flaws,
         "score": judged["score"] if judged else None,

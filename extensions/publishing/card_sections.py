@@ -1,15 +1,16 @@
-"""The sections of a model's card."""
+"""The sections of a model card, and the facts they are written from."""
 
 import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from extensions.publishing.cards.facts import (
-    Facts,
-    Json,
-    get_base_and_licence,
-    make_dataset_name,
-)
-from extensions.publishing.cards.text import format_counts_inline, list_figure_rows
+from assets.vectors.encoders.hub import SENTENCE
 from training.figures import TINY_NOTE, describe_offline, format_interval, shorten_model
+from training.sets.split import TRAIN
+from training.sets.training_set import TRAINING_SET
 from warehouse.sanitize.markdown import (
     Markdown,
     fill_markdown,
@@ -19,8 +20,110 @@ from warehouse.sanitize.markdown import (
 )
 from warehouse.storage.digest import digest
 
+Json = Mapping[str, Any]
+UNKNOWN = "unknown"
 
-def render_training(facts: Facts) -> Markdown:
+# name in a card -> (id on the hub, licence)
+_BASES = {"minilm-l6-v2": ("sentence-transformers/all-MiniLM-L6-v2", "apache-2.0")}
+_LICENCES = {"qwen/": "apache-2.0", "meta-llama/llama-3.1": "llama3.1",
+             "sentence-transformers/": "apache-2.0"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """All that a card is written from."""
+
+    model: Json
+    manifest: Json = field(default_factory=dict)
+    learnt: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)  # over the train split
+    summary: Json = field(default_factory=dict)
+    gates: Iterable[Json] = ()
+
+    def count_pairs(self, column: str, in_manifest: str) -> dict[str, int]:
+        """Pairs by a column: of the train split where its rows are there, else of the whole set."""
+        counts = self.learnt.get(column) or self.manifest.get(in_manifest) or {}
+        return {UNKNOWN if name in (None, "None") else str(name): n for name, n in counts.items()}
+
+
+def get_base_and_licence(model: Json) -> tuple[str | None, str | None]:
+    """(id on the hub, licence) of the base; None for what is local or not known."""
+    base = str(model.get("base") or "").removeprefix(SENTENCE)
+    base = base.partition("@")[0]  # without its commit, its files
+    if base in _BASES:
+        return _BASES[base]
+    segments = base.split("/")
+    on_hub = len(segments) == 2 and all(
+        part and all(c.isascii() and (c.isalnum() or c in "-_.") for c in part) and part[0] != "."
+        for part in segments
+    )
+    if not on_hub:
+        return None, None
+    licences = [licence for prefix, licence in _LICENCES.items() if base.lower().startswith(prefix)]
+    return base, licences[0] if licences else None
+
+
+def choose_licence(facts: CardFacts, base: str | None) -> str:
+    """The one licence of base and data, or "other"."""
+    from assets.synthesis.export.selection import normalise_licence
+
+    counts = facts.learnt.get("license") or facts.manifest.get("licences") or {}
+    names = {
+        (normalise_licence(None if name in (None, "None") else str(name)) or "?").lower()
+        for name in counts
+    }
+    return str(base) if base and names == {base} else "other"
+
+
+def count_learnt_rows(home: Path, training_set: str) -> dict[str, Counter[Any]]:
+    """Counts over the rows that were learnt from; empty where that version of the table is gone."""
+    import polars as pl
+
+    path = home / "tables" / TRAINING_SET.name / "_" / f"{training_set}.parquet"
+    if not training_set or not path.exists():
+        return {}
+    frame = pl.read_parquet(path)
+    names = [name for name in ("license", "provider", "server_id") if name in frame.columns]
+    learnt = frame.filter(pl.col("split") == TRAIN).select(names)
+    return {name: Counter(map(str, learnt[name].fill_null(UNKNOWN))) for name in names}
+
+
+def make_dataset_name(model: Json) -> str:
+    return f"toolmill-training-set-{str(model.get('training_set'))[:12]}"
+
+
+_NONE = Markdown("-")
+
+
+def format_counts_inline(counts: Mapping[Any, int], most: int = 20) -> Markdown:
+    """Counts as a list in one line, the most frequent first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
+    items = [fill_markdown("{} {}", quote_text(name), count) for name, count in ordered[:most]]
+    if len(ordered) > most:
+        items.append(fill_markdown("{} more", len(ordered) - most))
+    return join_markdown(", ", items or ["none"])
+
+
+def list_figure_rows(summary: Json) -> Iterator[list[object]]:
+    """[split, candidates, distractors, n, measure, this model, the other, paired gain] of every
+    comparison in a retriever's or a caller's summary."""
+    cells = list(summary.get("cells") or ())
+    cells_by_split = [(str(cell.get("split")), cell) for cell in cells]
+    cells_by_split += list((summary.get("splits") or {}).items())
+    if not cells_by_split and "n" in summary:
+        cells_by_split = [(str(summary.get("split") or "unseen_server"), summary)]
+    for split, part in cells_by_split:
+        for name, both in part.items():
+            if not isinstance(both, Mapping) or "candidate" not in both:
+                continue
+            gain = both.get("gain") or part.get(f"gain_{name.removeprefix('recall_')}")
+            figures = [format_interval(both.get(who)) for who in ("candidate", "incumbent")]
+            offered = part.get("candidates") or part.get("pool") or _NONE
+            n = (both["candidate"] or {}).get("n", 0)
+            yield [split, offered, part.get("distractors") or _NONE, n, name, *figures,
+                   format_interval(gain, signed=True)]  # fmt: skip
+
+
+def render_training(facts: CardFacts) -> Markdown:
     model = facts.model
     base, licence = get_base_and_licence(model)
     # Those of the base are filled in: whoever loads the adapter elsewhere needs them.
@@ -60,7 +163,7 @@ def _describe_fit(model: Json) -> Markdown:
     )
 
 
-def _render_calls(facts: Facts) -> Markdown:
+def _render_calls(facts: CardFacts) -> Markdown:
     return fill_markdown(
         "## Data and licences\n\nCalls that Toolmill executed, and calls of clients whose tokens"
         " opted in to their words being kept; set {}. No words, arguments or results are in the"
@@ -70,34 +173,39 @@ def _render_calls(facts: Facts) -> Markdown:
     )
 
 
-def render_data(facts: Facts) -> Markdown:
+def render_data(facts: CardFacts) -> Markdown:
     if facts.model.get("role") == "reranker":
         return _render_calls(facts)
     lines: list[object] = [Markdown("## Data and licences"), ""]
-    held = facts.manifest
-    if not held:
+    manifest = facts.manifest
+    if not manifest:
         name = quote_text(facts.model.get("training_set"))
         line = fill_markdown("Training set {}; its manifest is not kept here.", name)
         return join_markdown("\n", [*lines, line, *_describe_drafts(facts)])
-    contracts = held.get("contracts") or {}
+    contracts = manifest.get("contracts") or {}
     lines += [
         fill_markdown(
             "Training set {} (the name {} above is local: the set is in no hub), of accepted"
             " synthetic pairs. Its rows, each named by its digest: {}; the {} contracts known"
             " then: {}; LanceDB version {}.",
-            quote_text(held["training_set"]),
+            quote_text(manifest["training_set"]),
             quote_text(make_dataset_name(facts.model)),
-            quote_text(digest(held.get("row_digests") or {})),
+            quote_text(digest(manifest.get("row_digests") or {})),
             len(contracts),
             quote_text(digest(contracts)),
-            held.get("lance_version"),
+            manifest.get("lance_version"),
         ),
         "",
         make_markdown_table(
             ["split", "servers", "tools", "pairs"],
             [
-                (split, len(held["servers"].get(split, ())), held["tools"].get(split, 0), rows)
-                for split, rows in held["rows"].items()
+                (
+                    split,
+                    len(manifest["servers"].get(split, ())),
+                    manifest["tools"].get(split, 0),
+                    rows,
+                )
+                for split, rows in manifest["rows"].items()
             ],
         ),
         "",
@@ -113,7 +221,7 @@ def render_data(facts: Facts) -> Markdown:
     return join_markdown("\n", lines)
 
 
-def _describe_drafts(facts: Facts) -> list[object]:
+def _describe_drafts(facts: CardFacts) -> list[object]:
     """What a sidecar learnt from: drafts of the pairs' calls; nothing for other roles."""
     counts = facts.model.get("lessons") or {}
     drafts = counts.get("drafts") or {}
@@ -129,11 +237,11 @@ def _describe_drafts(facts: Facts) -> list[object]:
     )
     sources, kinds = (format_counts_inline(drafts.get(name) or {}, 40)
                       for name in ("sources", "kinds"))  # fmt: skip
-    listed = fill_markdown("- sources: {}", sources), fill_markdown("- kinds: {}", kinds)
-    return ["", what, "", *listed]
+    bullets = fill_markdown("- sources: {}", sources), fill_markdown("- kinds: {}", kinds)
+    return ["", what, "", *bullets]
 
 
-def _count_pairs(facts: Facts, column: str, in_manifest: str) -> Markdown:
+def _count_pairs(facts: CardFacts, column: str, in_manifest: str) -> Markdown:
     return format_counts_inline(facts.count_pairs(column, in_manifest))
 
 
@@ -161,7 +269,7 @@ def _render_reranked(summary: Json) -> Markdown:
     )
 
 
-def render_figures(facts: Facts) -> Markdown:
+def render_figures(facts: CardFacts) -> Markdown:
     summary = facts.summary
     if "auc" in summary:
         return _render_reranked(summary)
@@ -187,7 +295,7 @@ def render_figures(facts: Facts) -> Markdown:
     return join_markdown("\n", [*lines, "", quote_text(signature)] if signature else lines)
 
 
-def render_limits(facts: Facts) -> Markdown:
+def render_limits(facts: CardFacts) -> Markdown:
     lines: list[Markdown] = []
     if facts.model.get("role") == "reranker":
         return Markdown(
@@ -206,11 +314,11 @@ def render_limits(facts: Facts) -> Markdown:
             " made; a tool that changed since is not known."
         )
     )
-    listed = (fill_markdown("- {}", line) for line in lines)
-    return join_markdown("\n", [Markdown("## Limits"), "", *listed])
+    bullets = (fill_markdown("- {}", line) for line in lines)
+    return join_markdown("\n", [Markdown("## Limits"), "", *bullets])
 
 
-def render_loading(facts: Facts) -> Markdown:
+def render_loading(facts: CardFacts) -> Markdown:
     name, role = str(facts.model.get("name")), facts.model.get("role")
     if role == "retriever":
         code = fill_markdown(

@@ -1,0 +1,186 @@
+"""Weights of a release: each trained language model merged into its base, with serving recipes.
+
+weights/<role>/safetensors/   what plain `transformers` opens
+               SERVE.md       commands for vLLM, Ollama and llama.cpp
+               Modelfile      for Ollama, over the GGUF file that llama.cpp's converter makes
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from training.caller.bases import find_base_source, find_card_base, load_caller
+from training.figures import shorten_model
+from training.prompts.call_form import CallForm, find_call_form
+from training.prompts.render import SYSTEM, render_conversation, render_tool_schema
+from training.role import get_untrained_model
+
+# Roles whose models write text. A retriever and a reranker are in the index.
+LANGUAGE_ROLES = ("caller", "sidecar")
+WEIGHTS = "weights"  # folder of an export; also the manifest's key
+_SAFETENSORS, _MODELFILE, _SERVE = "safetensors", "Modelfile", "SERVE.md"
+_HERE = Path(__file__).parent
+_PROBE = "zq_probe_request"
+_PYTHON_TAG = "<|python_tag|>"  # vLLM's parser for Llama asks for it in the vocabulary
+
+
+class NoWeights(ValueError):
+    """No model here has weights to export; the message names the fix."""
+
+
+def write_release_weights(home: Path, folder: Path, models: Mapping[str, str]) -> dict[str, Any]:
+    """Writes `weights/<role>/` into an export for each trained language model of a release. Returns
+    the manifest's entry, {"weights": {role: {…}}}. Raises NoWeights, TrainingFailed."""
+    trained = {
+        role: models[role]
+        for role in LANGUAGE_ROLES
+        if role in models and models[role] != get_untrained_model(role)
+    }
+    if not trained:
+        names = ", ".join(f"{role} {models.get(role, 'none')}" for role in LANGUAGE_ROLES)
+        raise NoWeights(
+            f"no trained language model is in this release ({names[:200]}), so there are no weights"
+            " to export; leave --weights out. A trained one serves once it passes its gates:"
+            " toolmill champion list"
+        )
+    weights = {
+        role: write_model_weights(home, name, folder / WEIGHTS / role)
+        for role, name in trained.items()
+    }
+    return {WEIGHTS: weights}
+
+
+def write_model_weights(home: Path, name: str, folder: Path) -> dict[str, Any]:
+    """Writes one model: safetensors/, Modelfile, SERVE.md. Returns {name, model, role, base,
+    context, precision, vllm_parser, ollama_tools}. Raises TrainingFailed."""
+    from transformers import AutoTokenizer
+
+    merged = folder / _SAFETENSORS
+    card = write_merged_model(home, name, merged)
+    config = json.loads((merged / "config.json").read_bytes())
+    facts = {
+        "name": f"toolmill-{card['role']}-{shorten_model(name)}",
+        "model": name,
+        "role": card["role"],
+        "base": str(card["base"]),
+        "context": int(config["max_position_embeddings"]),
+        "precision": str(config.get("dtype")),
+    }
+    return facts | write_recipes(folder, AutoTokenizer.from_pretrained(str(merged)), facts)
+
+
+def write_merged_model(home: Path, name: str, folder: Path) -> dict[str, Any]:
+    """Writes model.safetensors (in the base's dtype), tokenizer, chat template and generation
+    config. Returns the model's card. `name`: of a finished adapter under `<home>/models`.
+
+    Raises TrainingFailed for a model that is absent or has another base.
+    """
+    adapted, tokenizer, card = load_caller(home, name)
+    # Merged in float32, as it was loaded, and rounded once.
+    merged = adapted.merge_and_unload().to(_read_base_dtype(find_card_base(card)))
+    # Greedy answers that end where the chat template ends them: a base that samples says so in its
+    # own generation config, and a caller was never measured that way.
+    settings = merged.generation_config
+    settings.do_sample = False
+    settings.temperature = settings.top_p = settings.top_k = None
+    for token in ("eos_token_id", "pad_token_id"):
+        if getattr(settings, token) is None:
+            setattr(settings, token, getattr(tokenizer, token))
+    merged.save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
+    return card
+
+
+def _read_base_dtype(base: str) -> Any:
+    import torch
+    from transformers import AutoConfig
+
+    source, revision = find_base_source(base)
+    options: dict[str, Any] = {"revision": revision} if revision else {}
+    return AutoConfig.from_pretrained(source, **options).dtype or torch.float32
+
+
+def write_recipes(folder: Path, tokenizer: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes SERVE.md and Modelfile. facts: {name, model, role, base, context, precision}. Returns
+    {vllm_parser, ollama_tools}: None and False where an engine does not read the model's calls."""
+    form = find_call_form(tokenizer)
+    begin = _find_turn_begin(tokenizer)
+    parser = _choose_vllm_parser(form, tokenizer)
+    reads_tools = parser == "hermes" and "<|im_start|>" in begin
+    modelfile = _format_modelfile(facts, begin if reads_tools else None, tokenizer.eos_token)
+    (folder / _MODELFILE).write_text(modelfile, encoding="utf-8")
+    page = Template((_HERE / "serve.md").read_text(encoding="utf-8")).substitute(
+        name=facts["name"],
+        role=facts["role"],
+        model=f"`{facts['model'][:12]}`",
+        base=f"`{facts['base']}`",
+        precision=facts["precision"],
+        call=f"{form.before}NAME{form.between}{{…}}{form.after}".replace("\n", "\\n"),
+        system=SYSTEM,
+        vllm=_describe_vllm(facts, parser, begin),
+        ollama=_OLLAMA_WITH_TOOLS if reads_tools else _OLLAMA_RAW,
+    )
+    (folder / _SERVE).write_text(page, encoding="utf-8")
+    return {"vllm_parser": parser, "ollama_tools": reads_tools}
+
+
+_OLLAMA_WITH_TOOLS = (
+    "Ollama writes tools as JSON without blanks. The model was trained with blanks, so prompts"
+    " differ by these."
+)
+_OLLAMA_RAW = (
+    "Ollama cannot write this model's prompts: render them with the tokenizer's chat template and"
+    " send them raw (`/api/generate` with `raw`)."
+)
+
+
+def _choose_vllm_parser(form: CallForm, tokenizer: Any) -> str | None:
+    """The value of vLLM's --tool-call-parser for calls of this form (vLLM 0.33)."""
+    if form.before.startswith("<tool_call>"):
+        return "hermes"
+    bare = form.before.removeprefix(_PYTHON_TAG).startswith('{"name"')
+    return "llama3_json" if bare and _PYTHON_TAG in tokenizer.get_vocab() else None
+
+
+def _format_modelfile(facts: Mapping[str, Any], begin: str | None, end: str | None) -> str:
+    """begin: start of the model's turn in a ChatML prompt, None where Ollama's language cannot
+    express the template. end: the token that ends a turn."""
+    lines = ["FROM ./model.gguf"]
+    if begin is None:
+        lines.insert(0, "# Ollama cannot write this model's prompts: send them raw (SERVE.md).")
+        lines.append('TEMPLATE """{{ .Prompt }}"""')
+    else:
+        template = Template((_HERE / "ollama.tmpl").read_text(encoding="utf-8").rstrip("\n"))
+        lines.append(f'TEMPLATE """{template.substitute(begin=begin)}"""')
+        lines.append(f'SYSTEM """{SYSTEM}"""')
+    lines += ["PARAMETER temperature 0", f"PARAMETER num_ctx {facts['context']}"]
+    if end:
+        lines.append(f'PARAMETER stop "{end}"')
+    return "\n".join([*lines, ""])
+
+
+def _find_turn_begin(tokenizer: Any) -> str:
+    """How a prompt ends, where the model begins to write, an empty thought included."""
+    tool = {"name": "zq_probe_tool", "inputSchema": {"type": "object", "properties": {}}}
+    prompt, _ = render_conversation(tokenizer, [render_tool_schema(tool)], _PROBE)
+    after = prompt.rpartition(_PROBE)[2]
+    at = after.rfind("<|im_start|>")
+    return after[at:] if at >= 0 else after
+
+
+def _describe_vllm(facts: Mapping[str, Any], parser: str | None, begin: str) -> str:
+    if parser is None:
+        return (
+            "None of vLLM's tool parsers reads calls in this form, so `vllm serve safetensors`"
+            " returns them as text. `toolmill proxy --local` serves this model with its calls."
+        )
+    options = [
+        f"--served-model-name {facts['name']}",
+        f"--max-model-len {facts['context']}",
+        f"--enable-auto-tool-choice --tool-call-parser {parser}",
+    ]
+    if "<think>" in begin:
+        options.append("--default-chat-template-kwargs '{\"enable_thinking\": false}'")
+    return "```\nvllm serve safetensors \\\n  " + " \\\n  ".join(options) + "\n```"

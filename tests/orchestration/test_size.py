@@ -12,29 +12,29 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (9_505, 89),
+    "warehouse": (9_511, 89),
     "assets/marketplaces": (6_961, 44),
     "assets/servers": (13_081, 58),
     "assets/contracts": (8_552, 80),
     "assets/catalogue": (1_379, 7),
     "assets/vectors": (4_422, 39),
-    "assets/synthesis": (11_741, 117),
-    "assets/outcomes": (8_525, 78),
-    "training": (15_119, 140),
-    "serving": (9_086, 47),
+    "assets/synthesis": (11_348, 61),
+    "assets/outcomes": (8_532, 78),
+    "training": (15_120, 140),
+    "serving": (9_088, 47),
     "orchestration": (7_463, 80),
     "demo": (3_236, 29),
     "extensions/batch": (1_162, 11),
-    "extensions/bench": (5_169, 55),
+    "extensions/bench": (5_182, 55),
     "extensions/contract_ci": (784, 9),
     "extensions/proxy": (4_073, 20),
-    "extensions/publishing": (1_809, 24),
+    "extensions/publishing": (1_427, 8),
     "extensions/recommender": (5_502, 62),
     "extensions/scale": (496, 4),
     "extensions/sidecar": (3_038, 40),
     "extensions/upkeep": (3_333, 42),
-    "tests": (89_188, 750),
-    "benchmarks": (9_683, 91),
+    "tests": (89_188, 747),
+    "benchmarks": (9_687, 91),
 }
 
 

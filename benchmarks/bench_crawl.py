@@ -85,7 +85,7 @@ def _measure_peak(run: Callable[..., dict[str, Any]], *args: Any) -> dict[str, A
 
 def _measure_crawl(home: Path, concurrency: int, url: str, run_date: str) -> dict[str, Any]:
     from assets.marketplaces.crawl.crawl import crawl, load_adapter
-    from assets.marketplaces.crawl.fetcher import Fetcher
+    from assets.marketplaces.crawl.fetcher import PageFetcher
     from assets.marketplaces.policy import CrawlPolicy
     from warehouse.ledger.ledger import Ledger
     from warehouse.storage.blobs import Blobs
@@ -99,13 +99,13 @@ def _measure_crawl(home: Path, concurrency: int, url: str, run_date: str) -> dic
         allow_loopback=True,
     )
     asked: list[str] = []
-    send = Fetcher.get
+    send = PageFetcher.get
 
     async def noted(self: Any, url: str, *args: Any) -> Any:
         asked.append(url)
         return await send(self, url, *args)
 
-    Fetcher.get = noted  # type: ignore[method-assign]
+    PageFetcher.get = noted  # type: ignore[method-assign]
     ledger = Ledger(home / "ledger.db", Blobs(home / "blobs"))
     chosen = load_adapter(SITE, policy)
     started = time.perf_counter()

@@ -19,7 +19,7 @@ from demo.ports import HOST, PORTS, bind, release, reserve
 from demo.replicas.faults import SITES, FaultSet, check_faults
 from demo.sites import REPLICAS
 from demo.world.catalogue import make_world
-from demo.world.full import Shares, make_full_world
+from demo.world.full import KindShares, make_full_world
 from demo.world.lists import Lists
 from warehouse.storage.files import write_atomically
 
@@ -38,7 +38,7 @@ class Replicas(Mapping[str, str]):
         servers: int | None = None,
         data: Path | None = None,
         sites: Iterable[str] | None = None,
-        shares: Shares | None = None,
+        shares: KindShares | None = None,
     ) -> None:
         self._sites = _choose_sites(sites)
         self._fault_sets = self._make_fault_sets(faults or {})
@@ -113,7 +113,7 @@ class Replicas(Mapping[str, str]):
     def _make_app(self, site: str) -> Any:
         replica = REPLICAS[site](lambda: self._world, lambda: self._fault_sets[site])
         routes = [Route("/_stats", self._make_stats_route(site)), *replica.list_all_routes()]
-        return _Counting(Starlette(routes=routes), self._counts[site])
+        return _CountingServer(Starlette(routes=routes), self._counts[site])
 
     def _make_stats_route(self, site: str) -> Callable[[Request], Any]:
         async def stats(_: Request) -> JSONResponse:
@@ -151,7 +151,7 @@ class Replicas(Mapping[str, str]):
         asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
 
 
-class _Counting:
+class _CountingServer:
     """Counts requests by the first segment of their path."""
 
     def __init__(self, app: Any, counts: Counter[str]) -> None:

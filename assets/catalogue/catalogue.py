@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.catalogue.identity import LEVELS, Component, Member, group_listings, is_gateway
+from assets.catalogue.identity import LEVELS, GroupMember, ServerGroup, group_listings, is_gateway
 from assets.contracts.history.snapshot import format_date
 from assets.marketplaces.launch.command import read_launch
 from assets.marketplaces.listing import Listing
@@ -23,7 +23,7 @@ from warehouse.storage.tables import Tables, TableSpec, VersionGone
 Stated = dict[str, dict[str, list[str]]]  # kind -> what is said -> the listings that say it
 
 
-def find_disagreements(members: Sequence[Member]) -> Stated:
+def find_disagreements(members: Sequence[GroupMember]) -> Stated:
     """Where the members differ, by kind (KINDS); empty where they agree."""
     if len(members) < 2:
         return {}
@@ -45,7 +45,7 @@ def _is_incomparable(stated: dict[str, list[str]]) -> bool:
     return len(subjects) == len(set(subjects))
 
 
-def _read_version(member: Member) -> str | None:
+def _read_version(member: GroupMember) -> str | None:
     """The version, of its ecosystem: an image's tag need not be the npm release's."""
     package = member.listing.package
     if not package or not package.version:
@@ -53,30 +53,30 @@ def _read_version(member: Member) -> str | None:
     return f"{package.type} {package.version.removeprefix('v')}"
 
 
-def _read_digest(member: Member) -> str | None:
+def _read_digest(member: GroupMember) -> str | None:
     package = member.listing.package
     if not package or not package.digest:
         return None
     return f"{package.version or '-'} {package.digest}"
 
 
-def _url(member: Member) -> str | None:
+def _url(member: GroupMember) -> str | None:
     url = member.keys.url
     return None if url is None or is_gateway(url) else url
 
 
-def _read_transport(member: Member) -> str | None:
+def _read_transport(member: GroupMember) -> str | None:
     url = member.keys.url
     return None if url and is_gateway(url) else member.listing.transport
 
 
-def _read_arguments(member: Member) -> str | None:
+def _read_arguments(member: GroupMember) -> str | None:
     if member.listing.package is None or not member.listing.runnable:
         return None
     return canonical_json(list(read_launch(member.listing).own_args)).decode()
 
 
-def _list_required(member: Member) -> str | None:
+def _list_required(member: GroupMember) -> str | None:
     listing: Listing = member.listing
     if not listing.runnable:
         return None
@@ -85,7 +85,7 @@ def _list_required(member: Member) -> str | None:
     return canonical_json(sorted(names)).decode()
 
 
-KINDS: dict[str, Callable[[Member], str | None]] = {
+KINDS: dict[str, Callable[[GroupMember], str | None]] = {
     "version": _read_version,
     "digest": _read_digest,
     "repository": lambda member: member.keys.repository,
@@ -221,7 +221,7 @@ def _count_contracts(
 
 
 def _build_row(
-    found: Component, seen: Contracts, names: Mapping[tuple[str, str], set[str]]
+    found: ServerGroup, seen: Contracts, names: Mapping[tuple[str, str], set[str]]
 ) -> Record:
     members = found.members
     listings = [member.listing for member in members]

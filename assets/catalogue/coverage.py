@@ -55,7 +55,7 @@ _SEED = 20250516
 
 
 @dataclass(frozen=True)
-class Server:
+class CoverageServer:
     """One server of the catalogue: its value in each dimension (none where unknown)."""
 
     launched: bool
@@ -64,7 +64,7 @@ class Server:
 
 def collect_servers(
     catalogue: Iterable[JsonObject], listings: Mapping[str, Listing], launched: Mapping[str, int]
-) -> list[Server]:
+) -> list[CoverageServer]:
     """The servers that somebody lists now. `catalogue`: rows with `listings` as ids; `launched`:
     tools by server id of those that listed them."""
     found = []
@@ -82,11 +82,11 @@ def collect_servers(
         }
         if tools:
             values["size"] = choose_size(max(tools))
-        found.append(Server(bool(tools), values))
+        found.append(CoverageServer(bool(tools), values))
     return found
 
 
-def measure_coverage(found: Sequence[Server]) -> list[Record]:
+def measure_coverage(found: Sequence[CoverageServer]) -> list[Record]:
     """Rows of COVERAGE. A size is only known of launched servers: no listing states its tools, so
     there the listed share and all that follows from it is null."""
     rows: list[Record] = []

@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
-from assets.marketplaces.listing import Listing, Package
+from assets.marketplaces.listing import Listing, PackageRef
 from warehouse.sanitize.redact import MARK
 from warehouse.storage.digest import sha256
 
@@ -46,7 +46,7 @@ _SCP = re.compile(r"(?:ssh://)?git@([\w.\-]+)[:/](.+)")
 
 
 @dataclass(frozen=True)
-class Keys:
+class ListingKeys:
     """The keys of one listing, None where a field gives none. `folder` of the repository."""
 
     package: str | None = None
@@ -61,16 +61,16 @@ class Keys:
         return f"{key}#{self.folder}" if level == "repository" and key and self.folder else key
 
 
-def find_keys(listing: Listing) -> Keys:
+def find_keys(listing: Listing) -> ListingKeys:
     """The keys of a listing. A URL counts where no package says what runs."""
     repository, folder = make_repository_key(listing.repository)
     folder = folder or (listing.subfolder or "").strip("/").lower()
     package = make_package_key(listing.package)
     url = make_url_key(listing.url) if listing.package is None else None
-    return Keys(package, url, repository, name_key(listing.name), folder)
+    return ListingKeys(package, url, repository, name_key(listing.name), folder)
 
 
-def make_package_key(package: Package | None) -> str | None:
+def make_package_key(package: PackageRef | None) -> str | None:
     """`npm:@scope/Name` (scope lower case), `pypi:` by PEP 503, `oci:` without tag and digest,
     `mcpb:` without query; others in lower case."""
     if package is None or not package.identifier.strip() or MARK in package.identifier:
@@ -197,19 +197,19 @@ _CAP = 40  # listings that a key weaker than a package may join
 
 
 @dataclass(frozen=True)
-class Member:
+class GroupMember:
     """A listing of a component and the field by which it joined the others (None: it is alone)."""
 
     listing: Listing
-    keys: Keys
+    keys: ListingKeys
     joined_by: str | None
 
 
 @dataclass(frozen=True)
-class Component:
+class ServerGroup:
     """The listings of one server, sorted by listing id, and the identity they share."""
 
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
     identity: str  # "package:npm:…", "url:…", … the strongest key that nobody else has
 
     @property
@@ -217,16 +217,16 @@ class Component:
         return f"cat:{sha256(self.identity.encode())[:20]}"
 
 
-def group_listings(listings: Iterable[Listing]) -> list[Component]:
+def group_listings(listings: Iterable[Listing]) -> list[ServerGroup]:
     """The servers behind the listings, sorted by catalogue id. `listing_id`s must be unique."""
     ordered = sorted(listings, key=lambda one: one.listing_id)
-    forest = _Forest(ordered)
+    forest = _DisjointSets(ordered)
     for level in LEVELS:
         forest.join(level)
     return sorted(forest.components(), key=lambda found: found.catalogue_id)
 
 
-class _Forest:
+class _DisjointSets:
     """Listings by position, the root of each, and the field by which each joined."""
 
     def __init__(self, listings: Sequence[Listing]) -> None:
@@ -307,7 +307,7 @@ class _Forest:
             held[self.listings[position].marketplace].add(_find_root(self.root, position))
         return any(len(roots) > 1 for roots in held.values())
 
-    def components(self) -> list[Component]:
+    def components(self) -> list[ServerGroup]:
         """The components, each with its strongest key that no listing outside it has."""
         members: dict[int, list[int]] = defaultdict(list)
         for position in range(len(self.listings)):
@@ -328,9 +328,10 @@ class _Forest:
             first = self.listings[positions[0]].listing_id
             identity = f"{own[0][1]}:{own[0][2]}" if own else f"listing:{first}"
             made = tuple(
-                Member(self.listings[at], self.keys[at], self.joined_by[at]) for at in positions
+                GroupMember(self.listings[at], self.keys[at], self.joined_by[at])
+                for at in positions
             )
-            found.append(Component(made, identity))
+            found.append(ServerGroup(made, identity))
         return found
 
 

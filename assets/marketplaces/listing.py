@@ -27,11 +27,11 @@ PackageDigest = Annotated[
 Flags = Annotated[tuple[str, ...], BeforeValidator(lambda found: tuple(sorted(set(found))))]
 
 
-class _Frozen(BaseModel):
+class _FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class EnvVar(_Frozen):
+class EnvVar(_FrozenModel):
     """An environment variable of the server. A secret never carries a value."""
 
     name: str
@@ -41,11 +41,11 @@ class EnvVar(_Frozen):
     description: str | None = None
 
 
-class Header(EnvVar):
+class HeaderVar(EnvVar):
     """An HTTP header of a remote server; facts like those of a variable."""
 
 
-class Package(_Frozen):
+class PackageRef(_FrozenModel):
     """What to install. `digest` is "sha256:<hex>" where the marketplace states one, else None."""
 
     type: PackageType
@@ -54,7 +54,7 @@ class Package(_Frozen):
     digest: PackageDigest | None = None
 
 
-class LaunchFacts(_Frozen):
+class LaunchFacts(_FrozenModel):
     """What the command line of a listing says, read once: the server's own arguments (without
     runner, options and package), and its program where that is not the package's only one.
 
@@ -72,7 +72,7 @@ class LaunchFacts(_Frozen):
         return facts if self.directory else {n: v for n, v in facts.items() if n != "directory"}
 
 
-class Listing(_Frozen):
+class Listing(_FrozenModel):
     """One server as one marketplace lists it.
 
     `command` and `args` are what a person would type (`npx -y NAME@1.2.3 ARGS`); they are never
@@ -96,8 +96,8 @@ class Listing(_Frozen):
     launch: LaunchFacts | None = None
     env: tuple[EnvVar, ...] = ()
     url: str | None = None
-    headers: tuple[Header, ...] = ()
-    package: Package | None = None
+    headers: tuple[HeaderVar, ...] = ()
+    package: PackageRef | None = None
     evidence: str = ""  # where in the payload the launch facts stood
     flags: Flags = ()
     runnable: bool = False

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from assets.marketplaces.policy import CrawlError, Page
+from assets.marketplaces.policy import CrawlError, FetchedPage
 
 FIX = "the last run's listings stay; if the site changed, the adapter needs a new fixture"
 
 
-def parse_json(page: Page) -> Any:
+def parse_json(page: FetchedPage) -> Any:
     """The JSON value of a response. Raises CrawlError (wrong_type, empty, truncated)."""
     if "json" not in page.content_type:
         start = page.decode_text()[:60].replace("\n", " ")
@@ -26,7 +26,7 @@ def parse_json(page: Page) -> Any:
 
 def check_json_list(
     key: str, *, empty_is_fine: bool = False, beside: str | None = None
-) -> Callable[[Page], dict[str, Any]]:
+) -> Callable[[FetchedPage], dict[str, Any]]:
     """A check that a response is a JSON object whose member `key` is a list, and whose member
     `beside`, where one is named, is an object.
 
@@ -34,7 +34,7 @@ def check_json_list(
     """
     kinds: dict[str, type] = {key: list} | ({beside: dict} if beside else {})
 
-    def check(page: Page) -> dict[str, Any]:
+    def check(page: FetchedPage) -> dict[str, Any]:
         body = parse_json_object(page, *kinds)
         for name, kind in kinds.items():
             if not isinstance(body[name], kind):
@@ -49,7 +49,7 @@ def check_json_list(
     return check
 
 
-def parse_json_object(page: Page, *keys: str) -> dict[str, Any]:
+def parse_json_object(page: FetchedPage, *keys: str) -> dict[str, Any]:
     """The JSON object of a response that has all of `keys`. Raises CrawlError."""
     body = parse_json(page)
     expected = "a JSON object" + (f" with {', '.join(keys)}" if keys else "")
@@ -61,7 +61,7 @@ def parse_json_object(page: Page, *keys: str) -> dict[str, Any]:
     return body
 
 
-def read_html(page: Page) -> str:
+def read_html(page: FetchedPage) -> str:
     """The HTML of a page. Raises CrawlError where it is not HTML or is cut."""
     text = page.decode_text()
     if "html" not in page.content_type:

@@ -56,7 +56,7 @@ class CrawlSettings:
         return int(self.max_body_mb * 1024 * 1024)
 
 
-class Contained(Protocol):
+class BrowserSandbox(Protocol):
     """A browser's sandbox: what to start in its place, with which arguments besides."""
 
     program: Path
@@ -83,7 +83,7 @@ class CrawlPolicy(CrawlSettings):
 
     `keys` are what `needs` and `takes` name; `chromium` is the browser's path, None where there is
     none; `requests_per_second` 0 is no limit. `contain(chromium, hosts, allow_loopback=…)` is a
-    context with a `Contained`; None runs the browser as it is, where the user chose no sandbox.
+    context with a `BrowserSandbox`; None runs the browser without a sandbox.
     """
 
     user_agent: str = "toolmill"
@@ -126,7 +126,7 @@ class UnknownMarketplace(LookupError):
 
 
 @dataclass(frozen=True)
-class Page:
+class FetchedPage:
     """A response with status 200, decompressed."""
 
     url: str
@@ -139,7 +139,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class FactEvidence:
     """What an adapter's reading of one fact rests on, e.g. ("captured", "detail page, 2026-08")."""
 
     kind: Literal["captured", "documented", "guessed"]
@@ -147,7 +147,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Ref:
+class RecordRef:
     """One record a marketplace names. `raw` is the record where the list already holds all of it.
 
     `revision` changes when the record does: an unchanged one's page is read from the ledger, not
@@ -163,40 +163,40 @@ class Ref:
 
 
 @dataclass(frozen=True)
-class RefPage:
+class RecordPage:
     """One page of a marketplace's list. `ended` on the last page of a list seen to its end;
     `truncated` says that the marketplace holds more than it shows (a result cap)."""
 
-    refs: list[Ref]
+    refs: list[RecordRef]
     ended: bool = False
     problems: list[dict[str, Any]] = field(default_factory=list)
     truncated: bool = False
 
 
-class Get(Protocol):
+class FetchPage(Protocol):
     """Fetches one URL through the ledger and returns what `check` made of the response: a JSON
     value or a text, secrets redacted. `check` raises CrawlError where the response is not what is
     due, and then nothing is recorded as done. `ref` is given for a record's own page: its revision
     keys the effect; without one the run date does."""
 
     async def __call__(
-        self, url: str, check: Callable[[Page], Any], *, ref: Ref | None = None
+        self, url: str, check: Callable[[FetchedPage], Any], *, ref: RecordRef | None = None
     ) -> Any: ...
 
 
-class Render(Protocol):
+class RenderPage(Protocol):
     """The page's HTML after its scripts ran, through the ledger; `ready` is a CSS selector."""
 
-    async def __call__(self, url: str, *, ready: str, ref: Ref | None = None) -> str: ...
+    async def __call__(self, url: str, *, ready: str, ref: RecordRef | None = None) -> str: ...
 
 
-class Post(Protocol):
+class PostForm(Protocol):
     """Sends a form and returns the JSON object that answers; never recorded, for tokens only."""
 
     async def __call__(self, url: str, form: Mapping[str, str]) -> dict[str, Any]: ...
 
 
-class Adapter(ABC):
+class MarketplaceAdapter(ABC):
     """One marketplace: where its list is, how a record is fetched, how it is read."""
 
     name: ClassVar[str]
@@ -206,7 +206,7 @@ class Adapter(ABC):
     robots: ClassVar[bool] = True  # robots.txt governs it; False for a documented API
     reading: ClassVar[int] = 1  # raise it when what `check` keeps of a page changes
     alarm: ClassVar[bool] = False  # few records with launch evidence mean a changed layout
-    evidence: ClassVar[Mapping[str, Evidence]] = {}  # fact -> what the reading of it rests on
+    evidence: ClassVar[Mapping[str, FactEvidence]] = {}  # fact -> what the reading of it rests on
 
     def __init__(self, policy: CrawlPolicy) -> None:
         self.policy = policy
@@ -215,29 +215,29 @@ class Adapter(ABC):
         """Settings without which nothing can be read: the partition is skipped."""
         return [name for name in self.needs if not self.policy.keys.get(name)]
 
-    async def headers(self, post: Post) -> dict[str, str]:
+    async def headers(self, post: PostForm) -> dict[str, str]:
         """Headers of every request to the base URL's host, from `policy.keys`."""
         return {}
 
     @abstractmethod
-    def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+    def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
         """Pages of the list; with `since` (RFC 3339) only what changed, where `incremental`."""
 
     incremental: ClassVar[bool] = False  # whether `refs` honours `since`
 
-    async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
+    async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
         """The raw record of a ref whose `raw` is None."""
         return ref.raw
 
     @abstractmethod
-    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """Pure: listings of one raw record. Raises ValueError where the record is malformed."""
 
     @abstractmethod
-    def saved(self, page: Page) -> list[Ref]:
+    def saved(self, page: FetchedPage) -> list[RecordRef]:
         """Pure: the records of one saved payload (list or detail), each with its `raw`. Raises
         CrawlError where the payload is not what the marketplace serves."""
 
-    def deleted(self, ref: Ref) -> bool:
+    def deleted(self, ref: RecordRef) -> bool:
         """Whether the marketplace itself calls the record deleted."""
         return False

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.scan import scan_list
 from assets.marketplaces.adapters.private import list_file_problems, read_files
-from assets.marketplaces.listing import PRIVATE, EnvVar, Listing, Package
+from assets.marketplaces.listing import PRIVATE, EnvVar, Listing, PackageRef
 from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.package import DeploymentResult, find_local_image
@@ -146,7 +146,7 @@ def _make_listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Li
             " a URL or --dir"
         )
     named = {"identifier": found[1] or found[3], "version": found[2] or found[4]}
-    package = Package(type="npm" if found[1] else "pypi", **named)
+    package = PackageRef(type="npm" if found[1] else "pypi", **named)
     variables = tuple(EnvVar(name=name, default=value) for name, value in sorted(env.items()))
     return Listing(**facts, transport="stdio", args=args, env=variables, package=package)
 
@@ -301,5 +301,5 @@ def _find_state(recipe: LaunchRecipe, policy: DeployPolicy) -> State:
     return "changed" if trusted else "new"
 
 
-def _refuse_registry(package: Package) -> ResolvedVersion:
+def _refuse_registry(package: PackageRef) -> ResolvedVersion:
     raise AssertionError(f"{package.identifier}: a local server is in no registry")

@@ -11,7 +11,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.clear import CLEAR
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import PAIRS
-from demo.world.month import Listed, Month, MonthDay
+from demo.world.month import ListedServer, MonthDay, WorldMonth
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
@@ -61,7 +61,7 @@ def find_lost(
                     yield f"{name}: {server} has other contracts than today's: {', '.join(wrong)}"
 
 
-def find_poisoned(warehouse: Warehouse, month: Month, until: int) -> Iterator[str]:
+def find_poisoned(warehouse: Warehouse, month: WorldMonth, until: int) -> Iterator[str]:
     """Poisoned contracts of the days so far that reached what is learnt from."""
     bad = set[str]()
     for day in [one for one in range(1, until + 1) if month.list_poisoned(one)]:
@@ -100,7 +100,7 @@ def count_revised(day: MonthDay) -> int:
     )
 
 
-def list_launched(day: MonthDay) -> list[Listed]:
+def list_launched(day: MonthDay) -> list[ListedServer]:
     """The servers whose truth is compared: npm and PyPI packages of well-formed listings."""
     return [
         one
@@ -109,7 +109,7 @@ def list_launched(day: MonthDay) -> list[Listed]:
     ]
 
 
-def name_server(one: Listed) -> str:
+def name_server(one: ListedServer) -> str:
     package: Any = one.record.package
     name = package.identifier
     return f"{package.kind}:{canonicalize_name(name) if package.kind == 'pypi' else name}"

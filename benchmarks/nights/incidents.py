@@ -1,6 +1,6 @@
 """What goes wrong in a month, and on which days."""
 
-from demo.world.month import Month, Rates
+from demo.world.month import ChangeRates, WorldMonth
 
 QUIET, SMALL = "nothing changes", "1% changes"
 POISON, LLM_DOWN = "poisoned update", "LLM outage"
@@ -19,17 +19,17 @@ def place_incidents(days: int) -> dict[int, str]:
     return {day: incident for day, incident in found.items() if day <= days}
 
 
-def make_month(seed: int, servers: int, incidents: dict[int, str]) -> Month:
+def make_month(seed: int, servers: int, incidents: dict[int, str]) -> WorldMonth:
     """The world with these incidents in it."""
-    _, contracts = Month(seed, servers).make_day(1).count_changes()
+    _, contracts = WorldMonth(seed, servers).make_day(1).count_changes()
     still = [day for day, what in incidents.items() if what in (QUIET, SMALL)]
     few = max(1, round(contracts / 100))
     # A run that is to be killed in its launches, or to find the disk full, needs some.
     edited = {SMALL: few, KILLED: 4, FULL_DISK: 4}
-    return Month(
+    return WorldMonth(
         seed,
         servers,
-        rates=dict.fromkeys(still, Rates(0, 0, 0)),
+        rates=dict.fromkeys(still, ChangeRates(0, 0, 0)),
         edited={day: edited[what] for day, what in incidents.items() if what in edited},
         poisoned={day: POISONED_SERVERS for day, what in incidents.items() if what == POISON},
     )

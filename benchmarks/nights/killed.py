@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.nights.nightly_run import make_resources, open_time
 from benchmarks.nights.place import point_at
 from benchmarks.nights.replay import Replay, replay_launches
-from demo.world.month import Month, Rates
+from demo.world.month import ChangeRates, WorldMonth
 from orchestration.runs.instance import open_instance, size_pools
 from orchestration.runs.runner import Runner
 from orchestration.runs.task import Task
@@ -21,10 +21,10 @@ KILL_AT = 2
 def main() -> None:
     root, facts = Path(sys.argv[1]), json.load(sys.stdin)
     point_at(root, facts["ports"])
-    month = Month(
+    month = WorldMonth(
         facts["seed"],
         facts["servers"],
-        rates={int(day): Rates(**one) for day, one in facts["rates"].items()},
+        rates={int(day): ChangeRates(**one) for day, one in facts["rates"].items()},
         edited={int(day): count for day, count in facts["edited"].items()},
         poisoned={int(day): count for day, count in facts["poisoned"].items()},
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from assets.marketplaces.listing import Package
+from assets.marketplaces.listing import PackageRef
 from assets.servers.calls.result import CallResult
 from assets.servers.deploy.package import DeploymentResult, make_failed
 from assets.servers.probe.failure_kinds import ProbeFailure
@@ -51,7 +51,7 @@ class Replay:
             ProbeResult("ok", tools=[dict(tool) for tool in found.tools], seconds=0.01)
         )
 
-    def resolve(self, package: Package) -> ResolvedVersion:
+    def resolve(self, package: PackageRef) -> ResolvedVersion:
         """The version that is asked for, and a hash that follows from it."""
         facts = digest([package.type, package.identifier, package.version])
         return ResolvedVersion(package.version or "1.0.0", f"sha256:{facts}")
@@ -89,7 +89,7 @@ class ReplayedCaller:
 def replay_launches(replay: Replay) -> Iterator[None]:
     """No server starts and no registry is asked while this is open."""
 
-    def resolve(_: VersionResolver, package: Package) -> ResolvedVersion:
+    def resolve(_: VersionResolver, package: PackageRef) -> ResolvedVersion:
         return replay.resolve(package)
 
     with ExitStack() as patches:

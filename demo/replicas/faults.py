@@ -9,10 +9,10 @@ from functools import cache
 
 from starlette.requests import Request
 
-from demo.replicas.reply import Reply, reply_html, reply_json
+from demo.replicas.reply import ReplicaReply, reply_html, reply_json
 from demo.world.catalogue import MARKETPLACES
 from demo.world.listing_page import RecordList
-from demo.world.record import Record
+from demo.world.record import ServerRecord
 
 SITES = (*MARKETPLACES, "files")
 
@@ -121,7 +121,7 @@ def apply_record_faults(records: RecordList, faults: Mapping[str, str]) -> Recor
     return RecordList(shown, older, [_change_record(one, faults) for one in records.gone])
 
 
-def _change_record(record: Record, faults: Mapping[str, str]) -> Record:
+def _change_record(record: ServerRecord, faults: Mapping[str, str]) -> ServerRecord:
     title, description, revised_at = record.title, record.description, record.revised_at
     if "hidden_text" in faults:
         title = f"\u202e{title[:1]}\u200b{title[1:]}\u202c\ufeff"
@@ -158,7 +158,7 @@ class FaultSet:
     def get_value(self, kind: str) -> str | None:
         return self.kinds.get(kind)
 
-    def reply_instead(self, request: Request) -> Reply | None:
+    def reply_instead(self, request: Request) -> ReplicaReply | None:
         """The answer in place of the site's own, if a fault gives one."""
         if self._is_limited():
             return reply_json({"error": "Too Many Requests"}, 429, headers={"retry-after": "1"})
@@ -166,9 +166,9 @@ class FaultSet:
             self._errors -= 1
             return reply_json({"error": "Internal Server Error"}, 500)
         if self.is_on("redirect_private"):
-            return Reply(b"", status=302, headers={"location": PRIVATE})
+            return ReplicaReply(b"", status=302, headers={"location": PRIVATE})
         if self.is_on("redirect_away"):
-            return Reply(b"", status=302, headers={"location": AWAY + request.url.path})
+            return ReplicaReply(b"", status=302, headers={"location": AWAY + request.url.path})
         return make_interstitial() if self.is_on("html") else None
 
     def pack_body(self, body: bytes) -> bytes | None:
@@ -197,7 +197,7 @@ class FaultSet:
         return False
 
 
-def make_interstitial() -> Reply:
+def make_interstitial() -> ReplicaReply:
     """What a protective proxy says in place of the data, with status 200."""
     return reply_html(
         "<!doctype html><html><head><title>Just a moment...</title></head>"

@@ -16,7 +16,7 @@ JSON, XML, HTML = "application/json", "application/xml", "text/html; charset=utf
 
 
 @dataclass(frozen=True)
-class Reply:
+class ReplicaReply:
     """A body and what goes with it. `last`: the last page of a list; `validators`: a client may
     ask whether it changed; `edited`: when it did last (RFC 3339)."""
 
@@ -45,13 +45,13 @@ class Reply:
         return found
 
 
-def reply_json(value: Any, status: int = 200, **facts: Any) -> Reply:
+def reply_json(value: Any, status: int = 200, **facts: Any) -> ReplicaReply:
     """A reply in JSON, not escaped to ASCII, as most sites send it."""
-    return Reply(json.dumps(value, ensure_ascii=False).encode(), JSON, status, **facts)
+    return ReplicaReply(json.dumps(value, ensure_ascii=False).encode(), JSON, status, **facts)
 
 
-def reply_html(text: str, status: int = 200, **facts: Any) -> Reply:
-    return Reply(text.encode(), HTML, status, **facts)
+def reply_html(text: str, status: int = 200, **facts: Any) -> ReplicaReply:
+    return ReplicaReply(text.encode(), HTML, status, **facts)
 
 
 def make_cursor(kind: str, position: int) -> str:

@@ -12,14 +12,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from demo.replicas.faults import MARK, FaultSet, apply_record_faults, make_robots
-from demo.replicas.reply import Reply, reply_json
+from demo.replicas.reply import ReplicaReply, reply_json
 from demo.world.listing_page import RecordList
 from demo.world.lists import Lists
 
 Handler = Callable[[Request], Any]  # gives a Reply, or an awaitable of one
 
 
-class Site(ABC):
+class ReplicaSite(ABC):
     """One replica over a world and faults that may change between requests."""
 
     name: ClassVar[str]
@@ -36,7 +36,7 @@ class Site(ABC):
     def list_all_routes(self) -> list[Route]:
         return [Route("/robots.txt", self._serve_robots), *self.list_routes()]
 
-    def refuse_request(self, request: Request) -> Reply | None:
+    def refuse_request(self, request: Request) -> ReplicaReply | None:
         """The answer to a request without the key, where the site wants one."""
         if self.fault_set().is_on("wrong_key"):
             return reply_json({"error": "unauthorized"}, 401)
@@ -86,7 +86,7 @@ class Site(ABC):
         return Response(text, media_type="text/plain")
 
 
-def _damage_reply(reply: Reply, fault_set: FaultSet) -> Reply:
+def _damage_reply(reply: ReplicaReply, fault_set: FaultSet) -> ReplicaReply:
     """The reply after the faults that damage bytes."""
     if reply.status != 200 or not fault_set.kinds:
         return reply

@@ -2,20 +2,20 @@
 
 from collections.abc import Mapping
 
-from demo.replicas.site import Site
+from demo.replicas.site import ReplicaSite
 from demo.sites.deepnlp import DeepNlp
-from demo.sites.docker import Docker
-from demo.sites.files import Files
-from demo.sites.glama import Glama
+from demo.sites.docker import DockerSite
+from demo.sites.files import FileSite
+from demo.sites.glama import GlamaSite
 from demo.sites.mcphub import McpHub
 from demo.sites.mcpso import McpSo
-from demo.sites.pipedream import Pipedream
+from demo.sites.pipedream import PipedreamSite
 from demo.sites.pulsemcp import PulseMcp
-from demo.sites.registry import Registry
-from demo.sites.smithery import Smithery
+from demo.sites.registry import RegistrySite
+from demo.sites.smithery import SmitherySite
 
-_SITES: tuple[type[Site], ...] = (
-    *(Registry, McpSo, Smithery, Glama, PulseMcp),
-    *(McpHub, DeepNlp, Pipedream, Docker, Files),
+_SITES: tuple[type[ReplicaSite], ...] = (
+    *(RegistrySite, McpSo, SmitherySite, GlamaSite, PulseMcp),
+    *(McpHub, DeepNlp, PipedreamSite, DockerSite, FileSite),
 )
-REPLICAS: Mapping[str, type[Site]] = {site.name: site for site in _SITES}
+REPLICAS: Mapping[str, type[ReplicaSite]] = {site.name: site for site in _SITES}

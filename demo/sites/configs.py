@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from demo.world.record import Record
+from demo.world.record import ServerRecord
 
 
-def make_config(record: Record) -> dict[str, Any] | None:
+def make_config(record: ServerRecord) -> dict[str, Any] | None:
     """The object, or None where the record tells no command and no address."""
     entry = _make_entry(record)
     if entry is None or record.odd == "no_config":
@@ -16,7 +16,7 @@ def make_config(record: Record) -> dict[str, Any] | None:
     return {"mcpServers": servers}
 
 
-def _make_entry(record: Record) -> dict[str, Any] | None:
+def _make_entry(record: ServerRecord) -> dict[str, Any] | None:
     package = record.package
     if record.odd == "local_path":
         return {"command": "node", "args": [f"/Users/alex/projects/{record.slug}/dist/index.js"]}
@@ -33,7 +33,7 @@ def _make_entry(record: Record) -> dict[str, Any] | None:
     return entry
 
 
-def _make_command(record: Record) -> dict[str, Any]:
+def _make_command(record: ServerRecord) -> dict[str, Any]:
     package = record.package
     assert package is not None
     pinned = record.odd != "unpinned"

@@ -6,15 +6,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, reply_json
-from demo.replicas.site import Site
+from demo.replicas.reply import ReplicaReply, reply_json
+from demo.replicas.site import ReplicaSite
 from demo.sites.configs import make_config
-from demo.world.record import Record
+from demo.world.record import ServerRecord
 
 _API = "/api/mcp_marketplace/v1"
 
 
-class DeepNlp(Site):
+class DeepNlp(ReplicaSite):
     """Reading needs no key; pages are numbered from 0."""
 
     name = "deepnlp"
@@ -26,7 +26,7 @@ class DeepNlp(Site):
             self.make_route(f"{_API}/tools/{{owner}}/{{repo}}", self.serve_tools),
         ]
 
-    def list_servers(self, request: Request) -> Reply:
+    def list_servers(self, request: Request) -> ReplicaReply:
         query, records = request.query_params, self.list_records()
         page, size = query.get("page_id", "0"), query.get("count_per_page", "20")
         if not (page.isdecimal() and size.isdecimal()):
@@ -42,7 +42,7 @@ class DeepNlp(Site):
         }
         return reply_json(body, last=start + per_page >= len(records))
 
-    def serve_server(self, request: Request) -> Reply:
+    def serve_server(self, request: Request) -> ReplicaReply:
         """One record; `items` is empty where there is none."""
         record = self._find_record(request)
         if record is None:
@@ -56,7 +56,7 @@ class DeepNlp(Site):
         del facts["content"], facts["content_description"]
         return reply_json({"total_hits": 1, "id": facts["id"], "items": [facts]})
 
-    def serve_tools(self, request: Request) -> Reply:
+    def serve_tools(self, request: Request) -> ReplicaReply:
         """The tools of one record, their schemas in snake_case."""
         record = self._find_record(request)
         if record is None:
@@ -67,17 +67,17 @@ class DeepNlp(Site):
         ]
         return reply_json({"id": f"/{_make_item(record)['id']}", "tools": tools})
 
-    def _find_record(self, request: Request) -> Record | None:
+    def _find_record(self, request: Request) -> ServerRecord | None:
         record = self.list_records().find(request.path_params["repo"])
         owned = record is not None and record.namespace.lower() == request.path_params["owner"]
         return record if owned else None
 
-    def _is_empty(self, record: Record) -> bool:
+    def _is_empty(self, record: ServerRecord) -> bool:
         """In a full world one config in nine was never filled in."""
         return self.world().page is None and int(record.make_digits(4), 16) % 9 == 0
 
 
-def _make_item(record: Record) -> dict[str, Any]:
+def _make_item(record: ServerRecord) -> dict[str, Any]:
     reviews = int(record.make_digits(1), 16)
     return {
         "content_name": record.title,

@@ -7,15 +7,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import JSON, Reply
-from demo.replicas.site import Site
-from demo.world.record import Record
+from demo.replicas.reply import JSON, ReplicaReply
+from demo.replicas.site import ReplicaSite
+from demo.world.record import ServerRecord
 
 _HEAD = {"version": 3, "name": "docker-mcp", "displayName": "Docker MCP Catalog"}
 _YAML = "application/yaml"
 
 
-class Docker(Site):
+class DockerSite(ReplicaSite):
     """`/mcp/catalog/v3/catalog.json` and `.yaml`."""
 
     name = "docker"
@@ -26,7 +26,7 @@ class Docker(Site):
             self.make_route("/mcp/catalog/v3/catalog.yaml", self.serve_yaml),
         ]
 
-    def serve_json(self, request: Request) -> Reply:
+    def serve_json(self, request: Request) -> ReplicaReply:
         # Put together as text: that is how a key can come twice.
         entries = ",".join(
             f"{_make_text(name)}: {_make_text(facts)}" for name, facts in self._list_entries()
@@ -34,7 +34,7 @@ class Docker(Site):
         text = f'{_make_text(_HEAD)[:-1]}, "{self.name_member("registry")}": {{{entries}}}}}'
         return self._make_reply(text, JSON)
 
-    def serve_yaml(self, request: Request) -> Reply:
+    def serve_yaml(self, request: Request) -> ReplicaReply:
         """Block style above, JSON below: YAML holds JSON."""
         lines = [f"{name}: {_make_text(value)}" for name, value in _HEAD.items()]
         lines.append(
@@ -49,12 +49,12 @@ class Docker(Site):
         """One at a time: thousands of them would be large."""
         return ((record.slug, _make_entry(record)) for record in self.list_records())
 
-    def _make_reply(self, text: str, media_type: str) -> Reply:
+    def _make_reply(self, text: str, media_type: str) -> ReplicaReply:
         edited = max((record.revised_at for record in self.list_records()), default=None)
-        return Reply(text.encode(), media_type, last=True, validators=True, edited=edited)
+        return ReplicaReply(text.encode(), media_type, last=True, validators=True, edited=edited)
 
 
-def _make_entry(record: Record) -> dict[str, Any]:
+def _make_entry(record: ServerRecord) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "description": record.description,
         "title": record.title,
@@ -82,7 +82,7 @@ def _make_entry(record: Record) -> dict[str, Any]:
     )
 
 
-def _make_remote(record: Record) -> dict[str, Any]:
+def _make_remote(record: ServerRecord) -> dict[str, Any]:
     remote = record.remote
     assert remote is not None
     variable = f"{record.slug.upper().replace('-', '_')}_PERSONAL_ACCESS_TOKEN"
@@ -99,7 +99,7 @@ def _make_remote(record: Record) -> dict[str, Any]:
     return found
 
 
-def _list_inputs(record: Record) -> dict[str, Any]:
+def _list_inputs(record: ServerRecord) -> dict[str, Any]:
     """Secrets, variables with a value, and the configuration that others are filled from."""
     secrets, env, keys = [], [], {}
     for one in record.inputs:

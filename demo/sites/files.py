@@ -7,8 +7,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, reply_json
-from demo.replicas.site import Site
+from demo.replicas.reply import ReplicaReply, reply_json
+from demo.replicas.site import ReplicaSite
 from demo.world.bundle import pack
 
 PROTOCOLS = ("2025-03-26", "2025-06-18", "2025-11-25")
@@ -44,7 +44,7 @@ TOOLS = [
 ]
 
 
-class Files(Site):
+class FileSite(ReplicaSite):
     """`/bundles/<name>.mcpb` at today's version, and MCP over HTTP at `/mcp`."""
 
     name = "files"
@@ -55,20 +55,20 @@ class Files(Site):
             self.make_route("/mcp", self.serve_mcp, method="POST"),
         ]
 
-    def serve_bundle(self, request: Request) -> Reply:
+    def serve_bundle(self, request: Request) -> ReplicaReply:
         name, world = request.path_params["name"].removesuffix(".mcpb"), self.world()
         for server in world.servers:
             if server.kind == "mcpb" and server.identifier == name:
                 packed = pack(name, server.find_version(world.day))
-                return Reply(packed.data, "application/zip", last=True)
-        return Reply(b"not found", "text/plain", 404)
+                return ReplicaReply(packed.data, "application/zip", last=True)
+        return ReplicaReply(b"not found", "text/plain", 404)
 
-    async def serve_mcp(self, request: Request) -> Reply:
+    async def serve_mcp(self, request: Request) -> ReplicaReply:
         try:
             answer = answer_message(json.loads(await request.body()))
         except ValueError:
             answer = answer_message(None)
-        return Reply(b"", "text/plain", 202) if answer is None else reply_json(answer)
+        return ReplicaReply(b"", "text/plain", 202) if answer is None else reply_json(answer)
 
 
 def answer_message(message: Any) -> dict[str, Any] | None:

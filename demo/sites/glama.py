@@ -8,14 +8,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, make_cursor, read_cursor, reply_json
-from demo.replicas.site import Site
-from demo.world.record import KEYS, Record
+from demo.replicas.reply import ReplicaReply, make_cursor, read_cursor, reply_json
+from demo.replicas.site import ReplicaSite
+from demo.world.record import KEYS, ServerRecord
 
 _KEY = "This endpoint requires an API key. Create one at https://glama.ai/settings/api-keys."
 
 
-class Glama(Site):
+class GlamaSite(ReplicaSite):
     """`/api/mcp/v1`, every endpoint behind a key. Newest first."""
 
     name = "glama"
@@ -28,13 +28,13 @@ class Glama(Site):
             for name in ("servers", "connectors")
         ]
 
-    def refuse_request(self, request: Request) -> Reply | None:
+    def refuse_request(self, request: Request) -> ReplicaReply | None:
         right = request.headers.get("authorization") == f"Bearer {KEYS['glama']['api_key']}"
         if right and not self.fault_set().is_on("wrong_key"):
             return None
         return reply_json({"error": {"code": "unauthorized", "message": _KEY}}, 401)
 
-    def serve_page(self, request: Request, name: str) -> Reply:
+    def serve_page(self, request: Request, name: str) -> ReplicaReply:
         """A page of the servers or of the connectors."""
         hosted = name == "connectors"
         query, records = request.query_params, self.list_records()
@@ -63,12 +63,12 @@ class Glama(Site):
         return reply_json(body, last=not more)
 
 
-def is_hosted(record: Record) -> bool:
+def is_hosted(record: ServerRecord) -> bool:
     """Whether it is a connector: somebody else runs it."""
     return record.remote is not None and record.package is None
 
 
-def _make_base(record: Record, folder: str) -> dict[str, Any]:
+def _make_base(record: ServerRecord, folder: str) -> dict[str, Any]:
     return {
         "id": record.make_digits(10),
         "name": record.title,
@@ -82,7 +82,7 @@ def _make_base(record: Record, folder: str) -> dict[str, Any]:
     }
 
 
-def _make_server(record: Record) -> dict[str, Any]:
+def _make_server(record: ServerRecord) -> dict[str, Any]:
     """No command and no package: only what environment variables it wants."""
     properties = {}
     for one in record.inputs:
@@ -98,7 +98,7 @@ def _make_server(record: Record) -> dict[str, Any]:
     }
 
 
-def _make_connector(record: Record) -> dict[str, Any]:
+def _make_connector(record: ServerRecord) -> dict[str, Any]:
     remote = record.remote
     assert remote is not None
     transport = "sse" if remote.transport == "sse" else "streamable_http"

@@ -14,12 +14,12 @@ from html import escape
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, reply_html
-from demo.replicas.site import Site
+from demo.replicas.reply import ReplicaReply, reply_html
+from demo.replicas.site import ReplicaSite
 from demo.sites import sitemap
 from demo.sites.configs import make_config
 from demo.world.listing_page import RecordList
-from demo.world.record import Record
+from demo.world.record import ServerRecord
 
 _GATEWAY = "https://api.mcphub.com/mcp"
 
@@ -31,12 +31,12 @@ def make_shell(title: str, head: str, body: str, streamed: str = "") -> str:
 """
 
 
-def make_cards(records: Iterable[Record]) -> str:
+def make_cards(records: Iterable[ServerRecord]) -> str:
     """Servers as lists show them."""
     return "".join(map(_make_card, records))
 
 
-def _make_card(record: Record) -> str:
+def _make_card(record: ServerRecord) -> str:
     tags = "".join(f'<a class="badge" href="/tags/{tag}">{escape(tag)}</a>' for tag in record.tags)
     return (
         f'<a class="card bg-base-100" href="/mcp-servers/{record.namespace}/{record.slug}">'
@@ -46,7 +46,7 @@ def _make_card(record: Record) -> str:
     )
 
 
-def make_page(record: Record, related: list[Record], streams: bool = True) -> str:
+def make_page(record: ServerRecord, related: list[ServerRecord], streams: bool = True) -> str:
     """A server's page: its own config stands in `div#S:0` at the end of the document, if it
     still `streams`."""
     here = f"/mcp-servers/{record.namespace}/{record.slug}"
@@ -72,7 +72,7 @@ def make_page(record: Record, related: list[Record], streams: bool = True) -> st
     )
 
 
-def _make_head(record: Record, here: str) -> str:
+def _make_head(record: ServerRecord, here: str) -> str:
     tags = escape(",".join((record.slug, record.namespace, *record.tags)))
     return f"""<meta name="description" content="{escape(record.description)}"/>
 <meta name="author" content="{escape(record.namespace)}"/>
@@ -83,14 +83,14 @@ def _make_head(record: Record, here: str) -> str:
 """
 
 
-def _make_readme(record: Record) -> str:
+def _make_readme(record: ServerRecord) -> str:
     """The author's text, with the way to start the server oneself."""
     found = make_config(record)
     shown = f"<pre><code>{escape(json.dumps(found, indent=2))}</code></pre>" if found else ""
     return f"<h1>{escape(record.title)}</h1><p>{escape(record.description)}</p>{shown}"
 
 
-def _make_streamed(record: Record) -> str:
+def _make_streamed(record: ServerRecord) -> str:
     """The answer to the placeholder: the marketplace's gateway with a bearer token in it."""
     entry = {
         "url": f"{_GATEWAY}/{record.namespace.lower()}-{record.slug}",
@@ -109,10 +109,10 @@ def _make_token() -> str:
 
 _SHOWN = 24  # cards on the browse page and on a tag's page
 _SHARD = 1000
-_Groups = dict[str, list[Record]]
+_Groups = dict[str, list[ServerRecord]]
 
 
-class McpHub(Site):
+class McpHub(ReplicaSite):
     """No API, no paging."""
 
     name = "mcphub"
@@ -130,14 +130,14 @@ class McpHub(Site):
             self.make_route("/sitemap/{shard:int}.xml", self.serve_sitemap),
         ]
 
-    def serve_browse(self, request: Request) -> Reply:
+    def serve_browse(self, request: Request) -> ReplicaReply:
         records = self.list_records()
         tags = sorted(self._group_records()["tag"])
         links = "".join(f'<a class="badge" href="/tags/{tag}">{escape(tag)}</a>' for tag in tags)
         body = f"<h1>MCP Servers</h1><nav>{links}</nav>{make_cards(records[:_SHOWN])}"
         return reply_html(make_shell("MCP Servers | MCPHub", "", body), last=True)
 
-    def serve_group(self, request: Request, by: str) -> Reply:
+    def serve_group(self, request: Request, by: str) -> ReplicaReply:
         """The cards of everything by an author or of a tag, or 404."""
         name = request.path_params["name"]
         if not (found := self._group_records()[by].get(name)):
@@ -145,7 +145,7 @@ class McpHub(Site):
         body = f"<h1>{escape(name)}</h1>{make_cards(found)}"
         return reply_html(make_shell(f"{escape(name)} | MCPHub", "", body))
 
-    def serve_server(self, request: Request) -> Reply:
+    def serve_server(self, request: Request) -> ReplicaReply:
         records = self.list_records()
         position = self._find_position(records, request)
         if position is None:
@@ -157,7 +157,7 @@ class McpHub(Site):
             make_page(records[position], [records[one] for one in sorted(near)], streams)
         )
 
-    def serve_sitemap_index(self, request: Request) -> Reply:
+    def serve_sitemap_index(self, request: Request) -> ReplicaReply:
         if self.fault_set().is_on("no_sitemap"):
             return _reply_missing()
         base = f"{request.url.scheme}://{request.url.netloc}"
@@ -165,7 +165,7 @@ class McpHub(Site):
         own = [f"{base}/sitemap.xml"] if self.fault_set().is_on("cursor_loop") else []
         return sitemap.make_index([*own, *(f"{base}/sitemap/{n}.xml" for n in range(shards))])
 
-    def serve_sitemap(self, request: Request) -> Reply:
+    def serve_sitemap(self, request: Request) -> ReplicaReply:
         if self.fault_set().is_on("no_sitemap"):
             return _reply_missing()
         base = f"{request.url.scheme}://{request.url.netloc}"
@@ -197,5 +197,5 @@ class McpHub(Site):
         return self._grouped[1]
 
 
-def _reply_missing() -> Reply:
+def _reply_missing() -> ReplicaReply:
     return reply_html(make_shell("Not found | MCPHub", "", "<h1>404</h1>"), 404)

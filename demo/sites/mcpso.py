@@ -10,11 +10,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import HTML, Reply, reply_html
-from demo.replicas.site import Site
+from demo.replicas.reply import HTML, ReplicaReply, reply_html
+from demo.replicas.site import ReplicaSite
 from demo.sites import sitemap
 from demo.sites.configs import make_config
-from demo.world.record import FOUNDED, Record
+from demo.world.record import FOUNDED, ServerRecord
 
 _SCRIPT = (Path(__file__).parent / "mcpso.js").read_bytes()
 _STATIC = "mcp-server-time"  # in the small worlds the one page whose source shows the config
@@ -22,7 +22,7 @@ _RENDERED = 50  # in a full world one page in so many needs a browser: a browser
 _CHILD = 1000  # servers in one child sitemap
 
 
-class McpSo(Site):
+class McpSo(ReplicaSite):
     """mcp.so after July 2026: `/servers/<slug>`, no API."""
 
     name = "mcpso"
@@ -36,13 +36,13 @@ class McpSo(Site):
             self.make_route("/", self.serve_home),
         ]
 
-    def serve_script(self, request: Request) -> Reply:
-        return Reply(_SCRIPT, "text/javascript")
+    def serve_script(self, request: Request) -> ReplicaReply:
+        return ReplicaReply(_SCRIPT, "text/javascript")
 
-    def serve_home(self, request: Request) -> Reply:
+    def serve_home(self, request: Request) -> ReplicaReply:
         return reply_html("<!doctype html><html><body><h1>MCP servers</h1></body></html>")
 
-    def serve_sitemap(self, request: Request) -> Reply:
+    def serve_sitemap(self, request: Request) -> ReplicaReply:
         if self.fault_set().is_on("no_sitemap"):
             return reply_html("<!doctype html><html><body>Not found</body></html>", 404)
         base = f"{request.url.scheme}://{request.url.netloc}"
@@ -65,16 +65,16 @@ class McpSo(Site):
             tag=self.name_member("loc"),
         )
 
-    def serve_page(self, request: Request) -> Reply:
+    def serve_page(self, request: Request) -> ReplicaReply:
         records = self.list_records()
         position = records.find_position(request.path_params["slug"])
         if position is None:
             return reply_html("<!doctype html><html><body>Not found</body></html>", 404)
         near = {(position + step) % len(records) for step in (1, 2, 3)} - {position}
         related = [records[one].slug for one in sorted(near)]
-        return Reply(self._make_page(records[position], related).encode(), HTML)
+        return ReplicaReply(self._make_page(records[position], related).encode(), HTML)
 
-    def _make_page(self, record: Record, related: list[str]) -> str:
+    def _make_page(self, record: ServerRecord, related: list[str]) -> str:
         shown = _make_shown(record)
         small = self.world().page is not None
         static = record.slug == _STATIC if small else int(record.make_digits(4), 16) % _RENDERED > 0
@@ -91,7 +91,7 @@ class McpSo(Site):
 """
 
 
-def _make_shown(record: Record) -> dict[str, Any]:
+def _make_shown(record: ServerRecord) -> dict[str, Any]:
     """What the page's script puts into it."""
     if record.package and record.package.kind == "mcpb":
         return {"bundle": record.package.url, "sha256": record.package.sha256}
@@ -110,7 +110,7 @@ def _make_static(shown: dict[str, Any]) -> str:
     return f"<pre><code>{escape(text)}</code></pre>"
 
 
-def _make_stream(record: Record, related: list[str]) -> str:
+def _make_stream(record: ServerRecord, related: list[str]) -> str:
     """The page's data as a framework streams it: JavaScript, not JSON."""
     others = ",".join(
         f"{{slug:{_quote_js(slug)},createdAt:new Date('{FOUNDED}')}}" for slug in related

@@ -8,14 +8,14 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, make_cursor, read_cursor, reply_json
-from demo.replicas.site import Site
-from demo.world.record import KEYS, Record
+from demo.replicas.reply import ReplicaReply, make_cursor, read_cursor, reply_json
+from demo.replicas.site import ReplicaSite
+from demo.world.record import KEYS, ServerRecord
 
 TOKEN = "demo-access-token"  # what the demo's keys are exchanged for; not secret
 
 
-class Pipedream(Site):
+class PipedreamSite(ReplicaSite):
     """`/v1/oauth/token` and `/v1/connect/apps`."""
 
     name = "pipedream"
@@ -26,12 +26,12 @@ class Pipedream(Site):
             self.make_route("/v1/connect/apps", self.serve_apps),
         ]
 
-    def refuse_request(self, request: Request) -> Reply | None:
+    def refuse_request(self, request: Request) -> ReplicaReply | None:
         if request.headers.get("authorization") == f"Bearer {TOKEN}":
             return None
         return reply_json({"error": "unauthorized"}, 401)
 
-    async def serve_token(self, request: Request) -> Reply:
+    async def serve_token(self, request: Request) -> ReplicaReply:
         """Client credentials in a form."""
         given = dict(parse_qsl((await request.body()).decode(errors="replace")))
         if given.get("grant_type") != "client_credentials":
@@ -41,7 +41,7 @@ class Pipedream(Site):
             return reply_json({"error": "invalid_client"}, 401)
         return reply_json({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600})
 
-    def serve_apps(self, request: Request) -> Reply:
+    def serve_apps(self, request: Request) -> ReplicaReply:
         query, records = request.query_params, self.list_records()
         limit, after = query.get("limit", "10"), query.get("after")
         if not limit.isdecimal() or not 1 <= int(limit) <= 100:
@@ -63,7 +63,7 @@ class Pipedream(Site):
         return reply_json(body, last=start + int(limit) >= len(records))
 
 
-def _make_app(record: Record) -> dict[str, Any]:
+def _make_app(record: ServerRecord) -> dict[str, Any]:
     fields = [
         {"name": one.name.lower(), "label": one.name, "optional": not one.required}
         for one in record.inputs

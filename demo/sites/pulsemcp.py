@@ -6,14 +6,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, reply_json
-from demo.sites.registry import Envelope
-from demo.world.record import KEYS, Record
+from demo.replicas.reply import ReplicaReply, reply_json
+from demo.sites.registry import RegistryEnvelope
+from demo.world.record import KEYS, ServerRecord
 
 _HEADERS = {"X-API-Key": "api_key", "X-Tenant-ID": "tenant_id"}
 
 
-class PulseMcp(Envelope):
+class PulseMcp(RegistryEnvelope):
     """`/v0.1` wants both headers."""
 
     name = "pulsemcp"
@@ -21,7 +21,7 @@ class PulseMcp(Envelope):
     def list_routes(self) -> Sequence[Route]:
         return [self.make_route("/v0.1/servers", self.list_servers)]
 
-    def refuse_request(self, request: Request) -> Reply | None:
+    def refuse_request(self, request: Request) -> ReplicaReply | None:
         for header, key in _HEADERS.items():
             wrong = request.headers.get(header) != KEYS["pulsemcp"][key]
             if wrong or self.fault_set().is_on("wrong_key"):
@@ -30,7 +30,7 @@ class PulseMcp(Envelope):
                 return reply_json({"error": error, "code": "unauthorized", "details": details}, 401)
         return None
 
-    def make_meta(self, record: Record, latest: bool) -> dict[str, Any]:
+    def make_meta(self, record: ServerRecord, latest: bool) -> dict[str, Any]:
         visits = int(record.make_digits(4), 16)
         return {
             "com.pulsemcp/server": {
@@ -50,6 +50,6 @@ class PulseMcp(Envelope):
             },
         }
 
-    def reply_invalid(self) -> Reply:
+    def reply_invalid(self) -> ReplicaReply:
         error = {"error": "Unprocessable Entity", "code": "422", "details": {}}
         return reply_json(error, 422)

@@ -11,16 +11,16 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, reply_json
-from demo.replicas.site import Site
+from demo.replicas.reply import ReplicaReply, reply_json
+from demo.replicas.site import ReplicaSite
 from demo.world.listing_page import RecordList
-from demo.world.record import Input, Record
+from demo.world.record import RecordInput, ServerRecord
 
 _HINTS = {"npm": "npx", "pypi": "uvx", "oci": "docker"}
 _SCHEMAS = "https://static.modelcontextprotocol.io/schemas"
 
 
-def make_server_json(record: Record) -> dict[str, Any]:
+def make_server_json(record: ServerRecord) -> dict[str, Any]:
     """The record in the schema of its time."""
     body: dict[str, Any] = {
         "$schema": f"{_SCHEMAS}/{record.schema}/server.schema.json",
@@ -41,7 +41,7 @@ def make_server_json(record: Record) -> dict[str, Any]:
     return _convert_to_snake(body) if record.schema == "2025-07-09" else body
 
 
-def _make_package(record: Record) -> dict[str, Any]:
+def _make_package(record: ServerRecord) -> dict[str, Any]:
     found = record.package
     assert found is not None
     package: dict[str, Any] = {
@@ -65,17 +65,17 @@ def _make_package(record: Record) -> dict[str, Any]:
     return package
 
 
-def _make_remote(record: Record) -> dict[str, Any]:
+def _make_remote(record: ServerRecord) -> dict[str, Any]:
     found = record.remote
     assert found is not None
     remote: dict[str, Any] = {"type": found.transport, "url": found.url}
     if found.auth == "api_key":
-        header = Input("Authorization", "Bearer token", required=True, secret=True)
+        header = RecordInput("Authorization", "Bearer token", required=True, secret=True)
         remote["headers"] = [_make_variable(header)]
     return remote
 
 
-def _make_variable(one: Input) -> dict[str, Any]:
+def _make_variable(one: RecordInput) -> dict[str, Any]:
     default = {"default": one.default} if one.default else {}
     return {
         "name": one.name,
@@ -109,21 +109,21 @@ def _convert_to_snake(value: Any) -> Any:
     return value
 
 
-Version = tuple[Record, bool]  # a version of a server, and whether it is the latest
+Version = tuple[ServerRecord, bool]  # a version of a server, and whether it is the latest
 
 
-class Envelope(Site):
+class RegistryEnvelope(ReplicaSite):
     """`/v0.1/servers` and what is below it. A record there is one version of one server."""
 
     @abstractmethod
-    def make_meta(self, record: Record, latest: bool) -> dict[str, Any]:
+    def make_meta(self, record: ServerRecord, latest: bool) -> dict[str, Any]:
         """The `_meta` beside server.json."""
 
     @abstractmethod
-    def reply_invalid(self) -> Reply:
+    def reply_invalid(self) -> ReplicaReply:
         """The answer to a query that cannot be read, as this API words it."""
 
-    def list_servers(self, request: Request) -> Reply:
+    def list_servers(self, request: Request) -> ReplicaReply:
         query = request.query_params
         limit = query.get("limit", "30")
         if not limit.isdecimal() or not 1 <= int(limit) <= 100:
@@ -175,12 +175,12 @@ class Envelope(Site):
         if twice := self._find_twice(records):
             yield twice, True
 
-    def _find_twice(self, records: RecordList) -> Record | None:
+    def _find_twice(self, records: RecordList) -> ServerRecord | None:
         """A record that comes twice, as real lists have it."""
         return None
 
 
-class Registry(Envelope):
+class RegistrySite(RegistryEnvelope):
     """Reading needs no key; `/v0` answers like `/v0.1`."""
 
     name = "registry"
@@ -188,7 +188,7 @@ class Registry(Envelope):
     def list_routes(self) -> Sequence[Route]:
         return [self.make_route(f"/{api}/servers", self.list_servers) for api in ("v0.1", "v0")]
 
-    def make_meta(self, record: Record, latest: bool) -> dict[str, Any]:
+    def make_meta(self, record: ServerRecord, latest: bool) -> dict[str, Any]:
         return {
             "io.modelcontextprotocol.registry/official": {
                 "status": "deleted" if record.deleted else "active",
@@ -199,14 +199,14 @@ class Registry(Envelope):
             }
         }
 
-    def reply_invalid(self) -> Reply:
+    def reply_invalid(self) -> ReplicaReply:
         return reply_json({"title": "Unprocessable Entity", "status": 422}, 422)
 
-    def _find_twice(self, records: RecordList) -> Record | None:
+    def _find_twice(self, records: RecordList) -> ServerRecord | None:
         return records.find("units") if self.world().page else None
 
 
-def _make_cursor(record: Record) -> str:
+def _make_cursor(record: ServerRecord) -> str:
     return f"{record.registry_name}:{record.version}" + (":deleted" if record.deleted else "")
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from html import escape
 
-from demo.replicas.reply import XML, Reply
+from demo.replicas.reply import XML, ReplicaReply
 
 _HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _SPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 Location = tuple[str, str | None]  # address, last edit
 
 
-def make_index(locations: Iterable[str]) -> Reply:
+def make_index(locations: Iterable[str]) -> ReplicaReply:
     entries = "".join(
         f"  <sitemap><loc>{escape(location)}</loc></sitemap>\n" for location in locations
     )
@@ -25,7 +25,7 @@ def make_urls(
     last: bool,
     languages: Iterable[str] = (),
     tag: str = "loc",
-) -> Reply:
+) -> ReplicaReply:
     """A child sitemap; `tag` is what an address stands in."""
     shown = list(locations)
     entries = "".join(_make_entry(loc, edited, languages, tag) for loc, edited in shown)
@@ -45,5 +45,5 @@ def _make_entry(loc: str, edited: str | None, languages: Iterable[str], tag: str
     return f"  <url>\n    <{tag}>{escape(loc)}</{tag}>\n{when}{alternates}  </url>\n"
 
 
-def _make_reply(text: str, edited: str | None, last: bool) -> Reply:
-    return Reply(text.encode(), XML, last=last, validators=True, edited=edited)
+def _make_reply(text: str, edited: str | None, last: bool) -> ReplicaReply:
+    return ReplicaReply(text.encode(), XML, last=last, validators=True, edited=edited)

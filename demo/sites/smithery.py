@@ -7,16 +7,16 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, reply_json
-from demo.replicas.site import Site
+from demo.replicas.reply import ReplicaReply, reply_json
+from demo.replicas.site import ReplicaSite
 from demo.sites import sitemap
-from demo.world.record import Input, Record
+from demo.world.record import RecordInput, ServerRecord
 
 CAP = 500  # results of one query, whatever `totalCount` says
 _SHARDS = 2
 
 
-class Smithery(Site):
+class SmitherySite(ReplicaSite):
     """Reading needs no key."""
 
     name = "smithery"
@@ -30,7 +30,7 @@ class Smithery(Site):
             self.make_route("/sitemaps/servers-{shard:int}.xml", self.serve_sitemap),
         ]
 
-    def list_servers(self, request: Request) -> Reply:
+    def list_servers(self, request: Request) -> ReplicaReply:
         query, records = request.query_params, self.list_records()
         page, size = query.get("page", "1"), query.get("pageSize", "10")
         if not (page.isdecimal() and size.isdecimal() and int(page) > 0 and 0 < int(size) <= 100):
@@ -49,7 +49,7 @@ class Smithery(Site):
         }
         return reply_json(body, last=first + per_page >= min(total, CAP))
 
-    def serve_server(self, request: Request) -> Reply:
+    def serve_server(self, request: Request) -> ReplicaReply:
         """A name's slash is encoded: `/servers/namespace%2Fname`."""
         name = request.path_params["name"]
         encoded = (
@@ -60,7 +60,7 @@ class Smithery(Site):
             return reply_json({"error": "Server not found"}, 404)
         return reply_json(_make_answer(record))
 
-    def serve_sitemap_index(self, request: Request) -> Reply:
+    def serve_sitemap_index(self, request: Request) -> ReplicaReply:
         if self.fault_set().is_on("no_sitemap"):
             return reply_json({"error": "Not found"}, 404)
         base = f"{request.url.scheme}://{request.url.netloc}"
@@ -68,7 +68,7 @@ class Smithery(Site):
         own = [f"{base}/sitemap_index.xml"] if self.fault_set().is_on("cursor_loop") else []
         return sitemap.make_index([*own, *shown])
 
-    def serve_sitemap(self, request: Request) -> Reply:
+    def serve_sitemap(self, request: Request) -> ReplicaReply:
         base = f"{request.url.scheme}://{request.url.netloc}"
         records, shard = self.list_records(), request.path_params["shard"]
         size = -(-len(records) // _SHARDS)
@@ -80,15 +80,15 @@ class Smithery(Site):
         )
 
 
-def make_qualified_name(record: Record) -> str:
+def make_qualified_name(record: ServerRecord) -> str:
     return f"{record.namespace}/{record.slug}"
 
 
-def _is_remote(record: Record) -> bool:
+def _is_remote(record: ServerRecord) -> bool:
     return record.package is None or record.package.kind != "mcpb"
 
 
-def _make_item(record: Record) -> dict[str, Any]:
+def _make_item(record: ServerRecord) -> dict[str, Any]:
     uses = int(record.make_digits(4), 16)
     return {
         "id": record.make_digits(8),
@@ -110,7 +110,7 @@ def _make_item(record: Record) -> dict[str, Any]:
     }
 
 
-def _make_answer(record: Record) -> dict[str, Any]:
+def _make_answer(record: ServerRecord) -> dict[str, Any]:
     connection = _make_connection(record)
     tools = [
         {"name": name, "description": name.replace("_", " "), "inputSchema": {"type": "object"}}
@@ -131,7 +131,7 @@ def _make_answer(record: Record) -> dict[str, Any]:
     }
 
 
-def _make_connection(record: Record) -> dict[str, Any] | None:
+def _make_connection(record: ServerRecord) -> dict[str, Any] | None:
     """Most servers are reached through the marketplace's gateway, bundles are downloaded."""
     package, schema = record.package, _make_schema(record.inputs)
     if package is None and record.remote is None:
@@ -145,7 +145,7 @@ def _make_connection(record: Record) -> dict[str, Any] | None:
     return {"type": "http", "deploymentUrl": url, "configSchema": schema}
 
 
-def _make_schema(inputs: tuple[Input, ...]) -> dict[str, Any]:
+def _make_schema(inputs: tuple[RecordInput, ...]) -> dict[str, Any]:
     """What the user gives, as JSON Schema; `x-from` says where a value travels."""
     if not inputs:
         return {}

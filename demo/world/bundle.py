@@ -13,7 +13,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: the same byt
 
 
 @dataclass(frozen=True)
-class Bundle:
+class McpbBundle:
     """A packed server: file name, bytes and their SHA-256 in hex."""
 
     name: str
@@ -22,7 +22,7 @@ class Bundle:
 
 
 @cache
-def pack(name: str, version: str) -> Bundle:
+def pack(name: str, version: str) -> McpbBundle:
     """The bundle `demo/bundles/<name>` at a version; its server reads it from the manifest."""
     folder = FOLDER / name
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
@@ -40,4 +40,4 @@ def pack(name: str, version: str) -> Bundle:
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, files[path])
     data = buffer.getvalue()
-    return Bundle(f"{name}.mcpb", data, sha256(data).hexdigest())
+    return McpbBundle(f"{name}.mcpb", data, sha256(data).hexdigest())

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from demo.world.bundle import Bundle, pack
-from demo.world.facts import Server, load_other_marketplaces, load_servers
+from demo.world.bundle import McpbBundle, pack
+from demo.world.facts import DemoServer, load_other_marketplaces, load_servers
 from demo.world.listing_page import RecordList
-from demo.world.record import DATES, Package, Record, Remote
+from demo.world.record import DATES, RecordPackage, RecordRemote, ServerRecord
 
 SERVERS = load_servers()
 OTHER_MARKETPLACES = load_other_marketplaces()
@@ -17,27 +17,27 @@ MARKETPLACES = ("registry", "mcpso", *OTHER_MARKETPLACES)
 
 
 @dataclass(frozen=True)
-class World:
+class DemoWorld:
     """A small world. `files_url` is where bundles are served; `page` caps the pages of lists, so
     that there are several."""
 
     day: int
     scale: str
     files_url: str = ""
-    servers: tuple[Server, ...] = field(default=())
+    servers: tuple[DemoServer, ...] = field(default=())
     page: int | None = 5
 
     def list_records(self, marketplace: str) -> RecordList:
         """Records of one marketplace, by name."""
         return self._shelves[marketplace]
 
-    def find_bundle(self, server: Server) -> Bundle:
+    def find_bundle(self, server: DemoServer) -> McpbBundle:
         return pack(server.identifier, server.find_version(self.day))
 
-    def make_bundle_url(self, server: Server) -> str:
+    def make_bundle_url(self, server: DemoServer) -> str:
         return f"{self.files_url}/bundles/{server.identifier}.mcpb"
 
-    def find_revised_at(self, server: Server) -> str:
+    def find_revised_at(self, server: DemoServer) -> str:
         return server.find_revised_at(self.day, self.scale)
 
     @cached_property
@@ -63,7 +63,7 @@ class World:
         ]
         return RecordList([self._record(server) for server in here], older, taken_down)
 
-    def _list_retold(self, marketplace: str) -> list[Record]:
+    def _list_retold(self, marketplace: str) -> list[ServerRecord]:
         """What the other marketplaces list; nothing at the small scale."""
         if self.scale == "small":
             return []
@@ -74,9 +74,9 @@ class World:
             if slug in here
         ]
 
-    def _record(self, server: Server, day: int | None = None) -> Record:
+    def _record(self, server: DemoServer, day: int | None = None) -> ServerRecord:
         day = day or self.day
-        return Record(
+        return ServerRecord(
             slug=server.slug,
             namespace=server.repository.removeprefix("https://github.com/").split("/")[0],
             title=server.title,
@@ -84,7 +84,7 @@ class World:
             repository=server.repository,
             version=server.find_version(day),
             package=self._make_package(server, day),
-            remote=Remote(f"{self.files_url}/mcp") if server.kind == "remote" else None,
+            remote=RecordRemote(f"{self.files_url}/mcp") if server.kind == "remote" else None,
             inputs=server.env,
             args=server.args,
             tags=("demo", server.kind),
@@ -93,7 +93,7 @@ class World:
             odd=server.odd,
         )
 
-    def _make_package(self, server: Server, day: int) -> Package | None:
+    def _make_package(self, server: DemoServer, day: int) -> RecordPackage | None:
         if server.kind in ("none", "remote"):
             return None
         bundle: dict[str, Any] = {}
@@ -102,17 +102,17 @@ class World:
                 "url": self.make_bundle_url(server),
                 "sha256": self.find_bundle(server).sha256,
             }
-        return Package(server.kind, server.identifier, server.find_version(day), **bundle)
+        return RecordPackage(server.kind, server.identifier, server.find_version(day), **bundle)
 
 
-def make_world(day: int = 1, scale: str = "standard", files_url: str = "") -> World:
+def make_world(day: int = 1, scale: str = "standard", files_url: str = "") -> DemoWorld:
     """A world of the demo's own servers. Raises ValueError for a day or scale that does not
     exist."""
     check_day(day)
     if scale not in SCALES[:-1]:
         raise ValueError(f"scale {scale!r} does not exist; there are {', '.join(SCALES)}")
     servers = tuple(s for s in SERVERS if scale in s.scales and day in s.days)
-    return World(day, scale, files_url, servers)
+    return DemoWorld(day, scale, files_url, servers)
 
 
 def check_day(day: int) -> int:
@@ -122,7 +122,7 @@ def check_day(day: int) -> int:
     return day
 
 
-def list_gone(day: int, scale: str) -> list[Server]:
+def list_gone(day: int, scale: str) -> list[DemoServer]:
     """Servers that were listed the day before and are not any more."""
     return [s for s in SERVERS if scale in s.scales and day not in s.days and day - 1 in s.days]
 

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import yaml
 
-from demo.world.record import Input, Remote
+from demo.world.record import RecordInput, RecordRemote
 
 
 @dataclass(frozen=True)
-class Server:
+class DemoServer:
     """One server of the demo world. `versions` gives the version listed from a day on."""
 
     slug: str
@@ -25,7 +25,7 @@ class Server:
     versions: Mapping[int, str]
     on: frozenset[str]  # marketplaces: registry, mcpso
     args: tuple[Any, ...] = ()  # texts, or {name, format, description} for the user to fill in
-    env: tuple[Input, ...] = ()
+    env: tuple[RecordInput, ...] = ()
     repository: str = "https://github.com/modelcontextprotocol/servers"
     scales: frozenset[str] = frozenset({"standard", "large"})
     days: frozenset[int] = frozenset({1, 2})
@@ -54,7 +54,7 @@ class Server:
 
 
 @cache
-def load_servers() -> tuple[Server, ...]:
+def load_servers() -> tuple[DemoServer, ...]:
     """All servers of the demo, in the order of `servers.yaml`."""
     return tuple(_make_server(one) for one in _load_file()["servers"])
 
@@ -73,15 +73,15 @@ def _load_file() -> dict[str, Any]:
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
-def _make_server(facts: dict[str, Any]) -> Server:
+def _make_server(facts: dict[str, Any]) -> DemoServer:
     facts["on"] = facts.pop("marketplaces")
     facts |= {name: frozenset(facts[name]) for name in ("on", "scales", "days") if name in facts}
-    env = tuple(Input(**one) for one in facts.pop("env", ()))
+    env = tuple(RecordInput(**one) for one in facts.pop("env", ()))
     args = tuple(facts.pop("args", ()))
-    return Server(**facts, args=args, env=env)
+    return DemoServer(**facts, args=args, env=env)
 
 
 def _make_changes(facts: dict[str, Any]) -> dict[str, Any]:
     """Values of a record's fields."""
-    made = {"remote": lambda fields: Remote(**fields), "inputs": tuple, "tools": tuple}
+    made = {"remote": lambda fields: RecordRemote(**fields), "inputs": tuple, "tools": tuple}
     return {name: made.get(name, lambda value: value)(value) for name, value in facts.items()}

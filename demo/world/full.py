@@ -12,16 +12,23 @@ from typing import Any
 from zlib import crc32
 
 from demo.world.catalogue import check_day
-from demo.world.facts import Server
+from demo.world.facts import DemoServer
 from demo.world.listing_page import RecordList
-from demo.world.record import DATES, Input, Package, Record, Remote, revise_record
+from demo.world.record import (
+    DATES,
+    RecordInput,
+    RecordPackage,
+    RecordRemote,
+    ServerRecord,
+    revise_record,
+)
 
 _KINDS = {"npm": "npm", "pypi": "pypi", "docker": "oci"}
 _SECRET = re.compile(r"key|token|secret|password|credential|auth", re.IGNORECASE)
 
 
 @cache
-def load_records(folder: Path) -> list[Record]:
+def load_records(folder: Path) -> list[ServerRecord]:
     """The records of a folder, each under a slug of its own. Raises ValueError where it does not
     hold the data."""
     servers = folder / "smithery" / "servers.jsonl"
@@ -40,12 +47,12 @@ def load_records(folder: Path) -> list[Record]:
     found += [
         _read_seed(one) for one in seed if _make_plain(one["repository"].get("url")) not in listed
     ]
-    made: dict[str, Record] = {}
+    made: dict[str, ServerRecord] = {}
     for facts in found:
         slug = facts["slug"]
         names = (slug, f"{slug}-{facts['namespace'].lower()}", f"{slug}-{len(made)}")
         facts["slug"] = next((name for name in names if name not in made), names[-1])
-        made[facts["slug"]] = Record(**facts)
+        made[facts["slug"]] = ServerRecord(**facts)
     return list(made.values())
 
 
@@ -59,7 +66,7 @@ def _read_smithery(row: dict[str, Any], seed: dict[str, Any] | None) -> dict[str
         "title": row["display_name"],
         "version": package.version if package else "1.0.0",
         "package": package,
-        "remote": None if package else Remote(gateway, auth="api_key"),
+        "remote": None if package else RecordRemote(gateway, auth="api_key"),
         "inputs": tuple(_make_input(one) for one in row["configuration_requirements"]),
         "tools": tuple(tool["name"] for tool in row["tools"]),
         "tags": tuple(row["tags"][:3]) or ("other",),
@@ -77,7 +84,7 @@ def _read_seed(one: dict[str, Any]) -> dict[str, Any]:
         "title": name,
         "version": package.version if package else "1.0.0",
         "package": package,
-        "remote": Remote(remotes[0]["url"]) if remotes and not package else None,
+        "remote": RecordRemote(remotes[0]["url"]) if remotes and not package else None,
         "inputs": tuple(_make_input(variable) for variable in variables),
         "tags": ("registry",),
     }
@@ -97,18 +104,18 @@ def _make_base(name: str, owner: str, description: str, repository: str | None) 
     }
 
 
-def _make_package(one: dict[str, Any]) -> Package | None:
+def _make_package(one: dict[str, Any]) -> RecordPackage | None:
     for package in one.get("packages") or []:
         kind = _KINDS.get(package.get("registry_name"))
         if kind and package.get("name") and package.get("version"):
-            return Package(kind, package["name"], package["version"])  # type: ignore[arg-type]
+            return RecordPackage(kind, package["name"], package["version"])  # type: ignore[arg-type]
     return None
 
 
-def _make_input(one: dict[str, Any]) -> Input:
+def _make_input(one: dict[str, Any]) -> RecordInput:
     name = one["name"]
     required = bool(one.get("required"))
-    return Input(name, one.get("description") or "", required, bool(_SECRET.search(name)))
+    return RecordInput(name, one.get("description") or "", required, bool(_SECRET.search(name)))
 
 
 def _make_plain(url: str | None) -> str:
@@ -135,12 +142,12 @@ TAGS = _words(
 _START = datetime(2024, 12, 1, tzinfo=UTC)
 _LAST = datetime(2026, 11, 20, tzinfo=UTC)
 _INPUTS = (
-    Input("API_KEY", "Key of the account", required=True, secret=True),
-    Input("ACCESS_TOKEN", "Token with read access", secret=True),
-    Input("BASE_URL", "Address of the service", default="https://api.service.example"),
-    Input("REGION", "Region of the data", default="eu-west"),
-    Input("WORKSPACE", "Name of the workspace", required=True),
-    Input("LOG_LEVEL", "How much is logged", default="info"),
+    RecordInput("API_KEY", "Key of the account", required=True, secret=True),
+    RecordInput("ACCESS_TOKEN", "Token with read access", secret=True),
+    RecordInput("BASE_URL", "Address of the service", default="https://api.service.example"),
+    RecordInput("REGION", "Region of the data", default="eu-west"),
+    RecordInput("WORKSPACE", "Name of the workspace", required=True),
+    RecordInput("LOG_LEVEL", "How much is logged", default="info"),
 )
 # Of 256 records: the rest are as they should be.
 _ODD = dict(
@@ -148,7 +155,7 @@ _ODD = dict(
 )
 
 
-def make_record(index: int) -> Record:
+def make_record(index: int) -> ServerRecord:
     """Record number `index` of an invented world; it depends on nothing else."""
     dice = blake2b(b"%d" % index, digest_size=16).digest()
     adjective = _ADJECTIVES[dice[0] % len(_ADJECTIVES)]
@@ -159,7 +166,7 @@ def make_record(index: int) -> Record:
     created = _START + timedelta(minutes=7 * index)
     version = f"{dice[2] % 4}.{dice[3] % 20}.{dice[4] % 10}"
     title, tools = f"{adjective.title()} {noun.title()}", _list_tools(dice, noun)
-    return Record(
+    return ServerRecord(
         slug=slug,
         namespace=namespace,
         title=title,
@@ -183,28 +190,28 @@ def _make_launch(dice: bytes, slug: str, namespace: str, version: str) -> dict[s
     kind = dice[11]
     if kind < 118:
         name = f"@{namespace}/{slug}" if dice[12] % 3 else slug
-        return {"package": Package("npm", name, version)}
+        return {"package": RecordPackage("npm", name, version)}
     if kind < 200:
-        return {"package": Package("pypi", slug, version)}
+        return {"package": RecordPackage("pypi", slug, version)}
     if kind < 211:
-        return {"package": Package("oci", f"ghcr.io/{namespace}/{slug}", version)}
+        return {"package": RecordPackage("oci", f"ghcr.io/{namespace}/{slug}", version)}
     if kind < 218:
         digest = blake2b(slug.encode(), digest_size=32).hexdigest()
         url = f"https://github.com/{namespace}/{slug}/releases/download/v{version}/{slug}.mcpb"
-        return {"package": Package("mcpb", slug, version, url=url, sha256=digest)}
+        return {"package": RecordPackage("mcpb", slug, version, url=url, sha256=digest)}
     if kind < 253:
         auth = ("none", "api_key", "oauth2")[dice[12] % 3]
         transport = "sse" if dice[13] % 8 == 0 else "streamable-http"
-        return {"remote": Remote(f"https://{slug}.mcp.example/mcp", transport, auth)}  # type: ignore[arg-type]
+        return {"remote": RecordRemote(f"https://{slug}.mcp.example/mcp", transport, auth)}  # type: ignore[arg-type]
     return {}
 
 
-def _list_inputs(dice: bytes, noun: str) -> tuple[Input, ...]:
+def _list_inputs(dice: bytes, noun: str) -> tuple[RecordInput, ...]:
     count = (0, 0, 1, 1, 2, 3)[dice[14] % 6]
     chosen = [_INPUTS[(dice[15] + n) % len(_INPUTS)] for n in range(count)]
     prefix = noun.upper()
     return tuple(
-        Input(f"{prefix}_{one.name}", one.description, one.required, one.secret, one.default)
+        RecordInput(f"{prefix}_{one.name}", one.description, one.required, one.secret, one.default)
         for one in chosen
     )
 
@@ -222,7 +229,7 @@ _SECOND_DAY = "2026-11-21"
 
 
 @dataclass(frozen=True)
-class Shares:
+class KindShares:
     """Which part of the first day's servers the second day adds, changes and takes down."""
 
     new: float = 0.01
@@ -247,11 +254,11 @@ class FullWorld:
 
     day: int
     count: int
-    records: Sequence[Record] = field(repr=False)
-    shares: Shares = field(default_factory=Shares)
+    records: Sequence[ServerRecord] = field(repr=False)
+    shares: KindShares = field(default_factory=KindShares)
     scale: str = "full"
     page: int | None = None
-    servers: tuple[Server, ...] = ()  # none of the demo's own
+    servers: tuple[DemoServer, ...] = ()  # none of the demo's own
 
     def list_records(self, marketplace: str) -> RecordList:
         """Records of one marketplace, in its own words; made when it is first asked for."""
@@ -291,14 +298,14 @@ def make_full_world(
     day: int = 1,
     servers: int | None = None,
     data: Path | None = None,
-    shares: Shares | None = None,
+    shares: KindShares | None = None,
 ) -> FullWorld:
     """A world of `servers` invented servers, or of the first `servers` records under `data`.
     Raises ValueError for a number below 1 and a folder without the data."""
     check_day(day)
     if servers is not None and servers < 1:
         raise ValueError(f"{servers} servers: expected at least 1")
-    shares = shares or Shares()
+    shares = shares or KindShares()
     known = load_records(data) if data else None
     count = servers or SERVERS
     if known is not None:
@@ -309,7 +316,7 @@ def make_full_world(
     return FullWorld(day, count, records, shares)
 
 
-def reword_record(record: Record, marketplace: str) -> Record:
+def reword_record(record: ServerRecord, marketplace: str) -> ServerRecord:
     """The record as a marketplace words it: some spell its repository or its name otherwise. The
     registry is the reference."""
     if marketplace == "registry":

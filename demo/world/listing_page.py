@@ -3,18 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from demo.world.record import Record
+from demo.world.record import ServerRecord
 
 
-class RecordList(Sequence[Record]):
+class RecordList(Sequence[ServerRecord]):
     """Records by position; `older` holds earlier versions by slug, the oldest first, `gone` what
     was listed the day before and is not any more, as deleted records."""
 
     def __init__(
         self,
-        records: Sequence[Record],
-        older: Mapping[str, tuple[Record, ...]] | None = None,
-        gone: Iterable[Record] = (),
+        records: Sequence[ServerRecord],
+        older: Mapping[str, tuple[ServerRecord, ...]] | None = None,
+        gone: Iterable[ServerRecord] = (),
     ) -> None:
         self._records, self.older, self.gone = records, older or {}, tuple(gone)
         # The first of those that come twice counts.
@@ -30,7 +30,7 @@ class RecordList(Sequence[Record]):
         """Where the record with this slug stands."""
         return self._positions.get(slug)
 
-    def find(self, slug: str) -> Record | None:
+    def find(self, slug: str) -> ServerRecord | None:
         """The record with this slug."""
         position = self.find_position(slug)
         return None if position is None else self[position]

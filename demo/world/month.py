@@ -9,10 +9,10 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Literal
 
-from demo.world.facts import Server
+from demo.world.facts import DemoServer
 from demo.world.full import check_shares, make_record, reword_record
 from demo.world.listing_page import RecordList
-from demo.world.record import Record, make_next_version
+from demo.world.record import ServerRecord, make_next_version
 
 Edit = Literal["wording", "compatible", "breaking", "rename", "poison", "withdraw"]
 EDITS: tuple[Edit, ...] = ("wording", "compatible", "breaking", "rename")
@@ -88,7 +88,7 @@ _HOSTS = ("npm", "pypi", "mcpb")  # kinds of packages that one launches here
 
 
 @dataclass(frozen=True)
-class Rates:
+class ChangeRates:
     """Shares of a day. revised: of the servers; each tool of a revision is edited with a chance of
     a half, so that 7% of the contracts change in two days. born: of the first day's servers."""
 
@@ -101,15 +101,15 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Month:
+class WorldMonth:
     """A world of `servers` on day one. rates: of single days instead of the usual ones. edited: day
     -> how many contracts of packages are edited besides. poisoned: day -> how many servers' updates
     are poisoned; three days later their authors take it back."""
 
     seed: int = 7
     servers: int = 120
-    usual: Rates = field(default_factory=Rates)
-    rates: Mapping[int, Rates] = field(default_factory=dict)
+    usual: ChangeRates = field(default_factory=ChangeRates)
+    rates: Mapping[int, ChangeRates] = field(default_factory=dict)
     edited: Mapping[int, int] = field(default_factory=dict)
     poisoned: Mapping[int, int] = field(default_factory=dict)
 
@@ -202,7 +202,7 @@ class Month:
     def _bad(self) -> dict[int, frozenset[int]]:
         return {}
 
-    def get_rates(self, day: int) -> Rates:
+    def get_rates(self, day: int) -> ChangeRates:
         return self.rates.get(day, self.usual)
 
     def _draw(self, what: str, index: int, day: int) -> float:
@@ -212,12 +212,12 @@ class Month:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedServer:
     """A server on a day. tools: as it lists them when it is launched. first: their first names, in
     the same order. poisoned: names of tools that are."""
 
     index: int
-    record: Record
+    record: ServerRecord
     tools: tuple[Mapping[str, Any], ...] = field(repr=False)
     first: tuple[str, ...] = ()
     poisoned: frozenset[str] = frozenset()
@@ -228,10 +228,10 @@ class MonthDay:
     """A day of a month as the replicas serve it, and the truth about it."""
 
     day: int
-    month: Month = field(repr=False)
+    month: WorldMonth = field(repr=False)
     scale: str = "full"
     page: int | None = None
-    servers: tuple[Server, ...] = ()  # none of the demo's own
+    servers: tuple[DemoServer, ...] = ()  # none of the demo's own
 
     def list_records(self, marketplace: str) -> RecordList:
         """Records of one marketplace, in its own words; made when it is first asked for."""
@@ -239,11 +239,11 @@ class MonthDay:
             self._lists[marketplace] = self._make_list(marketplace)
         return self._lists[marketplace]
 
-    def list_alive(self) -> Sequence[Listed]:
+    def list_alive(self) -> Sequence[ListedServer]:
         """All servers of the day with the contracts that they list."""
         return [listed for listed in self._listed if not listed.record.deleted]
 
-    def find_tools(self, kind: str, name: str, version: str | None) -> Listed | None:
+    def find_tools(self, kind: str, name: str, version: str | None) -> ListedServer | None:
         """The server of a package at the version of the day, else None. A bundle is named by its
         address."""
         return self._by_package.get((kind, name, version))
@@ -266,11 +266,11 @@ class MonthDay:
         return {}
 
     @cached_property
-    def _listed(self) -> list[Listed]:
+    def _listed(self) -> list[ListedServer]:
         return [self._make_listed(index) for index in self.month.list_indices(self.day)]
 
     @cached_property
-    def _by_package(self) -> dict[tuple[str, str, str | None], Listed]:
+    def _by_package(self) -> dict[tuple[str, str, str | None], ListedServer]:
         found = {}
         for one in self.list_alive():
             if package := one.record.package:
@@ -278,7 +278,7 @@ class MonthDay:
                     found[package.kind, name, package.version] = one
         return found
 
-    def _make_listed(self, index: int) -> Listed:
+    def _make_listed(self, index: int) -> ListedServer:
         month, day, record = self.month, self.day, get_record(index)
         days = month.list_edits(index, day)
         version = record.version
@@ -303,7 +303,7 @@ class MonthDay:
             for tool, made in zip(record.tools, tools, strict=True)
             if [edit for edit in edits[tool] if edit in ("poison", "withdraw")][-1:] == ["poison"]
         )
-        return Listed(index, shown, tuple(tools), record.tools, bad)
+        return ListedServer(index, shown, tuple(tools), record.tools, bad)
 
     def _make_list(self, marketplace: str) -> RecordList:
         here, older, gone = [], {}, []
@@ -317,11 +317,11 @@ class MonthDay:
 
 
 @cache
-def get_record(index: int) -> Record:
+def get_record(index: int) -> ServerRecord:
     return make_record(index)
 
 
-def is_package(record: Record) -> bool:
+def is_package(record: ServerRecord) -> bool:
     """Whether it is a package of a kind that is launched here."""
     return record.package is not None and record.package.kind in _HOSTS
 

@@ -13,7 +13,7 @@ PackageKind = Literal["npm", "pypi", "mcpb", "oci"]
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class RecordInput:
     """Something the user gives: an environment variable, a header or a configuration key."""
 
     name: str
@@ -24,7 +24,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
+class RecordPackage:
     """What to install, at one version. A bundle (mcpb) has a `url` and its `sha256`."""
 
     kind: PackageKind
@@ -35,7 +35,7 @@ class Package:
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RecordRemote:
     """A server that somebody else runs."""
 
     url: str
@@ -44,7 +44,7 @@ class Remote:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ServerRecord:
     """One server as one marketplace lists it. `slug` is unique within a marketplace.
 
     `args` are texts, or {name, format, description} for the user to fill in. `odd` is the way in
@@ -57,9 +57,9 @@ class Record:
     description: str
     repository: str | None
     version: str
-    package: Package | None = None
-    remote: Remote | None = None
-    inputs: tuple[Input, ...] = ()
+    package: RecordPackage | None = None
+    remote: RecordRemote | None = None
+    inputs: tuple[RecordInput, ...] = ()
     args: tuple[Any, ...] = ()
     tools: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Record:
         return sha256(self.registry_name.encode()).hexdigest()[:length]
 
 
-def revise_record(record: Record, when: str) -> Record:
+def revise_record(record: ServerRecord, when: str) -> ServerRecord:
     """The record after its author edited it: the next patch version, other words."""
     version = make_next_version(record.version)
     package = record.package and replace(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from assets.marketplaces.listing import Listing, Package
+from assets.marketplaces.listing import Listing, PackageRef
 
 
 def listing(native_id: str, marketplace: str = "registry", **facts: Any) -> Listing:
@@ -10,7 +10,7 @@ def listing(native_id: str, marketplace: str = "registry", **facts: Any) -> List
     version = facts.pop("version", "1.0.0")
     for kind in ("npm", "pypi", "oci", "mcpb"):
         if name := facts.pop(kind, None):
-            facts["package"] = Package(type=kind, identifier=name, version=version)
+            facts["package"] = PackageRef(type=kind, identifier=name, version=version)
             facts.setdefault("transport", "stdio")
     facts.setdefault("name", native_id)
     facts.setdefault("description", "Does things.")

@@ -11,14 +11,14 @@ from assets.catalogue.categories import CATEGORIES, find_category
 from assets.catalogue.coverage import (
     COVERAGE,
     DIMENSIONS,
-    Server,
+    CoverageServer,
     choose_size,
     collect_servers,
     describe_credentials,
     measure_coverage,
 )
 from assets.catalogue.defs import check_sums, coverage_asset
-from assets.marketplaces.listing import EnvVar, Header, make_row
+from assets.marketplaces.listing import EnvVar, HeaderVar, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from tests.catalogue.servers import listing
@@ -27,7 +27,7 @@ from warehouse.store import Warehouse
 KEY = (EnvVar(name="API_KEY", secret=True, required=True),)
 
 
-def made_up(n: int, launch_rate: dict[str, float], seed: int = 0) -> list[Server]:
+def made_up(n: int, launch_rate: dict[str, float], seed: int = 0) -> list[CoverageServer]:
     rng, found = Random(seed), []
     for at in range(n):
         asks = "required secret" if at % 2 else "none asked"
@@ -38,7 +38,7 @@ def made_up(n: int, launch_rate: dict[str, float], seed: int = 0) -> list[Server
             "transport": "stdio",
             "credentials": asks,
         }
-        found.append(Server(launched, values | ({"size": "1-5 tools"} if launched else {})))
+        found.append(CoverageServer(launched, values | ({"size": "1-5 tools"} if launched else {})))
     return found
 
 
@@ -113,7 +113,7 @@ def test_sizes_are_known_of_launched_servers_only() -> None:
         ({"env": (EnvVar(name="API_KEY", secret=True),)}, "optional secret"),
         ({"env": (EnvVar(name="ROOT", required=True),)}, "other input"),
         (
-            {"headers": (Header(name="Authorization", secret=True, required=True),)},
+            {"headers": (HeaderVar(name="Authorization", secret=True, required=True),)},
             "required secret",
         ),
         ({"flags": ("hosted_gateway",)}, "required secret"),

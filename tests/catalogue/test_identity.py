@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.catalogue.identity import (
-    Component,
+    ServerGroup,
     group_listings,
     make_package_key,
     make_repository_key,
     make_url_key,
     name_key,
 )
-from assets.marketplaces.listing import Listing, Package
+from assets.marketplaces.listing import Listing, PackageRef
 from tests.catalogue.servers import listing
 from tests.support.examples import examples
 from tests.support.paths import SHARED
@@ -49,7 +49,7 @@ def joined(*listings: Listing) -> str | None:
     ],
 )
 def test_ways_to_write_one_package(kind: str, one: str, other: str) -> None:
-    keys = {make_package_key(Package(type=kind, identifier=text)) for text in (one, other)}  # type: ignore[arg-type]
+    keys = {make_package_key(PackageRef(type=kind, identifier=text)) for text in (one, other)}  # type: ignore[arg-type]
     assert len(keys) == 1
     assert keys != {None}
 
@@ -57,7 +57,7 @@ def test_ways_to_write_one_package(kind: str, one: str, other: str) -> None:
 @pytest.mark.parametrize("kind", ["npm", "oci"])
 @pytest.mark.parametrize("name", ["@smithery/cli", "node:22", "", "@", "[redacted]"])
 def test_what_runs_another_server_is_no_identity(kind: str, name: str) -> None:
-    key = make_package_key(Package(type=kind, identifier=name))  # type: ignore[arg-type]
+    key = make_package_key(PackageRef(type=kind, identifier=name))  # type: ignore[arg-type]
     assert key in (None, "npm:node:22", "npm:@", "oci:@smithery/cli")
 
 
@@ -237,7 +237,7 @@ LISTINGS = st.lists(
 )
 
 
-def shape(found: list[Component]) -> list:
+def shape(found: list[ServerGroup]) -> list:
     return [
         (one.catalogue_id, [(m.listing.listing_id, m.joined_by) for m in one.members])
         for one in found

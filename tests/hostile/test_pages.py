@@ -10,7 +10,7 @@ import pytest
 from assets.catalogue import catalogue_pages
 from assets.catalogue.coverage import COVERAGE
 from assets.contracts import report as contracts_report
-from assets.marketplaces.crawl.recorder import Recorder
+from assets.marketplaces.crawl.recorder import PayloadRecorder
 from assets.synthesis import pair_report
 from assets.synthesis.export.card import Figures, write_card
 from assets.synthesis.export.formats import FORMATS
@@ -50,7 +50,7 @@ def write_findings(home: Path) -> str:
 
 
 def write_provenance(home: Path) -> str:
-    recorder = Recorder(home, EVIL, "2026-01-02")
+    recorder = PayloadRecorder(home, EVIL, "2026-01-02")
     recorder.save("page", f"http://127.0.0.1:9/a/{EVIL}", EVIL, b"x")
     recorder.finish()
     return (home / "PROVENANCE.md").read_text()

@@ -10,33 +10,40 @@ from typing import Any, ClassVar
 from assets.marketplaces.launch.mcp_config import read_launch_facts
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import check_json_list, parse_json_object
-from assets.marketplaces.policy import Adapter, Get, Page, Ref, RefPage, Render
+from assets.marketplaces.policy import (
+    FetchedPage,
+    FetchPage,
+    MarketplaceAdapter,
+    RecordPage,
+    RecordRef,
+    RenderPage,
+)
 
 
-class AcmeAdapter(Adapter):
+class AcmeAdapter(MarketplaceAdapter):
     name: ClassVar[str] = "acme"
     robots: ClassVar[bool] = True
 
-    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
         number = 1
         while True:
             body = await get(
                 f"{self.policy.base_url}/list?page={number}", check_json_list("servers")
             )
             refs = [self._ref(item) for item in body["servers"]]
-            yield RefPage(refs, ended=number >= body.get("pages", 1))
+            yield RecordPage(refs, ended=number >= body.get("pages", 1))
             if number >= body.get("pages", 1):
                 return
             number += 1
 
-    def _ref(self, item: dict[str, Any]) -> Ref:
+    def _ref(self, item: dict[str, Any]) -> RecordRef:
         url = f"{self.policy.base_url}/servers/{item['id']}"
-        return Ref(item["id"], url, item.get("revision"), weak=item.get("weak", False))
+        return RecordRef(item["id"], url, item.get("revision"), weak=item.get("weak", False))
 
-    async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
+    async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
         return await get(ref.url, lambda page: parse_json_object(page, "name"), ref=ref)
 
-    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         facts = read_launch_facts(raw["config"])
         name = str(raw["name"])
         return [
@@ -49,9 +56,9 @@ class AcmeAdapter(Adapter):
             )
         ]
 
-    def saved(self, page: Page) -> list[Ref]:
+    def saved(self, page: FetchedPage) -> list[RecordRef]:
         raw = parse_json_object(page, "name", "config")
-        return [Ref(raw["name"], page.url, raw=raw)]
+        return [RecordRef(raw["name"], page.url, raw=raw)]
 
 
 def server(name: str, **facts: Any) -> str:

@@ -8,19 +8,26 @@ from typing import Any
 from hypothesis import strategies as st
 
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.policy import Adapter, CrawlError, CrawlPolicy, Page, Ref, RefPage
+from assets.marketplaces.policy import (
+    CrawlError,
+    CrawlPolicy,
+    FetchedPage,
+    MarketplaceAdapter,
+    RecordPage,
+    RecordRef,
+)
 from warehouse.sanitize.redact import redact_json
 
 POLICY = CrawlPolicy(base_url="https://market.example")
 
 
-def saved_page(value: Any, content_type: str = "application/json") -> Page:
+def saved_page(value: Any, content_type: str = "application/json") -> FetchedPage:
     """A saved payload as the command line hands it over."""
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return Page("saved.json", content_type, body)
+    return FetchedPage("saved.json", content_type, body)
 
 
-def read(adapter: Adapter, value: Any) -> list[Listing]:
+def read(adapter: MarketplaceAdapter, value: Any) -> list[Listing]:
     """The listings of one saved payload."""
     refs = adapter.saved(saved_page(value))
     assert all(ref.raw is not None for ref in refs)
@@ -33,30 +40,34 @@ class Answers:
     def __init__(self, pages: Mapping[str, Any]) -> None:
         self.pages, self.asked = pages, list[str]()
 
-    async def get(self, url: str, check: Callable[[Page], Any], *, ref: Ref | None = None) -> Any:
+    async def get(
+        self, url: str, check: Callable[[FetchedPage], Any], *, ref: RecordRef | None = None
+    ) -> Any:
         self.asked.append(url)
         answer = self.pages.get(url)
         if answer is None:
             raise CrawlError("http_status", url, "status 404", "200", "look at the URL", status=404)
         if isinstance(answer, CrawlError):
             raise answer
-        page = answer if isinstance(answer, Page) else Page(url, "application/json", b"")
+        page = (
+            answer if isinstance(answer, FetchedPage) else FetchedPage(url, "application/json", b"")
+        )
         if page is not answer:
-            page = Page(url, "application/json", json.dumps(answer).encode())
+            page = FetchedPage(url, "application/json", json.dumps(answer).encode())
         return redact_json(check(page))
 
-    def listed(self, adapter: Adapter, since: str | None = None) -> list[RefPage]:
+    def listed(self, adapter: MarketplaceAdapter, since: str | None = None) -> list[RecordPage]:
         """Every page of the adapter's list."""
 
-        async def collect() -> list[RefPage]:
+        async def collect() -> list[RecordPage]:
             return [page async for page in adapter.refs(self.get, since)]
 
         return asyncio.run(collect())
 
-    def detailed(self, adapter: Adapter, ref: Ref) -> Any:
+    def detailed(self, adapter: MarketplaceAdapter, ref: RecordRef) -> Any:
         """The raw record of a ref."""
 
-        async def unused(url: str, *, ready: str, ref: Ref | None = None) -> str:
+        async def unused(url: str, *, ready: str, ref: RecordRef | None = None) -> str:
             raise AssertionError(url)
 
         return asyncio.run(adapter.detail(ref, self.get, unused))
@@ -108,13 +119,13 @@ def _places(value: Any) -> Any:
             yield from _places(item)
 
 
-def check_reading(adapter: Adapter, value: Any) -> None:
+def check_reading(adapter: MarketplaceAdapter, value: Any) -> None:
     """`check_page` of a JSON value."""
     body = json.dumps(value).encode("utf-8", "surrogatepass")
-    check_page(adapter, Page("saved.json", "application/json", body))
+    check_page(adapter, FetchedPage("saved.json", "application/json", body))
 
 
-def check_page(adapter: Adapter, page: Page) -> None:
+def check_page(adapter: MarketplaceAdapter, page: FetchedPage) -> None:
     """`saved` raises nothing but CrawlError, and each record of the page holds `check_record`."""
     try:
         refs = adapter.saved(page)
@@ -124,7 +135,7 @@ def check_page(adapter: Adapter, page: Page) -> None:
         check_record(adapter, ref.raw, ref)
 
 
-def check_record(adapter: Adapter, raw: Any, ref: Ref) -> None:
+def check_record(adapter: MarketplaceAdapter, raw: Any, ref: RecordRef) -> None:
     """`parse` raises nothing but ValueError, and what is not runnable says why."""
     try:
         listings = adapter.parse(raw, ref)

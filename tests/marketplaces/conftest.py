@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from assets.marketplaces.crawl.crawl import load_adapter
-from assets.marketplaces.policy import Adapter, CrawlPolicy
+from assets.marketplaces.policy import CrawlPolicy, MarketplaceAdapter
 from assets.servers.sandbox.contained_browser import open_browser_sandbox
 from demo.server import Replicas, replicas
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 
 OpenLedger = Callable[[], Ledger]
-MakeAdapter = Callable[..., Adapter]
+MakeAdapter = Callable[..., MarketplaceAdapter]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def demo_sites(running: Replicas) -> Iterator[Replicas]:
 
 @pytest.fixture
 def at(demo_sites: Replicas) -> MakeAdapter:
-    def make(name: str, url: str | None = None, **changes: object) -> Adapter:
+    def make(name: str, url: str | None = None, **changes: object) -> MarketplaceAdapter:
         facts = {
             "base_url": url or demo_sites[name],
             "requests_per_second": 0,

@@ -22,7 +22,7 @@ from assets.marketplaces.listing import (
     read_row,
 )
 from assets.marketplaces.listing_table import LISTINGS
-from assets.marketplaces.policy import Adapter, CrawlPolicy
+from assets.marketplaces.policy import CrawlPolicy, MarketplaceAdapter
 from tests.marketplaces.answers import POLICY, read
 from tests.marketplaces.site import Answer, site
 from tests.support.examples import examples
@@ -100,7 +100,9 @@ DOCKER = {"registry": {"clock": {"title": "Clock", "image": "mcp/clock", "tools"
     [(SmitheryAdapter(POLICY), SMITHERY), (GlamaAdapter(POLICY), GLAMA),
      (DockerAdapter(POLICY), DOCKER)],
 )  # fmt: skip
-def test_the_marketplaces_that_show_tools_have_them_read(adapter: Adapter, payload: Any) -> None:
+def test_the_marketplaces_that_show_tools_have_them_read(
+    adapter: MarketplaceAdapter, payload: Any
+) -> None:
     [found] = read(adapter, payload)
     assert load_tools(found.tools or "") == [TOOL]
     without = json.loads(json.dumps(payload).replace("get_time", ""))

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from assets.marketplaces.listing import (
     EnvVar,
-    Header,
+    HeaderVar,
     LaunchFacts,
     Listing,
-    Package,
+    PackageRef,
     digest_listing,
     make_row,
     read_row,
@@ -27,8 +27,8 @@ listings = st.builds(
     args=st.lists(words, max_size=3).map(tuple),
     launch=st.none() | st.builds(LaunchFacts, own_args=st.tuples(words), entry=st.none() | words),
     env=st.lists(st.builds(EnvVar, **inputs), max_size=2).map(tuple),
-    headers=st.lists(st.builds(Header, **inputs), max_size=2).map(tuple),
-    package=st.none() | st.builds(Package, type=st.just("npm"), identifier=words),
+    headers=st.lists(st.builds(HeaderVar, **inputs), max_size=2).map(tuple),
+    package=st.none() | st.builds(PackageRef, type=st.just("npm"), identifier=words),
     runnable=st.booleans(),
     reason=st.none() | words,
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.listing import EnvVar, Listing, Package, make_row
+from assets.marketplaces.listing import EnvVar, Listing, PackageRef, make_row
 from assets.marketplaces.normalise import DESCRIPTION_CAP, ID_CAP, NAME_CAP, clean, clean_text
 
 ZERO, BIDI, TAG, HALF = "\u200b", "\u202e", "\U000e0041", "\ud800"
@@ -129,7 +129,7 @@ def test_a_letter_is_not_cut_from_its_accents() -> None:
         ({"command": None, "args": (), "url": f"https://example{ZERO}.com"}, "url"),
         ({"env": (EnvVar(name=f"KEY{ZERO}"),)}, "env"),
         ({"env": (EnvVar(name="KEY", default=f"v{BIDI}"),)}, "env"),
-        ({"package": Package(type="npm", identifier=f"x{ZERO}", version="1.0.0")}, "package"),
+        ({"package": PackageRef(type="npm", identifier=f"x{ZERO}", version="1.0.0")}, "package"),
     ],
 )
 def test_a_hidden_character_in_a_launch_fact_stops_the_launch(facts: dict, where: str) -> None:

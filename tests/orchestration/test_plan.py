@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.listing import Listing, Package, make_row
+from assets.marketplaces.listing import Listing, PackageRef, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import PAIRS
@@ -16,7 +16,10 @@ from warehouse.ledger.attempts import Outcome
 from warehouse.storage.pointers import PointerBroken
 from warehouse.store import Warehouse
 
-PACKAGE = {"transport": "stdio", "package": Package(type="npm", identifier="@a/b", version="1.0.0")}
+PACKAGE = {
+    "transport": "stdio",
+    "package": PackageRef(type="npm", identifier="@a/b", version="1.0.0"),
+}
 REMOTE = {"transport": "streamable-http", "url": "http://127.0.0.1:9/mcp"}
 
 

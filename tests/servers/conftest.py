@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from assets.marketplaces.listing import EnvVar, Listing, Package
+from assets.marketplaces.listing import EnvVar, Listing, PackageRef
 from tests.support.untrusted_server import PREAMBLE
 
 
@@ -66,7 +66,7 @@ class BundleHost:
             native_id=name,
             name=name,
             transport="stdio",
-            package=Package(
+            package=PackageRef(
                 type="mcpb",
                 identifier=f"{self.url}/{name}.mcpb",
                 version="1.0.0",
@@ -87,14 +87,14 @@ def host() -> Iterator[BundleHost]:
 
 
 def npm(name: str, version: str | None = "1.0.0", **facts) -> Listing:
-    return _listing(Package(type="npm", identifier=name, version=version), facts)
+    return _listing(PackageRef(type="npm", identifier=name, version=version), facts)
 
 
 def pypi(name: str, version: str | None = "1.0.0", **facts) -> Listing:
-    return _listing(Package(type="pypi", identifier=name, version=version), facts)
+    return _listing(PackageRef(type="pypi", identifier=name, version=version), facts)
 
 
-def _listing(package: Package, facts: dict) -> Listing:
+def _listing(package: PackageRef, facts: dict) -> Listing:
     env = tuple(EnvVar(**about) for about in facts.pop("env", ()))
     return Listing(
         **{

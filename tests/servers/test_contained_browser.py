@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.crawl.browser import Browser
+from assets.marketplaces.crawl.browser import PageBrowser
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.servers.sandbox.bubblewrap import BubblewrapBackend
 from assets.servers.sandbox.contained_browser import BROWSER_POLICY, open_browser_sandbox
@@ -40,10 +40,10 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assets.marketplaces.crawl.browser._PAGE_S", 120.0)
 
 
-def browse(url: str, read: Callable[[Browser], Awaitable[None]], contain: object) -> None:
+def browse(url: str, read: Callable[[PageBrowser], Awaitable[None]], contain: object) -> None:
     async def run() -> None:
         policy = CrawlPolicy(base_url=url, allow_loopback=True, contain=contain)  # type: ignore[arg-type]
-        browser = Browser(policy)
+        browser = PageBrowser(policy)
         try:
             await read(browser)
         finally:
@@ -87,7 +87,7 @@ def test_a_redirect_of_a_page_reaches_no_other_port_of_this_machine() -> None:
                 return Answer("", status=307, headers={"Location": f"{other.url}/taken"})
             return Answer(page)
 
-        async def read(browser: Browser) -> None:
+        async def read(browser: PageBrowser) -> None:
             assert "done" in (await browser.render_html(f"{here.url}/servers/a", "pre"))[0]
             assert browser.contained
             assert other.url.removeprefix("http://") in browser.contained.refused
@@ -105,7 +105,7 @@ def test_a_page_that_takes_memory_without_end_is_a_row_and_the_next_one_is_read(
       new Uint8Array(64 << 20).fill(1)), 1);</script></html>"""
     script: Script = lambda path, _: Answer(greedy if path == "/greedy" else "<pre>fine</pre>")  # noqa: E731
 
-    async def read(browser: Browser) -> None:
+    async def read(browser: PageBrowser) -> None:
         with pytest.raises(CrawlError) as caught:
             await browser.render_html(f"{here.url}/greedy", "pre")
         assert caught.value.kind in ("too_large", "unreachable")
@@ -124,7 +124,7 @@ def test_a_page_whose_script_never_rests_ends_at_its_deadline(
     busy = "<html><body><script>setTimeout(() => { for (;;); }, 100)</script></body></html>"
     script: Script = lambda path, _: Answer(busy if path == "/busy" else "<pre>fine</pre>")  # noqa: E731
 
-    async def read(browser: Browser) -> None:
+    async def read(browser: PageBrowser) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(f"{module}._PAGE_S", -27.0)  # 3 s in all, of which it waits for one
             patch.setattr(f"{module}._READY_MS", 1000)
@@ -162,7 +162,7 @@ def test_without_a_sandbox_no_page_is_opened(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(BubblewrapBackend, "preflight", refuse)
 
-    async def read(browser: Browser) -> None:
+    async def read(browser: PageBrowser) -> None:
         with pytest.raises(CrawlError, match="install it") as caught:
             await browser.render_html(f"{here.url}/servers/a", "pre")
         assert caught.value.kind == "no_browser"
@@ -184,7 +184,7 @@ def test_a_page_that_asks_without_end_is_a_row_and_keeps_nothing_here() -> None:
     """A page's requests pass through us, where no limit of the browser counts."""
     with site(lambda path, _: Answer(ASKING if path == "/x" else "<pre>fine</pre>")) as here:
 
-        async def read(browser: Browser) -> None:
+        async def read(browser: PageBrowser) -> None:
             with pytest.raises(CrawlError, match="asks for more than 1,000 requests"):
                 await browser.render_html(f"{here.url}/x", "pre")
             assert browser.refused <= {"127.0.0.1:9"}

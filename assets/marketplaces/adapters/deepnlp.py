@@ -26,14 +26,14 @@ from assets.marketplaces.launch.mcp_config import (
 from assets.marketplaces.listing import Listing, dump_tools
 from assets.marketplaces.payload import FIX, check_json_list, parse_json, parse_json_object
 from assets.marketplaces.policy import (
-    Adapter,
     CrawlError,
-    Evidence,
-    Get,
-    Page,
-    Ref,
-    RefPage,
-    Render,
+    FactEvidence,
+    FetchedPage,
+    FetchPage,
+    MarketplaceAdapter,
+    RecordPage,
+    RecordRef,
+    RenderPage,
 )
 from assets.marketplaces.server_json.inputs import as_object
 from warehouse.item_failure import try_item
@@ -44,21 +44,23 @@ _NAMELESS = "the item has no `id`"
 _OF_THE_SITE = ("unreachable", "rate_limited")  # kinds that the next request would meet too
 
 
-class DeepNlpAdapter(Adapter):
+class DeepNlpAdapter(MarketplaceAdapter):
     """The marketplace as its own client reads it."""
 
     name: ClassVar[str] = "deepnlp"
     alarm: ClassVar[bool] = True
-    evidence: ClassVar[Mapping[str, Evidence]] = {
-        "list": Evidence("documented", "the client's README and a stored page, 2025-12-23"),
-        "paging": Evidence("documented", "page_id and count_per_page, the client's source, 2025"),
-        "launch": Evidence("documented", "items[0].config of /v1/server, README of 2025-12-23"),
-        "name": Evidence("documented", "content_name, README of 2025-12-23"),
-        "repository": Evidence("guessed", "`website` where it is of a forge"),
-        "tools": Evidence("documented", "/v1/tools of the client's README of 2025-12-23"),
+    evidence: ClassVar[Mapping[str, FactEvidence]] = {
+        "list": FactEvidence("documented", "the client's README and a stored page, 2025-12-23"),
+        "paging": FactEvidence(
+            "documented", "page_id and count_per_page, the client's source, 2025"
+        ),
+        "launch": FactEvidence("documented", "items[0].config of /v1/server, README of 2025-12-23"),
+        "name": FactEvidence("documented", "content_name, README of 2025-12-23"),
+        "repository": FactEvidence("guessed", "`website` where it is of a forge"),
+        "tools": FactEvidence("documented", "/v1/tools of the client's README of 2025-12-23"),
     }
 
-    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
         seen: set[str] = set()
         shown = 0
         for number in range(self.policy.page_cap + 1):
@@ -72,15 +74,15 @@ class DeepNlpAdapter(Adapter):
             shown += items
             if items and not new and not problems:
                 fault = f"page {number} repeats the pages before it"
-                yield cut_list(RefPage([]), url, "cursor_loop", fault)
+                yield cut_list(RecordPage([]), url, "cursor_loop", fault)
                 return
             over = not items or (items < _COUNT if total is None else shown >= total)
             short = not items and total is not None and shown < total
-            yield RefPage(refs, ended=over and not short, problems=problems, truncated=short)
+            yield RecordPage(refs, ended=over and not short, problems=problems, truncated=short)
             if over:
                 return
 
-    async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
+    async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
         """The server's own page, with `tools` of its page of tools where that was asked for."""
         owner, _, repo = ref.native_id.partition("/")
         owner, repo = (quote(part, safe="", errors="replace") for part in (owner, repo))
@@ -97,7 +99,7 @@ class DeepNlpAdapter(Adapter):
             return raw  # the listing stays without its tools
         return {**raw, "tools": shown["tools"]}
 
-    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """Listings of a server's page {items: [{config}]}, of an item of the list, or of a config
         saved apart."""
         if not isinstance(raw, Mapping):
@@ -120,12 +122,12 @@ class DeepNlpAdapter(Adapter):
             del identity["tools"]  # of one of them, and nothing says of which
         return make_server_listings(identity, servers, f"items[0].config[{at}]")
 
-    def _lacks_tools(self, raw: Any, ref: Ref) -> bool:
+    def _lacks_tools(self, raw: Any, ref: RecordRef) -> bool:
         """Whether a server's own page has neither a launch nor a tool."""
         found = self.parse(raw, ref) if raw["items"] else []
         return bool(found) and not any(one.runnable or one.tools for one in found)
 
-    def saved(self, page: Page) -> list[Ref]:
+    def saved(self, page: FetchedPage) -> list[RecordRef]:
         """The list, a server's page, or a config that it held."""
         body = parse_json(page)
         items = as_object(body).get("items")
@@ -135,13 +137,13 @@ class DeepNlpAdapter(Adapter):
             first = items[0] if items and isinstance(items[0], Mapping) else {}
             native_id = read_text(first.get("id")) or read_text(body["id"])
             if native_id and (not first or "content_name" in first or "config" in first):
-                return [Ref(native_id.strip("/"), page.url, None, dict(body))]
+                return [RecordRef(native_id.strip("/"), page.url, None, dict(body))]
         refs, _ = list_refs(items, page.url, self._make_ref, _NAMELESS)
         if not items or len(refs) < len(items) or not all("content_name" in item for item in items):
             found = f"a list of {len(items)} items, not all with `id` and `content_name`"
             raise CrawlError("missing_key", page.url, found, "items of DeepNLP", FIX)
         return [
-            Ref(one.native_id, one.url, None, dict(item))
+            RecordRef(one.native_id, one.url, None, dict(item))
             for one, item in zip(refs, items, strict=True)
         ]
 
@@ -149,7 +151,7 @@ class DeepNlpAdapter(Adapter):
         base = self.policy.base_url.rstrip("/")
         return base if base.endswith(_API) else base + _API
 
-    def _make_ref(self, item: Any, _: str) -> Ref | None:
+    def _make_ref(self, item: Any, _: str) -> RecordRef | None:
         """The digest of what the list shows is a weak revision."""
         native_id = as_object(item).get("id")
         native_id = native_id.strip(" /") if isinstance(native_id, str) else ""
@@ -157,7 +159,7 @@ class DeepNlpAdapter(Adapter):
             return None
         page = f"{self._make_root()}/server/{quote(native_id, errors='replace')}"
         steady = {key: item[key] for key in item if key not in ("rating", "review_cnt")}
-        return Ref(native_id, page, record_digest(steady), weak=True)
+        return RecordRef(native_id, page, record_digest(steady), weak=True)
 
 
 def _dump_shown_tools(raw: Mapping[str, Any], item: Mapping[str, Any]) -> str | None:
@@ -184,7 +186,7 @@ def _read_config(value: Any) -> dict[str, Any] | None:
     return find_config_servers(value)
 
 
-def _make_identity(item: Mapping[str, Any], ref: Ref) -> dict[str, Any]:
+def _make_identity(item: Mapping[str, Any], ref: RecordRef) -> dict[str, Any]:
     website = read_text(item.get("website"))
     texts = (item.get(key) for key in ("description", "content_description", "content"))
     return {

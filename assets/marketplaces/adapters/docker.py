@@ -16,9 +16,17 @@ from assets.marketplaces.launch.mcp_config import (
 )
 from assets.marketplaces.launch.runners import is_exact, parse_image
 from assets.marketplaces.launch.variables import find_account_flags, read_variables
-from assets.marketplaces.listing import EnvVar, Header, Listing, dump_tools
+from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, dump_tools
 from assets.marketplaces.payload import FIX, parse_json
-from assets.marketplaces.policy import Adapter, CrawlError, Evidence, Get, Page, Ref, RefPage
+from assets.marketplaces.policy import (
+    CrawlError,
+    FactEvidence,
+    FetchedPage,
+    FetchPage,
+    MarketplaceAdapter,
+    RecordPage,
+    RecordRef,
+)
 from assets.marketplaces.server_json.inputs import as_object, list_objects, read_string
 from warehouse.sanitize.placeholders import is_local, is_unfilled, make_template
 from warehouse.sanitize.redact import MARK, redact
@@ -27,22 +35,22 @@ _DEEPEST = 8
 
 
 @dataclass(frozen=True)
-class Parameter:
+class DockerParameter:
     """What the entry says about one of its parameters."""
 
     required: bool = False
     default: str | None = None
 
 
-def find_parameter(path: str, stated: dict[str, Parameter]) -> Parameter:
+def find_parameter(path: str, stated: dict[str, DockerParameter]) -> DockerParameter:
     """The parameter of `{{server.path}}`; the server's own name in front is no part of it."""
-    return stated.get(path.partition(".")[2]) or stated.get(path) or Parameter()
+    return stated.get(path.partition(".")[2]) or stated.get(path) or DockerParameter()
 
 
-def read_parameters(entry: Mapping[str, Any]) -> dict[str, Parameter] | None:
+def read_parameters(entry: Mapping[str, Any]) -> dict[str, DockerParameter] | None:
     """Parameters by their paths; None where none are stated."""
     schemas = [one for one in list_objects(entry.get("config")) if one.get("properties")]
-    made: dict[str, Parameter] = {}
+    made: dict[str, DockerParameter] = {}
     for schema in schemas:
         _collect(schema, "", True, made, 0)
     return made if schemas else None
@@ -52,7 +60,7 @@ def _collect(
     schema: Mapping[str, Any],
     above: str,
     needed: bool,
-    made: dict[str, Parameter],
+    made: dict[str, DockerParameter],
     depth: int,
 ) -> None:
     """What is required of an object that is itself optional is not required."""
@@ -61,7 +69,7 @@ def _collect(
     for name, member in as_object(schema.get("properties")).items():
         one, path = as_object(member), f"{above}{name}"
         default = redact(read_string(one.get("default")))
-        made[path] = Parameter(name in names, None if MARK in default else default or None)
+        made[path] = DockerParameter(name in names, None if MARK in default else default or None)
         if one.get("properties") and depth < _DEEPEST:
             _collect(one, f"{path}.", name in names, made, depth + 1)
 
@@ -100,7 +108,7 @@ def read_entry_facts(entry: Mapping[str, Any]) -> dict[str, Any]:
         kind = read_text(remote.get("transport_type"))
         kind = kind or ("sse" if entry.get("sseEndpoint") else "")
         stated = as_object(remote.get("headers")).items()
-        headers = read_variables({key: _make_place(str(text)) for key, text in stated}, Header)
+        headers = read_variables({key: _make_place(str(text)) for key, text in stated}, HeaderVar)
         facts = read_remote_facts(_make_place(url), kind, tuple(headers))
         return add_flags(facts, account) | {"env": env, "evidence": "remote.url"}
     if entry.get("type") == "poci":
@@ -163,7 +171,7 @@ def _read_environment(entry: Mapping[str, Any]) -> tuple[EnvVar, ...]:
     return tuple(made[name] for name in sorted(made))
 
 
-def _make_variable(name: str, value: str, stated: dict[str, Parameter] | None) -> EnvVar:
+def _make_variable(name: str, value: str, stated: dict[str, DockerParameter] | None) -> EnvVar:
     """A variable with a fixed value, or one that takes a parameter."""
     asked = _PARAMETER.search(value)
     if asked is None:
@@ -245,30 +253,34 @@ _FILE = "/mcp/catalog/v3/catalog.json"
 _TREE = re.compile(r"(https://github\.com/[^/]+/[^/]+)/tree/[^/]+/?(.*)")
 
 
-class DockerAdapter(Adapter):
+class DockerAdapter(MarketplaceAdapter):
     """The whole catalogue in one request."""
 
     name: ClassVar[str] = "docker"
     robots: ClassVar[bool] = False
-    evidence: ClassVar[Mapping[str, Evidence]] = {
-        "list": Evidence("documented", "catalog/v3/catalog.json, read from outside, 2026-08-13"),
-        "paging": Evidence("documented", "one file holds the whole catalogue"),
-        "launch": Evidence("captured", "server.yaml of docker/mcp-registry, 2026-07-08"),
-        "package": Evidence("documented", "image@sha256 of the catalogue; its types of 2026-07"),
-        "env": Evidence("captured", "secrets and env of server.yaml, 2026-07-08"),
-        "headers": Evidence("documented", "remote.headers, the catalogue's types of 2026-07"),
-        "tools": Evidence("documented", "names alone, in `tools` of the catalogue, 2026-07"),
+    evidence: ClassVar[Mapping[str, FactEvidence]] = {
+        "list": FactEvidence(
+            "documented", "catalog/v3/catalog.json, read from outside, 2026-08-13"
+        ),
+        "paging": FactEvidence("documented", "one file holds the whole catalogue"),
+        "launch": FactEvidence("captured", "server.yaml of docker/mcp-registry, 2026-07-08"),
+        "package": FactEvidence(
+            "documented", "image@sha256 of the catalogue; its types of 2026-07"
+        ),
+        "env": FactEvidence("captured", "secrets and env of server.yaml, 2026-07-08"),
+        "headers": FactEvidence("documented", "remote.headers, the catalogue's types of 2026-07"),
+        "tools": FactEvidence("documented", "names alone, in `tools` of the catalogue, 2026-07"),
     }
 
-    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
         base = self.policy.base_url.rstrip("/")
         named = base.endswith((".json", ".yaml", ".yml"))
         url = base if named else base.removesuffix("/mcp/catalog/v3") + _FILE
         catalogue = await get(url, _read_catalogue)
         refs, problems = _list_refs(catalogue["registry"], url)
-        yield RefPage(refs, ended=True, problems=problems)
+        yield RecordPage(refs, ended=True, problems=problems)
 
-    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The listing of one entry of the catalogue or of one server.yaml."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"the record is {type(raw).__name__}, not an object")
@@ -288,7 +300,7 @@ class DockerAdapter(Adapter):
         tools = dump_tools(raw.get("tools"))
         return [Listing(**identity, tools=tools, **read_entry_facts(entry))]
 
-    def saved(self, page: Page) -> list[Ref]:
+    def saved(self, page: FetchedPage) -> list[RecordRef]:
         """The catalogue, as JSON or YAML, or one server.yaml."""
         body = parse_json(page) if "json" in page.content_type else _read_yaml(page)
         if isinstance(body, Mapping) and isinstance(body.get("registry"), Mapping):
@@ -299,10 +311,10 @@ class DockerAdapter(Adapter):
         if not name or not (_is_server_entry(body) and ("about" in body or "type" in body)):
             keys = sorted(map(str, body))[:6] if isinstance(body, Mapping) else type(body).__name__
             raise CrawlError("missing_key", page.url, f"{keys}", "`registry` or a server.yaml", FIX)
-        return [Ref(name, page.url, None, dict(body))]
+        return [RecordRef(name, page.url, None, dict(body))]
 
 
-def _read_catalogue(page: Page) -> dict[str, Any]:
+def _read_catalogue(page: FetchedPage) -> dict[str, Any]:
     """The catalogue of a response. Raises CrawlError where it has none or an empty one."""
     body = parse_json(page) if "json" in page.content_type else _read_yaml(page)
     registry = body.get("registry") if isinstance(body, Mapping) else None
@@ -314,7 +326,7 @@ def _read_catalogue(page: Page) -> dict[str, Any]:
     return {"registry": registry}
 
 
-def _read_yaml(page: Page) -> Any:
+def _read_yaml(page: FetchedPage) -> Any:
     if not page.body.strip():
         raise CrawlError("empty", page.url, "an empty body with status 200", "YAML or JSON", FIX)
     if page.body.lstrip()[:1] == b"<" or "html" in page.content_type:
@@ -325,11 +337,13 @@ def _read_yaml(page: Page) -> Any:
         raise CrawlError("truncated", page.url, str(error)[:200], "YAML or JSON", FIX) from error
 
 
-def _list_refs(registry: Mapping[str, Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
+def _list_refs(
+    registry: Mapping[str, Any], url: str
+) -> tuple[list[RecordRef], list[dict[str, Any]]]:
     refs, problems = [], []
     for slug, entry in registry.items():
         if isinstance(entry, Mapping) and str(slug).strip():
-            refs.append(Ref(str(slug).strip(), url, None, dict(entry)))
+            refs.append(RecordRef(str(slug).strip(), url, None, dict(entry)))
         else:
             hint = f"the entry is {type(entry).__name__}, not an object"
             problems.append(make_problem(str(slug), url, "malformed", hint))

@@ -18,9 +18,17 @@ from assets.marketplaces.launch.mcp_config import (
     read_remote_facts,
 )
 from assets.marketplaces.launch.variables import find_account_flags
-from assets.marketplaces.listing import Header, Listing, dump_tools
+from assets.marketplaces.listing import HeaderVar, Listing, dump_tools
 from assets.marketplaces.payload import check_json_list, parse_json
-from assets.marketplaces.policy import Adapter, Evidence, Get, Page, Post, Ref, RefPage
+from assets.marketplaces.policy import (
+    FactEvidence,
+    FetchedPage,
+    FetchPage,
+    MarketplaceAdapter,
+    PostForm,
+    RecordPage,
+    RecordRef,
+)
 from assets.marketplaces.server_json.inputs import read_schema_inputs, read_string
 from warehouse.sanitize.redact import redact
 
@@ -30,27 +38,27 @@ _NAMELESS = "the record has no namespace and slug"
 _NO_COMMAND = "Glama names no command and no package; they stand in the server's repository"
 
 
-class GlamaAdapter(Adapter):
+class GlamaAdapter(MarketplaceAdapter):
     """The list already holds whole records."""
 
     name: ClassVar[str] = "glama"
     needs: ClassVar[tuple[str, ...]] = ("api_key",)
     scopes: ClassVar[tuple[str, ...]] = ("connectors", "servers")
     robots: ClassVar[bool] = False  # robots.txt closes /api/ to those without a key
-    evidence: ClassVar[Mapping[str, Evidence]] = {
-        "list": Evidence("captured", "a client's fixtures of live records, 2026-09"),
-        "paging": Evidence("documented", "provider's OpenAPI of 2025: first, after, pageInfo"),
-        "launch": Evidence("captured", "`connection` of a connector, 2026-09"),
-        "headers": Evidence("guessed", "authType other than none is taken as `Authorization`"),
-        "env": Evidence("documented", "environmentVariablesJsonSchema, OpenAPI of 2025"),
-        "secret": Evidence("guessed", "by the variable's name; the schema marks none"),
-        "tools": Evidence("documented", "`tools` of a record; often empty in the list"),
+    evidence: ClassVar[Mapping[str, FactEvidence]] = {
+        "list": FactEvidence("captured", "a client's fixtures of live records, 2026-09"),
+        "paging": FactEvidence("documented", "provider's OpenAPI of 2025: first, after, pageInfo"),
+        "launch": FactEvidence("captured", "`connection` of a connector, 2026-09"),
+        "headers": FactEvidence("guessed", "authType other than none is taken as `Authorization`"),
+        "env": FactEvidence("documented", "environmentVariablesJsonSchema, OpenAPI of 2025"),
+        "secret": FactEvidence("guessed", "by the variable's name; the schema marks none"),
+        "tools": FactEvidence("documented", "`tools` of a record; often empty in the list"),
     }
 
-    async def headers(self, post: Post) -> dict[str, str]:
+    async def headers(self, post: PostForm) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.policy.keys['api_key']}"}
 
-    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
         scopes = [one for one in self.scopes if one in self.policy.scope] or [self.scopes[0]]
         whole = True
         for scope in scopes:
@@ -60,16 +68,16 @@ class GlamaAdapter(Adapter):
                 yield replace(page, ended=ended and whole and scope == scopes[-1])
             whole = whole and ended
 
-    async def _read_list(self, get: Get, scope: str) -> AsyncIterator[RefPage]:
+    async def _read_list(self, get: FetchPage, scope: str) -> AsyncIterator[RecordPage]:
         def make_url(after: str | None) -> str:
             query = {"first": str(_FIRST)} | ({"after": after} if after else {})
             return f"{self.policy.base_url.rstrip('/')}/v1/{scope}?{urlencode(query)}"
 
-        async def read(url: str, first: bool) -> tuple[RefPage, str | None]:
+        async def read(url: str, first: bool) -> tuple[RecordPage, str | None]:
             check = check_json_list(scope, empty_is_fine=not first, beside="pageInfo")
             body = await get(url, check)
             refs, problems = list_refs(body[scope], url, _make_ref, _NAMELESS)
-            page = RefPage(refs, problems=problems)
+            page = RecordPage(refs, problems=problems)
             after = read_string(body["pageInfo"].get("endCursor")) or None
             if body["pageInfo"].get("hasNextPage") is not True:
                 return replace(page, ended=True), None
@@ -80,7 +88,7 @@ class GlamaAdapter(Adapter):
         async for page in follow_cursor(make_url, read):
             yield page
 
-    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The listing of one connector or server."""
         native_id = _read_native_id(raw)
         if native_id is None:
@@ -106,7 +114,7 @@ class GlamaAdapter(Adapter):
             )
         ]
 
-    def saved(self, page: Page) -> list[Ref]:
+    def saved(self, page: FetchedPage) -> list[RecordRef]:
         """Records of a page of either list, of one answer, or of a JSON list."""
         value = parse_json(page)
         found = value if isinstance(value, list) else [value]
@@ -117,12 +125,12 @@ class GlamaAdapter(Adapter):
                 return []
         expected = "a page, a server or a connector of glama"
         named = find_saved(page, value, found, _is_ours, expected)
-        return [Ref(str(_read_native_id(one)), page.url, raw=one) for one in named]
+        return [RecordRef(str(_read_native_id(one)), page.url, raw=one) for one in named]
 
 
-def _make_ref(record: Any, url: str) -> Ref | None:
+def _make_ref(record: Any, url: str) -> RecordRef | None:
     native_id = _read_native_id(record)
-    return Ref(native_id, url, raw=record) if native_id else None
+    return RecordRef(native_id, url, raw=record) if native_id else None
 
 
 def _read_native_id(record: Any) -> str | None:
@@ -154,11 +162,11 @@ def _read_connector(record: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(connection, dict):
         return make_unrunnable("the connector names no connection")
     auth = read_string(connection.get("authType")).lower()
-    headers: tuple[Header, ...] = ()
+    headers: tuple[HeaderVar, ...] = ()
     if auth not in ("", "none"):
         description = f"authType {auth}"
         headers = (
-            Header(name="Authorization", required=True, secret=True, description=description),
+            HeaderVar(name="Authorization", required=True, secret=True, description=description),
         )
     transport = read_string(connection.get("transport"))
     facts = read_remote_facts(read_string(connection.get("url")).strip(), transport, headers)

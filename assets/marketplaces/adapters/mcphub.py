@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from assets.marketplaces.crawl.result import make_problem
-from assets.marketplaces.crawl.sitemap import Location, Walk, parse_locations
+from assets.marketplaces.crawl.sitemap import Location, SiteWalk, parse_locations
 from assets.marketplaces.launch.mcp_config import (
     get_member,
     make_server_listings,
@@ -21,24 +21,26 @@ from assets.marketplaces.launch.mcp_config import (
     read_launch_facts,
     read_text,
 )
-from assets.marketplaces.launch.page_facts import Blocks, Found, find_configs
+from assets.marketplaces.launch.page_facts import CodeBlockParser, PageLaunchFacts, find_configs
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import FIX, parse_json, read_html
 from assets.marketplaces.policy import (
-    Adapter,
     CrawlError,
-    Evidence,
-    Get,
-    Page,
-    Ref,
-    RefPage,
-    Render,
+    FactEvidence,
+    FetchedPage,
+    FetchPage,
+    MarketplaceAdapter,
+    RecordPage,
+    RecordRef,
+    RenderPage,
 )
 
 GATEWAY = "api.mcphub.com"
 
 
-def choose_config(configs: list[Found], native_id: str) -> tuple[Found, Found | None]:
+def choose_config(
+    configs: list[PageLaunchFacts], native_id: str
+) -> tuple[PageLaunchFacts, PageLaunchFacts | None]:
     """(the config to list, the gateway it is preferred to)."""
     gateway = next((config for config in configs if config.part or _is_gateway(config)), None)
     if gateway is None:
@@ -50,12 +52,12 @@ def choose_config(configs: list[Found], native_id: str) -> tuple[Found, Found | 
     return gateway, None
 
 
-def _is_gateway(config: Found) -> bool:
+def _is_gateway(config: PageLaunchFacts) -> bool:
     entries = [entry for entry in config.servers.values() if isinstance(entry, Mapping)]
     return any(f"//{GATEWAY}/" in str(entry.get("url")) for entry in entries)
 
 
-def _starts_named_package(config: Found, names: str) -> bool:
+def _starts_named_package(config: PageLaunchFacts, names: str) -> bool:
     """Whether each server of a config starts a package of the server called `names`."""
     for key, entry in config.servers.items():
         facts = read_launch_facts(entry)
@@ -86,43 +88,49 @@ _XML = re.compile(r"\.xml(?:[?#]|$)")
 _FORGE = re.compile(r"https?://(?:www\.)?(?:github|gitlab|bitbucket)\.(?:com|org)/[^/]+/[^/#?]+/?")
 
 
-class McpHubAdapter(Adapter):
+class McpHubAdapter(MarketplaceAdapter):
     """Pages of mcphub.com as they were in September 2025."""
 
     name: ClassVar[str] = "mcphub"
     alarm: ClassVar[bool] = True
-    evidence: ClassVar[Mapping[str, Evidence]] = {
-        "list": Evidence("guessed", "a sitemap, else links from /mcp-servers; neither was seen"),
-        "paging": Evidence("guessed", "no paging was found; authors, tags and cards are walked"),
-        "name": Evidence("captured", "<h1> author/name of one page, 2025-09"),
-        "launch": Evidence("captured", "div#S:0 > pre of one page, 2025-09; README <pre> blocks"),
-        "updated_at": Evidence("captured", "meta article:modified_time of one page, 2025-09"),
-        "repository": Evidence("guessed", "the first link to a forge that names the server"),
+    evidence: ClassVar[Mapping[str, FactEvidence]] = {
+        "list": FactEvidence(
+            "guessed", "a sitemap, else links from /mcp-servers; neither was seen"
+        ),
+        "paging": FactEvidence(
+            "guessed", "no paging was found; authors, tags and cards are walked"
+        ),
+        "name": FactEvidence("captured", "<h1> author/name of one page, 2025-09"),
+        "launch": FactEvidence(
+            "captured", "div#S:0 > pre of one page, 2025-09; README <pre> blocks"
+        ),
+        "updated_at": FactEvidence("captured", "meta article:modified_time of one page, 2025-09"),
+        "repository": FactEvidence("guessed", "the first link to a forge that names the server"),
     }
 
-    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
         base = self.policy.base_url.rstrip("/")
         index, nested = f"{base}/sitemap.xml", False
         entries = await _read_sitemap(get, index)
         found = refs = _list_refs(entries)
         if refs:
-            yield RefPage(refs)
+            yield RecordPage(refs)
         for url in _list_sitemaps(entries):
             entries = await get(url, parse_locations)
             nested |= url != index and bool(_list_sitemaps(entries))
             refs = _list_refs(entries)
             found = found or refs
-            yield RefPage(refs)
+            yield RecordPage(refs)
         if found:
-            yield RefPage([], ended=not nested, truncated=nested)
+            yield RecordPage([], ended=not nested, truncated=nested)
             return
         async for page in self._walk_site(base, get):
             yield page
 
-    async def _walk_site(self, base: str, get: Get) -> AsyncIterator[RefPage]:
+    async def _walk_site(self, base: str, get: FetchPage) -> AsyncIterator[RecordPage]:
         """Breadth first over the site's own links. Its end proves nothing: a server that nothing
         links to is not seen."""
-        walk = Walk(f"{base}/mcp-servers")
+        walk = SiteWalk(f"{base}/mcp-servers")
         for _ in range(self.policy.page_cap):
             url = walk.next()
             if url is None:
@@ -134,36 +142,38 @@ class McpHubAdapter(Adapter):
                 if error.kind not in ("http_status", "robots") or url == walk.start:
                     raise
                 if ref is None:  # a server's own page is a row when its record is read
-                    yield RefPage([], problems=[make_problem("", url, error.kind, str(error))])
+                    yield RecordPage([], problems=[make_problem("", url, error.kind, str(error))])
                 continue
             linked = walk.add(html, url, (_SERVER, _BROWSED))
-            yield RefPage(_list_refs([(one, None) for one in linked]), truncated=True)
+            yield RecordPage(_list_refs([(one, None) for one in linked]), truncated=True)
 
-    async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
+    async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
         """{"html", "rendered"}: the page's source, and its rendered form only where the source
         holds no config."""
         raw = {"html": await get(ref.url, read_html, ref=ref), "rendered": None}
-        if next(find_configs(Blocks(raw["html"])), None) is None:
+        if next(find_configs(CodeBlockParser(raw["html"])), None) is None:
             raw["rendered"] = await render(ref.url, ready=READY, ref=ref)
         return raw
 
-    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The listing of one page, or one per server where its config names several."""
         if isinstance(raw, Mapping) and isinstance(raw.get("servers"), Mapping):
-            identity = _make_identity(Blocks(""), ref) | {
+            identity = _make_identity(CodeBlockParser(""), ref) | {
                 "name": read_text(raw.get("name")) or ref.native_id,
                 "description": read_text(raw.get("description")),
             }
             return make_server_listings(identity, raw["servers"], "config")
         html, rendered = str(get_member(raw, "html")), str(get_member(raw, "rendered") or "")
-        page = Blocks(html)
+        page = CodeBlockParser(html)
         if not page.find_first("h1"):
             raise ValueError("the page has no heading")
         identity, where = _make_identity(page, ref), "source"
         configs = [config for config in find_configs(page) if config.servers]
         if not configs and rendered:
             where = "rendered"
-            configs = [config for config in find_configs(Blocks(rendered)) if config.servers]
+            configs = [
+                config for config in find_configs(CodeBlockParser(rendered)) if config.servers
+            ]
         if not configs:
             return [Listing(**identity, **make_unrunnable("the page shows no config"))]
         chosen, passed_over = choose_config(configs, identity["native_id"])
@@ -174,12 +184,12 @@ class McpHubAdapter(Adapter):
         note = f" (preferred to the gateway of {where}:{_describe_place(passed_over)})"
         return [one.model_copy(update={"evidence": one.evidence + note}) for one in made]
 
-    def saved(self, page: Page) -> list[Ref]:
+    def saved(self, page: FetchedPage) -> list[RecordRef]:
         """A server's page, or the gateway config that it holds."""
         if "html" not in page.content_type:
             return read_captured(parse_json(page), page.url, GATEWAY)
         text = read_html(page)
-        blocks = Blocks(text)
+        blocks = CodeBlockParser(text)
         own = {SITE, f"www.{SITE}", urlsplit(self.policy.base_url).hostname}
         titled = (blocks.find_first("title") or "").rstrip().endswith("| MCPHub")
         if (blocks.host not in own) if blocks.host else not titled:
@@ -192,10 +202,10 @@ class McpHubAdapter(Adapter):
             raise CrawlError("missing_key", page.url, found, "a page headed author/name", FIX)
         native_id = ref.native_id if ref else heading
         url = blocks.canonical or PurePosixPath(page.url).name
-        return [Ref(native_id, url, None, {"html": text, "rendered": None})]
+        return [RecordRef(native_id, url, None, {"html": text, "rendered": None})]
 
 
-async def _read_sitemap(get: Get, url: str) -> list[Location]:
+async def _read_sitemap(get: FetchPage, url: str) -> list[Location]:
     try:
         return await get(url, parse_locations)
     except CrawlError as error:
@@ -209,11 +219,11 @@ def _list_sitemaps(entries: list[Location]) -> list[str]:
     return sorted({loc for loc, _ in entries if _XML.search(loc)})
 
 
-def _list_refs(entries: list[Location]) -> list[Ref]:
+def _list_refs(entries: list[Location]) -> list[RecordRef]:
     return [ref for loc, lastmod in entries if (ref := _make_ref(loc, lastmod))]
 
 
-def _make_ref(url: str, lastmod: str | None) -> Ref | None:
+def _make_ref(url: str, lastmod: str | None) -> RecordRef | None:
     """The ref `author/name` of a server's page; None for any other page."""
     try:
         found = _SERVER.fullmatch(urlsplit(url).path)
@@ -222,10 +232,10 @@ def _make_ref(url: str, lastmod: str | None) -> Ref | None:
     if found is None:
         return None
     native_id = f"{unquote(found[1])}/{unquote(found[2])}"
-    return Ref(native_id, url, lastmod or _LINKED, weak=lastmod is None)
+    return RecordRef(native_id, url, lastmod or _LINKED, weak=lastmod is None)
 
 
-def _make_identity(page: Blocks, ref: Ref) -> dict[str, Any]:
+def _make_identity(page: CodeBlockParser, ref: RecordRef) -> dict[str, Any]:
     heading = re.sub(r"\s+", "", page.find_first("h1") or "") or ref.native_id
     title, by, _ = (page.find_first("title") or "").partition(" by ")
     name = title if by else heading.rpartition("/")[2]
@@ -241,5 +251,5 @@ def _make_identity(page: Blocks, ref: Ref) -> dict[str, Any]:
     }
 
 
-def _describe_place(found: Found) -> str:
+def _describe_place(found: PageLaunchFacts) -> str:
     return f"{found.rule} of {found.part}" if found.part else found.rule

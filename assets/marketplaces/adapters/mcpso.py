@@ -23,18 +23,18 @@ from assets.marketplaces.launch.mcp_config import (
     read_captured,
     read_text,
 )
-from assets.marketplaces.launch.page_facts import Blocks, find_config, find_configs
+from assets.marketplaces.launch.page_facts import CodeBlockParser, find_config, find_configs
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import FIX, parse_json, read_html
 from assets.marketplaces.policy import (
-    Adapter,
     CrawlError,
-    Evidence,
-    Get,
-    Page,
-    Ref,
-    RefPage,
-    Render,
+    FactEvidence,
+    FetchedPage,
+    FetchPage,
+    MarketplaceAdapter,
+    RecordPage,
+    RecordRef,
+    RenderPage,
 )
 from warehouse.sanitize.redact import redact
 
@@ -43,25 +43,25 @@ SITE = "mcp.so"
 _LISTED = "listed"  # the revision of a page whose sitemap entry has no lastmod
 
 
-class McpSoAdapter(Adapter):
+class McpSoAdapter(MarketplaceAdapter):
     """Pages of an HTML marketplace in mcp.so's shape."""
 
     name: ClassVar[str] = "mcpso"
     alarm: ClassVar[bool] = True
-    evidence: ClassVar[Mapping[str, Evidence]] = {
-        "list": Evidence("captured", "sitemap index and its children, 2026-07-18"),
-        "paging": Evidence("captured", "?section=servers&page=N of the sitemap, 2026-07-18"),
-        "name": Evidence("captured", "the page's script object `server`, 2026-09"),
-        "updated_at": Evidence("captured", "server.updatedAt, 2026-09"),
-        "repository": Evidence("guessed", "members `github`, `repository`, `url` of `server`"),
-        "launch": Evidence(
+    evidence: ClassVar[Mapping[str, FactEvidence]] = {
+        "list": FactEvidence("captured", "sitemap index and its children, 2026-07-18"),
+        "paging": FactEvidence("captured", "?section=servers&page=N of the sitemap, 2026-07-18"),
+        "name": FactEvidence("captured", "the page's script object `server`, 2026-09"),
+        "updated_at": FactEvidence("captured", "server.updatedAt, 2026-09"),
+        "repository": FactEvidence("guessed", "members `github`, `repository`, `url` of `server`"),
+        "launch": FactEvidence(
             "guessed",
             "mcpServers JSON anywhere in pre, code or a script (the old site's place was a"
             " <pre><code>, 2025); the 2026 place was not seen",
         ),
     }
 
-    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
         base = self.policy.base_url.rstrip("/")
         index = await get(f"{base}/sitemap.xml", parse_locations)
         section = {loc: parse_qs(_split(loc).query).get("section") for loc, _ in index}
@@ -71,9 +71,9 @@ class McpSoAdapter(Adapter):
             raise CrawlError("layout_changed", f"{base}/sitemap.xml", found, "section=servers", FIX)
         for number, child in enumerate(children, 1):
             entries = await get(child, parse_locations)
-            yield RefPage(_list_refs(entries), ended=number == len(children))
+            yield RecordPage(_list_refs(entries), ended=number == len(children))
 
-    async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
+    async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
         """{"html", "rendered"}: the page's source, and its rendered form only where the source
         holds no config."""
         raw = {"html": await get(ref.url, read_html, ref=ref), "rendered": None}
@@ -81,7 +81,7 @@ class McpSoAdapter(Adapter):
             raw["rendered"] = await render(ref.url, ready=READY, ref=ref)
         return raw
 
-    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """One listing, or one per server where the page's config names several."""
         if isinstance(raw, Mapping) and "loc" in raw:
             return [Listing(**_make_identity({}, None, ref), **make_unrunnable(THIN))]
@@ -89,7 +89,7 @@ class McpSoAdapter(Adapter):
             identity = _make_identity({}, raw.get("name"), ref)
             return make_server_listings(identity, raw["servers"], "config")
         html, rendered = str(get_member(raw, "html")), str(get_member(raw, "rendered") or "")
-        page, facts = Blocks(html), find_object(html, "server", having="slug")
+        page, facts = CodeBlockParser(html), find_object(html, "server", having="slug")
         heading = page.find_first("h1")
         if facts is None and not heading:
             raise ValueError("the page has neither its server object nor a heading")
@@ -105,7 +105,7 @@ class McpSoAdapter(Adapter):
             return [Listing(**identity, **launch, evidence=evidence)]
         return make_server_listings(identity, found.servers, evidence)
 
-    def saved(self, page: Page) -> list[Ref]:
+    def saved(self, page: FetchedPage) -> list[RecordRef]:
         """A server's page, a sitemap of servers, or the config that a page of the old site held."""
         if "html" in page.content_type:
             return [self._read_saved_page(page)]
@@ -113,7 +113,7 @@ class McpSoAdapter(Adapter):
             return self._read_saved_sitemap(page)
         return read_captured(parse_json(page), page.url)
 
-    def _read_saved_sitemap(self, page: Page) -> list[Ref]:
+    def _read_saved_sitemap(self, page: FetchedPage) -> list[RecordRef]:
         own = [
             entry
             for entry in parse_locations(page)
@@ -128,20 +128,20 @@ class McpSoAdapter(Adapter):
     def _list_own_hosts(self) -> set[str | None]:
         return {SITE, f"www.{SITE}", _split(self.policy.base_url).hostname}
 
-    def _read_saved_page(self, page: Page) -> Ref:
+    def _read_saved_page(self, page: FetchedPage) -> RecordRef:
         text = read_html(page)
-        blocks, facts = Blocks(text), find_object(text, "server", having="slug")
+        blocks, facts = CodeBlockParser(text), find_object(text, "server", having="slug")
         if blocks.host not in self._list_own_hosts() if blocks.host else facts is None:
             found = f"a page of {blocks.host}" if blocks.host else "a page without `server:{slug}`"
             raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", FIX)
         slug = read_text((facts or {}).get("slug")) or _find_slug(blocks.canonical)
         url = blocks.canonical or f"https://{SITE}/servers/{slug or ''}"
-        return Ref(
+        return RecordRef(
             slug or PurePosixPath(page.url).stem, url, None, {"html": text, "rendered": None}
         )
 
 
-def _make_identity(facts: Mapping[str, Any], heading: Any, ref: Ref) -> dict[str, Any]:
+def _make_identity(facts: Mapping[str, Any], heading: Any, ref: RecordRef) -> dict[str, Any]:
     named = [read_text(facts.get(key)) for key in ("github", "repository")]
     linked = read_text(facts.get("url"))
     links = [*named, linked if is_of_a_forge(linked) else ""]
@@ -155,12 +155,12 @@ def _make_identity(facts: Mapping[str, Any], heading: Any, ref: Ref) -> dict[str
     }
 
 
-def _list_refs(entries: list[Any]) -> list[Ref]:
+def _list_refs(entries: list[Any]) -> list[RecordRef]:
     """Refs of the servers among a sitemap's entries."""
     refs = []
     for loc, lastmod in entries:
         if slug := _find_slug(loc):
-            refs.append(Ref(slug, loc, lastmod or _LISTED, weak=lastmod is None))
+            refs.append(RecordRef(slug, loc, lastmod or _LISTED, weak=lastmod is None))
     return refs
 
 

@@ -17,18 +17,18 @@ from assets.marketplaces.launch.mcp_config import (
     read_remote_facts,
     read_text,
 )
-from assets.marketplaces.launch.page_facts import Tag, read_tokens
-from assets.marketplaces.listing import Header, Listing
+from assets.marketplaces.launch.page_facts import HtmlTag, read_tokens
+from assets.marketplaces.listing import HeaderVar, Listing
 from assets.marketplaces.payload import FIX, check_json_list, parse_json, read_html
 from assets.marketplaces.policy import (
-    Adapter,
     CrawlError,
-    Evidence,
-    Get,
-    Page,
-    Post,
-    Ref,
-    RefPage,
+    FactEvidence,
+    FetchedPage,
+    FetchPage,
+    MarketplaceAdapter,
+    PostForm,
+    RecordPage,
+    RecordRef,
 )
 from assets.marketplaces.server_json.inputs import as_object
 
@@ -40,21 +40,21 @@ _APP = re.compile(r"https://mcp\.pipedream\.com/app/([\w\-.~%]{1,200})")
 _PLACE = re.compile(r"(//mcp\.pipedream\.net/)(?:\{secret\}|<[^<>/]{1,100}>)(?=/|$)")
 
 
-class PipedreamAdapter(Adapter):
+class PipedreamAdapter(MarketplaceAdapter):
     """Pipedream's apps through its documented API."""
 
     name: ClassVar[str] = "pipedream"
     needs: ClassVar[tuple[str, ...]] = ("client_id", "client_secret")
     robots: ClassVar[bool] = False
-    evidence: ClassVar[Mapping[str, Evidence]] = {
-        "list": Evidence("documented", "GET /v1/connect/apps, API reference, read 2026-11"),
-        "paging": Evidence("documented", "`after` and page_info.end_cursor, API reference"),
-        "launch": Evidence("documented", "remote MCP server v3 and its x-pd- headers, 2026"),
-        "headers": Evidence("documented", "x-pd- headers and a bearer token, 2026"),
-        "url": Evidence("documented", "one URL for every app; the app is a header"),
+    evidence: ClassVar[Mapping[str, FactEvidence]] = {
+        "list": FactEvidence("documented", "GET /v1/connect/apps, API reference, read 2026-11"),
+        "paging": FactEvidence("documented", "`after` and page_info.end_cursor, API reference"),
+        "launch": FactEvidence("documented", "remote MCP server v3 and its x-pd- headers, 2026"),
+        "headers": FactEvidence("documented", "x-pd- headers and a bearer token, 2026"),
+        "url": FactEvidence("documented", "one URL for every app; the app is a header"),
     }
 
-    async def headers(self, post: Post) -> dict[str, str]:
+    async def headers(self, post: PostForm) -> dict[str, str]:
         """A bearer token of the user's OAuth client."""
         keys = self.policy.keys
         url = f"{self._make_root()}/v1/oauth/token"
@@ -65,14 +65,14 @@ class PipedreamAdapter(Adapter):
             raise CrawlError("missing_key", url, "no token in the answer", "`access_token`", fix)
         return {"Authorization": f"Bearer {token}"}
 
-    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
         shown = 0
 
         def make_url(after: str | None) -> str:
             query = {"limit": str(_LIMIT)} | ({"after": after} if after else {})
             return f"{self._make_root()}/v1/connect/apps?{urlencode(query)}"
 
-        async def read(url: str, first: bool) -> tuple[RefPage, str | None]:
+        async def read(url: str, first: bool) -> tuple[RecordPage, str | None]:
             nonlocal shown
             body = await get(url, check_json_list("data", empty_is_fine=not first))
             refs, problems = list_refs(body["data"], url, _make_ref, _NAMELESS)
@@ -82,13 +82,13 @@ class PipedreamAdapter(Adapter):
             after = after if isinstance(after, str) and after else None
             total = info.get("total_count")
             short = after is None and isinstance(total, int) and shown < total
-            page = RefPage(refs, after is None and not short, problems, truncated=short)
+            page = RecordPage(refs, after is None and not short, problems, truncated=short)
             return page, after
 
         async for page in follow_cursor(make_url, read):
             yield page
 
-    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The remote server of one app, or the servers of a config of 2025."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"the record is {type(raw).__name__}, not an object")
@@ -110,7 +110,7 @@ class PipedreamAdapter(Adapter):
         facts = read_remote_facts(_REMOTE, "streamable-http", _list_headers(slug))
         return [Listing(**identity, **facts, evidence="name_slug")]
 
-    def saved(self, page: Page) -> list[Ref]:
+    def saved(self, page: FetchedPage) -> list[RecordRef]:
         """The list of apps, the cards of the site of 2025, or one of its configs."""
         if "html" in page.content_type:
             return _read_cards(read_html(page), page.url)
@@ -128,28 +128,28 @@ class PipedreamAdapter(Adapter):
         return self.policy.base_url.rstrip("/").removesuffix("/v1")
 
 
-def _make_ref(app: Any, url: str) -> Ref | None:
+def _make_ref(app: Any, url: str) -> RecordRef | None:
     slug = read_text(as_object(app).get("name_slug"))
-    return Ref(slug, url, None, app) if slug else None
+    return RecordRef(slug, url, None, app) if slug else None
 
 
-def _list_headers(slug: str) -> tuple[Header, ...]:
+def _list_headers(slug: str) -> tuple[HeaderVar, ...]:
     """What each request to the remote server must carry; only the app is known."""
     return (
-        Header(name="Authorization", required=True, secret=True),
-        Header(name="x-pd-app-slug", required=True, default=slug),
-        Header(name="x-pd-environment", required=True),
-        Header(name="x-pd-external-user-id", required=True),
-        Header(name="x-pd-project-id", required=True),
+        HeaderVar(name="Authorization", required=True, secret=True),
+        HeaderVar(name="x-pd-app-slug", required=True, default=slug),
+        HeaderVar(name="x-pd-environment", required=True),
+        HeaderVar(name="x-pd-external-user-id", required=True),
+        HeaderVar(name="x-pd-project-id", required=True),
     )
 
 
-def _read_cards(html: str, file: str) -> list[Ref]:
+def _read_cards(html: str, file: str) -> list[RecordRef]:
     """The apps on the cards of mcp.pipedream.com; a card is a link to the app's page."""
     apps: list[dict[str, str]] = []
     field = ""
     for token in read_tokens(html):
-        if isinstance(token, Tag):
+        if isinstance(token, HtmlTag):
             field = {"h2": "name", "p": "description"}.get(token.name, "") if not token.ends else ""
             linked = _APP.fullmatch(token.attributes.get("href", "")) if token.name == "a" else None
             if linked:
@@ -159,4 +159,4 @@ def _read_cards(html: str, file: str) -> list[Ref]:
     if not apps:
         found = "a page without a link to mcp.pipedream.com/app/…"
         raise CrawlError("missing_key", file, found, "cards of Pipedream's apps", FIX)
-    return [Ref(app["name_slug"], file, None, app) for app in apps]
+    return [RecordRef(app["name_slug"], file, None, app) for app in apps]

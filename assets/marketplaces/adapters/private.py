@@ -25,14 +25,14 @@ from assets.marketplaces.listing import PRIVATE, Listing
 from assets.marketplaces.normalise import clean
 from assets.marketplaces.payload import FIX
 from assets.marketplaces.policy import (
-    Adapter,
     CrawlError,
     CrawlPolicy,
-    Evidence,
-    Get,
-    Page,
-    Ref,
-    RefPage,
+    FactEvidence,
+    FetchedPage,
+    FetchPage,
+    MarketplaceAdapter,
+    RecordPage,
+    RecordRef,
 )
 from assets.marketplaces.server_json.inputs import as_object, list_objects
 from warehouse.sanitize.redact import MARK
@@ -111,21 +111,21 @@ def is_endpoint_approved(marketplace: str, endpoint: str | None, approved: Colle
     return any(_is_covered(one, endpoint) for one in approved)
 
 
-class PrivateAdapter(Adapter):
+class PrivateAdapter(MarketplaceAdapter):
     """`mcpServers` (Claude Desktop, Cursor) and `servers` (VS Code) of files the user names."""
 
     name: ClassVar[str] = NAME
     robots: ClassVar[bool] = False
-    evidence: ClassVar[Mapping[str, Evidence]] = {
-        "list": Evidence("documented", "files and folders of the setting `paths`"),
-        "paging": Evidence("documented", "each file is read whole"),
-        "launch": Evidence("documented", "mcpServers and VS Code's servers, 2025"),
+    evidence: ClassVar[Mapping[str, FactEvidence]] = {
+        "list": FactEvidence("documented", "files and folders of the setting `paths`"),
+        "paging": FactEvidence("documented", "each file is read whole"),
+        "launch": FactEvidence("documented", "mcpServers and VS Code's servers, 2025"),
     }
 
     def missing(self) -> list[str]:
         return [] if self.policy.paths else ["paths"]
 
-    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
         """One page per file. While a file cannot be read the list has no end, so that none of its
         servers counts as gone."""
         names: set[str] = set()
@@ -143,12 +143,12 @@ class PrivateAdapter(Adapter):
                     f" setting `paths`"
                 )
                 found = make_problem(name, f"{NAME}:{name}", "unreadable", hint)
-                yield RefPage([], problems=[found], truncated=True)
+                yield RecordPage([], problems=[found], truncated=True)
                 continue
-            yield RefPage(refs)
-        yield RefPage([], ended=not failed, truncated=failed)
+            yield RecordPage(refs)
+        yield RecordPage([], ended=not failed, truncated=failed)
 
-    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The listing of one entry {key, entry, secret_inputs}, and {directory} where it
         starts a command or an image of this host."""
         if not isinstance(raw, Mapping):
@@ -163,7 +163,7 @@ class PrivateAdapter(Adapter):
         identity = {"marketplace": NAME, "native_id": ref.native_id, "name": key}
         return [Listing(**identity, **facts, evidence=evidence)]
 
-    def saved(self, page: Page) -> list[Ref]:
+    def saved(self, page: FetchedPage) -> list[RecordRef]:
         """One such file."""
         name = Path(page.url).name
         try:
@@ -187,14 +187,14 @@ def list_file_problems(policy: CrawlPolicy) -> list[dict[str, Any]]:
     return [problem for page in _read_pages(PrivateAdapter(policy)) for problem in page.problems]
 
 
-def _read_pages(adapter: PrivateAdapter) -> list[RefPage]:
-    async def collect() -> list[RefPage]:
+def _read_pages(adapter: PrivateAdapter) -> list[RecordPage]:
+    async def collect() -> list[RecordPage]:
         return [page async for page in adapter.refs(_refuse_network)]
 
     return anyio.run(collect)
 
 
-async def _refuse_network(url: str, check: Any, *, ref: Ref | None = None) -> Any:
+async def _refuse_network(url: str, check: Any, *, ref: RecordRef | None = None) -> Any:
     raise AssertionError(f"{url}: files of this host are read, not fetched")
 
 
@@ -204,7 +204,9 @@ def _find_base(path: Path) -> Path:
     return folder.parent if folder.name in _OF_EDITORS else folder
 
 
-def _list_records(value: Any, name: str, *, must: bool, base: Path | None = None) -> list[Ref]:
+def _list_records(
+    value: Any, name: str, *, must: bool, base: Path | None = None
+) -> list[RecordRef]:
     """A ref per server of a file's value. Raises ValueError where it names none and `must`. base:
     None for what is read elsewhere than where it runs."""
     found = _find_servers(value)
@@ -223,7 +225,7 @@ def _list_records(value: Any, name: str, *, must: bool, base: Path | None = None
             **(read_local_entry(entry, base) or {} if base else {}),
         }
         native_id = f"{name}#{read_text(key).replace(MARK, 'redacted') or 'unnamed'}"
-        refs.append(Ref(native_id, f"{NAME}:{name}", None, raw))
+        refs.append(RecordRef(native_id, f"{NAME}:{name}", None, raw))
     return refs
 
 

@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 from assets.marketplaces.adapters.registry import RegistryAdapter
 from assets.marketplaces.launch.variables import find_account_flags
-from assets.marketplaces.listing import Header, Listing, dump_tools
+from assets.marketplaces.listing import HeaderVar, Listing, dump_tools
 from assets.marketplaces.payload import parse_json
-from assets.marketplaces.policy import Evidence, Page, Post, Ref
+from assets.marketplaces.policy import FactEvidence, FetchedPage, PostForm, RecordRef
 from assets.marketplaces.server_json.document import make_server_listing
 from assets.marketplaces.server_json.inputs import as_object, list_objects, read_string
 from warehouse.sanitize.redact import redact
@@ -24,32 +24,40 @@ class PulseMcpAdapter(RegistryAdapter):
     needs: ClassVar[tuple[str, ...]] = ("api_key", "tenant_id")
     meta_keys: ClassVar[tuple[str, ...]] = (_VERSION,)
     foreign: ClassVar[str] = "io.modelcontextprotocol.registry/official"
-    evidence: ClassVar[Mapping[str, Evidence]] = {
-        "list": Evidence("documented", "first-party client types, 2026-07; no keyed body was seen"),
-        "paging": Evidence("documented", "API document v0.1, 2026-08: cursor, limit 100"),
-        "launch": Evidence("documented", "the registry's server.json schemas"),
-        "headers": Evidence("guessed", "`authOptions` of a remote, as one customer describes them"),
-        "updated_at": Evidence("documented", "first-party client types, 2026-07"),
-        "tools": Evidence("guessed", "`tools` of a remote, as two customers' clients read them"),
+    evidence: ClassVar[Mapping[str, FactEvidence]] = {
+        "list": FactEvidence(
+            "documented", "first-party client types, 2026-07; no keyed body was seen"
+        ),
+        "paging": FactEvidence("documented", "API document v0.1, 2026-08: cursor, limit 100"),
+        "launch": FactEvidence("documented", "the registry's server.json schemas"),
+        "headers": FactEvidence(
+            "guessed", "`authOptions` of a remote, as one customer describes them"
+        ),
+        "updated_at": FactEvidence("documented", "first-party client types, 2026-07"),
+        "tools": FactEvidence(
+            "guessed", "`tools` of a remote, as two customers' clients read them"
+        ),
     }
 
-    async def headers(self, post: Post) -> dict[str, str]:
+    async def headers(self, post: PostForm) -> dict[str, str]:
         keys = self.policy.keys
         return {"X-API-Key": keys["api_key"], "X-Tenant-ID": keys["tenant_id"]}
 
-    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The listing of one record, of the API or of a v0beta dump."""
         if _is_v0beta(raw):
             return [_read_v0beta_listing(raw, self.name)]
         made = [self._add_auth_headers(listing, raw) for listing in super().parse(raw, ref)]
         return [one.model_copy(update={"tools": self._dump_tools(one, raw)}) for one in made]
 
-    def saved(self, page: Page) -> list[Ref]:
+    def saved(self, page: FetchedPage) -> list[RecordRef]:
         """Records of a list or of one answer; v0beta's, retired in 2026, are readable too."""
         value = parse_json(page)
         found = value.get("servers") if isinstance(value, dict) else None
         if isinstance(found, list) and any(_is_v0beta(one) for one in found):
-            return [Ref(_find_slug(one), page.url, raw=one) for one in found if _is_v0beta(one)]
+            return [
+                RecordRef(_find_slug(one), page.url, raw=one) for one in found if _is_v0beta(one)
+            ]
         return super().saved(page)
 
     def _is_ours(self, record: Any) -> bool:
@@ -75,7 +83,7 @@ class PulseMcpAdapter(RegistryAdapter):
         names = next(
             (made for kind in kinds if (made := _list_header_names(kind))), ["Authorization"]
         )
-        headers = tuple(Header(name=redact(name), required=True, secret=True) for name in names)
+        headers = tuple(HeaderVar(name=redact(name), required=True, secret=True) for name in names)
         flags = tuple(sorted({*listing.flags, *find_account_flags(headers)}))
         return listing.model_copy(update={"headers": headers, "flags": flags})
 

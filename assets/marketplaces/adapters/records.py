@@ -7,16 +7,16 @@ from typing import Any
 from assets.marketplaces.crawl.result import make_problem
 from assets.marketplaces.launch.mcp_config import record_digest
 from assets.marketplaces.payload import FIX
-from assets.marketplaces.policy import CrawlError, Page, Ref, RefPage
+from assets.marketplaces.policy import CrawlError, FetchedPage, RecordPage, RecordRef
 
 Problems = list[dict[str, Any]]
 
 
 def list_refs(
-    records: Iterable[Any], url: str, make_ref: Callable[[Any, str], Ref | None], fault: str
-) -> tuple[list[Ref], Problems]:
+    records: Iterable[Any], url: str, make_ref: Callable[[Any, str], RecordRef | None], fault: str
+) -> tuple[list[RecordRef], Problems]:
     """A ref of each record, and a problem for each of which `make_ref` makes none."""
-    refs: list[Ref] = []
+    refs: list[RecordRef] = []
     problems: Problems = []
     for record in records:
         if ref := make_ref(record, url):
@@ -27,7 +27,7 @@ def list_refs(
     return refs, problems
 
 
-def cut_list(page: RefPage, url: str, kind: str, fault: str) -> RefPage:
+def cut_list(page: RecordPage, url: str, kind: str, fault: str) -> RecordPage:
     """A page after which the list cannot be read on."""
     hint = f"{fault}; the list was cut there"
     return replace(page, ended=False, problems=[*page.problems, make_problem("", url, kind, hint)])
@@ -35,8 +35,8 @@ def cut_list(page: RefPage, url: str, kind: str, fault: str) -> RefPage:
 
 async def follow_cursor(
     make_url: Callable[[str | None], str],
-    read: Callable[[str, bool], Awaitable[tuple[RefPage, str | None]]],
-) -> AsyncIterator[RefPage]:
+    read: Callable[[str, bool], Awaitable[tuple[RecordPage, str | None]]],
+) -> AsyncIterator[RecordPage]:
     """Pages of a list by cursor. `read` gets a URL and whether it is the first, and gives the page
     and the cursor of the next; a cursor that came before cuts the list."""
     cursor: str | None = None
@@ -54,7 +54,7 @@ async def follow_cursor(
 
 
 def find_saved(
-    page: Page, value: Any, found: list[Any], is_ours: Callable[[Any], object], expected: str
+    page: FetchedPage, value: Any, found: list[Any], is_ours: Callable[[Any], object], expected: str
 ) -> list[Any]:
     """Those records found in a saved payload that are ours. Raises CrawlError where none is."""
     named = [one for one in found if is_ours(one)]

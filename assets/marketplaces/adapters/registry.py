@@ -7,14 +7,22 @@ from urllib.parse import urlencode
 from assets.marketplaces.adapters.records import cut_list, follow_cursor, list_refs
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import FIX, check_json_list, parse_json
-from assets.marketplaces.policy import Adapter, CrawlError, Evidence, Get, Page, Ref, RefPage
+from assets.marketplaces.policy import (
+    CrawlError,
+    FactEvidence,
+    FetchedPage,
+    FetchPage,
+    MarketplaceAdapter,
+    RecordPage,
+    RecordRef,
+)
 from assets.marketplaces.server_json.document import make_camel_name, make_server_listing
 from assets.marketplaces.server_json.inputs import as_object, read_string
 
 _LIMIT = 100  # the most the API allows
 
 
-class RegistryAdapter(Adapter):
+class RegistryAdapter(MarketplaceAdapter):
     """Lists the latest version of every server; the list already holds whole records."""
 
     name: ClassVar[str] = "registry"
@@ -22,24 +30,24 @@ class RegistryAdapter(Adapter):
     incremental: ClassVar[bool] = True
     meta_keys: ClassVar[tuple[str, ...]] = ("io.modelcontextprotocol.registry/official",)
     foreign: ClassVar[str] = "com.pulsemcp/"  # a `_meta` key that says who else served a record
-    evidence: ClassVar[Mapping[str, Evidence]] = {
-        "list": Evidence("captured", "list page of 2026-08-13; OpenAPI of 2025-12-01"),
-        "paging": Evidence("documented", "OpenAPI of 2025-12-01: opaque cursor, limit 100"),
-        "launch": Evidence("documented", "server.json schemas 2025-07-09 to 2025-12-11"),
-        "updated_at": Evidence("captured", "`_meta` of the list page of 2026-08-13"),
-        "command": Evidence("guessed", "runner by registryType where runtimeHint names none"),
+    evidence: ClassVar[Mapping[str, FactEvidence]] = {
+        "list": FactEvidence("captured", "list page of 2026-08-13; OpenAPI of 2025-12-01"),
+        "paging": FactEvidence("documented", "OpenAPI of 2025-12-01: opaque cursor, limit 100"),
+        "launch": FactEvidence("documented", "server.json schemas 2025-07-09 to 2025-12-11"),
+        "updated_at": FactEvidence("captured", "`_meta` of the list page of 2026-08-13"),
+        "command": FactEvidence("guessed", "runner by registryType where runtimeHint names none"),
     }
 
-    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
         """Pages of the list. With `since` the registry includes deleted records of its own; it is
         at or before the newest edit known, which is then part of the answer (`crawl/result.py`)."""
 
-        async def read(url: str, first: bool) -> tuple[RefPage, str | None]:
+        async def read(url: str, first: bool) -> tuple[RecordPage, str | None]:
             # Changes since a time that the newest record has reached are never none.
             body = await get(url, check_json_list("servers", empty_is_fine=not first))
             refs, problems = self._read_page(body["servers"], url)
             cursor, fault = _read_cursor(body)
-            page = RefPage(refs, cursor is None, problems)
+            page = RecordPage(refs, cursor is None, problems)
             return cut_list(page, url, "malformed", fault) if fault else page, cursor
 
         async for page in follow_cursor(lambda cursor: self.make_page_url(cursor, since), read):
@@ -52,7 +60,7 @@ class RegistryAdapter(Adapter):
         query |= {"updated_since": since} if since else {}
         return f"{self.policy.base_url.rstrip('/')}/v0.1/servers?{urlencode(query)}"
 
-    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The listing of one record {server, _meta} or bare server.json. Raises ValueError where
         it has no name."""
         listing = make_server_listing(_find_server(raw), self.name)
@@ -64,18 +72,18 @@ class RegistryAdapter(Adapter):
             changes |= {"runnable": False, "reason": "the registry calls the record deleted"}
         return [listing.model_copy(update=changes)]
 
-    def saved(self, page: Page) -> list[Ref]:
+    def saved(self, page: FetchedPage) -> list[RecordRef]:
         """Records of a list, a `/versions` list, one {server, _meta}, a bare server.json or a list
         of them; the latest version of each name."""
         records = self._list_records(parse_json(page), page.url)
-        by_name: dict[str, list[Ref]] = {}
+        by_name: dict[str, list[RecordRef]] = {}
         for ref in (made for record in records if (made := self._make_ref(record, page.url))):
             by_name.setdefault(ref.native_id, []).append(ref)
         if records and not by_name:
             raise self._make_refusal(page.url, "records without server.name")
         return [max(many, key=lambda ref: self._make_age_key(ref.raw)) for many in by_name.values()]
 
-    def deleted(self, ref: Ref) -> bool:
+    def deleted(self, ref: RecordRef) -> bool:
         """Whether the registry calls the record deleted."""
         return self.read_registry_meta(ref.raw).get("status") == "deleted"
 
@@ -95,7 +103,9 @@ class RegistryAdapter(Adapter):
         found.setdefault("status", as_object(server).get("status"))
         return found
 
-    def _read_page(self, records: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
+    def _read_page(
+        self, records: list[Any], url: str
+    ) -> tuple[list[RecordRef], list[dict[str, Any]]]:
         """Refs of a page's latest records, and a row for each without a name. A registry that
         ignores `version=latest` lists old ones too."""
         refs, problems = list_refs(records, url, self._make_ref, "the record has no server.name")
@@ -103,10 +113,10 @@ class RegistryAdapter(Adapter):
         latest = [ref for ref, one in zip(refs, marks, strict=True) if one is not False]
         return self._keep_newest(latest), problems
 
-    def _keep_newest(self, refs: Iterable[Ref]) -> list[Ref]:
+    def _keep_newest(self, refs: Iterable[RecordRef]) -> list[RecordRef]:
         """Several versions of one name may be flagged latest: the newest of them. The same version
         twice is the list's fault and stays for the crawl to report."""
-        kept: list[Ref] = []
+        kept: list[RecordRef] = []
         for ref in refs:
             rivals = [one for one in kept if one.native_id == ref.native_id]
             rival = next(
@@ -118,10 +128,10 @@ class RegistryAdapter(Adapter):
                 kept[kept.index(rival)] = ref
         return kept
 
-    def _make_ref(self, record: Any, url: str) -> Ref | None:
+    def _make_ref(self, record: Any, url: str) -> RecordRef | None:
         name = _read_name(record)
         when = _read_time(self.read_registry_meta(record))
-        return Ref(name, url, when, record) if name else None
+        return RecordRef(name, url, when, record) if name else None
 
     def _make_age_key(self, record: Any) -> tuple[bool, str, str]:
         """Sorts versions of one name, the latest last."""

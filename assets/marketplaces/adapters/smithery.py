@@ -22,18 +22,18 @@ from assets.marketplaces.launch.mcp_config import (
     read_remote_facts,
 )
 from assets.marketplaces.launch.variables import find_account_flags
-from assets.marketplaces.listing import EnvVar, Header, Listing, dump_tools
+from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, dump_tools
 from assets.marketplaces.payload import check_json_list, parse_json, parse_json_object
 from assets.marketplaces.policy import (
-    Adapter,
     CrawlError,
-    Evidence,
-    Get,
-    Page,
-    Post,
-    Ref,
-    RefPage,
-    Render,
+    FactEvidence,
+    FetchedPage,
+    FetchPage,
+    MarketplaceAdapter,
+    PostForm,
+    RecordPage,
+    RecordRef,
+    RenderPage,
 )
 from assets.marketplaces.server_json.inputs import as_object, read_schema_inputs, read_string
 from warehouse.sanitize.redact import redact
@@ -109,13 +109,13 @@ def _read_remote(connection: Mapping[str, Any], kind: str) -> Facts:
     """An endpoint with what travels in its query and headers. A setting that does not say how it
     travels stands in `env`, with those of the query: the listing has no other place for them."""
     url = read_string(connection.get("deploymentUrl") or connection.get("url")).strip()
-    headers: list[Header] = []
+    headers: list[HeaderVar] = []
     env: list[EnvVar] = []
     for variable, schema in read_schema_inputs(connection.get("configSchema")):
         travels = as_object(schema.get("x-from"))
         if name := read_string(travels.get("header")):
             facts: Facts = variable.model_dump() | {"name": redact(name)}
-            headers.append(Header(**facts))
+            headers.append(HeaderVar(**facts))
             continue
         env.append(variable)
         if (name := read_string(travels.get("query"))) and (variable.required or variable.default):
@@ -192,29 +192,31 @@ _DETAIL = {"connections", "deploymentUrl", "security", "tools"}
 _NAMELESS = "the record has no qualifiedName"
 
 
-class SmitheryAdapter(Adapter):
+class SmitheryAdapter(MarketplaceAdapter):
     """Reads the sitemap, the API's list and each record's own page."""
 
     name: ClassVar[str] = "smithery"
     takes: ClassVar[tuple[str, ...]] = ("api_key",)
     scopes: ClassVar[tuple[str, ...]] = ("api", "sitemap")
     robots: ClassVar[bool] = True
-    evidence: ClassVar[Mapping[str, Evidence]] = {
-        "list": Evidence("documented", "provider's OpenAPI, 2026-08; one live page of 2025"),
-        "paging": Evidence("captured", "a crawler's notes of 2026-08-30: 500 results at most"),
-        "sitemap": Evidence("documented", "robots.txt names sitemap_index.xml; slugs are guessed"),
-        "launch": Evidence("documented", "`connections` of the provider's OpenAPI, 2026-08"),
-        "env": Evidence("documented", "configSchema; for a bundle its user_config"),
-        "headers": Evidence("documented", "`x-from` of a setting; session-config page, 2026"),
-        "secret": Evidence("guessed", "by the setting's name; the schema marks none"),
-        "tools": Evidence("documented", "`tools` of a record's answer, OpenAPI of 2026-08"),
+    evidence: ClassVar[Mapping[str, FactEvidence]] = {
+        "list": FactEvidence("documented", "provider's OpenAPI, 2026-08; one live page of 2025"),
+        "paging": FactEvidence("captured", "a crawler's notes of 2026-08-30: 500 results at most"),
+        "sitemap": FactEvidence(
+            "documented", "robots.txt names sitemap_index.xml; slugs are guessed"
+        ),
+        "launch": FactEvidence("documented", "`connections` of the provider's OpenAPI, 2026-08"),
+        "env": FactEvidence("documented", "configSchema; for a bundle its user_config"),
+        "headers": FactEvidence("documented", "`x-from` of a setting; session-config page, 2026"),
+        "secret": FactEvidence("guessed", "by the setting's name; the schema marks none"),
+        "tools": FactEvidence("documented", "`tools` of a record's answer, OpenAPI of 2026-08"),
     }
 
-    async def headers(self, post: Post) -> dict[str, str]:
+    async def headers(self, post: PostForm) -> dict[str, str]:
         key = self.policy.keys.get("api_key")
         return {"Authorization": f"Bearer {key}"} if key else {}
 
-    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
         """The list, then what only the sitemap names. Truncated where the list says that it holds
         more than both showed."""
         scope = self.policy.scope or self.scopes
@@ -235,17 +237,17 @@ class SmitheryAdapter(Adapter):
                 yield page
         rest = [one for key, one in mapped.items() if key not in seen]
         for at in range(0, len(rest), _PAGE):
-            yield RefPage([self._make_ref(name, when) for name, when in rest[at : at + _PAGE]])
+            yield RecordPage([self._make_ref(name, when) for name, when in rest[at : at + _PAGE]])
         came = len(seen) + len(rest)
         if came < total:
             hint = f"the list says {total:,} servers and {came:,} came; the sitemap names the rest"
             problems.append(make_problem("", self._list_url(1), "result_cap", hint))
-        yield RefPage([], ended=came >= total, problems=problems, truncated=came < total)
+        yield RecordPage([], ended=came >= total, problems=problems, truncated=came < total)
 
     async def _read_list(
-        self, get: Get, seen: set[str], mapped: Mapping[str, Location]
-    ) -> AsyncIterator[tuple[RefPage, int]]:
-        def make_ref(item: Any, _: str) -> Ref | None:
+        self, get: FetchPage, seen: set[str], mapped: Mapping[str, Location]
+    ) -> AsyncIterator[tuple[RecordPage, int]]:
+        def make_ref(item: Any, _: str) -> RecordRef | None:
             name = _read_qualified_name(item)
             if not name:
                 return None
@@ -259,7 +261,7 @@ class SmitheryAdapter(Adapter):
             body = await get(url, check_json_list("servers", empty_is_fine=number > 1))
             known = len(seen)
             refs, problems = list_refs(body["servers"], url, make_ref, _NAMELESS)
-            page = RefPage(refs, problems=problems)
+            page = RecordPage(refs, problems=problems)
             repeats = bool(page.refs) and len(seen) == known
             if repeats:
                 fault = f"page {number} names only servers of earlier pages"
@@ -271,7 +273,7 @@ class SmitheryAdapter(Adapter):
                 return
             number += 1
 
-    async def _read_sitemap(self, get: Get) -> dict[str, Location]:
+    async def _read_sitemap(self, get: FetchPage) -> dict[str, Location]:
         """Servers of the sitemap: key -> (name, lastmod)."""
         index = f"{str(self.policy.site_url).rstrip('/')}/sitemap_index.xml"
         found = await get(index, parse_locations)
@@ -280,21 +282,21 @@ class SmitheryAdapter(Adapter):
             made |= find_server_pages(await get(shard, parse_locations))
         return made
 
-    def _make_ref(self, name: str, revision: str | None) -> Ref:
+    def _make_ref(self, name: str, revision: str | None) -> RecordRef:
         """Weak: neither a digest of the list nor a sitemap's date shows every change."""
         slug = quote(name, safe="", errors="replace")
         url = f"{self.policy.base_url.rstrip('/')}/servers/{slug}"
-        return Ref(name, url, revision or "listed", weak=True)
+        return RecordRef(name, url, revision or "listed", weak=True)
 
     def _list_url(self, number: int) -> str:
         # A seed makes the order stable from page to page and from run to run.
         query = urlencode({"page": number, "pageSize": _PAGE, "seed": 1})
         return f"{self.policy.base_url.rstrip('/')}/servers?{query}"
 
-    async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
+    async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
         return await get(ref.url, lambda page: parse_json_object(page, "qualifiedName"), ref=ref)
 
-    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+    def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The listing of a record's own answer; a list's record is too thin to launch."""
         name = _read_qualified_name(raw)
         if not name:
@@ -312,7 +314,7 @@ class SmitheryAdapter(Adapter):
             )
         ]
 
-    def saved(self, page: Page) -> list[Ref]:
+    def saved(self, page: FetchedPage) -> list[RecordRef]:
         """Records of a list or of one answer, or a JSON list of them."""
         value = parse_json(page)
         found = value if isinstance(value, list) else [value]
@@ -322,7 +324,7 @@ class SmitheryAdapter(Adapter):
                 return []
         expected = "a list or a record of smithery with qualifiedName"
         named = find_saved(page, value, found, _read_qualified_name, expected)
-        return [Ref(_read_qualified_name(one), page.url, raw=one) for one in named]
+        return [RecordRef(_read_qualified_name(one), page.url, raw=one) for one in named]
 
 
 def _read_qualified_name(item: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from assets.marketplaces.crawl.crawl import load_adapter, read_record
 from assets.marketplaces.crawl.result import CrawlResult, make_problem
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.policy import Adapter, CrawlError, CrawlPolicy, Page
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage, MarketplaceAdapter
 
 _CAP = 64 * 1024 * 1024
 _ENDINGS = {
@@ -38,7 +38,7 @@ def make_public_listing(listing: Listing) -> dict[str, Any]:
     return listing.model_dump(mode="json", exclude=left_out)
 
 
-def summarise_crawl(chosen: Adapter, result: CrawlResult) -> dict[str, Any]:
+def summarise_crawl(chosen: MarketplaceAdapter, result: CrawlResult) -> dict[str, Any]:
     """What a crawl saw, and what the reading of it rests on."""
     return {
         "marketplace": result.marketplace,
@@ -54,7 +54,7 @@ def summarise_crawl(chosen: Adapter, result: CrawlResult) -> dict[str, Any]:
     }
 
 
-def summarise_failure(chosen: Adapter, error: CrawlError) -> dict[str, Any]:
+def summarise_failure(chosen: MarketplaceAdapter, error: CrawlError) -> dict[str, Any]:
     """A crawl that could not go on, in the same form."""
     return {
         "marketplace": chosen.name,
@@ -65,11 +65,11 @@ def summarise_failure(chosen: Adapter, error: CrawlError) -> dict[str, Any]:
     }
 
 
-def _list_evidence(chosen: Adapter) -> dict[str, str]:
+def _list_evidence(chosen: MarketplaceAdapter) -> dict[str, str]:
     return {fact: f"{one.kind}: {one.source}" for fact, one in chosen.evidence.items()}
 
 
-def _read_page(path: Path) -> Page:
+def _read_page(path: Path) -> FetchedPage:
     try:
         with path.open("rb") as file:
             body = file.read(_CAP + 1)
@@ -79,7 +79,7 @@ def _read_page(path: Path) -> Page:
         raise _make_unreadable(path, f"more than {_CAP:,} bytes", f"at most {_CAP:,}")
     if not body.strip():
         raise _make_unreadable(path, "an empty file", "a saved list or detail page")
-    return Page(path.name, _guess_content_type(path, body), body)
+    return FetchedPage(path.name, _guess_content_type(path, body), body)
 
 
 def _guess_content_type(path: Path, body: bytes) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 import httpcore2
 
 from assets.marketplaces.payload import make_forbidden, make_too_large, make_unreachable
-from assets.marketplaces.policy import Contained, CrawlError, CrawlPolicy
+from assets.marketplaces.policy import BrowserSandbox, CrawlError, CrawlPolicy
 from warehouse.network.egress import Connector, PrivateAddress
 
 _SKIPPED = {"image", "media", "font", "manifest", "websocket", "eventsource", "other"}
@@ -79,7 +79,7 @@ _ARGS = (
 )
 
 
-class Browser:
+class PageBrowser:
     """A lazily started headless Chromium that reads pages of one marketplace's hosts, for the
     tasks of one event loop."""
 
@@ -88,7 +88,7 @@ class Browser:
         self.hosts = {site.netloc for site in policy.sites}
         self.requests = 0
         self.refused: set[str] = set()  # hosts that a page asked and nobody reached
-        self.contained: Contained | None = None
+        self.contained: BrowserSandbox | None = None
         self._turn = asyncio.Semaphore(_PAGES)
         self._starting = asyncio.Lock()
         self._playwright: Any = None
@@ -216,7 +216,7 @@ class Browser:
                 "reinstall it or set TOOLMILL_CHROMIUM",
             ) from error
 
-    def _contain(self, url: str, chromium: str) -> Contained | None:
+    def _contain(self, url: str, chromium: str) -> BrowserSandbox | None:
         """The browser's sandbox, held until the browser ends; None where the user chose none."""
         if self.policy.contain is None:
             return None

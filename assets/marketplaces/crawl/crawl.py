@@ -6,21 +6,21 @@ from typing import Any
 
 import polars as pl
 
-from assets.marketplaces.crawl.browser import Browser
-from assets.marketplaces.crawl.fetcher import Fetcher
-from assets.marketplaces.crawl.pages import Pages
-from assets.marketplaces.crawl.recorder import Recorder
+from assets.marketplaces.crawl.browser import PageBrowser
+from assets.marketplaces.crawl.fetcher import PageFetcher
+from assets.marketplaces.crawl.pages import PageSource
+from assets.marketplaces.crawl.recorder import PayloadRecorder
 from assets.marketplaces.crawl.result import Completeness, CrawlResult, make_problem
 from assets.marketplaces.installed import GROUP, list_installed, load_entry_points
 from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.normalise import clean
 from assets.marketplaces.policy import (
-    Adapter,
     CrawlError,
     CrawlPolicy,
-    Ref,
-    RefPage,
+    MarketplaceAdapter,
+    RecordPage,
+    RecordRef,
     UnknownMarketplace,
 )
 from warehouse.item_failure import describe_failure
@@ -32,7 +32,7 @@ from warehouse.storage.blobs import Blobs
 _CHUNK = 500  # listings are Python objects until then: about 10 KB each, as columns 1-2 KB
 
 
-class Rows:
+class ListingBuffer:
     """Listings as they come, in the order in which their records were named; the tools they show
     go to `blobs`."""
 
@@ -82,7 +82,7 @@ _ALARM_FALL = 0.5  # of the last crawl's hit rate
 _ALARM_FIRST = 0.1  # a first crawl has nothing to compare with
 
 
-def read_record(adapter: Adapter, ref: Ref, raw: Any) -> list[Listing]:
+def read_record(adapter: MarketplaceAdapter, ref: RecordRef, raw: Any) -> list[Listing]:
     """The listings of one raw record, cleaned; a record that cannot be read is a listing that is
     not runnable and says why."""
     try:
@@ -96,15 +96,15 @@ def read_record(adapter: Adapter, ref: Ref, raw: Any) -> list[Listing]:
     return [clean(Listing(marketplace=adapter.name, native_id=name, name=name, reason=reason))]
 
 
-class Flow:
+class CrawlPipeline:
     """What a crawl has seen so far. Records flow through it: of each only the rows are kept."""
 
-    def __init__(self, adapter: Adapter, pages: Pages, progress: Progress) -> None:
+    def __init__(self, adapter: MarketplaceAdapter, pages: PageSource, progress: Progress) -> None:
         self.adapter, self.pages, self.progress = adapter, pages, progress
         self.policy = adapter.policy
         self.admitted: set[str] = set()
         self.done = self.hits = self.read_ok = 0
-        self.rows = Rows(pages.ledger.blobs)
+        self.rows = ListingBuffer(pages.ledger.blobs)
         self.duplicates: set[str] = set()
         self.problems: list[dict[str, Any]] = []
         self.gone: list[str] = []
@@ -112,7 +112,7 @@ class Flow:
         self.ended = False
         self.capped = self.truncated = False
         # Bounded, so that a long list waits for its records instead of filling the memory.
-        self._due: asyncio.Queue[tuple[int, Ref] | None] = asyncio.Queue(
+        self._due: asyncio.Queue[tuple[int, RecordRef] | None] = asyncio.Queue(
             4 * self.policy.concurrency
         )
 
@@ -134,7 +134,7 @@ class Flow:
             for _ in range(self.policy.concurrency):
                 await self._due.put(None)
 
-    async def _admit_all(self, page: RefPage) -> None:
+    async def _admit_all(self, page: RecordPage) -> None:
         self.problems += page.problems
         self.truncated |= page.truncated
         self.ended = page.ended
@@ -147,7 +147,7 @@ class Flow:
                 self.admitted.add(ref.native_id)
                 await self._queue_record(len(self.admitted), ref)
 
-    async def _queue_record(self, number: int, ref: Ref) -> None:
+    async def _queue_record(self, number: int, ref: RecordRef) -> None:
         if ref.raw is not None:
             self._keep(number, ref, read_record(self.adapter, ref, ref.raw))
         else:
@@ -158,7 +158,7 @@ class Flow:
             number, ref = due
             self._keep(number, ref, await self._read_detail(ref))
 
-    async def _read_detail(self, ref: Ref) -> list[Listing]:
+    async def _read_detail(self, ref: RecordRef) -> list[Listing]:
         try:
             raw = await self.adapter.detail(ref, self.pages.get, self.pages.render)
         except CrawlError as error:
@@ -173,7 +173,7 @@ class Flow:
             return []
         return read_record(self.adapter, ref, raw)
 
-    def _keep(self, number: int, ref: Ref, found: list[Listing]) -> None:
+    def _keep(self, number: int, ref: RecordRef, found: list[Listing]) -> None:
         self.done += 1
         self.read_ok += bool(found)
         self.hits += any(one.evidence for one in found)
@@ -237,7 +237,7 @@ class Flow:
 KEY_MISSING: Completeness = "skipped: key missing"
 
 
-def load_adapter(name: str, policy: CrawlPolicy) -> Adapter:
+def load_adapter(name: str, policy: CrawlPolicy) -> MarketplaceAdapter:
     """The adapter of a marketplace. Raises UnknownMarketplace naming the known ones."""
     if point := load_entry_points().get(name):
         return point.load()(policy)
@@ -248,14 +248,14 @@ def load_adapter(name: str, policy: CrawlPolicy) -> Adapter:
 
 
 def crawl(
-    adapter: Adapter,
+    adapter: MarketplaceAdapter,
     *,
     ledger: Ledger,
     run_date: str,
     memo: Memo | None = None,
     progress: Progress | None = None,
     since: str | None = None,
-    recorder: Recorder | None = None,
+    recorder: PayloadRecorder | None = None,
 ) -> CrawlResult:
     """One pass over a marketplace. Run again under the same run date, no page is fetched twice;
     pages of unchanged records are read from earlier runs where the marketplace gives a revision.
@@ -271,9 +271,9 @@ def crawl(
     memory = memo or Memo(ledger.path.with_name("memo.db"))
 
     async def run() -> CrawlResult:
-        fetcher, browser = Fetcher(adapter.policy), Browser(adapter.policy)
-        pages = Pages(adapter, ledger, memory, run_date, fetcher, browser, recorder)
-        flow = Flow(adapter, pages, progress or Silent())
+        fetcher, browser = PageFetcher(adapter.policy), PageBrowser(adapter.policy)
+        pages = PageSource(adapter, ledger, memory, run_date, fetcher, browser, recorder)
+        flow = CrawlPipeline(adapter, pages, progress or Silent())
         try:
             fetcher.headers = await adapter.headers(fetcher.post_form)
             await flow.read(since)
@@ -290,7 +290,7 @@ def crawl(
 
 
 def _make_skipped(marketplace: str, missing: list[str]) -> CrawlResult:
-    frame, _ = Rows().make_frame()
+    frame, _ = ListingBuffer().make_frame()
     names = " and ".join(missing)
     wanted = (f"TOOLMILL_MARKETPLACES__{marketplace}__{name}".upper() for name in missing)
     variables = " and ".join(wanted)

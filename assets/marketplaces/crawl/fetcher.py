@@ -16,14 +16,14 @@ from assets.marketplaces.payload import (
     make_unreachable,
     parse_json_object,
 )
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage
 from warehouse.network.body import BodyReader, BodyTooLarge
 from warehouse.network.egress import Connector, PrivateAddress
 from warehouse.network.http import AsyncTransport
 from warehouse.network.retry_after import parse_retry_after
 
 
-class Pace:
+class RequestPacer:
     """Turns for requests to one host; `requests_per_second` of 0 means no limit."""
 
     def __init__(self, requests_per_second: float) -> None:
@@ -61,15 +61,15 @@ _STORM = 25  # refusals (429, 503) in one crawl: the marketplace wants to be lef
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchResult:
     """A response; `page` is None where the marketplace says that nothing changed (304). validators:
     its `etag` and `modified`, as a conditional request carries them (RFC 9110, section 13)."""
 
-    page: Page | None
+    page: FetchedPage | None
     validators: Mapping[str, str]
 
 
-class Fetcher:
+class PageFetcher:
     """Requests under one policy, for the tasks of one event loop. One crawl, one fetcher."""
 
     def __init__(self, policy: CrawlPolicy) -> None:
@@ -79,7 +79,7 @@ class Fetcher:
         self.headers: Mapping[str, str] = {}  # sent to the base URL's host only
         self.requests = 0
         self._refusals = 0
-        self._paces = {host: Pace(policy.requests_per_second) for host in self.hosts}
+        self._paces = {host: RequestPacer(policy.requests_per_second) for host in self.hosts}
         self._connector = Connector(allow_loopback=policy.allow_loopback)
         limits = httpx2.Limits(max_connections=policy.concurrency + 2)
         self._client = httpx2.AsyncClient(
@@ -89,7 +89,7 @@ class Fetcher:
             headers={"User-Agent": policy.user_agent, "Accept-Encoding": "gzip"},
         )
 
-    async def get(self, url: str, validators: Mapping[str, str] | None = None) -> Fetched:
+    async def get(self, url: str, validators: Mapping[str, str] | None = None) -> FetchResult:
         """The response at `url`. Raises CrawlError; refusals (429, 503), other 5xx and lost
         connections are tried again, a refusal holding back every request to that host."""
         given = validators or {}
@@ -124,12 +124,12 @@ class Fetcher:
 
     async def _request_with_retries(
         self, url: str, method: str, headers: Mapping[str, str], form: Mapping[str, str] | None
-    ) -> Fetched:
+    ) -> FetchResult:
         for attempt in range(_TRIES):
             try:
                 async with asyncio.timeout(4 * self.policy.timeout_s + _LONGEST_WAIT_S):
                     return await self._follow_redirects(url, method, headers, form)
-            except _Again as again:
+            except _RetryLater as again:
                 last = attempt == _TRIES - 1
                 if last or again.wait_s > _LONGEST_WAIT_S or self._refusals >= _STORM:
                     raise again.error from again.__cause__
@@ -144,7 +144,7 @@ class Fetcher:
 
     async def _follow_redirects(
         self, url: str, method: str, headers: Mapping[str, str], form: Mapping[str, str] | None
-    ) -> Fetched:
+    ) -> FetchResult:
         for _ in range(_REDIRECTS + 1):
             self.check_host(url)
             host = urlsplit(url).netloc
@@ -161,27 +161,29 @@ class Fetcher:
             except PrivateAddress as error:
                 raise make_forbidden(url, str(error), {"a public address"}) from error
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                raise _Again(make_unreachable(url, error)) from error
+                raise _RetryLater(make_unreachable(url, error)) from error
         raise CrawlError(
             "http_status", url, f"more than {_REDIRECTS} redirects", "a page", "check the base URL"
         )
 
-    async def _read_response(self, url: str, response: httpx2.Response) -> Fetched:
+    async def _read_response(self, url: str, response: httpx2.Response) -> FetchResult:
         status = response.status_code
         if status in (429, 503):
             self._refusals += 1
             wait_s = parse_retry_after(response.headers.get("retry-after", "")) or 0.0
-            raise _Again(make_bad_status(url, status), wait_s, shared=True)
+            raise _RetryLater(make_bad_status(url, status), wait_s, shared=True)
         if status >= 500:
-            raise _Again(make_bad_status(url, status))
+            raise _RetryLater(make_bad_status(url, status))
         named = {key: response.headers.get(name) for key, (_, name) in _VALIDATORS.items()}
         validators = {key: value for key, value in named.items() if value}
         if status == 304:
-            return Fetched(None, validators)
+            return FetchResult(None, validators)
         if status != 200:
             raise make_bad_status(url, status)
         content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        return Fetched(Page(url, content_type, await self._read_body(url, response)), validators)
+        return FetchResult(
+            FetchedPage(url, content_type, await self._read_body(url, response)), validators
+        )
 
     async def _read_body(self, url: str, response: httpx2.Response) -> bytes:
         encoding = response.headers.get("content-encoding", "identity").lower()
@@ -202,7 +204,7 @@ class Fetcher:
         return bytes(body)
 
 
-class _Again(Exception):
+class _RetryLater(Exception):
     """A failure that may pass: carries the error to raise when it does not. `shared` says that it
     is the host, not this request, that wants a pause."""
 

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from assets.marketplaces.crawl.browser import Browser
-from assets.marketplaces.crawl.fetcher import Fetcher
-from assets.marketplaces.crawl.recorder import Recorder
-from assets.marketplaces.crawl.robots import Robots, read_robots
-from assets.marketplaces.policy import Adapter, CrawlError, Page, Ref
+from assets.marketplaces.crawl.browser import PageBrowser
+from assets.marketplaces.crawl.fetcher import PageFetcher
+from assets.marketplaces.crawl.recorder import PayloadRecorder
+from assets.marketplaces.crawl.robots import RobotsPolicy, read_robots
+from assets.marketplaces.policy import CrawlError, FetchedPage, MarketplaceAdapter, RecordRef
 from warehouse.ledger.attempts import Outcome
 from warehouse.ledger.crawl_state import Memo
 from warehouse.ledger.ledger import Ledger
@@ -24,32 +24,36 @@ _DAY_S = 86_400.0
 _SLACK_DAYS = 0.25  # runs do not begin at the same minute
 
 
-class Pages:
+class PageSource:
     """The effects of one crawl of one marketplace in one run."""
 
     def __init__(
         self,
-        adapter: Adapter,
+        adapter: MarketplaceAdapter,
         ledger: Ledger,
         memo: Memo,
         run_date: str,
-        fetcher: Fetcher,
-        browser: Browser,
-        recorder: Recorder | None = None,
+        fetcher: PageFetcher,
+        browser: PageBrowser,
+        recorder: PayloadRecorder | None = None,
     ) -> None:
         self.adapter, self.ledger, self.memo, self.run_date = adapter, ledger, memo, run_date
         self.fetcher, self.browser, self.recorder = fetcher, browser, recorder
         self.used = 0  # pages looked at, requested or read from the ledger
         self.details = 0  # records' pages requested
-        self._robots = Robots(fetcher.policy.user_agent, self._fetch_robots_txt, fetcher.slow_down)
+        self._robots = RobotsPolicy(
+            fetcher.policy.user_agent, self._fetch_robots_txt, fetcher.slow_down
+        )
 
-    async def get(self, url: str, check: Callable[[Page], Any], *, ref: Ref | None = None) -> Any:
+    async def get(
+        self, url: str, check: Callable[[FetchedPage], Any], *, ref: RecordRef | None = None
+    ) -> Any:
         """See `policy.Get`."""
         self._check_address(url)
         await self._check_robots(url)
         return await self._read(url, check, ref)
 
-    async def render(self, url: str, *, ready: str, ref: Ref | None = None) -> str:
+    async def render(self, url: str, *, ready: str, ref: RecordRef | None = None) -> str:
         """See `policy.Render`."""
         self._check_address(url)
         await self._check_robots(url)
@@ -91,7 +95,9 @@ class Pages:
         wait_s = (2 ** min(known["tries"] - 1, 5) - _SLACK_DAYS) * _DAY_S
         return time.time() - known["at"] < wait_s
 
-    async def _read(self, url: str, check: Callable[[Page], Any], ref: Ref | None) -> Any:
+    async def _read(
+        self, url: str, check: Callable[[FetchedPage], Any], ref: RecordRef | None
+    ) -> Any:
         async def fetched() -> Outcome:
             self.details += ref is not None
             return Outcome(await self._fetch(url, check))
@@ -99,7 +105,7 @@ class Pages:
         self._check_cap(url, ref)
         return json.loads(await self._fetch_once("page", url, ref, fetched))
 
-    def _check_cap(self, url: str, ref: Ref | None) -> None:
+    def _check_cap(self, url: str, ref: RecordRef | None) -> None:
         """Raises CrawlError where a record's page would be one request above the cap of this run;
         what is in the ledger already is free."""
         cap = self.adapter.policy.detail_cap
@@ -113,7 +119,7 @@ class Pages:
             "the next runs read on; raise detail_cap to read more at once",
         )
 
-    async def _fetch(self, url: str, check: Callable[[Page], Any]) -> bytes:
+    async def _fetch(self, url: str, check: Callable[[FetchedPage], Any]) -> bytes:
         """The bytes to keep of a page: those kept before, where the marketplace says that nothing
         changed since."""
         memory = digest({"url": url, **self._describe_reading()})
@@ -142,12 +148,12 @@ class Pages:
         except (KeyError, ValueError, RuntimeError):
             return None
 
-    async def _fetch_once(self, stage: str, url: str, ref: Ref | None, fetch: Any) -> bytes:
+    async def _fetch_once(self, stage: str, url: str, ref: RecordRef | None, fetch: Any) -> bytes:
         self.used += 1
         key = self._make_key(stage, url, ref)
         return await self.ledger.once_async(stage, key, fetch, partition=self.adapter.name)
 
-    def _make_key(self, stage: str, url: str, ref: Ref | None) -> str:
+    def _make_key(self, stage: str, url: str, ref: RecordRef | None) -> str:
         return digest(
             {
                 "effect": stage,
@@ -160,7 +166,7 @@ class Pages:
     def _describe_reading(self) -> dict[str, Any]:
         return {"reading": self.adapter.reading, "redact": REDACT_VERSION}
 
-    def _describe_revision(self, url: str, ref: Ref | None) -> dict[str, Any]:
+    def _describe_revision(self, url: str, ref: RecordRef | None) -> dict[str, Any]:
         """What stands for the run in a page's key."""
         if self.recorder:
             return {"recorder": self.recorder.id}

@@ -20,7 +20,7 @@ _EACH = 3  # pages of one kind are enough to see a shape
 _ENDINGS = {"json": "json", "html": "html", "xml": "xml", "yaml": "yaml", "javascript": "js"}
 
 
-class Recorder:
+class PayloadRecorder:
     """Keeps the first pages of every kind under `folder`."""
 
     def __init__(self, folder: Path, marketplace: str, today: str) -> None:

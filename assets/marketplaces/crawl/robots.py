@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from assets.marketplaces.policy import CrawlError, Page
+from assets.marketplaces.policy import CrawlError, FetchedPage
 
 if TYPE_CHECKING:
     from protego import Protego
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _LONGEST_DELAY_S = 60.0  # more than a minute between pages is a refusal in other words
 
 
-class Robots:
+class RobotsPolicy:
     """The rules of every host of a crawl, read lazily through `fetch`."""
 
     def __init__(
@@ -57,6 +57,6 @@ class Robots:
         return rules
 
 
-def read_robots(page: Page) -> str:
+def read_robots(page: FetchedPage) -> str:
     """The text of robots.txt; an HTML page in its place counts as no rules."""
     return "" if "html" in page.content_type else page.decode_text()

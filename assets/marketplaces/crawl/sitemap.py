@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from urllib.parse import urljoin, urlsplit
 from xml.etree.ElementTree import Element, ParseError, fromstring
 
-from assets.marketplaces.launch.page_facts import Blocks
+from assets.marketplaces.launch.page_facts import CodeBlockParser
 from assets.marketplaces.payload import FIX
-from assets.marketplaces.policy import CrawlError, Page
+from assets.marketplaces.policy import CrawlError, FetchedPage
 
 Location = tuple[str, str | None]  # (loc, lastmod)
 _EXPECTED = "a sitemap (XML)"
 
 
-def parse_locations(page: Page) -> list[Location]:
+def parse_locations(page: FetchedPage) -> list[Location]:
     """(loc, lastmod) of every entry, at least one; entities are unescaped, hreflang alternates,
     which repeat a page, are not looked at. Raises CrawlError where the response is no sitemap."""
     if "html" in page.content_type:
@@ -51,7 +51,7 @@ _MOST = 200_000  # pages a walk remembers
 _STREAMED = re.compile(r"\\?\"href\\?\"\s{0,5}:\s{0,5}\\?\"(/[^\"\\\s]{1,300})")
 
 
-class Walk:
+class SiteWalk:
     """Pages still to read; `start` is the first."""
 
     def __init__(self, start: str) -> None:
@@ -66,7 +66,7 @@ class Walk:
     def add(self, html: str, url: str, paths: Iterable[re.Pattern[str]]) -> list[str]:
         """Remembers the pages a page links whose path matches one of `paths`; those that are new,
         in order."""
-        page = Blocks(html)
+        page = CodeBlockParser(html)
         streamed = [
             found[1]
             for block in page.blocks

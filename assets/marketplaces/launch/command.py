@@ -6,7 +6,7 @@ from assets.marketplaces.launch.runners import (
     BRIDGES,
     FOLDER_OPTIONS,
     UV_VALUED,
-    Launch,
+    ParsedCommand,
     change_launch,
     find_authors_path,
     make_unnamed,
@@ -16,7 +16,7 @@ from assets.marketplaces.launch.runners import (
     read_npx,
     read_uvx,
 )
-from assets.marketplaces.launch.shell_words import Line, find_program, split
+from assets.marketplaces.launch.shell_words import ShellLine, find_program, split
 from assets.marketplaces.listing import LaunchFacts, Listing
 from warehouse.sanitize.placeholders import is_local
 
@@ -31,7 +31,7 @@ _RUNNERS: dict[tuple[str, ...], str] = {
 }  # fmt: skip
 
 
-def parse_command(command: str | None, args: tuple[str, ...] = ()) -> Launch:
+def parse_command(command: str | None, args: tuple[str, ...] = ()) -> ParsedCommand:
     """Reads a command and its arguments. Nothing is executed and no shell is involved.
 
     A command given as one string is split as POSIX words; shell syntax anywhere is refused: the
@@ -40,7 +40,7 @@ def parse_command(command: str | None, args: tuple[str, ...] = ()) -> Launch:
     """
     line = split(command, args)
     if line.reason:
-        return Launch(command or None, args, reason=line.reason)
+        return ParsedCommand(command or None, args, reason=line.reason)
     runner, rest, launch = _find_runner(line)
     if runner == "npx":
         return read_npx(launch, rest)
@@ -70,7 +70,7 @@ def read_launch(listing: Listing) -> LaunchFacts:
     return parse_command(listing.command, listing.args).facts
 
 
-def _find_runner(line: Line) -> tuple[str, list[str], Launch]:
+def _find_runner(line: ShellLine) -> tuple[str, list[str], ParsedCommand]:
     """(runner or "", the words after it, what is known so far)."""
     flags: set[str] = {"needs_account"} if line.secrets else set()
     first, *rest = line.words
@@ -79,7 +79,7 @@ def _find_runner(line: Line) -> tuple[str, list[str], Launch]:
     # A runner is called by its name wherever its author has installed it.
     command = name if known else first
     flags |= {"local_path"} if is_local(first) else set()
-    launch = Launch(command, tuple(rest), env=line.assigned, flags=frozenset(flags))
+    launch = ParsedCommand(command, tuple(rest), env=line.assigned, flags=frozenset(flags))
     for names, runner in _RUNNERS.items():
         at = 0  # options may stand before a subcommand: `uv --directory X run`
         for wanted in names[1:]:
@@ -94,7 +94,7 @@ def _find_runner(line: Line) -> tuple[str, list[str], Launch]:
     return "", rest, launch
 
 
-def _make_unpackaged(launch: Launch, first: str) -> Launch:
+def _make_unpackaged(launch: ParsedCommand, first: str) -> ParsedCommand:
     words = (first, *launch.args)
     authors = find_authors_path(words)
     module = next((b for a, b in pairwise(words) if a == "-m"), None)

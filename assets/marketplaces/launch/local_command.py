@@ -8,9 +8,9 @@ from typing import Any
 
 from assets.marketplaces.launch.command import parse_command
 from assets.marketplaces.launch.mcp_config import read_launch_facts
-from assets.marketplaces.launch.runners import FOLDER_OPTIONS, Launch
+from assets.marketplaces.launch.runners import FOLDER_OPTIONS, ParsedCommand
 from assets.marketplaces.launch.variables import make_text
-from assets.marketplaces.listing import LaunchFacts, Package
+from assets.marketplaces.listing import LaunchFacts, PackageRef
 
 _WORKSPACE = "${workspaceFolder}"  # as VS Code and Cursor call the folder that a file belongs to
 _PROJECT = (
@@ -54,7 +54,7 @@ def read_local_facts(entry: Any, directory: str | None) -> dict[str, Any]:
     return facts | ready
 
 
-def _parse_entry(entry: Any) -> Launch | None:
+def _parse_entry(entry: Any) -> ParsedCommand | None:
     """What the entry's words start; None where it starts nothing here."""
     about = entry if isinstance(entry, Mapping) else {}
     command, args = about.get("command"), about.get("args") or []
@@ -65,7 +65,7 @@ def _parse_entry(entry: Any) -> Launch | None:
     return parse_command(command, tuple(make_text(arg) for arg in args))
 
 
-def _is_local_image(package: Package) -> bool:
+def _is_local_image(package: PackageRef) -> bool:
     """Whether no registry has it: Docker Hub keeps single words for images of its own, and none of
     them is a server of MCP."""
     name = package.identifier

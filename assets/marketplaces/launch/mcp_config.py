@@ -14,9 +14,9 @@ from assets.marketplaces.launch.variables import (
     make_text,
     read_variables,
 )
-from assets.marketplaces.listing import EnvVar, Header, Listing, Package
+from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef
 from assets.marketplaces.payload import FIX
-from assets.marketplaces.policy import CrawlError, Ref
+from assets.marketplaces.policy import CrawlError, RecordRef
 from warehouse.sanitize.placeholders import is_unfilled, make_template
 from warehouse.sanitize.redact import MARK, is_secret_name, redact
 from warehouse.storage.digest import Sha256, sha256
@@ -59,7 +59,7 @@ def read_launch_facts(entry: Any) -> dict[str, Any]:
         init = entry.get("requestInit")
         found = _find_member(entry, _HEADERS)
         found = found or (init.get("headers") if isinstance(init, Mapping) else None)
-        headers = tuple(read_variables(found, Header))
+        headers = tuple(read_variables(found, HeaderVar))
         facts = read_remote_facts(url.strip(), str(spelled), headers) | {"env": env}
         flags |= find_value_flags(found) | find_account_flags(env) | _find_query_flags(url)
         return add_flags(facts, flags)
@@ -80,7 +80,7 @@ def read_stdio_facts(
     launch = parse_command(command, args)
     env = _add_word_variables(env, launch.env)
     if launch.url:
-        headers = tuple(read_variables(dict(launch.headers), Header))
+        headers = tuple(read_variables(dict(launch.headers), HeaderVar))
         facts = read_remote_facts(launch.url, launch.transport, headers) | {"env": env}
         flags = launch.flags | find_value_flags(dict(launch.headers)) | find_account_flags(env)
         return add_flags(facts, flags | _find_query_flags(launch.url))
@@ -97,7 +97,7 @@ def read_stdio_facts(
     }
 
 
-def read_remote_facts(url: str, kind: str, headers: tuple[Header, ...]) -> dict[str, Any]:
+def read_remote_facts(url: str, kind: str, headers: tuple[HeaderVar, ...]) -> dict[str, Any]:
     """Launch fields of a remote endpoint; `kind` is its transport as the record spells it."""
     secret = redact(url) != url or MARK in url
     url = make_template(url)
@@ -132,7 +132,7 @@ def read_bundle_facts(
     return {
         "transport": "stdio",
         "env": env,
-        "package": Package(type="mcpb", identifier=url, version=version, digest=digest),
+        "package": PackageRef(type="mcpb", identifier=url, version=version, digest=digest),
         "flags": find_account_flags(env) | (set() if digest else {"unpinned"}),
         "runnable": True,
     }
@@ -256,7 +256,7 @@ def read_text(value: Any) -> str:
     return redact(value).strip() if isinstance(value, str) else ""
 
 
-def read_captured(value: Any, file: str, gateway: str | None = None) -> list[Ref]:
+def read_captured(value: Any, file: str, gateway: str | None = None) -> list[RecordRef]:
     """Refs of a saved config: one `mcpServers` object, or a list of {file, body} with one each.
     Their raw is {"servers", "name", "description"}.
 
@@ -277,7 +277,7 @@ def read_captured(value: Any, file: str, gateway: str | None = None) -> list[Ref
     return refs
 
 
-def _make_captured_ref(servers: dict[str, Any], stem: str, file: str) -> Ref:
+def _make_captured_ref(servers: dict[str, Any], stem: str, file: str) -> RecordRef:
     entry = next(iter(servers.values()))
     facts = entry if len(servers) == 1 and isinstance(entry, Mapping) else {}
     key = read_text(next(iter(servers))) if len(servers) == 1 else ""
@@ -286,7 +286,7 @@ def _make_captured_ref(servers: dict[str, Any], stem: str, file: str) -> Ref:
         "name": read_text(facts.get("mcp_list_name")) or key or stem,
         "description": read_text(facts.get("mcp_list_description")),
     }
-    return Ref(key or stem, file, None, raw)
+    return RecordRef(key or stem, file, None, raw)
 
 
 def _refuse_another(servers: Mapping[str, Any], file: str, gateway: str | None) -> None:

@@ -31,7 +31,7 @@ _LONGEST_TAG = 100_000  # characters of which attributes are read
 
 
 @dataclass(frozen=True)
-class Tag:
+class HtmlTag:
     """A start tag (`ends` False) or an end tag; its name in lower case."""
 
     name: str
@@ -48,20 +48,20 @@ class Tag:
         return found
 
 
-def read_tokens(source: str) -> Iterator[Tag | str]:
+def read_tokens(source: str) -> Iterator[HtmlTag | str]:
     """Tags and the texts between them, in order; character references are resolved, except in
     scripts and styles."""
     at = 0
     while found := _TOKEN.match(source, at):
         at = found.end()
         if found["name"]:
-            tag = Tag(found["name"].lower(), bool(found["ends"]), found["source"])
+            tag = HtmlTag(found["name"].lower(), bool(found["ends"]), found["source"])
             yield tag
             if not tag.ends and tag.name in _RAW:
                 end = _RAW_END[tag.name].search(source, at)
                 raw = source[at : end.start() if end else None]
                 yield raw if tag.name in ("script", "style") else unescape_html(raw)
-                yield Tag(tag.name, True)
+                yield HtmlTag(tag.name, True)
                 at = end.end() if end else len(source)
         elif found["text"]:
             yield unescape_html(found["text"])
@@ -85,7 +85,7 @@ _TRIED = 40  # places of one page at which a config is looked for
 
 
 @dataclass(frozen=True)
-class Found:
+class PageLaunchFacts:
     """A launch fact and the rule that found it."""
 
     rule: str  # pre, code, script, link
@@ -96,7 +96,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Block:
+class CodeBlock:
     """The text of one element, and the streamed part it stands in."""
 
     name: str
@@ -104,12 +104,12 @@ class Block:
     part: str = ""
 
 
-class Blocks:
+class CodeBlockParser:
     """What matters of a page: texts of blocks in order of their ends, links, what `<meta>` says,
     the canonical address and the bundles it links."""
 
     def __init__(self, source: str) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[CodeBlock] = []
         self.links: list[str] = []
         self.bundles: list[tuple[str, Sha256 | None]] = []
         self.meta: dict[str, str] = {}
@@ -136,7 +136,7 @@ class Blocks:
         """The host the page says it is of, "" where it does not."""
         return _find_host(self.canonical) or _find_host(self.meta.get("og:url", ""))
 
-    def _start(self, tag: Tag) -> None:
+    def _start(self, tag: HtmlTag) -> None:
         if tag.name in _BLOCKS and len(self._open) < _DEEPEST:
             self._open.append((tag.name, []))
         elif tag.name == "div":
@@ -173,17 +173,17 @@ class Blocks:
     def _close(self) -> str:
         name, parts = self._open.pop()
         part = next((div for div in reversed(self._divs[-50:]) if div), "")
-        self.blocks.append(Block(name, "".join(parts), part))
+        self.blocks.append(CodeBlock(name, "".join(parts), part))
         return name
 
 
-def find_config(source: str) -> Found | None:
+def find_config(source: str) -> PageLaunchFacts | None:
     """The first launch fact of a page: a config in `<pre>` or `<code>`, then one in a script, then
     a link to a bundle. None where the page's source holds none."""
-    return next(find_configs(Blocks(source)), None)
+    return next(find_configs(CodeBlockParser(source)), None)
 
 
-def find_configs(page: Blocks) -> Iterator[Found]:
+def find_configs(page: CodeBlockParser) -> Iterator[PageLaunchFacts]:
     """Every launch fact of a page, in that order."""
     tried = _TRIED
     for rules in (("pre", "code"), ("script",)):
@@ -193,9 +193,9 @@ def find_configs(page: Blocks) -> Iterator[Found]:
             tried -= 1
             servers = find_config_in(block.text)
             if servers:
-                yield Found(block.name, servers, part=block.part)
+                yield PageLaunchFacts(block.name, servers, part=block.part)
     for href, sha256 in page.bundles[:1]:
-        yield Found("link", {}, bundle=href, sha256=sha256)
+        yield PageLaunchFacts("link", {}, bundle=href, sha256=sha256)
 
 
 def find_config_in(text: str) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from assets.marketplaces.listing import LaunchFacts, Package
+from assets.marketplaces.listing import LaunchFacts, PackageRef
 from warehouse.sanitize.placeholders import is_local, is_unfilled
 from warehouse.sanitize.redact import redact
 
@@ -15,12 +15,12 @@ FOLDER_OPTIONS = {"--directory", "--project", "--cwd", "--prefix", "-C"}
 
 
 @dataclass(frozen=True)
-class Launch:
+class ParsedCommand:
     """What a command line says. `own_args` are the server's own arguments, after the package."""
 
     command: str | None
     args: tuple[str, ...]
-    package: Package | None = None
+    package: PackageRef | None = None
     entry: str | None = None  # the program, where it is not the package's only one
     own_args: tuple[str, ...] = ()
     url: str | None = None  # of a bridge to a remote server
@@ -38,12 +38,14 @@ class Launch:
         return LaunchFacts(own_args=own, entry=self.entry and redact(self.entry))
 
 
-def change_launch(launch: Launch, flags: Iterable[str] = (), **changes: Any) -> Launch:
+def change_launch(
+    launch: ParsedCommand, flags: Iterable[str] = (), **changes: Any
+) -> ParsedCommand:
     """The launch with other facts, and with more flags."""
     return replace(launch, flags=launch.flags | set(flags), **changes)
 
 
-def make_unnamed(launch: Launch, reason: str) -> Launch:
+def make_unnamed(launch: ParsedCommand, reason: str) -> ParsedCommand:
     return change_launch(launch, flags=find_word_flags(launch.args), reason=reason)
 
 
@@ -82,13 +84,13 @@ def parse_pypi_spec(spec: str) -> tuple[str, str | None] | None:
     return found[1], found[3]
 
 
-def parse_image(image: str) -> Package | None:
+def parse_image(image: str) -> PackageRef | None:
     """The package of a container image `name[:tag][@sha256:…]`; None where it is no image name."""
     base, tag, digest = split_image(image)
     if not _IMAGE.fullmatch(base):
         return None
     exact = re.fullmatch(r"sha256:[0-9a-f]{64}", digest)
-    return Package(
+    return PackageRef(
         type="oci", identifier=base, version=tag or None, digest=digest if exact else None
     )
 
@@ -101,7 +103,7 @@ def split_image(image: str) -> tuple[str, str, str]:
     return (base, tag, digest) if colon and "/" not in tag else (name, "", digest)
 
 
-def is_pinned(package: Package) -> bool:
+def is_pinned(package: PackageRef) -> bool:
     """Whether a package is one release for good: by its digest, or by its version. npm reads `1`
     and `1.2` as ranges."""
     if package.digest:
@@ -134,7 +136,7 @@ BRIDGES = {"mcp-remote", "supergateway", "mcp-proxy", "mcp-remote-client"}  # to
 _GATEWAY_PACKAGES = {"@smithery/cli"}
 
 
-def read_npx(launch: Launch, rest: list[str]) -> Launch:
+def read_npx(launch: ParsedCommand, rest: list[str]) -> ParsedCommand:
     spec, entry, own = _read_runner_words(rest, {"-p", "--package"}, _NPX_VALUED)
     if spec is None:
         return change_launch(launch, reason=f"{launch.command} names no package")
@@ -143,12 +145,12 @@ def read_npx(launch: Launch, rest: list[str]) -> Launch:
         return make_unnamed(launch, f"npx runs {spec[:80]!r}, which is not an npm package name")
     if named[0] in BRIDGES and "--stdio" not in own:
         return read_bridge(launch, own, named[0])
-    package = Package(type="npm", identifier=named[0], version=named[1])
+    package = PackageRef(type="npm", identifier=named[0], version=named[1])
     gateway = {"hosted_gateway", "needs_account"} if named[0] in _GATEWAY_PACKAGES else set()
     return _make_packaged(launch, package, spec, entry, own, gateway)
 
 
-def read_uvx(launch: Launch, rest: list[str], naming: set[str]) -> Launch:
+def read_uvx(launch: ParsedCommand, rest: list[str], naming: set[str]) -> ParsedCommand:
     spec, entry, own = _read_runner_words(rest, naming, UV_VALUED - naming)
     if spec is None:
         return change_launch(launch, reason="uvx names no package")
@@ -157,22 +159,22 @@ def read_uvx(launch: Launch, rest: list[str], naming: set[str]) -> Launch:
         return make_unnamed(launch, f"uvx runs {spec[:80]!r}, which is not a PyPI package name")
     if named[0] in BRIDGES and any("://" in word for word in own):
         return read_bridge(launch, own, named[0])
-    package = Package(type="pypi", identifier=named[0], version=named[1])
+    package = PackageRef(type="pypi", identifier=named[0], version=named[1])
     return _make_packaged(launch, package, spec, entry, own, set())
 
 
-def read_dnx(launch: Launch, rest: list[str]) -> Launch:
+def read_dnx(launch: ParsedCommand, rest: list[str]) -> ParsedCommand:
     spec, _, own = _read_runner_words(rest, set(), {"--version", "--source"})
     if spec is None:
         return change_launch(launch, reason="dnx names no package")
     name, _, version = spec.partition("@")
     version = version or dict(pairwise(rest)).get("--version", "")
-    package = Package(type="nuget", identifier=name, version=version or None)
+    package = PackageRef(type="nuget", identifier=name, version=version or None)
     made = _make_packaged(launch, package, spec, None, own, set())
     return change_launch(made, reason="no way to run a package of type 'nuget'")
 
 
-def read_bridge(launch: Launch, own: tuple[str, ...], name: str) -> Launch:
+def read_bridge(launch: ParsedCommand, own: tuple[str, ...], name: str) -> ParsedCommand:
     """A program that only forwards to a remote server: the remote server is what is listed."""
     url = next((word for word in own if re.match(r"(?i)https?://", word)), None)
     if url is None:
@@ -190,7 +192,7 @@ def read_bridge(launch: Launch, own: tuple[str, ...], name: str) -> Launch:
     )
 
 
-def read_container(launch: Launch, rest: list[str]) -> Launch:
+def read_container(launch: ParsedCommand, rest: list[str]) -> ParsedCommand:
     options, words = split_options(rest, CONTAINER_VALUED)
     given = [value for option, value in options if option in ("-e", "--env") and value]
     env = [(name, text) for name, _, text in (one.partition("=") for one in given)]
@@ -235,13 +237,13 @@ def split_options(rest: list[str], valued: set[str]) -> tuple[list[tuple[str, st
 
 
 def _make_packaged(
-    launch: Launch,
-    package: Package,
+    launch: ParsedCommand,
+    package: PackageRef,
     spec: str,
     entry: str | None,
     own: tuple[str, ...],
     flags: set[str],
-) -> Launch:
+) -> ParsedCommand:
     words = tuple(word for word in launch.args if word != spec)  # it may be called `my-server`
     flags = flags | find_word_flags(words) | (set() if is_pinned(package) else {"unpinned"})
     return change_launch(launch, package=package, entry=entry, own_args=own, flags=flags)

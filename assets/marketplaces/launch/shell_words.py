@@ -28,7 +28,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @dataclass(frozen=True)
-class Line:
+class ShellLine:
     """A command line, split: `assigned` are the variables set before it; `secrets` says that the
     words ask for a secret (where one stood, a place to fill in stands now)."""
 
@@ -38,30 +38,34 @@ class Line:
     reason: str | None = None  # why it cannot be read safely
 
 
-def split(command: str | None, args: tuple[str, ...]) -> Line:
+def split(command: str | None, args: tuple[str, ...]) -> ShellLine:
     """A command and its arguments as words without secrets, or why they are refused."""
     if not command or not command.strip():
-        return Line(reason="no command")
+        return ShellLine(reason="no command")
     if len(command) + sum(map(len, args)) > _LONGEST:
-        return Line(reason=f"a command line of more than {_LONGEST:,} characters")
+        return ShellLine(reason=f"a command line of more than {_LONGEST:,} characters")
     shown = redact(command)[:80]
     try:
         words = [*_split(command.strip()), *args]
-    except _Shell:
-        return Line(reason=f"shell syntax in the command {shown!r}; a shell is never used")
+    except _ShellParser:
+        return ShellLine(reason=f"shell syntax in the command {shown!r}; a shell is never used")
     except ValueError as error:
-        return Line(reason=f"the command {shown!r} cannot be split: {error}")
+        return ShellLine(reason=f"the command {shown!r} cannot be split: {error}")
     words, assigned = _unwrap_shell(words)
     if not words or not words[0].strip():
-        return Line(reason="no command")
+        return ShellLine(reason="no command")
     if find_program(words[0]) in _SHELLS:
-        return Line(reason=f"the command is a shell ({words[0][:80]!r}); a shell is never used")
+        return ShellLine(
+            reason=f"the command is a shell ({words[0][:80]!r}); a shell is never used"
+        )
     for word in words[1:]:
         if word in _SHELL_WORDS or "$(" in word or "`" in word or "\n" in word:
             shown = redact(word)[:80]
-            return Line(reason=f"shell syntax in the argument {shown!r}; a shell is never used")
+            return ShellLine(
+                reason=f"shell syntax in the argument {shown!r}; a shell is never used"
+            )
     kept, secrets = strip_secrets(words)
-    return Line(tuple(kept), tuple(assigned), secrets)
+    return ShellLine(tuple(kept), tuple(assigned), secrets)
 
 
 def find_program(word: str) -> str:
@@ -138,7 +142,7 @@ def _is_literal(value: str) -> bool:
     return bool(value) and not is_unfilled(value)
 
 
-class _Shell(Exception):
+class _ShellParser(Exception):
     """Shell syntax in a command."""
 
 
@@ -149,7 +153,7 @@ def _split(command: str) -> list[str]:
     head = [windows[1]] if windows else []
     rest = command[windows.end() :] if windows else command
     if _SHELL_SYNTAX.search(_ANGLED.sub("", rest)):
-        raise _Shell
+        raise _ShellParser
     return [*head, *shlex.split(_ANGLED.sub(r"'<\1>'", rest) if "'" not in rest else rest)]
 
 

@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 
 from assets.marketplaces.launch.runners import CONTAINER_VALUED, UV_VALUED, parse_image
 from assets.marketplaces.server_json.inputs import (
-    Filled,
+    InputValue,
     fill,
     is_needed,
     is_secret,
@@ -27,7 +27,7 @@ _OF_A_CLONE = ("--directory", "--project")
 
 
 @dataclass(frozen=True)
-class Parted:
+class ArgumentWords:
     """Arguments of the runner, the image among them, the server's own, and why they start no
     package."""
 
@@ -50,16 +50,16 @@ def make_option_words(text: str) -> list[str]:
     return words
 
 
-def split_arguments(kind: str, identifier: str, words: tuple[str, ...]) -> Parted:
+def split_arguments(kind: str, identifier: str, words: tuple[str, ...]) -> ArgumentWords:
     """The arguments of a package of such a record."""
     if kind == "oci":
         return _split_container(identifier, words)
     if kind == "pypi":
         return _split_python(identifier, words)
-    return Parted((), words)
+    return ArgumentWords((), words)
 
 
-def _split_container(identifier: str, words: tuple[str, ...]) -> Parted:
+def _split_container(identifier: str, words: tuple[str, ...]) -> ArgumentWords:
     """`-i --rm -e NAME owner/image --own`: the image stands where `docker run` wants it."""
     at = _find_end_of_options(words, CONTAINER_VALUED, _SWITCHES)
     options, rest = words[:at], words[at:]
@@ -68,11 +68,11 @@ def _split_container(identifier: str, words: tuple[str, ...]) -> Parted:
     kept = tuple(word for word in options if word not in ("-i", "--rm"))
     options = ("run", "-i", "--rm", *kept) if options else ()
     if found is None or not (options or same or parse_image(identifier) is None):
-        return Parted(options, rest)
-    return Parted(options, rest[1:], rest[0])
+        return ArgumentWords(options, rest)
+    return ArgumentWords(options, rest[1:], rest[0])
 
 
-def _split_python(identifier: str, words: tuple[str, ...]) -> Parted:
+def _split_python(identifier: str, words: tuple[str, ...]) -> ArgumentWords:
     """`--with x --python 3.13 entry`: options of `uv run`, and the entry that is the package's."""
     words = tuple(part for word in words for part in _split_apart(word))
     at = _find_end_of_options(words, UV_VALUED, set())
@@ -83,7 +83,7 @@ def _split_python(identifier: str, words: tuple[str, ...]) -> Parted:
     if clone or program or re.match(r"(?:uv )?(?:run|python3?)\b", first):
         shown = " ".join(words)[:80]
         reason = f"{A_COPY}: {shown!r}"
-        return Parted((), words, reason=reason)
+        return ArgumentWords((), words, reason=reason)
     if canonicalize_name(first) == canonicalize_name(identifier):
         own = own[1:]
     pairs = list(zip(options[::2], options[1::2], strict=False))
@@ -92,7 +92,7 @@ def _split_python(identifier: str, words: tuple[str, ...]) -> Parted:
         for pair in pairs
         if pair[0] != "--with" or canonicalize_name(pair[1]) != canonicalize_name(identifier)
     ]
-    return Parted(tuple(word for pair in kept for word in pair), own)
+    return ArgumentWords(tuple(word for pair in kept for word in pair), own)
 
 
 def _split_apart(word: str) -> tuple[str, ...]:
@@ -120,14 +120,14 @@ _FORMATS = ("string", "number", "boolean", "filepath")
 
 
 @dataclass(frozen=True)
-class Arguments:
+class PackageArguments:
     """Words of a command line; one the user must supply stands as `{name:format}`."""
 
     words: tuple[str, ...] = ()
     needs_account: bool = False
 
 
-def read_arguments(found: Any, what: str) -> Arguments:
+def read_arguments(found: Any, what: str) -> PackageArguments:
     """Arguments of server.json as words. An optional one without a value is left out. Raises
     ValueError where they are not a list of objects."""
     words: list[str] = []
@@ -136,10 +136,10 @@ def read_arguments(found: Any, what: str) -> Arguments:
         made = _read_argument(one)
         words += made.words
         account = account or made.needs_account
-    return Arguments(_strip_secrets(words), account)
+    return PackageArguments(_strip_secrets(words), account)
 
 
-def _read_argument(one: Mapping[str, Any]) -> Arguments:
+def _read_argument(one: Mapping[str, Any]) -> PackageArguments:
     name, value = read_string(one.get("name")), read_stated(one)
     named = one.get("type") == "named" or (one.get("type") != "positional" and bool(name))
     label = read_string(one.get("valueHint")) or name
@@ -150,7 +150,7 @@ def _read_argument(one: Mapping[str, Any]) -> Arguments:
     filled = fill(value, one.get("variables"))
     account = (secret and (asked or bool(filled.open))) or (filled.secret and filled.required)
     if filled.open and one.get("isRequired") is False and not filled.required:
-        return Arguments()
+        return PackageArguments()
     if secret and value and not filled.open and value != label:  # `-e API_KEY` says a name
         word: str | None = make_place(label, kind)
     elif value:
@@ -159,15 +159,15 @@ def _read_argument(one: Mapping[str, Any]) -> Arguments:
         word = make_place(label, kind) if asked else None
     if not named:
         whole = word is not None and word == value and _WHOLE_OPTION.match(word)
-        return Arguments(
+        return PackageArguments(
             tuple(make_option_words(word or "")) if whole else (word,) if word is not None else (),
             account,
         )
     if word is None:
-        return Arguments((name,) if _is_switch(one) else (), account)
+        return PackageArguments((name,) if _is_switch(one) else (), account)
     if value == name and value:  # the oldest records repeat the whole option as its value
-        return Arguments(tuple(make_option_words(value)), account)
-    return Arguments((name + word,) if name.endswith("=") else (name, word), account)
+        return PackageArguments(tuple(make_option_words(value)), account)
+    return PackageArguments((name + word,) if name.endswith("=") else (name, word), account)
 
 
 def make_place(label: str, kind: str = "string") -> str:
@@ -177,7 +177,7 @@ def make_place(label: str, kind: str = "string") -> str:
     return f"{{{name}:{kind if kind in _FORMATS else 'string'}}}"
 
 
-def _read_typed(filled: Filled, variables: Any) -> str:
+def _read_typed(filled: InputValue, variables: Any) -> str:
     """The filled template with the format of each open variable: `dir={path:filepath}`."""
     word = filled.text
     for name in filled.open:

@@ -14,7 +14,7 @@ _BRACED = re.compile(r"\{([A-Za-z_][\w.\-]{0,80})\}")
 
 
 @dataclass(frozen=True)
-class Filled:
+class InputValue:
     """A template with its declared variables filled in; `open` ones are left for the user."""
 
     text: str
@@ -88,7 +88,7 @@ def read_declared(one: Mapping[str, Any], kind: type[Input]) -> Input:
     )
 
 
-def fill(template: str, variables: Any) -> Filled:
+def fill(template: str, variables: Any) -> InputValue:
     """A template with each declared variable replaced by its value or default. A secret is never
     filled in, and a name that is not declared stays as it is."""
     known = variables if isinstance(variables, Mapping) else {}
@@ -109,7 +109,7 @@ def fill(template: str, variables: Any) -> Filled:
 
     filled = _BRACED.sub(put, template)
     required = any(known[name].get("isRequired") is True for name in left)
-    return Filled(redact(filled), tuple(left), required, bool(secrets))
+    return InputValue(redact(filled), tuple(left), required, bool(secrets))
 
 
 def read_schema_inputs(schema: Any) -> list[tuple[EnvVar, Mapping[str, Any]]]:

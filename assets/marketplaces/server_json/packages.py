@@ -16,8 +16,12 @@ from assets.marketplaces.launch.runners import (
 )
 from assets.marketplaces.launch.shell_words import strip_secrets
 from assets.marketplaces.launch.variables import find_account_flags, read_variables
-from assets.marketplaces.listing import EnvVar, Header, Package
-from assets.marketplaces.server_json.arguments import Arguments, read_arguments, split_arguments
+from assets.marketplaces.listing import EnvVar, HeaderVar, PackageRef
+from assets.marketplaces.server_json.arguments import (
+    PackageArguments,
+    read_arguments,
+    split_arguments,
+)
 from assets.marketplaces.server_json.inputs import (
     as_object,
     fill,
@@ -37,7 +41,7 @@ _RANGE = re.compile(r"\s*(?:[<>]=?|[!~]=|={2,3})\s*\S")
 
 def read_identity(
     kind: str, identifier: str, package: dict[str, Any]
-) -> tuple[Package | None, str]:
+) -> tuple[PackageRef | None, str]:
     """(the package, the word that names it to a runner), or (None, why it cannot be read)."""
     version = read_string(package.get("version")).strip() or None
     digest = _read_digest(read_string(package.get("fileSha256")))
@@ -46,13 +50,15 @@ def read_identity(
         if npm is None:
             return None, f"{redact(identifier)[:80]!r} is not an npm package name"
         name, version = npm[0], version or npm[1]
-        made = Package(type="npm", identifier=name, version=version, digest=digest)
+        made = PackageRef(type="npm", identifier=name, version=version, digest=digest)
         return made, f"{name}@{version}" if version else name
     if kind == "pypi":
         pypi = parse_pypi_spec(identifier)
         if pypi is None:
             return None, f"{redact(identifier)[:80]!r} is not a PyPI package name"
-        made = Package(type="pypi", identifier=pypi[0], version=version or pypi[1], digest=digest)
+        made = PackageRef(
+            type="pypi", identifier=pypi[0], version=version or pypi[1], digest=digest
+        )
         extras = re.search(r"\[[^\]]*\]", identifier)
         return made, _make_pypi_requirement(pypi[0] + (extras[0] if extras else ""), made.version)
     if kind == "oci":
@@ -60,7 +66,7 @@ def read_identity(
     if kind == "mcpb" and not identifier.startswith(("http://", "https://")):
         return None, f"the bundle {redact(identifier)[:80]!r} is not an http(s) URL"
     if kind == "mcpb" or kind in NO_RUNNER:
-        made = Package(type=kind, identifier=redact(identifier), version=version, digest=digest)  # type: ignore[arg-type]
+        made = PackageRef(type=kind, identifier=redact(identifier), version=version, digest=digest)  # type: ignore[arg-type]
         return made, identifier
     return None, f"no way to run a package of type {kind[:40]!r}"
 
@@ -78,7 +84,7 @@ def _make_pypi_requirement(name: str, version: str | None) -> str:
 
 def _read_image(
     identifier: str, version: str | None, digest: str | None, base_url: str
-) -> tuple[Package | None, str]:
+) -> tuple[PackageRef | None, str]:
     """An image with its tag and digest, wherever the record puts them."""
     path, tag, pinned = split_image(identifier)
     if version and version.startswith("sha256:"):
@@ -90,7 +96,7 @@ def _read_image(
     if not re.fullmatch(r"[A-Za-z0-9][\w.\-:/]{0,250}", path, re.ASCII):
         return None, f"{redact(identifier)[:80]!r} is not the name of an image"
     tag = tag or version or ""
-    made = Package(
+    made = PackageRef(
         type="oci", identifier=path, version=tag or None, digest=_read_digest(pinned) or digest
     )
     return made, path + (f":{tag}" if tag else "") + (f"@{pinned}" if pinned else "")
@@ -127,7 +133,7 @@ def read_served_facts(package: dict[str, Any]) -> dict[str, Any]:
         read_string(transport.get("url")).strip(),
         _read_names(package) | as_object(transport.get("variables")),
     )
-    headers = read_inputs(transport.get("headers"), Header, "headers")
+    headers = read_inputs(transport.get("headers"), HeaderVar, "headers")
     flags = find_account_flags(headers)
     if filled.open or find_placeholder(filled.text) or MARK in filled.text:
         flags |= {"placeholder"}
@@ -220,7 +226,7 @@ def read_remote_offer(remote: dict[str, Any]) -> Facts:
     """Launch fields of one remote. Raises ValueError where it is malformed."""
     variables = remote.get("variables")
     filled = fill(read_string(remote.get("url")).strip(), variables)
-    headers = read_inputs(remote.get("headers"), Header, "headers")
+    headers = read_inputs(remote.get("headers"), HeaderVar, "headers")
     if filled.text.startswith("{"):
         reason = f"the URL starts with a place to fill in: {filled.text[:80]!r}"
         facts = make_unrunnable(reason) | {"url": filled.text, "headers": headers}
@@ -230,11 +236,11 @@ def read_remote_offer(remote: dict[str, Any]) -> Facts:
 
 
 def _make_command(
-    package: Package,
+    package: PackageRef,
     spec: str,
     hint: str,
-    runtime: Arguments,
-    own: Arguments,
+    runtime: PackageArguments,
+    own: PackageArguments,
     env: tuple[EnvVar, ...],
 ) -> Facts:
     """The command line. A bundle's stands in its manifest; NuGet and Cargo have none we know."""
@@ -283,7 +289,7 @@ def _is_switched_on(one: Any) -> bool:
     return is_switch and read_string(one.get("value") or one.get("default")).lower() == "true"
 
 
-def _find_asked_flags(package: Package, own: Arguments) -> set[str]:
+def _find_asked_flags(package: PackageRef, own: PackageArguments) -> set[str]:
     """{"needs_account"} where only the variables of a container may ask for a secret: they say
     themselves whether they are required."""
     asked = package.type == "oci" and not strip_secrets(list(own.words))[1]
@@ -311,7 +317,7 @@ def _make_container_options(words: list[str], env: tuple[EnvVar, ...]) -> list[s
     return words
 
 
-def _add_spec(words: list[str], spec: str, package: Package) -> list[str]:
+def _add_spec(words: list[str], spec: str, package: PackageRef) -> list[str]:
     """The runner's arguments followed by the package; some records name it among them already."""
     for at, word in enumerate(words):
         if len(word) > _LONGEST:

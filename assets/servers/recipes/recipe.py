@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from assets.marketplaces.launch.runners import is_exact, split_image
-from assets.marketplaces.listing import Listing, Package
+from assets.marketplaces.listing import Listing, PackageRef
 from assets.servers.probe.failure_kinds import KINDS
 from warehouse.storage.digest import digest
 
@@ -159,7 +159,7 @@ def _find_port(parts: SplitResult) -> str:
         return f":{parts.netloc.rpartition('@')[2].rpartition(':')[2]}"
 
 
-def parse_image(package: Package) -> tuple[str, str | None, str | None]:
+def parse_image(package: PackageRef) -> tuple[str, str | None, str | None]:
     """(name with its registry, tag, digest) of an image as Docker reads it: `redis` is
     `docker.io/library/redis`."""
     name, tag, pinned = split_image(package.identifier.strip())
@@ -203,12 +203,12 @@ def _describe_gateway(listing: Listing) -> str:
     return "".join(f"#{one}" for one in sorted(fixed))
 
 
-def find_exact_version(package: Package) -> str | None:
+def find_exact_version(package: PackageRef) -> str | None:
     """The version of a package when it names one release."""
     return package.version if is_exact(package.version) else None
 
 
-def find_name_problem(package: Package) -> str | None:
+def find_name_problem(package: PackageRef) -> str | None:
     """Why a name must not reach a package manager, which could take it for an option, a path or a
     URL; None where it may."""
     if re.fullmatch(_FORMS[package.type], package.identifier, re.IGNORECASE):
@@ -231,7 +231,7 @@ def check_identity(recipe: LaunchRecipe) -> None:
     if not right:
         raise _make_error(recipe)
     if recipe.ecosystem not in ("remote", "private"):
-        package = Package(type=recipe.ecosystem, identifier=recipe.name)
+        package = PackageRef(type=recipe.ecosystem, identifier=recipe.name)
         if problem := find_name_problem(package):
             raise RecipeError(f"recipe of {recipe.server_id[:200]!r}: {problem}")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from assets.marketplaces.launch.command import read_launch
-from assets.marketplaces.listing import EnvVar, Header, Listing, Package
+from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef
 from assets.marketplaces.server_json.arguments import A_COPY
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import DATA, holds_secret, make_value
@@ -134,7 +134,7 @@ def fill_environment(
 
 
 def fill_headers(
-    headers: Iterable[Header], *, context: str = "", placeholders: bool = True
+    headers: Iterable[HeaderVar], *, context: str = "", placeholders: bool = True
 ) -> tuple[Pairs, tuple[str, ...]]:
     """(headers to send, which are made up: `header:NAME`). An optional one without a value is not
     sent."""
@@ -171,7 +171,7 @@ def fill_address(
     return filled, tuple(sorted(set(made_up)))
 
 
-def _fill_header(header: Header, context: str) -> str:
+def _fill_header(header: HeaderVar, context: str) -> str:
     """`Bearer …` where the listing says how the secret is sent, or the name does."""
     sent = _SENT.search(header.description or "")
     about = _SENT.sub("", header.description or "")
@@ -312,7 +312,7 @@ def _hash_file(root: Path, path: Path, size: int) -> bytes:
     return hashed.digest()
 
 
-Resolve = Callable[[Package], ResolvedVersion]
+Resolve = Callable[[PackageRef], ResolvedVersion]
 
 
 def plan_recipe(
@@ -349,7 +349,11 @@ def plan_recipe(
 
 
 def _fill_recipe(
-    listing: Listing, package: Package, identity: str, resolved: ResolvedVersion, placeholders: bool
+    listing: Listing,
+    package: PackageRef,
+    identity: str,
+    resolved: ResolvedVersion,
+    placeholders: bool,
 ) -> LaunchRecipe:
     """The recipe of a package's resolved version, with what its launch needs filled in."""
     by_name = _is_launched_by_name(listing)
@@ -376,7 +380,7 @@ def _fill_recipe(
     )
 
 
-def _drop_module_words(package: Package, words: tuple[str, ...]) -> tuple[str, ...]:
+def _drop_module_words(package: PackageRef, words: tuple[str, ...]) -> tuple[str, ...]:
     """Without `-m MODULE`: a Python package is started by its program, which runs that module."""
     return words[2:] if package.type == "pypi" and words[:1] == ("-m",) else words
 
@@ -388,7 +392,7 @@ def _is_launched_by_name(listing: Listing) -> bool:
     return package is not None and package.type in ("npm", "pypi") and reason.startswith(A_COPY)
 
 
-def _name_package(package: Package) -> str:
+def _name_package(package: PackageRef) -> str:
     if package.type == "pypi":
         return canonicalize_name(package.identifier)
     return parse_image(package)[0] if package.type == "oci" else package.identifier

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import httpx2
 from packaging.utils import canonicalize_name
 
-from assets.marketplaces.listing import Package
+from assets.marketplaces.listing import PackageRef
 from assets.marketplaces.server_json.inputs import as_object
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.fetch_phase import (
@@ -179,7 +179,7 @@ class VersionResolver:
         self._ledger, self._run_date = ledger, run_date
         self._registry = open_npm_registry(toolchain)
 
-    def __call__(self, package: Package) -> ResolvedVersion:
+    def __call__(self, package: PackageRef) -> ResolvedVersion:
         if package.type == "mcpb" and package.digest:
             return ResolvedVersion(package.version, package.digest)
         if package.type == "oci" and (pinned_image := parse_image(package))[2]:
@@ -206,7 +206,7 @@ class VersionResolver:
         data = self._ledger.once("resolve", digest(key), partial(_resolve_once, ask, package))
         return ResolvedVersion(**json.loads(data))
 
-    def _resolve_npm(self, package: Package) -> ResolvedVersion:
+    def _resolve_npm(self, package: PackageRef) -> ResolvedVersion:
         """One small request where the version is exact or a tag; npm itself reads a range."""
         self._toolchain.require_node()
         wanted = package.version or "latest"
@@ -221,7 +221,7 @@ class VersionResolver:
             raise PackageError("not_found", f"npm has no {package.identifier}@{wanted}")
         return found
 
-    def _npm_view(self, package: Package) -> ResolvedVersion:
+    def _npm_view(self, package: PackageRef) -> ResolvedVersion:
         node, npm = self._toolchain.require_node()
         spec = f"{package.identifier}@{package.version or 'latest'}"
         argv = (str(node), str(npm), "view", spec, "version", "dist.integrity", "--json")
@@ -239,7 +239,7 @@ class VersionResolver:
             raise PackageError("not_found", f"npm has no {spec}")
         raise PackageError("fetch_failed", f"npm view {spec}: {finished.output[-200:]}")
 
-    def _resolve_pypi(self, package: Package) -> ResolvedVersion:
+    def _resolve_pypi(self, package: PackageRef) -> ResolvedVersion:
         """By uv, which reads every kind of index; with another Python where the usual one will not
         do, and at the latest version where the one named was never published."""
         name, version = canonicalize_name(package.identifier), find_exact_version(package)
@@ -293,11 +293,11 @@ class VersionResolver:
             staging.write_request("request.in", spec + "\n")
             return self._run(argv, staging)
 
-    def _resolve_oci(self, package: Package) -> ResolvedVersion:
+    def _resolve_oci(self, package: PackageRef) -> ResolvedVersion:
         name, tag, _ = parse_image(package)
         return ResolvedVersion(tag, resolve_image_digest(f"{name}:{tag or 'latest'}"))
 
-    def _resolve_mcpb(self, package: Package) -> ResolvedVersion:
+    def _resolve_mcpb(self, package: PackageRef) -> ResolvedVersion:
         _, sha = download(
             package.identifier,
             self._home / "cache" / "bundles",
@@ -309,7 +309,7 @@ class VersionResolver:
         return run_tool(argv, staging=staging, toolchain=self._toolchain, policy=self._policy)
 
 
-def _resolve_once(ask: Callable[[Package], ResolvedVersion], package: Package) -> Outcome:
+def _resolve_once(ask: Callable[[PackageRef], ResolvedVersion], package: PackageRef) -> Outcome:
     try:
         return Outcome(json.dumps(asdict(ask(package))).encode())
     except ToolMissing as error:

@@ -13,7 +13,7 @@ from orchestration.settings.load import SettingsError, explain_errors, load_sett
 from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
-    from assets.marketplaces.policy import Adapter
+    from assets.marketplaces.policy import MarketplaceAdapter
 
 app = typer.Typer(add_completion=False)
 
@@ -62,16 +62,16 @@ def crawl(
 
 
 def _crawl_adhoc(
-    chosen: Settings, marketplace: str, reader: "Adapter", record: Path | None
+    chosen: Settings, marketplace: str, reader: "MarketplaceAdapter", record: Path | None
 ) -> dict[str, Any]:
     """The report of one crawl, under a run of its own in the ledger."""
     from assets.marketplaces.crawl import adhoc
     from assets.marketplaces.crawl.crawl import crawl as crawl_once
-    from assets.marketplaces.crawl.recorder import Recorder
+    from assets.marketplaces.crawl.recorder import PayloadRecorder
     from assets.marketplaces.policy import CrawlError
     from orchestration.factories import open_warehouse
 
-    recorder = Recorder(record, marketplace, time.strftime("%Y-%m-%d")) if record else None
+    recorder = PayloadRecorder(record, marketplace, time.strftime("%Y-%m-%d")) if record else None
     warehouse = open_warehouse(chosen)
     scope = f"{marketplace} ad hoc"
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.listing import Package
+from assets.marketplaces.listing import PackageRef
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.synthesis.role_schemas import Choice
@@ -66,7 +66,7 @@ def test_a_replayed_launch_lists_the_contracts_of_its_day_or_says_why_not() -> N
         package = one.record.package
         assert package is not None
         found = replay.resolve(
-            Package(type=package.kind, identifier=package.identifier, version=package.version)
+            PackageRef(type=package.kind, identifier=package.identifier, version=package.version)
         )
         recipe = LaunchRecipe(
             server_id=claims.name_server(one), ecosystem=package.kind, name=package.identifier,

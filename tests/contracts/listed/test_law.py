@@ -20,7 +20,7 @@ from assets.contracts.listed.read import read_unverified
 from assets.contracts.listed.table import DIFFERS, HELD, LISTED, UNVERIFIED
 from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.quarantine.decisions import Decision, record_decision
-from assets.marketplaces.listing import Listing, Package, dump_tools, make_row
+from assets.marketplaces.listing import Listing, PackageRef, dump_tools, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.synthesis.tables import PAIRS
 from orchestration.definitions import build_defs
@@ -83,7 +83,7 @@ def show(pipeline: Pipeline, shown: dict[str, list[Any]], market: str = "smither
     """Publishes what a marketplace shows: npm packages by name, with their tools."""
     rows = []
     for name, tools in shown.items():
-        package = Package(type="npm", identifier=name, version="1.0.0")
+        package = PackageRef(type="npm", identifier=name, version="1.0.0")
         listing = Listing(marketplace=market, native_id=name, name=name, package=package,
                           description=f"Server {name}.", runnable=True)  # fmt: skip
         blob = pipeline.warehouse.blobs.put((dump_tools(tools) or "[]").encode())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from demo.server import replicas
 from demo.world.catalogue import MARKETPLACES
-from demo.world.full import SERVERS, Shares, load_records, make_full_world, make_record
+from demo.world.full import SERVERS, KindShares, load_records, make_full_world, make_record
 from tests.demo.walk import WALKS, client, count_differences
 from tests.support.examples import examples
 from tests.support.paths import SHARED
@@ -36,10 +36,10 @@ def test_a_record_is_edited_before_the_second_day(index: int) -> None:
 
 @given(
     st.integers(1, 400),
-    st.builds(Shares, *[st.sampled_from([0.0, 0.01, 0.1, 0.5, 1.0])] * 3),
+    st.builds(KindShares, *[st.sampled_from([0.0, 0.01, 0.1, 0.5, 1.0])] * 3),
 )
 @settings(max_examples=40, deadline=None)
-def test_the_second_day_differs_as_it_says(count: int, shares: Shares) -> None:
+def test_the_second_day_differs_as_it_says(count: int, shares: KindShares) -> None:
     first = {
         record.slug: record
         for record in make_full_world(1, count, shares=shares).list_records("mcpso")
@@ -97,7 +97,7 @@ def test_what_cannot_be_made_is_refused(options: dict) -> None:
     with pytest.raises(ValueError, match=r"expected|does not exist"):
         make_full_world(**options)
     with pytest.raises(ValueError, match="expected 0 to 1"):
-        Shares(new=2)
+        KindShares(new=2)
 
 
 @pytest.mark.shared

@@ -6,7 +6,7 @@ from assets.contracts.canonical import contract_digest
 from assets.contracts.scan.engine import scan_tool
 from assets.contracts.scan.finding import HIGH
 from demo.server import replicas
-from demo.world.month import EDITS, Month, MonthDay, Rates, is_package, make_tool
+from demo.world.month import EDITS, ChangeRates, MonthDay, WorldMonth, is_package, make_tool
 
 
 def read_digests(day: MonthDay) -> dict[str, list[str]]:
@@ -15,13 +15,13 @@ def read_digests(day: MonthDay) -> dict[str, list[str]]:
 
 
 def test_a_month_is_the_same_again_and_another_by_another_seed() -> None:
-    months = [Month(seed, 60) for seed in (7, 7, 8)]
+    months = [WorldMonth(seed, 60) for seed in (7, 7, 8)]
     first, again, other = (read_digests(month.make_day(9)) for month in months)
     assert first == again != other
 
 
 def test_seven_percent_of_contracts_change_in_two_days() -> None:
-    month = Month(7, 300, Rates(born=0, died=0))
+    month = WorldMonth(7, 300, ChangeRates(born=0, died=0))
     moved = total = 0
     for number in (3, 5, 7, 9, 11):
         then, now = (read_digests(month.make_day(day)) for day in (number - 2, number))
@@ -31,7 +31,7 @@ def test_seven_percent_of_contracts_change_in_two_days() -> None:
 
 
 def test_the_changes_that_are_counted_are_those_of_the_contracts() -> None:
-    month = Month(7, 120)
+    month = WorldMonth(7, 120)
     for number in (2, 3, 4):
         then, day = read_digests(month.make_day(number - 1)), month.make_day(number)
         now = read_digests(day)
@@ -43,7 +43,7 @@ def test_the_changes_that_are_counted_are_those_of_the_contracts() -> None:
 
 
 def test_a_server_is_born_once_and_stays_dead() -> None:
-    month = Month(7, 100, Rates(born=0.03, died=0.02))
+    month = WorldMonth(7, 100, ChangeRates(born=0.03, died=0.02))
     alive = [{one.index for one in month.make_day(day).list_alive()} for day in range(1, 16)]
     assert alive[0] == set(range(100))
     for index in month.list_indices(15):
@@ -58,7 +58,7 @@ def test_a_server_is_born_once_and_stays_dead() -> None:
 
 
 def test_a_revision_has_a_version_of_its_own_and_is_dated_before_the_run() -> None:
-    month = Month(7, 200)
+    month = WorldMonth(7, 200)
     then = {one.index: one for one in month.make_day(1).list_alive()}
     for one in month.make_day(2).list_alive():
         edited = bool(month.list_edits(one.index, 2))
@@ -74,7 +74,7 @@ def test_each_edit_makes_another_contract() -> None:
 
 
 def test_poison_is_where_it_is_said_to_be_and_is_found() -> None:
-    month = Month(7, 80, poisoned={4: 3})
+    month = WorldMonth(7, 80, poisoned={4: 3})
     bad = {day: [one for one in month.make_day(day).list_alive() if one.poisoned] for day in (3, 4)}
     assert not bad[3]
     assert {one.index for one in bad[4]} == month.list_poisoned(4)
@@ -85,7 +85,7 @@ def test_poison_is_where_it_is_said_to_be_and_is_found() -> None:
 
 
 def test_a_package_is_found_at_its_version_of_the_day_alone() -> None:
-    day = Month(7, 60).make_day(6)
+    day = WorldMonth(7, 60).make_day(6)
     one = next(one for one in day.list_alive() if is_package(one.record))
     package = one.record.package
     assert package is not None
@@ -96,7 +96,7 @@ def test_a_package_is_found_at_its_version_of_the_day_alone() -> None:
 def test_the_replicas_serve_a_day_that_was_made_elsewhere() -> None:
     import httpx2
 
-    day = Month(7, 30).make_day(3)
+    day = WorldMonth(7, 30).make_day(3)
     with replicas(1, "full", servers=1, sites=["registry"]) as sites:
         sites.switch(world=day)
         listed = httpx2.get(f"{sites['registry']}/v0.1/servers", params={"limit": 100}).json()
@@ -105,7 +105,8 @@ def test_the_replicas_serve_a_day_that_was_made_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [lambda: Month(servers=0), lambda: Rates(born=2), lambda: Month().make_day(0)]
+    "wrong",
+    [lambda: WorldMonth(servers=0), lambda: ChangeRates(born=2), lambda: WorldMonth().make_day(0)],
 )
 def test_what_cannot_be_is_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match="expected"):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.adapters.docker import DockerAdapter, parse_yaml
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, Ref
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage, RecordRef
 from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
 from tests.support.paths import SHARED
 
@@ -73,8 +73,8 @@ def env_of(found: Any) -> dict[str, tuple[bool, bool, str | None]]:
     return {one.name: (one.required, one.secret, one.default) for one in found.env}
 
 
-def yaml_page(text: str) -> Page:
-    return Page("server.yaml", "application/yaml", text.encode())
+def yaml_page(text: str) -> FetchedPage:
+    return FetchedPage("server.yaml", "application/yaml", text.encode())
 
 
 def test_an_image_is_run_with_its_variables_passed_on_by_name() -> None:
@@ -174,7 +174,7 @@ def test_the_catalogue_is_one_request_and_complete() -> None:
 def test_the_catalogue_may_be_yaml_and_named_whole() -> None:
     url = "https://market.example/mine/catalog.yaml"
     text = f"registry:\n  quill: {json.dumps(ENTRY)}\n"
-    answers = Answers({url: Page(url, "application/x-yaml", text.encode())})
+    answers = Answers({url: FetchedPage(url, "application/x-yaml", text.encode())})
     (page,) = answers.listed(DockerAdapter(CrawlPolicy(url)))
     assert page.refs[0].raw == ENTRY
 
@@ -198,7 +198,7 @@ def test_an_empty_catalogue_is_an_error(body: Any) -> None:
         yaml_page("a: [1, 2"),
     ],
 )
-def test_what_docker_does_not_serve_is_refused(payload: Page) -> None:
+def test_what_docker_does_not_serve_is_refused(payload: FetchedPage) -> None:
     with pytest.raises(CrawlError):
         ADAPTER.saved(payload)
 
@@ -299,7 +299,7 @@ def test_a_parameter_gives_its_variable_the_default_it_states(name: str) -> None
         },
         "required": ["host"],
     }
-    listing = ADAPTER.parse(parameters_of(name, stated), Ref(name, "x"))[0]
+    listing = ADAPTER.parse(parameters_of(name, stated), RecordRef(name, "x"))[0]
     env = {one.name: (one.required, one.secret, one.default) for one in listing.env}
     assert env == {
         "WRITE": (False, False, "false"),
@@ -331,5 +331,5 @@ def test_a_parameter_gives_its_variable_the_default_it_states(name: str) -> None
 def test_the_folder_of_a_repository_is_kept(
     entry: dict[str, Any], repository: str, folder: str | None
 ) -> None:
-    listing = ADAPTER.parse({"name": "q", "image": "mcp/q", **entry}, Ref("q", "x"))[0]
+    listing = ADAPTER.parse({"name": "q", "image": "mcp/q", **entry}, RecordRef("q", "x"))[0]
     assert (listing.repository, listing.subfolder) == (repository, folder)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from assets.marketplaces.adapters.glama import GlamaAdapter
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage
 from tests.marketplaces.answers import Answers, check_reading, mutations, read, saved_page
 from tests.support.examples import examples
 
@@ -89,9 +89,9 @@ def test_a_cut_list_spoils_the_end_of_the_next_one() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (Page("x", "text/html", b"<html>busy</html>"), "wrong_type"),
-        (Page("x", "application/json", b'{"connectors": ['), "truncated"),
-        (Page("x", "application/json", b""), "empty"),
+        (FetchedPage("x", "text/html", b"<html>busy</html>"), "wrong_type"),
+        (FetchedPage("x", "application/json", b'{"connectors": ['), "truncated"),
+        (FetchedPage("x", "application/json", b""), "empty"),
         ({"connectors": [], "pageInfo": {}}, "empty"),
         ({"connectors": {}, "pageInfo": {}}, "missing_key"),
         ({"connectors": [connector("a")]}, "missing_key"),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.adapters.mcphub import McpHubAdapter
-from assets.marketplaces.policy import CrawlError, Page
+from assets.marketplaces.policy import CrawlError, FetchedPage
 from tests.marketplaces.answers import POLICY, Answers, check_record, mutations, saved_page
 from tests.support.paths import SHARED
 
@@ -45,7 +45,7 @@ def block(*servers: tuple[str, dict[str, Any]]) -> str:
 
 
 def read(body: bytes) -> list[Any]:
-    refs = ADAPTER.saved(Page("page.html", "text/html", body))
+    refs = ADAPTER.saved(FetchedPage("page.html", "text/html", body))
     return [one for ref in refs for one in ADAPTER.parse(ref.raw, ref)]
 
 
@@ -117,24 +117,26 @@ def test_a_saved_gateway_config_is_read_alone() -> None:
 @pytest.mark.parametrize(
     "payload",
     [
-        Page(
+        FetchedPage(
             "x.html", "text/html", page(head='<link rel="canonical" href="https://mcphub.tools/x">')
         ),
-        Page("x.html", "text/html", page(head="<title>Quill</title>")),
-        Page("x.html", "text/html", b"<html><title>A | MCPHub</title><h1>MCP Servers</h1></html>"),
+        FetchedPage("x.html", "text/html", page(head="<title>Quill</title>")),
+        FetchedPage(
+            "x.html", "text/html", b"<html><title>A | MCPHub</title><h1>MCP Servers</h1></html>"
+        ),
         saved_page({"mcpServers": {"a": {"command": "npx", "args": ["a"]}}}),
         saved_page({"mcpServers": {"a": {"url": "https://mcp.pipedream.net/x/a"}}}),
         saved_page({"data": []}),
     ],
 )
-def test_what_the_site_does_not_serve_is_refused(payload: Page) -> None:
+def test_what_the_site_does_not_serve_is_refused(payload: FetchedPage) -> None:
     with pytest.raises(CrawlError):
         ADAPTER.saved(payload)
 
 
-def xml(*locs: str, kind: str = "urlset") -> Page:
+def xml(*locs: str, kind: str = "urlset") -> FetchedPage:
     rows = "".join(f"<url><loc>{loc}</loc><lastmod>2025-01-01</lastmod></url>" for loc in locs)
-    return Page("s.xml", "application/xml", f"<{kind}>{rows}</{kind}>".encode())
+    return FetchedPage("s.xml", "application/xml", f"<{kind}>{rows}</{kind}>".encode())
 
 
 def test_a_sitemap_is_the_whole_list() -> None:
@@ -171,7 +173,9 @@ def test_a_sitemap_without_servers_is_no_empty_marketplace() -> None:
 
 def site(paths: dict[str, str]) -> Answers:
     pages = {
-        f"{BASE}{path}": Page(path, "text/html", f"<html><body>{body}</body></html>".encode())
+        f"{BASE}{path}": FetchedPage(
+            path, "text/html", f"<html><body>{body}</body></html>".encode()
+        )
         for path, body in paths.items()
     }
     return Answers(pages)
@@ -211,10 +215,10 @@ def test_the_browser_is_asked_only_where_the_source_holds_no_config() -> None:
         rendered.append(url)
         return page().decode()
 
-    ref = ADAPTER.saved(Page("p.html", "text/html", page()))[0]
+    ref = ADAPTER.saved(FetchedPage("p.html", "text/html", page()))[0]
     ref = type(ref)(ref.native_id, url)
     for streamed, times in ((GATEWAY, 0), (None, 1)):
-        answers = Answers({url: Page(url, "text/html", page(streamed=streamed))})
+        answers = Answers({url: FetchedPage(url, "text/html", page(streamed=streamed))})
         raw = asyncio.run(ADAPTER.detail(ref, answers.get, render))
         assert len(rendered) == times
         assert ADAPTER.parse(raw, ref)[0].url == "https://api.mcphub.com/mcp/acme-quill"
@@ -222,7 +226,7 @@ def test_the_browser_is_asked_only_where_the_source_holds_no_config() -> None:
 
 @given(mutations({"html": page().decode(), "rendered": None, "servers": 1}))
 def test_an_odd_record_raises_nothing_but_a_value_error(raw: Any) -> None:
-    check_record(ADAPTER, raw, ADAPTER.saved(Page("p.html", "text/html", page()))[0])
+    check_record(ADAPTER, raw, ADAPTER.saved(FetchedPage("p.html", "text/html", page()))[0])
 
 
 @given(st.text())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.adapters.mcpso import McpSoAdapter
-from assets.marketplaces.policy import CrawlError, Page
+from assets.marketplaces.policy import CrawlError, FetchedPage
 from tests.marketplaces.answers import (
     POLICY,
     Answers,
@@ -38,15 +38,15 @@ def page(config: object = CONFIG, facts: str = FACTS, head: str = "") -> bytes:
     return f"<html><head>{head}</head>{body}</html>".encode()
 
 
-def sitemap(*locs: str, lastmod: str = "", index: bool = False) -> Page:
+def sitemap(*locs: str, lastmod: str = "", index: bool = False) -> FetchedPage:
     outer, inner = ("sitemapindex", "sitemap") if index else ("urlset", "url")
     mod = f"<lastmod>{lastmod}</lastmod>" if lastmod else ""
     rows = "".join(f"<{inner}><loc>{loc}</loc>{mod}</{inner}>" for loc in locs)
-    return Page("sitemap.xml", "application/xml", f"<{outer}>{rows}</{outer}>".encode())
+    return FetchedPage("sitemap.xml", "application/xml", f"<{outer}>{rows}</{outer}>".encode())
 
 
 def read(body: bytes) -> list[Any]:
-    refs = ADAPTER.saved(Page("page.html", "text/html", body))
+    refs = ADAPTER.saved(FetchedPage("page.html", "text/html", body))
     return [one for ref in refs for one in ADAPTER.parse(ref.raw, ref)]
 
 
@@ -77,7 +77,7 @@ def test_several_servers_of_one_page_are_several_listings() -> None:
 
 
 def test_the_rendered_page_is_read_only_where_the_source_holds_no_config() -> None:
-    ref = ADAPTER.saved(Page("p.html", "text/html", page(config=None)))[0]
+    ref = ADAPTER.saved(FetchedPage("p.html", "text/html", page(config=None)))[0]
     rendered = page().decode()
     (found,) = ADAPTER.parse({"html": ref.raw["html"], "rendered": rendered}, ref)
     assert found.evidence == "rendered:code mcpServers.quill"
@@ -124,22 +124,22 @@ def test_a_config_that_a_page_held_is_read_alone() -> None:
 @pytest.mark.parametrize(
     "payload",
     [
-        Page("x.html", "text/html", page(facts="", head="<title>Other</title>")),
-        Page(
+        FetchedPage("x.html", "text/html", page(facts="", head="<title>Other</title>")),
+        FetchedPage(
             "x.html", "text/html", page(head='<link rel="canonical" href="https://mcphub.com/x">')
         ),
-        Page("x.html", "text/html", b""),
-        Page("x.html", "text/html", page()[:-20]),
+        FetchedPage("x.html", "text/html", b""),
+        FetchedPage("x.html", "text/html", page()[:-20]),
         sitemap("https://glama.ai/servers/x"),
         sitemap("https://mcp.so/sitemap.xml?section=servers&amp;page=1", index=True),
         saved_page({"servers": []}),
         saved_page({"mcpServers": {}}),
         saved_page([]),
         saved_page({"mcpServers": {"a": {"url": "https://api.mcphub.com/mcp/a"}}}),
-        Page("x.json", "application/json", b'{"mcpServers": {'),
+        FetchedPage("x.json", "application/json", b'{"mcpServers": {'),
     ],
 )
-def test_what_the_site_does_not_serve_is_refused(payload: Page) -> None:
+def test_what_the_site_does_not_serve_is_refused(payload: FetchedPage) -> None:
     with pytest.raises(CrawlError) as caught:
         ADAPTER.saved(payload)
     assert "\n" not in str(caught.value)
@@ -178,13 +178,15 @@ def test_an_index_without_sitemaps_of_servers_is_a_changed_layout() -> None:
 
 @given(mutations({"html": page().decode(), "rendered": None}))
 def test_an_odd_record_raises_nothing_but_a_value_error(raw: Any) -> None:
-    check_record(ADAPTER, raw, ADAPTER.saved(Page("p.html", "text/html", page()))[0])
+    check_record(ADAPTER, raw, ADAPTER.saved(FetchedPage("p.html", "text/html", page()))[0])
 
 
 @given(st.text(), st.sampled_from(["text/html", "application/xml", "application/json", ""]))
 def test_any_text_is_read_or_refused(text: str, content_type: str) -> None:
     body = text.encode("utf-8", "surrogatepass")
-    check_page(ADAPTER, Page("x", content_type, page() + body if "html" in content_type else body))
+    check_page(
+        ADAPTER, FetchedPage("x", content_type, page() + body if "html" in content_type else body)
+    )
 
 
 SAMPLES = SHARED / "marketplaces"
@@ -198,5 +200,5 @@ def test_the_captures_of_2026_are_read() -> None:
     (found,) = read((folder / "detail.2026.skeleton.html").read_bytes())
     assert (found.native_id, found.updated_at) == ("new-slug", "2026-09-10T10:00:00Z")
     body = (folder / "sitemap.servers.2026.xml").read_bytes()
-    (ref,) = ADAPTER.saved(Page("sitemap.xml", "application/xml", body))
+    (ref,) = ADAPTER.saved(FetchedPage("sitemap.xml", "application/xml", body))
     assert ref.native_id == "dchub-mcp-server"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from assets.marketplaces.adapters.pipedream import PipedreamAdapter
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage
 from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
 from tests.support.paths import SHARED
 
@@ -55,7 +55,7 @@ def test_the_user_in_the_path_of_2025_is_a_place_to_fill_in(user: str) -> None:
 def test_a_card_of_2025_is_an_app() -> None:
     html = """<html><a class="block" href="https://mcp.pipedream.com/app/quill"><h2>Quill</h2>
       <div><p class="text-sm">Writes &amp; reads.</p></div></a><a href="/about">x</a></html>"""
-    (ref,) = ADAPTER.saved(Page("x.html", "text/html", html.encode()))
+    (ref,) = ADAPTER.saved(FetchedPage("x.html", "text/html", html.encode()))
     (found,) = ADAPTER.parse(ref.raw, ref)
     assert (found.native_id, found.name, found.description) == ("quill", "Quill", "Writes & reads.")
 
@@ -67,10 +67,10 @@ def test_a_card_of_2025_is_an_app() -> None:
         saved_page({"data": [{"id": "x"}]}),
         saved_page({"servers": []}),
         saved_page({"mcpServers": {"a": {"command": "npx", "args": ["a"]}}}),
-        Page("x.html", "text/html", b"<html><h1>x</h1></html>"),
+        FetchedPage("x.html", "text/html", b"<html><h1>x</h1></html>"),
     ],
 )
-def test_what_pipedream_does_not_serve_is_refused(payload: Page) -> None:
+def test_what_pipedream_does_not_serve_is_refused(payload: FetchedPage) -> None:
     with pytest.raises(CrawlError):
         ADAPTER.saved(payload)
 
@@ -148,5 +148,5 @@ def test_the_documented_samples_are_read(name: str, content_type: str) -> None:
     file = SAMPLES / "pipedream" / name
     if not file.exists():
         pytest.skip("../shared/data is not here")
-    (ref,) = ADAPTER.saved(Page(name, content_type, file.read_bytes()))
+    (ref,) = ADAPTER.saved(FetchedPage(name, content_type, file.read_bytes()))
     assert "needs_account" in ADAPTER.parse(ref.raw, ref)[0].flags

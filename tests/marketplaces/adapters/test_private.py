@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from assets.marketplaces.adapters.private import PrivateAdapter, is_endpoint_approved
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, RefPage
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage, RecordPage
 from tests.marketplaces.answers import check_reading, mutations, saved_page
 
 CONFIG = {"mcpServers": {"quill": {"command": "npx", "args": ["-y", "quill@1.0.0"]}}}
@@ -32,10 +32,10 @@ async def unreachable(*_: object, **__: object) -> Any:
     raise AssertionError("the network was asked")
 
 
-def crawl(*paths: Path) -> tuple[list[RefPage], list[Listing]]:
+def crawl(*paths: Path) -> tuple[list[RecordPage], list[Listing]]:
     adapter = PrivateAdapter(CrawlPolicy(base_url="", paths=paths))
 
-    async def collect() -> list[RefPage]:
+    async def collect() -> list[RecordPage]:
         return [page async for page in adapter.refs(unreachable)]
 
     pages = asyncio.run(collect())
@@ -184,7 +184,7 @@ def test_settings_of_vs_code_hold_servers_too(tmp_path: Path) -> None:
 def test_a_saved_file_is_read_and_any_other_refused() -> None:
     adapter = PrivateAdapter(CrawlPolicy(base_url=""))
     (ref,) = adapter.saved(
-        Page("/somewhere/of/mine/mcp.json", "text/plain", json.dumps(CONFIG).encode())
+        FetchedPage("/somewhere/of/mine/mcp.json", "text/plain", json.dumps(CONFIG).encode())
     )
     assert ref.native_id == "mcp.json#quill"
     for payload in (saved_page({"servers": []}), saved_page([]), saved_page(b"<html>")):

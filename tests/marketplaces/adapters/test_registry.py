@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from assets.marketplaces.adapters.registry import RegistryAdapter
-from assets.marketplaces.policy import CrawlError, Page, Ref
+from assets.marketplaces.policy import CrawlError, FetchedPage, RecordRef
 from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
 from tests.support.examples import examples
 from tests.support.paths import SHARED
@@ -168,7 +168,7 @@ def test_what_the_registry_does_not_serve_is_refused(payload: Any) -> None:
 )
 def test_what_is_not_json_is_refused(body: bytes, content_type: str, kind: str) -> None:
     with pytest.raises(CrawlError) as caught:
-        ADAPTER.saved(Page("saved", content_type, body))
+        ADAPTER.saved(FetchedPage("saved", content_type, body))
     assert caught.value.kind == kind
 
 
@@ -177,7 +177,7 @@ def test_a_deeply_nested_record_is_malformed_not_a_crash() -> None:
     for _ in range(400):
         deep = {"registry_type": deep}
     old = {"name": "a/b", "packages": [deep, {"registry_type": "npm", "identifier": "x"}]}
-    listing = ADAPTER.parse(old, Ref("a/b", "https://x"))[0]
+    listing = ADAPTER.parse(old, RecordRef("a/b", "https://x"))[0]
     assert listing.runnable or "malformed" in str(listing.reason)
 
 

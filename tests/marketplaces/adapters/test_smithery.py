@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from assets.marketplaces.adapters.smithery import SmitheryAdapter
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, Ref
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage, RecordRef
 from tests.marketplaces.answers import Answers, check_reading, mutations, read, saved_page
 from tests.support.examples import examples
 
@@ -29,12 +29,12 @@ def items(*names: str, total: int, pages: int, number: int = 1) -> dict[str, Any
     return {"servers": servers, "pagination": pagination}
 
 
-def sitemap(url: str, *locs: str, root: str = "urlset", entry: str = "url") -> Page:
+def sitemap(url: str, *locs: str, root: str = "urlset", entry: str = "url") -> FetchedPage:
     rows = "".join(
         f"<{entry}><loc>{loc}</loc><lastmod>2026-11-01</lastmod></{entry}>" for loc in locs
     )
     body = f'<{root} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{rows}</{root}>'
-    return Page(url, "application/xml", body.encode())
+    return FetchedPage(url, "application/xml", body.encode())
 
 
 INDEX = f"{SITE}/sitemap_index.xml"
@@ -162,10 +162,10 @@ def test_a_key_is_sent_where_there_is_one() -> None:
 
 def test_a_record_is_read_at_its_own_address() -> None:
     url = f"{API}/servers/ann%2Fnotes"
-    raw = Answers({url: detail()}).detailed(ADAPTER, Ref("ann/notes", url))
-    assert ADAPTER.parse(raw, Ref("ann/notes", url))[0].native_id == "ann/notes"
+    raw = Answers({url: detail()}).detailed(ADAPTER, RecordRef("ann/notes", url))
+    assert ADAPTER.parse(raw, RecordRef("ann/notes", url))[0].native_id == "ann/notes"
     with pytest.raises(CrawlError, match="qualifiedName"):
-        Answers({url: {"error": "Server not found"}}).detailed(ADAPTER, Ref("ann/notes", url))
+        Answers({url: {"error": "Server not found"}}).detailed(ADAPTER, RecordRef("ann/notes", url))
 
 
 SCHEMA = {

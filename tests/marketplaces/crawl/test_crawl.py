@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from assets.marketplaces.crawl.crawl import crawl
-from assets.marketplaces.crawl.recorder import Recorder
+from assets.marketplaces.crawl.recorder import PayloadRecorder
 from assets.marketplaces.crawl.result import CrawlResult
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, Post
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, PostForm
 from tests.marketplaces.acme import AcmeAdapter, server
 from tests.marketplaces.site import Answer, Script, Site, site
 from warehouse.ledger.crawl_state import Memo
@@ -169,7 +169,7 @@ def test_secrets_reach_neither_blobs_nor_table_nor_memo(ledger: Ledger, tmp_path
     token = "ghp_" + "a1B2" * 9
     page = server("a", env={"GITHUB_TOKEN": token}, args=["-y", "a@1", "--token", token])
     pages = {"/servers/a": Answer(page, content_type=JSON, headers={"ETag": "x"})}
-    recorder = Recorder(tmp_path / "captures", "acme", "2026-01-01")
+    recorder = PayloadRecorder(tmp_path / "captures", "acme", "2026-01-01")
     with site(acme({"id": "a"}, pages=pages)) as here:
         policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
         result = crawl(AcmeAdapter(policy), ledger=ledger, run_date="1", recorder=recorder)
@@ -196,7 +196,7 @@ def test_a_recorder_gets_the_pages_that_earlier_crawls_kept(ledger: Ledger, tmp_
         policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
         run(here, ledger)
         for folder in ("first", "second"):
-            recorder = Recorder(tmp_path / folder, "acme", "2026-01-01")
+            recorder = PayloadRecorder(tmp_path / folder, "acme", "2026-01-01")
             crawl(AcmeAdapter(policy), ledger=ledger, run_date="1", recorder=recorder)
             saved = {name for name, _, _ in recorder.saved}
             assert saved == {"page-list.1.json", "page-servers-a.1.json"}
@@ -213,7 +213,7 @@ def test_without_its_key_a_marketplace_is_skipped_and_asked_for_nothing(ledger: 
     class Locked(AcmeAdapter):
         needs = ("api_key", "tenant_id")
 
-        async def headers(self, post: Post) -> dict[str, str]:
+        async def headers(self, post: PostForm) -> dict[str, str]:
             return {"X-API-Key": self.policy.keys["api_key"]}
 
     with site(acme({"id": "a"})) as here:

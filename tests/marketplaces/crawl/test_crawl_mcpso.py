@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from assets.marketplaces.crawl.browser import Browser
+from assets.marketplaces.crawl.browser import PageBrowser
 from assets.marketplaces.crawl.crawl import crawl
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.servers.sandbox.contained_browser import open_browser_sandbox
@@ -79,11 +79,11 @@ def as_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A browser that shows each page as it was sent: for what follows from a page without a config,
     which is a core-second less a page."""
 
-    async def render(self: Browser, url: str, ready: str) -> tuple[str, bool]:
+    async def render(self: PageBrowser, url: str, ready: str) -> tuple[str, bool]:
         async with httpx2.AsyncClient(trust_env=False) as client:
             return (await client.get(url)).text, True
 
-    monkeypatch.setattr(Browser, "render_html", render)
+    monkeypatch.setattr(PageBrowser, "render_html", render)
 
 
 def switch_to_a_page_of_each_kind(sites: Replicas, day: int) -> None:
@@ -268,8 +268,8 @@ def test_the_browser_asks_no_host_but_the_marketplaces_own() -> None:
                 base_url=here.url, allow_loopback=True, contain=open_browser_sandbox
             )
 
-            async def rendered() -> tuple[str, bool, Browser]:
-                browser = Browser(policy)
+            async def rendered() -> tuple[str, bool, PageBrowser]:
+                browser = PageBrowser(policy)
                 try:
                     return *await browser.render_html(f"{here.url}/servers/a", "pre"), browser
                 finally:

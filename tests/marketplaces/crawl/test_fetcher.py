@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from assets.marketplaces.crawl.fetcher import Fetched, Fetcher
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
+from assets.marketplaces.crawl.fetcher import FetchResult, PageFetcher
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage
 from tests.marketplaces.site import Answer, site
 
 
@@ -22,11 +22,13 @@ class Fetching:
     def __init__(self, chosen: CrawlPolicy, headers: dict[str, str] | None = None) -> None:
         self.policy, self.headers, self.requests = chosen, headers or {}, 0
 
-    def get(self, *urls: str, validators: dict[str, str] | None = None) -> list[Fetched]:
+    def get(self, *urls: str, validators: dict[str, str] | None = None) -> list[FetchResult]:
         return asyncio.run(self._get(urls, validators))
 
-    async def _get(self, urls: Iterable[str], validators: dict[str, str] | None) -> list[Fetched]:
-        fetcher = Fetcher(self.policy)
+    async def _get(
+        self, urls: Iterable[str], validators: dict[str, str] | None
+    ) -> list[FetchResult]:
+        fetcher = PageFetcher(self.policy)
         fetcher.headers = self.headers
         try:
             return list(await asyncio.gather(*(fetcher.get(url, validators) for url in urls)))
@@ -35,7 +37,7 @@ class Fetching:
             await fetcher.close()
 
 
-def page(url: str, fetch: str, **changes: object) -> Page:
+def page(url: str, fetch: str, **changes: object) -> FetchedPage:
     found = Fetching(policy(url, **changes)).get(fetch)[0].page
     assert found is not None
     return found

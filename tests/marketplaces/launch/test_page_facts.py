@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.launch.page_facts import (
-    Blocks,
-    Tag,
+    CodeBlockParser,
+    HtmlTag,
     find_config,
     find_configs,
     read_tokens,
@@ -67,7 +67,7 @@ def test_any_text_is_searched_without_an_exception(html: str) -> None:
 def test_a_part_streamed_after_the_page_is_known_by_its_id() -> None:
     html = f"""<h1>a/<!-- -->b</h1><template id="B:0"></template><div><pre>{ESCAPED}</pre></div>
       <div hidden id="S:0"><div><pre>{ESCAPED.replace("npx", "bunx")}</pre></div></div>"""
-    page = Blocks(html)
+    page = CodeBlockParser(html)
     assert page.find_first("h1") == "a/b"
     assert [(config.part, config.servers["a"]["command"]) for config in find_configs(page)] == [
         ("", "npx"),
@@ -76,7 +76,7 @@ def test_a_part_streamed_after_the_page_is_known_by_its_id() -> None:
 
 
 def test_what_a_page_says_of_itself_is_read() -> None:
-    page = Blocks(
+    page = CodeBlockParser(
         """<TITLE>A &amp; B</TITLE><meta name=description content='x > y'>
         <meta property="og:url" content="https://b.example/1">
         <link rel=canonical href="https://A.example/x?a=1&amp;b=2"><a title=don't href=/y>y</a>"""
@@ -100,7 +100,7 @@ def test_scripts_are_not_read_as_markup() -> None:
         "x < y",
         ("pre", True),
     ]
-    assert Tag("a", source=" b = c d='e' f").attributes == {"b": "c", "d": "e", "f": ""}
+    assert HtmlTag("a", source=" b = c d='e' f").attributes == {"b": "c", "d": "e", "f": ""}
 
 
 HOSTILE = [
@@ -118,4 +118,4 @@ def test_a_hostile_page_holds_no_config(part: str) -> None:
 
 @given(st.text(alphabet="<>/='\"!-?&;ab pre", max_size=60))
 def test_any_markup_is_read_without_an_exception(html: str) -> None:
-    assert all(block.name and block.text in html for block in Blocks(html).blocks)
+    assert all(block.name and block.text in html for block in CodeBlockParser(html).blocks)

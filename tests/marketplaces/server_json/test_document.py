@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.listing import Listing, Package
+from assets.marketplaces.listing import Listing, PackageRef
 from assets.marketplaces.server_json.document import make_server_listing
 from tests.support.examples import examples
 from tests.support.paths import SHARED
@@ -213,7 +213,7 @@ def test_an_image_of_another_host_carries_its_name() -> None:
 def test_a_package_without_a_runner_is_kept_with_a_reason(kind: str) -> None:
     listing = package(kind, "Example.Files", version="1.2.3", runtimeHint="dnx")
     assert (listing.runnable, listing.command) == (False, None)
-    assert listing.package == Package(type=kind, identifier="Example.Files", version="1.2.3")  # type: ignore[arg-type]
+    assert listing.package == PackageRef(type=kind, identifier="Example.Files", version="1.2.3")  # type: ignore[arg-type]
     assert kind in str(listing.reason)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.listing import EnvVar, Header, Listing, Package, make_row, read_rows
+from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef, make_row, read_rows
 from assets.servers.defs import DEPLOYMENTS_AUDIT
 from assets.servers.deploy.deploy import deploy as deploy_recipe
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
@@ -45,7 +45,7 @@ addresses = (
 )
 inputs = {"name": texts, "required": st.booleans(), "default": st.none() | texts}
 packages = st.builds(
-    Package,
+    PackageRef,
     type=st.sampled_from(("npm", "pypi", "mcpb", "oci", "nuget")),
     identifier=texts | addresses,
     version=st.none() | texts,
@@ -61,7 +61,7 @@ listings = st.builds(
     args=words,
     env=st.lists(st.builds(EnvVar, **inputs), max_size=2).map(tuple),
     url=st.none() | addresses,
-    headers=st.lists(st.builds(Header, **inputs), max_size=2).map(tuple),
+    headers=st.lists(st.builds(HeaderVar, **inputs), max_size=2).map(tuple),
     package=st.none() | packages,
     flags=st.sampled_from(((), ("hosted_gateway",))),
     runnable=st.booleans(),
@@ -178,7 +178,7 @@ def lists_bundles(host, bodies: dict[str, bytes]) -> list[Listing]:
     return [
         Listing(
             marketplace="registry", native_id=name, name=name, transport="stdio", runnable=True,
-            package=Package(type="mcpb", identifier=f"{host.url}/{name}.mcpb"),
+            package=PackageRef(type="mcpb", identifier=f"{host.url}/{name}.mcpb"),
         )
         for name in bodies
     ]  # fmt: skip

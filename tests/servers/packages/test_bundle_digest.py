@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from assets.marketplaces.listing import Package
+from assets.marketplaces.listing import PackageRef
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.fetch_phase import download
 from assets.servers.recipes.install import ensure_artifact
@@ -32,7 +32,7 @@ def test_a_page_names_no_file_of_the_user() -> None:
     assert listing.package is not None
     assert (listing.package.digest, "unpinned" in listing.flags) == (None, True)
     with pytest.raises(ValidationError, match="is not a SHA-256"):
-        Package(type="mcpb", identifier="http://127.0.0.1:9/x.mcpb", digest=f"sha256:{OUTSIDE}")
+        PackageRef(type="mcpb", identifier="http://127.0.0.1:9/x.mcpb", digest=f"sha256:{OUTSIDE}")
 
 
 def test_a_recipe_names_no_file_of_the_user(tmp_path: Path, ledger_file: Path, host) -> None:

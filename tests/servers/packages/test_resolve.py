@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from assets.marketplaces.listing import Package
+from assets.marketplaces.listing import PackageRef
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes import version_resolver
 from assets.servers.recipes.fetch_phase import ToolExit
@@ -61,19 +61,19 @@ def release(version: str) -> dict[str, object]:
 
 def test_an_exact_version_is_one_request(resolver, registry) -> None:
     registry[1]["/@scope%2Fx/1.2.3"] = release("1.2.3")
-    found = resolver(Package(type="npm", identifier="@scope/x", version="1.2.3"))
+    found = resolver(PackageRef(type="npm", identifier="@scope/x", version="1.2.3"))
     assert (found.version, found.integrity, found.instead_of) == ("1.2.3", "sha512-1.2.3", None)
 
 
 def test_a_version_that_was_never_published_gives_way_and_is_named(resolver, registry) -> None:
     registry[1]["/x/latest"] = release("2.0.0")
-    found = resolver(Package(type="npm", identifier="x", version="1.2.3"))
+    found = resolver(PackageRef(type="npm", identifier="x", version="1.2.3"))
     assert (found.version, found.instead_of) == ("2.0.0", "1.2.3")
 
 
 def test_a_registry_without_tags_is_read_as_a_whole(resolver, registry) -> None:
     registry[1]["/x"] = {"dist-tags": {"latest": "3.0.0"}, "versions": {"3.0.0": release("3.0.0")}}
-    assert resolver(Package(type="npm", identifier="x")).version == "3.0.0"
+    assert resolver(PackageRef(type="npm", identifier="x")).version == "3.0.0"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_what_a_registry_may_answer_else(resolver, registry, answer, kind) -> No
     if answer is not None:
         registry[1]["/x/latest"] = answer
     with pytest.raises(PackageError) as error:
-        resolver(Package(type="npm", identifier="x"))
+        resolver(PackageRef(type="npm", identifier="x"))
     assert error.value.kind == kind
 
 
@@ -91,7 +91,7 @@ def test_a_host_without_node_is_told_so_and_nothing_is_recorded(tmp_path) -> Non
     toolchain = HostToolchain(tmp_path / "python3.11", "3.11.7", tmp_path / "uv")
     ledger = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
     with pytest.raises(PackageError, match=r"Node\.js 20") as error:
-        VersionResolver(tmp_path, toolchain, ledger, "n1")(Package(type="npm", identifier="x"))
+        VersionResolver(tmp_path, toolchain, ledger, "n1")(PackageRef(type="npm", identifier="x"))
     assert error.value.kind == "needs_software"
     assert ledger.counts().get(("resolve", "done"), 0) == 0
 
@@ -124,14 +124,14 @@ TOO_OLD = (1, "", "No solution found: x==0.1.0 depends on Python>=3.12, so … u
 
 def test_a_python_release_has_its_hashes_and_its_date(resolver, uv) -> None:
     uv[1].extend([("pylock", (0, LOCK, "")), ("compile", OK)])
-    found = resolver(Package(type="pypi", identifier="X", version="0.1.0"))
+    found = resolver(PackageRef(type="pypi", identifier="X", version="0.1.0"))
     assert (found.version, found.integrity) == ("0.1.0", f"sha256:{SHA}")
     assert (found.python, found.released) == (None, "2025-05-01T10:00:00+00:00")
 
 
 def test_the_nearest_python_that_will_do_is_taken(resolver, uv) -> None:
     uv[1].extend([("pylock", (0, LOCK, "")), ("python3.11", TOO_OLD), ("python3.12", OK)])
-    assert resolver(Package(type="pypi", identifier="x", version="0.1.0")).python == "3.12"
+    assert resolver(PackageRef(type="pypi", identifier="x", version="0.1.0")).python == "3.12"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_the_nearest_python_that_will_do_is_taken(resolver, uv) -> None:
 def test_what_uv_says_names_the_kind(resolver, uv, stderr, kind) -> None:
     uv[1].append(("compile", (1, "", stderr)))
     with pytest.raises(PackageError) as error:
-        resolver(Package(type="pypi", identifier="x", version="0.1.0"))
+        resolver(PackageRef(type="pypi", identifier="x", version="0.1.0"))
     assert error.value.kind == kind
 
 
@@ -160,13 +160,13 @@ def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypat
         return ToolExit(code, None, out, stderr, None)
 
     monkeypatch.setattr(version_resolver, "run_tool", run)
-    found = resolver(Package(type="pypi", identifier="x", version="9.9.9"))
+    found = resolver(PackageRef(type="pypi", identifier="x", version="9.9.9"))
     assert (found.version, found.instead_of) == ("0.1.0", "9.9.9")
 
 
 def test_an_image_with_its_digest_needs_nobody(resolver) -> None:
     pinned = f"ghcr.io/o/x:1.2@sha256:{SHA}"
-    found = resolver(Package(type="oci", identifier=pinned))
+    found = resolver(PackageRef(type="oci", identifier=pinned))
     assert (found.version, found.integrity) == ("1.2", f"sha256:{SHA}")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assets.marketplaces.listing import EnvVar, Header
+from assets.marketplaces.listing import EnvVar, HeaderVar
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe_plan import (
     fill_address,
@@ -62,11 +62,11 @@ def test_variables_are_needed_spare_given_or_left_out() -> None:
 
 def test_headers_carry_a_secret_as_the_listing_says() -> None:
     headers = (
-        Header(name="Authorization", required=True, secret=True),
-        Header(name="X-Token", secret=True, description="Linear (sent as 'Key {api_key}')"),
-        Header(name="X-App", default="zoom"),
-        Header(name="X-Optional"),
-        Header(name="bad name", required=True),
+        HeaderVar(name="Authorization", required=True, secret=True),
+        HeaderVar(name="X-Token", secret=True, description="Linear (sent as 'Key {api_key}')"),
+        HeaderVar(name="X-App", default="zoom"),
+        HeaderVar(name="X-Optional"),
+        HeaderVar(name="bad name", required=True),
     )
     sent, made_up = fill_headers(headers)
     named = dict(sent)
@@ -80,8 +80,8 @@ def test_headers_carry_a_secret_as_the_listing_says() -> None:
 
 def test_a_header_never_holds_a_line_break() -> None:
     headers = (
-        Header(name="X", required=True, default="a\r\nEvil: 1"),
-        Header(name="RSA_PRIVATE_KEY", required=True),
+        HeaderVar(name="X", required=True, default="a\r\nEvil: 1"),
+        HeaderVar(name="RSA_PRIVATE_KEY", required=True),
     )
     sent, _ = fill_headers(headers)
     assert all("\n" not in value and "\r" not in value for _, value in sent)

@@ -1,6 +1,6 @@
 import pytest
 
-from assets.marketplaces.listing import Header, Listing, Package
+from assets.marketplaces.listing import HeaderVar, Listing, PackageRef
 from assets.marketplaces.server_json.arguments import A_COPY
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import DATA, make_value
@@ -31,20 +31,20 @@ def _plan(listing) -> LaunchRecipe:
         (npm("@Scope/pkg"), "npm:@Scope/pkg"),
         (pypi("My_Server.x"), "pypi:my-server-x"),
         (
-            npm("x", package=Package(type="mcpb", identifier="https://A.org/b.mcpb?token=1#x")),
+            npm("x", package=PackageRef(type="mcpb", identifier="https://A.org/b.mcpb?token=1#x")),
             "mcpb:https://a.org/b.mcpb",
         ),
         (
-            npm("x", package=Package(type="mcpb", identifier="http://127.0.0.1:4711/b.mcpb")),
+            npm("x", package=PackageRef(type="mcpb", identifier="http://127.0.0.1:4711/b.mcpb")),
             "mcpb:http://127.0.0.1/b.mcpb",
         ),
         (npm("x", package=None, url="https://u:p@mcp.example.com/sse/?key=1"),
          "remote:https://mcp.example.com/sse"),
-        (npm("x", package=Package(type="oci", identifier="docker.io/x:1@sha256:ab")),
+        (npm("x", package=PackageRef(type="oci", identifier="docker.io/x:1@sha256:ab")),
          "oci:docker.io/library/x"),
-        (npm("x", package=Package(type="oci", identifier="ghcr.io/Owner/x:1.2")),
+        (npm("x", package=PackageRef(type="oci", identifier="ghcr.io/Owner/x:1.2")),
          "oci:ghcr.io/owner/x"),
-        (npm("x", package=Package(type="nuget", identifier="X.Y")), None),
+        (npm("x", package=PackageRef(type="nuget", identifier="X.Y")), None),
         (npm("x", package=None), None),
     ],
 )  # fmt: skip
@@ -60,7 +60,7 @@ def test_two_marketplaces_that_list_the_same_give_one_recipe():
 @pytest.mark.parametrize(
     "change",
     [
-        {"package": Package(type="npm", identifier="pkg", version="1.0.1")},
+        {"package": PackageRef(type="npm", identifier="pkg", version="1.0.1")},
         {"args": ("--read-only",)},
         {"env": [{"name": "KEY", "required": True}]},
     ],
@@ -72,7 +72,7 @@ def test_what_changes_the_launch_changes_the_digest(change):
 
 def test_a_bundle_pinned_by_its_hash_is_the_same_from_anywhere():
     def listing(url):
-        package = Package(type="mcpb", identifier=url, version="1", digest="sha256:" + "a" * 64)
+        package = PackageRef(type="mcpb", identifier=url, version="1", digest="sha256:" + "a" * 64)
         return npm("x", package=package)
 
     def resolve(package):
@@ -119,9 +119,9 @@ def test_places_and_authors_paths_in_arguments_are_filled_in():
         (npm("--registry=http://evil"), "no_recipe"),
         (npm("../../etc/passwd"), "no_recipe"),
         (pypi("pkg @ https://evil/x.whl"), "no_recipe"),
-        (npm("x", package=Package(type="mcpb", identifier="file:///etc/passwd")), "no_recipe"),
-        (npm("x", package=Package(type="oci", identifier="--privileged")), "no_recipe"),
-        (npm("x", package=Package(type="nuget", identifier="X.Y")), "policy_denied"),
+        (npm("x", package=PackageRef(type="mcpb", identifier="file:///etc/passwd")), "no_recipe"),
+        (npm("x", package=PackageRef(type="oci", identifier="--privileged")), "no_recipe"),
+        (npm("x", package=PackageRef(type="nuget", identifier="X.Y")), "policy_denied"),
     ],
 )
 def test_a_listing_without_a_safe_launch_says_why(listing, kind):
@@ -177,8 +177,8 @@ def test_a_recipe_names_no_marketplace():
 def test_servers_behind_one_gateway_are_told_apart_by_the_header_that_names_them() -> None:
     def app(slug: str) -> Listing:
         headers = (
-            Header(name="x-pd-app-slug", required=True, default=slug),
-            Header(name="x-pd-project-id", required=True),
+            HeaderVar(name="x-pd-app-slug", required=True, default=slug),
+            HeaderVar(name="x-pd-project-id", required=True),
         )
         url = "https://remote.mcp.pipedream.net/v3"
         flags = ("hosted_gateway",)
@@ -214,7 +214,7 @@ def test_a_remote_keeps_its_transport_headers_and_variables() -> None:
     listing = Listing(
         marketplace="m", native_id="x", name="x", transport="sse", runnable=True,
         url="https://{region}.example.com/sse",
-        headers=(Header(name="Authorization", required=True, secret=True),),
+        headers=(HeaderVar(name="Authorization", required=True, secret=True),),
     )  # fmt: skip
     recipe = _plan(listing)
     assert (recipe.ecosystem, recipe.transport) == ("remote", "sse")
@@ -234,7 +234,7 @@ def test_an_image_is_a_recipe_pinned_by_its_digest() -> None:
     pinned = f"sha256:{'a' * 64}"
     listing = npm(
         "x",
-        package=Package(type="oci", identifier=f"ghcr.io/o/x:1.2@{pinned}"),
+        package=PackageRef(type="oci", identifier=f"ghcr.io/o/x:1.2@{pinned}"),
         command="docker",
         args=("run", "-i", "--rm", "-e", "API_KEY", f"ghcr.io/o/x:1.2@{pinned}", "--fast"),
         env=[{"name": "API_KEY", "secret": True, "required": True}],
@@ -262,7 +262,7 @@ def test_an_image_is_a_recipe_pinned_by_its_digest() -> None:
     ],
 )
 def test_an_image_has_one_name(identifier, name) -> None:
-    assert parse_image(Package(type="oci", identifier=identifier))[0] == name
+    assert parse_image(PackageRef(type="oci", identifier=identifier))[0] == name
 
 
 def test_arguments_of_a_checkout_are_left_out_and_that_is_recorded() -> None:

@@ -210,7 +210,7 @@ def embed_requests() -> np.ndarray:
 
 
 def embed_all(texts: Sequence[str]) -> np.ndarray:
-    from assets.vectors.embed import MiniLM
+    from assets.vectors.encoders.minilm import MiniLM
 
     return MiniLM().embed(texts)
 

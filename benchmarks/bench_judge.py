@@ -23,7 +23,7 @@ from assets.synthesis.judging.adhoc import judge_rows, read_rows, read_tools, ve
 from assets.synthesis.judging.judge import make_offline_provider
 from assets.synthesis.judging.trials import measure_agreement
 from assets.synthesis.policy import SynthesisPolicy
-from assets.vectors.embed import MiniLM
+from assets.vectors.encoders.minilm import MiniLM
 from benchmarks.judge_mutants import mutant_rates
 from benchmarks.shared_data import SHARED, require_paths
 from warehouse.ledger.ledger import Ledger

@@ -20,8 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from assets.contracts.match.match import match_call, match_parallel
-from assets.contracts.match.result import MatchResult
+from assets.contracts.match.match import MatchResult, match_call, match_parallel
 from extensions.bench.bfcl.data import BfclItem, read_bfcl
 from extensions.bench.bfcl.verdict import match_bfcl
 from extensions.bench.outside.items import to_contract

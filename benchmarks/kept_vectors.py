@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.vectors.embed import Embedder
-from assets.vectors.encoders.embedder import measure_reading
+from assets.vectors.encoders.embedder import Embedder, measure_reading
 from assets.vectors.index import embed_texts
 from warehouse.progress import Lines
 from warehouse.storage.lance import LanceStore

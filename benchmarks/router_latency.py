@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.embed import Embedder, MiniLM, open_encoder, save_encoder
+from assets.vectors.encoders.embedder import Embedder
+from assets.vectors.encoders.minilm import MiniLM
+from assets.vectors.encoders.saved import open_encoder, save_encoder
 from assets.vectors.texts import build_tool_views
 from benchmarks.kept_vectors import Kept
 from benchmarks.own_process import run_alone

@@ -7,8 +7,6 @@ import dagster as dg
 
 import assets.catalogue.defs
 import assets.contracts.defs
-import assets.contracts.listed.defs
-import assets.contracts.quarantine.defs
 import assets.marketplaces.defs
 import assets.outcomes.defs
 import assets.outcomes.reliability.defs
@@ -33,8 +31,8 @@ PACKAGES = (
     assets.marketplaces.defs,
     assets.servers.defs,
     assets.contracts.defs,
-    assets.contracts.quarantine.defs,
-    assets.contracts.listed.defs,
+    assets.contracts.defs,
+    assets.contracts.defs,
     assets.catalogue.defs,
     assets.vectors.defs,
     assets.synthesis.defs,

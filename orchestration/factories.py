@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from assets.outcomes.tasks import WorldTasks
     from assets.servers.deploy.policy import MarketplaceLauncher
     from assets.synthesis.writing.writer import Writer
-    from assets.vectors.embed import Embedder
+    from assets.vectors.encoders.embedder import Embedder
     from training.drift.policy import RetrainPolicy
     from training.policies import Trainer
     from warehouse.llm.client import Role
@@ -171,7 +171,10 @@ def make_index_embedder(settings: Settings) -> "Embedder":
 
 @cache
 def _open_embedder(spec: str, query: str | None, document: str | None) -> "Embedder":
-    from assets.vectors.embed import BASE, Prompts, allow_embedder, open_embedder
+    from assets.vectors.encoders.choose import open_embedder
+    from assets.vectors.encoders.embedder import Prompts
+    from assets.vectors.encoders.hub import allow_embedder
+    from assets.vectors.encoders.weights import BASE
     from assets.vectors.scale import ScaledEmbedder
 
     allow_embedder(spec)
@@ -266,8 +269,8 @@ def _find_embedder_base(settings: Settings) -> str | None:
 def _choose_prompts(settings: Settings) -> dict[str, str | None]:
     """The embedder's prompts where an adapter of that very model is trained: they are that model's.
     Another base is read after the prompts that its own files name."""
-    from assets.vectors.encoders.bases import DEFAULT
     from assets.vectors.encoders.hub import SENTENCE, resolve_model
+    from assets.vectors.encoders.minilm import DEFAULT
 
     own, base = _find_embedder_base(settings) or "", _choose_retriever_base(settings)
     named = {resolve_model(each.removeprefix(SENTENCE)) for each in (own, base)}

@@ -17,7 +17,7 @@ ATTEMPT = "toolmill/attempt"  # of runs that are one attempt: its number
 INTERRUPTED = ("toolmill/interrupted", "true")  # of a run that a person ended
 
 if TYPE_CHECKING:
-    from assets.vectors.embed import Embedder
+    from assets.vectors.encoders.embedder import Embedder
     from training.policies import Trainer
 
 

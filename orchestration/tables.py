@@ -2,12 +2,12 @@
 
 from assets.catalogue.catalogue import CATALOGUE
 from assets.catalogue.coverage import COVERAGE
-from assets.contracts.history.history import CHANGES
-from assets.contracts.history.origins import ORIGINS
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.listed.table import LISTED
-from assets.contracts.quarantine.clear import CLEAR, HELD
-from assets.contracts.quarantine.findings import FINDINGS, SCANS
+from assets.contracts.changes import CHANGES
+from assets.contracts.findings import FINDINGS, SCANS
+from assets.contracts.listed_contracts import LISTED
+from assets.contracts.origins import ORIGINS
+from assets.contracts.quarantined_tools import CLEAR, HELD
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.reliability.table import RELIABILITY
 from assets.outcomes.table import EXECUTIONS
@@ -17,7 +17,7 @@ from assets.synthesis.judging.trials import JUDGE_TRIALS
 from assets.synthesis.pair_report import SPEND
 from assets.synthesis.summaries import SUMMARIES
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
-from assets.vectors.confusables.table import CONFUSABLES
+from assets.vectors.confusable_table import CONFUSABLES
 from assets.vectors.index import VECTORS
 from training.adapter_table import make_adapter_table
 from training.drift.drift import DRIFT

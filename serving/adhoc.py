@@ -16,7 +16,7 @@ import numpy as np
 
 from assets.synthesis.judging.adhoc import Tools, get_server_name, read_lines
 from assets.synthesis.offline_summaries import make_readable, write_summary
-from assets.vectors.embed import Embedder
+from assets.vectors.encoders.embedder import Embedder
 from serving.export import open_checked
 from serving.index.folder import build_index, move_pointer
 from serving.index.model import UNVERIFIED, IndexMissing, Source
@@ -199,7 +199,7 @@ def _find_refusal(ask: Ask) -> str | None:
 def _build_into(
     place: Path, source: Source, encoder: Embedder, progress: Progress
 ) -> tuple[str, dict[str, int]]:
-    from assets.vectors.embed import save_encoder
+    from assets.vectors.encoders.saved import save_encoder
 
     save_encoder(encoder, place)
     cache = VectorCache(place, encoder, progress)

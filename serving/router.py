@@ -51,7 +51,7 @@ from serving.ranking.signals import Signals, normalise_vector, read_ask_texts
 from serving.ranking.strategies import BY_NAME, Ranked
 
 if TYPE_CHECKING:
-    from assets.vectors.embed import Embedder
+    from assets.vectors.encoders.embedder import Embedder
 
 CONTEXT = 0.2  # weight of what the conversation was about beside what is asked
 AS_GOOD, FAR = 0.02, 0.6  # shares of the spread between the first hit and those not shown
@@ -388,7 +388,8 @@ def _read_overlay(place: Path, index: Index, old: Overlay | None) -> Overlay | N
 
 def _open_encoder(place: Path, embedder: str, adapter: str | None) -> "Embedder":
     """The exported encoder of the place, else the model itself with the adapter it merges."""
-    from assets.vectors.embed import MiniLM, open_encoder
+    from assets.vectors.encoders.minilm import MiniLM
+    from assets.vectors.encoders.saved import open_encoder
 
     if (place / "encoders").is_dir():
         return open_encoder(place, embedder, most_tokens=QUERY_TOKENS)

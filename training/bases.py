@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.encoders.bases import DEFAULT
 from assets.vectors.encoders.hub import SENTENCE, split_reference
+from assets.vectors.encoders.minilm import DEFAULT
 from assets.vectors.encoders.weights import BASE as MINILM
 from training.caller.tiny.base import TINY
 from training.runtime.model_store import TrainingFailed

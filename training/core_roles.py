@@ -5,7 +5,7 @@ from dataclasses import asdict
 import polars as pl
 
 from assets.contracts.canonical import tool_text
-from assets.contracts.quarantine.clear import read_clear
+from assets.contracts.quarantined_tools import read_clear
 from assets.vectors.index import read_contract
 from assets.vectors.scale import get_plain
 from training.caller.train import resolve_base

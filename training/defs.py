@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import dagster as dg
 from dagster._core.errors import DagsterPipesExecutionError
 
-from assets.vectors.embed import BadAdapter, BadEmbedder, Embedder
+from assets.vectors.encoders.embedder import BadEmbedder, Embedder
+from assets.vectors.encoders.weights import BadAdapter
 from training.adapter_table import (
     check_adapter_rules,
     make_adapter_metadata,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from assets.vectors.embed import Embedder, Prompts
+from assets.vectors.encoders.embedder import Embedder, Prompts
 from training.bases import BASE
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.caller.tiny.base import TINY

@@ -9,7 +9,7 @@ from assets.catalogue import catalogue_pages
 from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_listing_ids
 from assets.catalogue.catalogue_pages import compute_figures, render_tables
 from assets.catalogue.coverage import COVERAGE, DIMENSIONS, collect_servers, measure_coverage
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from assets.contracts.scan.finding import HIGH
+from assets.contracts.scan.rule_table import HIGH
 from warehouse.json_types import Row
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.statistics import wilson_interval

@@ -8,9 +8,9 @@ from typing import Any, cast
 from jsonschema import exceptions
 from referencing.exceptions import Unresolvable
 
-from assets.contracts.schema.reading import collect_properties, is_open, resolve
-from assets.contracts.schema.safe_validation import FORMATS, SEALED, find_dialect
-from assets.contracts.schema.step_budget import TooMuchWork, limit_steps, spend_steps
+from assets.contracts.schema_shapes import collect_properties, is_open, resolve
+from assets.contracts.schema_validator import FORMATS, SEALED, find_dialect
+from assets.contracts.step_budget import TooMuchWork, limit_steps, spend_steps
 from warehouse.json_types import Contract, Schema
 
 _MAX_FLAWS = 50

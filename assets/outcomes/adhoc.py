@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any
 
-from assets.contracts.quarantine.clear import read_contracts
+from assets.contracts.quarantined_tools import read_contracts
 from assets.contracts.repair.problems import find_problems
 from assets.contracts.tool_id import BadToolId, ToolId
 from assets.outcomes.environment import PLAIN, choose_world, open_server

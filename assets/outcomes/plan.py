@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from assets.contracts.quarantine.clear import read_contracts
+from assets.contracts.quarantined_tools import read_contracts
 from assets.one_server import keep_other_servers
 from assets.outcomes.environment import choose_world
 from assets.outcomes.execution import EXECUTION_VERSION
@@ -20,7 +20,7 @@ from assets.outcomes.worlds.spec import World
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, select_trainable
-from assets.vectors.confusables.table import CONFUSABLES
+from assets.vectors.confusable_table import CONFUSABLES
 from warehouse.json_types import Record
 from warehouse.progress import Progress, Silent
 from warehouse.storage.blobs import BlobCorrupt

@@ -12,7 +12,7 @@ from assets.outcomes.execution import ToolCall
 from assets.outcomes.policy import ExecutionPolicy
 from assets.synthesis.contract_reading import read_purpose
 from assets.synthesis.tables import TaskOrigin, dump_text, read_contract, read_goldens, read_origin
-from assets.vectors.confusables.table import TWINS
+from assets.vectors.confusable_table import TWINS
 from warehouse.item_failure import try_item
 from warehouse.json_types import Contract, Record, Row
 from warehouse.remembered import Remembered

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from assets.catalogue.catalogue import CATALOGUE, PRIVATE, map_descriptions
-from assets.contracts.quarantine.clear import read_clear
+from assets.contracts.quarantined_tools import read_clear
 from assets.marketplaces.adapters.private import NotApproved
 from assets.partitions import close_run_after, marketplaces, read_one_server
 from assets.synthesis import pair_report
@@ -18,7 +18,7 @@ from assets.synthesis.summaries import SUMMARIES, find_summary_flaws, make_summa
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.writing.plan import write_pairs
 from assets.synthesis.writing.writer import Writer
-from assets.vectors.embed import Embedder
+from assets.vectors.encoders.embedder import Embedder
 from warehouse.audit import Verdict, expect_between, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
 from warehouse.llm.client import LLM

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from assets.contracts.quarantine.clear import read_contracts
-from assets.contracts.quarantine.firewall import key_contract
+from assets.contracts.quarantined_tools import key_contract, read_contracts
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import read_contract
 from warehouse.item_failure import try_item

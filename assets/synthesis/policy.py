@@ -59,7 +59,7 @@ _READING = (
     "vectors/lexicon.json",
     "synthesis/contract_reading.py",
     "contracts/validate.py",
-    "contracts/schema/reading.py",
+    "contracts/schema_shapes.py",
 )
 _WRITTEN = ("synthesis/tables.py", "synthesis/wrong_calls.py")
 

@@ -7,8 +7,8 @@ import polars as pl
 from packaging.utils import canonicalize_name
 
 from assets.contracts.canonical import contract_digest
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.quarantined_tools import CLEAR
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import PAIRS
 from demo.world.month import ListedServer, MonthDay, WorldMonth

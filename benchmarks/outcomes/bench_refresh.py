@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.quarantined_tools import CLEAR
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.refresh import update_overlay
 from benchmarks.own_process import run_alone

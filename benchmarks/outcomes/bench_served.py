@@ -21,7 +21,8 @@ import numpy as np
 
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog
-from assets.vectors.embed import MiniLM, open_encoder, save_encoder
+from assets.vectors.encoders.minilm import MiniLM
+from assets.vectors.encoders.saved import open_encoder, save_encoder
 from benchmarks.own_process import run_alone
 from benchmarks.router_latency import SMITHERY, build_grown, build_size
 from benchmarks.shared_data import SHARED, read_corpus, require_paths

@@ -9,7 +9,7 @@ from typing import Any
 
 import json_repair
 
-from assets.contracts.history.moves import ContractHistory
+from assets.contracts.rename_history import ContractHistory
 from benchmarks.repair.calls import AskedCall
 from extensions.sidecar.flaws.drafts import FlawedDraft, GoodCall
 from extensions.sidecar.flaws.flaws import make_drafts

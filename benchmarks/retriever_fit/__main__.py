@@ -15,8 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from assets.vectors.embed import MiniLM
-from assets.vectors.encoders.general.shipped import FOLDER
+from assets.vectors.encoders.minilm import GENERAL_FOLDER, MiniLM
 from benchmarks.retriever_fit.card import write_shipped
 from benchmarks.retriever_fit.measure import (
     COSINE,
@@ -52,7 +51,7 @@ def main() -> None:
         _print_tables("Test sides", _compare_sides(args, folder, NAMES, HELD))
     if args.write:
         rows, _ = collect_data(recipe, args.data)
-        write_shipped(folder, card, recipe, rows, summarise_gains(gains), FOLDER)
+        write_shipped(folder, card, recipe, rows, summarise_gains(gains), GENERAL_FOLDER)
         fit = f"python -m benchmarks.router_fit --write --retriever {' '.join(apart)}"
         print(f"\nThe router's weights for it: {fit} --judge {folder}")
 

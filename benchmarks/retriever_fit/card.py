@@ -8,8 +8,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.encoders.bases import digest_base
-from assets.vectors.encoders.general.shipped import CONFIG, RECIPE, WEIGHTS
+from assets.vectors.encoders.minilm import (
+    GENERAL_CONFIG,
+    GENERAL_RECIPE,
+    GENERAL_WEIGHTS,
+    digest_base,
+)
 from assets.vectors.encoders.weights import BASE, HUB_ID, HUB_REVISION
 from benchmarks.retriever_fit.recipe import Recipe
 from benchmarks.retriever_fit.rows import Row
@@ -32,7 +36,7 @@ def write_shipped(
     """Writes the adapter with its recipe and card into `folder`; returns what the recipe holds."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for name in (WEIGHTS, CONFIG):
+    for name in (GENERAL_WEIGHTS, GENERAL_CONFIG):
         shutil.copyfile(trained / name, folder / name)
     pairs = Counter(row["set"] for row in rows)
     facts = {
@@ -43,13 +47,13 @@ def write_shipped(
             for name in (*recipe.sets, *recipe.listed)
         },
         "data": card["training_set"],
-        "files": {name: hash_file(folder / name) for name in (CONFIG, WEIGHTS)},
+        "files": {name: hash_file(folder / name) for name in (GENERAL_CONFIG, GENERAL_WEIGHTS)},
         "training": {name: card[name] for name in _KEPT if name in card},
         "libraries": {name: version(name) for name in LIBRARIES},
         "measured": dict(measured),
     }
-    (folder / RECIPE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    size = (folder / WEIGHTS).stat().st_size
+    (folder / GENERAL_RECIPE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    size = (folder / GENERAL_WEIGHTS).stat().st_size
     (folder / CARD).write_text(describe_shipped(facts, size), encoding="utf-8")
     return facts
 
@@ -69,7 +73,7 @@ A LoRA adapter (rank {settings["rank"]}, {size / 1e6:.1f} MB) of `{facts["base"]
 `toolmill index`, and what a nightly training of the retriever starts from. Language: English; what
 it learnt of others is little, for the base's word pieces do not read them.
 
-Weights: SHA-256 `{facts["files"][WEIGHTS]}`. Base files: `{facts["base"]["files"]}`.
+Weights: SHA-256 `{facts["files"][GENERAL_WEIGHTS]}`. Base files: `{facts["base"]["files"]}`.
 
 ## Data
 
@@ -93,7 +97,7 @@ in, and no query set (`benchmarks/retriever_fit/requests.jsonl`).
 {settings["temperature"]}, seed {settings["seed"]}; batches of {settings["tools"]} tools of one set
 with {settings["negatives"]} hard negative each (nearest by BM25), the text of a tool with and
 without its parameters. Loss {trained["loss_first"]} at first, {trained["loss_last"]} at last.
-Everything else is in `{RECIPE}`.
+Everything else is in `{GENERAL_RECIPE}`.
 
 ## Measured
 

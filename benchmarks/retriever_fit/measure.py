@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.embed import MiniLM
+from assets.vectors.encoders.minilm import MiniLM
 from benchmarks.kept_vectors import Kept
 from benchmarks.router_fit.rows import (
     FEATURES,

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.vectors.embed import Embedder
-from assets.vectors.encoders.embedder import measure_reading
-from assets.vectors.encoders.tokens import Tokens
+from assets.vectors.encoders.embedder import Embedder, measure_reading
+from assets.vectors.encoders.session import Tokens
 from benchmarks.router_fit.fastmcp_peer import NAME as FASTMCP
 from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
 from benchmarks.router_fit.sets import QuerySet, Request

@@ -1,17 +1,73 @@
 """Contract CI: what a pull request does to a server's contracts and to who depends on them."""
 
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.canonical import index_contracts
-from assets.contracts.history.tool_diff import Change, compare_tools
-from assets.contracts.quarantine.behaviour import find_misshapen
+from assets.contracts.findings import find_misshapen
 from assets.contracts.scan import HIGH, Finding, find_rug_pulls, scan_list
-from extensions.contract_ci.evidence import find_broken_call
-from extensions.contract_ci.lookalikes import find_lookalikes, list_new
-from extensions.contract_ci.wording import Question, propose_wordings
+from assets.contracts.step_budget import TooMuchWork, limit_steps
+from assets.contracts.tool_diff import Change, compare_tools
+from assets.contracts.validate import validate_call
+from assets.synthesis.contract_reading import Slot, get_input_schema, read_slots
+from assets.synthesis.offline.values import draw_value
+from extensions.contract_ci.wording import Question, find_lookalikes, list_new, propose_wordings
 from serving.router import Router
 from warehouse.json_types import Contract, JsonObject
+
+_DRAWS = 8  # values of each parameter besides its choices and limits
+_STEPS = 200_000  # some 4 s of one tool
+_SHOWN = 50  # choices of one parameter that are tried
+
+
+@dataclass(frozen=True)
+class BrokenCall:
+    """arguments: right before. why: what is wrong with them now, in one line."""
+
+    arguments: dict[str, Any]
+    why: str
+
+
+def find_broken_call(old: Contract, new: Contract) -> BrokenCall | None:
+    """The first of the calls tried that was right by the old contract and is wrong by the new one:
+    what is required, and each parameter beside it with its choices, its limits and drawn values.
+    The same contracts give the same call. None where none of them is one."""
+    try:
+        with limit_steps(_STEPS):
+            for arguments in _draw_calls(old):
+                if validate_call(old, arguments):
+                    continue
+                if flaws := validate_call(new, arguments):
+                    return BrokenCall(arguments, f"{flaws[0].path}: {flaws[0].message}"[:300])
+    except (TooMuchWork, RecursionError):
+        return None
+    return None
+
+
+def _draw_calls(contract: Contract) -> Iterator[dict[str, Any]]:
+    root, slots = get_input_schema(contract), read_slots(contract)
+    draw = random.Random(contract["name"])
+    needed = {slot.name: draw_value(slot, root, draw) for slot in slots if slot.required}
+    yield dict(needed)
+    for slot in slots:
+        values = [*_list_limits(slot), *(draw_value(slot, root, draw) for _ in range(_DRAWS))]
+        yield from ({**needed, slot.name: value} for value in values)
+
+
+def _list_limits(slot: Slot) -> Iterator[Any]:
+    """The values that a narrower schema loses first."""
+    schema = slot.schema
+    choices = schema.get("enum")
+    yield from choices[:_SHOWN] if isinstance(choices, list) else ()
+    yield from (schema[key] for key in ("minimum", "maximum", "default") if key in schema)
+    longest = schema.get("maxLength")
+    if isinstance(longest, int) and 0 < longest <= 10_000:
+        yield "x" * longest
+    if slot.type == "string" and not choices:
+        yield from ("", "x", "x" * 300)
+
 
 ALARMING = ("breaking", "suspicious")
 Affected = Callable[[str], Mapping[str, int] | None]
@@ -71,7 +127,7 @@ def add_neighbours(
     questions: Sequence[Question],
 ) -> None:
     """Adds `lookalikes` (those that were none before) and, where there are questions, `wording`."""
-    from assets.vectors.embed import MiniLM
+    from assets.vectors.encoders.minilm import MiniLM
 
     base = MiniLM()
     was, now = (index_contracts(tools)[0] for tools in lists)

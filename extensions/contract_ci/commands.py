@@ -1,8 +1,210 @@
 """The command `contract ci`: it joins the core's group `contract`."""
 
+import difflib
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
 
-from extensions.contract_ci.command import check_change
+from orchestration.cli.terminal import fail, print_json, print_line, print_markdown
+from orchestration.settings.load import load_settings
+from warehouse.errors import UnusableInput
+from warehouse.home import HomeUnavailable, require_home
+
+_FAIL_ON = ("breaking", "suspicious", "never")
+_WITHOUT_SECRETS = frozenset(  # how a server fails that is not given its own
+    {"needs_secret", "crashed", "timeout_start", "timeout_list", "protocol_error", "no_tools"}
+)
+
+
+class NoTools(UnusableInput):
+    """The server in the folder or saved list `place` listed no tools; kind: of the taxonomy of
+    failures."""
+
+    def __init__(self, place: Path, kind: str, why: str) -> None:
+        super().__init__(f"{place}: the server gave no tools: {kind}: {why}")
+        self.place = place
+        self.kind = kind
+
+
+def check_change(
+    before: Annotated[Path, typer.Argument(help="folder of the base, or a saved tools/list")],
+    after: Annotated[Path, typer.Argument(help="folder of the change, or a saved tools/list")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="what starts the server in a folder: -- COMMAND ARGS…"),
+    ] = None,
+    server: Annotated[
+        str, typer.Option(help="its id in the index and in the home, e.g. npm:@scope/name")
+    ] = "",
+    index: Annotated[
+        Path | None, typer.Option(help="home, index or exported release: are there look-alikes?")
+    ] = None,
+    questions: Annotated[
+        Path | None, typer.Option(help='JSON Lines of {"query", "tool"}: is there better wording?')
+    ] = None,
+    affected: Annotated[
+        bool, typer.Option("--affected", help="count what the home in use made of changed tools")
+    ] = False,
+    env: Annotated[list[str] | None, typer.Option("--env", help="K=V, several times")] = None,
+    network: Annotated[str, typer.Option(help="none or full")] = "none",
+    fail_on: Annotated[str, typer.Option(help="breaking, suspicious or never")] = "breaking",
+    markdown: Annotated[Path | None, typer.Option(help="write the page here too")] = None,
+    annotations: Annotated[
+        Path | None, typer.Option(help="write the worst here as annotations of GitHub's runner")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Compare the contracts of a server before and after a change: breaking changes with a call
+    that shows each, findings of the scan, look-alikes, better wording. Exit 1 where it fails, 2
+    where something is wrong with what was given or the changed server gives no tools, 3 where the
+    one before gives none."""
+    from extensions.contract_ci.check import is_alarming
+    from serving.index.model import IndexBroken
+
+    _check_options(fail_on, questions, index, affected, server)
+    try:
+        if affected:
+            require_home(load_settings().home_path())  # before a server is started, which makes one
+        old, new = (_list_tools(one, command or [], env, network) for one in (before, after))
+        name = server or f"private:{after.resolve().name}"
+        report = _compare_lists(name, old, new, index, questions, affected)
+        page = _write_files(report, fail_on, markdown, annotations)
+    except (ValueError, IndexBroken, HomeUnavailable) as error:
+        fail(str(error), _choose_code(error, before))
+    print_json(report) if as_json else print_markdown(page)
+    sys.exit(1 if is_alarming(report, fail_on) else 0)
+
+
+def _check_options(
+    fail_on: str, questions: Path | None, index: Path | None, affected: bool, server: str
+) -> None:
+    if fail_on not in _FAIL_ON:
+        fail(f"--fail-on {fail_on!r}: expected one of {', '.join(_FAIL_ON)}", 2)
+    if questions and index is None:
+        fail("--questions needs --index: the tools among which the server's are found", 2)
+    if affected and not server:
+        fail("--affected needs --server: the id under which the home knows the server", 2)
+
+
+def _choose_code(error: Exception, before: Path) -> int:
+    """3 where the server before the change gave no tools by a fault of its own; what starts it and
+    is missing, or what exceeds our limits, is an input that is wrong: 2."""
+    if not isinstance(error, NoTools) or error.place != before:
+        return 2
+    return 3 if error.kind in _WITHOUT_SECRETS else 2
+
+
+def _write_files(
+    report: dict[str, Any], fail_on: str, markdown: Path | None, annotations: Path | None
+) -> str:
+    """The page of a report, which goes into files too where any are named. Raises UnusableInput."""
+    from extensions.contract_ci.page import write_annotations, write_page
+
+    page = write_page(report)
+    lines = "".join(f"{line}\n" for line in write_annotations(report, fail_on))
+    written = (("--markdown", markdown, page), ("--annotations", annotations, lines))
+    for option, path, text in written:
+        if path is None:
+            continue
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            why = f"cannot be written ({error.strerror}): name a file in a folder that is there"
+            raise UnusableInput(f"{option} {path}: {why}") from error
+    return page
+
+
+def _compare_lists(
+    name: str,
+    old: list[dict[str, Any]],
+    new: list[dict[str, Any]],
+    index: Path | None,
+    questions: Path | None,
+    affected: bool,
+) -> dict[str, Any]:
+    """The report on both lists of tools, with what an index and the home in use say of them."""
+    from extensions.contract_ci import check
+
+    report = check.check_contracts(old, new)
+    if index is not None:
+        from serving.adhoc import open_routed
+
+        asked = _read_questions(questions) if questions else []
+        check.add_neighbours(report, name, (old, new), open_routed(index), asked)
+    if affected:
+        check.add_affected(report, _count_affected(name))
+    return report
+
+
+def _list_tools(
+    place: Path, command: list[str], env: list[str] | None, network: str
+) -> list[dict[str, Any]]:
+    """The tools of a saved list, or of the server that the command starts in a folder."""
+    from assets.contracts.tool_diff import read_tools
+
+    if not place.is_dir():
+        tools = read_tools(place)
+        if not tools:
+            raise NoTools(place, "no_tools", "the list is empty")
+        return tools
+    if not command:
+        raise UnusableInput(f"{place} is a folder: say what starts the server: -- COMMAND ARGS…")
+    from orchestration.cli.data.probe import run_probe
+
+    found = run_probe(command, place, env, network, once=True)
+    if found["status"] != "ok":
+        raise NoTools(place, found["status"], found["hint"])
+    return found["tools"]
+
+
+def _read_questions(path: Path) -> list[Any]:
+    from extensions.contract_ci.wording import Question
+    from warehouse.user_files import read_json_lines
+
+    found = []
+    for at, row in read_json_lines(path):
+        values = [row.get(key) for key in ("query", "tool")]
+        if not all(isinstance(value, str) and value.strip() for value in values):
+            raise UnusableInput(f'{path}, line {at}: expected {{"query": "…", "tool": "…"}}')
+        found.append(Question(str(values[0]), str(values[1])))
+    return found
+
+
+def _count_affected(server: str) -> Callable[[str], Mapping[str, int] | None]:
+    from assets.contracts.changes import iterate_contracts
+    from orchestration.cli.models.blast_radius import collect_made
+    from orchestration.factories import open_made_warehouse
+    from training.reporting.blast_radius import UnknownTool, find_blast_radius, find_tool
+
+    warehouse = open_made_warehouse(load_settings())
+    seen = list(iterate_contracts(warehouse.tables))
+    _tell_unknown(server, {name for name, _, _ in seen})
+
+    def count(tool: str) -> Mapping[str, int] | None:
+        try:
+            target = find_tool(f"{server}::{tool}", seen)
+        except UnknownTool:
+            return None
+        radius = find_blast_radius(target, collect_made(warehouse))
+        return {kind: one["count"] for kind, one in radius.items() if isinstance(one, dict)}
+
+    return count
+
+
+def _tell_unknown(server: str, known: set[str]) -> None:
+    """A line where nothing can be counted, for want of such a server."""
+    if server not in known:
+        near = ", ".join(difflib.get_close_matches(server, sorted(known), n=3))
+        print_line(
+            f"--affected: no server {server[:120]!r} is known in this home, so nothing is counted;"
+            " names are the server_id of its snapshots, what `toolmill search` prints before ::"
+            + (f"; near it: {near}" if near else ""),
+            err=True,
+        )
+
 
 app = typer.Typer(name="contract")
 app.command("ci")(check_change)

@@ -7,26 +7,99 @@ The tools are searched among those that the index shows for the same questions. 
 what is true of the tool: its parameters, its server, words in which its users ask for it.
 """
 
+import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from assets.contracts.canonical import canonicalize_contract
-from assets.vectors.confusables.sides import STOP, split_words
-from assets.vectors.embed import Embedder
+from assets.contracts.canonical import canonicalize_contract, contract_digest, tool_text
+from assets.vectors.confusable_table import CONFUSABLE, find_confusables
+from assets.vectors.distinguish import STOP, split_words
+from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.lexicon import join_words, stem_plural
-from extensions.contract_ci.lookalikes import find_neighbours, make_row
 from serving.adhoc import VectorCache
 from serving.index.folder import build_index, load_index
 from serving.index.model import Source
-from serving.router import Ask, Router
+from serving.router import Ask, BadQuery, Router
 from warehouse.json_types import Contract
 from warehouse.progress import Silent
 from warehouse.statistics import wilson_interval
+
+_NEAREST = 30  # tools of the index that each own tool is compared with
+
+
+@dataclass(frozen=True)
+class LookAlike:
+    """tool: of the server itself. other: "<server_id>::<tool>". cosine: of their texts."""
+
+    tool: str
+    other: str
+    cosine: float
+    tells_apart: str
+
+    def as_row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find_lookalikes(
+    server_id: str, contracts: Mapping[str, Contract], router: Router, base: Embedder
+) -> list[LookAlike]:
+    """Tools of the router's index, of other servers, that are look-alikes of these contracts as the
+    asset `confusables` judges it (not twins: their text is the same). `base` is MiniLM, on whose
+    scale likeness is read."""
+    rows = [make_row(server_id, contract) for contract in contracts.values()]
+    others: dict[str, dict[str, Any]] = {}
+    for contract in contracts.values():
+        others |= find_neighbours(tool_text(contract), router, server_id)
+    rows += others.values()
+    if not rows:
+        return []
+    matrix = base.embed([tool_text(json.loads(row["contract"])) for row in rows])
+    found = []
+    for pair in find_confusables(rows, matrix):
+        sides = [(pair["server_id"], pair["tool"]), (pair["other_server_id"], pair["other_tool"])]
+        own = [side for side in sides if side[0] == server_id]
+        if pair["kind"] == CONFUSABLE and len(own) == 1:
+            (other,) = (side for side in sides if side[0] != server_id)
+            name = "::".join(other)
+            found.append(LookAlike(own[0][1], name, pair["cosine"], pair["tells_apart"]))
+    return sorted(found, key=lambda one: (one.tool, -one.cosine, one.other))
+
+
+def find_neighbours(text: str, router: Router, server_id: str) -> dict[str, dict[str, Any]]:
+    """Tool id -> snapshot row of the tools that a search for a text shows, the server's own left
+    out."""
+    try:
+        hits = router.find(Ask(text, k=_NEAREST)).hits
+    except BadQuery:
+        return {}
+    index = router.index
+    return {
+        hit.tool_id: make_row(hit.server_id, index.contract(index.places[hit.tool_id]))
+        for hit in hits
+        if hit.server_id != server_id
+    }
+
+
+def make_row(server_id: str, contract: Contract) -> dict[str, Any]:
+    return {
+        "server_id": server_id,
+        "tool": contract["name"],
+        "contract_digest": contract_digest(contract),
+        "contract": json.dumps(contract, ensure_ascii=False),
+        "marketplace": "contract ci",
+    }
+
+
+def list_new(before: Iterable[LookAlike], after: Iterable[LookAlike]) -> list[LookAlike]:
+    """Those of `after` whose pair was none before."""
+    known = {(one.tool, one.other) for one in before}
+    return [one for one in after if (one.tool, one.other) not in known]
+
 
 _MOST_WORDS = 5
 LEAST = 8  # questions below which a half measures nothing

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from assets.contracts.history.moves import ContractHistory
+from assets.contracts.rename_history import ContractHistory
 from extensions.proxy.exchange import list_dicts
 from extensions.proxy.revising import Revising
 from serving.repair.drafts import Draft

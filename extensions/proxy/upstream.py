@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from assets.contracts.history.moves import ContractHistory
+from assets.contracts.rename_history import ContractHistory
 from serving.meta.policy import HttpSettings, TokenError
 from warehouse.errors import UnusableInput
 from warehouse.network.egress import Connector

@@ -323,7 +323,7 @@ def render_loading(facts: CardFacts) -> Markdown:
     if role == "retriever":
         code = fill_markdown(
             "from pathlib import Path\n"
-            "from assets.vectors.embed import open_retriever\n\n"
+            "from assets.vectors.encoders.choose import open_retriever\n\n"
             'encoder = open_retriever(Path("var/models/{}"))  # base=SPEC where it is not MiniLM\n'
             'vectors = encoder.embed(["which hour is it in Paris?"])',
             name,

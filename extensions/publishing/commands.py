@@ -76,7 +76,7 @@ def review(
     The address is printed; each label is kept at once, and the same command goes on where it was
     left. Ends with Finish on the page or Ctrl-C, and prints the report as JSON.
     """
-    from assets.contracts.quarantine.clear import read_clear
+    from assets.contracts.quarantined_tools import read_clear
     from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_contract
     from extensions.publishing.review import ReviewSample, open_review, report_review
     from extensions.publishing.review_server import ReviewSite, serve_review

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from assets.contracts.history.moves import ContractHistory
+from assets.contracts.rename_history import ContractHistory
 from extensions.sidecar.data.read import open_drafter, read_known, read_revision_rows
 from extensions.sidecar.evaluation import SIDECAR_EVALUATION, Bench, evaluate_sidecars
 from extensions.sidecar.predictor import LocalReviser

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from assets.columns import SERVER_ID, TRAINING_SET
-from assets.contracts.history.moves import ContractHistory
+from assets.contracts.rename_history import ContractHistory
 from assets.contracts.validate import validate_call
 from extensions.sidecar.data.calls import Messages
 from extensions.sidecar.data.climb import is_right, try_ladder

@@ -5,9 +5,9 @@ from collections import Counter
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.listed.table import LISTED, UNVERIFIED
-from assets.contracts.quarantine.held_tools import list_held_tools
+from assets.contracts.listed_contracts import LISTED, UNVERIFIED
+from assets.contracts.quarantined_tools import list_held_tools
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.crawl.crawl import load_adapter
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.outcome import USEFUL

@@ -31,7 +31,7 @@ class EmbedderSettings(BaseModel):
     @classmethod
     def has_known_length(cls, prompt: str | None, info: ValidationInfo) -> str | None:
         """Whether it leaves room for the text is seen when the model is opened."""
-        from assets.vectors.encoders.prompts import Prompts
+        from assets.vectors.encoders.embedder import Prompts
 
         Prompts(**{str(info.field_name).removesuffix("_prompt"): prompt})
         return prompt

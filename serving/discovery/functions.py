@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.schema.reading import collect_properties
+from assets.contracts.schema_shapes import collect_properties
 from assets.contracts.validate import find_schema_problem
 from serving.index.model import UNVERIFIED
 from serving.ranking.query import Hit

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.canonical import iterate_parameters
-from assets.contracts.history.moves import HISTORY_FILE, write_history
+from assets.contracts.rename_history import HISTORY_FILE, write_history
 from assets.contracts.tool_id import ToolId
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import (

@@ -8,7 +8,7 @@ router/<version>/index.json        format, version, release, embedder, adapter, 
                  twins.npy         the first tool that says the same as each
                  view-<name>.npy   float32 [rows, dim], unit rows;  .owner.npy  whose they are
                  bm25-<field>.npz  an inverted index a field;  .terms.json  its words
-                 history.json      optional: contract history (`assets/contracts/history/moves.py`)
+                 history.json      optional: contract history (`assets/contracts/rename_history.py`)
                  reranker.npz      optional: a trained reranker
 router/HEAD.json                   {version, release, at}: moves after the folder is whole
 """

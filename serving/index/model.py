@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from assets.contracts.history.moves import HISTORY_FILE, ContractHistory, Move, read_history
+from assets.contracts.rename_history import HISTORY_FILE, ContractHistory, Move, read_history
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import FULL, SERVER_FIELD, SERVER_VIEWS
 from warehouse.errors import UnusableInput

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.vectors.embed import Embedder, MiniLM, save_encoder
+from assets.vectors.encoders.embedder import Embedder
+from assets.vectors.encoders.minilm import MiniLM
+from assets.vectors.encoders.saved import save_encoder
 from assets.vectors.index import digest_text, embed_texts
 from serving.index.folder import build_index, move_pointer
 from serving.index.model import Index, Source

@@ -6,9 +6,9 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from assets.contracts.repair.json_paths import find_choices, find_types
 from assets.contracts.repair.names import fold_name, is_confirming, is_guard
-from assets.contracts.schema.reading import collect_properties, iterate_branches, read_default
+from assets.contracts.repair.problems import find_choices, find_types
+from assets.contracts.schema_shapes import collect_properties, iterate_branches, read_default
 from assets.contracts.validate import Flaw
 from assets.synthesis.verify.words import fold_text
 from assets.vectors.lexicon import split_identifier, stem_plural

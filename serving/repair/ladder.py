@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.history.moves import ContractHistory, read_history
+from assets.contracts.rename_history import ContractHistory, read_history
 from assets.contracts.repair.problems import describe_problems
 from serving.index.folder import load_index, read_served_version
 from serving.repair.drafts import Draft, parse_arguments, read_drafts

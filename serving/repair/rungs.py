@@ -4,11 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.history.moves import ContractHistory
-from assets.contracts.repair.json_paths import find_choices, find_schema, format_place, format_value
-from assets.contracts.repair.problems import Problem, describe_problems
+from assets.contracts.rename_history import ContractHistory
+from assets.contracts.repair.problems import (
+    Problem,
+    describe_problems,
+    find_choices,
+    find_schema,
+    format_place,
+    format_value,
+)
 from assets.contracts.repair.repair import repair_call
-from assets.contracts.schema.reading import collect_properties
+from assets.contracts.schema_shapes import collect_properties
 from assets.contracts.validate import Flaw, validate_call
 from serving.repair.drafts import DEEPEST, Draft, is_writable, measure_depth, parse_arguments
 from serving.repair.evidence import Evidence, find_stated_value, list_invented, list_unguarded

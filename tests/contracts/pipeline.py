@@ -6,10 +6,9 @@ from typing import Any
 
 import dagster as dg
 
-from assets.contracts.defs import contract_changes, findings, snapshots
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.defs import clear_contracts
-from assets.contracts.quarantine.findings import FINDINGS
+from assets.contracts.defs import clear_contracts, contract_changes, findings, snapshots
+from assets.contracts.findings import FINDINGS
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.defs import judgements, pairs
 from assets.synthesis.policy import SynthesisPolicy

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from assets.contracts import report
+from assets.contracts.changes import CHANGES
 from assets.contracts.defs import contract_changes, snapshots
-from assets.contracts.history.history import CHANGES
-from assets.contracts.history.snapshot import SNAPSHOTS, build_snapshot
-from assets.contracts.history.tool_diff import compare_tools
+from assets.contracts.snapshot import SNAPSHOTS, build_snapshot
+from assets.contracts.tool_diff import compare_tools
 from assets.contracts.validate import find_schema_problem, validate_call
 from tests.contracts.pipeline import MARKET, Pipeline, honest_servers, poison_tool
 from warehouse.storage.blobs import Blobs

@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from assets.contracts.canonical import DIGEST_PREFIX
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.quarantined_tools import CLEAR
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS
 from orchestration.definitions import build_defs

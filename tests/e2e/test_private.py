@@ -9,8 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.contracts.defs import findings, snapshots
-from assets.contracts.quarantine.defs import clear_contracts
+from assets.contracts.defs import clear_contracts, findings, snapshots
 from assets.marketplaces.defs import listings
 from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.adhoc import list_local_servers

@@ -11,9 +11,9 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.contracts.history.history import CHANGES
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.findings import FINDINGS
+from assets.contracts.changes import CHANGES
+from assets.contracts.findings import FINDINGS
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.outcomes.table import EXECUTIONS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, make_unit_key

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.vectors.embed import BadEmbedder, MiniLM, Prompts, embed_queries, open_general
-from assets.vectors.encoders.general.shipped import make_general_name
+from assets.vectors.encoders.embedder import BadEmbedder, Prompts, embed_queries
+from assets.vectors.encoders.minilm import MiniLM, make_general_name, open_general
 from assets.vectors.scale import ScaledEmbedder
 from extensions.bench.ablations.run import choose_ablation_settings
 from orchestration.factories import make_embedder, make_index_embedder, make_trainer

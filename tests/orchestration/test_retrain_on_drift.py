@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.quarantined_tools import CLEAR
 from orchestration.definitions import build_defs
 from orchestration.factories import make_trainer
 from orchestration.sensors import decide_on_drift, retrain_on_drift

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assets.contracts.canonical import contract_digest
-from assets.contracts.quarantine.clear import HELD
+from assets.contracts.quarantined_tools import HELD
 from assets.outcomes.adhoc import CannotExecute, execute_tool, find_call, pick_world
 from assets.outcomes.worlds.spec import Fit, Generator, World
 from tests.orchestration.cli.test_app import toolmill

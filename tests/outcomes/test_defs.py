@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from assets.contracts.canonical import contract_digest
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.quarantined_tools import CLEAR
 from assets.outcomes.defs import check_launches, check_secrets, check_useful_share, executions
 from assets.outcomes.plan import Executor
 from assets.outcomes.policy import ExecutionPolicy

@@ -13,7 +13,7 @@ from assets.outcomes.select import (
     select_refused,
 )
 from assets.synthesis.tables import Golden, make_single_row
-from assets.vectors.confusables.table import TWINS
+from assets.vectors.confusable_table import TWINS
 
 Row = dict[str, Any]
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}

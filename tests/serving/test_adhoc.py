@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from assets.vectors.encoders.general.shipped import WEIGHTS, read_recipe
+from assets.vectors.encoders.minilm import GENERAL_WEIGHTS, read_recipe
 from orchestration.cli.app import app, one_line_errors
 from serving.adhoc import read_source
 from serving.export import BadExport, NoExport, check_export, export_release
@@ -88,7 +88,7 @@ def test_the_same_file_again_embeds_nothing(made: tuple[Path, Path], index: Path
 def test_the_shipped_retriever_is_the_default_and_minilm_a_setting(
     made: tuple[Path, Path], index: Path, tmp_path: Path
 ) -> None:
-    weights = read_recipe()["files"][WEIGHTS]
+    weights = read_recipe()["files"][GENERAL_WEIGHTS]
     held = load_index(index, read_served_version(index))
     assert held.embedder == f"minilm-l6-v2/128+{weights[:16]}"
     out = run("index", made[0], "--out", tmp_path / "plain", "--embedder", "minilm")[1]

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, dump_text, make_pair_id
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.quarantine.decisions import ANY_RULE
-from assets.contracts.quarantine.held_tools import decide_on_tool
+from assets.contracts.quarantined_tools import ANY_RULE, decide_on_tool
 from assets.synthesis.judging.trials import ALL, JUDGE_TRIALS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, make_tool_key
 from tests.contracts.pipeline import MARKET, Pipeline, honest_servers

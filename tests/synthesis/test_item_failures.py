@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.history import snapshot as snapshots
-from assets.contracts.history.snapshot import SNAPSHOTS, build_snapshot, list_malformed
-from assets.contracts.quarantine import findings
-from assets.contracts.quarantine.findings import scan_snapshot
+from assets.contracts import findings
+from assets.contracts import snapshot as snapshots
+from assets.contracts.findings import scan_snapshot
+from assets.contracts.snapshot import SNAPSHOTS, build_snapshot, list_malformed
 from assets.synthesis import summaries
 from assets.synthesis.judging import judge as judging
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS

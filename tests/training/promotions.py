@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.embed import find_encoder_folder
+from assets.vectors.encoders.saved import find_encoder_folder
 from serving.index.folder import build_index
 from serving.index.model import Source
 from tests.serving.conftest import SNAPSHOT_ROWS

@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from assets.vectors.embed import find_base_path
+from assets.vectors.encoders.weights import find_base_path
 
 
 def small_bert(folder: Path, seed: int = 3) -> Path:

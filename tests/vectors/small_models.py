@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.embed import find_base_path
+from assets.vectors.encoders.weights import find_base_path
 
 INSTRUCTION = "Instruct: Find the tool for a request\nQuery:"
 _PARTS = ("Transformer", "Pooling", "Normalize")

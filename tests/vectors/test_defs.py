@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.defs import findings, snapshots
-from assets.contracts.quarantine.defs import clear_contracts
+from assets.contracts.defs import clear_contracts, findings, snapshots
 from assets.synthesis.defs import server_summaries
 from assets.synthesis.summaries import SUMMARIES
-from assets.vectors.confusables.table import CONFUSABLES
+from assets.vectors.confusable_table import CONFUSABLES
 from assets.vectors.defs import confusables, contract_vectors
 from tests.contracts.pipeline import MARKET, POISON, Pipeline, honest_servers, poison_tool
 from warehouse.store import Warehouse

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from assets.vectors.embed import BadAdapter, BadEmbedder, MiniLM, find_base_path
 from assets.vectors.encoders import minilm
+from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.graph import IDS, MASK, VECTORS
-from assets.vectors.encoders.weights import BASE, is_other_base
+from assets.vectors.encoders.minilm import MiniLM
+from assets.vectors.encoders.weights import BASE, BadAdapter, find_base_path, is_other_base
 
 TEXTS = [
     "What time is it in Tokyo?",

@@ -9,16 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.vectors.embed import (
-    BadEmbedder,
-    EmbeddingFailed,
-    EncoderBroken,
-    open_embedder,
-    open_encoder,
-    save_encoder,
-)
-from assets.vectors.encoders import http
+from assets.vectors.encoders import endpoint as endpoint_module
+from assets.vectors.encoders.choose import open_embedder
+from assets.vectors.encoders.embedder import BadEmbedder, EmbeddingFailed
 from assets.vectors.encoders.endpoint import EndpointEncoder
+from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_encoder
 from tests.vectors.embeddings_endpoint import Say, embeddings_endpoint, vector, vectors
 
 KEY = "sk-very-secret-0123456789"
@@ -85,7 +80,7 @@ def test_what_passes_is_tried_again(fault: Say) -> None:
 
 def test_a_try_waits_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    monkeypatch.setattr(http.time, "sleep", waited.append)
+    monkeypatch.setattr(endpoint_module.time, "sleep", waited.append)
     busy = Say({}, 429, {"retry-after": "17"})
     with embeddings_endpoint([busy, Say({}, 500), Say()]) as endpoint:
         opened(endpoint.url, dim=8, backoff_s=0.5).embed(["a"])
@@ -95,15 +90,15 @@ def test_a_try_waits_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("fault", "tries", "why"),
     [
-        (Say({}, 503), http.ATTEMPTS, r"status 503 .*\(4 tries\).* run again later"),
+        (Say({}, 503), endpoint_module.ATTEMPTS, r"status 503 .*\(4 tries\).* run again later"),
         (Say({}, 429, {"retry-after": "3600"}), 1, "asks to wait 3600 s"),
         (Say({"error": {"code": "insufficient_quota"}}, 429), 1, "pay for more"),
         (Say({"error": f"Incorrect API key: {KEY}"}, 401), 1, "status 401, .* correct the key"),
         (Say({"error": f"no model for {KEY}"}, 404), 1, "check base_url .* model's name"),
         (Say({"error": "input too long"}, 400), 1, "input too long.* the length that it takes"),
         (Say({}, 307, {"location": "http://127.0.0.1:9/"}), 1, "status 307"),
-        (Say(drop=True), http.ATTEMPTS, "start the endpoint"),
-        (Say("half a {"), http.ATTEMPTS, "with no JSON"),
+        (Say(drop=True), endpoint_module.ATTEMPTS, "start the endpoint"),
+        (Say("half a {"), endpoint_module.ATTEMPTS, "with no JSON"),
         (Say({"data": []}), 1, "expected one list of numbers for each text"),
         (Say({"data": None}), 1, "expected one list of numbers for each text"),
         (Say(["data"]), 1, "expected one list of numbers for each text"),
@@ -115,7 +110,7 @@ def test_a_try_waits_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         (Say({"data": [{"embedding": [0.0] * 8}]}), 1, "norm 0.0"),
         (Say('{"data": [{"embedding": [NaN, 1, 1, 1, 1, 1, 1, 1]}]}'), 1, "norm nan"),
         (Say('{"data": [{"embedding": [' + "9" * 401 + "]}]}"), 1, "expected one list of numbers"),
-        (Say("[" * 100_000), http.ATTEMPTS, "no JSON that can be read"),
+        (Say("[" * 100_000), endpoint_module.ATTEMPTS, "no JSON that can be read"),
         (
             Say(gzip.compress(bytes(40 << 20)), headers={"content-encoding": "gzip"}),
             1,

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.vectors.index import INSTRUCTIONS, embed_texts
-from assets.vectors.near import ALIKE, TWIN, Near, find_near_rows
+from assets.vectors.index import ALIKE, INSTRUCTIONS, TWIN, Near, embed_texts, find_near_rows
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import TEXTS, LanceStore
 

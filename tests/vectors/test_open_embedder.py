@@ -5,22 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.vectors.embed import (
-    BadEmbedder,
+from assets.vectors.encoders.choose import open_embedder
+from assets.vectors.encoders.embedder import BadEmbedder, Prompts, add_prompts, measure_reading
+from assets.vectors.encoders.endpoint import EndpointEncoder
+from assets.vectors.encoders.minilm import MiniLM
+from assets.vectors.encoders.saved import (
     EncoderBroken,
-    MiniLM,
-    Prompts,
-    find_base_path,
     find_encoder_folder,
-    open_embedder,
     open_encoder,
     save_encoder,
 )
-from assets.vectors.encoders.embedder import measure_reading
-from assets.vectors.encoders.endpoint import EndpointEncoder
-from assets.vectors.encoders.prompts import add_prompts
-from assets.vectors.encoders.sentence.encoder import SentenceEncoder
-from assets.vectors.encoders.sentence.model import digest_model
+from assets.vectors.encoders.sentence_model import SentenceEncoder, digest_model
+from assets.vectors.encoders.weights import find_base_path
 from tests.vectors.test_embed import TEXTS
 
 

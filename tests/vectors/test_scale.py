@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from assets.vectors.embed import MiniLM, embed_queries
+from assets.vectors.encoders.embedder import embed_queries
+from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.scale import (
     REFERENCE,
     UNRELATED,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.history.tool_diff import CLASSES
+from assets.contracts.tool_diff import CLASSES
 from assets.contracts.tool_id import ToolId
 from training.drift.signal import CONTRACTS, PHANTOM_CALLS, Signal, make_unmeasured
 from training.prompts.rows import read_json_list

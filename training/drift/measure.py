@@ -6,8 +6,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from assets.contracts.history.history import CHANGES
-from assets.contracts.quarantine.clear import CLEAR, HELD
+from assets.contracts.changes import CHANGES
+from assets.contracts.quarantined_tools import CLEAR, HELD
 from assets.servers.calls.log import CallLog
 from assets.synthesis.tables import JUDGEMENTS
 from assets.vectors.index import VECTORS

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from assets.contracts.quarantine.clear import read_clear
+from assets.contracts.quarantined_tools import read_clear
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.sources.log_lines import read_lines
 from assets.servers.calls.log import STATUSES
 from assets.synthesis.tables import JUDGEMENTS
-from assets.vectors.embed import Embedder, Prompts, embed_queries
+from assets.vectors.encoders.embedder import Embedder, Prompts, embed_queries
 from assets.vectors.index import TOOL, VECTORS, read_contract
 from training.drift.shifts import Member
 from training.sets.audit.manifest import load_manifest

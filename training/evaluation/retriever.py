@@ -13,19 +13,16 @@ import polars as pl
 
 from assets.columns import KIND, PAIR_ID, SERVER_ID, TEXT_DIGEST, TOOL, TRAINING_SET
 from assets.synthesis.tables import ONE_CALL
-from assets.vectors.embed import (
-    BASE,
-    BadAdapter,
-    Embedder,
-    MiniLM,
-    embed_queries,
-    open_general,
-)
-from assets.vectors.encoders.bases import digest_base
 from assets.vectors.encoders.choose import open_base
-from assets.vectors.encoders.embedder import BadEmbedder
-from assets.vectors.encoders.prompts import Prompts, add_prompts
-from assets.vectors.encoders.weights import read_adapter_prompts
+from assets.vectors.encoders.embedder import (
+    BadEmbedder,
+    Embedder,
+    Prompts,
+    add_prompts,
+    embed_queries,
+)
+from assets.vectors.encoders.minilm import MiniLM, digest_base, open_general
+from assets.vectors.encoders.weights import BASE, BadAdapter, read_adapter_prompts
 from assets.vectors.index import digest_text, embed_texts
 from assets.vectors.scale import get_plain
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean

@@ -2,10 +2,9 @@
 
 import dagster as dg
 
-from assets.contracts.quarantine.clear import read_clear
-from assets.contracts.quarantine.firewall import key_contract
+from assets.contracts.quarantined_tools import key_contract, read_clear
 from assets.outcomes.replay.release import save_release_replay
-from assets.vectors.embed import Embedder
+from assets.vectors.encoders.embedder import Embedder
 from serving.index.folder import load_index
 from serving.index.model import Index, Source
 from serving.index.release_index import make_router_index, view_table

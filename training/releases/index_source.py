@@ -13,11 +13,10 @@ from typing import Any
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, read_listing_ids
-from assets.contracts.history.history import CHANGES
-from assets.contracts.history.moves import Move
-from assets.contracts.listed.read import read_unverified
-from assets.contracts.quarantine.clear import read_contracts
-from assets.contracts.quarantine.firewall import open_firewall
+from assets.contracts.changes import CHANGES
+from assets.contracts.listed_contracts import read_unverified
+from assets.contracts.quarantined_tools import open_firewall, read_contracts
+from assets.contracts.rename_history import Move
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.summaries import SUMMARIES
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_contract, select_accepted

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from assets.vectors.embed import find_encoder_folder
+from assets.vectors.encoders.saved import find_encoder_folder
 from training.releases.champion import read_champion
 from training.releases.in_service import find_model_in_service
 from training.releases.pointers import CHAMPIONS, SERVED, hold_pointer_lock, read_current_history

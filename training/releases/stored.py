@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.embed import find_encoder_folder
+from assets.vectors.encoders.saved import find_encoder_folder
 from serving.index.model import IndexBroken, IndexMissing
 from training.releases.in_service import find_model_flaw, find_reranker_file
 from training.role import get_untrained_model

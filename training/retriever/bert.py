@@ -7,10 +7,9 @@ frozen layers say could not be kept. On 656 pairs Recall@1 was the same within i
 from collections.abc import Sequence
 from typing import Any
 
-from assets.vectors.encoders.bases import find_base_folder, resolve_prompts
-from assets.vectors.encoders.minilm import MOST_TOKENS
-from assets.vectors.encoders.prompts import Prompts
-from assets.vectors.encoders.sentence.model import count_prompt_tokens
+from assets.vectors.encoders.embedder import Prompts
+from assets.vectors.encoders.minilm import MOST_TOKENS, find_base_folder, resolve_prompts
+from assets.vectors.encoders.sentence_model import count_prompt_tokens
 from training.retriever.gradient_cache import Item, Passes
 from training.retriever.lora import add_adapter
 from training.retriever.settings import RetrieverSettings

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assets.vectors.encoders.prompts import Prompts
-from assets.vectors.encoders.sentence.model import count_prompt_tokens
+from assets.vectors.encoders.embedder import Prompts
+from assets.vectors.encoders.sentence_model import count_prompt_tokens
 from training.retriever.settings import RetrieverSettings
 
 _CHUNK = 2048  # padded tokens; beyond it a CPU gains nothing

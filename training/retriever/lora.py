@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from assets.vectors.encoders.general.shipped import WEIGHTS, find_general_folder, make_general_name
+from assets.vectors.encoders.minilm import GENERAL_WEIGHTS, find_general_folder, make_general_name
 from assets.vectors.encoders.weights import BASE
 from training.retriever.settings import NONE, RetrieverSettings, find_other_shape
 from training.runtime.model_store import TrainingFailed
@@ -77,4 +77,4 @@ def load_start(model: Any, base: str, settings: RetrieverSettings) -> None:
         )
     if other := find_other_shape(settings):
         raise TrainingFailed(f"retriever {other}")
-    set_peft_model_state_dict(model, load_file(str(find_general_folder() / WEIGHTS)))
+    set_peft_model_state_dict(model, load_file(str(find_general_folder() / GENERAL_WEIGHTS)))

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from assets.vectors.encoders.embedder import Prompts
 from assets.vectors.encoders.hub import SENTENCE, split_reference
-from assets.vectors.encoders.prompts import Prompts
-from assets.vectors.encoders.sentence.model import (
+from assets.vectors.encoders.sentence_model import (
     clean_text,
     open_sentence_model,
     require_prompt_room,

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 from training.runtime.settings import Positive, Rate, Share, Whole, read_hyper_parameters
 
 if TYPE_CHECKING:
-    from assets.vectors.encoders.prompts import Prompts
+    from assets.vectors.encoders.embedder import Prompts
 
 HARD, RANDOM = "hard", "random"
 NONE = "none"
@@ -73,7 +73,7 @@ class RetrieverSettings(RetrieverRecipe):
     @property
     def prompts(self) -> "Prompts":
         """The words before requests and before tools' texts that are given. Raises BadEmbedder."""
-        from assets.vectors.encoders.prompts import Prompts
+        from assets.vectors.encoders.embedder import Prompts
 
         return Prompts(self.query_prompt, self.document_prompt)
 

@@ -10,14 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.encoders.bases import (
+from assets.vectors.encoders.embedder import BadEmbedder
+from assets.vectors.encoders.minilm import (
     DEFAULT,
     digest_base,
+    make_general_name,
     name_base,
     require_plain_mean,
 )
-from assets.vectors.encoders.embedder import BadEmbedder
-from assets.vectors.encoders.general.shipped import make_general_name
 from assets.vectors.encoders.weights import BadAdapter
 from training.retriever.batches import Batch, select_teachable_rows
 from training.retriever.course import Course, begin_course, save_course_checkpoint

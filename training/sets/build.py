@@ -9,15 +9,14 @@ from typing import Any
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, map_same_servers
-from assets.contracts.history.history import list_servers
-from assets.contracts.quarantine.clear import read_contracts
-from assets.contracts.quarantine.firewall import key_contract
+from assets.contracts.changes import list_servers
+from assets.contracts.quarantined_tools import key_contract, read_contracts
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import may_keep, read_tried
 from assets.outcomes.trajectories.trajectory import make_pair_row, read_kept
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, select_trainable
-from assets.vectors.confusables.table import CONFUSABLES, TWINS, list_hard_negatives
-from assets.vectors.embed import Embedder
+from assets.vectors.confusable_table import CONFUSABLES, TWINS, list_hard_negatives
+from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
 from training.sets.assignment import Key, find_first_run_dates
 from training.sets.audit.audit import set_flaws

@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.contracts.schema.reading import name_json_type
-from assets.contracts.schema.reading import read_default as any_default_of
-from assets.contracts.schema.shapes import (
+from assets.contracts.schema_shapes import (
     equals_json,
     follow_reference,
     matches_pattern,
+    name_json_type,
     read_list,
     read_mapping,
 )
-from assets.contracts.schema.step_budget import spend_steps
+from assets.contracts.schema_shapes import read_default as any_default_of
+from assets.contracts.step_budget import spend_steps
 from warehouse.json_types import JsonObject, Schema
 
 Parts = Sequence[Schema]

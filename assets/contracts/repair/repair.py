@@ -13,22 +13,295 @@
 Nothing that is missing is made up.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.repair.candidates import (
-    Change,
-    propose_changes,
-    propose_drops,
-    propose_levels,
-    unwrap_arguments,
+from assets.contracts.repair.names import (
+    find_nearest,
+    find_same_name,
+    fold_name,
+    is_guard,
+    is_reminiscent,
+    split_identifier,
 )
-from assets.contracts.repair.problems import Problem, describe_problems
-from assets.contracts.schema.step_budget import TooMuchWork, limit_steps
+from assets.contracts.repair.problems import (
+    ABSENT,
+    Place,
+    Problem,
+    describe_problems,
+    find_declared,
+    find_schema,
+    find_types,
+    find_value,
+    format_place,
+    format_value,
+    is_closed,
+    is_required,
+)
+from assets.contracts.repair.values import parse_json, propose_values
+from assets.contracts.schema_shapes import collect_properties, iterate_branches, name_json_type
+from assets.contracts.step_budget import TooMuchWork, limit_steps
 from assets.contracts.validate import Flaw, validate_call
-from warehouse.json_types import Contract, Schema
+from warehouse.json_types import Contract, JsonObject, Schema
+
+# Words that tell one of two ends, or of two that are easily confused.
+_ENDS = {
+    *("from", "to", "source", "src", "origin", "target", "destination", "dest", "dst", "start"),
+    *("begin", "end", "first", "last", "min", "max", "minimum", "maximum", "before", "after"),
+    *("since", "until", "older", "newer", "old", "new", "in", "out", "input", "output"),
+    *("inbound", "outbound", "left", "right", "top", "bottom", "upper", "lower", "up", "down"),
+    *("previous", "prev", "next", "parent", "child", "sender", "recipient", "receiver", "public"),
+    *("private", "secret", "include", "exclude", "not", "no", "cc", "bcc", "buy", "sell", "debit"),
+    *("credit", "latitude", "longitude", "lat", "lng", "lon", "width", "height", "row", "column"),
+}
+# Words that say nothing of which thing is meant.
+_PLAIN = {"name", "id", "value", "text", "string", "str", "param", "number", "time", "date", "list"}
+
+
+def propose_nesting(schema: Schema, arguments: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
+    """(arguments with every undeclared name where the contract has it, what was moved)."""
+    declared = collect_properties(schema, schema)
+    unknown = [name for name in arguments if name not in declared]
+    if not unknown:
+        return
+    inner = {
+        name: collect_properties(of, schema)
+        for name, of in declared.items()
+        if "object" in find_types(of, schema)
+    }
+    moves: dict[str, tuple[str, str]] = {}
+    for name in unknown:
+        head, dot, tail = str(name).partition(".")
+        if dot and tail in inner.get(head, ()):
+            moves[name] = (head, tail)
+            continue
+        homes = [home for home, names in inner.items() if name in names]
+        if len(homes) == 1:
+            moves[name] = (homes[0], str(name))
+    made = _move_names(arguments, moves)
+    if moves and made is not None:
+        homes = ", ".join(dict.fromkeys(home for home, _ in moves.values()))
+        yield made, f"$: moved {', '.join(moves)[:100]} into {homes[:100]}"
+    for name in unknown:
+        held = arguments[name]
+        if isinstance(held, Mapping) and held and not is_guard(str(name)) and all(
+            one in declared and one not in arguments for one in held
+        ):  # fmt: skip
+            rest = {key: one for key, one in arguments.items() if key != name}
+            yield {**rest, **held}, f"$: took the arguments out of {str(name)[:80]!r}"
+
+
+def _move_names(arguments: Mapping[str, Any], moves: Mapping[str, tuple[str, str]]) -> Any:
+    """None where something is at the place already."""
+    made = {name: value for name, value in arguments.items() if name not in moves}
+    for name, (home, inner) in moves.items():
+        around = made.get(home, {})
+        if not isinstance(around, Mapping) or inner in around:
+            return None
+        made[home] = {**around, inner: arguments[name]}
+    return made
+
+
+def propose_pairing(
+    schema: Schema, arguments: Mapping[str, Any], tool: str
+) -> Iterator[tuple[Any, str]]:
+    """The only undeclared argument under the name of the only required one that is missing, where
+    its type fits and the names have to do with each other."""
+    declared = collect_properties(schema, schema)
+    unknown = [name for name in arguments if name not in declared]
+    required = schema.get("required") or ()
+    missing = [name for name in required if name in declared and name not in arguments]
+    if len(unknown) != 1 or len(missing) != 1:
+        return
+    [name], [meant] = unknown, missing
+    types = find_types(declared[meant], schema)
+    fits = name_json_type(arguments[name]) in types | ({"integer"} if "number" in types else set())
+    if fits and _is_related(str(name), str(meant), declared[meant], tool):
+        made = {meant if key == name else key: one for key, one in arguments.items()}
+        yield made, f"$: {str(name)[:80]!r} became {meant!r}, the only one that is missing"
+
+
+def _is_related(name: str, meant: str, schema: Any, tool: str) -> bool:
+    """Whether one name is the other with words that say nothing new, or begins it, or stands in its
+    description. Not where one of two ends is named in one of them, or each has a word of its own:
+    `from_account` is never `to_account`, nor `user_id` `group_id`."""
+    ours, theirs = ({w.removesuffix("s") for w in split_identifier(one)} for one in (name, meant))
+    own, besides = ours - theirs, theirs - ours
+    if (own | besides) & _ENDS or re.findall(r"\d+", name) != re.findall(r"\d+", meant):
+        return False
+    if ours & theirs:
+        said = _PLAIN | {word.removesuffix("s") for word in split_identifier(tool)}
+        return not (own and besides) and own | besides <= said
+    if len(short := fold_name(name)) > 2 and fold_name(meant).startswith(short):
+        return True
+    description = schema.get("description") if isinstance(schema, Mapping) else None
+    words = {
+        w.strip(".,;:()'\"`").removesuffix("s")
+        for w in str(description or "").lower().split()[:200]
+    }
+    return bool(ours and ours <= words)
+
+
+_WRAPPERS = ("arguments", "args", "params", "parameters", "input", "inputs", "kwargs", "tool_input")
+_BESIDE = ("name", "tool", "tool_name", "function", "type", "id", "method", "server")
+
+
+@dataclass(frozen=True)
+class Change:
+    """opens: it may uncover flaws that can be repaired in their turn."""
+
+    made: Any
+    step: str
+    opens: bool = False
+
+
+def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[Change]:
+    """The call itself, where it was given as text, as nothing, or inside something else."""
+    if arguments is None:
+        yield Change({}, "no arguments are an empty object", True)
+    if isinstance(arguments, str):
+        found = parse_json(arguments)
+        if isinstance(found, dict):
+            yield Change(found, "the arguments were JSON text: read it", True)
+        return
+    if isinstance(arguments, list) and len(arguments) == 1 and isinstance(arguments[0], dict):
+        yield Change(arguments[0], "the arguments were in a list of one: took it out", True)
+    if not isinstance(arguments, Mapping):
+        return
+    declared = collect_properties(schema, schema)
+    for name, held in arguments.items():
+        if name in declared or (name not in _WRAPPERS and name != tool):
+            continue
+        if not all(
+            _has_sibling(argument, arguments, declared, tool)
+            for argument in arguments
+            if argument != name
+        ):
+            continue
+        inner = parse_json(held) if isinstance(held, str) else held
+        if isinstance(inner, dict):
+            yield Change(inner, f"the arguments were wrapped in {name!r}: took them out", True)
+
+
+def _has_sibling(name: Any, arguments: JsonObject, declared: JsonObject, tool: str) -> bool:
+    """Whether it belongs to the wrapping: the tool's name, an id; no argument of the tool."""
+    return name in _BESIDE and (name not in declared or arguments[name] == tool)
+
+
+def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Change]:
+    """The changes that one flaw of the arguments suggests."""
+    if not flaw.at:
+        return
+    if flaw.kind in ("unknown_argument", "missing_required"):
+        yield from _propose_names(schema, arguments, flaw)
+        return
+    value = find_value(arguments, flaw.at)
+    if value is None and not is_required(schema, flaw.at):
+        step = f"{format_place(flaw.at)} was null and is optional: left out"
+        yield Change(_remove_at(arguments, flaw.at), step)
+    if value is ABSENT:
+        return
+    name = next((one for one in reversed(flaw.at) if isinstance(one, str)), "")
+    for other, opens in propose_values(value, find_schema(schema, flaw.at), schema, name):
+        step = (
+            f"{format_place(flaw.at)}: {format_value(value, 60)} became {format_value(other, 60)}"
+        )
+        yield Change(_replace_at(arguments, flaw.at, other), step, opens)
+
+
+def propose_levels(schema: Schema, arguments: Any, tool: str) -> Iterator[Change]:
+    """Arguments on another level, and the one that was meant by the only other name."""
+    for made, step in propose_nesting(schema, arguments):
+        yield Change(made, step, True)
+    for made, step in propose_pairing(schema, arguments, tool):
+        yield Change(made, step, True)
+
+
+def propose_drops(
+    schema: Schema,
+    arguments: Any,
+    flaw: Flaw,
+    undeclared: bool = False,
+    is_said: Callable[[Any], bool] | None = None,
+) -> Iterator[Change]:
+    """Without an argument that the contract forbids outright; `undeclared`: or, at the top, does
+    not name. Not where a name is near to it, or one that is required is missing: then it may be
+    what was meant, and its value would be lost; nor where its name guards or narrows the call or
+    its value `is_said`: without it the call would do more than was asked."""
+    if flaw.kind != "unknown_argument" or not flaw.at:
+        return
+    name, closed = str(flaw.at[-1]), is_closed(schema, flaw.at[:-1])
+    if not closed and not (undeclared and len(flaw.at) == 1 and _is_foreign(schema, name)):
+        return
+    declared = find_declared(schema, flaw.at[:-1])
+    around = find_value(arguments, flaw.at[:-1])
+    if is_guard(name) or (is_said is not None and is_said(around[name])):
+        return
+    missing = [one for one in declared if is_required(schema, (*flaw.at[:-1], one))]
+    if any(one not in around for one in missing) or any(
+        is_reminiscent(name, one) for one in declared
+    ):
+        return
+    why = "forbids" if closed else "does not name"
+    step = f"dropped {format_place(flaw.at)}, which the contract {why}"
+    yield Change(_remove_at(arguments, flaw.at), step)
+
+
+def _is_foreign(schema: Schema, name: str) -> bool:
+    """Whether a contract says which arguments there are, and knows none of this name, neither
+    within another."""
+    listed = any("properties" in branch for branch in iterate_branches(schema, schema))
+    declared = collect_properties(schema, schema).values()
+    return listed and not any(name in collect_properties(one, schema) for one in declared)
+
+
+def _propose_names(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Change]:
+    """The name that was meant by one that nobody declared; a name that is there stays."""
+    around = find_value(arguments, flaw.at[:-1])
+    if not isinstance(around, Mapping):
+        return
+    declared = find_declared(schema, flaw.at[:-1])
+    free = [name for name in declared if name not in around]
+    known = set(declared)
+    unknown = [str(name) for name in around if name not in known]
+    wrong = [str(flaw.at[-1])] if flaw.kind == "unknown_argument" else unknown
+    for alike in (find_same_name, find_nearest):
+        for name in wrong:
+            meant = alike(name, free)
+            # Of two that both mean it, neither is sure.
+            if meant is None or any(alike(one, [meant]) for one in unknown if one != name):
+                continue
+            place = format_place(flaw.at[:-1])
+            step = f"{place}: {name!r} became {meant!r}"
+            yield Change(_rename_at(arguments, flaw.at[:-1], name, meant), step, True)
+
+
+def _replace_at(arguments: Any, at: Place, value: Any) -> Any:
+    """A copy with another value at a place."""
+    if not at:
+        return value
+    first, rest = at[0], at[1:]
+    made = dict(arguments) if isinstance(arguments, Mapping) else list(arguments)
+    made[first] = _replace_at(made[first], rest, value)  # type: ignore[index,call-overload]
+    return made
+
+
+def _remove_at(arguments: Any, at: Place) -> Any:
+    around = find_value(arguments, at[:-1])
+    if isinstance(around, list):
+        return arguments
+    kept = {name: one for name, one in around.items() if name != at[-1]}
+    return _replace_at(arguments, at[:-1], kept)
+
+
+def _rename_at(arguments: Any, at: Place, name: str, meant: str) -> Any:
+    around = find_value(arguments, at)
+    made = {meant if key == name else key: one for key, one in around.items()}
+    return _replace_at(arguments, at, made)
+
 
 _TRIES = 120  # validations of one repair; 13,163 golden calls with one fault took at most 5
 _STEPS = 150_000  # of the work that all of them may take together: some 3 s

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from assets.contracts.repair.dates import propose_dates, propose_epoch
-from assets.contracts.repair.json_paths import ABSENT, find_choices, find_types
 from assets.contracts.repair.names import find_nearest, find_same_name, fold_name
-from assets.contracts.repair.quantities import read_quantity
-from assets.contracts.schema.reading import iterate_branches, name_json_type
+from assets.contracts.repair.problems import ABSENT, find_choices, find_types
+from assets.contracts.repair.written_values import propose_dates, propose_epoch, read_quantity
+from assets.contracts.schema_shapes import iterate_branches, name_json_type
 from warehouse.json_types import Schema
 from warehouse.llm.json_text import read_json, strip_fence
 

@@ -1,7 +1,7 @@
 """Scan: prompt injection and tool poisoning in whatever a model reads of a tool."""
 
 from assets.contracts.scan.engine import scan_each, scan_list, scan_tool
-from assets.contracts.scan.finding import HIGH, RULES, Finding
 from assets.contracts.scan.rug_pull import find_rug_pulls
+from assets.contracts.scan.rule_table import HIGH, RULES, Finding
 
 __all__ = ["HIGH", "RULES", "Finding", "find_rug_pulls", "scan_each", "scan_list", "scan_tool"]

@@ -2,35 +2,51 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.scan.finding import (
+from assets.contracts.scan import word_rules
+from assets.contracts.scan.hidden_text import (
+    build_encoded_hit,
+    decode_text,
+    find_hidden,
+    find_marks,
+)
+from assets.contracts.scan.link_and_name_rules import (
+    find_links,
+    find_neighbours,
+    find_secret_keys,
+    judge_tool_name,
+)
+from assets.contracts.scan.rule_table import (
+    EXCERPT_CAP,
     HIGH,
     MEDIUM,
     RULES,
     SEVERITIES,
     Finding,
     Hit,
+    Ideas,
     build_finding,
     build_hit,
+    find_ideas,
+    judge_text,
     rank_severity,
 )
-from assets.contracts.scan.pattern_rules import judge_text
-from assets.contracts.scan.rules import cross_tool_orders, parameters
-from assets.contracts.scan.rules.duplicate_names import find_neighbours
-from assets.contracts.scan.rules.encoded import build_encoded_hit, decode_text
-from assets.contracts.scan.rules.hidden import find_hidden
-from assets.contracts.scan.rules.issued_keys import find_secret_keys
-from assets.contracts.scan.rules.links import find_links
-from assets.contracts.scan.rules.marks import find_marks
-from assets.contracts.scan.rules.tool_names import judge_tool_name
-from assets.contracts.scan.text.fields import Read, Text, read_fields
-from assets.contracts.scan.text.normalise import collect_words, split_words
-from assets.contracts.scan.text.phrases import Ideas, find_ideas
+from assets.contracts.scan.tool_texts import (
+    TOTAL_CAP,
+    Read,
+    Text,
+    collect_words,
+    read_fields,
+    read_pieces,
+    split_words,
+)
+from warehouse.json_types import JsonObject
+from warehouse.sanitize.escape import escape_text
 from warehouse.sanitize.unseen import find_seen
 from warehouse.storage.digest import digest_sources
 
@@ -116,8 +132,8 @@ def keep_findings(found: Iterable[Finding]) -> list[Finding]:
 
 def _find_all(name: str, contents: Read, own: Set[str], elsewhere: Set[str]) -> Iterator[Finding]:
     about = split_words(name, name=True).words
-    for field, what in contents.capped:
-        yield build_finding(name, field, what, build_hit("not_read_whole", 0, len(what)))
+    for pointer, what in contents.capped:
+        yield build_finding(name, pointer, what, build_hit("not_read_whole", 0, len(what)))
     for text in contents.texts:
         for found in find_hits(text, own, elsewhere, about):
             yield build_finding(name, text.field, text.text, found)
@@ -136,9 +152,7 @@ def find_mentioned(tool: Any) -> frozenset[str]:
     """Names of tools and parameters that a tool's texts may hold: all of other tools that its
     findings can depend on, so that they need not be made again while these are the same."""
     return frozenset(
-        name
-        for text in read_fields(tool).texts
-        for name in cross_tool_orders.find_identifiers(text.text)
+        name for text in read_fields(tool).texts for name in word_rules.find_identifiers(text.text)
     )
 
 
@@ -169,7 +183,7 @@ def _find_read(
     """Hits of what a text says, plainly or encoded."""
     within = read_ideas(text, own, elsewhere)
     yield from _find_worded(text, within)
-    yield from parameters.judge_parameter(text, about, within)
+    yield from word_rules.judge_parameter(text, about, within)
     for run in decode_text(text.text):
         inner = Text(text.field, run.text, "data", text.parameter)
         worst = max(
@@ -189,7 +203,7 @@ def _find_worded(text: Text, within: Ideas) -> Iterator[Hit]:
         for rule in _WORDED:
             yield from judge_text(rule, text.text, within)
     yield from find_marks(text.text)
-    yield from cross_tool_orders.find_commands(text.text, within)
+    yield from word_rules.find_commands(text.text, within)
     yield from find_links(text.text)
 
 
@@ -197,9 +211,9 @@ def read_ideas(text: Text, own: Set[str], elsewhere: Set[str] = frozenset()) -> 
     """Every idea in one text of a tool, names and addresses included."""
     name = text.role == "name" or not any(char.isspace() for char in text.text[:200])
     within = find_ideas(split_words(text.text, name=name))
-    cross_tool_orders.mark_foreign(text.text, within, own, elsewhere)
-    cross_tool_orders.mark_addresses(text.text, within)
-    parameters.mark_own_parameters(text, within, own)
+    word_rules.mark_foreign(text.text, within, own, elsewhere)
+    word_rules.mark_addresses(text.text, within)
+    word_rules.mark_own_parameters(text, within, own)
     return within
 
 
@@ -224,3 +238,72 @@ def digest_rules() -> str:
     """Digest of every module of the scan, of its rules, of its lexicon, and of the forms of secrets
     and unseen characters; 12 hex digits."""
     return digest_sources(_ROOT, "assets/contracts/scan", "warehouse/sanitize")
+
+
+def scan_extras(extras: JsonObject, own: Set[str] = frozenset()) -> list[Finding]:
+    """The findings of a server's instructions and of each entry of its lists of prompts, resources
+    and templates; TOTAL_CAP characters in all. own: the names of its tools."""
+    return keep_findings(_scan_entries(extras, own))
+
+
+def _scan_entries(extras: JsonObject, own: Set[str]) -> Iterator[Finding]:
+    read = 0
+    for at, entry in _list_entries(extras):
+        if read > TOTAL_CAP:
+            what = "more text than is read of one server"
+            yield build_finding("", at, what, build_hit("not_read_whole", 0, len(what)))
+            break
+        texts = read_fields(entry)
+        read += sum(len(text.text) for text in texts.texts)
+        for content in scan_contents("", texts, own):
+            yield replace(content, field=at + content.field)
+
+
+def _list_entries(extras: JsonObject) -> Iterator[tuple[str, Any]]:
+    for name, value in extras.items():
+        if isinstance(value, list):
+            yield from ((f"/{name}/{place}", entry) for place, entry in enumerate(value))
+        else:
+            yield f"/{name}", value
+
+
+MOST = 250_000  # characters read of each part of a result; a client is handed 200,000 of it
+
+
+@dataclass
+class ResultScan:
+    """What a result showed. found: each finding with the very words; unread: something of it lies
+    beyond what is read."""
+
+    found: list[tuple[Finding, str]] = field(default_factory=list)
+    unread: bool = False
+
+
+def scan_result(tool: str, parts: JsonObject, most: int = MOST) -> ResultScan:
+    """What a tool answered, part by part (content, structured, …), each any JSON value.
+
+    Of each rule and part the gravest hit counts. A finding's `field` points into the parts, its
+    excerpt holds the words alone. Linear in the text, which is bounded by `most` for each part.
+    """
+    out = ResultScan()
+    for part, value in parts.items():
+        read = read_pieces(value, most)
+        out.unread = out.unread or bool(read.capped)
+        gravest: dict[str, tuple[Finding, str]] = {}
+        for text in read.texts:
+            for hit in map(_limit_hit, find_hits(text, frozenset(), frozenset(), ())):
+                out.unread = out.unread or hit.rule.id == "not_read_whole"
+                before = gravest.get(hit.rule.id)
+                if before is None or rank_severity(hit) > rank_severity(before[0]):
+                    words = text.text[hit.start : hit.end]
+                    made = build_finding(tool, f"/{part}{text.field}", text.text, hit)
+                    made = replace(made, excerpt=escape_text(words[:EXCERPT_CAP]))
+                    gravest[hit.rule.id] = made, words
+        out.found += gravest.values()
+    return out
+
+
+def _limit_hit(hit: Hit) -> Hit:
+    most = hit.rule.in_results
+    graver = most and rank_severity(hit) > SEVERITIES.index(most)
+    return replace(hit, severity=most) if graver else hit

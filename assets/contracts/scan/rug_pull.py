@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from assets.contracts.scan.engine import read_ideas, read_name, scan_contents, scan_tool
-from assets.contracts.scan.finding import (
+from assets.contracts.scan.link_and_name_rules import find_hosts
+from assets.contracts.scan.rule_table import (
     LOW,
     MEDIUM,
     RULES,
@@ -20,12 +21,11 @@ from assets.contracts.scan.finding import (
     Hit,
     build_finding,
     build_hit,
+    judge_text,
 )
-from assets.contracts.scan.pattern_rules import judge_text
-from assets.contracts.scan.rules.links import find_hosts
-from assets.contracts.scan.text.fields import Read, Text, read_fields
-from assets.contracts.schema.annotation_changes import compare_annotations
-from assets.contracts.schema.tool_renames import find_renames
+from assets.contracts.scan.tool_texts import Read, Text, read_fields
+from assets.contracts.schema_diff import compare_annotations
+from assets.contracts.tool_renames import find_renames
 from warehouse.json_types import Contract, JsonObject
 
 _RENAMES_CAP = 400  # pairs of a gone and a new tool that are compared for a rename

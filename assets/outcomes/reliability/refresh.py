@@ -10,8 +10,8 @@ import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, map_descriptions
 from assets.catalogue.categories import find_category
-from assets.contracts.history.history import CHANGES
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.changes import CHANGES
+from assets.contracts.quarantined_tools import CLEAR
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.features import describe_tool, parse_contract
 from assets.outcomes.reliability.measure import Known, Measured, measure_tools
@@ -24,7 +24,7 @@ from assets.outcomes.reliability.sources.logged_calls import read_logged
 from assets.outcomes.reliability.sources.trust import KNOWN, Weighed, weigh_observations
 from assets.outcomes.reliability.versions import read_changes
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.vectors.confusables.table import CONFUSABLES
+from assets.vectors.confusable_table import CONFUSABLES
 from warehouse.json_types import Row
 from warehouse.storage.tables import Tables
 from warehouse.store import Warehouse

@@ -5,8 +5,7 @@ releases/<release>.replay.jsonl
 
 from pathlib import Path
 
-from assets.contracts.quarantine.clear import read_clear
-from assets.contracts.quarantine.firewall import open_firewall
+from assets.contracts.quarantined_tools import open_firewall, read_clear
 from assets.outcomes.replay.file import write_recording
 from assets.outcomes.replay.recording import (
     Recording,

@@ -15,8 +15,8 @@ from warehouse.sanitize.escape import drop_surrogates
 from warehouse.sanitize.scrubber import Scrubber
 
 if TYPE_CHECKING:
-    from assets.contracts.quarantine.results import ResultFindings
-    from assets.contracts.scan.finding import Finding
+    from assets.contracts.result_findings import ResultFindings
+    from assets.contracts.scan.rule_table import Finding
 
 _SLACK = 8192  # characters beyond a cut that are scrubbed with it, so that no half secret is left
 _PIECE = 65_536
@@ -247,7 +247,7 @@ class ResultInspector:
 
     @cached_property
     def _record(self) -> "ResultFindings":
-        from assets.contracts.quarantine.results import ResultFindings
+        from assets.contracts.result_findings import ResultFindings
 
         return ResultFindings(self._home)
 
@@ -262,8 +262,8 @@ def check_result(
     the arguments is an echo of the caller's and laid to nobody. Bounded: `assets/contracts/scan/
     results.py` has the limits.
     """
-    from assets.contracts.scan.documents import scan_result
-    from assets.contracts.scan.finding import HIGH, MEDIUM, build_finding, build_hit
+    from assets.contracts.scan.engine import scan_result
+    from assets.contracts.scan.rule_table import HIGH, MEDIUM, build_finding, build_hit
     from warehouse.sanitize.redact import redact_issued_keys
 
     parts = {name: part for name, part in _list_parts(result).items() if part}

@@ -8,7 +8,7 @@ from pydantic import Field
 from assets.servers.probe.failure_kinds import KINDS, Blame, FailureKind, ProbeFailure
 
 if TYPE_CHECKING:
-    from assets.contracts.scan.finding import Finding
+    from assets.contracts.scan.rule_table import Finding
 
 Status = Literal["ok", "tool_error", "invalid_arguments", "failed"]
 Problem = dict[str, Any]

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.export.formats import LAST_TURN, Format
 from assets.synthesis.export.selection import Choice, Chosen, normalise_licence
 from assets.synthesis.judging.trials import JUDGE_TRIALS

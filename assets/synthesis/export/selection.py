@@ -15,8 +15,8 @@ from functools import cache
 import polars as pl
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.firewall import Firewall
+from assets.contracts.quarantined_tools import Firewall
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.export.examples import Preference
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
 from assets.synthesis.writing.migration.old_contracts import read_old_contracts

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType
 
-from assets.contracts.schema.step_budget import spend_steps
+from assets.contracts.step_budget import spend_steps
 from assets.contracts.validate import validate_call
 from assets.synthesis.contract_reading import Slot, guess_json_type, read_fields, resolve_schema
 from assets.synthesis.offline.invented_values import find_sort, invent_value, make_from_pattern

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from assets.contracts.scan import scan_list
-from assets.contracts.scan.finding import LOW
+from assets.contracts.scan.rule_table import LOW
 from warehouse.json_types import Json, JsonObject
 
 # Their longest run of words out of their tool's descriptions: 1,222 have at most 5, two have 6.

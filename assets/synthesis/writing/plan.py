@@ -42,9 +42,8 @@ from assets.synthesis.writing.several_turns import (
 from assets.synthesis.writing.single_call import write_single
 from assets.synthesis.writing.units import Unit, count_rows, make_units, plan_units
 from assets.synthesis.writing.world_pairs import add_worlds, write_world_pairs
-from assets.vectors.embed import Embedder
-from assets.vectors.index import INSTRUCTIONS, embed_texts
-from assets.vectors.near import find_near_rows
+from assets.vectors.encoders.embedder import Embedder
+from assets.vectors.index import INSTRUCTIONS, embed_texts, find_near_rows
 from warehouse.item_failure import try_item
 from warehouse.json_types import Json, Record
 from warehouse.llm.batch import run_batch

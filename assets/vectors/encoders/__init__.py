@@ -1,1 +1,1 @@
-"""The encoders behind `assets/vectors/embed.py`: one module a step of making and running one."""
+"""Encoders: how a text becomes a vector, and where an encoder comes from."""

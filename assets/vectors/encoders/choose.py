@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
-from assets.vectors.encoders.embedder import BadEmbedder, Embedder
+from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Prompts, add_prompts
 from assets.vectors.encoders.hub import SENTENCE, find_trusted_model, split_reference
-from assets.vectors.encoders.prompts import Prompts, add_prompts
 from assets.vectors.encoders.session import FP32, PRECISIONS
 
 SPECS = (
@@ -52,7 +51,7 @@ def open_embedder(
         base = name if kind == "onnx" else f"{SENTENCE}{name}"
         return open_base(base, prompts=prompts, threads=threads)
     if kind == "general":
-        from assets.vectors.encoders.general.shipped import open_general
+        from assets.vectors.encoders.minilm import open_general
 
         made = open_general(threads=threads, precision=name or FP32)
     elif kind == "minilm":
@@ -83,11 +82,10 @@ def open_base(
     `prompts` and where one is not given after the base's own. Raises BadAdapter, BadEmbedder."""
     prompts = prompts or Prompts()
     if base.startswith(SENTENCE):
-        from assets.vectors.encoders.sentence.encoder import SentenceEncoder
+        from assets.vectors.encoders.sentence_model import SentenceEncoder
 
         return SentenceEncoder(base, threads=threads, prompts=prompts, adapter=adapter)
-    from assets.vectors.encoders.bases import resolve_prompts
-    from assets.vectors.encoders.minilm import MiniLM
+    from assets.vectors.encoders.minilm import MiniLM, resolve_prompts
 
     made = MiniLM(adapter, threads=threads, base=base)
     return add_prompts(made, resolve_prompts(base, prompts))

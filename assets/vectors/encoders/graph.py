@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.encoders.layout.head import FIRST, MEAN, Head
+from assets.vectors.encoders.model_layout import FIRST, MEAN, Head
 from assets.vectors.encoders.weights import Weights
 
 IDS, MASK, VECTORS = "ids", "mask", "vectors"

@@ -15,8 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Savable
-from assets.vectors.encoders.prompts import add_prompts, drop_mark, read_prompts
+from assets.vectors.encoders.embedder import (
+    BadEmbedder,
+    Embedder,
+    Savable,
+    add_prompts,
+    drop_mark,
+    read_prompts,
+)
 from assets.vectors.encoders.session import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder, count_cores
 from assets.vectors.encoders.weights import ADAPTER_FILES
 from warehouse.storage.digest import sha256
@@ -130,7 +136,7 @@ def _open_saved(
 ) -> Embedder:
     """The embedder of a card without a flaw."""
     if card["kind"] == "sentence-transformers":
-        from assets.vectors.encoders.sentence.encoder import reopen_sentence
+        from assets.vectors.encoders.sentence_model import reopen_sentence
 
         return reopen_sentence(card, threads, folder if card["files"] else None)
     prompts = read_prompts(card)

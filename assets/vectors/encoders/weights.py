@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.encoders.embedder import BadEmbedder
+from assets.vectors.encoders.embedder import BadEmbedder, Prompts, read_prompts
 from assets.vectors.encoders.hub import SENTENCE, is_hub_name, split_reference
-from assets.vectors.encoders.layout.head import read_tensors
-from assets.vectors.encoders.prompts import Prompts, read_prompts
+from assets.vectors.encoders.model_layout import read_tensors
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import sha256
 

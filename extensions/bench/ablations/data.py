@@ -6,7 +6,7 @@ from typing import Any
 
 from assets.contracts.canonical import tool_text
 from assets.synthesis.tables import ONE_CALL
-from assets.vectors.embed import Embedder
+from assets.vectors.encoders.embedder import Embedder
 from training.sets.build import make_set
 from training.sets.policy import SetPolicy
 from warehouse.json_types import Row

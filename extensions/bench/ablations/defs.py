@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.vectors.embed import Embedder
+from assets.vectors.encoders.embedder import Embedder
 from extensions.bench.ablations.data import build_ablation_sets
 from extensions.bench.ablations.run import ABLATIONS, choose_ablation_settings, run_ablations
 from extensions.bench.ablations.table import render_ablation_table, summarise_ablations

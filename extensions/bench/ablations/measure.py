@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.embed import embed_queries
+from assets.vectors.encoders.embedder import embed_queries
 from extensions.bench.ablations.arms import Learnt
 from extensions.bench.ablations.data import Sets
 from extensions.bench.ablations.options import CALLER, RETRIEVER

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from pathlib import Path
 
-from assets.vectors.embed import Embedder
+from assets.vectors.encoders.embedder import Embedder
 from extensions.bench.active.cases import Case, CaseSet, select_source
 from serving.adhoc import VectorCache
 from serving.index.folder import build_index, load_index

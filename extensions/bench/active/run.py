@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.embed import Embedder
+from assets.vectors.encoders.embedder import Embedder
 from extensions.bench.active.arms import Contest, Row, run_arms
 from extensions.bench.active.cases import Case, CaseSet
 from extensions.bench.active.pools import RouterPools

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.quarantine.clear import read_clear
+from assets.contracts.quarantined_tools import read_clear
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed, CallLimits

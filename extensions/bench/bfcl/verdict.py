@@ -8,7 +8,7 @@ there too). None of them is a match.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.contracts.match.result import MatchResult
+from assets.contracts.match.match import MatchResult
 from extensions.bench.bfcl.text import CheckerHangs
 from extensions.bench.bfcl.values import LANGUAGES, check_value
 
@@ -69,15 +69,6 @@ def _describe_raised(error: Exception) -> str:
     """What the checker would have raised."""
     name = "TypeError" if isinstance(error, _NoDoc) else type(error).__name__
     return f"{name}: {error}"[:120]
-
-
-def match_compatible(schema: Any, expected: Call, called: Any, language: str) -> MatchResult:
-    """BFCL's verdict where each expected argument is the only allowed value; a parameter that the
-    expected call leaves out may not be given."""
-    doc = {"name": expected.get("name"), "parameters": schema}
-    return match_bfcl(
-        [doc], [build_truth(expected)], [called], language=language, category="simple"
-    )
 
 
 def build_truth(expected: Call) -> dict[str, Any]:

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.embed import Embedder, open_embedder, save_encoder
+from assets.vectors.encoders.choose import open_embedder
+from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.encoders.endpoint import EndpointEncoder
+from assets.vectors.encoders.saved import save_encoder
 from assets.vectors.texts import build_server_views, build_tool_views
 from extensions.bench.mcp_zero.read import Dataset, read_dataset
 from serving.adhoc import read_source

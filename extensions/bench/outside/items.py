@@ -7,8 +7,7 @@ those, so our own matcher is asked in Python categories alone.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.contracts.match.assignment import assign_rows
-from assets.contracts.match.match import match_call
+from assets.contracts.match.match import assign_rows, match_call
 from extensions.bench.bfcl.data import BfclItem
 from training.evaluation.predictors.interface import Asked
 

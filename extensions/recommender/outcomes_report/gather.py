@@ -5,12 +5,12 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.history.history import CHANGES
+from assets.contracts.changes import CHANGES
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.refresh import read_listed, read_weighed
 from assets.outcomes.reliability.table import RELIABILITY
-from assets.vectors.confusables.table import CONFUSABLES
+from assets.vectors.confusable_table import CONFUSABLES
 from extensions.recommender.outcomes_report.alike import compare_alike
 from extensions.recommender.outcomes_report.calibration import measure_models
 from extensions.recommender.outcomes_report.changes import compare_changes

@@ -8,7 +8,7 @@ import polars as pl
 
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.vectors.embed import Embedder
+from assets.vectors.encoders.embedder import Embedder
 from extensions.recommender.model_role import UNTRAINED_ORDER
 from extensions.recommender.training.evaluation import (
     RERANKER_EVALUATION,

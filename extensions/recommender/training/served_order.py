@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from assets.vectors.embed import Embedder
+from assets.vectors.encoders.embedder import Embedder
 from extensions.recommender.provider import open_pool
 from extensions.recommender.reranking.features import Question
 from serving.index.folder import build_index, load_index

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from assets.contracts.history.moves import ContractHistory, Move
+from assets.contracts.rename_history import ContractHistory, Move
 from assets.synthesis.tables import TRAJECTORY
 from extensions.sidecar.data.calls import PlacedCall
 from extensions.sidecar.data.climb import judge_report, try_ladder

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.history.moves import ContractHistory
 from assets.contracts.match.match import match_call
+from assets.contracts.rename_history import ContractHistory
 from assets.contracts.repair.problems import find_problems
 from extensions.sidecar.rows import LEFT, RIGHT, WRONG
 from extensions.sidecar.select import rank_candidates

@@ -5,8 +5,8 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.history.moves import ContractHistory
-from assets.contracts.quarantine.clear import read_clear
+from assets.contracts.quarantined_tools import read_clear
+from assets.contracts.rename_history import ContractHistory
 from assets.synthesis.tables import PAIRS, read_origin
 from extensions.sidecar.data.build import Known, build_rows, choose_rows, make_row
 from extensions.sidecar.data.calls import PlacedCall, place_calls

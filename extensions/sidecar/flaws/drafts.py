@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from assets.contracts.history.moves import Move
-from assets.contracts.schema.reading import collect_properties
+from assets.contracts.rename_history import Move
+from assets.contracts.schema_shapes import collect_properties
 
 Arguments = Mapping[str, Any]
 WORDS = ("amber", "harbour", "velvet", "orchard", "lantern", "granite", "meadow", "copper",

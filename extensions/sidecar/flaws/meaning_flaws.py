@@ -4,8 +4,8 @@ import re
 from random import Random
 from typing import Any
 
-from assets.contracts.repair.json_paths import find_choices, is_required
 from assets.contracts.repair.names import split_identifier
+from assets.contracts.repair.problems import find_choices, is_required
 from extensions.sidecar.flaws.drafts import FlawedDraft, GoodCall, Make, choose_name
 
 # Verbs that tools of one deed are named by; a model remembers another tool's.

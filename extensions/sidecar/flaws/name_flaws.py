@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from assets.contracts.history.moves import Move
+from assets.contracts.rename_history import Move
 from assets.contracts.repair.names import split_identifier
 from extensions.sidecar.flaws.drafts import (
     FlawedDraft,

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from random import Random
 
-from assets.contracts.repair.json_paths import find_types, is_required
+from assets.contracts.repair.problems import find_types, is_required
 from extensions.sidecar.flaws.drafts import FlawedDraft, GoodCall, Make
 
 

@@ -7,9 +7,9 @@ from datetime import date
 from random import Random
 from typing import Any
 
-from assets.contracts.repair.json_paths import find_choices, find_types, is_required
-from assets.contracts.repair.quantities import find_unit
-from assets.contracts.schema.reading import collect_properties
+from assets.contracts.repair.problems import find_choices, find_types, is_required
+from assets.contracts.repair.written_values import find_unit
+from assets.contracts.schema_shapes import collect_properties
 from extensions.sidecar.flaws.drafts import GoodCall, Make, choose_name, drop_letter
 
 _UNITS = {"seconds": "s", "ms": "ms", "minutes": "min", "hours": "h", "days": "days", "km": "km",

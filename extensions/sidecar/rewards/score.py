@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.match.match import match_call
-from assets.contracts.match.result import MatchResult, compute_f1
+from assets.contracts.match.match import MatchResult, compute_f1, match_call
 from assets.contracts.validate import validate_call
 from extensions.sidecar.rewards.reading import ReadAnswer, read_answer
 from extensions.sidecar.rewards.weights import PARTS, WEIGHTS, RewardWeights

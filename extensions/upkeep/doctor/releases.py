@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.embed import find_encoder_folder
+from assets.vectors.encoders.saved import find_encoder_folder
 from extensions.upkeep.doctor.check import NOTICE, Finding, Home, Looked
 from serving.index.folder import load_index
 from serving.index.model import IndexBroken, IndexMissing

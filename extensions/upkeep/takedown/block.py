@@ -1,6 +1,6 @@
 """Keeping what was held or taken down since out of the answers of the index that is served."""
 
-from assets.contracts.quarantine.held_tools import find_held_rows
+from assets.contracts.quarantined_tools import find_held_rows
 from serving.ranking.overlays import write_blocklist
 from warehouse.store import Warehouse
 

@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, read_listing_ids
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.listed.table import LISTED
+from assets.contracts.listed_contracts import LISTED
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.contracts.tool_id import BadToolId, ToolId
 from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS

@@ -30,7 +30,7 @@ def diff(
 ) -> None:
     """What changed between two tools/list results. Exit 1 where a change is breaking or
     suspicious."""
-    from assets.contracts.history.adhoc import diff_files
+    from assets.contracts.tool_diff import diff_files
 
     report = diff_files(old, new)
     for line in report.left_out:
@@ -46,7 +46,7 @@ def history(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Every contract a server was seen with, and what changed; reads published tables only."""
-    from assets.contracts.history.history import collect_history
+    from assets.contracts.changes import collect_history
     from orchestration.factories import open_made_warehouse
 
     report = collect_history(open_made_warehouse(load_settings()).tables, server_id)

@@ -94,7 +94,7 @@ def _make_choice(
 ) -> "Choice":
     """What is exported. wanted: tasks."""
     from assets.catalogue.catalogue import read_same_servers
-    from assets.contracts.quarantine.firewall import open_firewall
+    from assets.contracts.quarantined_tools import open_firewall
     from assets.outcomes.table import PROVED, read_tried
     from assets.outcomes.trajectories.trajectory import list_exportable
     from assets.synthesis.export.selection import Choice, ask_firewall
@@ -120,7 +120,7 @@ def _make_choice(
 
 def _list_revisions(warehouse: "Warehouse", settings: "Settings") -> list["Preference"]:
     """The preference pairs of the current training set's drafts."""
-    from assets.contracts.quarantine.clear import read_clear
+    from assets.contracts.quarantined_tools import read_clear
     from extensions.sidecar.data.preferences import make_preferences
     from extensions.sidecar.data.read import read_revision_rows
     from orchestration.factories import make_trainer

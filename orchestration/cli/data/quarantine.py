@@ -28,7 +28,7 @@ def quarantine() -> None:
 @app.command("list")
 def list_held(as_json: Annotated[bool, JSON] = False) -> None:
     """Held tools and what holds them; excerpts are escaped."""
-    from assets.contracts.quarantine.held_tools import list_held_tools
+    from assets.contracts.quarantined_tools import list_held_tools
     from orchestration.factories import open_made_warehouse
 
     rows = list_held_tools(open_made_warehouse(load_settings()))
@@ -69,7 +69,7 @@ def hold(
 
 
 def _decide(digest: str, rule: str, verdict: str, by: str, why: str, as_json: bool) -> None:
-    from assets.contracts.quarantine.held_tools import decide_on_tool
+    from assets.contracts.quarantined_tools import decide_on_tool
     from orchestration.factories import open_made_warehouse
 
     _fail_usage(digest, by, why)
@@ -81,7 +81,7 @@ def _decide(digest: str, rule: str, verdict: str, by: str, why: str, as_json: bo
 
 def _block_tools(warehouse: "Warehouse") -> None:
     """Keeps what is held now out of the answers of the index that is served now."""
-    from assets.contracts.quarantine.decisions import DecisionError
+    from assets.contracts.quarantined_tools import DecisionError
     from extensions.upkeep.takedown.block import block_tools
 
     try:

@@ -25,7 +25,7 @@ def blast(
 ) -> None:
     """What was made of a tool: pairs, judgements, vectors, eval items, training sets, adapters,
     champions, the release. Exit 2 for an unknown tool, or where it is not plain which."""
-    from assets.contracts.history.history import iterate_contracts
+    from assets.contracts.changes import iterate_contracts
     from orchestration.factories import open_made_warehouse
     from training.reporting.blast_radius import find_blast_radius, find_tool
 

@@ -11,7 +11,7 @@ from orchestration.settings.load import allow_models, load_settings
 from warehouse.errors import UnusableInput
 
 if TYPE_CHECKING:
-    from assets.vectors.embed import Embedder
+    from assets.vectors.encoders.embedder import Embedder
     from serving.router import Ask, Router
 
 app = typer.Typer(add_completion=False)
@@ -109,7 +109,7 @@ def _check_questions(
 
 def _open_encoder(retriever: Path | None, spec: str | None) -> "Embedder":
     """The encoder that the options name, else that of the settings."""
-    from assets.vectors.embed import open_embedder
+    from assets.vectors.encoders.choose import open_embedder
     from orchestration.factories import make_index_embedder
 
     if retriever is None:
@@ -119,7 +119,7 @@ def _open_encoder(retriever: Path | None, spec: str | None) -> "Embedder":
 
 def _open_retriever(folder: Path, spec: str | None = None) -> "Embedder":
     """A trained adapter over the base that it names, which the user names too, or over `spec`."""
-    from assets.vectors.embed import open_retriever
+    from assets.vectors.encoders.choose import open_retriever
 
     allow_models(load_settings())
     return open_retriever(folder, base=spec)

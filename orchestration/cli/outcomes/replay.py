@@ -82,7 +82,7 @@ def _write_file(file: Path) -> None:
 
 
 def _check_recording(recording: "Recording") -> dict[str, Any]:
-    from assets.contracts.quarantine.clear import read_clear
+    from assets.contracts.quarantined_tools import read_clear
     from assets.outcomes.replay.environment import score_calls
     from orchestration.factories import open_warehouse
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from assets.contracts.history.adhoc import diff_files, read_tools
+from assets.contracts.tool_diff import diff_files, read_tools
 from orchestration.cli.app import app
 from warehouse.errors import UnusableInput
 

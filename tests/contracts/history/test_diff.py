@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 
-from assets.contracts.history.tool_diff import CLASSES, compare_tools
+from assets.contracts.tool_diff import CLASSES, compare_tools
 from tests.contracts.strategies import tools
 
 BASE = {

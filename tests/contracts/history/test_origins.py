@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from assets.contracts.history.origins import advance_state, fold_origins
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.origins import advance_state, fold_origins
+from assets.contracts.snapshot import SNAPSHOTS
 from warehouse.store import Warehouse
 
 MARKET = "registry"

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.history.history import CHANGES
-from assets.contracts.history.origins import fold_origins
-from assets.contracts.history.publications import READ_RULE, fold_changes
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.changes import CHANGES, READ_RULE, fold_changes
+from assets.contracts.origins import fold_origins
+from assets.contracts.snapshot import SNAPSHOTS
 from tests.contracts.history.test_origins import row
 from warehouse.storage.tables import Tables
 from warehouse.store import Warehouse

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from assets.contracts.history.history import CHANGES, add_changes
-from assets.contracts.history.snapshot import (
+from assets.contracts.changes import CHANGES, add_changes
+from assets.contracts.snapshot import (
     SNAPSHOTS,
     build_snapshot,
     list_malformed,

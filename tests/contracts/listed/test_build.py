@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
-from assets.contracts.listed.build import Listed, Shown, build_listed
-from assets.contracts.listed.table import ABSENT, DIFFERS, HELD, LISTED, UNVERIFIED
-from assets.contracts.quarantine.decisions import Decision
+from assets.contracts.listed_contracts import (
+    ABSENT,
+    DIFFERS,
+    HELD,
+    LISTED,
+    UNVERIFIED,
+    Listed,
+    Shown,
+    build_listed,
+)
+from assets.contracts.quarantined_tools import Decision
 from tests.support.examples import examples
 from warehouse.storage.digest import canonical_json
 
@@ -115,7 +123,7 @@ def test_a_person_may_hold_one_and_release_a_rule() -> None:
 
 def test_an_unchanged_listing_is_not_scanned_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = build(tool(), tool("b", description="x" + POISON)).rows
-    monkeypatch.setattr("assets.contracts.listed.build.scan_each", lambda _: 1 / 0)
+    monkeypatch.setattr("assets.contracts.listed_contracts.scan_each", lambda _: 1 / 0)
     again = build(tool(), tool("b", description="x" + POISON), previous=first, now=2 * NOW)
     assert (again.rows, again.unread) == (first, 0)
     # A changed one is, and a fault nobody foresaw costs that listing alone.

@@ -15,11 +15,9 @@ import pytest
 from assets.catalogue.catalogue import CATALOGUE
 from assets.catalogue.defs import catalogue_asset
 from assets.contracts.canonical import contract_digest
-from assets.contracts.listed.defs import listed_contracts
-from assets.contracts.listed.read import read_unverified
-from assets.contracts.listed.table import DIFFERS, HELD, LISTED, UNVERIFIED
-from assets.contracts.quarantine.clear import read_clear
-from assets.contracts.quarantine.decisions import Decision, record_decision
+from assets.contracts.defs import listed_contracts
+from assets.contracts.listed_contracts import DIFFERS, HELD, LISTED, UNVERIFIED, read_unverified
+from assets.contracts.quarantined_tools import Decision, read_clear, record_decision
 from assets.marketplaces.listing import Listing, PackageRef, dump_tools, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.synthesis.tables import PAIRS
@@ -35,10 +33,7 @@ from warehouse.store import Warehouse
 
 # Who may know of listed contracts at all.
 READS_LISTED = {
-    "assets/contracts/listed/build.py",
-    "assets/contracts/listed/defs.py",
-    "assets/contracts/listed/read.py",
-    "orchestration/definitions.py",  # names the asset
+    "assets/contracts/defs.py",
     "orchestration/runs/summary.py",  # counts them
     "orchestration/tables.py",  # lists every table, for gc and audits
     "extensions/upkeep/takedown/reach.py",  # what a take-down reaches

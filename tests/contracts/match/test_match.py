@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.match.match import match_call
-from assets.contracts.match.result import SINGLE
+from assets.contracts.match.match import SINGLE, match_call
 from tests.contracts.strategies import calls, object_schemas, values
 from tests.support.examples import examples
 

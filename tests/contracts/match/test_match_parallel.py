@@ -6,9 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.match.assignment import assign_rows
-from assets.contracts.match.match import match_call, match_parallel
-from assets.contracts.match.result import ERROR_KINDS
+from assets.contracts.match.match import ERROR_KINDS, assign_rows, match_call, match_parallel
 from tests.contracts.strategies import values
 from tests.support.examples import examples
 

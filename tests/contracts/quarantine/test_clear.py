@@ -5,12 +5,18 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from assets.contracts.defs import findings, snapshots
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.clear import CLEAR, HELD, read_clear, read_contracts
-from assets.contracts.quarantine.decisions import Decision, DecisionError, record_decision
-from assets.contracts.quarantine.defs import clear_contracts
-from assets.contracts.quarantine.findings import FINDINGS
+from assets.contracts.defs import clear_contracts, findings, snapshots
+from assets.contracts.findings import FINDINGS
+from assets.contracts.quarantined_tools import (
+    CLEAR,
+    HELD,
+    Decision,
+    DecisionError,
+    read_clear,
+    read_contracts,
+    record_decision,
+)
+from assets.contracts.snapshot import SNAPSHOTS
 from tests.contracts.pipeline import MARKET, Pipeline, honest_servers, poison_tool
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse

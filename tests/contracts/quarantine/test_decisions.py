@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.quarantine.decisions import (
+from assets.contracts.quarantined_tools import (
     Decision,
     DecisionError,
     read_decisions,
     record_decision,
+    split_rows,
 )
-from assets.contracts.quarantine.firewall import split_rows
 
 DIGEST = "c1:" + "a" * 64
 OTHER = "c1:" + "b" * 64

@@ -9,15 +9,18 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.contracts.defs import snapshots
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.clear import read_clear
-from assets.contracts.quarantine.decisions import Decision, DecisionError, record_decision
-from assets.contracts.quarantine.defs import clear_contracts
-from assets.contracts.quarantine.findings import FINDINGS, SCANS
-from assets.contracts.quarantine.firewall import open_firewall
+from assets.contracts.defs import clear_contracts, snapshots
+from assets.contracts.findings import FINDINGS, SCANS
+from assets.contracts.quarantined_tools import (
+    Decision,
+    DecisionError,
+    open_firewall,
+    read_clear,
+    record_decision,
+)
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.tables import PAIRS, make_unit_key
-from assets.vectors.embed import MiniLM
+from assets.vectors.encoders.minilm import MiniLM
 from serving.index.folder import load_index, read_served_version
 from tests.contracts.pipeline import MARKET, Pipeline, honest_servers, poison_tool
 from tests.support.pages import list_tokens
@@ -226,7 +229,7 @@ def test_only_what_changed_is_scanned_again(honest_world: Pipeline) -> None:
 def test_a_changed_rule_scans_everything_again(
     honest_world: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assets.contracts.quarantine.findings.digest_rules", lambda: "another")
+    monkeypatch.setattr("assets.contracts.findings.digest_rules", lambda: "another")
     assert honest_world.run_scan()["findings"]["scanned"] == 18
 
 

@@ -5,11 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from assets.contracts.quarantine.clear import read_clear
-from assets.contracts.quarantine.decisions import Decision, record_decision
-from assets.contracts.quarantine.findings import FINDINGS
-from assets.contracts.quarantine.held_tools import list_held_tools
-from assets.contracts.quarantine.results import ResultFindings
+from assets.contracts.findings import FINDINGS
+from assets.contracts.quarantined_tools import (
+    Decision,
+    list_held_tools,
+    read_clear,
+    record_decision,
+)
+from assets.contracts.result_findings import ResultFindings
 from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CallResult
 from tests.contracts.pipeline import Pipeline, honest_servers
@@ -122,7 +125,7 @@ def test_honest_extras_hold_nothing_and_are_read_once(pipeline: Pipeline, monkey
     pipeline.run_scan()
     assert len(clear(pipeline)) == 18
     monkeypatch.setattr(
-        "assets.contracts.quarantine.findings.scan_extras", lambda *_: pytest.fail("read again")
+        "assets.contracts.findings.scan_extras", lambda *_: pytest.fail("read again")
     )
     pipeline.run_scan()
     assert len(clear(pipeline)) == 18
@@ -132,7 +135,7 @@ def test_a_server_whose_extras_cannot_be_read_is_held(pipeline: Pipeline, monkey
     def broken(*_: object) -> None:
         raise RecursionError("nobody foresaw this")
 
-    monkeypatch.setattr("assets.contracts.quarantine.findings.scan_extras", broken)
+    monkeypatch.setattr("assets.contracts.findings.scan_extras", broken)
     blob = pipeline.warehouse.blobs.put(b'{"instructions": "hi"}')
     pipeline.deploy({"npm:photo": honest_servers()["npm:photo"]}, extras_blob=blob)
     pipeline.run_scan()

@@ -12,9 +12,9 @@ from collections import Counter
 import pytest
 
 from assets.contracts.canonical import ContractError, canonicalize_contract
-from assets.contracts.repair.json_paths import find_choices, is_required
+from assets.contracts.repair.problems import find_choices, is_required
 from assets.contracts.repair.repair import repair_call
-from assets.contracts.schema.reading import collect_properties
+from assets.contracts.schema_shapes import collect_properties
 from assets.contracts.validate import validate_call
 from tests.support.paths import SHARED
 from training.sets.split import split_of

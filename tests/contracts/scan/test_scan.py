@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.scan import HIGH, RULES, engine, scan_list, scan_tool
-from assets.contracts.scan.text.fields import FIELD_CAP, TEXT_CAP
+from assets.contracts.scan.tool_texts import FIELD_CAP, TEXT_CAP
 from tests.contracts.attacks import DRAWS, HONEST, LEARNED, Case
 from tests.contracts.strategies import tools, values
 

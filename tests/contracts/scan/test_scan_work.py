@@ -29,7 +29,7 @@ PATTERNS = {
 UNBOUNDED = 1_000_000
 # Looked at by eye: what is repeated begins with a sign that it does not hold elsewhere (an
 # apostrophe, `%`, `&#`), so there is one way to read any text.
-ONE_WAY = {"normalise._TOKEN": 1, "encoded._PERCENT": 1, "encoded._ENTITIES": 1}
+ONE_WAY = {"tool_texts._TOKEN": 1, "hidden_text._PERCENT": 1, "hidden_text._ENTITIES": 1}
 
 
 def _repeats(parsed, inside=1):

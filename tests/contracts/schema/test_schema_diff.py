@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from assets.contracts.history.tool_diff import compare_tools
-from assets.contracts.schema.diff import compare
-from assets.contracts.schema.safe_validation import find_dialect
-from assets.contracts.schema.shapes import equals_json
+from assets.contracts.schema_diff import compare
+from assets.contracts.schema_shapes import equals_json
+from assets.contracts.schema_validator import find_dialect
+from assets.contracts.tool_diff import compare_tools
 from assets.contracts.validate import validate_call
 from tests.contracts.random_schemas import next_version, value_for, whole
 from tests.support.examples import FULL, examples

@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 import regex
 
-from assets.contracts.history.tool_diff import NOT_WHOLE, compare_tools
-from assets.contracts.schema import tool_renames as renaming
-from assets.contracts.schema.diff import compare
-from assets.contracts.schema.step_budget import (
+from assets.contracts import tool_renames as renaming
+from assets.contracts.schema_diff import compare
+from assets.contracts.step_budget import (
     Limit,
     TooMuchWork,
     limit_steps,
     spend_seconds,
     spend_steps,
 )
-from assets.contracts.schema.tool_renames import find_renames
+from assets.contracts.tool_diff import NOT_WHOLE, compare_tools
+from assets.contracts.tool_renames import find_renames
 from assets.contracts.validate import validate_call
 from tests.contracts.history.test_diff import BASE
 
@@ -72,7 +72,7 @@ def test_patterns_without_end_cost_what_they_may_and_no_more(
     clock = iter(range(10**6))
     monkeypatch.setattr(regex, "search", slow)
     monkeypatch.setattr(
-        "assets.contracts.schema.safe_validation.clock.perf_counter", lambda: next(clock) * 0.1
+        "assets.contracts.schema_validator.clock.perf_counter", lambda: next(clock) * 0.1
     )
     properties = {f"p{i}": {"pattern": "(a+)+$"} for i in range(500)}
     schema = {"type": "object", "properties": properties}
@@ -107,7 +107,7 @@ def test_one_entangled_tool_leaves_the_others_their_comparison() -> None:
 def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
     monkeypatch.setattr(
-        "assets.contracts.history.tool_diff.Limit",
+        "assets.contracts.tool_diff.Limit",
         lambda left: taken.append(Limit(left // 10)) or taken[-1],
     )
     old, new = (

@@ -4,7 +4,7 @@ import pytest
 
 from assets.contracts.canonical import contract_digest
 from assets.contracts.scan.engine import scan_tool
-from assets.contracts.scan.finding import HIGH
+from assets.contracts.scan.rule_table import HIGH
 from demo.server import replicas
 from demo.world.month import EDITS, ChangeRates, MonthDay, WorldMonth, is_package, make_tool
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extensions.contract_ci.annotations import write_annotations
+from extensions.contract_ci.page import write_annotations
 
 
 def make_change(cls: str, tool: str = "t", **more: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.snapshot import SNAPSHOTS
 from orchestration.cli.app import app, one_line_errors
 from tests.synthesis.export_rows import publish, snapshot
 from warehouse.home import claim_home

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
-from extensions.contract_ci.evidence import find_broken_call
+from extensions.contract_ci.check import find_broken_call
 from tests.contracts.random_schemas import next_version, whole
 
 

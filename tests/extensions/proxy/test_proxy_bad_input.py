@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from assets.contracts.history.moves import ContractHistory, Move
+from assets.contracts.rename_history import ContractHistory, Move
 from extensions.proxy.calls import Offer, fix_call, read_offer
 from extensions.proxy.upstream import ProxyError, ProxySettings, make_listening
 from tests.extensions.proxy.samples import (

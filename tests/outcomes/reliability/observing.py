@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.history.history import CHANGES
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.changes import CHANGES
+from assets.contracts.quarantined_tools import CLEAR
 from assets.outcomes.reliability.observation import Observation
 from assets.outcomes.table import EXECUTIONS
 from assets.servers.calls.log import CallLog

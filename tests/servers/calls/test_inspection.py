@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from assets.contracts.canonical import contract_digest
-from assets.contracts.quarantine.results import ResultFindings, read_result_findings
+from assets.contracts.result_findings import ResultFindings, read_result_findings
 from assets.servers.calls import content
 from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CallResult
@@ -139,7 +139,7 @@ async def test_a_full_disk_takes_no_answer_away(bench, monkeypatch, caplog):
     def full(*_):
         raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr("assets.contracts.quarantine.results.append_line", full)
+    monkeypatch.setattr("assets.contracts.result_findings.append_line", full)
     async with bench.launch(f"calls(lambda m, x: say(m, {ORDER!r}))") as running:
         found = await running.call()
     assert (found.status, read_text(found)) == ("ok", ORDER)

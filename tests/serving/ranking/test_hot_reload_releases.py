@@ -12,8 +12,8 @@ from threading import Event
 
 import pytest
 
-from assets.contracts.quarantine.decisions import Decision, record_decision
-from assets.vectors.embed import find_encoder_folder
+from assets.contracts.quarantined_tools import Decision, record_decision
+from assets.vectors.encoders.saved import find_encoder_folder
 from serving.export import check_export, export_release
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import Source

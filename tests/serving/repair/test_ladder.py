@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from assets.contracts.history.moves import ContractHistory, Move
+from assets.contracts.rename_history import ContractHistory, Move
 from assets.contracts.validate import validate_call
 from serving.repair.evidence import Evidence
 from serving.repair.ladder import repair_draft, repair_drafts

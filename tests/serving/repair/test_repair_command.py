@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.contracts.history.moves import Move, write_history
+from assets.contracts.rename_history import Move, write_history
 from tests.serving.repair.test_ladder import MAIL, WEATHER
 from tests.serving.test_adhoc import run
 from tests.support.openai_endpoint import openai_endpoint

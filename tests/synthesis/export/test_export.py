@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import (
     Choice,

@@ -9,9 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.contracts.canonical import contract_digest
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.decisions import Decision
-from assets.contracts.quarantine.firewall import Firewall
+from assets.contracts.quarantined_tools import Decision, Firewall
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.outcomes.trajectories.collect import publish_trajectories
 from assets.outcomes.trajectories.trajectory import Place, Step, Trajectory
 from assets.synthesis.export.formats import FORMATS

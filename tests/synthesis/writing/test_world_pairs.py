@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.quarantined_tools import CLEAR
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import (
     PAIRS,

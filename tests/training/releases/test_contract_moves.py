@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from assets.contracts.history.history import CHANGES, add_changes
-from assets.contracts.history.moves import HISTORY_FILE, parse_history, read_history, write_history
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.changes import CHANGES, add_changes
+from assets.contracts.rename_history import HISTORY_FILE, parse_history, read_history, write_history
+from assets.contracts.snapshot import SNAPSHOTS
 from serving.index.folder import build_index, load_index, move_pointer
 from serving.index.model import Source
 from serving.repair.ladder import repair_draft

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from assets.vectors.embed import find_encoder_folder
+from assets.vectors.encoders.saved import find_encoder_folder
 from serving.index.folder import build_index, read_served_version
 from serving.index.model import IndexBroken
 from tests.serving.conftest import SNAPSHOT_ROWS

@@ -4,9 +4,8 @@ import shutil
 
 import dagster as dg
 
-from assets.contracts.quarantine.clear import CLEAR
-from assets.contracts.quarantine.decisions import Decision, record_decision
-from assets.vectors.embed import MiniLM
+from assets.contracts.quarantined_tools import CLEAR, Decision, record_decision
+from assets.vectors.encoders.minilm import MiniLM
 from serving.index.folder import load_index, read_served_version
 from serving.ranking.overlays import read_blocked
 from tests.serving.conftest import SNAPSHOT_ROWS

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.contracts.canonical import tool_text
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.vectors.index import VECTORS, digest_text
 from orchestration.cli.app import app
 from serving.index.folder import build_index, move_pointer

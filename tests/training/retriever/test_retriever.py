@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.vectors.embed import BASE
+from assets.vectors.encoders.weights import BASE
 from tests.support.paths import ROOT
 from tests.support.python_process import run_python
 from tests.training.small_bert import small_bert
@@ -67,7 +67,7 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained: dict, trained_h
     from peft import PeftModel
     from transformers import AutoModel, AutoTokenizer
 
-    from assets.vectors.embed import find_base_path
+    from assets.vectors.encoders.weights import find_base_path
     from training.retriever.bert import BertPasses
     from training.retriever.gradient_cache import Item
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.vectors.embed import BASE, BadAdapter, find_general_folder
-from assets.vectors.encoders.general.shipped import make_general_name
+from assets.vectors.encoders.minilm import find_general_folder, make_general_name
+from assets.vectors.encoders.weights import BASE, BadAdapter
 from tests.training.small_bert import small_bert
 from training.evaluation.retriever import BASE_LABEL, load_retriever
 from training.retriever.bert import BertPasses

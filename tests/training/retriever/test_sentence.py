@@ -9,22 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.vectors.embed import (
-    BadAdapter,
-    BadEmbedder,
-    EncoderBroken,
-    MiniLM,
-    Prompts,
-    allow_embedder,
-    embed_queries,
-    open_encoder,
-    open_general,
-    open_retriever,
-    save_encoder,
-)
 from assets.vectors.encoders import hub
-from assets.vectors.encoders.choose import open_base
-from assets.vectors.encoders.sentence.encoder import SentenceEncoder
+from assets.vectors.encoders.choose import open_base, open_retriever
+from assets.vectors.encoders.embedder import BadEmbedder, Prompts, embed_queries
+from assets.vectors.encoders.hub import allow_embedder
+from assets.vectors.encoders.minilm import MiniLM, open_general
+from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_encoder
+from assets.vectors.encoders.sentence_model import SentenceEncoder
+from assets.vectors.encoders.weights import BadAdapter
 from serving.export import export_release
 from serving.index.model import Source
 from serving.index.release_index import make_router_index

@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 
 from assets.catalogue.catalogue import CATALOGUE
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.clear import CLEAR
-from assets.contracts.quarantine.decisions import Decision, record_decision
+from assets.contracts.quarantined_tools import CLEAR, Decision, record_decision
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectories.trajectory import TRAJECTORIES, Place, Step, Trajectory

@@ -10,14 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest, tool_text
-from assets.vectors.confusables.clusters import ALIKE, CAP, TWIN, build_clusters, compute_cosines
-from assets.vectors.confusables.distinguish import tell_apart
-from assets.vectors.confusables.report import (
-    compute_figures,
-    render_markdown,
+from assets.vectors.confusable_table import (
+    ALIKE,
+    CAP,
+    CONFUSABLES,
+    TWIN,
+    build_clusters,
+    compute_cosines,
+    find_confusables,
+    list_hard_negatives,
 )
-from assets.vectors.confusables.sides import Rarity, Side
-from assets.vectors.confusables.table import CONFUSABLES, find_confusables, list_hard_negatives
+from assets.vectors.defs import compute_figures, render_markdown
+from assets.vectors.distinguish import Rarity, Side, tell_apart
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 
@@ -138,8 +142,8 @@ def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> 
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     names = [f"n{i % 120}" for i in range(300)]
     whole = build_clusters(matrix, names)
-    monkeypatch.setattr("assets.vectors.confusables.clusters._ROWS", 7)
-    monkeypatch.setattr("assets.vectors.confusables.clusters._COLUMNS", 11)
+    monkeypatch.setattr("assets.vectors.confusable_table._ROWS", 7)
+    monkeypatch.setattr("assets.vectors.confusable_table._COLUMNS", 11)
     assert build_clusters(matrix, names) == whole
 
 

@@ -9,14 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.vectors.embed import (
-    BadEmbedder,
-    Prompts,
-    embed_queries,
-    open_embedder,
-    open_encoder,
-    save_encoder,
-)
+from assets.vectors.encoders.choose import open_embedder
+from assets.vectors.encoders.embedder import BadEmbedder, Prompts, embed_queries
+from assets.vectors.encoders.saved import open_encoder, save_encoder
 from tests.vectors.small_models import add_dense, make_bert, write
 
 TEXTS = ["send an email to the whole team", "the weather", "a " * 20]

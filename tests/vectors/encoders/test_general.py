@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from assets.vectors.embed import BadAdapter, open_general
-from assets.vectors.encoders.bases import digest_base
-from assets.vectors.encoders.general.shipped import (
-    CONFIG,
-    FOLDER,
-    RECIPE,
-    WEIGHTS,
+from assets.vectors.encoders.minilm import (
+    GENERAL_CONFIG,
+    GENERAL_FOLDER,
+    GENERAL_RECIPE,
+    GENERAL_WEIGHTS,
+    digest_base,
     find_general_folder,
     make_general_name,
+    open_general,
     read_recipe,
 )
-from assets.vectors.encoders.weights import BASE
+from assets.vectors.encoders.weights import BASE, BadAdapter
 from benchmarks.retriever_fit.card import CARD, describe_shipped
 from benchmarks.retriever_fit.recipe import Recipe
 from benchmarks.retriever_fit.sources import SOURCES
@@ -28,20 +28,28 @@ from warehouse.storage.files import hash_file
 
 def test_it_is_whole_small_and_of_this_base() -> None:
     facts = read_recipe()
-    assert find_general_folder() == FOLDER
-    assert {path.name for path in FOLDER.iterdir()} == {WEIGHTS, CONFIG, RECIPE, CARD}
-    assert hash_file(FOLDER / WEIGHTS) == facts["files"][WEIGHTS]
-    assert (FOLDER / WEIGHTS).stat().st_size <= 3_000_000
+    assert find_general_folder() == GENERAL_FOLDER
+    assert {path.name for path in GENERAL_FOLDER.iterdir()} == {
+        GENERAL_WEIGHTS,
+        GENERAL_CONFIG,
+        GENERAL_RECIPE,
+        CARD,
+    }
+    assert hash_file(GENERAL_FOLDER / GENERAL_WEIGHTS) == facts["files"][GENERAL_WEIGHTS]
+    assert (GENERAL_FOLDER / GENERAL_WEIGHTS).stat().st_size <= 3_000_000
     assert facts["base"]["files"] == digest_base(BASE)
-    assert json.loads((FOLDER / CONFIG).read_bytes())["base_model_name_or_path"] == BASE
-    assert make_general_name() == f"general@{facts['files'][WEIGHTS][:16]}"
+    assert (
+        json.loads((GENERAL_FOLDER / GENERAL_CONFIG).read_bytes())["base_model_name_or_path"]
+        == BASE
+    )
+    assert make_general_name() == f"general@{facts['files'][GENERAL_WEIGHTS][:16]}"
 
 
 def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts() -> None:
-    facts, card = read_recipe(), (FOLDER / CARD).read_text(encoding="utf-8")
+    facts, card = read_recipe(), (GENERAL_FOLDER / CARD).read_text(encoding="utf-8")
     assert facts["recipe"] == json.loads(json.dumps(Recipe().as_facts()))
-    assert card == describe_shipped(facts, (FOLDER / WEIGHTS).stat().st_size)
-    for fact in (facts["files"][WEIGHTS], facts["data"], facts["base"]["files"]):
+    assert card == describe_shipped(facts, (GENERAL_FOLDER / GENERAL_WEIGHTS).stat().st_size)
+    for fact in (facts["files"][GENERAL_WEIGHTS], facts["data"], facts["base"]["files"]):
         assert fact in card
     assert sum(one["pairs"] for one in facts["sets"].values()) == facts["training"]["pairs"]
     for name, one in facts["sets"].items():
@@ -60,15 +68,15 @@ def test_it_opens_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", connect)
     made = open_general(threads=1)
-    assert made.id == f"minilm-l6-v2/128+{read_recipe()['files'][WEIGHTS][:16]}"
+    assert made.id == f"minilm-l6-v2/128+{read_recipe()['files'][GENERAL_WEIGHTS][:16]}"
     asked, right, other = made.embed(["what is the weather", "get forecast", "send email"])
     assert asked @ right > asked @ other
 
 
 @pytest.mark.parametrize("harm", ["missing", "other", "no recipe"])
 def test_a_damaged_one_is_named_with_the_fix(tmp_path: Path, harm: str) -> None:
-    folder = Path(shutil.copytree(FOLDER, tmp_path / "weights"))
-    path = folder / (RECIPE if harm == "no recipe" else WEIGHTS)
+    folder = Path(shutil.copytree(GENERAL_FOLDER, tmp_path / "weights"))
+    path = folder / (GENERAL_RECIPE if harm == "no recipe" else GENERAL_WEIGHTS)
     if harm == "other":
         path.write_bytes(path.read_bytes()[:-1] + b"x")
     else:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from assets.vectors.encoders.bases import name_base
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.hub import UnpinnedModel, split_hub_id
+from assets.vectors.encoders.minilm import name_base
 from training.caller.train import resolve_base
 from training.runtime.model_store import TrainingFailed
 

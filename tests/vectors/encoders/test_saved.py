@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from assets.vectors.embed import (
-    BadEmbedder,
+from assets.vectors.encoders import saved as stored
+from assets.vectors.encoders.embedder import BadEmbedder
+from assets.vectors.encoders.minilm import MiniLM
+from assets.vectors.encoders.saved import (
     EncoderBroken,
     EncoderMissing,
-    MiniLM,
     find_encoder_folder,
     open_encoder,
     save_encoder,
 )
-from assets.vectors.encoders import saved as stored
 from tests.vectors.conftest import WordEmbedder
 from tests.vectors.test_embed import TEXTS, adapter, lora
 
@@ -99,7 +99,7 @@ class Absent:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 from pathlib import Path
-from assets.vectors.embed import open_encoder
+from assets.vectors.encoders.saved import open_encoder
 opened = open_encoder(Path({str(saved)!r}), "minilm-l6-v2/128", threads=1)
 print(opened.embed(["hello"])[0][:4].tolist())
 """
@@ -110,7 +110,8 @@ print(opened.embed(["hello"])[0][:4].tolist())
 
 def test_importing_the_face_imports_nothing_heavy() -> None:
     heavy = ("onnx", "onnxruntime", "torch", "tokenizers", "safetensors", "httpx2", "openai")
-    code = f"import sys, assets.vectors.embed; print(sorted(set({heavy!r}) & set(sys.modules)))"
+    loaded = f"sorted(set({heavy!r}) & set(sys.modules))"
+    code = f"import sys, assets.vectors.encoders.saved; print({loaded})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

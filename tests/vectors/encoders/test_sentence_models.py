@@ -8,18 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.vectors.embed import (
-    BadEmbedder,
-    EncoderBroken,
-    Prompts,
-    allow_embedder,
-    embed_queries,
-    open_embedder,
-    open_encoder,
-    save_encoder,
-)
-from assets.vectors.encoders.embedder import Embedder
-from assets.vectors.encoders.hub import fetch_model
+from assets.vectors.encoders.choose import open_embedder
+from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Prompts, embed_queries
+from assets.vectors.encoders.hub import allow_embedder, fetch_model
+from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_encoder
 from tests.vectors.embeddings_endpoint import embeddings_endpoint
 from tests.vectors.encoders.test_bases import drop_tensor
 from tests.vectors.small_models import (

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from assets.vectors.encoders import tokens
-from assets.vectors.encoders.tokens import Reading, Tokens
+from assets.vectors.encoders import session
+from assets.vectors.encoders.session import Reading, Tokens
 from assets.vectors.encoders.weights import find_base_path
 
 FILE = (find_base_path() / "tokenizer.json").read_bytes()
@@ -25,7 +25,7 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=120).map("".join), st.integers(1, 60))
 def test_the_ids_are_those_of_the_whole_text(text: str, part: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "_PART", part)
+        patch.setattr(session, "_PART", part)
         found = Tokens(FILE, 128)([text])
     assert found[0].tolist() == WHOLE.encode(text).ids
 
@@ -90,7 +90,7 @@ def test_the_middle_of_a_long_request_is_what_goes() -> None:
 
 
 def test_texts_keep_their_order_beyond_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_SLICE", 3)
+    monkeypatch.setattr(session, "_SLICE", 3)
     texts = [f"text {number}" for number in range(10)]
     found = Tokens(FILE, 128)(texts)
     for text, ids in zip(texts, found, strict=True):

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.scan import scan_tool
-from assets.contracts.scan.text.fields import TEXT_CAP
-from assets.contracts.scan.text.normalise import split_words
+from assets.contracts.scan.tool_texts import TEXT_CAP, split_words
 from assets.servers.calls.content import check_result, shape_result
 from assets.servers.calls.result import CallLimits, CallResult
 from serving.discovery.hit_text import make_one_line

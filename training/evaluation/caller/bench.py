@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.history.history import CHANGES
-from assets.contracts.quarantine.clear import read_contracts
+from assets.contracts.changes import CHANGES
+from assets.contracts.quarantined_tools import read_contracts
 from extensions.bench.robustness.phantom import DeadRequest, find_dead_requests
 from training.evaluation.caller.items import Item, make_items
 from training.evaluation.caller.plan import TestPlan

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.match.match import match_call, match_parallel
-from assets.contracts.schema.reading import collect_properties, iterate_branches
+from assets.contracts.schema_shapes import collect_properties, iterate_branches
 from assets.contracts.validate import validate_call
 from assets.synthesis.verify.rules import is_question
 from training.evaluation.caller.items import Item

@@ -47,7 +47,7 @@ def make_word_piece_counter() -> Count:
     """Token counts by MiniLM's tokenizer, nothing cut."""
     from tokenizers import Tokenizer
 
-    from assets.vectors.embed import find_base_path
+    from assets.vectors.encoders.weights import find_base_path
 
     tokenizer = Tokenizer.from_file(str(find_base_path() / "tokenizer.json"))
     tokenizer.no_truncation()

@@ -4,8 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from assets.contracts.schema.reading import collect_properties, resolve
-from assets.contracts.schema.shapes import list_kinds
+from assets.contracts.schema_shapes import collect_properties, list_kinds, resolve
 from assets.contracts.validate import validate_call
 from assets.vectors.lexicon import collect_words, split_identifier
 from warehouse.json_types import Json, JsonObject

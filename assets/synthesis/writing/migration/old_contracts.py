@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.schema.tool_renames import find_renames
+from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.tool_renames import find_renames
 from assets.synthesis.tables import read_contract
 from assets.synthesis.writing.migration.moved_arguments import Unmovable
 from warehouse.item_failure import try_item

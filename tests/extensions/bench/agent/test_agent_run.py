@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.quarantined_tools import CLEAR
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.match.match import match_call
-from assets.contracts.match.result import ERROR_KINDS
+from assets.contracts.match.match import ERROR_KINDS, match_call
 from extensions.bench.bfcl.java import read_java_value
 from extensions.bench.bfcl.javascript import read_javascript_value
 from extensions.bench.bfcl.text import CheckerHangs
@@ -217,9 +216,11 @@ def test_a_real_contract_crashes_bfcl_and_not_us():
     schema = {"type": "object", "properties": {"price": {"type": "number"}}}
     call = {"name": "buy", "arguments": {"price": 1.5}}
     assert match_call(schema, call, call).match
-    result = match_call(schema, call, call, bfcl_compat=True)
+    truth = [build_truth(call)]
+    result = match_bfcl([{"name": "buy", "parameters": schema}], truth, [call])
     assert (result.error_kind, result.checker_error) == ("checker_crash", "KeyError: 'required'")
-    result = match_call({**schema, "required": []}, call, call, bfcl_compat=True)
+    doc = {"name": "buy", "parameters": {**schema, "required": []}}
+    result = match_bfcl([doc], truth, [call])
     assert (result.error_kind, result.checker_error) == ("checker_crash", "KeyError: 'number'")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.match.result import MatchResult
+from assets.contracts.match.match import MatchResult
 from extensions.bench.bfcl.data import BfclItem, read_bfcl
 from extensions.bench.bfcl.verdict import match_bfcl
 from tests.contracts.bfcl_mutants import golden, mutants, peer_answers

@@ -7,10 +7,10 @@ import random
 from datetime import UTC, datetime
 from typing import Any
 
-from assets.contracts.history.history import CHANGES
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.changes import CHANGES
+from assets.contracts.quarantined_tools import CLEAR
 from assets.outcomes.reliability.table import RELIABILITY
-from assets.vectors.confusables.table import CONFUSABLES
+from assets.vectors.confusable_table import CONFUSABLES
 from extensions.recommender.model_role import UNTRAINED_ORDER
 from extensions.recommender.training.evaluation import RERANKER_EVALUATION
 from tests.outcomes.reliability.observing import CONTRACT, DAY, NOW, publish

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.quarantined_tools import CLEAR
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog
 from extensions.recommender.training.defs import (

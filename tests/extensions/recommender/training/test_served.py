@@ -7,10 +7,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.quarantined_tools import CLEAR
 from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog
-from assets.vectors.embed import MiniLM
+from assets.vectors.encoders.minilm import MiniLM
 from extensions.recommender.learning.online_learner import OnlineLearner
 from extensions.recommender.training.defs import (
     reranker_adapter,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.quarantined_tools import CLEAR
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, Golden, make_single_row
 from assets.vectors.texts import ASKED
 from extensions.recommender.training.evaluation import REQUEST, evaluate_reranker

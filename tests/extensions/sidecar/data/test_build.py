@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.contracts.history.moves import Move
 from assets.contracts.match.match import match_call
+from assets.contracts.rename_history import Move
 from extensions.sidecar.data.build import Known, build_rows, choose_rows
 from extensions.sidecar.data.calls import Refused
 from extensions.sidecar.flaws.kinds import HELD_OUT, SHARES, WEIGHTS

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from assets.contracts.canonical import tool_text
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import PAIRS
 from assets.vectors.index import INSTRUCTIONS, build_server_text, embed_texts

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.clear import CLEAR, read_clear, select_columns
+from assets.contracts.quarantined_tools import CLEAR, read_clear, select_columns
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, plan_jobs

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from assets.contracts.quarantine.clear import CLEAR
+from assets.contracts.quarantined_tools import CLEAR
 from assets.outcomes.replay.file import read_recording, write_recording
 from assets.outcomes.replay.release import save_release_replay
 from assets.outcomes.table import EXECUTIONS

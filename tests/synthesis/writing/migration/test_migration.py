@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.snapshot import SNAPSHOTS
 from assets.contracts.validate import validate_call
 from assets.synthesis.tables import PAIRS, dump_text, make_pair_id, read_goldens
 from assets.synthesis.writing.migration.migration import migrate

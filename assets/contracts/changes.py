@@ -1,0 +1,227 @@
+"""History: every contract a server was ever seen with, and what changed between two snapshots, run
+by run."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any
+
+import polars as pl
+
+from assets.columns import SERVER_ID, TOOL
+from assets.contracts.snapshot import SNAPSHOTS, format_date
+from assets.contracts.tool_diff import compare_tools
+from warehouse.errors import UnusableInput
+from warehouse.json_types import JsonObject, Record
+from warehouse.sanitize.escape import escape_text
+from warehouse.storage.digest import canonical_json
+from warehouse.storage.tables import Head, Tables, TableSpec
+
+CHANGES = TableSpec(
+    name="contract_changes",
+    key=("server_id", "tool", "from_digest", "to_digest", "run_date"),
+    columns={
+        "server_id": SERVER_ID,
+        "tool": TOOL,
+        "from_digest": (pl.String, '"" where the tool is new'),
+        "to_digest": (pl.String, '"" where the tool is gone'),
+        "run_date": (pl.String, "UTC date"),
+        "cls": (pl.String, "breaking, compatible, wording, suspicious"),
+        "fields": (pl.String, "JSON list"),
+        "renamed_from": (pl.String, "the tool's last name; null: it has the same"),
+        "why": (
+            pl.String,
+            "about the fields that decide the class; null in rows of older versions",
+        ),
+    },
+    schema_version=2,
+)
+_WHY = 500  # characters
+
+
+def add_changes(
+    history: Iterable[JsonObject], old: Iterable[JsonObject], new: Iterable[JsonObject], now: float
+) -> list[Record]:
+    """`history` (rows of CHANGES) and what changed from snapshot rows `old` to `new`.
+
+    A server that is new has no changes. One that two marketplaces list counts once. now: epoch
+    seconds.
+    """
+    run_date = format_date(now)
+    before, after = _group_by_server(old), _group_by_server(new)
+    key = itemgetter(*CHANGES.key)
+    found: dict[tuple[Any, ...], Record] = {key(row): dict(row) for row in history}
+    for server in sorted(before):
+        for row in _compare_server(server, before[server], after.get(server, {}), run_date):
+            found.setdefault(key(row), row)
+    return sorted(found.values(), key=key)
+
+
+def _compare_server(
+    server: str, old: Mapping[str, JsonObject], new: Mapping[str, JsonObject], run_date: str
+) -> Sequence[Record]:
+    was, now = ({tool: row["contract_digest"] for tool, row in of.items()} for of in (old, new))
+    if was == now:
+        return []
+    found = compare_tools(
+        *([json.loads(row["contract"]) for row in of.values()] for of in (old, new))
+    )
+    return [
+        {
+            "server_id": server,
+            "tool": change.tool,
+            "from_digest": was.get(change.renamed_from or change.tool, ""),
+            "to_digest": now.get(change.tool, ""),
+            "run_date": run_date,
+            "cls": change.cls,
+            "fields": canonical_json(list(change.fields)).decode(),
+            "renamed_from": change.renamed_from,
+            "why": escape_text(change.why[:_WHY]),
+        }
+        for change in found
+    ]
+
+
+def _group_by_server(rows: Iterable[JsonObject]) -> dict[str, dict[str, JsonObject]]:
+    found: dict[str, dict[str, JsonObject]] = {}
+    for row in rows:
+        found.setdefault(row["server_id"], {}).setdefault(row["tool"], row)
+    return found
+
+
+class UnknownServer(UnusableInput):
+    """A server of which no contract was ever published."""
+
+
+def collect_history(tables: Tables, server_id: str) -> dict[str, Any]:
+    """{"server_id", "tools": [{tool, contracts: [{contract_digest, first_seen, last_seen, current,
+    marketplaces}]}], "changes": [{run_date, tool, class, fields, renamed_from, why}]}.
+
+    Oldest first; names are escaped. Raises UnknownServer.
+    """
+    seen = _collect_contracts(tables, server_id)
+    if not seen:
+        raise UnknownServer(
+            f"{server_id[:120]}: no contract of this server was ever published; a server is named"
+            " as in the snapshots, e.g. npm:@scope/name"
+        )
+    tools: dict[str, list[dict[str, Any]]] = {}
+    for (tool, _), contract in sorted(seen.items(), key=lambda item: item[1]["first_seen"]):
+        tools.setdefault(tool, []).append(contract)
+    return {
+        "server_id": server_id,
+        "tools": [{"tool": escape_text(tool), "contracts": tools[tool]} for tool in sorted(tools)],
+        "changes": _collect_changes(tables, server_id),
+    }
+
+
+def list_servers(tables: Tables, as_of: float) -> list[str]:
+    """The servers that had a contract at a time (epoch seconds)."""
+    return sorted(tables.read(SNAPSHOTS, as_of=as_of)["server_id"].unique())
+
+
+def iterate_contracts(tables: Tables) -> Iterator[tuple[str, str, str]]:
+    """(server, tool, digest) of every contract in any publication."""
+    for market in tables.partitions(SNAPSHOTS.name):
+        for head in tables.history(SNAPSHOTS.name, market):
+            frame = tables.read(SNAPSHOTS, market, as_of=head.at)
+            yield from frame.select("server_id", "tool", "contract_digest").iter_rows()
+
+
+def _collect_contracts(tables: Tables, server_id: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """(tool, digest) -> what is known of that contract, over all publications."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for market in tables.partitions(SNAPSHOTS.name):
+        now = tables.head(SNAPSHOTS.name, market)
+        for head in tables.history(SNAPSHOTS.name, market):
+            rows = tables.read(SNAPSHOTS, market, as_of=head.at)
+            for row in rows.filter(pl.col("server_id") == server_id).to_dicts():
+                kept = {c: row[c] for c in ("contract_digest", "first_seen", "last_seen")}
+                known = found.setdefault(
+                    (row["tool"], row["contract_digest"]),
+                    {**kept, "current": False, "marketplaces": []},
+                )
+                known["first_seen"] = min(known["first_seen"], row["first_seen"])
+                known["last_seen"] = max(known["last_seen"], row["last_seen"] or "")
+                known["current"] |= now is not None and head.digest == now.digest
+                if market not in known["marketplaces"]:
+                    known["marketplaces"].append(market)
+    return found
+
+
+def _collect_changes(tables: Tables, server_id: str) -> list[dict[str, Any]]:
+    rows = tables.read(CHANGES).filter(pl.col("server_id") == server_id)
+    return [
+        {
+            "run_date": row["run_date"],
+            "tool": escape_text(row["tool"]),
+            "class": row["cls"],
+            "fields": [escape_text(field) for field in json.loads(row["fields"])],
+            "renamed_from": escape_text(row["renamed_from"]) if row["renamed_from"] else None,
+            "why": row["why"],
+        }
+        for row in rows.sort("run_date", "tool").to_dicts()
+    ]
+
+
+READ_RULE = "snapshots_read"  # the rule whose verdict keeps up to which publications were read
+_UNTIL = " until "
+
+
+def split_publications(
+    tables: Tables, partition: str, last: str | None, since: float
+) -> tuple[list[Head], list[Head]]:
+    """(read, unread) publications of a marketplace's snapshots, in their order. last: the moment of
+    the last one that was read; where it is none of theirs, those after `since` (epoch seconds) are
+    unread."""
+    heads = tables.history(SNAPSHOTS.name, partition)
+    places = [place for place, head in enumerate(heads) if format_moment(head.at) == last]
+    cut = places[-1] + 1 if places else sum(head.at <= since for head in heads)
+    return heads[:cut], heads[cut:]
+
+
+def fold_changes(tables: Tables) -> tuple[list[Record], str]:
+    """(rows of CHANGES with what the unread publications changed, which ones are read now)."""
+    head = tables.head(CHANGES.name)
+    marks, published = _read_marks(head), head.at if head else 0.0
+    last = dict(marks or {})
+    states: dict[str, list[Record]] = {}
+    due: list[tuple[float, str, Head]] = []
+    for name in tables.partitions(SNAPSHOTS.name):
+        since = published if marks is None or name in marks else 0.0
+        read, unread = split_publications(tables, name, last.get(name), since)
+        states[name] = _read_rows(tables, name, read[-1]) if read else []
+        turn = 0.0  # a publication never goes before the one that it replaced
+        for one in unread:
+            turn = max(turn, one.at)
+            due.append((turn, name, one))
+        if heads := read + unread:
+            last[name] = format_moment(heads[-1].at)
+    rows = tables.read(CHANGES).to_dicts()
+    for _, name, one in sorted(due, key=lambda one: one[:2]):
+        before = [row for part in states.values() for row in part]
+        states[name] = _read_rows(tables, name, one)
+        rows = add_changes(rows, before, [row for part in states.values() for row in part], one.at)
+    return rows, "; ".join(f"{name}{_UNTIL}{moment}" for name, moment in sorted(last.items()))
+
+
+def format_moment(at: float) -> str:
+    """The UTC time of epoch seconds, by which a publication is known again."""
+    return datetime.fromtimestamp(at, UTC).isoformat()
+
+
+def _read_rows(tables: Tables, partition: str, head: Head) -> list[Record]:
+    return tables.read_publication(SNAPSHOTS, partition, head).to_dicts()
+
+
+def _read_marks(head: Head | None) -> dict[str, str] | None:
+    """Marketplace -> the moment of the last publication that the published changes know, of each
+    that they know; None where they are of before the rule. Not when they were published: a
+    marketplace may have been meanwhile."""
+    audit = head.audit if head else []
+    kept = next((row["observed"] for row in audit if row.get("rule") == READ_RULE), None)
+    if kept is None:
+        return None
+    pairs = (part.partition(_UNTIL) for part in kept.split("; "))
+    return {name: moment for name, sign, moment in pairs if sign}

@@ -1,0 +1,375 @@
+"""Behaviour: findings about a list of tools as a whole, which no text of one tool shows."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from assets.columns import CONTRACT_DIGEST, MARKETPLACE, SERVER_ID, TOOL
+from assets.contracts.canonical import FIELDS, TWICE
+from assets.contracts.origins import State
+from assets.contracts.scan.engine import (
+    digest_rules,
+    find_mentioned,
+    read_name,
+    scan_extras,
+    scan_names,
+    scan_tool,
+)
+from assets.contracts.scan.rug_pull import find_alarms
+from assets.contracts.scan.rule_table import (
+    HIGH,
+    MEDIUM,
+    RULES,
+    Finding,
+    build_finding,
+    build_hit,
+    rank_severity,
+)
+from warehouse.item_failure import try_item
+from warehouse.json_types import JsonObject, Row
+from warehouse.sanitize.escape import escape_text
+from warehouse.storage.digest import digest
+from warehouse.storage.tables import TableSpec
+
+BEHAVIOUR = frozenset(name for name, rule in RULES.items() if rule.family == "behaviour")
+_CHANGES = {"added": "only listed", "removed": "not listed", "changed": "listed otherwise",
+            "dated": "listed with another date"}  # fmt: skip
+_VARIED = {
+    "client name": "to a client of another name",
+    "date": "on another day",
+    "call count": "at a later call",
+}
+_FIELDS = {name.casefold(): name for name in FIELDS}
+_CAP = 200  # findings of one list
+
+
+def find_behaviour(behaviour: str | None) -> Iterator[tuple[str, Finding]]:
+    """(tool, finding) for what a second look at a server showed; `behaviour` as a deployment has
+    it: a JSON list of {tool, change, varied}, null when nobody looked again."""
+    for one in _read_changes(behaviour)[:_CAP]:
+        if isinstance(one, Mapping) and isinstance(one.get("tool"), str):
+            change, varied = _CHANGES.get(str(one.get("change"))), str(one.get("varied"))
+            to_whom = _VARIED.get(varied)
+            rule = "depends_on_asker" if to_whom else "unstable"
+            rule = "dated" if one.get("change") == "dated" else rule
+            what = f"{change or _CHANGES['changed']} {to_whom or 'when probed again'}"
+            yield one["tool"], _build_finding(one["tool"], rule, "", what)
+
+
+def find_misshapen(
+    tools: Sequence[Any], problems: Mapping[int, str]
+) -> Iterator[tuple[str, Finding]]:
+    """(tool, finding) for entries of a raw list without a contract of their own, and for members
+    that differ from a field of the protocol by case alone. problems: entry -> what is wrong."""
+    for place, problem in list(problems.items())[:_CAP]:
+        name = read_name(tools[place])
+        rule = "ambiguous_tool" if problem == TWICE else "malformed_tool"
+        yield name, _build_finding(name, rule, f"/{place}", problem)
+    for place, tool in enumerate(tools[:20_000]):
+        odd = [key for key in tool if _is_variant(key)] if isinstance(tool, Mapping) else []
+        for key in odd[:3]:
+            what = f"{key[:60]!r} beside the protocol's {_FIELDS[key.casefold()]!r}"
+            name = read_name(tool)
+            yield name, _build_finding(name, "ambiguous_tool", f"/{place}", what)
+
+
+def describe_unusable(tool: str, problem: str) -> Finding:
+    """The finding about an input schema that is none."""
+    return _build_finding(tool, "unusable_schema", "/inputSchema", problem)
+
+
+def _is_variant(key: Any) -> bool:
+    return isinstance(key, str) and key not in FIELDS and key.casefold() in _FIELDS
+
+
+def _build_finding(tool: str, rule: str, field: str, what: str) -> Finding:
+    severity, why = RULES[rule].severity, RULES[rule].why
+    text = escape_text(what[:200])
+    return Finding(escape_text(tool[:200]), rule, severity, field, (0, 0), text, why)
+
+
+def _read_changes(text: str | None) -> list[Any]:
+    try:
+        found = json.loads(text) if text else []
+    except (ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+Key = tuple[str, str]  # (server_id, tool)
+Contract = tuple[str, str, str]  # server, tool, contract digest: a finding is about one of these
+
+FINDINGS = TableSpec(
+    name="findings",
+    key=("server_id", "tool", "contract_digest", "rule", "field", "span"),
+    columns={
+        "marketplace": MARKETPLACE,
+        "server_id": SERVER_ID,
+        "tool": TOOL,
+        "contract_digest": (pl.String, '"" for a tool that has none in the snapshot'),
+        "rule": (pl.String, "the scan's rule that found it"),
+        "severity": (pl.String, "low, medium, high"),
+        "field": (
+            pl.String,
+            "JSON pointer into the contract, or into the list where there is none",
+        ),
+        "span": (pl.String, "JSON [start, end] in characters of that text"),
+        "excerpt": (pl.String, "escaped: safe to print"),
+        "why": (pl.String, "what the text does, as that rule has it"),
+        "first_seen": (pl.String, "UTC date on which it was first found"),
+    },
+)
+SCANS = TableSpec(
+    name="contract_scans",
+    key=("server_id", "tool"),
+    columns={
+        "server_id": SERVER_ID,
+        "tool": TOOL,
+        "contract_digest": CONTRACT_DIGEST,
+        "scan_key": (pl.String, "of everything that its findings depend on"),
+        "found": (pl.String, "JSON list of findings"),
+    },
+)
+_OF_A_RULE = 3  # findings of one rule and severity in one tool: more say nothing new
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """Rows of FINDINGS and of SCANS, and how many contracts were read in this run."""
+
+    rows: list[dict[str, Any]]
+    scans: list[dict[str, Any]]
+    read: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launch left besides contracts. tools: the raw list; problems: entry -> why it has no
+    contract of its own; behaviour: null when the server was not probed again; extras: what it says
+    of itself besides its tools (`scan_extras`), null when it did not run."""
+
+    marketplace: str
+    tools: Sequence[Any] = ()
+    problems: Mapping[int, str] | None = None
+    behaviour: str | None = None
+    extras: JsonObject | None = None
+
+
+def scan_snapshot(
+    snapshot: Iterable[Row],
+    launches: Mapping[str, Launch],
+    origins: State,
+    *,
+    scans: Iterable[Row] = (),
+    previous: Iterable[Row] = (),
+    results: Mapping[Contract, Sequence[Finding]] | None = None,
+    run_date: str,
+) -> Scanned:
+    """All findings of one marketplace.
+
+    snapshot: rows of SNAPSHOTS; launches: by server; origins: what each tool was before; scans,
+    previous: rows of SCANS and FINDINGS of the last run; results: what results of calls showed, by
+    contract; run_date: the date of new findings.
+    """
+    held = {(row["server_id"], row["tool"]): row for row in scans}
+    before: dict[str, list[Row]] = defaultdict(list)
+    for row in previous:
+        before[row["server_id"]].append(row)
+    servers: dict[str, list[Row]] = defaultdict(list)
+    for row in snapshot:
+        servers[row["server_id"]].append(row)
+    known = frozenset(row["tool"] for rows in servers.values() for row in rows)
+    kept, out, read = [], [], 0
+    for server in sorted(servers.keys() | launches.keys()):
+        rows, launch = servers.get(server, []), launches.get(server)
+        launch = launch or Launch(rows[0]["marketplace"])
+        own = frozenset(row["tool"] for row in rows)
+        scanned = [
+            try_item(partial(_scan_row, row, own, known, origins, held), partial(_make_unread, row))
+            for row in rows
+        ]
+        besides = _scan_besides(server, launch, own, held)
+        kept += scanned + besides
+        last = ((one, held.get((server, one["tool"]))) for one in scanned)
+        read += sum(not (was and was["scan_key"] == now["scan_key"] != "") for now, was in last)
+        owner = {"marketplace": launch.marketplace, "server_id": server}
+        out += _build_rows(owner, rows, scanned, launch, before[server])
+        out += _assign_findings(owner, rows, besides)
+        for row in rows:
+            of = (server, row["tool"], row["contract_digest"])
+            out += (_build_row(owner, row, row["tool"], one) for one in (results or {}).get(of, ()))
+    known_before = (row for rows in before.values() for row in rows)
+    return Scanned(_date_findings(out, known_before, run_date), kept, read)
+
+
+def read_findings(row: Row) -> list[Finding]:
+    """The findings kept in a row of SCANS."""
+    return [Finding(**{**one, "span": tuple(one["span"])}) for one in json.loads(row["found"])]
+
+
+def _scan_besides(
+    server: str, launch: Launch, own: frozenset[str], held: Mapping[Key, Row]
+) -> list[dict[str, Any]]:
+    """The row of SCANS of what a server says besides its tools, under no tool's name; [] where it
+    says nothing. A server that did not run has said what it said when it last did."""
+    last = held.get((server, ""))
+    if launch.extras is None:
+        return [dict(last)] if last is not None else []
+    if not any(launch.extras.values()):
+        return []
+    row = {"server_id": server, "tool": "", "contract_digest": ""}
+
+    def scan(extras: JsonObject = launch.extras) -> dict[str, Any]:
+        facts = digest([digest_rules(), sorted(own), json.dumps(extras)])
+        if last is not None and last["scan_key"] == facts:
+            return dict(last)
+        return _build_scan(row, facts, _dump_findings(limit_findings(scan_extras(extras, own))))
+
+    return [try_item(scan, partial(_make_unread, row))]
+
+
+def _assign_findings(
+    owner: Row, rows: Sequence[Row], besides: Sequence[Row]
+) -> Iterator[dict[str, Any]]:
+    """Rows of FINDINGS of what a server says besides its tools. A high one is about every tool: it
+    stands beside each of them before a model."""
+    found = [finding for row in besides for finding in read_findings(row)]
+    high = [one for one in found if one.severity == HIGH][:_OF_A_RULE]
+    for one in found:
+        for row in rows if one in high and rows else [None]:
+            yield _build_row(owner, row, row["tool"] if row else "", one)
+
+
+def _scan_row(
+    row: Row, own: frozenset[str], known: frozenset[str], origins: State, held: Mapping[Key, Row]
+) -> dict[str, Any]:
+    """The row of SCANS of one tool."""
+    key, tool = (row["server_id"], row["tool"]), json.loads(row["contract"])
+    past = origins.get(key, {})
+    facts = _digest_facts(row, find_mentioned(tool), own, known, past)
+    last = held.get(key)
+    if last is not None and last["scan_key"] == facts:
+        return _build_scan(row, facts, last["found"])
+    found = scan_tool(tool, own, known) + list(_compare_history(tool, past, own, known))
+    return _build_scan(row, facts, _dump_findings(limit_findings(found)))
+
+
+def _make_unread(row: Row, hint: str) -> dict[str, Any]:
+    """The row of SCANS of a tool whose scan nobody foresaw to fail: it is held, and read again."""
+    found = build_finding(row["tool"], "", hint, build_hit("not_scanned", 0, len(hint)))
+    return _build_scan(row, "", _dump_findings([found]))
+
+
+def _dump_findings(found: Sequence[Finding]) -> str:
+    return json.dumps([one.as_row() for one in found])
+
+
+def _build_scan(row: Row, facts: str, found: str) -> dict[str, Any]:
+    names = ("server_id", "tool", "contract_digest")
+    return {**{name: row[name] for name in names}, "scan_key": facts, "found": found}
+
+
+def _digest_facts(
+    row: Row, names: frozenset[str], own: frozenset[str], known: frozenset[str], past: Row
+) -> str:
+    return digest(
+        {
+            "contract": row["contract_digest"],
+            "rules": digest_rules(),
+            "own": sorted(names & own),
+            "elsewhere": sorted((names & known) - own),
+            "past": [past.get("first_digest"), past.get("before_digest")],
+            "schema": row["schema_problem"],
+        }
+    )
+
+
+def _compare_history(
+    tool: Row, past: Row, own: frozenset[str], known: frozenset[str]
+) -> Iterator[Finding]:
+    """What became alarming since the tool was first seen, and since it was last otherwise."""
+    seen: set[tuple[str, str, str]] = set()
+    for name in ("first", "before"):
+        text = past.get(f"{name}_contract")
+        if text is None or past[f"{name}_digest"] == past["contract_digest"]:
+            continue
+        for alarm in find_alarms(json.loads(text), tool, own, known):
+            if (alarm.rule, alarm.field, alarm.excerpt) not in seen:
+                seen.add((alarm.rule, alarm.field, alarm.excerpt))
+                yield alarm
+
+
+def _build_rows(
+    owner: Row, rows: Sequence[Row], scanned: Sequence[Row], launch: Launch, previous: Iterable[Row]
+) -> Iterator[dict[str, Any]]:
+    """Rows of FINDINGS of one server, without their date."""
+    by_tool = {row["tool"]: row for row in rows}
+    found = [(row["tool"], finding) for row in scanned for finding in read_findings(row)]
+    names = list(by_tool)
+    found += [(names[place], one) for place, one in scan_names(names)]
+    found += [
+        (row["tool"], describe_unusable(row["tool"], row["schema_problem"]))
+        for row in rows
+        if row["schema_problem"]
+    ]
+    found += find_misshapen(launch.tools, launch.problems or {})
+    found += find_behaviour(launch.behaviour)
+    for tool, one in found:
+        yield _build_row(owner, by_tool.get(tool), tool, one)
+    if launch.behaviour is None:
+        yield from _keep_remembered(owner, by_tool, previous)
+
+
+def _keep_remembered(
+    owner: Row, by_tool: Mapping[str, Row], previous: Iterable[Row]
+) -> Iterator[dict[str, Any]]:
+    """What an earlier second look showed of contracts that are the same: nobody looked again."""
+    for row in previous:
+        now = by_tool.get(row["tool"])
+        same = row["contract_digest"] == (now["contract_digest"] if now else "")
+        if row["rule"] in BEHAVIOUR and same:
+            yield {**row, **owner}
+
+
+def _build_row(owner: Row, row: Row | None, tool: str, one: Finding) -> dict[str, Any]:
+    """One row of FINDINGS. Of a tool without a contract nothing is made: there is nothing to hold,
+    and its finding is medium at most."""
+    return {
+        **owner,
+        "tool": tool if row is not None else one.tool,
+        "contract_digest": row["contract_digest"] if row is not None else "",
+        "rule": one.rule,
+        "severity": one.severity if row is not None or one.severity != HIGH else MEDIUM,
+        "field": one.field,
+        "span": json.dumps(list(one.span)),
+        "excerpt": one.excerpt,
+        "why": one.why,
+    }
+
+
+def _date_findings(
+    rows: Iterable[dict[str, Any]], previous: Iterable[Row], run_date: str
+) -> list[dict[str, Any]]:
+    """Each finding once, with the date on which it was first found."""
+    dates = {tuple(row[name] for name in FINDINGS.key): row["first_seen"] for row in previous}
+    out: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in FINDINGS.key)
+        out.setdefault(key, {**row, "first_seen": dates.get(key) or run_date})
+    return list(out.values())
+
+
+def limit_findings(found: Iterable[Finding]) -> list[Finding]:
+    """The gravest first, and of each rule and severity only the first few."""
+    count: Counter[tuple[str, str]] = Counter()
+    out = []
+    for one in sorted(found, key=rank_severity, reverse=True):
+        count[one.rule, one.severity] += 1
+        if count[one.rule, one.severity] <= _OF_A_RULE:
+            out.append(one)
+    return out

@@ -1,0 +1,237 @@
+"""Listed contracts: tools that a marketplace shows and no launch has confirmed.
+
+    tools shown -> contracts -> scan -> comparison with the launched server -> rows of LISTED
+
+A tool confirmed by a launch has no row: its launched contract replaces it. A tool that the launch
+reports differently, or not at all, has a row that says how. `read_unverified` returns the only
+rows a search may show, with their mark; no other module reads this table (a test checks it).
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from assets.columns import LISTING_ID, MARKETPLACE
+from assets.contracts.canonical import DIGEST_PREFIX, FIELDS, index_contracts
+from assets.contracts.findings import FINDINGS
+from assets.contracts.quarantined_tools import Decided, Decision, read_decisions
+from assets.contracts.scan import HIGH, scan_each
+from assets.contracts.scan.engine import digest_rules
+from assets.contracts.snapshot import SNAPSHOTS, format_date
+from assets.contracts.tool_diff import compare_tools
+from warehouse.item_failure import try_item
+from warehouse.json_types import JsonObject, Row
+from warehouse.storage.digest import canonical_json, digest, sha256
+from warehouse.storage.tables import TableSpec
+from warehouse.store import Warehouse
+
+UNVERIFIED = "unverified"  # nobody launched its server; also the mark that a search shows
+HELD = "held"  # a scan or a person keeps it out; its text is not in the row
+DIFFERS = "differs"  # its server was launched and lists the tool otherwise
+ABSENT = "absent"  # its server was launched and does not list it
+STANDINGS = (UNVERIFIED, HELD, DIFFERS, ABSENT)
+
+LISTED = TableSpec(
+    name="listed_contracts",
+    key=("listing_id", "tool"),
+    columns={
+        "listing_id": LISTING_ID,
+        "marketplace": MARKETPLACE,
+        "server_id": (pl.String, 'of a launch of it; "listing:<id>" where nothing names a server'),
+        "tool": (pl.String, "its name, as it is shown"),
+        "contract_digest": (pl.String, '"c1:<sha256>" of what is shown'),
+        "contract": (pl.String, "canonical JSON; null: held"),
+        "shown": (pl.String, "JSON list of its fields that are shown; any other is made up"),
+        "standing": (pl.String, f"one of {', '.join(STANDINGS)}"),
+        "rules": (pl.String, "JSON list of the rules of the scan that hold it"),
+        "scan_key": (pl.String, "of everything that those depend on"),
+        "launched_digest": (pl.String, "of the contract that a launch gave; null: none"),
+        "listed_differs": (pl.String, "JSON {cls, fields, why}: listed -> launched"),
+        "first_seen": (pl.String, "UTC date on which this contract was first shown"),
+    },
+)
+
+
+Contract = dict[str, Any]
+Launched = Mapping[str, Mapping[str, str]]  # server id -> tool -> its contract as JSON
+
+_ANYTHING = {"type": "object"}  # the input schema of a tool of which none is shown
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one listing shows. server_id: of a launch of it; aliases: the ids of its server's other
+    listings; tools: as the marketplace shows them."""
+
+    listing_id: str
+    marketplace: str
+    server_id: str
+    tools: Sequence[JsonObject]
+    aliases: frozenset[str] = frozenset()
+
+
+@dataclass
+class Listed:
+    """Rows of LISTED, and what has none: tools that a launch confirmed, entries without a usable
+    contract, listings that nobody foresaw to be unreadable."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    confirmed: int = 0
+    malformed: int = 0
+    unread: int = 0
+
+
+def build_listed(
+    shown: Iterable[Shown],
+    launched: Launched,
+    decided: Iterable[Decision],
+    previous: Iterable[Row],
+    now: float,
+) -> Listed:
+    """Rows of LISTED of this run. launched: every server that ever listed its tools to us, one that
+    listed none included; previous: the rows of the last run; now: epoch seconds."""
+    before: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in previous:
+        before[row["listing_id"]][row["tool"]] = row
+    decisions, out = Decided(decided), Listed()
+    for one in shown:
+        build = partial(_build_listing, one, launched, decisions, before[one.listing_id], now)
+        made = try_item(build, lambda _: Listed(unread=1))
+        out.rows += made.rows
+        out.confirmed += made.confirmed
+        out.malformed += made.malformed
+        out.unread += made.unread
+    out.rows.sort(key=lambda row: (row["listing_id"], row["tool"]))
+    return out
+
+
+def read_shown(tool: JsonObject) -> tuple[Contract, tuple[str, ...]]:
+    """(the tool with an input schema, the fields that are shown). A schema that names no property
+    says nothing: marketplaces write `{}` for one they do not know."""
+    schema = tool.get("inputSchema")
+    stated = isinstance(schema, Mapping) and bool(schema.keys() - {"type", "$schema"})
+    shown = [name for name in FIELDS if tool.get(name) is not None and name != "inputSchema"]
+    filled = {**tool, "inputSchema": schema if stated else _ANYTHING}
+    return filled, tuple(sorted([*shown, *(["inputSchema"] if stated else [])]))
+
+
+def _build_listing(
+    one: Shown, launched: Launched, decided: Decided, before: Mapping[str, Row], now: float
+) -> Listed:
+    filled = [read_shown(tool) for tool in one.tools]
+    contracts, problems = index_contracts([tool for tool, _ in filled])
+    kept = [shown for place, (_, shown) in enumerate(filled) if place not in problems]
+    fields = dict(zip(contracts, kept, strict=True))
+    out = Listed(malformed=len(problems))
+    ran = [launched[name] for name in sorted({one.server_id, *one.aliases}) if name in launched]
+    if ran:
+        compared = [
+            (name, _compare_launched(contracts[name], fields[name], ran)) for name in contracts
+        ]
+    else:
+        compared = list(_scan_contracts(contracts, decided, before))
+    for name, row in compared:
+        if row is None:
+            out.confirmed += 1
+        else:
+            out.rows.append(_build_row(one, contracts[name], fields[name], row, before, now))
+    return out
+
+
+def _compare_launched(
+    contract: Contract, shown: Iterable[str], ran: Sequence[Mapping[str, str]]
+) -> dict[str, Any] | None:
+    """What a launch says otherwise of a listed contract; None where one confirms what is shown."""
+    name, differs = contract["name"], None
+    for tools in ran:
+        if name not in tools:
+            continue
+        known = json.loads(tools[name])
+        listed = {**known, **{part: contract[part] for part in shown if part in contract}}
+        changes = compare_tools([listed], [known])
+        if not changes:
+            return None
+        change = changes[0]
+        facts = {"cls": change.cls, "fields": list(change.fields), "why": change.why}
+        differs = differs or {
+            "standing": DIFFERS,
+            "launched_digest": DIGEST_PREFIX + digest(known),
+            "listed_differs": canonical_json(facts).decode(),
+        }
+    return differs or {"standing": ABSENT}
+
+
+def _scan_contracts(
+    contracts: Mapping[str, Contract], decided: Decided, before: Mapping[str, Row]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(tool, {standing, rules, scan_key}) of each contract of one listing. The list is scanned
+    again where one of its contracts or the rules changed."""
+    digests = {name: DIGEST_PREFIX + digest(body) for name, body in contracts.items()}
+    key = digest([digest_rules(), sorted(digests.values())])
+    known = [before[name] for name in contracts if name in before]
+    if len(known) == len(contracts) and all(row["scan_key"] == key for row in known):
+        rules = {row["tool"]: set(json.loads(row["rules"])) for row in known}
+    else:
+        rules = _find_high_rules(contracts)
+    for name, body_digest in digests.items():
+        standing = UNVERIFIED if decided.is_clear(body_digest, rules[name]) else HELD
+        found = json.dumps(sorted(rules[name]))
+        yield name, {"standing": standing, "rules": found, "scan_key": key}
+
+
+def _find_high_rules(contracts: Mapping[str, Contract]) -> dict[str, set[str]]:
+    """Tool -> the rules with a high finding about it."""
+    each = scan_each(list(contracts.values()))
+    return {
+        name: {one.rule for one in found if one.severity == HIGH}
+        for name, found in zip(contracts, each, strict=True)
+    }
+
+
+def _build_row(
+    one: Shown,
+    contract: Contract,
+    shown: Iterable[str],
+    standing: Row,
+    before: Mapping[str, Row],
+    now: float,
+) -> dict[str, Any]:
+    text = canonical_json(contract)
+    name, last = DIGEST_PREFIX + sha256(text), before.get(contract["name"])
+    same = last is not None and last["contract_digest"] == name
+    return {
+        "listing_id": one.listing_id,
+        "marketplace": one.marketplace,
+        "server_id": one.server_id,
+        "tool": contract["name"],
+        "contract_digest": name,
+        "contract": None if standing["standing"] == HELD else text.decode(),
+        "shown": json.dumps(list(shown)),
+        "first_seen": last["first_seen"] if same and last else format_date(now),
+        **standing,
+    }
+
+
+def read_unverified(warehouse: Warehouse) -> list[dict[str, Any]]:
+    """Rows of LISTED that nobody launched and nothing holds: for a search that was asked to show
+    them, with their mark, and for nothing else.
+
+    A server that was launched since is left out, as is a contract that a person or a finding about
+    the same contract elsewhere holds. Raises DecisionError when the record of decisions cannot be
+    trusted.
+    """
+    tables = warehouse.tables
+    launched = set(tables.read(SNAPSHOTS)["server_id"])
+    held = Decided(read_decisions(warehouse.home)).find_held_digests()
+    held |= set(tables.read(FINDINGS).filter(severity=HIGH)["contract_digest"])
+    rows = tables.read(LISTED).filter(pl.col("standing") == UNVERIFIED).to_dicts()
+    return [
+        row
+        for row in rows
+        if row["server_id"] not in launched and row["contract_digest"] not in held
+    ]

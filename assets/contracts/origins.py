@@ -1,0 +1,111 @@
+"""Origins: what each tool of a server was when it was first seen, and before its last change.
+
+The fold goes on where the last one stopped, so a run reads the publications since then and not a
+year of them. A tool that vanishes keeps its row: one that leaves and comes back changed is the very
+thing to look for.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from assets.columns import SERVER_ID, TOOL
+from assets.contracts.changes import format_moment, split_publications
+from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.tool_renames import find_renames
+from warehouse.json_types import Row
+from warehouse.storage.tables import Staged, Tables, TableSpec
+
+State = dict[tuple[str, str], dict[str, Any]]
+
+ORIGINS = TableSpec(
+    name="contract_origins",
+    key=("server_id", "tool"),
+    columns={
+        "server_id": SERVER_ID,
+        "tool": TOOL,
+        "contract_digest": (pl.String, "as last seen"),
+        "contract": (pl.String, "canonical JSON, as last seen"),
+        "first_digest": (
+            pl.String,
+            "as first seen, under this name or the one it was renamed from",
+        ),
+        "first_contract": (pl.String, "canonical JSON, as first seen"),
+        "before_digest": (pl.String, "the last other one; null: it never changed"),
+        "before_contract": (pl.String, "canonical JSON of the last other one"),
+        "gone": (pl.Boolean, "not in the last publication"),
+    },
+)
+_RENAMES_CAP = 400  # pairs of a gone and a new tool that are compared for a rename
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The state after the publications up to the time `upto`, staged and not yet current."""
+
+    state: State
+    staged: Staged
+    upto: float
+
+    def keep(self, tables: Tables, run_id: str) -> None:
+        """Makes it current. A kill before it only costs the same fold again."""
+        tables.promote(self.staged, run_id, [{"upto": self.upto}])
+
+
+def fold_origins(tables: Tables, partition: str) -> Fold:
+    """Folds what was published since the last fold that was kept."""
+    head = tables.head(ORIGINS.name, partition)
+    state: State = {
+        (row["server_id"], row["tool"]): row for row in tables.read(ORIGINS, partition).to_dicts()
+    }
+    upto = head.audit[0]["upto"] if head else 0.0
+    for published in split_publications(tables, partition, format_moment(upto), upto)[1]:
+        rows = tables.read_publication(SNAPSHOTS, partition, published).to_dicts()
+        state, upto = advance_state(state, rows), published.at
+    return Fold(state, tables.stage(ORIGINS, ORIGINS.frame(state.values()), partition), upto)
+
+
+def advance_state(state: Mapping[tuple[str, str], Row], rows: Iterable[Row]) -> State:
+    """The state after one more publication."""
+    listed = {(row["server_id"], row["tool"]): row for row in rows}
+    out: State = {key: {**row, "gone": key not in listed} for key, row in state.items()}
+    parents = _find_parents(state, listed)
+    for key, row in listed.items():
+        known = state.get(key) or state.get((key[0], parents.get(key, "")))
+        out[key] = _update_origin(row, known)
+    return out
+
+
+def _update_origin(row: Row, known: Row | None) -> dict[str, Any]:
+    now = {name: row[name] for name in ("server_id", "tool", "contract_digest", "contract")}
+    if known is None:
+        first = {"first_digest": row["contract_digest"], "first_contract": row["contract"]}
+        return {**now, **first, "before_digest": None, "before_contract": None, "gone": False}
+    kept = {name: known[name] for name in ("first_digest", "first_contract")}
+    changed = known["contract_digest"] != row["contract_digest"]
+    source = ("contract_digest", "contract") if changed else ("before_digest", "before_contract")
+    before = dict(zip(("before_digest", "before_contract"), map(known.get, source), strict=True))
+    return {**now, **kept, **before, "gone": False}
+
+
+def _find_parents(
+    state: Mapping[tuple[str, str], Row], listed: Mapping[tuple[str, str], Row]
+) -> dict[tuple[str, str], str]:
+    """Key of a new tool -> name of the tool that went in the same run and is most alike."""
+    gone: dict[str, dict[str, Any]] = {}
+    come: dict[str, dict[str, Any]] = {}
+    for (server, tool), row in listed.items():
+        if (server, tool) not in state:
+            come.setdefault(server, {})[tool] = json.loads(row["contract"])
+    for (server, tool), row in state.items():
+        if server in come and (server, tool) not in listed and not row["gone"]:
+            gone.setdefault(server, {})[tool] = json.loads(row["contract"])
+    return {
+        (server, new): old
+        for server, left in gone.items()
+        if len(left) * len(come[server]) <= _RENAMES_CAP
+        for new, old in find_renames(left, come[server]).items()
+    }

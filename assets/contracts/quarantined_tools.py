@@ -1,0 +1,306 @@
+"""Decisions: who released or held a tool, on which rule, when and why.
+
+A decision is about one contract, by its digest: a tool that changes is judged anew.
+"""
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from assets.columns import CONTRACT_DIGEST, MARKETPLACE, SERVER_ID, TOOL
+from assets.contracts.canonical import DIGEST_PREFIX
+from assets.contracts.findings import FINDINGS, SCANS, Contract
+from assets.contracts.scan import HIGH, scan_each
+from assets.contracts.scan.rule_table import RULES
+from assets.contracts.snapshot import SNAPSHOTS
+from warehouse.errors import UnusableInput
+from warehouse.json_types import JsonObject, Record, Row
+from warehouse.sanitize.escape import escape_text
+from warehouse.storage.decisions import DecisionFile
+from warehouse.storage.digest import sha256
+from warehouse.storage.tables import TableSpec
+from warehouse.store import Warehouse
+
+RELEASED_VERDICT, HELD_VERDICT = "released", "held"
+ANY_RULE = "*"  # holds the contract whatever was found; releasing it lifts that hold and no other
+
+
+class DecisionError(ValueError):
+    """A decision that cannot be made or read; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One judgement by a person. verdict: "released" or "held"; at: UTC, ISO 8601."""
+
+    contract_digest: str
+    rule: str
+    verdict: str
+    by: str
+    at: str
+    why: str
+
+
+class Decided:
+    """What the last decision on each rule of each contract says."""
+
+    def __init__(self, decisions: Iterable[Decision]) -> None:
+        self._last: dict[str, dict[str, str]] = defaultdict(dict)
+        for decision in decisions:
+            self._last[decision.contract_digest][decision.rule] = decision.verdict
+
+    def is_clear(self, contract_digest: str, high: Iterable[str]) -> bool:
+        """Whether a contract may enter prompts, embeddings and training rows: no person holds it,
+        and each rule with a high finding about its tool was released for this very contract."""
+        last = self._last.get(contract_digest, {})
+        return HELD_VERDICT not in last.values() and all(
+            last.get(rule) == RELEASED_VERDICT for rule in high
+        )
+
+    def find_held_digests(self) -> set[str]:
+        """Digests of the contracts that a person holds: by the last decision on some rule."""
+        return {digest for digest, last in self._last.items() if HELD_VERDICT in last.values()}
+
+
+def record_decision(home: Path, decision: Decision) -> None:
+    """Appends one decision; nothing is ever rewritten. Raises DecisionError on a bad one."""
+    _FILE.record(home, decision)
+
+
+def read_decisions(home: Path) -> list[Decision]:
+    """All decisions, oldest first; [] before the first.
+
+    Raises DecisionError on a line that is none: a record that was tampered with clears nothing.
+    """
+    return _FILE.read(home)
+
+
+def _find_problem(decision: Decision) -> str:
+    if not decision.contract_digest.startswith(DIGEST_PREFIX):
+        return f"contract_digest is {decision.contract_digest[:40]!r}, expected {DIGEST_PREFIX}…"
+    if decision.verdict not in (RELEASED_VERDICT, HELD_VERDICT):
+        expected = f"{RELEASED_VERDICT!r} or {HELD_VERDICT!r}"
+        return f"verdict is {decision.verdict[:40]!r}, expected {expected}"
+    return ""
+
+
+_FILE = DecisionFile(
+    Path("quarantine") / "decisions.jsonl",
+    Decision,
+    _find_problem,
+    DecisionError,
+    "look at it; `toolmill ledger repair` takes out what is no JSON and keeps the old file",
+)
+
+
+def split_rows(
+    rows: Iterable[Row], findings: Iterable[Row], decided: Iterable[Decision]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(clear, held) of snapshot rows, in their order. findings: rows of FINDINGS."""
+    high: dict[Contract, list[str]] = defaultdict(list)
+    for finding in findings:
+        if finding["severity"] == HIGH:
+            high[key_contract(finding)].append(finding["rule"])
+    decisions, clear, held = Decided(decided), [], []
+    for row in rows:
+        ok = decisions.is_clear(row["contract_digest"], high.get(key_contract(row), ()))
+        (clear if ok else held).append(dict(row))
+    return clear, held
+
+
+def key_contract(row: Row) -> Contract:
+    return row["server_id"], row["tool"], row["contract_digest"]
+
+
+class Firewall:
+    """What is known now about every contract."""
+
+    def __init__(
+        self,
+        findings: Iterable[Row],
+        scanned: Iterable[Row],
+        decided: Iterable[Decision],
+    ) -> None:
+        self._findings = list(findings)
+        self._scanned = {key_contract(row) for row in scanned}
+        self._decided = list(decided)
+
+    def split(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """(clear, held) of snapshot rows."""
+        return split_rows(rows, [*self._findings, *self._scan_unscanned(rows)], self._decided)
+
+    def _scan_unscanned(self, rows: Sequence[Row]) -> Iterable[dict[str, Any]]:
+        """High findings of contracts that no published scan has read."""
+        due: dict[str, list[Row]] = defaultdict(list)
+        for row in rows:
+            if row.get("contract") and key_contract(row) not in self._scanned:
+                due[row["server_id"]].append(row)
+        for server, listed in due.items():
+            each = scan_each([json.loads(row["contract"]) for row in listed])
+            for row, found in zip(listed, each, strict=True):
+                digest = row["contract_digest"]
+                owner = {"server_id": server, "tool": row["tool"], "contract_digest": digest}
+                yield from ({**one.as_row(), **owner} for one in found)
+
+
+def open_firewall(warehouse: Warehouse) -> Firewall:
+    """The firewall over all marketplaces: what one of them found, none makes anything of.
+
+    Raises DecisionError when the record of decisions cannot be trusted.
+    """
+    tables = warehouse.tables
+    return Firewall(
+        tables.read(FINDINGS).to_dicts(),
+        tables.read(SCANS).select("server_id", "tool", "contract_digest").to_dicts(),
+        read_decisions(warehouse.home),
+    )
+
+
+_NAMES = {
+    "marketplace": MARKETPLACE,
+    "server_id": SERVER_ID,
+    "tool": TOOL,
+    "contract_digest": CONTRACT_DIGEST,
+    "recipe_digest": (pl.String, "of the launch that listed it"),
+    "first_seen": (pl.String, "UTC date on which this contract was first listed"),
+}
+CLEAR = TableSpec(
+    name="clear_contracts",
+    key=("server_id", "tool"),
+    columns={
+        **_NAMES,
+        "contract": (pl.String, "canonical JSON"),
+        "schema_problem": (pl.String, "why the input schema is no JSON Schema; null: it is one"),
+    },
+)
+HELD = TableSpec(name="held_contracts", key=("server_id", "tool"), columns=_NAMES)
+
+
+def select_columns(spec: TableSpec, snapshots: Iterable[JsonObject]) -> list[Record]:
+    """Rows of CLEAR or HELD, of snapshot rows."""
+    return [{name: row[name] for name in spec.columns} for row in snapshots]
+
+
+def read_contracts(
+    warehouse: Warehouse, marketplace: str | None = None
+) -> tuple[list[Record], list[Record]]:
+    """(clear, held): rows of CLEAR and of HELD, of one marketplace or of all.
+
+    Of all marketplaces, what any of them holds is held. Raises DecisionError when the record of
+    decisions cannot be trusted.
+    """
+    tables = warehouse.tables
+    by_person = Decided(read_decisions(warehouse.home)).find_held_digests()
+    held = tables.read(HELD, marketplace).to_dicts()
+    elsewhere = set() if marketplace else set(map(key_contract, held))
+    clear = []
+    for row in tables.read(CLEAR, marketplace).to_dicts():
+        if row["contract_digest"] in by_person or key_contract(row) in elsewhere:
+            held.append({name: row[name] for name in HELD.columns})
+        else:
+            clear.append(row)
+    return clear, held
+
+
+def read_clear(warehouse: Warehouse, marketplace: str | None = None) -> list[Record]:
+    """The contracts that may enter prompts, embeddings, training rows and the served index."""
+    return read_contracts(warehouse, marketplace)[0]
+
+
+def find_unresolvable(rows: Iterable[JsonObject]) -> list[str]:
+    """Digests that are not those of the contract beside them."""
+    return [
+        row["contract_digest"]
+        for row in rows
+        if row["contract_digest"] != DIGEST_PREFIX + sha256(row["contract"].encode())
+    ]
+
+
+class UnknownContract(UnusableInput):
+    """A contract that no current snapshot holds."""
+
+
+class BadDecision(UnusableInput):
+    """A decision that cannot be made: the message names the part and the fix."""
+
+
+def find_held_rows(warehouse: Warehouse) -> list[dict[str, Any]]:
+    """The snapshot rows that findings and decisions hold at this moment."""
+    rows = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool", "contract_digest"])
+    return open_firewall(warehouse).split(rows.to_dicts())[1]
+
+
+def list_held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
+    """One row for each reason that holds a tool: {server_id, tool, contract_digest, rule, severity,
+    field, excerpt, why, since, by}. All texts are escaped; `by` is the person who held it."""
+    held = {key_contract(row): row for row in find_held_rows(warehouse)}
+    last = {(one.contract_digest, one.rule): one for one in read_decisions(warehouse.home)}
+    out = {}
+    for found in warehouse.tables.read(FINDINGS).to_dicts():
+        key = key_contract(found)
+        decision = last.get((key[2], found["rule"]))
+        if (
+            found["severity"] == HIGH
+            and key in held
+            and not (decision and decision.verdict == RELEASED_VERDICT)
+        ):
+            out.setdefault((*key, found["rule"]), _build_reason(key, found))
+    for key in held:
+        for decision in (one for (name, _), one in last.items() if name == key[2]):
+            if decision.verdict == HELD_VERDICT:
+                by_person = {
+                    "rule": decision.rule,
+                    "why": decision.why,
+                    "by": decision.by,
+                    "since": decision.at,
+                }
+                row = out.setdefault((*key, decision.rule), _build_reason(key, by_person))
+                row["by"] = escape_text(decision.by)
+        if not any(name[:3] == key for name in out):
+            scanned_here = {"rule": "not_scanned_yet", "why": "the findings of its run are missing"}
+            out[(*key, "not_scanned_yet")] = _build_reason(key, scanned_here)
+    return [out[name] for name in sorted(out)]
+
+
+def decide_on_tool(
+    warehouse: Warehouse, digest: str, *, rule: str, verdict: str, by: str, why: str
+) -> dict[str, Any]:
+    """Keeps one decision and returns it with the tools it is about.
+
+    Raises BadDecision, UnknownContract, or DecisionError where the record itself is broken.
+    """
+    if rule != ANY_RULE and rule not in RULES:
+        raise BadDecision(f"no rule {rule[:60]!r}; {ANY_RULE!r} means the contract as a whole")
+    rows = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool"]).to_dicts()
+    about = [row for row in rows if row["contract_digest"] == digest]
+    if not about:
+        raise UnknownContract(
+            f"{digest[:80]}: no current snapshot holds this contract; `toolmill quarantine list`"
+            " and `toolmill contract history SERVER_ID` print digests"
+        )
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    record_decision(warehouse.home, Decision(digest, rule, verdict, by, at, why))
+    tools = [{"server_id": row["server_id"], "tool": escape_text(row["tool"])} for row in about]
+    return {"contract_digest": digest, "rule": rule, "verdict": verdict, "by": by, "at": at,
+            "why": why, "tools": sorted(tools, key=lambda tool: json.dumps(tool))}  # fmt: skip
+
+
+def _build_reason(key: tuple[str, str, str], about: JsonObject) -> dict[str, Any]:
+    return {
+        "server_id": key[0],
+        "tool": escape_text(key[1]),
+        "contract_digest": key[2],
+        "rule": about["rule"],
+        "severity": about.get("severity", HIGH),
+        "field": about.get("field", ""),
+        "excerpt": about.get("excerpt", ""),
+        "why": escape_text(about["why"]),
+        "since": about.get("first_seen") or about.get("since") or "",
+        "by": None,
+    }

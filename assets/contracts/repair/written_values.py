@@ -1,0 +1,242 @@
+"""Numbers as people write them: with separators, a currency, a percent sign, or a unit that the
+parameter counts in another."""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Any
+
+from assets.contracts.repair.names import split_identifier
+from assets.contracts.schema_shapes import collect_properties, iterate_branches
+from warehouse.json_types import Schema
+
+_QUANTITY = re.compile(
+    r"(?P<sign>[+-]?)\s*(?P<currency>[$€£¥]?)\s*(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d{1,12})?|\d{1,15}(?:\.\d{1,12})?)"
+    r"\s*(?P<unit>[A-Za-zµ%]{1,14})?\.?"
+)
+_TIME = {
+    0.001: "ms msec msecs millis millisecond milliseconds", 1.0: "s sec secs second seconds",
+    60.0: "min mins minute minutes", 3600.0: "h hr hrs hour hours", 86_400.0: "d day days",
+    604_800.0: "w wk week weeks",
+}  # fmt: skip
+_LENGTH = {
+    0.001: "mm millimeter millimeters millimetre millimetres",
+    0.01: "cm centimeter centimeters centimetre centimetres",
+    1.0: "m meter meters metre metres", 1000.0: "km kms kilometer kilometers kilometre kilometres",
+    0.0254: "in inch inches", 0.3048: "ft foot feet", 1609.344: "mi mile miles",
+}  # fmt: skip
+_MASS = {
+    0.001: "mg milligram milligrams", 1.0: "g gram grams", 1000.0: "kg kgs kilogram kilograms",
+    453.59237: "lb lbs pound pounds",
+}  # fmt: skip
+_DATA = {
+    1.0: "byte bytes", 1024.0: "kib kibibyte kibibytes", 1024.0**2: "mib mebibyte mebibytes",
+    1024.0**3: "gib gibibyte gibibytes",
+}  # fmt: skip
+_BYTES_UNSURE = {  # of 1000 or of 1024
+    *("b", "kb", "mb", "gb", "tb", "kilobyte", "megabyte", "gigabyte"),
+    *("kilobytes", "megabytes", "gigabytes"),
+}
+_UNITS: dict[str, tuple[str, float]] = {
+    word: (kind, factor)
+    for kind, table in (("time", _TIME), ("length", _LENGTH), ("mass", _MASS), ("data", _DATA))
+    for factor, words in table.items()
+    for word in words.split()
+}
+_CURRENCIES = {
+    "$": {"usd", "dollar", "cad", "aud", "nzd", "sgd", "hkd", "mxn"}, "€": {"eur", "euro"},
+    "£": {"gbp", "pound", "sterling"}, "¥": {"jpy", "yen", "cny", "yuan", "rmb"},
+}  # fmt: skip
+# What anything that is counted may be called.
+_THINGS = {
+    *("result", "item", "entry", "entrie", "row", "record", "page", "hit", "match", "matche"),
+    *("element", "object", "piece", "line", "document", "file", "post", "message", "comment"),
+    *("user", "people", "person", "word", "character", "char", "token", "step", "time"),
+}
+# A parameter's description says its unit: "in seconds", "(ms)", "number of days".
+_SAID = re.compile(r"\b(?:in|as|of)\s+(?:whole\s+)?([A-Za-z]{1,14})\b|\(([A-Za-z]{1,14})\)")
+_SHORT = {"m", "d", "h", "s", "w", "g", "in", "min", "of"}  # other words in a description
+
+
+def read_quantity(text: str, name: str, schema: Any, root: Schema) -> float | None:
+    """The number that a text means for a parameter, in the unit that its name or description says;
+    None where the unit of either is unknown and they may differ."""
+    found = _QUANTITY.fullmatch(text.strip()) if len(text) <= 60 else None
+    if found is None:
+        return None
+    value = float(found["number"].replace(",", "")) * (-1 if found["sign"] == "-" else 1)
+    unit = (found["unit"] or "").lower()
+    if found["currency"] and not _is_in_currency(found["currency"], name, schema, root):
+        return None
+    if not unit:
+        return value
+    if unit == "%":
+        return _read_percent(value, name, schema, root)
+    wanted = find_unit(name, schema, root)
+    if unit in _BYTES_UNSURE:
+        return value if wanted == unit else None
+    if unit not in _UNITS:
+        known = _list_words(name, schema, root) | (_THINGS if wanted is None else set())
+        return value if len(unit) > 2 and _stem(unit) in known else None
+    if wanted is None:
+        return None
+    kind, factor = _UNITS[unit]
+    if wanted not in _UNITS or _UNITS[wanted][0] != kind:
+        return None
+    return float(f"{value * factor / _UNITS[wanted][1]:.12g}")
+
+
+def find_unit(name: str, schema: Any, root: Schema) -> str | None:
+    """The unit that a parameter counts in, by the last words of its name, else by the one unit its
+    description says."""
+    words = split_identifier(name)
+    known = [word for word in words[-2:] if word in _UNITS or word in _BYTES_UNSURE]
+    named = [word for word in known if len(word) > 1 or (word == words[-1] and len(words) > 1)]
+    if named:
+        return named[-1]
+    units = set()
+    for branch in iterate_branches(schema, root):
+        text = branch.get("description") if isinstance(branch, Mapping) else None
+        for found in _SAID.finditer(str(text or "")[:2000].lower()):
+            word, bracketed = found[1], found[2]
+            if word in _UNITS and word not in _SHORT:
+                units.add(word)
+            elif bracketed in _UNITS and bracketed not in ("in", "of"):
+                units.add(bracketed)
+    return units.pop() if len({_UNITS[word] for word in units}) == 1 else None
+
+
+def _is_in_currency(sign: str, name: str, schema: Any, root: Schema) -> bool:
+    """Whether a sign of money can be left out: nothing says that the parameter is in another
+    currency, nor that a parameter beside it names one."""
+    words = _list_words(name, schema, root)
+    said = {one for one, names in _CURRENCIES.items() if names & words}
+    beside = any("currency" in split_identifier(one) for one in collect_properties(root, root))
+    return sign in said or not (said or beside)
+
+
+def _list_words(name: str, schema: Any, root: Schema) -> set[str]:
+    """The words of a parameter's name and description, in the singular."""
+    words = [*split_identifier(name)]
+    for branch in iterate_branches(schema, root):
+        words += re.findall(r"[a-z]+", str(branch.get("description") or "")[:2000].lower())
+    return {_stem(word) for word in words}
+
+
+def _stem(word: str) -> str:
+    return word.removesuffix("s")
+
+
+def _read_percent(value: float, name: str, schema: Any, root: Schema) -> float | None:
+    """A share of 1 or of 100, by what the parameter may be at most."""
+    tops = [b["maximum"] for b in iterate_branches(schema, root) if _is_number(b.get("maximum"))]
+    if tops and max(tops) <= 1:
+        return value / 100
+    named = {"percent", "percentage", "pct"} & set(split_identifier(name))
+    return value if named or (tops and max(tops) == 100) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_LONGEST = 60  # characters of a date
+_DIGIT = re.compile(r"\d")
+_CLOCK = re.compile(r"\d\s*:\s*\d|\d\s*[ap]\.?m\b", re.IGNORECASE)
+_YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
+_EPOCH = re.compile(r"\b(?:unix|epoch)\b", re.IGNORECASE)
+_UTC = re.compile(r"\b(?:UTC|GMT)\s*(?=[+-]\s*\d)", re.IGNORECASE)  # dateutil turns its sign round
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+)
+_ZONED = re.compile(  # as it would any other name's
+    rf"(?<![a-z])(?!{_MONTH}\b)[a-z]{{3,}}\s*[+-]\s*\d{{1,2}}(?::?\d\d)?\s*$", re.IGNORECASE
+)
+_MILLIS = re.compile(r"\bms\b|millisecond", re.IGNORECASE)
+
+
+def propose_dates(value: str, schema: Any, root: Schema) -> Iterator[str]:
+    """A written date in the format of the schema: `date`, `date-time` or `time`, or a `pattern`
+    that a date fits. Nothing where a part is left open or the order of day and month is."""
+    if len(value) > _LONGEST or not _DIGIT.search(value):
+        return
+    formats = {branch.get("format") for branch in iterate_branches(schema, root)}
+    patterns = any("pattern" in branch for branch in iterate_branches(schema, root))
+    if "time" in formats:
+        if (clock := _parse_clock(value)) is not None:
+            yield clock
+        return
+    moment = parse_moment(value) if formats & {"date", "date-time"} or patterns else None
+    if moment is None:
+        return
+    if "date-time" not in formats:
+        yield moment.date().isoformat()
+    elif _CLOCK.search(value) or re.search(r"\dT\d", value):
+        zone = "Z" if moment.tzinfo is None or moment.utcoffset() == UTC.utcoffset(None) else ""
+        yield moment.replace(tzinfo=None).isoformat() + zone if zone else moment.isoformat()
+
+
+def propose_epoch(value: str, name: str, schema: Any, root: Schema) -> Iterator[int]:
+    """Unix time of a written date and time, where the parameter says that it is one."""
+    description = " ".join(
+        str(branch.get("description") or "")[:2000] for branch in iterate_branches(schema, root)
+    )
+    description = f"{description} {' '.join(split_identifier(name))}"
+    if not _EPOCH.search(description) or len(value) > _LONGEST:
+        return
+    moment = parse_moment(value)
+    if moment is not None:
+        seconds = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+        yield seconds * 1000 if _MILLIS.search(description) else seconds
+
+
+def parse_moment(text: str) -> datetime | None:
+    """The day, and time, that a text means whatever the reader's country; None where a part is
+    missing or either order of day and month makes a date."""
+    if not _YEAR.search(text):
+        return None
+    readings = []
+    # A year in front is followed by the month in every country.
+    orders = (False,) if _YEAR.match(text.strip()) else (False, True)
+    for default in (datetime(2001, 1, 1), datetime(2004, 12, 28)):
+        for first in orders:
+            found = _read_moment(text, default, first)
+            if found is None:
+                return None
+            readings.append(found)
+    days = {reading.date() for reading in readings}
+    return (
+        readings[0]
+        if len(days) == 1 and len({reading.timetz() for reading in readings}) == 1
+        else None
+    )
+
+
+def _parse_clock(text: str) -> str | None:
+    """`3pm`, `15:30`: a time of day, with its seconds."""
+    if not _CLOCK.search(text) or _YEAR.search(text):
+        return None
+    found = _read_moment(text, datetime(2001, 1, 1), False)
+    return found.timetz().isoformat() if found else None
+
+
+def _read_moment(text: str, default: datetime, day_first: bool) -> datetime | None:
+    from dateutil import parser
+
+    text = _UTC.sub("", text)
+    if _ZONED.search(text):
+        return None
+    try:
+        return parser.parse(text, default=default, dayfirst=day_first, tzinfos=_find_zone)
+    except (ValueError, OverflowError, TypeError, ArithmeticError):
+        return None
+
+
+def _find_zone(name: str | None, offset: int | None) -> tzinfo | None:
+    """Raises ValueError for a zone of letters but UTC: `IST` is three of them."""
+    if offset is not None:
+        return timezone(timedelta(seconds=offset)) if offset else UTC
+    if name is None:
+        return None
+    raise ValueError(f"which zone {name!r} is is not known")

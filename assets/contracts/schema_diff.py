@@ -1,0 +1,366 @@
+"""How two versions of one JSON Schema differ, field by field, as a caller or a reader feels it.
+
+The proof decides: where everything that was right stays right, no field below is breaking; where
+that cannot be shown, at least one is. Paths are dotted (`inputSchema.properties.limit.maximum`,
+`…[]` for items); a name that is not plain stands in brackets, as JSON (`properties["a.b"]`).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assets.contracts.schema_shapes import (
+    Schema,
+    equals_json,
+    find_lost_references,
+    read_list,
+    read_mapping,
+)
+from assets.contracts.schema_validator import find_dialect
+from assets.contracts.step_budget import spend_steps
+from assets.contracts.subsumption import ASSERTING, GROUPS, Acceptance, Scope
+from warehouse.json_types import JsonObject
+from warehouse.sanitize.escape import shorten_text
+
+_PLAIN_NAME = re.compile(r"[\w$-]{1,60}")
+_WORDING = {
+    *("title", "description", "examples", "example", "deprecated", "$comment", "readOnly"),
+    *("writeOnly", "contentMediaType", "contentEncoding", "contentSchema", "$id", "$anchor"),
+}
+_ELSEWHERE = {"$ref", "$defs", "definitions", "properties", "required", "additionalProperties"}
+_LISTS = ("anyOf", "oneOf", "allOf")
+_MAX_DEPTH = 16
+_MAX_NODES = 5_000
+_MAX_FIELDS = 200
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One field that differs. cls: breaking, compatible, wording or suspicious."""
+
+    path: str
+    cls: str
+    why: str
+
+
+def compare(old: Schema, new: Schema, label: str, *, results: bool = False) -> list[Finding]:
+    """Every difference of two schemas; [] when there is none.
+
+    By default as who fills the schema in: what was accepted and may be refused is breaking. With
+    `results` as who reads by it: what may come and could not come before is breaking, and so is a
+    field that is never there any more. `label` stands in front of each path.
+    """
+    if equals_json(old, new):
+        return []
+    walk = _Walk(old, new, results)
+    try:
+        found = list(walk.compare_nodes(old, new, label, 0, top=True))[:_MAX_FIELDS]
+    except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
+        # Untrusted schemas hold anything anywhere; what is no schema cannot be shown to be safe.
+        found = [Finding(label, "breaking", "it differs, and is malformed beyond comparison")]
+    found += _find_unusable(old, new, label)
+    return found or [Finding(label, "wording", "written in another way; it accepts the same")]
+
+
+def _find_unusable(old: Schema, new: Schema, label: str) -> list[Finding]:
+    """What speaks against the new schema as a whole, whatever its parts say."""
+    lost = find_lost_references(new) - find_lost_references(old)
+    if lost:
+        why = f"a $ref leads nowhere: {min(lost)[:80]}"
+        return [Finding(f"{label}.$ref", "breaking", why)]
+    before, after = find_dialect(old)[0], find_dialect(new)[0]
+    if before is not None and after is not None and before is not after:
+        return [Finding(label, "breaking", "it can only be read in another draft of JSON Schema")]
+    return []
+
+
+class _Walk:
+    def __init__(self, old_root: Schema, new_root: Schema, results: bool) -> None:
+        self.results = results
+        # The side whose values must stay right comes first: of results these are the new ones.
+        was, now = (new_root, old_root) if results else (old_root, new_root)
+        self.proof = Acceptance(was, now, calls=not results)
+        self._under: set[tuple[int, int]] = set()
+        self._left = _MAX_NODES
+
+    def compare_nodes(
+        self, old: Any, new: Any, path: str, depth: int, top: bool = False
+    ) -> Iterator[Finding]:
+        """The findings at and below one schema, in line with the proof for the whole of it."""
+        spend_steps()
+        was, now = self._turn_sides(old, new)
+        was, now = self.proof.fold_before(was), self.proof.follow_after(now)
+        old, new = self._turn_sides(was, now)
+        pair = (id(old), id(new))
+        if pair in self._under or self.proof.is_alike(was, now):
+            return
+        safe = self.proof.accepts(was, now, top=top)
+        self._left -= 1
+        if depth > _MAX_DEPTH or self._left < 0:
+            yield self._build_cut_short(path, safe)
+            return
+        self._under.add(pair)
+        found = list(self._compare_fields(old, new, path, depth, top))
+        self._under.discard(pair)
+        if safe:
+            found = [self._ease_finding(one) for one in found]
+        elif not any(one.cls == "breaking" for one in found):
+            own = {f"{path}.{key}" for key in old.keys() | new.keys()}
+            found = [_harden_finding(one) if one.path in own else one for one in found]
+            if not any(one.cls == "breaking" for one in found):
+                found.append(self._build_cut_short(path, safe))
+        yield from found
+
+    def _turn_sides(self, old: Any, new: Any) -> tuple[Any, Any]:
+        return (new, old) if self.results else (old, new)
+
+    def _build_cut_short(self, path: str, safe: bool) -> Finding:
+        cls = "compatible" if safe else "breaking"
+        return Finding(path, cls, "it differs deeper inside" + ("" if safe else ", maybe stricter"))
+
+    def _ease_finding(self, one: Finding) -> Finding:
+        # What is valid is not all: a reader misses a field, a server heeds a word of its own.
+        stays = one.path.endswith(".nullable") or (self.results and one.why == _GONE)
+        return replace(one, cls="compatible") if one.cls == "breaking" and not stays else one
+
+    def _compare_fields(
+        self, old: Schema, new: Schema, path: str, depth: int, top: bool
+    ) -> Iterator[Finding]:
+        was, now = self._turn_sides(old, new)
+        scope = self.proof.declare_scope(was, now, top)
+        yield from _compare_texts(old, new, path)
+        yield from self._compare_properties(old, new, path, depth, scope)
+        done: set[str] = set()
+        for key in sorted((old.keys() | new.keys()) - _ELSEWHERE - _WORDING - {"default"}):
+            if key in done or _is_same_at(key, old, new):
+                continue
+            group = next((group for group in GROUPS if key in group), (key,))
+            done.update(group)
+            if key == "type" and top and new.get(key) == old.get(key, "object"):
+                yield Finding(f"{path}.type", "compatible", "arguments are always an object")
+                continue
+            yield from self._compare_group(group, old, new, path, depth, scope)
+
+    def _compare_group(
+        self, group: tuple[str, ...], old: Schema, new: Schema, path: str, depth: int, scope: Scope
+    ) -> Iterator[Finding]:
+        """One keyword, or those that mean something only together."""
+        key = group[0]
+        if key == "items" and _are_mappings(old.get("items"), new.get("items")):
+            yield from self.compare_nodes(old["items"], new["items"], f"{path}[]", depth + 1)
+            group = ("prefixItems",)
+        if key in _LISTS:
+            paired = list(self._compare_paired(key, old, new, path, depth))
+            if paired:
+                yield from paired
+                return
+        differs = [k for k in group if not _is_same_at(k, old, new)]
+        if not differs:
+            return
+        was, now = self._turn_sides(old, new)
+        asked = {k: now[k] for k in group if k in now}
+        kept = not asked or self.proof.accepts(was, asked, scope)
+        for keyword in differs:
+            cls = self._classify_keyword(keyword, old, new, kept)
+            yield Finding(f"{path}.{keyword}", cls, _describe_change(keyword, old, new))
+
+    def _classify_keyword(self, keyword: str, old: Schema, new: Schema, kept: bool) -> str:
+        if keyword == "nullable":  # OpenAPI's word: validators ignore it, servers do not
+            was, now = self._turn_sides(old, new)
+            return "breaking" if was.get(keyword) and not now.get(keyword) else "compatible"
+        if keyword not in ASSERTING or (
+            keyword == "enum" and _is_same_set(old.get(keyword), new.get(keyword))
+        ):
+            return "wording"
+        return "compatible" if kept else "breaking"
+
+    def _compare_paired(
+        self, key: str, old: Schema, new: Schema, path: str, depth: int
+    ) -> Iterator[Finding]:
+        """Alternatives one by one, where as many changed on either side."""
+        before, after = old.get(key), new.get(key)
+        if not isinstance(before, list) or not isinstance(after, list):
+            return
+        gone = [part for part in before if not any(equals_json(part, other) for other in after)]
+        come = [one for one in enumerate(after) if not any(equals_json(one[1], b) for b in before)]
+        if len(gone) == len(come) and len(before) == len(after):
+            for part, (place, other) in zip(gone, come, strict=True):
+                yield from self.compare_nodes(part, other, f"{path}.{key}[{place}]", depth + 1)
+
+    def _compare_properties(
+        self, old: Schema, new: Schema, path: str, depth: int, scope: Scope
+    ) -> Iterator[Finding]:
+        before, after = _read_properties(old), _read_properties(new)
+        needed, needs = (
+            {name for name in read_list(one.get("required")) if isinstance(name, str)}
+            for one in (old, new)
+        )
+        for name in sorted(before.keys() | after.keys() | needed | needs):
+            where = f"{path}.properties{format_step(name)}"
+            if name in before and name in after:
+                yield from self.compare_nodes(before[name], after[name], where, depth + 1)
+            elif name in before:
+                yield self._classify_gone(name, old, new, where, scope)
+            elif name in after:
+                yield self._classify_added(name, old, new, where, scope, name in needs)
+                continue
+            if name in needs and name not in needed:
+                cls = "compatible" if self.results else "breaking"
+                yield Finding(f"{where}.required", cls, "it is required now")
+            elif name in needed and name not in needs and name in after:
+                cls = "breaking" if self.results else "compatible"
+                yield Finding(f"{where}.required", cls, "it is optional now")
+        yield from self._compare_spare(old, new, path, depth)
+
+    def _classify_gone(
+        self, name: str, old: Schema, new: Schema, where: str, scope: Scope
+    ) -> Finding:
+        if self.results:
+            return Finding(where, "breaking", _GONE)
+        spare = new.get("additionalProperties")
+        if spare is None or spare is False:
+            kept = spare is None and (scope.after is None or name in scope.after)
+        else:
+            kept = self.proof.accepts(_read_properties(old)[name], spare)
+        cls = "compatible" if kept else "breaking"
+        return Finding(where, cls, "it is no longer declared" if kept else _GONE)
+
+    def _classify_added(
+        self, name: str, old: Schema, new: Schema, where: str, scope: Scope, needed: bool
+    ) -> Finding:
+        if self.results:
+            spare = old.get("additionalProperties", True)
+            fits = self.proof.accepts(_read_properties(new)[name], spare)
+            why = "new in the result" + ("" if fits else ", which was closed to it")
+            return Finding(where, "compatible" if fits else "breaking", why)
+        if needed:
+            return Finding(where, "breaking", "new and required")
+        if self.proof.takes(name, old, new, scope):
+            return Finding(where, "compatible", "new and optional")
+        return Finding(where, "breaking", "any value could be given under this name; now it is set")
+
+    def _compare_spare(self, old: Schema, new: Schema, path: str, depth: int) -> Iterator[Finding]:
+        key = "additionalProperties"
+        before, after = old.get(key), new.get(key)
+        if equals_json(before, after):
+            return
+        where = f"{path}.{key}"
+        if _are_mappings(before, after):
+            yield from self.compare_nodes(before, after, where, depth + 1)
+            return
+        was, now = self._turn_sides(before, after)
+        if self.results or now is not None:
+            kept = self.proof.accepts(
+                True if was is None else was, True if now is None else now, Scope(None, None)
+            )
+        else:
+            kept = was is False  # explicit before and silent now: unknown arguments are flaws again
+        why = _describe_change(key, old, new)
+        yield Finding(where, "compatible" if kept else "breaking", why)
+
+
+_GONE = "it is gone"
+
+
+def _compare_texts(old: Schema, new: Schema, path: str) -> Iterator[Finding]:
+    for key in sorted((old.keys() | new.keys()) & (_WORDING | {"default"})):
+        if _is_same_at(key, old, new):
+            continue
+        why = _describe_change(key, old, new)
+        if key == "default":
+            why += "; a call without it is still right but means something else"
+        cls = "compatible" if key == "default" else "wording"
+        yield Finding(f"{path}.{key}", cls, why)
+
+
+def _is_same_at(key: str, old: Schema, new: Schema) -> bool:
+    return (key in old) == (key in new) and equals_json(old.get(key), new.get(key))
+
+
+def _harden_finding(one: Finding) -> Finding:
+    if one.cls != "compatible" or one.path.endswith(".default"):
+        return one
+    return replace(one, cls="breaking", why=f"{one.why}; not shown to accept all that it did")
+
+
+def _read_properties(schema: Schema) -> JsonObject:
+    return read_mapping(schema.get("properties"))
+
+
+def _are_mappings(*values: Any) -> bool:
+    return all(isinstance(value, Mapping) for value in values)
+
+
+def _is_same_set(old: Any, new: Any) -> bool:
+    if not isinstance(old, list) or not isinstance(new, list):
+        return False
+    return {json.dumps(v, sort_keys=True) for v in old} == {
+        json.dumps(v, sort_keys=True) for v in new
+    }
+
+
+def format_step(name: str) -> str:
+    """One name as a step of a path."""
+    if _PLAIN_NAME.fullmatch(name):
+        return f".{name}"
+    return f"[{json.dumps(name[:80], ensure_ascii=False)}]"
+
+
+def _describe_change(key: str, old: Schema, new: Schema) -> str:
+    if key not in old:
+        return f"new: {_shorten_value(new[key])}"
+    if key not in new:
+        return f"{_shorten_value(old[key])} is gone"
+    return f"{_shorten_value(old[key])} became {_shorten_value(new[key])}"
+
+
+def _shorten_value(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return shorten_text(text, 60)
+
+
+_HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False}
+_PRESUMED = {  # what the protocol says a client must assume
+    "readOnlyHint": False,
+    "destructiveHint": True,
+    "idempotentHint": False,
+    "openWorldHint": True,
+}
+
+
+def compare_annotations(old: JsonObject, new: JsonObject) -> list[Finding]:
+    """The class of each hint that differs.
+
+    A promise of harmlessness that is withdrawn is suspicious, as clients let such tools run
+    unasked; so is one made against the tool's own word. Repeating a call may do harm once
+    `idempotentHint` is withdrawn: breaking. A first promise, or a default spelt out, is compatible.
+    """
+    found = []
+    for key in sorted(old.keys() | new.keys()):
+        was, now = old.get(key), new.get(key)
+        if key in old and key in new and was is now:
+            continue
+        if json.dumps(was, sort_keys=True) != json.dumps(now, sort_keys=True):
+            cls, why = _classify_hint(key, was, now)
+            found.append(Finding(f"annotations{format_step(key)}", cls, why))
+    return found
+
+
+def _classify_hint(key: str, was: Any, now: Any) -> tuple[str, str]:
+    change = f"{json.dumps(was)} became {json.dumps(now)}"[:200].replace("null", "nothing")
+    if key not in _PRESUMED:
+        return "wording", change
+    before = was if isinstance(was, bool) else _PRESUMED[key]
+    after = now if isinstance(now, bool) else _PRESUMED[key]
+    if before == after:
+        return "compatible", f"{change}: the same, spelt out or left to the default"
+    if key == "idempotentHint":
+        return ("breaking", f"{change}: a call may no longer be repeated") if before else (
+            "compatible", change)  # fmt: skip
+    if before == _HARMLESS[key]:
+        return "suspicious", f"{change}: it no longer promises to be harmless"
+    if isinstance(was, bool) and key != "openWorldHint":
+        return "suspicious", f"{change}: it calls itself harmless against its own word"
+    return "compatible", change

@@ -1,0 +1,247 @@
+"""What changed between two lists of tools, and how much it matters to a caller."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assets.contracts.canonical import MOST_TOOLS, TWICE, index_contracts
+from assets.contracts.scan.engine import read_name
+from assets.contracts.scan.rug_pull import find_alarms
+from assets.contracts.scan.rule_table import LOW
+from assets.contracts.schema_diff import Finding, compare, compare_annotations, format_step
+from assets.contracts.schema_shapes import equals_json
+from assets.contracts.step_budget import Limit, TooMuchWork, limit_steps, spend_steps
+from assets.contracts.tool_renames import find_renames
+from assets.contracts.validate import find_schema_problem
+from warehouse.errors import UnusableInput
+from warehouse.json_types import JsonObject
+from warehouse.user_files import parse_json, read_text
+
+Tool = Mapping[str, Any]
+CLASSES = ("wording", "compatible", "breaking", "suspicious")  # mildest first
+_MOST_FIELDS = 200
+_LONGEST = 200  # characters of why a tool has no contract
+_TOOL_STEPS = 60_000  # of one tool, some 1.2 s
+_LIST_STEPS = 400_000  # of one pair of lists, some 8 s
+_TEXT_STEP = 50  # characters that are scanned in the time of a step
+NOT_WHOLE = "too large or too entangled: it was not compared whole"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One tool that differs.
+
+    cls: suspicious (text or hints turned alarming), breaking (a call that was right may fail, or a
+    result may no longer be read), compatible (every right call stays right) or wording. fields:
+    `name`, `added`, `removed`, `unusable` (still listed, without a usable contract), `description`,
+    `inputSchema.properties.limit.maximum`, … sorted.
+    why: one line about the fields that decide the class.
+    """
+
+    tool: str
+    cls: str
+    fields: tuple[str, ...]
+    renamed_from: str | None = None
+    why: str = ""
+
+
+def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[Change]:
+    """Every change from one `tools/list` to the next, sorted by tool name.
+
+    Takes raw tools or contracts. A tool without a usable contract counts as absent, unless it had
+    one; of two tools with one name the first counts.
+    """
+    listed = list(new)
+    before, (after, problems) = index_contracts(old)[0], index_contracts(listed)
+    unusable = _find_unusable_tools(listed, problems)
+    origins = find_renames(
+        {n: body for n, body in before.items() if n not in after and n not in unusable},
+        {name: body for name, body in after.items() if name not in before},
+    )
+    renamed = set(origins.values())
+    changes, limit, names = [], Limit(_LIST_STEPS), frozenset(after)
+    for name in sorted(before.keys() | after.keys()):
+        if name not in after:
+            if name in unusable:
+                why = f"it has become unusable: {unusable[name]}"
+                changes.append(Change(name, "breaking", ("unusable",), why=why))
+            elif name not in renamed:
+                changes.append(Change(name, "breaking", ("removed",), why="the tool is gone"))
+            continue
+        origin = origins.get(name, name)
+        if origin not in before:
+            changes.append(_compare_within(limit, None, after[name], names))
+        elif not equals_json(before[origin], after[name]):
+            changes.append(_compare_within(limit, before[origin], after[name], names))
+    return changes
+
+
+def _find_unusable_tools(tools: Sequence[Any], problems: Mapping[int, str]) -> dict[str, str]:
+    """Name -> why, of the listed tools that have a name and no usable contract."""
+    return {
+        (name := read_name(tools[at])): why.removeprefix(f"tool {name[:80]!r}: ")[:_LONGEST]
+        for at, why in problems.items()
+        if why != TWICE
+    }
+
+
+def _compare_within(limit: Limit, old: Tool | None, new: Tool, names: frozenset[str]) -> Change:
+    """The change of one tool, out of the steps that its list may take."""
+    try:
+        with limit_steps(limit), limit_steps(_TOOL_STEPS):
+            return (
+                _describe_added(new, names) if old is None else _describe_changed(old, new, names)
+            )
+    except TooMuchWork:
+        name = str(new["name"])
+        if old is None:
+            return Change(name, "breaking", ("added",), None, f"added: {NOT_WHOLE}")
+        fields = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+        origin = old["name"] if old["name"] != name else None
+        return Change(name, "breaking", tuple(fields), origin, f"{fields[0]}: {NOT_WHOLE}")
+
+
+def _describe_added(body: Tool, names: frozenset[str]) -> Change:
+    found = _find_alarms(None, body, names)
+    return _build_change(body["name"], [Finding("added", "compatible", "a new tool"), *found], None)
+
+
+def _describe_changed(old: Tool, new: Tool, names: frozenset[str]) -> Change:
+    found: list[Finding] = []
+    renamed = old["name"] if old["name"] != new["name"] else None
+    if renamed is not None:
+        found.append(Finding("name", "breaking", "calls of the old name find no tool"))
+    for field in ("title", "description"):
+        if old.get(field) != new.get(field):
+            found.append(Finding(field, "wording", f"the {field} was rewritten"))
+    found += compare_annotations(old.get("annotations") or {}, new.get("annotations") or {})
+    found += _compare_inputs(old["inputSchema"], new["inputSchema"])
+    found += _compare_outputs(old.get("outputSchema"), new.get("outputSchema"))
+    return _build_change(new["name"], [*found, *_find_alarms(old, new, names)], renamed)
+
+
+def _find_alarms(old: Tool | None, new: Tool, names: frozenset[str]) -> list[Finding]:
+    """What became suspicious, by the rules of the scan; a new address alone is not."""
+    spend_steps(sum(len(str(tool)) for tool in (old, new)) // _TEXT_STEP)
+    return [
+        Finding(_convert_pointer(alarm.field, new), "suspicious", alarm.why)
+        for alarm in find_alarms(old, new, names)
+        if alarm.severity != LOW and alarm.rule not in ("new_host", "broken_promise")
+    ]
+
+
+def _convert_pointer(pointer: str, tool: Any) -> str:
+    """The JSON pointer of a finding in the notation of `Change.fields`."""
+    path, node = "", tool
+    for part in pointer.removesuffix("#").split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list) and name.isdigit() and int(name) < len(node):
+            path, node = f"{path}[{name}]", node[int(name)]
+        else:
+            path = f"{path}{format_step(name)}" if path else name
+            node = node.get(name) if isinstance(node, Mapping) else None
+    return path
+
+
+def _compare_inputs(old: JsonObject, new: JsonObject) -> list[Finding]:
+    found = compare(old, new, "inputSchema")
+    if found:
+        problem = find_schema_problem(new)
+        if problem and not find_schema_problem(old):
+            found.append(Finding("inputSchema", "breaking", f"no usable schema: {problem}"))
+    return found
+
+
+def _compare_outputs(old: JsonObject | None, new: JsonObject | None) -> list[Finding]:
+    if old is not None and new is not None:
+        return compare(old, new, "outputSchema", results=True)
+    if new is not None:
+        return [Finding("outputSchema", "compatible", "results are described now")]
+    if old is not None:
+        return [Finding("outputSchema", "breaking", "results are no longer described")]
+    return []
+
+
+def _build_change(tool: str, found: list[Finding], renamed: str | None) -> Change:
+    cls = max((one.cls for one in found), key=CLASSES.index)
+    deciding = [one for one in found if one.cls == cls]
+    why = f"{deciding[0].path}: {deciding[0].why}"
+    if len(deciding) > 1:
+        why += f" (and {len(deciding) - 1} more {cls})"
+    return Change(tool, cls, _select_fields(found, deciding), renamed, why)
+
+
+def _select_fields(found: list[Finding], deciding: list[Finding]) -> tuple[str, ...]:
+    """Sorted; of too many, those that decide the class come first."""
+    listed = dict.fromkeys(one.path for one in (*deciding, *found))
+    return tuple(sorted(list(listed)[:_MOST_FIELDS]))
+
+
+_LIMITS = "more output, pages or tools than the limits allow"  # as a server that runs is told
+_CAP = 64 * 1024 * 1024
+_FIX = 'give a saved tools/list result: {"tools": [...]}, the bare list or one tool'
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The answer, whether it is alarming, and a line for each tool that could not be compared."""
+
+    answer: dict[str, Any]
+    alarming: bool
+    left_out: list[str]
+
+
+def diff_files(old: Path, new: Path) -> Difference:
+    """{"changes": [{tool, class, fields, renamed_from, why}], "same": n} of two files.
+
+    A tool without a usable contract counts as absent and is named in `left_out`. Raises
+    UnusableInput.
+    """
+    before, after = read_tools(old), read_tools(new)
+    changes = [
+        {
+            "tool": change.tool,
+            "class": change.cls,
+            "fields": list(change.fields),
+            "renamed_from": change.renamed_from,
+            "why": change.why,
+        }
+        for change in compare_tools(before, after)
+    ]
+    (was, flaws), (now, later) = index_contracts(before), index_contracts(after)
+    same = sum(equals_json(body, now[name]) for name, body in was.items() if name in now)
+    left_out = [
+        f"{path}, entry {place}: left out: {problem}"[:300]
+        for path, problems in ((old, flaws), (new, later))
+        for place, problem in problems.items()
+    ]
+    alarming = any(change["class"] in ("breaking", "suspicious") for change in changes)
+    return Difference({"changes": changes, "same": same}, alarming, left_out)
+
+
+def read_tools(path: Path) -> list[dict[str, Any]]:
+    """The tools of a saved `tools/list` result, of a whole JSON-RPC answer, of a bare list, or the
+    one tool that a file holds; at most as many as are taken of a server that runs. Raises
+    UnusableInput."""
+    try:
+        value = parse_json(read_text(path, _CAP), path)
+    except UnusableInput as error:
+        raise UnusableInput(f"{error}; {_FIX}") from error
+    if isinstance(value, dict) and isinstance(value.get("result"), dict):
+        value = value["result"]
+    if isinstance(value, dict) and "inputSchema" in value:
+        return [value]
+    tools = value.get("tools") if isinstance(value, dict) else value
+    if not isinstance(tools, list):
+        raise _build_unreadable(path, "no list of tools in it")
+    if len(tools) > MOST_TOOLS:
+        raise UnusableInput(f"{path}: more than {MOST_TOOLS} tools: {_LIMITS}")
+    odd = next((i for i, tool in enumerate(tools) if not isinstance(tool, dict)), None)
+    if odd is not None:
+        raise _build_unreadable(path, f"entry {odd} is {type(tools[odd]).__name__}, not an object")
+    return tools
+
+
+def _build_unreadable(path: Path, found: str) -> UnusableInput:
+    return UnusableInput(" ".join(f"{path}: {found}; {_FIX}".split()))

@@ -1,0 +1,326 @@
+"""Clusters of look-alike texts: which tools a request cannot tell apart at a glance.
+
+    vectors, names -> sparse likenesses, blockwise -> clusters by complete linkage, <= CAP texts
+
+Complete linkage, because likeness is no chain: over 12,600 real tools single linkage joins 70 that
+get, add, create or retrieve comments of Figma, GitHub, Notion, Todoist and Linear. Here every two
+texts of a cluster are alike, or bear the same name.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from assets.columns import CONTRACT_DIGEST, TOOL
+from assets.contracts.canonical import tool_text
+from assets.vectors.distinguish import Rarity, Side, find_names, flatten_name, tell_apart
+from assets.vectors.index import read_contract
+from warehouse.json_types import Contract, Row
+from warehouse.storage.digest import digest
+from warehouse.storage.tables import TableSpec
+
+# Chosen by reading pairs of other names: of those at 0.75 to 0.80 most do another thing to the
+# same thing (`project_list`, `project_delete`), at 0.85 and above most do the same thing.
+ALIKE = 0.85
+TWIN = 0.97
+CAP = 20  # texts of one cluster: 190 pairs; 36 servers have a `search` of their own words
+_NEAREST = 32  # likenesses kept for one text: more than a cluster holds
+_ROUNDING = 1e-4
+_ROWS, _COLUMNS = 1024, 8192  # of one product: 32 MB, whatever the number of texts
+
+
+def build_clusters(
+    matrix: np.ndarray, names: Sequence[str], silent: Sequence[bool] | None = None
+) -> list[list[int]]:
+    """Places of look-alike texts, two or more together, the largest likeness first joined.
+
+    `matrix`: unit vectors [texts, dim]; `names`: the tools' names, equal where they read the same.
+    A `silent` text has no description of its own: its vector is that of its name and of words
+    which many share, so it is like another only from TWIN on, or by name. The order of the texts
+    decides nothing but ties.
+    """
+    mute = np.asarray(silent if silent is not None else [False] * len(names), bool)
+    link = _Linkage(matrix, names, mute)
+    edges = dict(_find_near(matrix, mute)) | dict(_name_clusters(matrix, names))
+    for (one, other), _ in sorted(edges.items(), key=lambda edge: (-edge[1], edge[0])):
+        link.join(one, other)
+    found = (sorted(members) for members in link.members.values() if len(members) > 1)
+    return sorted(found)
+
+
+class _Linkage:
+    """Clusters while they grow."""
+
+    def __init__(self, matrix: np.ndarray, names: Sequence[str], mute: np.ndarray) -> None:
+        self._matrix, self._names, self._mute = matrix, np.asarray(names), mute
+        self._of = list(range(len(names)))
+        self.members: dict[int, list[int]] = {place: [place] for place in self._of}
+
+    def join(self, one: int, other: int) -> None:
+        """Joins the clusters of two texts if every two texts of them are alike."""
+        a, b = sorted((self._of[one], self._of[other]))
+        if a == b or len(self.members[a]) + len(self.members[b]) > CAP:
+            return
+        if not self._are_all_alike(self.members[a], self.members[b]):
+            return
+        for place in self.members.pop(b):
+            self._of[place] = a
+            self.members[a].append(place)
+
+    def _are_all_alike(self, a: list[int], b: list[int]) -> bool:
+        same = self._names[a][:, None] == self._names[b][None, :]
+        least = np.where(self._mute[a][:, None] | self._mute[b][None, :], TWIN, ALIKE)
+        return bool(np.all(same | (compute_cosines(self._matrix[a], self._matrix[b]) >= least)))
+
+
+def compute_cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Rounded, because the last bits of a product depend on the machine and on its neighbours."""
+    return np.round(one @ other.T, 4)
+
+
+def _find_near(matrix: np.ndarray, mute: np.ndarray) -> Iterator[tuple[tuple[int, int], float]]:
+    """((one, other), cosine) of alike texts, one < other, the nearest of each text."""
+    n = len(matrix)
+    least = np.where(mute, TWIN, ALIKE).astype(np.float32)
+    for top in range(0, n, _ROWS):
+        rows, columns, values = [], [], []
+        for left in range(top, n, _COLUMNS):
+            alike = matrix[top : top + _ROWS] @ matrix[left : left + _COLUMNS].T
+            i, j = np.nonzero(alike >= ALIKE - _ROUNDING)
+            value = np.round(alike[i, j], 4)
+            i, j = i + top, j + left
+            fits = (i < j) & (value >= np.maximum(least[i], least[j]))
+            rows.append(i[fits])
+            columns.append(j[fits])
+            values.append(value[fits])
+        yield from _find_nearest(*(np.concatenate(part) for part in (rows, columns, values)))
+
+
+def _find_nearest(
+    rows: np.ndarray, columns: np.ndarray, values: np.ndarray
+) -> Iterator[tuple[tuple[int, int], float]]:
+    """The most alike few of each row."""
+    order = np.lexsort((columns, -values, rows))
+    rows, columns, values = rows[order], columns[order], values[order]
+    starts = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]]) if len(rows) else rows
+    rank = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
+    kept = rank < _NEAREST
+    for row, column, value in zip(rows[kept], columns[kept], values[kept], strict=True):
+        yield (int(row), int(column)), float(value)
+
+
+def _name_clusters(
+    matrix: np.ndarray, names: Sequence[str]
+) -> Iterator[tuple[tuple[int, int], float]]:
+    """((one, other), cosine) of texts of one name, the nearest of each text."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, name in enumerate(names):
+        groups[name].append(place)
+    for places in groups.values():
+        at = np.array(places)
+        for top in range(0, len(at), _ROWS):
+            alike = compute_cosines(matrix[at[top : top + _ROWS]], matrix[at])
+            i, j = np.nonzero(np.arange(top, top + len(alike))[:, None] < np.arange(len(at)))
+            yield from _find_nearest(at[i + top], at[j], alike[i, j])
+
+
+TWINS, CONFUSABLE = "twin", "confusable"
+_SILENT_FROM = 20  # servers that share a description word for word: "Description not available"
+
+CONFUSABLES = TableSpec(
+    name="confusables",
+    key=("server_id", "tool", "other_server_id", "other_tool"),
+    columns={
+        "server_id": (pl.String, "a pair stands once: (server_id, tool) before the other"),
+        "tool": TOOL,
+        "contract_digest": CONTRACT_DIGEST,
+        "other_server_id": (pl.String, "of the tool that it is like"),
+        "other_tool": (pl.String, "the name of that tool"),
+        "other_digest": (pl.String, "of the contract of that tool"),
+        "cosine": (pl.Float64, "of the base vectors of their texts, rounded to 4 digits"),
+        "same_name": (pl.Boolean, "modulo case and separators"),
+        "cluster": (pl.String, "a digest of its first tool: stable while that stays"),
+        "cluster_tools": (pl.Int64, "tools in the cluster"),
+        "kind": (pl.String, '"twin" or "confusable"'),
+        "apart_by": (pl.String, "JSON list of the kinds of differences named; [] where none is"),
+        "tells_apart": (pl.String, "the sentence"),
+    },
+)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """One distinct text and the tools that have it, in the order of their ids."""
+
+    tools: tuple[Row, ...]
+    contract: Contract
+    name: str
+    silent: bool
+    description: str
+
+
+def find_confusables(
+    rows: Sequence[Row], matrix: np.ndarray, about: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Rows of CONFUSABLES for clear snapshot rows of all marketplaces.
+
+    `matrix`: base vectors of `tool_text` of the rows, in their order, [len(rows), dim]; `about`:
+    server id -> its name and description, whose words belong to its tools.
+    """
+    if len(matrix) != len(rows):
+        raise ValueError(f"confusables: {len(rows)} rows but {len(matrix)} vectors")
+    texts, vectors = _build_texts(rows, matrix)
+    found = build_clusters(vectors, [text.name for text in texts], [text.silent for text in texts])
+    grouped = {place for places in found for place in places}
+    found += [[at] for at, text in enumerate(texts) if len(text.tools) > 1 and at not in grouped]
+    rarity = Rarity(tool_text(text.contract) for text in texts)
+    about = about or {}
+    out = []
+    for places in found:
+        pairs = list(_find_pairs(places, texts, vectors))
+        tools = sorted({(r["server_id"], r["tool"]) for pair in pairs for r in pair[:2]})
+        if not pairs:
+            continue
+        name = digest(tools[0])[:16]
+        sides = {  # read once: a tool stands in as many pairs as its cluster has others
+            (row["server_id"], row["tool"]): Side(
+                row["server_id"], read_contract(row), about.get(row["server_id"], "")
+            )
+            for pair in pairs
+            for row in pair[:2]
+        }
+        for one, other, cosine, kind in pairs:
+            first, second = (sides[row["server_id"], row["tool"]] for row in (one, other))
+            sentence, kinds = tell_apart(first, second, rarity)
+            out.append(
+                {
+                    **{key: one[key] for key in ("server_id", "tool", "contract_digest")},
+                    "other_server_id": other["server_id"],
+                    "other_tool": other["tool"],
+                    "other_digest": other["contract_digest"],
+                    "cosine": cosine,
+                    "same_name": _fold_name(one["tool"]) == _fold_name(other["tool"]),
+                    "cluster": name,
+                    "cluster_tools": len(tools),
+                    "kind": kind,
+                    "apart_by": json.dumps(kinds),
+                    "tells_apart": sentence,
+                }
+            )
+    return sorted(out, key=lambda row: tuple(row[name] for name in CONFUSABLES.key))
+
+
+def list_hard_negatives(rows: Sequence[Row], most: int = 8) -> dict[str, list[str]]:
+    """Contract digest -> digests of contracts that look like it and are another tool, the most
+    alike first; never a twin, nor a twin of a twin. A twin has the negatives of its twins."""
+    twins = _group_twins(rows)
+    near: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        one, other = row["contract_digest"], row["other_digest"]
+        if row["kind"] == CONFUSABLE and other not in twins.get(one, (one,)):
+            for here, there in ((one, other), (other, one)):
+                for twin in twins.get(here, (here,)):
+                    near[twin][there] = max(row["cosine"], near[twin].get(there, -1.0))
+    return {
+        name: sorted(held, key=lambda one: (-held[one], one))[:most]
+        for name, held in sorted(near.items())
+    }
+
+
+def _group_twins(rows: Iterable[Row]) -> dict[str, set[str]]:
+    """Contract digest -> the digests of all that are one tool with it, itself included."""
+    groups: dict[str, set[str]] = {}
+    for row in rows:
+        if row["kind"] == TWINS:
+            names = row["contract_digest"], row["other_digest"]
+            one, other = (groups.setdefault(name, {name}) for name in names)
+            if one is not other:
+                one |= other
+                groups |= dict.fromkeys(other, one)
+    return groups
+
+
+def _build_texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Text], np.ndarray]:
+    """Distinct texts in an order of their own, and their vectors. A tool that several marketplaces
+    list counts once, with the contract of the first of them."""
+    order = sorted(
+        range(len(rows)),
+        key=lambda at: (rows[at]["server_id"], rows[at]["tool"], rows[at]["marketplace"]),
+    )
+    tools: dict[str, list[int]] = defaultdict(list)
+    seen: set[tuple[str, str]] = set()
+    contracts: dict[int, dict[str, Any]] = {}
+    for at in order:
+        key = (rows[at]["server_id"], rows[at]["tool"])
+        if key not in seen:
+            seen.add(key)
+            contracts[at] = read_contract(rows[at])
+            tools[tool_text(contracts[at])].append(at)
+    owners: dict[str, set[str]] = defaultdict(set)
+    for at, contract in contracts.items():
+        owners[_render_plain(contract)].add(rows[at]["server_id"])
+    made = [
+        _Text(
+            tools=tuple(rows[at] for at in places),
+            contract=contracts[places[0]],
+            name=_fold_name(contracts[places[0]]["name"]),
+            silent=(plain := _render_plain(contracts[places[0]])) == ""
+            or len(owners[plain]) >= _SILENT_FROM,
+            description=plain,
+        )
+        for places in tools.values()
+    ]
+    return made, np.asarray(matrix)[[places[0] for places in tools.values()]]
+
+
+def _find_pairs(
+    places: Sequence[int], texts: Sequence[_Text], vectors: np.ndarray
+) -> Iterator[tuple[Row, Row, float, str]]:
+    """(one, other, cosine, kind) of a cluster; tools of one server are no pair."""
+    for at in places:
+        first, *rest = texts[at].tools
+        for other in rest:
+            if first["server_id"] != other["server_id"]:
+                yield (*_order_pair(first, other), 1.0, TWINS)
+    alike = compute_cosines(vectors[list(places)], vectors[list(places)])
+    for (i, a), (j, b) in combinations(enumerate(places), 2):
+        one, other = texts[a], texts[b]
+        pair = next(((x, y) for x in one.tools for y in other.tools
+                     if x["server_id"] != y["server_id"]), None)  # fmt: skip
+        if pair is not None:
+            cosine = round(float(alike[i, j]), 4)
+            yield (
+                *_order_pair(*pair),
+                cosine,
+                TWINS if _are_twins(one, other, cosine) else CONFUSABLE,
+            )
+
+
+def _are_twins(one: _Text, other: _Text, cosine: float) -> bool:
+    """One tool under two names. The vectors of long texts that share a preamble are equal although
+    `service_restart` is not `service_update`: the names, or all that is said, must agree too."""
+    same_text = one.description == other.description and not one.silent
+    if one.name == other.name and same_text:
+        return True
+    a, b = (set(find_names(text.contract["name"])) for text in (one, other))
+    a, b = ({word.rstrip("s") for word in words} for words in (a, b))
+    return cosine >= TWIN and (same_text or 2 * len(a & b) >= len(a | b))
+
+
+def _order_pair(one: Row, other: Row) -> tuple[Row, Row]:
+    first, second = sorted((one, other), key=lambda row: (row["server_id"], row["tool"]))
+    return first, second
+
+
+def _render_plain(contract: Contract) -> str:
+    return " ".join(str(contract.get("description") or "").casefold().split())
+
+
+def _fold_name(name: str) -> str:
+    return flatten_name(name) or name

@@ -1,0 +1,275 @@
+"""One of two look-alike tools as their comparison reads it, and how rare its words are."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from assets.contracts.canonical import iterate_parameters, tool_text
+from assets.contracts.tool_id import ToolId
+from assets.vectors.lexicon import find_base_form, find_family, join_words, stem_plural
+from warehouse.json_types import Contract, Json, JsonObject
+from warehouse.sanitize.escape import shorten_text
+
+_COMMON = 0.01  # share of tools above which a word says nothing of one of them
+_LONGEST_TEXT = (
+    12_000  # characters whose words are named; the longest of 12,600 real texts has 10,487
+)
+_READS = {"read", "search", "compute"}
+_WRITES = {"create", "update", "delete", "send"}
+STOP = frozenset(
+    """
+    a an the and or of to in on for from with by at as is are be has have this that it its if when
+    which will can not no into using use used uses useful via you your all any each one two new
+    given specific also about before after only additional especially various detailed details etc
+    other more most such than then them their what where while within without following existing
+    mcp server servers tool tools api apis client service services app integration interface sdk
+    protocol model context npm pypi http https com org io ai dev www js ts py go main test demo my
+    first reference references fork forked copy clone official simple ext extended enhanced private
+    custom claim deploy playground try description available args returns return example
+    examples optional required default string number boolean integer object list array true false
+    none null value values
+    """.split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two tools. `about`: the server's name and what is said of it, if anything."""
+
+    server_id: str
+    contract: Contract
+    about: str = ""
+
+    @cached_property
+    def label(self) -> str:
+        return join_lines(str(ToolId(self.server_id, self.contract["name"])), 90)
+
+    @cached_property
+    def text(self) -> str:
+        return tool_text(self.contract)[:_LONGEST_TEXT]
+
+    @cached_property
+    def server_words(self) -> list[str]:
+        """The words of the server's own name, its owner left out: a fork's owner says nothing."""
+        last = re.split(r"[/:]", self.server_id.rstrip("/"))[-1]
+        parted = re.sub(r"mcp|\d+", " ", " ".join(find_names(last)))  # geminimcptest, atlassian12
+        return [word for word in split_words(parted) if len(word) > 1 and word not in STOP]
+
+    @cached_property
+    def name_words(self) -> list[str]:
+        return [word for word in find_names(self.contract["name"]) if word not in STOP]
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words of the contract, in order, but for those of its server's id."""
+        ids = {*find_names(self.server_id), *split_words(self.server_id)}
+        words = split_words(self.text)
+        return [word for word in words if word not in STOP and word not in ids]
+
+    @cached_property
+    def all_words(self) -> frozenset[str]:
+        """All that it may be said to have; of the whole text, so that nothing is denied it."""
+        texts = (tool_text(self.contract), self.server_id)
+        held = [word for text in texts for word in (*split_words(text), *find_names(text))]
+        return frozenset(map(stem_plural, [*held, *self.server_words, *split_words(self.about)]))
+
+    @cached_property
+    def taken(self) -> dict[str, tuple[str, JsonObject]]:
+        """Parameter as it reads -> (as it is written, its schema)."""
+        found = iterate_parameters(self.contract)
+        return {
+            flatten_name(name): (name, schema if isinstance(schema, Mapping) else {})
+            for name, schema in found
+        }
+
+    @cached_property
+    def needed(self) -> set[str]:
+        required = (self.contract.get("inputSchema") or {}).get("required")
+        listed = required if isinstance(required, list) else []
+        return {flatten_name(name) for name in listed if isinstance(name, str)} & self.taken.keys()
+
+    @cached_property
+    def effect(self) -> str | None:
+        """reads, writes, or None where neither its hints nor its verb say."""
+        hint = (self.contract.get("annotations") or {}).get("readOnlyHint")
+        if isinstance(hint, bool):
+            return "only reads" if hint else "changes data"
+        bases = (find_base_form(word) for word in find_names(self.contract["name"]))
+        verb = next((base for base in bases if base), None)
+        family = find_family(verb) if verb else None
+        if family in _READS:
+            return "only reads"
+        return "changes data" if family in _WRITES else None
+
+
+class Rarity:
+    """In how large a share of all tools' texts a word stands."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        listed = list(texts)
+        self._held = Counter(
+            word for text in listed for word in {*map(stem_plural, split_words(text))}
+        )
+        self._total = max(len(listed), 1)
+
+    def compute_share(self, word: str) -> float:
+        return self._held[stem_plural(word)] / self._total
+
+    def pick_telling(self, words: Iterable[str], most: int, field: Collection[str]) -> list[str]:
+        """The words that say most of a tool, in their own order: rare enough, words of its `field`
+        before others, and of those the better known. The rarest are slips and adverbs."""
+        rare = [
+            word for word in dict.fromkeys(words)
+            if len(word) > 2 and not word.isdigit() and self.compute_share(word) <= _COMMON
+        ]  # fmt: skip
+        ranked = sorted(rare, key=lambda word: (word not in field, -self.compute_share(word), word))
+        chosen = set(ranked[:most])
+        return [word for word in rare if word in chosen]
+
+
+def split_words(text: str) -> list[str]:
+    """Lower-case words of prose."""
+    return [word for word in re.findall(r"[^\W_]+", text.casefold()) if len(word) < 30]
+
+
+def find_names(text: str) -> list[str]:
+    """Lower-case words of identifiers, parted at their joints."""
+    return split_words(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text))
+
+
+def flatten_name(name: str) -> str:
+    """A name modulo case and separators."""
+    return "".join(char for char in str(name).casefold() if char.isalnum())
+
+
+def join_lines(text: str, most: int) -> str:
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return shorten_text(text, most)
+
+
+SERVER, NAME, EFFECT, REQUIRED, LIMITS, CLAUSE, WORDS, TAKES = (
+    "server", "name", "effect", "required", "limits", "clause", "words", "takes"
+)  # fmt: skip
+_MOST = 3  # words or parameters named of one kind
+_LONGEST = 110  # characters of a quoted clause
+
+
+def tell_apart(a: Side, b: Side, rarity: Rarity) -> tuple[str, list[str]]:
+    """The sentence, and the kinds of differences that it names ([] where there is none)."""
+    facts: tuple[list[str], list[str]] = ([], [])
+    kinds: list[str] = []
+    for kind, find in _FINDERS:
+        found = find(a, b, rarity), find(b, a, rarity)
+        if any(found):
+            kinds.append(kind)
+            for own, fact in zip(facts, found, strict=True):
+                own += [fact] if fact else []
+        if len(kinds) == (_MOST - 1 if kinds[:1] == [SERVER] else _MOST):
+            break
+    if not kinds:
+        return _tell_nothing(a, b), []
+    lead = "Nothing but their servers tells them apart: " if kinds == [SERVER] else ""
+    sides = [
+        f"{side.label} {join_words(own) if own else 'has nothing of its own'}"
+        for side, own in zip((a, b), facts, strict=True)
+    ]
+    return f"{lead}{'; '.join(sides)}.", kinds
+
+
+def _find_only(words: Iterable[str], other: Side) -> list[str]:
+    return [word for word in dict.fromkeys(words) if stem_plural(word) not in other.all_words]
+
+
+def _tell_by_servers(side: Side, other: Side, _: Rarity) -> str:
+    held = _find_only(side.server_words, other)
+    return f"is for {_format_list(held[:_MOST])}" if held else ""
+
+
+def _tell_by_names(side: Side, other: Side, _: Rarity) -> str:
+    held = [word for word in _find_only(side.name_words, other) if word not in side.server_words]
+    return f"has {_format_list(held[:_MOST])} in its name" if held else ""
+
+
+def _tell_by_words(side: Side, other: Side, rarity: Rarity) -> str:
+    field = {*side.name_words, *split_words(side.about)}
+    only = [word for word in _find_only(side.words, other) if word not in side.name_words]
+    held = rarity.pick_telling(only, _MOST, field)
+    return f"speaks of {_format_list(held)}" if held else ""
+
+
+def _tell_by_required(side: Side, other: Side, _: Rarity) -> str:
+    only = [side.taken[name][0] for name in sorted(side.needed - other.needed)]
+    return f"requires {_format_list(only[:_MOST])}" if only and other.taken else ""
+
+
+def _tell_by_parameters(side: Side, other: Side, _: Rarity) -> str:
+    names = sorted(side.taken.keys() - other.taken.keys() - side.needed)
+    only = [side.taken[name][0] for name in names]
+    return f"takes {_format_list(only[:_MOST])}" if only and other.taken else ""
+
+
+def _tell_by_effect(side: Side, other: Side, _: Rarity) -> str:
+    return side.effect if side.effect and other.effect and side.effect != other.effect else ""
+
+
+def _tell_by_limits(side: Side, other: Side, _: Rarity) -> str:
+    """Of the first shared parameter that may hold other values."""
+    for name in sorted(side.taken.keys() & other.taken.keys()):
+        (own, one), (_name, another) = side.taken[name], other.taken[name]
+        mine, theirs = (_list_values(schema.get("enum")) for schema in (one, another))
+        if mine and theirs and set(mine) != set(theirs):
+            only = [value for value in mine if value not in theirs]
+            return f"lets {own} be {_format_list(only[:_MOST])}" if only else ""
+        for limit, word in (
+            ("maximum", "up to"),
+            ("minimum", "from"),
+            ("maxLength", "up to"),
+            ("maxItems", "up to"),
+        ):
+            x, y = one.get(limit), another.get(limit)
+            if isinstance(x, int | float) and isinstance(y, int | float) and x != y:
+                return f"takes {own} {word} {x:g}"
+    return ""
+
+
+def _tell_by_clauses(side: Side, other: Side, _: Rarity) -> str:
+    clauses = re.split(r"[.;!?\n•✓×]+\s|\n", str(side.contract.get("description") or "")[:2000])
+    for clause in clauses:
+        held = [word for word in split_words(clause) if word not in STOP]
+        new = [word for word in held if stem_plural(word) not in other.all_words]
+        if len(held) >= 3 and 2 * len(new) >= len(held):
+            return f'says "{join_lines(clause.rstrip(" .:,"), _LONGEST)}"'
+    return ""
+
+
+# By how much they help somebody choose: a product or field first, an optional parameter last.
+_FINDERS = (
+    (SERVER, _tell_by_servers),
+    (NAME, _tell_by_names),
+    (EFFECT, _tell_by_effect),
+    (REQUIRED, _tell_by_required),
+    (LIMITS, _tell_by_limits),
+    (CLAUSE, _tell_by_clauses),
+    (WORDS, _tell_by_words),
+    (TAKES, _tell_by_parameters),
+)
+
+
+def _tell_nothing(a: Side, b: Side) -> str:
+    one, other = (flatten_name(side.contract["name"]) for side in (a, b))
+    shared = ["same name"] if one == other else []
+    words, others = ({stem_plural(word) for word in side.words} for side in (a, b))
+    shared += ["same words"] if words == others else ["nearly the same words"]
+    same = a.taken.keys() == b.taken.keys()
+    shared += (["same parameters"] if a.taken else ["no parameters"]) if same else []
+    return f"Nothing in their contracts tells them apart: {', '.join(shared)}."
+
+
+def _list_values(enum: Json) -> list[str]:
+    return [join_lines(str(value), 30) for value in enum[:50]] if isinstance(enum, list) else []
+
+
+def _format_list(names: Sequence[str]) -> str:
+    return join_words([join_lines(name, 40) for name in names])

@@ -1,0 +1,363 @@
+"""A sentence-transformers model opened from its files: no code of it, no pickle, no made-up weight.
+
+How tokens are pooled, where a text is cut and which words stand before a question is for the
+model's own files to say: nothing of it is guessed.
+"""
+
+import hashlib
+from collections import ChainMap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from assets.vectors.encoders.embedder import (
+    BadEmbedder,
+    Progress,
+    Prompts,
+    Saved,
+    normalise_rows,
+    read_prompts,
+)
+from assets.vectors.encoders.hub import (
+    SENTENCE,
+    NotFetched,
+    UnpinnedModel,
+    fetch_model,
+    find_trusted_model,
+    resolve_model,
+    split_reference,
+)
+from assets.vectors.encoders.model_layout import (
+    list_modules,
+    read_model_prompts,
+    require_safetensors,
+)
+from assets.vectors.encoders.session import Reading
+from assets.vectors.encoders.weights import (
+    ADAPTER_FILES,
+    BadAdapter,
+    is_other_base,
+    merge_matrices,
+    read_adapter_base,
+)
+from warehouse.sanitize.escape import drop_surrogates
+from warehouse.storage.digest import digest, sha256
+
+_CUT = 50_000  # characters: no model reads more, and a tokenizer's time grows with them
+_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+_UNUSED = "pooler."  # of BERT's own: vectors come of the last layer's tokens
+_HINT = "expected a folder, or a hub id at a commit (name@commit), of a sentence-transformers model"
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A SentenceTransformer, the folder of its files, and the prompts that they name."""
+
+    model: Any
+    folder: Path
+    prompts: Prompts
+
+
+def open_sentence_model(
+    model: str, *, threads: int | None = None, exact: bool = False
+) -> OpenedModel:
+    """The model in a folder or of a hub id at a commit. `exact`: in float32, whatever precision its
+    files have: an adapter's steps are smaller than bfloat16 tells apart. Raises BadEmbedder."""
+    folder, prompts = _find_model(model)
+    try:
+        import torch
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise BadEmbedder(
+            f"{SENTENCE}{model}: needs the packages torch and"
+            f" sentence-transformers ({error}); pip install 'toolmill[sentence]'"
+        ) from error
+    if threads:
+        torch.set_num_threads(threads)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # a pooler that no file holds is random, and in the id
+            opened = SentenceTransformer(
+                str(folder),
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"use_safetensors": True} | ({"dtype": "float32"} if exact else {}),
+            )
+    except Exception as error:  # of torch, transformers, safetensors and the hub, all unlike
+        message = " ".join(str(error).split())[:200]
+        raise BadEmbedder(
+            f"{SENTENCE}{model}: cannot be opened ({type(error).__name__}: {message}); {_HINT}"
+        ) from error
+    _require_weights(model, folder, opened)
+    return OpenedModel(opened, folder, prompts)
+
+
+def make_sentence_base_name(base: str) -> str:
+    """What names a base in jobs and cards: `sentence-transformers:<folder or hub id>@<16 hex>`.
+
+    Raises BadEmbedder where it is not there, is another by now, or has no transformer to adapt.
+    """
+    where, known = split_reference(base.removeprefix(SENTENCE))
+    folder, _ = _find_model(where)
+    first = list_modules(folder)[0].kind
+    if first != "Transformer":
+        raise BadEmbedder(
+            f"{SENTENCE}{where}: its first module is {first}, expected Transformer: an adapter is"
+            " trained on a transformer's layers"
+        )
+    found = digest_sentence_base(where)[:16]
+    if known and known != found:
+        raise BadEmbedder(
+            f"{SENTENCE}{where}: its files are {found}, expected {known}: the model changed since"
+            " it was named; name it again without the part after @, or put the old files back"
+        )
+    return f"{SENTENCE}{resolve_model(where)}@{found}"
+
+
+def digest_sentence_base(base: str) -> str:
+    """SHA-256 over the files that make an encoder of a base. Raises BadEmbedder."""
+    where, _ = split_reference(base.removeprefix(SENTENCE))
+    folder, _ = _find_model(where)
+    folders = dict.fromkeys([folder, *(module.folder for module in list_modules(folder))])
+    files = {file for each in folders for pattern in _FILES for file in each.glob(pattern)}
+    found = [(str(file.relative_to(folder)), file) for file in sorted(files) if file.is_file()]
+    stamps = tuple((file.stat().st_mtime_ns, file.stat().st_size) for _, file in found)
+    return _digest_files(tuple(found), stamps)
+
+
+def clean_text(text: str) -> str:
+    """What a tokenizer is given of a text."""
+    return drop_surrogates(text)[:_CUT]
+
+
+def count_prompt_tokens(tokenizer: Any, prompt: str) -> int:
+    """Tokens of a prompt by a tokenizer of transformers, without the special ones."""
+    return len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
+
+
+def require_prompt_room(model: Any, prompts: Prompts) -> None:
+    """Raises BadEmbedder for prompts that leave no tokens for the text."""
+    if model.max_seq_length:
+        prompts.require_room(
+            lambda text: count_prompt_tokens(model.tokenizer, text), model.max_seq_length
+        )
+
+
+def digest_model(model: Any) -> str:
+    """SHA-256 over the names and bytes of all parameters, and over how tokens are pooled."""
+    found = hashlib.sha256(repr([type(module).__name__ for module in model]).encode())
+    found.update(repr((model.default_prompt_name, model.prompts)).encode())
+    for module in model:
+        found.update(repr(sorted(getattr(module, "get_config_dict", dict)().items())).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        found.update(name.encode())
+        found.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
+    return found.hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _digest_files(files: tuple[tuple[str, Path], ...], _: tuple[tuple[int, int], ...]) -> str:
+    each = []
+    for name, path in files:
+        with path.open("rb") as file:
+            each.append([name, hashlib.file_digest(file, "sha256").hexdigest()])
+    return digest(each)
+
+
+def _find_model(model: str) -> tuple[Path, Prompts]:
+    """Where the model's files are, and its prompts. Raises BadEmbedder for one that does not say
+    how it pools, or whose weights are pickles."""
+    try:
+        folder = fetch_model(model, _FILES)
+        require_safetensors(folder, list_modules(folder))
+        return folder, read_model_prompts(folder)
+    except (UnpinnedModel, NotFetched) as error:
+        raise BadEmbedder(f"{SENTENCE}{error}; {_HINT}") from error
+    except BadEmbedder as error:
+        raise BadEmbedder(f"{SENTENCE}{model}: {error}; {_HINT}") from error
+
+
+def _require_weights(model: str, folder: Path, modules: Any) -> None:
+    """Raises BadEmbedder where a transformer's file lacks weights that vectors need: the library
+    leaves them random."""
+    for listed, module in zip(list_modules(folder), modules, strict=False):
+        inner = getattr(module, "auto_model", None)
+        if inner is None or _hold_all_weights(listed.folder, inner):
+            continue
+        _, loading = type(inner).from_pretrained(
+            str(listed.folder),
+            config=inner.config,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+        lost = sorted(name for name in loading["missing_keys"] if not name.startswith(_UNUSED))
+        if lost:
+            raise BadEmbedder(
+                f"{SENTENCE}{model}: its weights have no {', '.join(lost[:3])}"
+                f" ({len(lost)} missing), which would be random; {_HINT}"
+            )
+
+
+def _hold_all_weights(folder: Path, inner: Any) -> bool:
+    """Whether the files hold each weight under its own name: then nothing is read twice."""
+    from safetensors import safe_open
+
+    held: set[str] = set()
+    for file in folder.glob("*.safetensors"):
+        with safe_open(str(file), "pt") as tensors:
+            held |= set(tensors.keys())
+    before = f"{inner.base_model_prefix}."
+    return all(
+        name in held or f"{before}{name}" in held or name.startswith(_UNUSED)
+        for name in inner.state_dict()
+    )
+
+
+def require_own_adapter(adapter: Path, model: str) -> None:
+    """Raises BadAdapter where an adapter says that it was trained on another base than `model`."""
+    named = read_adapter_base(adapter)
+    if named is None:
+        return
+    base = f"{SENTENCE}{model}@{digest_sentence_base(model)[:16]}"
+    if is_other_base(named, base):
+        raise BadAdapter(
+            f"{adapter}: this adapter belongs to another base model: it was trained on {named}, not"
+            f" on {base}; take that base, or train it again"
+        )
+
+
+def merge_adapter(model: Any, adapter: Path | None) -> str | None:
+    """Adds the adapter's matrices to those of the model's transformer, in place; returns the
+    SHA-256 of its files, None without one. Raises BadAdapter."""
+    if adapter is None:
+        return None
+    import torch
+
+    inner = getattr(model[0], "auto_model", None)
+    if inner is None:
+        raise BadAdapter(f"{adapter}: its base has no transformer to adapt; name another base")
+    held = {name: weight for name, weight in inner.state_dict().items() if weight.ndim == 2}
+    views = {name: weight.detach().cpu().float().numpy() for name, weight in held.items()}
+    adapted: dict[str, np.ndarray] = {}
+    merge_matrices(ChainMap(adapted, views), adapter)
+    with torch.no_grad():
+        for name, matrix in adapted.items():
+            held[name].copy_(torch.from_numpy(matrix))
+    return sha256(b"".join((adapter / name).read_bytes() for name in ADAPTER_FILES))
+
+
+_CHUNK = 512  # texts between two reports of progress
+
+
+class SentenceEncoder:
+    """Unit vectors by the model in a folder or of a hub id at a commit (`name@commit`). Code that a
+    model brings is not run, and its weights are read as safetensors alone.
+
+    `adapter`: a LoRA adapter of its transformer, merged into the weights, which are then float32.
+    Its id holds a digest of the weights, so a folder that was trained further is another embedder.
+    `prompts` stand in place of the model's own. Raises BadEmbedder, BadAdapter.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        threads: int | None = None,
+        prompts: Prompts | None = None,
+        adapter: Path | None = None,
+    ) -> None:
+        where, _ = split_reference(model.removeprefix(SENTENCE))
+        if adapter:
+            require_own_adapter(adapter, where)
+        opened = open_sentence_model(where, threads=threads, exact=adapter is not None)
+        self._model, folder = opened.model, opened.folder
+        self._adapter, self._merged = adapter, merge_adapter(self._model, adapter)
+        self._prompts = prompts or Prompts()
+        filled = self._prompts.fill(opened.prompts)
+        require_prompt_room(self._model, filled)
+        self._model.prompts.update({name: text or "" for name, text in filled.as_dict().items()})
+        local = Path(where).expanduser().is_dir()
+        self.source = str(folder.resolve()) if local else where
+        self.dim = int(self._model.get_embedding_dimension() or 0)
+        limit = self._model.max_seq_length or "all"
+        name = folder.name if local else where.partition("@")[0]
+        self.id = f"{SENTENCE}{name}/{limit}@{digest_model(self._model)[:16]}"
+        self._lock = Lock()  # its tokenizer changes its own settings with every call
+
+    def saved(self) -> Saved:
+        """Where the model lies, whose weights are not copied, and its adapter, which is. Raises
+        BadAdapter where that is another by now."""
+        facts: dict[str, Any] = {"kind": "sentence-transformers", "model": self.source}
+        if self._prompts.given:
+            facts["prompts"] = self._prompts.as_dict()
+        if self._adapter is None:
+            return Saved(facts)
+        files = {name: (self._adapter / name).read_bytes() for name in ADAPTER_FILES}
+        if sha256(b"".join(files.values())) != self._merged:
+            raise BadAdapter(f"{self._adapter}: changed since {self.id} was opened; open it again")
+        return Saved(facts, files)
+
+    def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
+        """Unit vectors [len(texts), dim] of tools' texts; one that is given twice is computed
+        once."""
+        return self._encode_texts(self._model.encode_document, texts, on_done)
+
+    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors [len(texts), dim] of questions, after the words that the model wants."""
+        return self._encode_texts(self._model.encode_query, texts, None)
+
+    def measure_reading(self, texts: Sequence[str]) -> np.ndarray:
+        """How much of each text its tokenizer knows, float32 [len(texts)], 0..1; 1 where it has no
+        tokenizer of the `tokenizers` library."""
+        if self._reading is None:
+            return np.ones(len(texts), np.float32)
+        with self._lock:
+            return self._reading.measure([clean_text(text) for text in texts])
+
+    @cached_property
+    def _reading(self) -> Reading | None:
+        fast = getattr(getattr(self._model, "tokenizer", None), "backend_tokenizer", None)
+        return None if fast is None else Reading(fast)
+
+    def _encode_texts(
+        self, encode: Callable[..., Any], texts: Sequence[str], on_done: Progress | None
+    ) -> np.ndarray:
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        # Long ones first, alike beside each other: the model pads to the longest of its batch.
+        due = sorted(places, key=len, reverse=True)
+        out = np.empty((len(due), self.dim), np.float32)
+        for start in range(0, len(due), _CHUNK):
+            part = due[start : start + _CHUNK]
+            with self._lock:
+                made = encode(
+                    [clean_text(text) for text in part],
+                    convert_to_numpy=True,
+                    show_progress_bar=False,
+                )
+            out[[places[text] for text in part]] = normalise_rows(made, self.id)
+            if on_done:
+                on_done(start + len(part), len(due))
+        return out[[places[text] for text in texts]]
+
+
+def reopen_sentence(
+    card: dict[str, Any], threads: int | None, adapter: Path | None = None
+) -> SentenceEncoder:
+    """The model that a saved encoder names, where the user's own settings name it too: somebody
+    else may have written the file, and a model's folder can hold code. Raises BadEmbedder."""
+    model = card["model"]
+    own = find_trusted_model(model)
+    if own is None:
+        raise BadEmbedder(
+            f"{card['id']!r:.120}: its encoder.json asks for the sentence-transformers model"
+            f" {model!r:.120}, which you did not name; nothing of it was opened. If you trust that"
+            " model, set EMBEDDER_MODEL to it"
+        )
+    return SentenceEncoder(own, threads=threads, prompts=read_prompts(card), adapter=adapter)

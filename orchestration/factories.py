@@ -15,7 +15,7 @@ from orchestration.settings.model import Settings
 from orchestration.settings.sections import get_section
 from warehouse.extensions import SETTINGS, load_extensions
 from warehouse.home import require_home
-from warehouse.ledger.sql.opening import find_url
+from warehouse.ledger.database import find_url
 from warehouse.network.egress import is_loopback
 from warehouse.store import Warehouse
 

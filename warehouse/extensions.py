@@ -8,6 +8,8 @@ An extension is a package that names objects under these groups in its `pyprojec
   is one, returns sensors over the jobs of the core.
 - `toolmill.settings`: a Pydantic model or dataclass. The name is its section in `toolmill.toml`,
   e.g. `retention` or `training.sidecar`.
+- `toolmill.ledgers`: a class like `warehouse.ledger.database:SqliteStore`, the engine of the
+  database that TOOLMILL_LEDGER_URL names.
 - `toolmill.tables`: a `TableSpec` that the extension publishes, under the table's name.
 - `toolmill.roles`: a `ModelRole` (`training/role.py`), a kind of model.
 - `toolmill.model_cards`: a function that writes the card of a trained model.
@@ -32,6 +34,7 @@ MODEL_CARDS = "toolmill.model_cards"
 RERANKERS = "toolmill.rerankers"
 LEARNERS = "toolmill.learners"
 RELEASE_FILES = "toolmill.release_files"
+LEDGERS = "toolmill.ledgers"
 
 
 @cache

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from warehouse.home import HomeUnavailable
-from warehouse.ledger.files import LedgerUnavailable
+from warehouse.ledger.database import LedgerUnavailable
 from warehouse.storage.digest import digest
 
 INTERNAL = "internal"  # the error_kind of such a row

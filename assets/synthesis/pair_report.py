@@ -16,7 +16,7 @@ from assets.columns import COMPLETION_TOKENS, PROMPT_TOKENS, USD
 from assets.synthesis.tables import TASKS, reaches_judge, read_goldens
 from warehouse.audit import Verdict
 from warehouse.json_types import JsonObject, Record, Row
-from warehouse.ledger.events import Batch
+from warehouse.ledger.batch_records import Batch
 from warehouse.llm.roles import PENDING
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.statistics import wilson_interval

@@ -10,7 +10,7 @@ from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
-    from warehouse.ledger.events import Batch
+    from warehouse.ledger.batch_records import Batch
     from warehouse.ledger.ledger import Ledger
     from warehouse.llm.roles import Role
 

@@ -13,8 +13,7 @@ from assets.partitions import NIGHTLY
 from extensions.batch.api.rounds import advance_open, list_open
 from orchestration.factories import make_writer, open_warehouse
 from orchestration.settings.load import load_settings
-from warehouse.ledger.batch_records import HARVESTED, OPEN
-from warehouse.ledger.events import Batch
+from warehouse.ledger.batch_records import HARVESTED, OPEN, Batch
 from warehouse.storage.digest import digest
 
 _MOST_POLLED = 20  # batches in one tick

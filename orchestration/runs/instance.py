@@ -122,11 +122,11 @@ def check_postgres() -> None:
     """Raises UnusableInput where the Postgres of DAGSTER_POSTGRES_URL does not answer: Dagster
     itself tries for many seconds, which is for a run that goes on."""
     if url := os.environ.get(POSTGRES):
-        from warehouse.ledger.sql.session import Unreachable, open_connection
+        from warehouse.postgres import PostgresUnreachable, open_connection
 
         try:
             open_connection(re.sub(r"^postgres[^:]*", "postgresql", url)).close()
-        except Unreachable as error:
+        except PostgresUnreachable as error:
             raise _describe_gone(str(error)) from None
 
 

@@ -16,7 +16,7 @@ from pydantic_settings import SettingsError as SourceError
 from orchestration.settings.marketplaces import KEYS, list_extra_names
 from orchestration.settings.model import CONFIG, PREFIX, WORKDIR, Settings, config_path
 from warehouse.errors import UnusableInput
-from warehouse.ledger.sql.opening import URL
+from warehouse.ledger.database import URL
 
 _UNKNOWN = ("Extra inputs", "Unexpected keyword")  # how Pydantic begins such a message
 _INTERNAL = {CONFIG, WORKDIR, URL}

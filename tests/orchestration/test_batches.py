@@ -24,7 +24,7 @@ from orchestration.settings.load import load_settings
 from tests.extensions.batch.api.runs import echo, run_stage
 from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
 from tests.support.command import invoke_toolmill
-from warehouse.ledger.events import Batch
+from warehouse.ledger.batch_records import Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import Role
 from warehouse.store import Warehouse

@@ -10,10 +10,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+NUMBERS = count()
 NOBODY = pwd.getpwnam("nobody").pw_uid
 
 
@@ -98,3 +100,15 @@ def open_postgres(durable: bool = False) -> Iterator[Postgres]:
             yield server
         finally:
             server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    pytest.importorskip("psycopg2", reason="uv pip install 'toolmill[postgres]'")
+    with open_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Postgres) -> str:
+    return postgres_server.make_database(f"ledger{next(NUMBERS)}")

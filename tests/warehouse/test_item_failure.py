@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warehouse.item_failure import describe_failure, try_item
-from warehouse.ledger.files import LedgerUnavailable
+from warehouse.ledger.database import LedgerUnavailable
 
 
 def _break(text: str) -> str:

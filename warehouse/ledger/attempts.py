@@ -1,11 +1,13 @@
 """Attempts at effects: claimed by one process, started before they are sent, then finished."""
 
+import json
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from warehouse.ledger.batch_records import (
@@ -16,12 +18,15 @@ from warehouse.ledger.batch_records import (
     release_attempts,
     write_batch,
 )
-from warehouse.ledger.database import Database
-from warehouse.ledger.events import STARTED
-from warehouse.ledger.files import LedgerUnavailable, make_unavailable
-from warehouse.ledger.records import add_paid, write_effect
-from warehouse.ledger.sql.store import Connection
+from warehouse.ledger.database import (
+    Connection,
+    LedgerDatabase,
+    LedgerUnavailable,
+    make_unavailable,
+)
 from warehouse.storage.blobs import BlobCorrupt, Blobs
+from warehouse.storage.digest import sha256
+from warehouse.storage.files import write_atomically
 
 _ROOM = 8 * 1024 * 1024  # bytes that must be free before anything is paid: an answer needs a place
 # Each blob waits for the disk twice, 7 ms under load; side by side the disk serves them together.
@@ -36,6 +41,7 @@ _CLAIM = (
     " (SELECT COUNT(*) FROM attempts WHERE key = ? AND status = 'started'),"
     f" (SELECT limit_usd FROM budgets WHERE scope = ?), {_SPENT}"
 )
+UNRECORDED = "unrecorded"  # folder of answers that the database could not take when they came
 _IN_THIS_PROCESS: set[tuple[str, int]] = set()  # (ledger path, attempt id) now being carried out
 
 
@@ -78,7 +84,7 @@ class Attempt:
 class Attempts:
     """The attempts of one ledger, carried out by this process or by others."""
 
-    def __init__(self, database: Database, blobs: Blobs, run_id: str) -> None:
+    def __init__(self, database: LedgerDatabase, blobs: Blobs, run_id: str) -> None:
         self._database, self._blobs, self._run_id = database, blobs, run_id
 
     def read_blob(self, name: str | None) -> bytes | None:
@@ -99,77 +105,59 @@ class Attempts:
     ) -> bytes | Attempt | None:
         """The stored bytes, or a new attempt that is ours (with `batch` that batch's, whatever
         process lives), or None: somebody has it. Raises EffectPending where an open batch has."""
+        self._record_late(key)
         if (data := self.read_blob(self._database.find_blob(key))) is not None:
             return data
-        asked = f"{_CLAIM}, {self._database.store.write_next_id()}", key, key, scope, scope, scope
-        # Looked at again under the lock: whoever held the key may have finished since.
-        with self._database.asking(*asked) as (db, (blob, held, limit, spent, number)):
+        columns = f"{_CLAIM}, {self._database.store.write_next_id()}"
+        durable = reserve_usd > 0 or batch != ""
+        # Selected again under the lock: another process may have finished the key since.
+        with self._database.transaction_after(
+            columns, key, key, scope, scope, scope, durable=durable
+        ) as (db, (blob, under_way, limit, spent, number)):
             if (data := self.read_blob(blob)) is not None:
                 return data
-            if held:
-                self.bury_dead(db, key)
-                held = db.execute(
+            if under_way:
+                self.end_dead(db, key)
+                holder = db.execute(
                     "SELECT batch FROM attempts WHERE key = ? AND status = 'started'", (key,)
                 ).fetchone()
-                if held and not held[0]:
+                if holder and not holder[0]:
                     return None
-                if held and not self.put_away(db, held[0]):
-                    raise EffectPending(held[0])
+                if holder and not self.drop_abandoned(db, holder[0]):
+                    raise EffectPending(holder[0])
                 spent = sum_spent(db, scope)
             if reserve_usd > 0:
                 self._check_room()
                 _check_budget(scope, stage, reserve_usd, spent, limit)
-            row = number, stage, key, partition, reserve_usd, scope, batch
-            return self._start(db, *row)
+            attempt = Attempt(
+                number, key, stage, partition, self._run_id, time.time(),
+                "started", reserve_usd, scope, batch,
+            )  # fmt: skip
+            return self._start(db, attempt)
 
-    def _start(
-        self,
-        db: Connection,
-        number: int,
-        stage: str,
-        key: str,
-        partition: str,
-        reserve_usd: float,
-        scope: str,
-        batch: str,
-    ) -> Attempt:
-        owner = (0, "") if batch else self._database.store.identify()
-        attempt = Attempt(
-            number, key, stage, partition, self._run_id, time.time(),
-            "started", reserve_usd, scope, batch,
-        )  # fmt: skip
+    def _start(self, db: Connection, attempt: Attempt) -> Attempt:
+        owner = (0, "") if attempt.batch else self._database.store.identify()
         db.execute(
             "INSERT INTO attempts (id, key, stage, partition, status, run_id, pid,"
             " process_started, started_at, scope, reserved_usd, batch)"
             " VALUES (?, ?, ?, ?, 'started', ?, ?, ?, ?, ?, ?, ?)",
-            (number, key, stage, partition, self._run_id, *owner, attempt.started_at, scope,
-             reserve_usd, batch),
+            (attempt.id, attempt.key, attempt.stage, attempt.partition, attempt.run_id, *owner,
+             attempt.started_at, attempt.scope, attempt.reserved_usd, attempt.batch),
         )  # fmt: skip
-        if _is_journaled(attempt):
-            row = vars(attempt)
-            self._database.journal.write("started", **{name: row[name] for name in STARTED})
-        if not batch:
+        if not attempt.batch:
             _IN_THIS_PROCESS.add((str(self._database.path), attempt.id))
         return attempt
 
-    def put_away(self, db: Connection, batch: str) -> bool:
-        """Whether nobody will send the batch; what it holds is due again then."""
-        found = read_batch(db, batch)
-        if not is_abandoned(found, self._database.store.is_alive):
+    def drop_abandoned(self, db: Connection, name: str) -> bool:
+        """Drops a batch that nobody will send; its requests are then due again. Returns whether it
+        was one."""
+        batch = read_batch(db, name)
+        if not is_abandoned(batch, self._database.store.is_alive):
             return False
-        self.release(db, batch, "dropped: the batch was never sent")
-        if found and found.state in OPEN:
-            gone = found.model_copy(update={"state": DROPPED})
-            self._database.journal.write("batch", **gone.model_dump())
-            write_batch(db, gone)
+        release_attempts(db, name, "dropped: the batch was never sent")
+        if batch and batch.state in OPEN:
+            write_batch(db, batch.model_copy(update={"state": DROPPED}))
         return True
-
-    def release(self, db: Connection, batch: str, error: str) -> int:
-        """Ends as failed what is under way of a batch; how many."""
-        ended = release_attempts(db, batch, error)
-        for attempt in ended:
-            self._database.journal.write("failed", id=attempt)
-        return len(ended)
 
     def _check_room(self) -> None:
         """Raises LedgerUnavailable where an answer that was paid for could not be kept."""
@@ -182,7 +170,7 @@ class Attempts:
 
     @contextmanager
     def carry_out(self, attempt: Attempt) -> Iterator[None]:
-        """The time of one effect: what it raises is recorded, and raised on."""
+        """The time of one effect: an error is recorded, and raised on."""
         try:
             yield
         except BaseException as error:
@@ -190,61 +178,59 @@ class Attempts:
             unseen = not isinstance(error, Exception) or getattr(error, "maybe_paid", False)
             status = "unknown" if unseen and attempt.reserved_usd > 0 else "failed"
             # Where the database is gone the attempt stays under way until its process has ended.
-            ending = self._database.transaction(await_disk=False)
-            with suppress(LedgerUnavailable), ending as db:
-                ended = db.execute(
+            with suppress(LedgerUnavailable), self._database.transaction(durable=False) as db:
+                db.execute(
                     "UPDATE attempts SET status = ?, finished_at = ?, error = ?"
-                    " WHERE id = ? AND status = 'started' RETURNING id",
+                    " WHERE id = ? AND status = 'started'",
                     (status, time.time(), _describe_error(error), attempt.id),
-                ).fetchall()
-                if attempt.reserved_usd > 0 and ended:
-                    self._database.journal.write(status, id=attempt.id)
+                )
             raise
         finally:
             _IN_THIS_PROCESS.discard((str(self._database.path), attempt.id))
 
     def finish(self, attempt: Attempt, outcome: Outcome) -> bytes:
-        """Keeps what an effect returned: blob, then journal, then database."""
+        """Keeps what an effect returned: the blob, then its record."""
         try:
-            blob = self._blobs.put(outcome.data)
+            answer = _make_answer(attempt, outcome, self._blobs.put(outcome.data))
             try:
-                with self._database.transaction(await_disk=False) as db:
-                    self._write_done(db, attempt, outcome, blob)
+                with self._database.transaction(durable=_is_paid(attempt, outcome)) as db:
+                    _write_answer(db, answer)
             except LedgerUnavailable:
-                # It was paid for: the line waits for the next transaction of anyone here.
-                self._database.journal.write("done", **_describe_done(attempt, outcome, blob))
+                # It was paid for: whoever wants this effect next finds the answer here.
+                write_atomically(self._find_unrecorded(attempt.key), json.dumps(answer).encode())
                 raise
         except OSError as error:
             raise make_unavailable(self._database.path, error) from error
         return outcome.data
 
-    def finish_all(self, found: Sequence[tuple[Attempt, Outcome]]) -> list[Attempt]:
-        """`finish` for many in one transaction; those that were still under way, each once."""
-        finished = []
+    def _find_unrecorded(self, key: str) -> Path:
+        """The file of an answer that the database could not take when it came."""
+        return self._database.path.parent / UNRECORDED / f"{sha256(key.encode())}.json"
+
+    def _record_late(self, key: str) -> None:
+        """Records the answer to an effect that the database could not take when it came."""
+        file = self._find_unrecorded(key)
+        if file.exists():
+            answer = json.loads(file.read_bytes())
+            with self._database.transaction() as db:
+                if _find_status(db, answer["id"], key) in ("started", "failed", "unknown"):
+                    _write_answer(db, answer)
+            file.unlink(missing_ok=True)
+
+    def finish_all(self, outcomes: Sequence[tuple[Attempt, Outcome]]) -> list[Attempt]:
+        """`finish` for many in one transaction; returns those that were still under way."""
         try:
             with ThreadPoolExecutor(_WRITERS) as pool:
-                blobs = list(pool.map(self._blobs.put, (outcome.data for _, outcome in found)))
+                blobs = list(pool.map(self._blobs.put, (outcome.data for _, outcome in outcomes)))
+            finished = []
             with self._database.transaction() as db:
-                for (attempt, outcome), blob in zip(found, blobs, strict=True):
-                    if _is_under_way(db, attempt):
-                        self._write_done(db, attempt, outcome, blob)
+                for (attempt, outcome), blob in zip(outcomes, blobs, strict=True):
+                    if _find_status(db, attempt.id, attempt.key) == "started":
+                        _write_answer(db, _make_answer(attempt, outcome, blob))
                         finished.append(attempt)
+            return finished
         except OSError as error:
             raise make_unavailable(self._database.path, error) from error
-        return finished
-
-    def _write_done(self, db: Connection, attempt: Attempt, outcome: Outcome, blob: str) -> None:
-        row = _describe_done(attempt, outcome, blob)
-        self._database.journal.write("done", **row)
-        names = ("finished_at", "model", "prompt_tokens", "completion_tokens", "usd", "id")
-        db.execute(
-            "UPDATE attempts SET status = 'done', finished_at = ?, model = ?,"
-            " prompt_tokens = ?, completion_tokens = ?, usd = ? WHERE id = ?",
-            [row[name] for name in names],
-        )
-        write_effect(db, attempt.key, attempt.stage, blob, row["finished_at"])
-        if outcome.usd:
-            add_paid(db, attempt.scope, outcome.usd)
 
     def end_all(self, ended: Sequence[tuple[Attempt, str]], status: str) -> int:
         """Ends attempts under way of which nothing was received, each with its error: `failed` is
@@ -252,33 +238,29 @@ class Attempts:
         count = 0
         with self._database.transaction() as db:
             for attempt, error in ended:
-                if _is_under_way(db, attempt):
+                if _find_status(db, attempt.id, attempt.key) == "started":
                     db.execute(
                         "UPDATE attempts SET status = ?, finished_at = ?, error = ? WHERE id = ?",
                         (status, time.time(), _make_storable(error), attempt.id),
                     )
-                    if _is_journaled(attempt):
-                        self._database.journal.write(status, id=attempt.id)
                     count += 1
         return count
 
-    def bury_dead(self, db: Connection, key: str | None) -> None:
-        """Marks attempts whose process is gone as unknown."""
+    def end_dead(self, db: Connection, key: str | None) -> None:
+        """Marks attempts whose process is gone as unknown: of one effect, or of all."""
         # Two statements: with `? IS NULL OR key = ?` SQLite read all attempts, 11 ms of 100,000.
         of_key = ("AND key = ?", [key]) if key is not None else ("", [])
         rows = db.execute(
-            "SELECT id, pid, process_started, started_at, reserved_usd FROM attempts"
+            "SELECT id, pid, process_started, started_at FROM attempts"
             f" WHERE status = 'started' AND batch = '' {of_key[0]}",
             of_key[1],
         ).fetchall()
-        for attempt, pid, process, since, reserved_usd in rows:
+        for attempt, pid, process, since in rows:
             if not self._is_alive(attempt, pid, process, since):
                 db.execute(
                     "UPDATE attempts SET status = 'unknown', finished_at = ? WHERE id = ?",
                     (time.time(), attempt),
                 )
-                if reserved_usd > 0:
-                    self._database.journal.write("unknown", id=attempt)
 
     def _is_alive(self, attempt: int, pid: int, process: str, since: float) -> bool:
         if (pid, process) == self._database.store.identify():
@@ -301,24 +283,44 @@ def sum_spent(db: Connection, scope: str) -> float:
     return db.execute(f"SELECT {_SPENT}", (scope, scope)).fetchone()[0]
 
 
-def _describe_done(attempt: Attempt, outcome: Outcome, blob: str) -> dict[str, Any]:
-    """The line of the journal that keeps a received answer."""
-    begun = {name: value for name, value in vars(attempt).items() if name != "status"}
+def _make_answer(attempt: Attempt, outcome: Outcome, blob: str) -> dict[str, Any]:
+    """A received answer as it is recorded."""
     return {
-        **begun, "finished_at": time.time(), "blob": blob, "model": outcome.model,
+        "id": attempt.id, "key": attempt.key, "stage": attempt.stage, "scope": attempt.scope,
+        "finished_at": time.time(), "blob": blob, "model": outcome.model,
         "prompt_tokens": outcome.prompt_tokens, "completion_tokens": outcome.completion_tokens,
         "usd": outcome.usd,
     }  # fmt: skip
 
 
-def _is_under_way(db: Connection, attempt: Attempt) -> bool:
-    row = db.execute("SELECT key, status FROM attempts WHERE id = ?", (attempt.id,)).fetchone()
-    return row == (attempt.key, "started")
+def _write_answer(db: Connection, answer: dict[str, Any]) -> None:
+    """Records an answer to an attempt that is not done."""
+    names = ("finished_at", "model", "prompt_tokens", "completion_tokens", "usd", "id", "key")
+    db.execute(
+        "UPDATE attempts SET status = 'done', finished_at = ?, model = ?, prompt_tokens = ?,"
+        " completion_tokens = ?, usd = ? WHERE id = ? AND key = ?",
+        [answer[name] for name in names],
+    )
+    db.execute(
+        "INSERT INTO effects VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET"
+        " stage = excluded.stage, blob = excluded.blob, finished_at = excluded.finished_at",
+        [answer[name] for name in ("key", "stage", "blob", "finished_at")],
+    )
+    if answer["usd"]:
+        db.execute(
+            "INSERT INTO paid VALUES (?, ?)"
+            " ON CONFLICT (scope) DO UPDATE SET usd = paid.usd + excluded.usd",
+            (answer["scope"], answer["usd"]),
+        )
 
 
-def _is_journaled(attempt: Attempt) -> bool:
-    """Whether a lost database must not forget it: it holds money, or lies at a provider."""
-    return attempt.reserved_usd > 0 or attempt.batch != ""
+def _is_paid(attempt: Attempt, outcome: Outcome) -> bool:
+    return attempt.reserved_usd > 0 or outcome.usd > 0
+
+
+def _find_status(db: Connection, number: int, key: str) -> str | None:
+    row = db.execute("SELECT status FROM attempts WHERE id = ? AND key = ?", (number, key))
+    return (row.fetchone() or (None,))[0]
 
 
 def _describe_error(error: BaseException) -> str:

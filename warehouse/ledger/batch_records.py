@@ -1,23 +1,68 @@
-"""Batches as rows of the ledger's database: written, read, and put away where nobody sent them."""
+"""Batches as rows of the ledger's database."""
 
 import time
 from collections.abc import Callable
+from typing import Annotated
 
-from warehouse.ledger.events import Batch
-from warehouse.ledger.sql.store import Connection
+from pydantic import BaseModel, Field
+
+from warehouse.ledger.database import Connection
 
 GATHERING, READY, SENT = "gathering", "ready", "sent"
 HARVESTED, DROPPED, GIVEN_UP = "harvested", "dropped", "given_up"
 OPEN = (GATHERING, READY, SENT)
 
+_Count = Annotated[int, Field(ge=0, lt=2**62)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+_Dollars = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1e12)]
+
+
+class Batch(BaseModel, strict=True):
+    """A file of requests for a provider's Batch API, and how far it is. Times are epoch seconds,
+    prices are US dollars per million tokens, batch discount included.
+
+    state: gathering (by the process `pid`), ready (to be sent; it may have been), sent, and at the
+    end harvested, dropped (never sent) or given_up.
+    """
+
+    name: str  # in the provider's metadata: by it a batch is found again
+    state: str
+    stage: str  # of the run, as its progress is named: pairs, judgements, summaries
+    partition: str
+    role: str
+    model: str
+    base_url: str
+    window: str
+    usd_in: _Dollars
+    usd_out: _Dollars
+    opened_at: _Number
+    pid: _Count
+    process: str
+    requests: _Count = 0
+    blob: str = ""  # the file itself
+    dropped: list[str] = []  # optional parameters that the endpoint refused, left out of it
+    file_id: str = ""
+    tried_at: _Number = 0.0  # when its creation was last requested, with an answer or without
+    batch_id: str = ""
+    sent_at: _Number = 0.0
+    status: str = ""  # as the provider reported last
+    completed_at: _Number = 0.0  # by the provider's clock
+    reads: _Count = 0  # of its results that came to less than the provider counts
+    answered: _Count = 0
+    failed: _Count = 0
+    unknown: _Count = 0
+    ignored: _Count = 0  # answers under foreign ids, or that came twice
+    usd: _Dollars = 0.0
+    refused: list[str] = []  # optional parameters that its errors complain of
+    problem: str = ""  # the last thing that went wrong, in one line
+
 
 def write_batch(db: Connection, batch: Batch) -> None:
-    """Keeps a batch in the place of what was known of it."""
-    row = batch.name, batch.state, batch.model_dump_json()
+    """Inserts or replaces a batch."""
     db.execute(
         "INSERT INTO batches VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE"
         " SET state = excluded.state, body = excluded.body",
-        row,
+        (batch.name, batch.state, batch.model_dump_json()),
     )
 
 
@@ -30,24 +75,23 @@ def read_batch(db: Connection, name: str) -> Batch | None:
 def list_batches(db: Connection) -> list[Batch]:
     """All of them, in the order in which they were opened."""
     rows = db.execute("SELECT body FROM batches").fetchall()
-    return sorted(
-        (Batch.model_validate_json(row[0]) for row in rows),
-        key=lambda one: (one.opened_at, one.name),
-    )
+    batches = [Batch.model_validate_json(body) for (body,) in rows]
+    return sorted(batches, key=lambda batch: (batch.opened_at, batch.name))
 
 
 def is_abandoned(batch: Batch | None, is_alive: Callable[[int, str, float], bool]) -> bool:
-    """Whether nobody will ever send the batch: who gathered it is gone, or it was put away."""
+    """Whether nobody will ever send the batch: its process is gone, or it was dropped."""
     if batch is None or batch.state not in OPEN:
         return True
     return batch.state == GATHERING and not is_alive(batch.pid, batch.process, batch.opened_at)
 
 
-def release_attempts(db: Connection, name: str, error: str) -> list[int]:
-    """Ends as failed what is under way of a batch, so that it is due again; their numbers."""
+def release_attempts(db: Connection, name: str, error: str) -> int:
+    """Ends the attempts of a batch that are under way as failed, so that they are due again;
+    returns how many."""
     rows = db.execute(
         "UPDATE attempts SET status = 'failed', finished_at = ?, error = ?"
         " WHERE batch = ? AND status = 'started' RETURNING id",
         (time.time(), error, name),
     ).fetchall()
-    return [row[0] for row in rows]
+    return len(rows)

@@ -17,13 +17,14 @@ from warehouse.ledger.batch_records import (
     DROPPED,
     GATHERING,
     OPEN,
+    Batch,
     is_abandoned,
     list_batches,
     read_batch,
+    release_attempts,
     write_batch,
 )
-from warehouse.ledger.database import Database
-from warehouse.ledger.events import Batch
+from warehouse.ledger.database import LedgerDatabase
 
 # One answer in a transaction of its own costs a commit and a line; many share the commit.
 _AT_ONCE = 500
@@ -33,7 +34,7 @@ _COUNTED = (("answered", "done"), ("failed", "failed"), ("unknown", "unknown"))
 class Batches:
     """The batches of one ledger. Raises LedgerUnavailable where a file cannot be used."""
 
-    def __init__(self, database: Database, attempts: Attempts) -> None:
+    def __init__(self, database: LedgerDatabase, attempts: Attempts) -> None:
         self._database, self._attempts = database, attempts
 
     def open(self, name: str, **facts: Any) -> Batch:
@@ -46,9 +47,8 @@ class Batches:
         return batch
 
     def save(self, batch: Batch) -> None:
-        """Keeps what is known of a batch now: journal, then database."""
+        """Inserts or replaces a batch."""
         with self._database.transaction() as db:
-            self._database.journal.write("batch", **batch.model_dump())
             write_batch(db, batch)
 
     def update(self, batch: Batch, **facts: Any) -> Batch:
@@ -69,7 +69,7 @@ class Batches:
             found = list_batches(db)
             for batch in found:
                 if batch.state == GATHERING:
-                    self._attempts.put_away(db, batch.name)
+                    self._attempts.drop_abandoned(db, batch.name)
             return [one for one in list_batches(db) if not states or one.state in states]
 
     def claim(
@@ -99,10 +99,8 @@ class Batches:
     def drop(self, batch: Batch, why: str) -> int:
         """Puts away a batch of which nothing was sent; how many requests are due again."""
         with self._database.transaction() as db:
-            released = self._attempts.release(db, batch.name, f"dropped: {why}")
-            gone = batch.model_copy(update={"state": DROPPED, "problem": why})
-            self._database.journal.write("batch", **gone.model_dump())
-            write_batch(db, gone)
+            released = release_attempts(db, batch.name, f"dropped: {why}")
+            write_batch(db, batch.model_copy(update={"state": DROPPED, "problem": why}))
         return released
 
     def list_waiting(self, name: str) -> dict[str, Attempt]:

@@ -1,120 +1,235 @@
-"""The ledger's database with its journal: both open, and written together or not at all."""
+"""The ledger's database: a SQLite file by default, or an engine that an extension provides.
 
+SQLite runs in WAL mode. A transaction that records money waits for the disk
+(`synchronous=FULL`, 5 ms); one that records a free effect does not.
+"""
+
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from warehouse.ledger.catch_up import apply_events
-from warehouse.ledger.events import read_events
-from warehouse.ledger.files import LedgerUnavailable, find_journal, hold_open, make_unavailable
-from warehouse.ledger.journal import Journal, replay_journal, write_whole
-from warehouse.ledger.sql.contents import read_contents
-from warehouse.ledger.sql.opening import open_store
-from warehouse.ledger.sql.store import Connection
+import psutil
 
-_REBUILD = "`toolmill ledger rebuild`"
+from warehouse.errors import UnusableInput
+from warehouse.extensions import LEDGERS, load_extensions
+from warehouse.process_identity import identify_process
+
+URL = "TOOLMILL_LEDGER_URL"
+SCHEMA = Path(__file__).with_name("sqlite.sql")
+MOVED = ".moved"  # suffix of a SQLite ledger whose rows are in the database of URL
+
+Values = Sequence[Any]
 
 
-class Database:
-    """One connection for many threads. Raises LedgerUnavailable where a file cannot be used, or
-    its Postgres does not answer."""
+class LedgerUnavailable(RuntimeError):
+    """The ledger's database cannot be opened, read or written."""
+
+    maybe_paid = True  # the answer that could not be recorded was received
+
+
+class Cursor(Protocol):
+    """The rows of one statement."""
+
+    @property
+    def description(self) -> Any: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """Takes statements with `?` in the place of values."""
+
+    def execute(self, sql: str, values: Any = ..., /) -> Cursor:
+        """The rows of a SELECT, or of RETURNING; other statements return none."""
+        ...
+
+
+class LedgerStore(Protocol):
+    """One connection to a database engine. Its `errors` are the engine's; the caller turns them
+    into LedgerUnavailable by `explain`."""
+
+    errors: type[Exception]
+
+    def begin(
+        self, durable: bool, columns: str = "", values: Values = ()
+    ) -> tuple[Connection, Values]:
+        """Starts the only write transaction of all processes, and selects `columns` in it.
+        durable: whether its commit waits for the disk."""
+        ...
+
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+
+    def select(self, sql: str, values: Values) -> list[tuple]:
+        """Rows without a transaction."""
+        ...
+
+    def prepare_erasure(self) -> None:
+        """Makes the next transaction overwrite what it deletes, once `finish_erasure` is called."""
+        ...
+
+    def finish_erasure(self) -> None: ...
+    def explain(self, error: Exception) -> LedgerUnavailable: ...
+
+    def identify(self) -> tuple[int, str]:
+        """(pid, identity) of this process, as attempts and batches record it."""
+        ...
+
+    def is_alive(self, pid: int, process: str, since: float) -> bool:
+        """Whether the process that `identify` returned may still carry out what it began at
+        `since` (epoch seconds)."""
+        ...
+
+    def try_lock(self, name: str) -> bool:
+        """Locks a name against other machines until `unlock` or the end of the process."""
+        ...
+
+    def unlock(self, name: str) -> None: ...
+
+    def write_next_id(self) -> str:
+        """SQL for the id of the next attempt."""
+        ...
+
+    def import_file(self, path: Path) -> None:
+        """Takes in the rows of a SQLite ledger that was used before this database."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def find_url() -> str | None:
+    """The database that TOOLMILL_LEDGER_URL names; None for the SQLite file in the state. Read from
+    the environment only: it holds a password."""
+    return os.environ.get(URL) or None
+
+
+def open_store(path: Path, url: str | None, patience_s: float) -> LedgerStore:
+    """The ledger's database engine. Raises UnusableInput, LedgerUnavailable, sqlite3.Error."""
+    if not url:
+        return SqliteStore(path, patience_s)
+    engines = load_extensions(LEDGERS)
+    if not engines:
+        raise UnusableInput(f"{URL} needs the extension `scale`: install it, or unset {URL}")
+    return next(iter(engines.values()))(url, patience_s)
+
+
+class SqliteStore:
+    """One connection to the file. Raises sqlite3.Error, LedgerUnavailable."""
+
+    errors: type[Exception] = sqlite3.Error
+
+    def __init__(self, path: Path, patience_s: float) -> None:
+        self._path = path
+        if not path.exists() and (moved := path.with_name(path.name + MOVED)).exists():
+            raise LedgerUnavailable(
+                f"ledger {path}: its rows were moved to the database of {URL}, which is not set;"
+                f" set it, or rename {moved.name} back to go on without what was paid since"
+            )
+        self._db = sqlite3.connect(
+            path, timeout=patience_s, isolation_level=None, check_same_thread=False
+        )
+        self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
+        columns = {row[1] for row in self._db.execute("PRAGMA table_info(attempts)")}
+        if columns and "batch" not in columns:  # a ledger that is older than batches
+            self._db.execute("ALTER TABLE attempts ADD COLUMN batch TEXT NOT NULL DEFAULT ''")
+        self._db.executescript(SCHEMA.read_text())
+
+    def begin(
+        self, durable: bool, columns: str = "", values: Values = ()
+    ) -> tuple[sqlite3.Connection, Values]:
+        self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        self._db.execute("BEGIN IMMEDIATE")
+        return self._db, self._db.execute(f"SELECT {columns}", values).fetchone() if columns else ()
+
+    def commit(self) -> None:
+        self._db.execute("COMMIT")
+
+    def rollback(self) -> None:
+        if self._db.in_transaction:  # a full disk has ended it already
+            self._db.execute("ROLLBACK")
+
+    def select(self, sql: str, values: Values) -> list[tuple]:
+        return self._db.execute(sql, values).fetchall()
+
+    def prepare_erasure(self) -> None:
+        self._db.execute("PRAGMA secure_delete = ON").fetchall()
+
+    def finish_erasure(self) -> None:
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def explain(self, error: Exception) -> LedgerUnavailable:
+        return make_unavailable(self._path, error)
+
+    def identify(self) -> tuple[int, str]:
+        return os.getpid(), identify_process() or ""
+
+    def is_alive(self, pid: int, process: str, since: float) -> bool:
+        return identify_process(pid) == process  # a pid is reused
+
+    def try_lock(self, name: str) -> bool:
+        return True  # there is no other machine
+
+    def unlock(self, name: str) -> None:
+        """Nothing was locked."""
+
+    def write_next_id(self) -> str:
+        return "(SELECT COALESCE(MAX(id), 0) + 1 FROM attempts)"
+
+    def import_file(self, path: Path) -> None:
+        """Nothing: this is that file."""
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class LedgerDatabase:
+    """One connection for many threads. Raises LedgerUnavailable."""
 
     def __init__(self, path: Path, *, patience_s: float, url: str | None = None) -> None:
         self.path = path
         self._lock = threading.RLock()
-        self._journal: Journal | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._held = hold_open(path)
             self.store = open_store(path, url, patience_s)
-            self.journal = self._journal = self._open_journal()
-            with self.transaction():
-                pass  # reads what the journal has and the database lost
+            if url and path.exists():
+                self.store.import_file(path)
+            with self.transaction(durable=False):
+                pass  # a file that cannot be written is an error now, not after the first payment
         except (sqlite3.Error, OSError) as error:
             raise make_unavailable(path, error) from error
 
-    def _open_journal(self) -> Journal:
-        """The journal beside the database; filled first where a ledger is older than journals."""
-        path = find_journal(self.path)
-        if self.store.shared:
-            self._refuse_unmoved(path)
-            return Journal(path)
-        with self.transaction() as db:
-            empty = db.execute("SELECT 1 FROM attempts LIMIT 1").fetchone() is None
-            if not path.exists() and not empty:
-                write_whole(path, read_contents(db))
-        if empty and replay_journal(path).attempts:
-            raise LedgerUnavailable(
-                f"ledger {self.path}: found an empty database beside {path.name}, which names paid"
-                f" answers; expected both or neither; {_REBUILD} makes the database"
-                f" anew from it (or delete {path} to start from nothing)"
-            )
-        return Journal(path)
-
-    def _refuse_unmoved(self, journal: Path) -> None:
-        """Raises LedgerUnavailable where files here name paid answers that the shared database was
-        never told: they would be paid for again."""
-        with self.transaction():
-            known = self.store.read_seen() is not None
-        if self.path.exists() or (not known and replay_journal(journal).attempts):
-            left = self.path if self.path.exists() else journal
-            raise LedgerUnavailable(
-                f"ledger in Postgres: {left} names paid answers that it was never told; {_REBUILD}"
-                " moves them there"
-            )
-
     @contextmanager
-    def transaction(self, *, await_disk: bool = True) -> Iterator[Connection]:
-        """One writer at a time; all that is written in the block, or nothing of it. await_disk:
-        False where the journal has it all, so that a disk that dies loses nothing."""
-        with self.asking("", await_disk=await_disk) as (db, _):
+    def transaction(self, *, durable: bool = True) -> Iterator[Connection]:
+        """A write transaction, one at a time over all processes: all of the block, or nothing.
+        durable: whether its commit waits for the disk."""
+        with self.transaction_after("", durable=durable) as (db, _):
             yield db
 
     @contextmanager
-    def asking(
-        self, columns: str, *values: str | float, await_disk: bool = True
-    ) -> Iterator[tuple[Connection, Sequence[Any]]]:
-        """A transaction that begins with a question: what these columns of a SELECT hold in it."""
+    def transaction_after(
+        self, columns: str, *values: str | float, durable: bool = True
+    ) -> Iterator[tuple[Connection, Values]]:
+        """A transaction that begins by selecting these columns; of Postgres one round trip."""
         with self._lock:
             try:
-                db, found = self.store.begin(columns, values)
+                db, row = self.store.begin(durable, columns, values)
                 try:
-                    *seen, caught_up = self._read_journal(db)
-                    if caught_up and columns:
-                        found = db.execute(f"SELECT {columns}", values).fetchone()
-                    yield db, found
-                    self._note_journal(*seen)
+                    yield db, row
                 except BaseException:
                     self.store.rollback()
                     raise
-                self.store.commit(await_disk=await_disk)
+                self.store.commit()
             except self.store.errors as error:
                 raise self.store.explain(error) from error
 
-    def _read_journal(self, db: Connection) -> tuple[int, int, bool]:
-        """Makes up for what the journal has and the database lost: a received answer is not paid
-        for again because the commit behind its line was killed or found no room. How much of the
-        journal is seen now, how much this process has written of it, and whether it was behind."""
-        if not self._journal:
-            return 0, 0, False
-        seen, size = self.store.read_seen(), self._journal.measure()
-        if seen is None or size <= seen:
-            return size, self._journal.written, False
-        apply_events(db, read_events(self._journal.path, seen, size))
-        return size, self._journal.written, True
-
-    def _note_journal(self, seen: int, written: int) -> None:
-        """What another process wrote meanwhile, outside a transaction, is left to the next one."""
-        if self._journal:
-            size, own = self._journal.measure(), self._journal.written - written
-            self.store.note_seen(size if size == seen + own else seen)
-
     @contextmanager
     def erasing(self) -> Iterator[Connection]:
-        """A transaction after which no file of the database has what it overwrote."""
+        """A transaction after which no file of the database holds what it overwrote."""
         with self._lock:
             try:
                 self.store.prepare_erasure()
@@ -130,7 +245,7 @@ class Database:
         return rows[0][0] if rows else None
 
     def select(self, sql: str, *values: str | float) -> list[tuple]:
-        """Rows as they are, without a transaction."""
+        """Rows without a transaction."""
         with self._lock:
             try:
                 return self.store.select(sql, values)
@@ -141,16 +256,42 @@ class Database:
     def hold_name(self, name: str) -> Iterator[bool]:
         """Whether no other machine holds this name; if so it is held in the block."""
         with self._lock:
-            held = self.store.try_lock(name)
+            is_ours = self.store.try_lock(name)
         try:
-            yield held
+            yield is_ours
         finally:
-            if held:
+            if is_ours:
                 with self._lock:
                     self.store.unlock(name)
 
     def close(self) -> None:
         with self._lock:
             self.store.close()
-            self.journal.close()
-            self._held.close()
+
+
+def make_unavailable(path: Path, error: Exception) -> LedgerUnavailable:
+    """What an error of SQLite or of the disk means, and what to do."""
+    message = str(error)
+    if "locked" in message:
+        fix = f"{list_users(path)} holds its lock; end it or wait, then run again: nothing is lost"
+    elif "malformed" in message or "not a database" in message or "no such" in message:
+        fix = (
+            "put a copy of it back, or move it away to start a new one: the answers that only it"
+            " names are then paid for again"
+        )
+    else:
+        fix = "it must be a writable SQLite file on a disk with space (TOOLMILL_STATE moves it)"
+    return LedgerUnavailable(f"ledger {path}: {message}; {fix}")
+
+
+def list_users(path: Path) -> str:
+    """Other processes that have the file open, for an error message."""
+    users = []
+    for process in psutil.process_iter(["pid", "name"]):
+        try:
+            is_open = str(path.resolve()) in {file.path for file in process.open_files()}
+        except (psutil.Error, OSError):
+            continue
+        if is_open and process.pid != psutil.Process().pid:
+            users.append(f"process {process.pid} ({process.info['name']})")
+    return ", ".join(users) or "another process"

@@ -1,8 +1,8 @@
 """The ledger of effects: started before they are sent, read instead of redone, paid for once.
 
 An effect is named by a digest of everything that can change its result. Nobody pays twice for a
-received answer: its blob is written first, then a line of the journal, then `done`. A killed
-process leaves `started` attempts; whoever comes next lists them as `unknown` and does them again.
+received answer: its blob is written first, then `done`. A killed process leaves `started` attempts;
+the next one marks them `unknown` and repeats them.
 """
 
 import asyncio
@@ -13,11 +13,7 @@ from typing import Any
 
 from warehouse.ledger.attempts import Attempt, Attempts, Outcome, sum_spent
 from warehouse.ledger.batches import Batches
-from warehouse.ledger.database import Database
-from warehouse.ledger.events import RUN
-from warehouse.ledger.files import LedgerUnavailable
-from warehouse.ledger.records import write_budget, write_run
-from warehouse.ledger.sql.store import Connection
+from warehouse.ledger.database import LedgerDatabase, LedgerUnavailable
 from warehouse.storage.blobs import Blobs
 
 _RUN_S = 20 * 3600.0  # an open run older than this was abandoned: the world has moved on
@@ -36,9 +32,10 @@ class Ledger:
         patience_s: float = 60.0,
         url: str | None = None,
     ) -> None:
-        """path: of the SQLite file; with `url`, of a Postgres, of the journal beside it alone."""
+        """path: of the SQLite file. url: of a Postgres instead; `path` then says where to keep
+        answers that arrive while it does not answer."""
         self.path, self.blobs, self.run_id = path, blobs, run_id
-        self._database = Database(path, patience_s=patience_s, url=url)
+        self._database = LedgerDatabase(path, patience_s=patience_s, url=url)
         self._attempts = Attempts(self._database, blobs, run_id)
         self.batches = Batches(self._database, self._attempts)
 
@@ -100,7 +97,6 @@ class Ledger:
         stays counted."""
         with self._database.transaction() as db:
             db.execute("DELETE FROM effects WHERE key = ?", (key,))
-            self._database.journal.write("forgotten", key=key)
 
     def forget_answers(self, blobs: Collection[str]) -> int:
         """Makes every effect due again whose answer is one of these blobs; what they cost stays
@@ -125,10 +121,12 @@ class Ledger:
     def set_budget(self, scope: str, limit_usd: float) -> None:
         """Sets the most that effects of `scope` may cost in all, in US dollars."""
         with self._database.transaction() as db:
-            row = db.execute("SELECT limit_usd FROM budgets WHERE scope = ?", (scope,)).fetchone()
-            if row != (limit_usd,):
-                write_budget(db, scope, limit_usd)
-                self._database.journal.write("budget", scope=scope, usd=limit_usd)
+            db.execute(
+                "INSERT INTO budgets VALUES (?, ?)"
+                " ON CONFLICT (scope) DO UPDATE SET limit_usd = excluded.limit_usd"
+                " WHERE budgets.limit_usd <> excluded.limit_usd",
+                (scope, limit_usd),
+            )
 
     def spent(self, scope: str = "usd") -> float:
         """US dollars paid, plus those still reserved by attempts that are under way or unknown."""
@@ -150,7 +148,7 @@ class Ledger:
     def list_unknown(self) -> list[Attempt]:
         """Attempts that were under way when their process died: sent, perhaps; answered, unseen."""
         with self._database.transaction() as db:
-            self._attempts.bury_dead(db, None)
+            self._attempts.end_dead(db, None)
             rows = db.execute(
                 "SELECT id, key, stage, partition, run_id, started_at, status, reserved_usd, scope"
                 " FROM attempts WHERE status = 'unknown' ORDER BY id"
@@ -174,31 +172,6 @@ class Ledger:
             )
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-    def sum_usage(self) -> list[dict[str, Any]]:
-        """Requests, tokens and US dollars per UTC day and model, of answers that cost tokens. Of a
-        batch the day is the provider's: it may have been harvested on another."""
-        store = self._database.store
-        completed = store.write_field("body", "completed_at")
-        day = store.write_day(f"COALESCE(NULLIF({completed}, 0), finished_at)")
-        rows = self._database.select(
-            f"SELECT {day} AS day, model, COUNT(*), SUM(prompt_tokens),"
-            " SUM(completion_tokens), SUM(usd)"
-            " FROM attempts LEFT JOIN batches ON batches.name = attempts.batch"
-            " WHERE status = 'done' AND prompt_tokens + completion_tokens > 0"
-            " GROUP BY day, model ORDER BY day, model"
-        )
-        names = ("day", "model", "requests", "prompt_tokens", "completion_tokens", "usd")
-        return [dict(zip(names, row, strict=True)) for row in rows]
-
-    def sum_unknown(self) -> list[dict[str, Any]]:
-        """Unknown attempts and the US dollars that they still reserve, per UTC day."""
-        day = self._database.store.write_day("started_at")
-        rows = self._database.select(
-            f"SELECT {day} AS day, COUNT(*),"
-            " SUM(reserved_usd) FROM attempts WHERE status = 'unknown' GROUP BY day ORDER BY day"
-        )
-        return [dict(zip(("day", "attempts", "reserved_usd"), row, strict=True)) for row in rows]
 
     def count_last_run(self, partition: str, stages: Sequence[str]) -> dict[str, int]:
         """Attempts by stage of the last run (of Dagster) that made any of `stages` in a
@@ -232,7 +205,10 @@ class Ledger:
                 return row[1]
             number = (row[0] if row else 0) + 1
             run_date = f"{time.strftime('%Y-%m-%d', time.gmtime())}.{number}"
-            self._write_run(db, scope, number, run_date, time.time(), None)
+            db.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, ?, NULL)",
+                (scope, number, run_date, time.time()),
+            )
             return run_date
 
     def list_run_dates(self, scope: str, most: int) -> list[str]:
@@ -252,17 +228,10 @@ class Ledger:
     def close_run(self, scope: str) -> None:
         """Ends the open run of `scope`; closing a closed run changes nothing."""
         with self._database.transaction() as db:
-            open_ = db.execute(
-                "SELECT scope, number, id, opened_at FROM runs"
-                " WHERE scope = ? AND closed_at IS NULL",
-                (scope,),
-            ).fetchall()
-            for row in open_:
-                self._write_run(db, *row, time.time())
-
-    def _write_run(self, db: Connection, *row: Any) -> None:
-        write_run(db, *row)
-        self._database.journal.write("run", **dict(zip(RUN, row, strict=True)))
+            db.execute(
+                "UPDATE runs SET closed_at = ? WHERE scope = ? AND closed_at IS NULL",
+                (time.time(), scope),
+            )
 
     def close(self) -> None:
         self._database.close()

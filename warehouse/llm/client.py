@@ -10,7 +10,7 @@ from typing import Any
 
 from extensions.batch.api.outbox import Outbox
 from warehouse.ledger.attempts import BudgetExceeded
-from warehouse.ledger.events import Batch
+from warehouse.ledger.batch_records import Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.dispatch import GIVE_UP_AFTER
 from warehouse.llm.paid_calls import Paid, PaidCalls, Question

@@ -21,8 +21,7 @@ from extensions.batch.api.request_lines import (
 )
 from extensions.batch.api.sending import SETTLE_S, send_batch
 from warehouse.ledger.attempts import Attempt, Outcome
-from warehouse.ledger.batch_records import GIVEN_UP, HARVESTED, READY, SENT
-from warehouse.ledger.events import Batch
+from warehouse.ledger.batch_records import GIVEN_UP, HARVESTED, READY, SENT, Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.paid_calls import make_outcome
 from warehouse.llm.roles import LLMError, Role

@@ -9,8 +9,7 @@ from extensions.batch.api.provider import BatchEndpoint
 from extensions.batch.api.request_lines import INVALID, REJECTED, list_kinds, make_line
 from extensions.batch.api.sending import send_batch
 from warehouse.ledger.attempts import EffectPending
-from warehouse.ledger.batch_records import READY
-from warehouse.ledger.events import Batch
+from warehouse.ledger.batch_records import READY, Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.request_keys import Prepared
 from warehouse.llm.roles import LLMError, Pending, Role

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from extensions.batch.api.request_lines import URL
-from warehouse.ledger.events import Batch
+from warehouse.ledger.batch_records import Batch
 from warehouse.llm.endpoint import classify_error
 from warehouse.llm.roles import LLMError, Role, Unanswered
 from warehouse.sanitize.escape import drop_surrogates

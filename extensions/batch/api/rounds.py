@@ -5,8 +5,7 @@ from collections.abc import Collection, Mapping
 from extensions.batch.api.harvest import advance_batch, cancel_batch
 from extensions.batch.api.provider import BatchEndpoint
 from warehouse.errors import UnusableInput
-from warehouse.ledger.batch_records import READY, SENT
-from warehouse.ledger.events import Batch
+from warehouse.ledger.batch_records import READY, SENT, Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.roles import LLMError, Role
 

@@ -6,8 +6,7 @@ ready -> file uploaded -> tried -> sent
 import time
 
 from extensions.batch.api.provider import BatchEndpoint, Status
-from warehouse.ledger.batch_records import SENT
-from warehouse.ledger.events import Batch
+from warehouse.ledger.batch_records import SENT, Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.roles import LLMError, Unanswered
 from warehouse.storage.blobs import BlobCorrupt

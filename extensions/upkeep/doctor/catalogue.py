@@ -35,7 +35,7 @@ CHECKS = (
     Check("histories", "every line of histories, decisions and reviews is whole", check_histories),
     Check("blobs", "blobs hold the bytes that they are named by", check_blobs),
     Check("references", "the blobs that current tables name are there", check_blob_names),
-    Check("ledger", "database, journal and answers agree", check_ledger),
+    Check("ledger", "the database is whole, and its answers are there", check_ledger),
     Check("models", "the adapter that each role trained last is whole", check_models),
     Check("keys", "each key of the vector store occurs once", check_vector_keys),
     Check("vectors", "every current text has its vector", check_vectors),

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from warehouse.errors import UnusableInput
-from warehouse.ledger.files import LedgerUnavailable
+from warehouse.ledger.database import LedgerUnavailable
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.tables import Tables
 

@@ -5,52 +5,30 @@ import polars as pl
 from extensions.upkeep.doctor.check import NOTICE, RUN, Finding, Home, Looked
 from orchestration.tables import ADAPTERS
 from training.releases.in_service import find_model_flaw
-from warehouse.ledger.files import LedgerUnavailable, find_journal
-from warehouse.ledger.recovery import Health, check
-from warehouse.ledger.sql.opening import URL, find_url
+from warehouse.ledger.database import URL, LedgerUnavailable, find_url
+from warehouse.ledger.inspection import measure_health
 from warehouse.storage.tables import TableSpec
 
 
 def check_ledger(at: Home) -> Looked:
-    """Whether database, journal and answers agree; what is in flight is passed over."""
-    path, url = at.state / "ledger.db", find_url()
-    if not url and not path.exists() and not find_journal(path).exists():
-        return Looked(0)
-    blobs = at.blobs
-    has = blobs.has if at.everything else lambda sha: blobs.path(sha).is_file()
+    """Whether the database is whole and the answers that it names are there."""
+    place = URL if find_url() else "state/ledger.db"
+    has = at.blobs.has if at.everything else lambda sha: at.blobs.path(sha).is_file()
     try:
-        health = check(path, blobs, url=url, has=has, settled=True)
+        health = measure_health(at.state / "ledger.db", find_url(), has)
     except LedgerUnavailable as error:
-        return Looked(1, [Finding(_describe_place(), str(error), "toolmill ledger check")])
-    return Looked(health.effects, _list_ledger_findings(health))
-
-
-def _describe_place() -> str:
-    return URL if find_url() else "state/ledger.db"
-
-
-def _list_ledger_findings(health: Health) -> list[Finding]:
-    found = []
-    if not health.healthy:
-        problem = (
-            f"database {health.database}; {health.only_in_database} effects are in the database"
-            f" alone, {health.only_in_journal} in the journal alone"
-        )
-        found.append(Finding(_describe_place(), problem, "toolmill ledger rebuild"))
-    elif health.database == "absent":
-        problem = f"absent beside a journal of {health.effects_in_journal} effects"
-        found.append(Finding(_describe_place(), problem, "toolmill ledger rebuild"))
+        return Looked(1, [Finding(place, str(error), "put a copy of it back")])
+    if health is None:
+        return Looked(0)
+    findings = []
     if health.blobs_missing:
         problem = f"the answers of {health.blobs_missing} effects are lost"
-        fix = f"{RUN}: what is wanted is paid for again; or restore the latest backup"
-        found.append(Finding("blobs", problem, fix))
-    if health.torn_lines:
-        problem = f"{health.torn_lines} torn lines; the database has what they said"
-        found.append(Finding("state/ledger.journal", problem, "toolmill ledger rebuild", NOTICE))
+        fix = f"{RUN}: what is wanted is paid for again; or put a copy of the blobs back"
+        findings.append(Finding("blobs", problem, fix))
     if health.unknown:
         problem = f"{health.unknown} attempts of killed runs may have been paid; they count as paid"
-        found.append(Finding(_describe_place(), problem, "toolmill spend names them", NOTICE))
-    return found
+        findings.append(Finding(place, problem, "toolmill spend names them", NOTICE))
+    return Looked(health.effects, findings)
 
 
 def check_models(at: Home) -> Looked:

@@ -11,9 +11,8 @@ from pathlib import Path
 import polars as pl
 
 from extensions.upkeep.retention.garbage import Garbage
-from warehouse.ledger.files import LedgerUnavailable, find_journal
-from warehouse.ledger.recovery import list_effect_blobs
-from warehouse.ledger.sql.opening import find_url
+from warehouse.ledger.database import LedgerUnavailable, find_url
+from warehouse.ledger.inspection import list_effect_blobs
 from warehouse.storage.blobs import Blobs
 
 _SHA = r"[0-9a-f]{64}"
@@ -29,7 +28,7 @@ def collect_references(versions: Iterable[Path], state: Path) -> set[str]:
     try:
         named = set().union(*map(_read_names, versions), _read_memo_names(state / "memo.db"))
         path, url = state / "ledger.db", find_url()
-        if not url and not path.exists() and not find_journal(path).exists():
+        if not url and not path.exists():
             raise LedgerUnavailable(f"no ledger in {state}; TOOLMILL_STATE says where it lies")
         return named | list_effect_blobs(path, url)
     except (OSError, pl.exceptions.PolarsError, sqlite3.Error, LedgerUnavailable) as error:

@@ -7,8 +7,8 @@ from pathlib import Path
 import dagster as dg
 
 from orchestration.runs.dead_runs import UNFINISHED, find_run_process
-from warehouse.ledger.sql.contents import find_oldest_attempt
-from warehouse.ledger.sql.opening import find_url
+from warehouse.ledger.database import find_url
+from warehouse.ledger.inspection import find_oldest_attempt
 
 _COMING = [*UNFINISHED, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
 

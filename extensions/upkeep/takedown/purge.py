@@ -28,10 +28,9 @@ from serving.index.model import IndexBroken
 from serving.ranking.overlays import find_taken_tools
 from training.releases.pointers import hold_pointer_lock
 from training.releases.release import get_pinned_version, read_served
+from warehouse.ledger.database import find_url
+from warehouse.ledger.inspection import list_effect_blobs, list_errors
 from warehouse.ledger.ledger import Ledger
-from warehouse.ledger.recovery import list_effect_blobs
-from warehouse.ledger.sql.contents import list_errors
-from warehouse.ledger.sql.opening import find_url
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.files import write_atomically
 from warehouse.storage.lance import LanceStore

@@ -14,10 +14,8 @@ import psutil
 import pytest
 
 from warehouse.ledger.attempts import BudgetExceeded, Outcome
-from warehouse.ledger.files import LedgerUnavailable
+from warehouse.ledger.database import URL, LedgerUnavailable, find_url
 from warehouse.ledger.ledger import Ledger
-from warehouse.ledger.recovery import check
-from warehouse.ledger.sql.opening import URL, find_url
 from warehouse.storage.blobs import Blobs
 
 
@@ -236,12 +234,6 @@ def test_a_damaged_blob_is_paid_for_once_more_and_then_heals(ledger: Ledger, dam
     assert len(calls) == 2
 
 
-def test_check_counts_a_damaged_blob_as_missing(ledger: Ledger) -> None:
-    ledger.once("llm", "k", lambda: Outcome(b"answer", usd=0.01), reserve_usd=0.02)
-    next(path for path in ledger.blobs.root.rglob("*") if path.is_file()).write_bytes(b"")
-    assert check(ledger.path, ledger.blobs, url=find_url()).blobs_missing == 1
-
-
 def test_a_run_stays_open_until_it_is_closed(ledger: Ledger) -> None:
     first = ledger.open_run("registry")
     assert ledger.open_run("registry") == first
@@ -260,13 +252,9 @@ def test_costs_add_up_per_stage_and_model(ledger: Ledger) -> None:
     assert row["usd"] == pytest.approx(1.5)
 
 
-def test_usage_is_summed_by_utc_day(ledger: Ledger) -> None:
+def test_the_attempts_of_the_last_run_are_counted(ledger: Ledger) -> None:
     for n in range(2):
-        ledger.once("llm", f"k{n}", lambda: Outcome(b"x", "m", 10, 5, 0.5), reserve_usd=1.0)
-    [row] = ledger.sum_usage()
-    assert (row["model"], row["requests"], row["prompt_tokens"]) == ("m", 2, 20)
-    assert abs(time.mktime(time.strptime(row["day"], "%Y-%m-%d")) - time.time()) < 3 * 86400
-    assert ledger.sum_unknown() == []
+        ledger.once("llm", f"k{n}", lambda: Outcome(b"x"))
     assert ledger.count_last_run("_", ["llm"]) == {"llm": 2}
 
 
@@ -286,8 +274,7 @@ def test_what_an_error_quotes_is_kept_whatever_it_holds(ledger: Ledger) -> None:
     assert ledger.seen("k") is None
 
 
-def test_a_file_that_is_no_ledger_is_named(tmp_path: Path, engine: str) -> None:
+def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_bytes(b"this is not a database, it is a note" * 100)
-    why = "file is not a database" if engine == "sqlite" else "names paid answers"
-    with pytest.raises(LedgerUnavailable, match=rf"ledger\.db:? {why}"):
+    with pytest.raises(LedgerUnavailable, match=r"ledger\.db: file is not a database"):
         open_ledger(tmp_path)

@@ -12,7 +12,7 @@ from extensions.batch.api.provider import BatchEndpoint
 from tests.support.batch_endpoint import BatchServer
 from tests.support.openai_endpoint import Say
 from warehouse.ledger.attempts import BudgetExceeded
-from warehouse.ledger.events import Batch
+from warehouse.ledger.batch_records import Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, LLMError, Role

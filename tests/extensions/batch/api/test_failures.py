@@ -24,7 +24,7 @@ from tests.extensions.batch.api.runs import (
 )
 from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
 from tests.support.openai_endpoint import Say
-from warehouse.ledger.events import Batch
+from warehouse.ledger.batch_records import Batch
 from warehouse.ledger.recovery import check, rebuild_ledger
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, LLMError, Role

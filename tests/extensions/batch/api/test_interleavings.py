@@ -22,7 +22,7 @@ from extensions.batch.api.provider import BatchEndpoint, Status, _read_status
 from tests.extensions.batch.api.runs import count_attempts, open_ledger
 from tests.support.batch_endpoint import BatchServer
 from tests.support.openai_endpoint import Say
-from warehouse.ledger.events import Batch
+from warehouse.ledger.batch_records import Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import Pending, Role
 from warehouse.llm.request_keys import Prepared, prepare_request

@@ -26,8 +26,3 @@ INSERT INTO paid SELECT scope, SUM(usd) FROM attempts
 CREATE INDEX IF NOT EXISTS attempts_held ON attempts (scope, reserved_usd)
   WHERE status IN ('started', 'unknown');
 CREATE INDEX IF NOT EXISTS attempts_of_batch ON attempts (batch, status) WHERE batch <> '';
--- How much of the journal this database has seen: what lies behind it was written by a transaction
--- that was killed, or that a full disk undid, between journal and commit.
-CREATE TABLE IF NOT EXISTS journaled (
-  one INTEGER PRIMARY KEY CHECK (one = 1), size INTEGER NOT NULL
-) WITHOUT ROWID;

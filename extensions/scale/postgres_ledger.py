@@ -1,40 +1,47 @@
 """The ledger in Postgres: many machines write it, one transaction at a time as in SQLite.
 
-Tables lie in a schema of their own, for Dagster's storage in the same database has a `runs` too.
-Who lives is told by session locks: the server frees those of a process that is gone.
+Tables lie in a schema of their own, since Dagster's storage in the same database has a `runs` too.
+Session locks tell which processes live: the server frees those of a process that is gone. A
+statement that returns nothing waits for the next one that does, because under the writers' lock
+each round trip to the server holds all writers up.
 """
 
 import os
 import re
+import sqlite3
 import time
-import uuid
 import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from warehouse.errors import UnusableInput
-from warehouse.ledger.files import LedgerUnavailable
-from warehouse.ledger.sql.session import (
+from warehouse.ledger.database import (
+    MOVED,
+    URL,
+    Connection,
+    Cursor,
+    LedgerUnavailable,
+    Values,
+    make_unavailable,
+)
+from warehouse.postgres import (
     FIRST_PAUSES_S,
     PAUSES_S,
-    Session,
-    Unreachable,
+    PostgresUnreachable,
     describe_fault,
     open_connection,
 )
-from warehouse.ledger.sql.store import Connection, Values
 from warehouse.process_identity import describe_owner, is_abandoned, is_of_here
-from warehouse.storage.files import hold_lock, write_atomically
 
-URL = "TOOLMILL_LEDGER_URL"
-SCHEMA = Path(__file__).with_name("postgres.sql")
-TABLES = ("effects", "attempts", "batches", "budgets", "runs", "paid")
+SCHEMA = Path(__file__).with_name("postgres_ledger.sql")
+_QUEUE = 500  # statements of one message
 # Classes of advisory locks; the database may hold those of others.
-_WRITER, _USERS, _OWNERS, _NAMES = 0x746D6C31, 0x746D6C32, 0x746D6C33, 0x746D6C34
+_WRITER, _OWNERS, _NAMES = 0x746D6C31, 0x746D6C33, 0x746D6C34
 # A process of another machine that has lost its connection may be waiting for an answer.
 _GRACE_S = 900.0
 _SESSION = (
@@ -52,25 +59,23 @@ _AWAIT_DISK = (
 )
 
 
-class PostgresStore(Session):
-    """One session, opened anew where the server went away between transactions. Raises
-    LedgerUnavailable where it does not answer, psycopg2.Error for what it says."""
+class PostgresStore:
+    """One session, opened again where the server went away between transactions. Raises
+    LedgerUnavailable where it does not answer, psycopg2.Error for what it reports."""
 
-    shared = True
-
-    def __init__(self, url: str, path: Path, patience_s: float) -> None:
+    def __init__(self, url: str, patience_s: float) -> None:
         if not re.match(r"postgres(ql)?(\+psycopg2)?://", url):
             raise UnusableInput(f"{URL}: expected postgresql://USER:PASSWORD@HOST/DATABASE")
         if find_spec("psycopg2") is None:
             fix = ".venv/bin/uv pip install 'toolmill[postgres]', or unset it"
             raise UnusableInput(f"{URL} needs the package psycopg2: {fix}")
-        super().__init__()
+        self._driver: Any = import_module("psycopg2")
         self.errors: type[Exception] = self._driver.Error
         self._url, self._patience_s = re.sub(r"^postgres[^:]*", "postgresql", url), patience_s
-        self._journal = _find_journal_id(path)
-        self._seen: int | None = None  # of the journal, in the transaction that is open
-        self._noted: int | None = None
-        self._owes = False  # some transaction since the disk was last waited for
+        self._pid, self._db = os.getpid(), None
+        self._durable = self._wrote = False  # in the transaction that is open
+        self._owes_disk = False  # whether a transaction since the disk was last waited for wrote
+        self._queue: list[tuple[str, tuple]] = []
         self._missed = -_MISSED_S  # when it was last found gone, by the monotonic clock
         self._connect(FIRST_PAUSES_S)
 
@@ -81,7 +86,7 @@ class PostgresStore(Session):
         pauses, timeout_s = ((), _QUICK_S) if missed else (pauses, _TRY_S)
         try:
             db = open_connection(self._url, pauses, self._prepare, timeout_s)
-        except Unreachable as error:
+        except PostgresUnreachable as error:
             self._missed = time.monotonic()
             raise _describe_gone(str(error)) from None
         except self._driver.ProgrammingError as error:
@@ -94,57 +99,43 @@ class PostgresStore(Session):
         cursor = db.cursor()
         cursor.execute(f"SET lock_timeout = {max(1, int(self._patience_s * 1000))}")
         cursor.execute("BEGIN; SELECT pg_advisory_xact_lock(%s, 0)", (_WRITER,))
-        cursor.execute("SELECT to_regclass('toolmill.journaled')")
+        cursor.execute("SELECT to_regclass('toolmill.paid')")
         if cursor.fetchone()[0] is None:
             cursor.execute(f"CREATE SCHEMA IF NOT EXISTS toolmill; {_SESSION}")
             cursor.execute(SCHEMA.read_text())
         cursor.execute(f"COMMIT; {_SESSION}")
-        cursor.execute("SELECT pg_advisory_lock_shared(%s, 0)", (_USERS,))
         cursor.execute("SELECT pg_advisory_lock_shared(%s, %s)", (_OWNERS, _hash(describe_owner())))
 
-    def begin(self, columns: str = "", values: Values = ()) -> tuple[Connection, Values]:
-        sql = (
-            "BEGIN; SELECT pg_advisory_xact_lock(?, 0);"
-            " SELECT (SELECT size FROM journaled WHERE journal = ?)"
-        )
-        sql = f"{sql}, {columns}" if columns else sql
+    def begin(
+        self, durable: bool, columns: str = "", values: Values = ()
+    ) -> tuple[Connection, Values]:
+        sql = "BEGIN; SELECT pg_advisory_xact_lock(?, 0)"
+        sql = f"{sql}; SELECT {columns}" if columns else sql
         try:
-            row = self._retry(sql, (_WRITER, self._journal, *values)).fetchone()
+            row = self._retry(sql, (_WRITER, *values)).fetchone()
         except self.errors:
             self.rollback()
             raise
-        (self._seen, *asked), self._noted, self._wrote = row, None, False
-        return self, asked
+        self._durable, self._wrote = durable, False
+        return self, row
 
-    def commit(self, *, await_disk: bool = True) -> None:
-        self._owes |= self._wrote
-        if self._noted not in (None, self._seen):
-            self.execute(
-                "INSERT INTO journaled VALUES (?, ?) ON CONFLICT (journal) DO UPDATE"
-                " SET size = excluded.size",
-                (self._journal, self._noted),
-            )
+    def commit(self) -> None:
+        self._owes_disk |= self._wrote
+        waits = self._durable and self._owes_disk
         try:
-            waits = await_disk and self._owes
             self.execute(f"COMMIT; {_AWAIT_DISK}" if waits else "COMMIT")
         except self.errors:
             self.rollback()
             raise
-        self._owes &= not await_disk
+        self._owes_disk &= not waits
 
     def rollback(self) -> None:
-        self._queued.clear()
+        self._queue.clear()
         with suppress(self.errors):  # a session that is gone has rolled back
             self.execute("ROLLBACK")
 
     def select(self, sql: str, values: Values) -> list[tuple]:
         return self._retry(sql, values).fetchall()
-
-    def read_seen(self) -> int | None:
-        return self._seen
-
-    def note_seen(self, size: int) -> None:
-        self._noted = size
 
     def prepare_erasure(self) -> None:
         """Nothing: the table is written anew afterwards."""
@@ -185,43 +176,84 @@ class PostgresStore(Session):
         with suppress(self.errors, LedgerUnavailable):
             self._retry("SELECT pg_advisory_unlock(?, ?)", (_NAMES, _hash(name)))
 
-    def claim_alone(self) -> None:
-        """Raises LedgerUnavailable where any other process has the ledger open."""
-        if not self._retry("SELECT pg_try_advisory_lock(?, 0)", (_USERS,)).fetchone()[0]:
-            raise LedgerUnavailable(
-                f"ledger in Postgres ({URL}): another process has it open; end those runs first, a"
-                " ledger is rebuilt when nobody uses it"
-            )
-
-    def clear(self) -> None:
-        """Empties the tables, in the transaction that is open. What other states' journals told it
-        stays noted."""
-        for table in TABLES:
-            self.execute(f"DELETE FROM {table}")
-        self.execute("DELETE FROM journaled WHERE journal = ?", (self._journal,))
-
-    def renumber(self) -> None:
-        """The next attempt's id comes after all that are there."""
-        self.execute(
-            "SELECT setval(pg_get_serial_sequence('attempts', 'id'),"
-            " (SELECT COALESCE(MAX(id), 0) + 1 FROM attempts), false)"
-        )
-
     def write_next_id(self) -> str:
         return "nextval(pg_get_serial_sequence('attempts', 'id'))"
 
-    def write_day(self, seconds: str) -> str:
-        return f"to_char(to_timestamp({seconds}) AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
-
-    def write_field(self, body: str, name: str) -> str:
-        return f"({body}::json ->> '{name}')::double precision"
-
     def close(self) -> None:
         if self._db is not None and self._pid == os.getpid():
-            if self._owes:
-                with suppress(self.errors):  # the journal has what a server that is gone lost
+            if self._owes_disk:
+                with suppress(self.errors):
                     self.execute(_AWAIT_DISK)
             self._db.close()
+
+    def import_file(self, path: Path) -> None:
+        """Adds the rows of a SQLite ledger and renames it, so that what it paid for is not paid for
+        again. Attempts that were under way become unknown."""
+        try:
+            with closing(sqlite3.connect(path, timeout=self._patience_s)) as file:
+                file.execute("BEGIN EXCLUSIVE")
+                file.execute(
+                    "UPDATE attempts SET status = 'unknown' WHERE status = 'started' AND batch = ''"
+                )
+                db, _ = self.begin(True)
+                for table in ("effects", "batches", "budgets", "runs"):
+                    for sql, row in _write_inserts(file, table):
+                        db.execute(f"{sql} ON CONFLICT DO NOTHING", row)
+                for sql, row in _write_inserts(file, "attempts"):
+                    known = "SELECT 1 FROM attempts WHERE key = ? AND started_at = ?"
+                    db.execute(f"{sql} WHERE NOT EXISTS ({known})", (*row, row[0], row[7]))
+                db.execute("DELETE FROM paid")
+                db.execute("INSERT INTO paid SELECT scope, SUM(usd) FROM attempts GROUP BY scope")
+                self.commit()
+                path.rename(path.with_name(path.name + MOVED))
+        except self.errors as error:
+            self.rollback()
+            raise self.explain(error) from error
+        except sqlite3.Error as error:
+            raise make_unavailable(path, error) from error
+
+    def execute(self, sql: str, values: Any = (), /) -> Cursor:
+        """One statement. One that writes and returns nothing goes with the next that is waited
+        for: under the writers' lock each way to the server and back holds all writers up."""
+        writes = sql.startswith(("INSERT", "UPDATE", "DELETE"))
+        self._wrote |= writes
+        self._queue.append((sql, tuple(values)))
+        if writes and " RETURNING " not in sql and len(self._queue) < _QUEUE:
+            return _Unasked()
+        return self._send()
+
+    def _send(self) -> Cursor:
+        """All that is queued, in one message; the rows of the last."""
+        queued, self._queue = self._queue, []
+        cursor = self._db.cursor()  # type: ignore[union-attr]
+        if len(queued) == 1:
+            cursor.execute(_write_marks(queued[0][0]), queued[0][1])
+        else:
+            whole = (cursor.mogrify(_write_marks(sql), values) for sql, values in queued)
+            cursor.execute(b"; ".join(whole))
+        return cursor
+
+    def _retry(self, sql: str, values: Values = ()) -> Cursor:
+        """A statement outside a transaction, once more in a new session where ours is gone, or is
+        the one of the process that we were forked from."""
+        if self._db is not None and not self._db.closed and self._pid == os.getpid():
+            try:
+                return self.execute(sql, values)
+            except (self._driver.OperationalError, self._driver.InterfaceError):
+                if not self._db.closed:
+                    raise
+        self._connect()
+        return self.execute(sql, values)
+
+
+def _write_inserts(file: sqlite3.Connection, table: str) -> Iterator[tuple[str, tuple]]:
+    """An INSERT for each row of a table, and its values; attempts without their ids."""
+    cursor = file.execute(f"SELECT * FROM {table}")
+    names = [column[0] for column in cursor.description]
+    start = 1 if names[0] == "id" else 0
+    marks = ", ".join("?" * len(names[start:]))
+    for row in cursor:
+        yield f"INSERT INTO {table} ({', '.join(names[start:])}) SELECT {marks}", row[start:]
 
 
 def _describe_gone(found: str) -> LedgerUnavailable:
@@ -240,11 +272,23 @@ def _hash(name: str) -> int:
     return zlib.crc32(name.encode()) & 0x7FFFFFFF
 
 
-def _find_journal_id(path: Path) -> str:
-    """A name of the journal beside `path`, never that of another state's; a backup leaves it out,
-    so that a restored journal is a new one."""
-    file = path.with_name(f".{path.stem}.id")
-    with hold_lock(path.with_name(f".{path.stem}.id.lock")):
-        if not file.exists():
-            write_atomically(file, uuid.uuid4().hex.encode())
-        return file.read_text()
+class _Unasked:
+    """Of a statement that may not have been sent yet."""
+
+    @property
+    def description(self) -> Any:
+        raise TypeError("rows of a statement that writes are asked for by RETURNING")
+
+    def fetchone(self) -> Any:
+        return self.description
+
+    def fetchall(self) -> list[Any]:
+        return self.description
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.description
+
+
+@cache
+def _write_marks(sql: str) -> str:
+    return sql.replace("%", "%%").replace("?", "%s")

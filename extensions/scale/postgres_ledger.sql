@@ -29,7 +29,3 @@ CREATE TABLE IF NOT EXISTS paid (
 CREATE INDEX IF NOT EXISTS attempts_held ON attempts (scope, reserved_usd)
   WHERE status IN ('started', 'unknown');
 CREATE INDEX IF NOT EXISTS attempts_of_batch ON attempts (batch, status) WHERE batch <> '';
--- How much of each state's journal this database has seen.
-CREATE TABLE IF NOT EXISTS journaled (
-  journal TEXT COLLATE "C" PRIMARY KEY, size BIGINT NOT NULL
-);

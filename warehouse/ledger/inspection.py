@@ -1,0 +1,94 @@
+"""A ledger looked at without opening it, also while a run writes."""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from warehouse.ledger.attempts import UNRECORDED
+from warehouse.ledger.batch_records import OPEN
+from warehouse.ledger.database import make_unavailable, open_store
+
+_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True)
+class LedgerHealth:
+    """effects: answers that are recorded. blobs_missing: those whose answer is lost, so that it is
+    paid for again when it is wanted. unknown: attempts of killed runs, which may have been paid."""
+
+    effects: int
+    blobs_missing: int
+    unknown: int
+
+
+def measure_health(path: Path, url: str | None, has: Callable[[str], bool]) -> LedgerHealth | None:
+    """has: whether a blob is there. None where there is no ledger yet. Raises LedgerUnavailable
+    where it is locked or damaged, or its Postgres does not answer."""
+    if not url and not path.exists():
+        return None
+    if not url:
+        check_file(path)
+    blobs = _select(path, url, "SELECT blob FROM effects")
+    [(unknown,)] = _select(path, url, "SELECT COUNT(*) FROM attempts WHERE status = 'unknown'")
+    return LedgerHealth(len(blobs), sum(not has(blob) for (blob,) in blobs), unknown)
+
+
+def check_file(path: Path) -> None:
+    """Raises LedgerUnavailable where SQLite finds a page of the file damaged."""
+    [(condition,)] = _select(path, None, "PRAGMA quick_check(1)")
+    if condition != "ok":
+        raise make_unavailable(path, sqlite3.DatabaseError(f"malformed: {condition}"))
+
+
+def copy_ledger(path: Path, to: Path) -> None:
+    """Writes a copy of a SQLite ledger, as of one moment, to a new file. Raises
+    LedgerUnavailable."""
+    _select(path, None, "VACUUM INTO ?", str(to))
+
+
+def list_effect_blobs(path: Path, url: str | None = None) -> set[str]:
+    """The blobs of every effect, and the files of open batches. Raises LedgerUnavailable where the
+    ledger is locked or damaged: who removes blobs must know them all."""
+    if not url and path.exists():
+        check_file(path)
+    effects = _select(path, url, "SELECT blob FROM effects")
+    batches = _select(path, url, f"SELECT body FROM batches WHERE state IN {OPEN}")
+    unrecorded = (path.parent / UNRECORDED).glob("*.json")
+    blobs = {blob for (blob,) in effects}
+    blobs |= {json.loads(body)["blob"] for (body,) in batches}
+    return (blobs | {json.loads(file.read_bytes())["blob"] for file in unrecorded}) - {""}
+
+
+def find_oldest_attempt(path: Path, url: str | None) -> float | None:
+    """When the oldest effect that is under way began (epoch seconds), in any process. Raises
+    LedgerUnavailable."""
+    rows = _select(path, url, "SELECT MIN(started_at) FROM attempts WHERE status = 'started'")
+    return rows[0][0] if rows else None
+
+
+def list_errors(path: Path, url: str | None) -> list[str]:
+    """The errors of attempts. Raises LedgerUnavailable."""
+    return [text for (text,) in _select(path, url, "SELECT error FROM attempts WHERE error <> ''")]
+
+
+def _select(path: Path, url: str | None, query: str, *values: str) -> list[tuple]:
+    """Rows of a ledger that is not opened; none where there is no file."""
+    if url:
+        store = open_store(path, url, _PATIENCE_S)
+        try:
+            return store.select(query, values)
+        except store.errors as error:
+            raise store.explain(error) from error
+        finally:
+            store.close()
+    if not path.exists():
+        return []
+    place = f"{path.resolve().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(place, uri=True, timeout=_PATIENCE_S)) as db:
+            return db.execute(query, values).fetchall()
+    except sqlite3.Error as error:
+        raise make_unavailable(path, error) from error

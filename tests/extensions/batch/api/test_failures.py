@@ -25,7 +25,6 @@ from tests.extensions.batch.api.runs import (
 from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
 from tests.support.openai_endpoint import Say
 from warehouse.ledger.batch_records import Batch
-from warehouse.ledger.recovery import check, rebuild_ledger
 from warehouse.llm.batch import run_batch
 from warehouse.llm.client import LLM, LLMError, Role
 from warehouse.process_identity import identify_process
@@ -436,22 +435,6 @@ def test_a_live_gatherer_keeps_what_it_has(stage: Stage) -> None:
     assert (batch.pid, batch.process) == (os.getpid(), identify_process())
     assert [one.state for one in stage.ledger.batches.find()] == ["gathering"]
     assert stage.ledger.batches.find_holder("key") == "tm-live"
-
-
-@pytest.mark.parametrize("lost", ["nothing", "database", "journal"])
-def test_a_ledger_made_anew_still_knows_what_lies_at_the_provider(stage: Stage, lost: str) -> None:
-    stage.run()
-    path = stage.ledger.path
-    stage.ledger.close()
-    for file in {"database": ["db", "db-wal", "db-shm"], "journal": ["journal"]}.get(lost, []):
-        path.with_suffix(f".{file}").unlink(missing_ok=True)
-    assert rebuild_ledger(path, stage.ledger.blobs).healthy
-    stage.ledger = open_ledger(stage.folder)
-    assert set(stage.run().values()) == {PENDING}
-    assert len(stage.server.batches) == 1
-    assert stage.end().answered == 4
-    assert stage.run() == {word: word for word in WORDS}
-    assert check(path, stage.ledger.blobs).healthy
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])

@@ -15,6 +15,7 @@ import pytest
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.vectors.index import VECTORS
+from extensions.scale import postgres_ledger
 from extensions.upkeep.doctor import catalogue, instance, machine, releases
 from extensions.upkeep.doctor.catalogue import CHECKS, list_checks
 from extensions.upkeep.doctor.check import BROKEN, NOTICE, Check, Home, Result, run_check
@@ -26,8 +27,6 @@ from tests.orchestration.runs.test_dead_runs import a_dead_process, started
 from tests.support.aged import make_old
 from tests.training.promotions import serve_release
 from tests.warehouse.storage.test_lance import rows as vector_rows
-from warehouse.ledger.files import find_journal
-from warehouse.ledger.sql import postgres
 from warehouse.process_identity import identify_process
 from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
@@ -145,7 +144,7 @@ def test_a_setting_that_cannot_be_used_is_a_finding_whose_fix_is_on_the_arrow(
     at: Home, monkeypatch: pytest.MonkeyPatch, installed: object, url: str, problem: str, fix: str
 ) -> None:
     monkeypatch.setenv("TOOLMILL_LEDGER_URL", url)
-    monkeypatch.setattr(postgres, "find_spec", lambda _: installed)
+    monkeypatch.setattr(postgres_ledger, "find_spec", lambda _: installed)
     [found] = look("ledger", at).broken
     assert found.problem.startswith(f"cannot be looked at: {problem}")
     assert fix in found.fix
@@ -160,18 +159,6 @@ def test_an_older_schema_is_a_notice(at: Home, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(TABLES, "pairs", newer)
     expect_finding("pointers", at, "pairs/registry", "toolmill run", NOTICE)
     assert not look("pointers", at).broken
-
-
-def test_what_is_only_in_the_database_is_found_and_what_is_in_flight_is_not(
-    well: Warehouse, at: Home
-) -> None:
-    journal = find_journal(at.state / "ledger.db")
-    line = json.loads(journal.read_text().splitlines()[-1])
-    with journal.open("a") as file:  # of a transaction that is not committed yet
-        file.write("\n" + json.dumps({**line, "id": 9, "key": "k9"}))
-    assert look("ledger", at).findings == []
-    journal.write_text("")
-    expect_finding("ledger", at, "state/ledger.db", "toolmill ledger rebuild")
 
 
 def test_vectors_that_are_doubled_or_missing_are_found(well: Warehouse, at: Home) -> None:

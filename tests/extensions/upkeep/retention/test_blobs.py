@@ -12,7 +12,6 @@ from extensions.upkeep.retention.blobs import (
     list_unnamed_blobs,
 )
 from warehouse.ledger.attempts import Outcome
-from warehouse.ledger.files import find_journal
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
@@ -45,15 +44,6 @@ def test_what_a_table_an_effect_or_a_memo_names_stays(warehouse: Warehouse) -> N
     assert warehouse.ledger.seen("k") == paid
     assert warehouse.blobs.has(shown)
     assert warehouse.blobs.has(known)
-
-
-def test_an_answer_that_only_the_journal_names_stays(warehouse: Warehouse) -> None:
-    warehouse.ledger.once("llm", "k", lambda: Outcome(b"paid"))
-    make_old(warehouse)
-    for path in warehouse.state.glob("ledger.db*"):
-        path.unlink()
-    assert find_journal(warehouse.state / "ledger.db").exists()
-    assert collect(warehouse) == set()
 
 
 def test_where_the_ledger_is_damaged_nothing_goes(warehouse: Warehouse) -> None:

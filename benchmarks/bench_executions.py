@@ -29,15 +29,14 @@ from mcp.client.stdio import stdio_client
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.outcome import USEFUL
+from assets.outcomes.plan import make_execution_row
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.replay.environment import ReplayEnvironment
-from assets.outcomes.replay.recording import RecordedCall, Recording, ReplayTask, add_executions
-from assets.outcomes.rows import make_execution_row
+from assets.outcomes.recording import RecordedCall, Recording, ReplayTask, add_executions
+from assets.outcomes.replay_environment import ReplayEnvironment
 from assets.outcomes.run import Job, Run
 from assets.outcomes.select import Launchable, WantedCall
 from assets.outcomes.worlds.catalogue import find_world
-from assets.outcomes.worlds.opened import open_world
-from assets.outcomes.worlds.session import open_session
+from assets.outcomes.worlds.session import open_session, open_world
 from assets.outcomes.worlds.spec import World
 from assets.servers.deploy.package import make_launch
 from assets.servers.deploy.policy import DeployPolicy

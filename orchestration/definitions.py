@@ -10,7 +10,6 @@ import assets.contracts.defs
 import assets.marketplaces.defs
 import assets.outcomes.defs
 import assets.outcomes.reliability.defs
-import assets.outcomes.trajectories.defs
 import assets.servers.defs
 import assets.synthesis.defs
 import assets.vectors.defs
@@ -38,7 +37,6 @@ PACKAGES = (
     assets.synthesis.defs,
     assets.outcomes.defs,
     assets.outcomes.reliability.defs,
-    assets.outcomes.trajectories.defs,
     training.defs,
     training.defs,
     training.releases.defs,

@@ -11,7 +11,7 @@ from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.reliability.table import RELIABILITY
 from assets.outcomes.table import EXECUTIONS
-from assets.outcomes.trajectories.trajectory import TRAJECTORIES
+from assets.outcomes.trajectory import TRAJECTORIES
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.judging.trials import JUDGE_TRIALS
 from assets.synthesis.pair_report import SPEND

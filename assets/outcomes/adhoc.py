@@ -8,8 +8,7 @@ from assets.contracts.quarantined_tools import read_contracts
 from assets.contracts.repair.problems import find_problems
 from assets.contracts.tool_id import BadToolId, ToolId
 from assets.outcomes.environment import PLAIN, choose_world, open_server
-from assets.outcomes.execution import ToolCall, execute_call
-from assets.outcomes.kept import Execution
+from assets.outcomes.execution import Execution, ToolCall, execute_call
 from assets.outcomes.plan import Executor
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.select import Launchable, list_launchable, may_run

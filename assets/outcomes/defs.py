@@ -1,13 +1,22 @@
-"""Asset definition of `executions`."""
+"""Asset definitions of `executions` and `trajectories`."""
 
+import asyncio
+import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
 from assets.outcomes.outcome import OUTCOMES, USEFUL
 from assets.outcomes.plan import Executor, execute_pairs
+from assets.outcomes.report import compare_verdicts, embed_plot, render_verdicts, report_executions
 from assets.outcomes.table import EXECUTIONS, PROOFS, has_run, is_sample
+from assets.outcomes.trajectory import DROPPED, KEPT, TRAJECTORIES
+from assets.outcomes.trajectory_play import (
+    Collected,
+    collect_trajectories,
+    merge_trajectories,
+)
 from assets.partitions import (
     close_run_after,
     marketplaces,
@@ -16,13 +25,11 @@ from assets.partitions import (
 )
 from assets.servers.probe.failure_kinds import BLAMES
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
-from extensions.recommender.outcomes_reporting.plots import embed_plot
-from extensions.recommender.outcomes_reporting.report import report_executions
-from extensions.recommender.outcomes_reporting.verdicts import compare_verdicts, render_verdicts
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
 from warehouse.progress import Lines
 from warehouse.publish import Published, audit_table, describe_asset, publish
+from warehouse.sanitize.markdown import make_markdown_table
 from warehouse.sanitize.redact import redact
 from warehouse.store import Warehouse
 
@@ -37,6 +44,18 @@ EXECUTIONS_AUDIT = audit_table(
     ],
     rules=["launch_floor", "useful_share", "no_secret"],
 )
+TRAJECTORIES_AUDIT = audit_table(
+    TRAJECTORIES,
+    [
+        expect_unique("trajectory_id"),
+        expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
+        expect_one_of("status", [KEPT, DROPPED]),
+    ],
+    rules=["kept_share", "no_secret"],
+)
+# Tasks come with calls that carry them out: where half of them do not, servers or sandbox are
+# broken.
+KEPT_FLOOR = 0.5
 # A server that listed its tools in this run starts for a call too; if most do not, the sandbox or
 # the worlds are broken. Servers that want a real secret are not started, and do not count.
 LAUNCH_FLOOR = 0.5
@@ -90,6 +109,50 @@ def executions(
     close_run_after(context, warehouse.ledger, "executions")
 
 
+@dg.asset(
+    **describe_asset(
+        TRAJECTORIES_AUDIT, "assets/outcomes/trajectory.py", "assets/outcomes/trajectory_play.py"
+    ),
+    group_name="outcomes",
+    pool="sandbox",
+    description="Tasks of worlds carried out by the real servers that suit them, with their real"
+    " answers. In no job: it fetches and starts every such server, whatever is listed.",
+)
+def trajectories(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    executor: dg.ResourceParam[Executor],
+) -> Published:
+    found, ledger = Collected(), warehouse.ledger
+    run_date = ledger.open_run(TRAJECTORIES.name)
+    try:
+        play = collect_trajectories(
+            found, executor.worlds, executor.policy, ledger, run_date, Lines(context.log.info)
+        )
+        asyncio.run(play)
+    finally:
+        ledger.close_run(TRAJECTORIES.name)
+    frame = TRAJECTORIES.frame(merge_trajectories(warehouse.tables, found.made))
+    rows = frame.to_dicts()
+    figures = found.get_figures()
+    dropped = figures.pop("dropped")
+    yield from publish(
+        context,
+        warehouse,
+        TRAJECTORIES_AUDIT,
+        frame,
+        rules=[check_kept_share(found), check_answers(rows)],
+        metadata={
+            **figures,
+            "kept_in_all": sum(row["status"] == KEPT for row in rows),
+            "problems": make_markdown_table(["problem"], [[problem] for problem in found.problems]),
+            "dropped": make_markdown_table(
+                ["why", "trajectories"], [[str(why), str(n)] for why, n in dropped.items()]
+            ),
+        },
+    )
+
+
 def check_launches(rows: Sequence[Record]) -> Verdict:
     """Whether enough servers that were to be called could be started."""
     kinds: dict[str, set[str | None]] = defaultdict(set)
@@ -113,12 +176,28 @@ def check_useful_share(rows: Sequence[Record]) -> Verdict:
 
 
 def check_secrets(rows: Sequence[Record]) -> Verdict:
-    """Whether any text of a server's still holds what reads like a secret."""
-    leaked = [
-        row["execution_id"]
-        for row in rows
-        for text in (row["evidence"], row["hint"], row["proof_why"], row["changed"])
-        if text and text != redact(text)
-    ]
-    observed = f"{len(leaked)} rows hold a secret" + (f", e.g. {leaked[0]}" if leaked else "")
-    return Verdict("no_secret", not leaked, observed)
+    """Whether any text of a server still holds what reads like a secret."""
+    columns = ("evidence", "hint", "proof_why", "changed")
+    return _find_secret((row["execution_id"], row[name]) for row in rows for name in columns)
+
+
+def check_kept_share(found: Collected) -> Verdict:
+    """Whether anything was played, and enough of it ended right."""
+    played, kept = len(found.made), sum(one.why is None for one in found.made)
+    observed = f"{kept} of {played}" + (f"; {found.problems[0]}" if found.problems else "")
+    enough = played > 0 and kept >= KEPT_FLOOR * played
+    return Verdict("kept_share", enough, observed, f"at least {KEPT_FLOOR:.0%} end right")
+
+
+def check_answers(rows: Sequence[Record]) -> Verdict:
+    """Whether a recorded answer of a server still holds what reads like a secret."""
+    return _find_secret(
+        (row["trajectory_id"], step["answer"]) for row in rows for step in json.loads(row["steps"])
+    )
+
+
+def _find_secret(texts: Iterable[tuple[str, str | None]]) -> Verdict:
+    """texts: (id of the row, text of a server)."""
+    leaked = {name: None for name, text in texts if text and text != redact(text)}
+    example = f", e.g. {next(iter(leaked))}" if leaked else ""
+    return Verdict("no_secret", not leaked, f"{len(leaked)} rows hold a secret{example}")

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assets.outcomes.execution import ToolCall
-from assets.outcomes.worlds.errors import WorldFailed
-from assets.outcomes.worlds.opened import OpenWorld, find_missing, make_first_tree, open_world
+from assets.outcomes.worlds.session import OpenWorld, find_missing, make_first_tree, open_world
 from assets.outcomes.worlds.spec import Fit, Generator, World
-from assets.outcomes.worlds.tree import digest_tree
+from assets.outcomes.worlds.tree import WorldFailed, digest_tree
 from assets.servers.adhoc import allow_bound
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.result import CallLimits

@@ -3,14 +3,164 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
-from assets.outcomes.stated_failure import find_stated_failure
+from assets.servers.calls.attribution import CallFault, find_fault
 from assets.servers.calls.result import CallResult, find_kind
 from assets.servers.probe.failure_kinds import Blame
 from warehouse.storage.digest import sha256
+
+_SAYS_FAILED = re.compile(
+    r"\W{0,4}(?:error\b(?! rate| code| log)|an? (?:\w+ ){0,2}error (?:occurred|has occurred)"
+    r"|failed to\b|failure:|exception:|traceback \(|unable to\b|could not\b|cannot\b|[45]\d\d:)",
+    re.IGNORECASE,
+)
+_FAILED_FLAGS = {"success": False, "ok": False, "isError": True, "is_error": True}
+_READ = 1000  # characters of what says that it failed
+_LINES = 5  # of a text in which a status may stand
+_INNER = 20  # members of an answer that are looked into
+
+_PHRASES = {one.value: one.phrase.casefold() for one in HTTPStatus if one.value >= 400}
+_STATUS = re.compile(r"([45]\d\d)(?:\s+([A-Za-z][\w '-]{0,60}))?")
+_STATUS_LINE = re.compile(
+    r"\W{0,4}(?:HTTP/\d(?:\.\d)?\s+|(?:(?:http|response)\W{0,2})?status(?:[ _-]?code)?\W{1,5})"
+    r"([45]\d\d)\b\W{0,4}([^\n]{0,60})",
+    re.IGNORECASE,
+)
+_TITLE = re.compile(r"<(?:title|h1)[^>]*>\s*([45]\d\d)\b\W{0,4}([^<\n]{0,60})", re.IGNORECASE)
+_HTML = re.compile(r"\s*<(?:!doctype html|html|head|title)\b", re.IGNORECASE)
+# Members by their letters alone: what holds a status, and what shows that it is one of HTTP.
+_HOLDERS = (
+    *("status", "statuscode", "httpstatus", "httpcode", "httpstatuscode", "responsecode"),
+    *("responsestatus", "code"),
+)
+_SHOWS = {"headers", "responseheaders", "body", "statustext", "statusmessage", "reasonphrase"}
+_MESSAGES = {"message", "error", "detail", "title"}  # of RFC 9457 and of frameworks' own errors
+# RFC 9110 and 6585: the caller's to prove who it is; the service's load and time; else by class.
+_SECRET, _LATER = (401, 403, 407), (408, 425, 429)
+
+
+@dataclass(frozen=True)
+class StatedFailure:
+    """words: what it says. status: of HTTP, None where it tells none."""
+
+    words: str
+    status: int | None = None
+
+    def find_fault(self, arguments: Any, **launch: Any) -> CallFault:
+        """Whose it is: of a status by its class, where a client error is the caller's if the call
+        says what is asked for; of words as `find_fault` reads them."""
+        if self.status in _SECRET:
+            return CallFault("needs_secret", self.words[:200])
+        if self.status in _LATER or (self.status or 0) >= 500:
+            return CallFault("upstream_error", self.words[:200])
+        if self.status and any(map(_is_address, _iter_texts(arguments))):
+            return CallFault("invalid_arguments", self.words[:200])
+        return find_fault(self.words, arguments=arguments, **launch)
+
+
+def find_stated_failure(text: str, structured: Any) -> StatedFailure | None:
+    """What an answer that claims success says of its failure, None where it says none."""
+    answer: Any = structured if not text else None
+    if text.lstrip()[:1] == "{":
+        try:
+            answer = json.loads(text)
+        except (ValueError, RecursionError):
+            answer = None
+    if not isinstance(answer, Mapping):
+        failure = _read_status(text)
+        says = failure is None and _SAYS_FAILED.match(text)
+        return StatedFailure(text.strip()[:_READ]) if says else failure
+    if (failure := _find_status_member(answer)) is not None:
+        return failure
+    flagged = any(answer.get(name) is value for name, value in _FAILED_FLAGS.items())
+    if not (error := answer.get("error")) and not flagged:
+        return None
+    words = error or answer.get("message") or answer
+    return StatedFailure((words if isinstance(words, str) else json.dumps(words))[:_READ])
+
+
+def _find_status_member(answer: Mapping[str, Any]) -> StatedFailure | None:
+    """The failure of an HTTP response or of a framework's error: all of an answer, or a member."""
+    inner = [one for one in list(answer.values())[:_INNER] if isinstance(one, Mapping)]
+    for held in (answer, *inner):
+        members = {_squeeze_name(name): value for name, value in list(held.items())[:200]}
+        for name in _HOLDERS:
+            status = _parse_status(members.get(name))
+            if status and (_SHOWS & members.keys() or _has_phrase(members, status)):
+                return StatedFailure(_join_words(status, members), status)
+    return None
+
+
+def _has_phrase(members: Mapping[str, Any], status: int) -> bool:
+    """Whether a response's other members tell a failure, in words or the status's own phrase."""
+    texts = {name: one for name, one in members.items() if isinstance(one, str)}
+    own = {one.strip().casefold() for one in texts.values()}
+    return bool(_MESSAGES & texts.keys()) or _PHRASES.get(status, "") in own
+
+
+def _join_words(status: int, members: Mapping[str, Any]) -> str:
+    texts = [one for name in sorted(_MESSAGES) if isinstance(one := members.get(name), str)]
+    words = [f"HTTP {status} {_PHRASES.get(status, '')}".strip(), *texts]
+    return ": ".join(words)[:_READ]
+
+
+def _parse_status(value: Any) -> int | None:
+    if isinstance(value, str) and (found := _STATUS.fullmatch(value.strip())):
+        return int(found[1])
+    return value if isinstance(value, int) and 400 <= value < 600 else None
+
+
+def _read_status(text: str) -> StatedFailure | None:
+    """The failure that a text's first lines, or an HTML page's title, tell by a status."""
+    if _HTML.match(text):
+        found = _TITLE.search(text[:_READ])
+        return _tell_status(found[1], found[2], text) if found else None
+    lines = [line for line in text[: 4 * _READ].splitlines() if line.strip()][:_LINES]
+    for at, line in enumerate(lines):
+        found = _STATUS_LINE.fullmatch(line)
+        if found and (failure := _tell_status(found[1], found[2], text)):
+            return failure
+        bare = _STATUS.fullmatch(line.strip()) if at == 0 else None
+        if bare and bare[2]:
+            return _tell_status(bare[1], bare[2], text)
+    alone = text.strip().rstrip(".").casefold()
+    status = next((one for one, phrase in _PHRASES.items() if phrase == alone), None)
+    return StatedFailure(text.strip(), status) if status else None
+
+
+def _tell_status(number: str, rest: str, text: str) -> StatedFailure | None:
+    """None where other words than the status's own follow it: 450 rows are no failure."""
+    status, phrase = int(number), rest.strip(" \t.*_`)]").casefold()
+    known = _PHRASES.get(status, "")
+    if phrase and not (known and phrase.startswith(known)):
+        return None
+    return StatedFailure(text.strip()[:_READ], status)
+
+
+def _squeeze_name(name: Any) -> str:
+    return re.sub(r"[^a-z]", "", str(name).lower())
+
+
+def _is_address(text: str) -> bool:
+    """Whether a text says where a request goes: a URL, or the path of one."""
+    return bool(re.match(r"https?://|/[\w.~%-]", text, re.IGNORECASE))
+
+
+def _iter_texts(arguments: Any) -> Iterator[str]:
+    stack, left = [arguments], 200
+    while stack and left:
+        item, left = stack.pop(), left - 1
+        if isinstance(item, Mapping):
+            stack += item.values()
+        elif isinstance(item, list | tuple):
+            stack += item
+        elif isinstance(item, str):
+            yield item.strip()
+
 
 USEFUL = "useful"
 EMPTY = "empty"  # answered, and nothing in it

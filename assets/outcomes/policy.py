@@ -1,28 +1,125 @@
-"""How many accepted calls are executed, of which tools, and for how long."""
+"""Settings of executions and of reliability, and decisions that leave sources out.
+
+Imports nothing heavy: the settings and the server read it at start.
+
+reliability/decisions.jsonl   {source, verdict, by, why, at}, append-only: each can be taken back
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from warehouse.storage.decisions import DecisionFile
+
+EXECUTION = "execution"  # source of the calls that Toolmill executes itself
+TOKEN = "token:"  # source of a client's calls: followed by the name of its token
+BLAMED = ("tool", "server")  # whose faults count against a tool
+WRONG_TOOL = "wrong_tool"  # kind of a call that the tool answered but another tool was right for
+EXCLUDED, INCLUDED = "excluded", "included"
+
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ExecutionPolicy:
-    """What is executed of a marketplace's accepted pairs. Servers run as the nightly launches do,
-    each in a disposable world, without what the user granted them but the network."""
+    """What is executed of a marketplace's accepted pairs. Servers run as in the nightly launches,
+    each in a disposable world, and keep of the user's grants only the network."""
 
     enabled: bool = True
     per_tool: int = Field(default=1, ge=1, le=20, description="calls of each tool")
     refused: int = Field(
-        default=8, ge=0, description="calls of pairs that rules or judge refused, besides"
+        default=8, ge=0, description="further calls, of pairs that the rules or the judge refused"
     )
     writes: bool = Field(
-        default=True, description="tools that may change something too, where nothing of yours is"
+        default=True,
+        description="also call tools that may write, where nothing of yours is at risk",
     )
-    calls: int = Field(default=400, ge=0, description="most calls that one run begins")
+    calls: int = Field(default=400, ge=0, description="most calls that one run starts")
     seconds: float = Field(
-        default=30.0, ge=0, description="after which a run begins no further call; the next goes on"
+        default=30.0, ge=0, description="after which a run starts no call; the next run continues"
     )
-    timeout_s: float = Field(default=5.0, gt=0, le=300, description="for an answer")
-    seed: int = Field(default=7, ge=0, description="of the worlds")
+    timeout_s: float = Field(default=5.0, gt=0, le=300, description="seconds to wait for an answer")
+    seed: int = Field(default=7, ge=0, description="seed of the worlds")
     prove: bool = Field(
-        default=True, description="calls that change a world are made with other arguments too"
+        default=True, description="repeat calls that change a world with other arguments"
     )
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class ReliabilityPolicy:
+    """How much an observed call counts. Observations are stored in full: another policy counts
+    them again."""
+
+    half_life_days: float = Field(
+        default=30.0, gt=0, le=3650, description="days after which a call counts half"
+    )
+    per_day: float = Field(
+        default=20.0, gt=0, description="most calls of one tool that count per token and day"
+    )
+    alone: float = Field(
+        default=100.0,
+        gt=0,
+        description="most calls of one tool that count per token while other sources have fewer",
+    )
+    claims: float = Field(
+        default=0.25, ge=0, le=1, description="weight of a report without a call of ours"
+    )
+    claims_together: float = Field(
+        default=1.0, ge=0, description="most calls that all claims of a token on one tool count as"
+    )
+    weights: dict[str, Annotated[float, Field(ge=0, le=10)]] = Field(
+        default={}, description="weight of a source's calls, by token:NAME or execution"
+    )
+
+
+class SourceDecisionError(ValueError):
+    """A decision that cannot be made or read; the message says what is wrong."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceDecision:
+    """A person's decision about everything that one source reports. at: UTC, ISO 8601."""
+
+    source: str
+    verdict: str
+    by: str
+    why: str
+    at: str
+
+
+def record_source_decision(home: Path, decision: SourceDecision) -> None:
+    """Appends one decision. Raises SourceDecisionError on a bad one."""
+    _FILE.record(home, decision)
+
+
+def read_source_decisions(home: Path) -> list[SourceDecision]:
+    """All decisions, oldest first. Raises SourceDecisionError on a bad line: a tampered record must
+    not let a source back in."""
+    return _FILE.read(home)
+
+
+def find_excluded(decisions: Iterable[SourceDecision]) -> frozenset[str]:
+    """The sources whose last decision leaves them out."""
+    last = {decision.source: decision.verdict for decision in decisions}
+    return frozenset(source for source, verdict in last.items() if verdict == EXCLUDED)
+
+
+def _find_problem(decision: SourceDecision) -> str:
+    if decision.source != EXECUTION and not decision.source.removeprefix(TOKEN):
+        return "source is a token without a name"
+    if not decision.source.startswith(TOKEN) and decision.source != EXECUTION:
+        return f"source is {decision.source[:60]!r}, expected {TOKEN}NAME or {EXECUTION}"
+    if decision.verdict not in (EXCLUDED, INCLUDED):
+        return f"verdict is {decision.verdict[:40]!r}, expected {EXCLUDED!r} or {INCLUDED!r}"
+    return ""
+
+
+_FILE = DecisionFile(
+    Path("reliability") / "decisions.jsonl",
+    SourceDecision,
+    _find_problem,
+    SourceDecisionError,
+    "delete the line, or write it as `toolmill reliability exclude` does",
+)

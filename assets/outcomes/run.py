@@ -10,21 +10,20 @@ from dataclasses import dataclass, field, replace
 from assets.outcomes.environment import ServerInWorld, digest_task, digest_world, open_server
 from assets.outcomes.execution import (
     EXECUTION_VERSION,
+    Execution,
     Observed,
     ToolCall,
     execute_call,
     watch_call,
 )
-from assets.outcomes.kept import Execution
 from assets.outcomes.outcome import REFUSED, TIMEOUT, USEFUL, is_stale
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.proofs.effect import Effect, Facts
-from assets.outcomes.proofs.proof import Proof, judge_failure, prove_call
+from assets.outcomes.proof import Effect, Facts, Proof, judge_failure, prove_call
 from assets.outcomes.select import Launchable, WantedCall
 from assets.outcomes.table import UNPROVED
 from assets.outcomes.tasks import find_task, prove_task
-from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.spec import World
+from assets.outcomes.worlds.tree import WorldFailed
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.synthesis.contract_reading import read_purpose
 from warehouse.item_failure import describe_failure

@@ -10,14 +10,12 @@ from tempfile import TemporaryDirectory
 from assets.contracts.repair.problems import find_problems
 from assets.outcomes.environment import choose_world, digest_task, digest_world
 from assets.outcomes.execution import ToolCall
-from assets.outcomes.proofs.effect import Effect, Facts
-from assets.outcomes.proofs.proof import MOST, Perturbed, Proof, is_answered, judge_failure
+from assets.outcomes.proof import MOST, Effect, Facts, Perturbed, Proof, is_answered, judge_failure
 from assets.outcomes.table import PROVED, REFUTED, UNPROVED
-from assets.outcomes.worlds.errors import WorldFailed, WorldFileError
-from assets.outcomes.worlds.opened import OpenWorld, open_world
-from assets.outcomes.worlds.perturb import perturb_task
+from assets.outcomes.worlds.session import OpenWorld, open_world
 from assets.outcomes.worlds.spec import TaskTemplate, World
-from assets.outcomes.worlds.task import Task, make_tasks
+from assets.outcomes.worlds.task import Task, make_tasks, perturb_task
+from assets.outcomes.worlds.tree import WorldFailed, WorldFileError
 from assets.servers.recipes.placeholders import DATA
 from assets.synthesis.tables import TaskOrigin, WorldTask, WorldUnavailable
 from warehouse.storage.digest import digest

@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from assets.outcomes.reliability.estimate import Evidence
-from assets.outcomes.reliability.priors import ToolFacts, build_priors
-from assets.outcomes.reliability.refresh import read_known, read_listed
-from assets.outcomes.reliability.sources.executed_calls import read_executed
+from assets.outcomes.reliability.estimate import CallEvidence, ToolFeatures, build_priors
+from assets.outcomes.reliability.measure import read_known, read_listed
+from assets.outcomes.reliability.observations import read_executed
 from training.evaluation.metrics import bootstrap_mean
 from warehouse.store import Warehouse
 
-_LEVELS: dict[str, Callable[[ToolFacts], ToolFacts]] = {
+_LEVELS: dict[str, Callable[[ToolFeatures], ToolFeatures]] = {
     "all": lambda one: one,
     "without contract": lambda one: replace(one, features=[0.0]),
     "without category": lambda one: replace(one, category="other"),
@@ -55,16 +54,16 @@ def main() -> None:
     print(json.dumps(found, indent=1))
 
 
-def read_evidence(frame: pl.DataFrame) -> dict[str, Evidence]:
+def read_evidence(frame: pl.DataFrame) -> dict[str, CallEvidence]:
     """Tool id -> its calls, undecayed."""
     counts = frame.group_by("tool_id").agg(
         worked=pl.col("success").sum(), failed=(~pl.col("success")).sum()
     )
-    return {name: Evidence(float(w), float(f)) for name, w, f in counts.iter_rows()}
+    return {name: CallEvidence(float(w), float(f)) for name, w, f in counts.iter_rows()}
 
 
 def compare_scores(
-    tools: list[ToolFacts], seen: Mapping[str, Evidence], held_out: str
+    tools: list[ToolFeatures], seen: Mapping[str, CallEvidence], held_out: str
 ) -> dict[str, Any]:
     """Brier scores by one rate and by priors, and their difference with its 95% interval (groups:
     what is held out together); lower is better."""

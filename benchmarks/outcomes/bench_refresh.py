@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from assets.contracts.quarantined_tools import CLEAR
-from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.refresh import update_overlay
+from assets.outcomes.policy import ReliabilityPolicy
+from assets.outcomes.reliability.measure import update_overlay
 from benchmarks.own_process import run_alone
 from warehouse.store import Warehouse
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog
 from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.encoders.saved import open_encoder, save_encoder

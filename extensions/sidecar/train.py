@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from assets.outcomes.replay.file import read_recording
+from assets.outcomes.recording import read_recording
 from extensions.sidecar.grpo.train import COST, run_grpo
 from extensions.sidecar.grpo.trainer import GrpoCourse
 from extensions.sidecar.lessons import make_revision_lessons

@@ -24,8 +24,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.policy import ExecutionPolicy, ReliabilityPolicy
 from assets.synthesis.policy import SynthesisPolicy
 from demo.ports import PORTS
 from orchestration.settings.embedder import EmbedderSettings

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import anyio
 import anyio.to_thread
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog
 from serving.meta.access_control import Limits
 from serving.meta.policy import MetaPolicy, Token

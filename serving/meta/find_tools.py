@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from assets.outcomes.reliability.observation import TOKEN
+from assets.outcomes.policy import TOKEN
 from assets.servers.calls.log import clean_words, pack_vector, query_digest
 from serving.discovery.hit_text import estimate_tokens
 from serving.meta.context import Desk, Reply, keep_client, shorten_version

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.policy import ReliabilityPolicy
 from warehouse.errors import UnusableInput
 
 Consent = Literal["ask", "never", "always"]

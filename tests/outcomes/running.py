@@ -12,8 +12,8 @@ import pytest
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.environment import PLAIN
 from assets.outcomes.execution import ToolCall
+from assets.outcomes.plan import make_execution_row, mark_canned, mark_stale
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.rows import make_execution_row, mark_canned, mark_stale
 from assets.outcomes.run import Done, Job, Run
 from assets.outcomes.select import Launchable, WantedCall
 from assets.servers.deploy.policy import DeployPolicy

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from assets.outcomes.environment import PLAIN
-from assets.outcomes.worlds.kinds.kind import read_file_facts
-from assets.outcomes.worlds.opened import OpenWorld, make_first_tree
+from assets.outcomes.worlds.kind import read_file_facts
+from assets.outcomes.worlds.session import OpenWorld, make_first_tree
 from assets.outcomes.worlds.tree import digest_tree, read_tree
 from tests.outcomes.running import READS, Executing, make_contract, open_executing
 from warehouse.storage.digest import digest
@@ -334,7 +334,7 @@ def test_a_server_that_does_not_start_costs_the_others_nothing(executing):
 
 
 def test_a_world_that_cannot_be_opened_is_the_row_of_its_calls(executing, monkeypatch):
-    from assets.outcomes.worlds.errors import WorldFailed
+    from assets.outcomes.worlds.tree import WorldFailed
 
     def refuse(*_, **__):
         raise WorldFailed("no place for it")

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import contract_digest
-from assets.outcomes.execution import ToolCall
-from assets.outcomes.kept import Execution
-from assets.outcomes.proofs.effect import Effect
+from assets.outcomes.execution import Execution, ToolCall
+from assets.outcomes.proof import Effect
 from assets.outcomes.tasks import WorldTasks, find_task, prove_task
-from assets.outcomes.worlds.opened import open_world
+from assets.outcomes.worlds.session import open_world
 from assets.outcomes.worlds.spec import load_world
 from assets.servers.recipes.placeholders import DATA
 from assets.synthesis.tables import TaskOrigin, WorldUnavailable

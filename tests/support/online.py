@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog, query_digest
 from extensions.recommender.learning.online_learner import OnlineLearner
 from serving.index.folder import build_index, move_pointer

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from assets.outcomes.reliability.observation import Observation
-from assets.outcomes.reliability.sources.frame import make_frame
 from extensions.recommender.training.history import add_passed_over, digest_history, make_examples
 from extensions.recommender.training.role import train_reranker
 from extensions.recommender.training.served_order import ServedOrder, open_order
 from serving.index.model import Source
+from tests.outcomes.reliability.observing import Observation, make_frame
 from tests.vectors.conftest import WordEmbedder, snapshot
 
 JOBS = ("weather", "train", "mail", "file", "map")

@@ -12,7 +12,7 @@ import polars as pl
 
 from assets.contracts.quarantined_tools import read_clear
 from assets.contracts.tool_id import ToolId
-from assets.outcomes.reliability.sources.log_lines import read_lines
+from assets.outcomes.reliability.observations import read_log_lines
 from assets.servers.calls.log import STATUSES
 from assets.synthesis.tables import JUDGEMENTS
 from assets.vectors.encoders.embedder import Embedder, Prompts, embed_queries
@@ -72,7 +72,7 @@ class Sources:
 
     @cached_property
     def log(self) -> pl.DataFrame:
-        return read_lines(self.warehouse.home, _SEARCHES)
+        return read_log_lines(self.warehouse.home, _SEARCHES)
 
     def find_set_time(self, name: str) -> float | None:
         """When a training set was published (epoch seconds); None where it never was."""

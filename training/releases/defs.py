@@ -3,7 +3,7 @@
 import dagster as dg
 
 from assets.contracts.quarantined_tools import key_contract, read_clear
-from assets.outcomes.replay.release import save_release_replay
+from assets.outcomes.recording import save_release_replay
 from assets.vectors.encoders.embedder import Embedder
 from serving.index.folder import load_index
 from serving.index.model import Index, Source

@@ -35,7 +35,7 @@ SOURCES = (
     "extensions/bench/ablations/table.py",
     "training/evaluation/caller/markdown.py",
     "training/gates.py",
-    "extensions/recommender/outcomes_reporting/verdicts.py",
+    "assets/outcomes/report.py",
 )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from assets.outcomes.outcome import OUTCOMES, USEFUL
+from assets.outcomes.report import compare_verdicts, render_verdicts
 from assets.outcomes.table import (
     EXECUTIONS,
     PROVED,
@@ -15,7 +16,6 @@ from assets.outcomes.table import (
     is_sample,
 )
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
-from extensions.recommender.outcomes_reporting.verdicts import compare_verdicts, render_verdicts
 from training.evaluation.metrics import measure_share
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.figures import Json, format_table, with_n

@@ -13,7 +13,7 @@ from assets.contracts.changes import list_servers
 from assets.contracts.quarantined_tools import key_contract, read_contracts
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import may_keep, read_tried
-from assets.outcomes.trajectories.trajectory import make_pair_row, read_kept
+from assets.outcomes.trajectory import make_pair_row, read_kept
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, select_trainable
 from assets.vectors.confusable_table import CONFUSABLES, TWINS, list_hard_negatives
 from assets.vectors.encoders.embedder import Embedder

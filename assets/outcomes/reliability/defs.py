@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from assets.outcomes.reliability.overlay import write_overlay
-from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.refresh import measure_home
+from assets.outcomes.policy import ReliabilityPolicy
+from assets.outcomes.reliability.measure import measure_home
 from assets.outcomes.reliability.report import report_reliability
-from assets.outcomes.reliability.table import RELIABILITY
+from assets.outcomes.reliability.table import RELIABILITY, write_overlay
 from warehouse.audit import Verdict, expect_match, expect_unique
 from warehouse.json_types import Record
 from warehouse.publish import Published, audit_table, describe_asset, publish

@@ -2,19 +2,52 @@
 
 import json
 import math
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 
 import polars as pl
 
+from assets.catalogue.catalogue import CATALOGUE, map_descriptions
+from assets.catalogue.categories import find_category
+from assets.contracts.changes import CHANGES
+from assets.contracts.quarantined_tools import CLEAR
 from assets.contracts.tool_id import BadToolId, ToolId
-from assets.outcomes.reliability.estimate import Evidence, Prior, estimate_rate, unite_sources
-from assets.outcomes.reliability.observation import WRONG_TOOL
-from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.priors import ToolFacts, build_priors
-from assets.outcomes.reliability.versions import Change, Version, carry_evidence
-from warehouse.json_types import Record
+from assets.outcomes.policy import (
+    WRONG_TOOL,
+    ReliabilityPolicy,
+    find_excluded,
+    read_source_decisions,
+)
+from assets.outcomes.reliability.estimate import (
+    CallEvidence,
+    RatePrior,
+    ToolFeatures,
+    ToolVersion,
+    VersionChange,
+    build_priors,
+    carry_evidence,
+    describe_tool,
+    estimate_rate,
+    parse_contract,
+    read_changes,
+    unite_sources,
+)
+from assets.outcomes.reliability.observations import (
+    KNOWN_CONTRACTS,
+    ObservedCalls,
+    read_executed,
+    read_logged,
+    weigh_observations,
+)
+from assets.outcomes.reliability.table import write_overlay
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
+from assets.vectors.confusable_table import CONFUSABLES
+from warehouse.json_types import Record, Row
+from warehouse.storage.tables import Tables
+from warehouse.store import Warehouse
 
 _DAY = 86_400
 _KEYS = ["tool_id", "contract_digest"]
@@ -22,17 +55,17 @@ _PLACES = 4
 
 
 @dataclass(frozen=True)
-class Known:
+class ToolKnowledge:
     """What is known of tools without any call. current: tool id -> the contract listed now.
     changes: version -> its predecessor."""
 
-    tools: Sequence[ToolFacts]
+    tools: Sequence[ToolFeatures]
     current: Mapping[str, str]
-    changes: Mapping[Version, Change] = field(default_factory=dict)
+    changes: Mapping[ToolVersion, VersionChange] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredReliability:
     """rows: of RELIABILITY. overall: the rate of all tools, which one that nothing is known of is
     expected to have."""
 
@@ -41,8 +74,8 @@ class Measured:
 
 
 def measure_tools(
-    frame: pl.DataFrame, known: Known, policy: ReliabilityPolicy, now: float
-) -> Measured:
+    frame: pl.DataFrame, known: ToolKnowledge, policy: ReliabilityPolicy, now: float
+) -> MeasuredReliability:
     """The rows of every current version, and of each older one that was called.
 
     frame: observations as `weigh_observations` leaves them, in any order. now: epoch seconds, which
@@ -51,7 +84,7 @@ def measure_tools(
     counted = frame.filter(pl.col("kind").fill_null("") != WRONG_TOOL)
     seen = sum_evidence(counted, policy, now)
     belief = {
-        version: seen.get(version, Evidence()) + carry_evidence(version, seen, known.changes)
+        version: seen.get(version, CallEvidence()) + carry_evidence(version, seen, known.changes)
         for version in {*seen, *known.current.items()}
     }
     held = {tool: belief[tool, digest] for tool, digest in known.current.items()}
@@ -65,10 +98,10 @@ def measure_tools(
             server_id, tool = ToolId.parse(tool_id)
         except BadToolId:
             continue
-        base = priors.get(tool_id, Prior(overall, 1.0))
+        base = priors.get(tool_id, RatePrior(overall, 1.0))
         old = carry_evidence(version, seen, known.changes)
         prior = _add_belief(base, old)
-        found = estimate_rate(seen.get(version, Evidence()), prior)
+        found = estimate_rate(seen.get(version, CallEvidence()), prior)
         change = known.changes.get(version)
         measured = {name: round(getattr(found, name), _PLACES) for name in ("mean", "low", "high")}
         rows.append(
@@ -86,12 +119,12 @@ def measure_tools(
                 **figures.get(version, _NO_CALLS),
             }
         )
-    return Measured(rows, overall)
+    return MeasuredReliability(rows, overall)
 
 
 def sum_evidence(
     frame: pl.DataFrame, policy: ReliabilityPolicy, now: float
-) -> dict[Version, Evidence]:
+) -> dict[ToolVersion, CallEvidence]:
     """Version -> what its calls count, by their weight and age."""
     age = (math.floor(now / _DAY) - (pl.col("at") / _DAY).floor()).clip(lower_bound=0)
     weight = pl.col("weight") * (0.5 ** (age / policy.half_life_days))
@@ -103,15 +136,15 @@ def sum_evidence(
             failed=pl.col("weight").filter(~pl.col("success")).sum(),
         )
     )
-    held: dict[Version, dict[str, Evidence]] = defaultdict(dict)
+    held: dict[ToolVersion, dict[str, CallEvidence]] = defaultdict(dict)
     for tool_id, digest, source, worked, failed in sums.iter_rows():
-        held[tool_id, digest][source] = Evidence(worked, failed)
+        held[tool_id, digest][source] = CallEvidence(worked, failed)
     return {version: unite_sources(own, policy.alone) for version, own in held.items()}
 
 
-def _add_belief(base: Prior, old: Evidence) -> Prior:
+def _add_belief(base: RatePrior, old: CallEvidence) -> RatePrior:
     total = base.evidence + old
-    return Prior(total.worked / total.n, total.n)
+    return RatePrior(total.worked / total.n, total.n)
 
 
 _NO_CALLS: Record = {
@@ -125,7 +158,7 @@ _NO_CALLS: Record = {
 }
 
 
-def _summarise_calls(frame: pl.DataFrame) -> dict[Version, Record]:
+def _summarise_calls(frame: pl.DataFrame) -> dict[ToolVersion, Record]:
     """Version -> how many calls, how they failed and how long they took."""
     counted = frame.filter(pl.col("weight") > 0)
     timed = pl.col("seconds").filter(pl.col("success") & pl.col("seconds").is_not_null())
@@ -147,8 +180,128 @@ def _summarise_calls(frame: pl.DataFrame) -> dict[Version, Record]:
     }
 
 
-def _group_kinds(rows: Iterable[tuple[str, str, str | None, int]]) -> dict[Version, dict[str, int]]:
-    found: dict[Version, dict[str, int]] = defaultdict(dict)
+def _group_kinds(
+    rows: Iterable[tuple[str, str, str | None, int]],
+) -> dict[ToolVersion, dict[str, int]]:
+    found: dict[ToolVersion, dict[str, int]] = defaultdict(dict)
     for tool_id, digest, kind, n in rows:
         found[tool_id, digest][kind or "unknown"] = n
     return found
+
+
+_ALIKE = 8  # look-alikes of a tool that its prior looks at, the nearest
+
+
+@dataclass(frozen=True)
+class ReliabilityRefresh:
+    """measured: the rows. sources: source -> observations that count. left_out: why others count
+    nothing, or less -> how many."""
+
+    measured: MeasuredReliability
+    sources: dict[str, int]
+    left_out: dict[str, int]
+    at: float
+
+
+def measure_home(warehouse: Warehouse, policy: ReliabilityPolicy) -> ReliabilityRefresh:
+    """What is known of every tool now. Raises SourceDecisionError."""
+    now, tables = time.time(), warehouse.tables
+    rows = read_listed(tables)
+    weighed = read_weighed(warehouse, rows, policy, now)
+    counts = weighed.frame.group_by("source").len().sort("source")
+    found = measure_tools(weighed.frame, read_known(tables, rows), policy, now)
+    return ReliabilityRefresh(found, dict(counts.iter_rows()), weighed.left_out, now)
+
+
+def read_weighed(
+    warehouse: Warehouse, contracts: Iterable[Row], policy: ReliabilityPolicy, now: float
+) -> ObservedCalls:
+    """Every observation of a known contract, and what it counts. Raises SourceDecisionError."""
+    tables = warehouse.tables
+    excluded = find_excluded(read_source_decisions(warehouse.home))
+    logged = read_logged(warehouse.home, policy.claims)
+    known = list_versions(contracts, tables.read(CHANGES).to_dicts())
+    frame = pl.concat([read_executed(tables), logged.frame])
+    weighed = weigh_observations(frame, known, policy, excluded, now)
+    return ObservedCalls(weighed.frame, {**logged.left_out, **weighed.left_out})
+
+
+def update_overlay(warehouse: Warehouse, policy: ReliabilityPolicy) -> ReliabilityRefresh:
+    """`measure_home`, told to the router at once; the table follows when its asset is made.
+    Raises SourceDecisionError."""
+    found = measure_home(warehouse, policy)
+    write_overlay(warehouse.home, found.measured.rows, found.measured.overall, found.at)
+    return found
+
+
+def list_versions(contracts: Iterable[Row], changes: Iterable[Row]) -> pl.DataFrame:
+    """Rows of KNOWN_CONTRACTS: of every version listed now, and those before as far as is known."""
+    found: dict[tuple[str, str], float] = {}
+
+    def note(tool_id: str, digest: str, day: str | None) -> None:
+        key, at = (tool_id, digest), _read_day(day)
+        found[key] = min(found.get(key, at), at)
+
+    for row in contracts:
+        note(str(ToolId.of_row(row)), row["contract_digest"], row["first_seen"])
+    for row in changes:
+        tool_id = str(ToolId.of_row(row))
+        if row["to_digest"]:
+            note(tool_id, row["to_digest"], row["run_date"])
+        if row["from_digest"]:
+            old = str(ToolId(row["server_id"], row["renamed_from"] or row["tool"]))
+            note(old, row["from_digest"], None)
+    rows = [(*version, at) for version, at in found.items()]
+    return pl.DataFrame(rows, schema=KNOWN_CONTRACTS, orient="row")
+
+
+def _read_day(day: str | None) -> float:
+    """Epoch seconds at which a UTC date begins; 0 for none."""
+    try:
+        read = date.fromisoformat(day) if day else None
+    except ValueError:
+        read = None
+    return datetime(read.year, read.month, read.day, tzinfo=UTC).timestamp() if read else 0.0
+
+
+def read_known(tables: Tables, contracts: Iterable[Row]) -> ToolKnowledge:
+    """What the tables know of the tools listed now, without any call."""
+    rows = {str(ToolId.of_row(row)): row for row in contracts}
+    about = map_descriptions(tables.read(CATALOGUE).to_dicts())
+    launches = {row["server_id"]: row for row in tables.read(DEPLOYMENTS).to_dicts()}
+    servers = {row["server_id"] for row in rows.values()}
+    categories = {name: find_category(about.get(name, ""), name) for name in servers}
+    alike = find_alike(tables.read(CONFUSABLES).to_dicts())
+    tools = [
+        ToolFeatures(
+            tool_id,
+            row["server_id"],
+            categories[row["server_id"]],
+            describe_tool(parse_contract(row["contract"]), launches.get(row["server_id"])),
+            alike.get(tool_id, ()),
+        )
+        for tool_id, row in sorted(rows.items())
+    ]
+    current = {tool_id: row["contract_digest"] for tool_id, row in rows.items()}
+    return ToolKnowledge(tools, current, read_changes(tables.read(CHANGES).to_dicts()))
+
+
+def find_alike(confusables: Iterable[Row]) -> dict[str, tuple[str, ...]]:
+    """Tool id -> ids of the nearest tools that look like it, on other servers."""
+    near: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in confusables:
+        if row["server_id"] != row["other_server_id"]:
+            one = str(ToolId.of_row(row))
+            other = str(ToolId(row["other_server_id"], row["other_tool"]))
+            near[one][other] = near[other][one] = row["cosine"] or 0.0
+    return {
+        name: tuple(sorted(held, key=lambda other: (-held[other], other))[:_ALIKE])
+        for name, held in near.items()
+    }
+
+
+def read_listed(tables: Tables) -> Sequence[Row]:
+    """One row a tool: of a server that two marketplaces list, the one that an index holds."""
+    columns = ["server_id", "tool", "marketplace", "contract_digest", "contract", "first_seen"]
+    held = tables.read(CLEAR).select(columns).sort(columns[:4])
+    return held.unique(["server_id", "tool"], keep="first", maintain_order=True).to_dicts()

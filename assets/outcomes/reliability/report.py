@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.tool_id import ToolId
-from assets.outcomes.reliability.refresh import Refreshed
+from assets.outcomes.reliability.measure import ReliabilityRefresh
 from warehouse.json_types import Record
 from warehouse.pictures import Pictures
 from warehouse.sanitize.escape import escape_text
@@ -19,7 +19,7 @@ _INK, _GRID, _DOT = "#1f2937", "#e5e7eb", "#2563eb"
 _LABEL = 48  # characters
 
 
-def report_reliability(found: Refreshed, home: Path) -> dict[str, Any]:
+def report_reliability(found: ReliabilityRefresh, home: Path) -> dict[str, Any]:
     """Figures, tables and the plot of a refresh."""
     rows = [row for row in found.measured.rows if row["current"]]
     called = sorted((row for row in rows if row["calls"]), key=lambda row: (row["mean"], -row["n"]))

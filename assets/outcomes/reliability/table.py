@@ -1,8 +1,15 @@
 """The table of reliability: one row for each version of a tool that is listed or was called."""
 
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
 import polars as pl
 
 from assets.columns import CONTRACT_DIGEST, SERVER_ID, TOOL
+from assets.contracts.tool_id import ToolId
+from warehouse.json_types import Row
+from warehouse.storage.files import write_atomically
 from warehouse.storage.tables import TableSpec
 
 RELIABILITY = TableSpec(
@@ -31,3 +38,24 @@ RELIABILITY = TableSpec(
     },
     volatile=("p50_s", "p95_s", "last_at"),
 )
+
+
+OVERLAY, OVERLAY_FORMAT = "RELIABILITY.json", 1
+
+
+def write_overlay(place: Path, rows: Iterable[Row], overall: float, at: float) -> int:
+    """Makes rows of RELIABILITY those of a place; a running router sees them at its next query.
+    Returns how many they are."""
+    entries = [
+        [
+            str(ToolId.of_row(row)),
+            *(row[name] for name in ("contract_digest", "mean", "low", "high", "n")),
+        ]
+        for row in rows
+    ]
+    path = place / "router" / OVERLAY
+    if not entries and not path.exists():
+        return 0
+    held = {"format": OVERLAY_FORMAT, "at": at, "overall": round(overall, 4), "rows": entries}
+    write_atomically(path, json.dumps(held).encode())
+    return len(entries)

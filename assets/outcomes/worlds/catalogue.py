@@ -1,12 +1,52 @@
 """All worlds that are known: those that come with the package, and the user's own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assets.outcomes.worlds.errors import WorldFileError
-from assets.outcomes.worlds.kinds.table import check_world
+from assets.outcomes.worlds.databases import POSTGRES_KIND, SQLITE_KIND
+from assets.outcomes.worlds.file_kinds import FOLDER_KIND, MAIL_KIND, MEMORY_KIND
+from assets.outcomes.worlds.git import GIT_KIND
+from assets.outcomes.worlds.kind import Kind
+from assets.outcomes.worlds.site import SITE_KIND
 from assets.outcomes.worlds.spec import World, load_world
+from assets.outcomes.worlds.tree import WorldFileError
+from assets.outcomes.worlds.workbook import WORKBOOK_KIND
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        FOLDER_KIND, GIT_KIND, MAIL_KIND, MEMORY_KIND, POSTGRES_KIND, SITE_KIND, SQLITE_KIND,
+        WORKBOOK_KIND,
+    )
+}  # fmt: skip
+
+
+def find_kind(name: str) -> Kind:
+    """Raises WorldFileError for a kind that does not exist."""
+    if name not in KINDS:
+        raise WorldFileError(f"kind {name!r} does not exist; known: {', '.join(sorted(KINDS))}")
+    return KINDS[name]
+
+
+def check_world(world: World) -> None:
+    """Raises WorldFileError where the world's kind has no such generator or action, or is none."""
+    try:
+        kind = find_kind(world.kind)
+    except WorldFileError as error:
+        raise WorldFileError(f"{world.path}: {error}") from None
+    if world.generator and world.generator.name not in kind.generators:
+        known = ", ".join(sorted(kind.generators)) or "none"
+        problem = f"generator {world.generator.name!r}: kind {kind.name!r} has {known}"
+        raise WorldFileError(f"{world.path}: {problem}")
+    for fault in world.faults:
+        if fault.action not in kind.list_actions():
+            known = ", ".join(kind.list_actions())
+            problem = (
+                f"fault {fault.name!r}: action {fault.action!r}: kind {kind.name!r} has {known}"
+            )
+            raise WorldFileError(f"{world.path}: {problem}")
+
 
 SHIPPED = Path(__file__).with_name("shipped")
 

@@ -7,12 +7,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from assets.outcomes.worlds.catalogue import KnownWorld
-from assets.outcomes.worlds.errors import WorldFailed, WorldFileError
-from assets.outcomes.worlds.opened import OpenWorld, find_missing, open_world
-from assets.outcomes.worlds.perturb import perturb_task
-from assets.outcomes.worlds.session import WorldSession, join_texts, open_session
+from assets.outcomes.worlds.session import (
+    OpenWorld,
+    WorldSession,
+    find_missing,
+    join_texts,
+    open_session,
+    open_world,
+)
 from assets.outcomes.worlds.spec import Fit, World
-from assets.outcomes.worlds.task import Task, TaskCall
+from assets.outcomes.worlds.task import Task, TaskCall, perturb_task
+from assets.outcomes.worlds.tree import WorldFailed, WorldFileError
 from assets.servers.calls.result import CallResult
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.placeholders import DATA

@@ -1,24 +1,278 @@
 """A real server at work in an open world: planned, listed once, and called."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import fcntl
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import anyio.to_thread
 
 from assets.marketplaces.listing import PRIVATE
-from assets.outcomes.worlds.errors import WorldFailed
-from assets.outcomes.worlds.opened import OpenWorld
-from assets.outcomes.worlds.spec import Fit
-from assets.outcomes.worlds.task import TaskCall
-from assets.servers.adhoc import UnknownLocalServer, allow_bound, plan_local_server, plan_target
+from assets.outcomes.worlds.catalogue import check_world, find_kind, find_world
+from assets.outcomes.worlds.changes import Facts
+from assets.outcomes.worlds.kind import READ_ONLY, FolderState, Kind, State, damage_tree
+from assets.outcomes.worlds.spec import ROOT, Fault, Fit, World
+from assets.outcomes.worlds.task import Task, TaskCall, make_tasks
+from assets.outcomes.worlds.template import fill_template
+from assets.outcomes.worlds.tree import Node, PlaceUnusable, Tree, WorldFailed, add_folders
+from assets.servers.adhoc import (
+    UnknownLocalServer,
+    allow_bound,
+    plan_local_server,
+    plan_target,
+)
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.result import CallResult
 from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.recipe import LaunchRecipe, UnlaunchableServer, dump_recipe
+from assets.servers.recipes.placeholders import DATA
+from assets.servers.recipes.recipe import (
+    LaunchRecipe,
+    UnlaunchableServer,
+    dump_recipe,
+)
+from assets.servers.sandbox.spec import SandboxMount
 from warehouse.ledger.ledger import Ledger
+from warehouse.storage.digest import digest
+
+_FOLDER = "state"  # what a server is shown; beside it lies the lock
+
+
+class OpenWorld:
+    """A world in its first state, held by this process alone until it is closed.
+
+    grant: shows a server the world's folder and its site, and no more. Use as a context manager.
+    """
+
+    def __init__(
+        self, world: World, seed: int, state: State, fault: Fault | None, held: ExitStack
+    ) -> None:
+        self.world, self.seed, self.fault = world, seed, fault
+        self._state, self._held = state, held
+        self._kind, self._holding = find_kind(world.kind), ExitStack()
+        self.unusable: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """On this host. A server writes to it: read it by `read_facts`, never follow its links."""
+        return self._state.folder
+
+    @property
+    def grant(self) -> ServerGrant:
+        # Of a database or a site that runs beside it nothing in the folder is written.
+        faulty = self.fault is not None and self.fault.action == READ_ONLY
+        closed = faulty or self._kind.open_state is not None
+        shown = SandboxMount(self.folder, DATA, writable=not closed)
+        return ServerGrant(folders=(shown,), sites=self._state.sites)
+
+    @property
+    def args(self) -> Mapping[str, tuple[str, ...] | None]:
+        """The arguments of each server that the world suits; None for its recipe's own."""
+        return {server.id: self._fill_args(server) for server in self.world.servers}
+
+    @property
+    def env(self) -> Mapping[str, Mapping[str, str]]:
+        """The variables that each server is given besides its recipe's."""
+        return {server.id: fill_template(server.env, {ROOT: DATA}) for server in self.world.servers}
+
+    def bind_recipe(self, recipe: LaunchRecipe) -> LaunchRecipe:
+        """The recipe of a server as it is launched in this world. Raises WorldFileError for a
+        server that the world does not suit."""
+        fit = self.world.find_fit(recipe.server_id)
+        args, env = self._fill_args(fit), self.env[recipe.server_id]
+        kept = [
+            placeholder
+            for placeholder in recipe.placeholders
+            if placeholder.removeprefix("env:") not in env
+        ]
+        if args is not None:
+            kept = [one for one in kept if one != "args" and not one.startswith("arg:")]
+        changed = {
+            "args": recipe.args if args is None else args,
+            "env": tuple({**dict(recipe.env), **env}.items()),
+            "placeholders": tuple(kept),
+        }
+        return recipe.model_copy(update=changed)
+
+    def read_facts(self) -> Facts:
+        """The state as facts, key -> JSON value. Raises WorldFailed, whatever a server wrote, and
+        OSError."""
+        self._require_usable()
+        try:
+            return self._state.read_facts()
+        except (WorldFailed, OSError):
+            raise
+        except Exception as error:
+            raise WorldFailed(f"the state cannot be read: {type(error).__name__}") from error
+
+    def read_first_facts(self) -> Facts:
+        """Those of the first state, before any fault."""
+        return dict(self._state.first_facts)
+
+    def digest_state(self) -> str:
+        """Of the facts: the same for the same content, whatever the times and the layout on disk.
+        Raises WorldFailed."""
+        facts = self.read_facts()
+        try:
+            return digest(facts)
+        except ValueError as error:
+            raise WorldFailed(f"the state cannot be read: {error}"[:300]) from error
+
+    def reset(self) -> None:
+        """Makes it the first state again. Raises WorldFailed, and the world is unusable then."""
+        self._require_usable()
+        try:
+            self._holding.close()
+            self._state.reset()
+            if self.fault is not None and (hold := self._kind.hold.get(self.fault.action)):
+                self._holding.enter_context(hold(self.folder / self.fault.target))
+        except Exception as error:
+            message = (
+                error if isinstance(error, WorldFailed) else f"{type(error).__name__}: {error}"
+            )
+            self.unusable = f"world {self.world.name!r} in {self.folder} cannot be reset: {message}"
+            raise WorldFailed(self.unusable) from error
+
+    def tasks(self, seed: int, n: int = 1) -> list[Task]:
+        """Tasks drawn by a seed, at most `n` from each template. With a fault they are those that
+        it makes fail."""
+        made = make_tasks(self.world, self._state.first_facts, seed, DATA, n)
+        if self.fault is None:
+            return made
+        return [one for one in made if one.name in self.fault.tasks]
+
+    def close(self) -> None:
+        """Lets go of the place; what lies there stays until it is opened again or removed."""
+        self._holding.close()
+        self._state.close()
+        self._held.close()
+
+    def __enter__(self) -> "OpenWorld":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _fill_args(self, fit: Fit) -> tuple[str, ...] | None:
+        return None if fit.args is None else tuple(fill_template(fit.args, {ROOT: DATA}))
+
+    def _require_usable(self) -> None:
+        if self.unusable:
+            raise WorldFailed(self.unusable)
+
+
+def open_world(
+    name: str | World,
+    seed: int,
+    place: Path,
+    *,
+    fault: str | None = None,
+    paths: tuple[Path, ...] = (),
+) -> OpenWorld:
+    """A world in its first state, which its seed decides, in a folder of its own at `place`.
+
+    paths: folders with world files of the user's. Whatever an earlier run left at `place`, killed
+    or not, is gone. Raises WorldFileError for what its file gets wrong, and WorldFailed where it
+    cannot be had here, or another process has it open.
+    """
+    world = find_world(name, paths) if isinstance(name, str) else name
+    check_world(world)
+    kind, broken = find_kind(world.kind), world.find_fault(fault) if fault else None
+    if missing := find_missing(world):
+        raise WorldFailed(f"world {world.name!r}: {missing}")
+    with ExitStack() as held:
+        held.enter_context(_hold_place(world, place))
+        state = _open_state(world, kind, seed, place / _FOLDER, broken)
+        held.callback(state.close)
+        opened = OpenWorld(world, seed, state, broken, held.pop_all())
+    try:
+        opened.reset()
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def find_missing(world: World) -> str | None:
+    """What this host lacks for a world, with what to install; None where it has all."""
+    for program, package in find_kind(world.kind).programs.items():
+        if shutil.which(program) is None:
+            return f"needs `{program}`, which is not on PATH; install it (Debian: {package})"
+    return None
+
+
+def make_first_tree(world: World, seed: int) -> dict[str, Node]:
+    """The seed files: what the generator makes by the seed, and those beside the world file. Raises
+    WorldFileError."""
+    made: dict[str, Node] = {}
+    if world.generator:
+        facts = world.generator
+        made.update(_generate_tree(world.kind, facts.name, facts.size, f"{world.name}/{seed}"))
+    return add_folders({**made, **world.read_files()})
+
+
+@lru_cache(maxsize=32)
+def _generate_tree(kind: str, generator: str, size: int, seed: str) -> Tree:
+    """What a generator makes. Kept: executions name each effect by it."""
+    return find_kind(kind).generators[generator](Random(seed), size)
+
+
+def _open_state(world: World, kind: Kind, seed: int, folder: Path, fault: Fault | None) -> State:
+    first = make_first_tree(world, seed)
+    if kind.open_state:
+        return kind.open_state(folder, first, fault)
+    tree = first
+    if fault and fault.action not in (READ_ONLY, *kind.hold):
+        tree = damage_tree(kind, first, fault.action, fault.target)
+    return FolderState(kind, folder, tree, first)
+
+
+def _find_foreign(place: Path) -> str | None:
+    """What lies at a place that no world left there: opening one empties its folder."""
+    names = sorted(os.listdir(place))
+    if "lock" not in names:
+        return names[0] if names else None
+    return next((name for name in names if name not in ("lock", _FOLDER, "cluster")), None)
+
+
+@contextmanager
+def _hold_place(world: World, place: Path) -> Iterator[None]:
+    """Makes the place, the user's alone, and holds it against other processes."""
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if foreign := _find_foreign(place):
+            raise PlaceUnusable(
+                f"world {world.name!r}: {place} holds {foreign!r}, which is no world's and would be"
+                " lost; name an empty folder"
+            )
+        lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except (FileExistsError, NotADirectoryError):
+        raise PlaceUnusable(
+            f"world {world.name!r}: {place} is a file, or below one; name an empty folder"
+        ) from None
+    except OSError as error:
+        raise WorldFailed(f"world {world.name!r}: no place at {place}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = (
+                f"world {world.name!r} is open in {place} already; wait, or choose another place"
+            )
+            raise WorldFailed(message) from None
+        folder = place / _FOLDER
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)
+        yield
+    finally:
+        os.close(lock)
 
 
 class ServerUnavailable(WorldFailed):

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from assets.outcomes.worlds.errors import WorldFileError
-from assets.outcomes.worlds.tree import Node
+from assets.outcomes.worlds.tree import Node, WorldFileError
 from warehouse.storage.untrusted_files import UnreadableFile, list_files, read_file
 from warehouse.user_files import read_text
 

@@ -14,9 +14,23 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import Any
 
-from assets.outcomes.worlds.errors import WorldFailed
+from warehouse.errors import UnusableInput
 from warehouse.storage.digest import digest
 from warehouse.storage.untrusted_files import UnreadableFile, open_folder, read_file
+
+
+class WorldFileError(UnusableInput):
+    """A world file, or a name, that cannot be used; says which, what was found and the fix."""
+
+
+class WorldFailed(RuntimeError):
+    """A world that cannot be opened, reset or read here: which and why. Nothing outside its place
+    was touched."""
+
+
+class PlaceUnusable(WorldFailed, UnusableInput):
+    """A place that is a file, or a folder with files of somebody else."""
+
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

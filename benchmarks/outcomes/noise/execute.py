@@ -12,10 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from assets.outcomes.worlds.catalogue import find_world
-from assets.outcomes.worlds.errors import WorldFailed
-from assets.outcomes.worlds.opened import OpenWorld, open_world
-from assets.outcomes.worlds.session import WorldSession, join_texts, open_session
+from assets.outcomes.worlds.session import (
+    OpenWorld,
+    WorldSession,
+    join_texts,
+    open_session,
+    open_world,
+)
 from assets.outcomes.worlds.task import Task, TaskCall
+from assets.outcomes.worlds.tree import WorldFailed
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.deploy.policy import DeployPolicy
 from benchmarks.outcomes.noise.endpoints import AFTER, Endpoint, load_sources

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from assets.outcomes.worlds.perturb import replace_leaf, walk_leaves
+from assets.outcomes.worlds.task import replace_leaf, walk_leaves
 
 RANDOM, TRUNCATED, STALE = "random", "truncated", "stale"
 SLOW, UNIT, EMPTY = "slow", "wrong unit", "silent empty"

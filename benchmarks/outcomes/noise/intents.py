@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from assets.outcomes.worlds.catalogue import find_world
 from assets.outcomes.worlds.changes import ChangeImpossible, apply_changes
-from assets.outcomes.worlds.opened import open_world
+from assets.outcomes.worlds.session import open_world
 from assets.outcomes.worlds.spec import Draw
 from assets.outcomes.worlds.task import Task
 from assets.outcomes.worlds.template import NothingToDraw, draw_values, fill_template

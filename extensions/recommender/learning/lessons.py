@@ -1,6 +1,6 @@
 """What the lines of a log teach a reranker, by the trust limits of reliability.
 
-The same rules as `assets/outcomes/reliability/sources/`, one line at a time. A lesson needs the
+The same rules as `assets/outcomes/reliability/observations.py`, line by line. A lesson needs the
 words that were asked for, so only tokens that let the log keep them teach anything.
 """
 
@@ -9,8 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
-from assets.outcomes.reliability.observation import BLAMED, TOKEN
-from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.policy import BLAMED, TOKEN, ReliabilityPolicy
 from assets.servers.calls.log import MOST_WORDS, REPORTS
 from warehouse.remembered import Remembered
 

@@ -13,8 +13,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.sources.decisions import find_excluded, read_source_decisions
+from assets.outcomes.policy import ReliabilityPolicy, find_excluded, read_source_decisions
 from assets.servers.calls.log import CallLog
 from extensions.recommender.learning.lessons import Lesson, Lessons
 from extensions.recommender.learning.log_follower import LogFollower, LogRewritten

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from assets.outcomes.reliability.versions import CARRIED, Version, read_changes
+from assets.outcomes.reliability.estimate import CARRIED, ToolVersion, read_changes
 from extensions.recommender.outcomes_report.rates import (
     SUMS,
     compare_rates,
@@ -81,7 +81,7 @@ def render_changes(found: Json) -> Markdown:
     return join_markdown("\n\n", [lead, classes, tools])
 
 
-def _measure_versions(calls: pl.DataFrame) -> dict[Version, Seen]:
+def _measure_versions(calls: pl.DataFrame) -> dict[ToolVersion, Seen]:
     sums = drop_wrong_tool(calls).group_by("tool_id", "contract_digest").agg(**SUMS)
     return {(tool_id, digest): (worked, n) for tool_id, digest, worked, n in sums.iter_rows()}
 

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.policy import ReliabilityPolicy
 from extensions.recommender.outcomes_report.gather import gather_outcome_facts
 from extensions.recommender.outcomes_report.page import write_outcomes
 from training.reporting.report import inline_plots

@@ -7,8 +7,8 @@ import polars as pl
 
 from assets.contracts.changes import CHANGES
 from assets.contracts.tool_id import ToolId
-from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.refresh import read_listed, read_weighed
+from assets.outcomes.policy import ReliabilityPolicy
+from assets.outcomes.reliability.measure import read_listed, read_weighed
 from assets.outcomes.reliability.table import RELIABILITY
 from assets.vectors.confusable_table import CONFUSABLES
 from extensions.recommender.outcomes_report.alike import compare_alike

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from assets.outcomes.reliability.observation import TOKEN
+from assets.outcomes.policy import TOKEN
 from extensions.recommender.outcomes_report.rates import format_rate, measure_rate, tell_empty
 from training.figures import Json
 from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown, make_markdown_table

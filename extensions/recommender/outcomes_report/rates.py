@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.outcomes.reliability.observation import WRONG_TOOL
+from assets.outcomes.policy import WRONG_TOOL
 from training.figures import NONE, Json, format_interval
 from warehouse.sanitize.markdown import Markdown, fill_markdown
 from warehouse.statistics import wilson_interval

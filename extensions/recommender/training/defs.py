@@ -7,7 +7,7 @@ import dagster as dg
 import polars as pl
 
 from assets.contracts.tool_id import ToolId
-from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.policy import ReliabilityPolicy
 from assets.vectors.encoders.embedder import Embedder
 from extensions.recommender.model_role import UNTRAINED_ORDER
 from extensions.recommender.training.evaluation import (

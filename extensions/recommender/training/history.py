@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.refresh import read_listed, read_weighed
+from assets.outcomes.policy import ReliabilityPolicy
+from assets.outcomes.reliability.measure import read_listed, read_weighed
 from assets.outcomes.table import EXECUTIONS
 from assets.synthesis.tables import PAIRS
 from extensions.recommender.reranking.features import Question

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.outcome import USEFUL
-from assets.outcomes.replay.environment import ReplayEnvironment
-from assets.outcomes.replay.recording import Recording, ReplayTask, make_key
+from assets.outcomes.recording import Recording, ReplayTask, make_key
+from assets.outcomes.replay_environment import ReplayEnvironment
 from extensions.sidecar.rows import RevisionRow
 
 

@@ -96,7 +96,7 @@ def _make_choice(
     from assets.catalogue.catalogue import read_same_servers
     from assets.contracts.quarantined_tools import open_firewall
     from assets.outcomes.table import PROVED, read_tried
-    from assets.outcomes.trajectories.trajectory import list_exportable
+    from assets.outcomes.trajectory import list_exportable
     from assets.synthesis.export.selection import Choice, ask_firewall
     from assets.synthesis.tables import TRAJECTORY
     from training.sets.split import split_of_same

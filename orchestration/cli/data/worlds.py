@@ -62,7 +62,7 @@ def reset(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Put a world into its first state, and say where it lies and what its digest is."""
-    from assets.outcomes.worlds.opened import open_world
+    from assets.outcomes.worlds.session import open_world
 
     settings = load_settings()
     where = (place or settings.home_path() / "worlds" / name).resolve()

@@ -10,7 +10,7 @@ from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
-    from assets.outcomes.reliability.refresh import Refreshed
+    from assets.outcomes.reliability.measure import ReliabilityRefresh
 
 _SHOWN = 40
 JSON = typer.Option("--json", help="one JSON value")
@@ -99,11 +99,7 @@ def include(
 
 
 def _decide(source: str, verdict: str, by: str, why: str, as_json: bool) -> None:
-    from assets.outcomes.reliability.sources.decisions import (
-        SourceDecision,
-        SourceDecisionError,
-        record_source_decision,
-    )
+    from assets.outcomes.policy import SourceDecision, SourceDecisionError, record_source_decision
     from orchestration.factories import open_made_warehouse
 
     at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -115,15 +111,15 @@ def _decide(source: str, verdict: str, by: str, why: str, as_json: bool) -> None
     _print_refreshed(_update_overlay(), as_json)
 
 
-def _update_overlay() -> "Refreshed":
-    from assets.outcomes.reliability.refresh import update_overlay
+def _update_overlay() -> "ReliabilityRefresh":
+    from assets.outcomes.reliability.measure import update_overlay
     from orchestration.factories import open_made_warehouse
 
     settings = load_settings()
     return update_overlay(open_made_warehouse(settings), settings.reliability)
 
 
-def _print_refreshed(found: "Refreshed", as_json: bool) -> None:
+def _print_refreshed(found: "ReliabilityRefresh", as_json: bool) -> None:
     counts = {"sources": found.sources, "left_out": {k: n for k, n in found.left_out.items() if n}}
     if as_json:
         print_json({"versions": len(found.measured.rows), **counts})

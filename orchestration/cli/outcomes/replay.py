@@ -11,7 +11,7 @@ from orchestration.cli.terminal import fail, print_json
 from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
-    from assets.outcomes.replay.recording import Recording
+    from assets.outcomes.recording import Recording
 
 app = typer.Typer(add_completion=False)
 
@@ -33,8 +33,8 @@ def replay(
 ) -> None:
     """Check a replay: every task's own calls must be worth 1. With --task: what calls are answered
     and worth. Exit 1 where a check fails or a call was never recorded."""
-    from assets.outcomes.replay.environment import score_calls
-    from assets.outcomes.replay.file import read_recording
+    from assets.outcomes.recording import read_recording
+    from assets.outcomes.replay_environment import score_calls
 
     if write and (listing or task is not None or call):
         fail("--write records and does nothing else: give --list, --task and --call apart", 2)
@@ -65,8 +65,7 @@ def replay(
 
 
 def _write_file(file: Path) -> None:
-    from assets.outcomes.replay.file import is_recording, write_recording
-    from assets.outcomes.replay.release import record_home
+    from assets.outcomes.recording import is_recording, record_home, write_recording
     from orchestration.factories import open_made_warehouse
 
     if file.exists() and not is_recording(file):
@@ -83,7 +82,7 @@ def _write_file(file: Path) -> None:
 
 def _check_recording(recording: "Recording") -> dict[str, Any]:
     from assets.contracts.quarantined_tools import read_clear
-    from assets.outcomes.replay.environment import score_calls
+    from assets.outcomes.replay_environment import score_calls
     from orchestration.factories import open_warehouse
 
     wrong = []

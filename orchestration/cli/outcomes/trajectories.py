@@ -23,7 +23,7 @@ def trajectories(
     nothing was kept."""
     import asyncio
 
-    from assets.outcomes.trajectories.collect import (
+    from assets.outcomes.trajectory_play import (
         Collected,
         collect_trajectories,
         publish_trajectories,

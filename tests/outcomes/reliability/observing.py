@@ -2,13 +2,18 @@
 
 import json
 import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from assets.contracts.changes import CHANGES
 from assets.contracts.quarantined_tools import CLEAR
-from assets.outcomes.reliability.observation import Observation
+from assets.outcomes.policy import EXECUTION
+from assets.outcomes.reliability.observations import OBSERVED
 from assets.outcomes.table import EXECUTIONS
 from assets.servers.calls.log import CallLog
 from warehouse.storage.tables import TableSpec
@@ -17,6 +22,37 @@ from warehouse.store import Warehouse
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
 DAY = 86_400.0
 TOOL, DIGEST = "npm:files::read_file", "c1:" + "a" * 64
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One row of OBSERVED."""
+
+    at: float
+    tool_id: str
+    contract_digest: str
+    success: bool
+    weight: float = 1.0
+    seconds: float | None = None
+    query: str = ""
+    query_key: str = ""
+    source: str = EXECUTION
+    client: str | None = None
+    kind: str | None = None
+    rank: int | None = None
+    call_id: str = ""
+    search_id: str = ""
+    claimed: bool = False
+
+
+def make_frame(observations: Iterable[Observation]) -> pl.DataFrame:
+    return pl.DataFrame([asdict(observation) for observation in observations], schema=OBSERVED)
+
+
+def list_observations(frame: pl.DataFrame) -> list[Observation]:
+    """The rows, oldest first."""
+    ordered = frame.select(list(OBSERVED)).sort("at", "tool_id", "call_id")
+    return [Observation(**row) for row in ordered.iter_rows(named=True)]
 
 
 def observe(success: bool = True, **facts: Any) -> Observation:

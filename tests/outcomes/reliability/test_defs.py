@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from assets.outcomes.policy import ReliabilityPolicy
 from assets.outcomes.reliability.defs import check_current, check_intervals, reliability
-from assets.outcomes.reliability.policy import ReliabilityPolicy
 from assets.outcomes.reliability.report import tabulate_categories
 from assets.outcomes.reliability.table import RELIABILITY
 from tests.outcomes.reliability.observing import fill_home

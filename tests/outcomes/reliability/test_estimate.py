@@ -1,24 +1,38 @@
 """Estimates of reliability stay within bounds, and no token can outweigh all others."""
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.outcomes.reliability.estimate import (
-    Evidence,
-    Prior,
+    CARRIED,
+    FEATURES,
+    MOST_CARRIED,
+    CallEvidence,
+    RatePrior,
+    ToolFeatures,
+    VersionChange,
+    build_priors,
+    carry_evidence,
+    describe_tool,
     estimate_rate,
+    fit_rates,
+    parse_contract,
+    read_changes,
     unite_sources,
 )
+from assets.servers.deploy.deployment_table import DEPLOYMENTS
 
 counts = st.floats(0, 1e6)
 shares = st.floats(0, 1)
-evidence = st.builds(Evidence, counts, counts)
-priors = st.builds(Prior, shares, st.floats(0.5, 100))
+evidence = st.builds(CallEvidence, counts, counts)
+priors = st.builds(RatePrior, shares, st.floats(0.5, 100))
 
 
 @given(evidence, priors)
 def test_an_estimate_lies_within_its_interval_and_that_within_0_and_1(
-    seen: Evidence, prior: Prior
+    seen: CallEvidence, prior: RatePrior
 ) -> None:
     found = estimate_rate(seen, prior)
     assert 0 <= found.low <= found.mean <= found.high <= 1
@@ -27,30 +41,163 @@ def test_an_estimate_lies_within_its_interval_and_that_within_0_and_1(
 
 @given(evidence, priors, st.floats(0.01, 100))
 def test_one_more_success_never_lowers_an_estimate(
-    seen: Evidence, prior: Prior, more: float
+    seen: CallEvidence, prior: RatePrior, more: float
 ) -> None:
     before = estimate_rate(seen, prior).mean
-    assert estimate_rate(seen + Evidence(more, 0), prior).mean >= before - 1e-9
-    assert estimate_rate(seen + Evidence(0, more), prior).mean <= before + 1e-9
+    assert estimate_rate(seen + CallEvidence(more, 0), prior).mean >= before - 1e-9
+    assert estimate_rate(seen + CallEvidence(0, more), prior).mean <= before + 1e-9
 
 
 def test_nothing_seen_is_the_prior_and_much_seen_is_what_was_seen() -> None:
-    prior = Prior(0.9, 4)
-    assert estimate_rate(Evidence(), prior).mean == 0.9
-    assert estimate_rate(Evidence(0, 4000), prior).mean < 0.001
-    wide, narrow = estimate_rate(Evidence(), prior), estimate_rate(Evidence(900, 100), prior)
+    prior = RatePrior(0.9, 4)
+    assert estimate_rate(CallEvidence(), prior).mean == 0.9
+    assert estimate_rate(CallEvidence(0, 4000), prior).mean < 0.001
+    wide, narrow = (
+        estimate_rate(CallEvidence(), prior),
+        estimate_rate(CallEvidence(900, 100), prior),
+    )
     assert narrow.high - narrow.low < wide.high - wide.low
 
 
 @given(evidence, st.floats(1, 1e4))
 def test_a_flood_of_one_token_is_worth_no_more_than_all_others(
-    others: Evidence, alone: float
+    others: CallEvidence, alone: float
 ) -> None:
-    flood = {"token:flood": Evidence(0, 1e9), "execution": others}
+    flood = {"token:flood": CallEvidence(0, 1e9), "execution": others}
     assert unite_sources(flood, alone).failed - others.failed <= max(alone, others.n) + 1e-3
 
 
 @given(st.dictionaries(st.sampled_from(["token:a", "token:b", "execution"]), evidence))
-def test_sources_that_are_few_calls_count_whole(held: dict[str, Evidence]) -> None:
+def test_sources_that_are_few_calls_count_whole(held: dict[str, CallEvidence]) -> None:
     most = sum(one.n for one in held.values()) + 1
     assert abs(unite_sources(held, most).n - (most - 1)) <= 1e-6 * most
+
+
+def fact(
+    server: str, tool: str, category: str = "files", alike: tuple[str, ...] = ()
+) -> ToolFeatures:
+    return ToolFeatures(f"{server}::{tool}", server, category, [0.0], alike)
+
+
+def test_nothing_seen_is_a_half_for_all() -> None:
+    priors, overall = build_priors([fact("a", "x"), fact("b", "y")], {})
+    assert overall == 0.5
+    assert [one.mean for one in priors.values()] == pytest.approx([0.5, 0.5])
+    assert build_priors([], {}) == ({}, 0.5)
+
+
+def test_a_new_tool_is_expected_to_work_as_its_server_does() -> None:
+    tools = [fact("good", "x"), fact("good", "new"), fact("bad", "x"), fact("bad", "new")]
+    seen = {"good::x": CallEvidence(20, 0), "bad::x": CallEvidence(0, 20)}
+    priors, _ = build_priors(tools, seen)
+    assert priors["good::new"].mean > 0.8
+    assert priors["bad::new"].mean < 0.2
+
+
+def test_a_category_and_look_alikes_tell_of_a_new_server() -> None:
+    old = [fact(f"s{i}", "x", "finance") for i in range(5)]
+    others = [fact(f"t{i}", "x", "media") for i in range(5)]
+    new = [
+        fact("n1", "x", "finance"),
+        fact("n2", "x", "media"),
+        fact("n3", "x", "media", ("s0::x",)),
+    ]
+    seen = {one.tool_id: CallEvidence(0, 10) for one in old}
+    seen |= {other.tool_id: CallEvidence(10, 0) for other in others}
+    priors, overall = build_priors([*old, *others, *new], seen)
+    assert priors["n1::x"].mean < overall < priors["n2::x"].mean
+    assert priors["n3::x"].mean < priors["n2::x"].mean
+
+
+def test_a_tools_own_calls_are_no_part_of_its_prior_but_through_all_tools() -> None:
+    tools = [fact("a", "x"), *(fact(f"s{i}", "y", "media") for i in range(40))]
+    seen = {tool.tool_id: CallEvidence(10, 0) for tool in tools[1:]}
+    alone, _ = build_priors(tools, {**seen, "a::x": CallEvidence(0, 20)})
+    assert alone["a::x"].mean > 0.9
+
+
+@pytest.mark.parametrize(
+    "contract",
+    [
+        {},
+        {"inputSchema": 3, "description": None, "annotations": []},
+        {"inputSchema": {"properties": {"a": True, "b": {}}, "required": "a"}},
+        {"inputSchema": {"required": ["a", "b", "c"]}},
+    ],
+)
+def test_any_contract_has_features(contract: dict) -> None:
+    found = describe_tool(contract, {"ecosystem": None})
+    assert len(found) == len(FEATURES)
+    assert np.isfinite(found).all()
+
+
+def test_what_differs_from_launch_to_launch_is_no_feature() -> None:
+    first, again = (
+        {**dict.fromkeys(DEPLOYMENTS.volatile, each), "ecosystem": "remote"} for each in (1, 2)
+    )
+    assert describe_tool({}, first) == describe_tool({}, again) != describe_tool({}, None)
+
+
+def test_a_contract_that_is_no_json_is_empty() -> None:
+    assert parse_contract("{half") == parse_contract("[1]") == {}
+
+
+def test_a_feature_that_failures_follow_moves_what_is_expected() -> None:
+    features = np.array([[1.0], [0.0]] * 50)
+    worked, failed = np.array([2.0, 9.0] * 50), np.array([8.0, 1.0] * 50)
+    rates = fit_rates(features, worked, failed)
+    assert rates[0] == pytest.approx(0.2, abs=0.05)
+    assert rates[1] == pytest.approx(0.9, abs=0.05)
+
+
+@pytest.mark.parametrize(("worked", "failed"), [(0, 0), (1e6, 0), (0, 1e6), (3, 1)])
+def test_rates_are_rates_whatever_was_seen(worked: float, failed: float) -> None:
+    features = np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]])
+    rates = fit_rates(features, np.full(3, worked), np.full(3, failed))
+    assert ((rates >= 0) & (rates <= 1)).all()
+    assert np.ptp(rates) < 1e-6  # nothing depends on the features
+
+
+A, B, C = (("npm:x::t", f"c1:{name}") for name in "abc")
+
+
+def row(old: str, new: str, cls: str, day: str = "2026-01-01", renamed: str | None = None) -> dict:
+    named = {"server_id": "npm:x", "tool": "t", "from_digest": old, "to_digest": new}
+    return {**named, "run_date": day, "cls": cls, "renamed_from": renamed}
+
+
+@pytest.mark.parametrize("cls", CARRIED)
+def test_the_graver_the_change_the_less_is_carried(cls: str) -> None:
+    carried = carry_evidence(B, {A: CallEvidence(8, 2)}, {B: VersionChange(A, cls)})
+    assert carried.n == pytest.approx(10 * CARRIED[cls])
+    assert sorted(CARRIED.values(), reverse=True) == list(CARRIED.values())
+
+
+def test_a_chain_of_changes_multiplies_and_a_contract_that_came_back_ends_it() -> None:
+    seen = {A: CallEvidence(0, 10), B: CallEvidence(10, 0), C: CallEvidence(1, 0)}
+    changes = {
+        C: VersionChange(B, "compatible"),
+        B: VersionChange(A, "compatible"),
+        A: VersionChange(C, "wording"),
+    }
+    assert carry_evidence(C, seen, changes) == CallEvidence(5, 2.5)
+
+
+def test_however_much_was_seen_little_is_believed_of_a_new_version() -> None:
+    carried = carry_evidence(B, {A: CallEvidence(9e5, 1e5)}, {B: VersionChange(A, "wording")})
+    assert carried.n == pytest.approx(MOST_CARRIED)
+    assert carried.worked == pytest.approx(0.9 * MOST_CARRIED)
+
+
+def test_changes_are_read_by_date_and_over_renames() -> None:
+    rows = [
+        row("c1:b", "c1:c", "breaking", "2026-02-02"),
+        row("c1:a", "c1:c", "wording", "2026-01-01"),
+        row("", "c1:a", "compatible"),
+        row("c1:c", "", "breaking"),
+        row("c1:a", "c1:b", "compatible", renamed="old"),
+    ]
+    assert read_changes(rows) == {
+        C: VersionChange(B, "breaking"),
+        B: VersionChange(("npm:x::old", "c1:a"), "compatible"),
+    }

@@ -9,26 +9,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.outcomes.reliability.estimate import Evidence
-from assets.outcomes.reliability.measure import Known, measure_tools, sum_evidence
-from assets.outcomes.reliability.observation import Observation
-from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.priors import ToolFacts
-from assets.outcomes.reliability.sources.frame import make_frame
+from assets.outcomes.policy import ReliabilityPolicy
+from assets.outcomes.reliability.estimate import CallEvidence, ToolFeatures, VersionChange
+from assets.outcomes.reliability.measure import ToolKnowledge, measure_tools, sum_evidence
 from assets.outcomes.reliability.table import RELIABILITY
-from assets.outcomes.reliability.versions import Change
-from tests.outcomes.reliability.observing import DAY, DIGEST, NOW, TOOL, observe
+from tests.outcomes.reliability.observing import (
+    DAY,
+    DIGEST,
+    NOW,
+    TOOL,
+    Observation,
+    make_frame,
+    observe,
+)
 
 POLICY = ReliabilityPolicy()
 NEW = "c1:" + "b" * 64
 SECOND = "npm:files::write_file"
-KNOWN = Known(
-    [ToolFacts(name, "npm:files", "files & documents", [1.0]) for name in (TOOL, SECOND)],
+KNOWN = ToolKnowledge(
+    [ToolFeatures(name, "npm:files", "files & documents", [1.0]) for name in (TOOL, SECOND)],
     {TOOL: DIGEST, SECOND: DIGEST},
 )
 
 
-def measure(observations: list[Observation], known: Known = KNOWN) -> list[dict[str, Any]]:
+def measure(observations: list[Observation], known: ToolKnowledge = KNOWN) -> list[dict[str, Any]]:
     return measure_tools(make_frame(observations), known, POLICY, NOW).rows
 
 
@@ -73,7 +77,7 @@ def test_a_tool_that_always_or_never_worked_keeps_an_interval(success: bool) -> 
 
 def test_old_calls_count_less() -> None:
     frame = make_frame([observe(at=NOW - 30 * DAY), observe(False)])
-    assert sum_evidence(frame, POLICY, NOW) == {(TOOL, DIGEST): Evidence(0.5, 1.0)}
+    assert sum_evidence(frame, POLICY, NOW) == {(TOOL, DIGEST): CallEvidence(0.5, 1.0)}
 
 
 @settings(max_examples=25)
@@ -107,8 +111,8 @@ def test_claims_of_one_token_move_a_mean_by_what_one_call_would(calls: int) -> N
 
 @pytest.mark.parametrize("cls", ["wording", "breaking"])
 def test_a_new_contract_starts_from_a_prior_shrunk_by_the_class_of_the_change(cls: str) -> None:
-    known = Known(
-        KNOWN.tools, {**KNOWN.current, TOOL: NEW}, {(TOOL, NEW): Change((TOOL, DIGEST), cls)}
+    known = ToolKnowledge(
+        KNOWN.tools, {**KNOWN.current, TOOL: NEW}, {(TOOL, NEW): VersionChange((TOOL, DIGEST), cls)}
     )
     rows = measure([observe(False)] * 40 + [observe(tool_id=SECOND)] * 40, known)
     new, old = find_row(rows, digest=NEW), find_row(rows)

@@ -6,15 +6,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.refresh import (
-    Refreshed,
+from assets.outcomes.policy import ReliabilityPolicy, SourceDecision, record_source_decision
+from assets.outcomes.reliability.measure import (
+    ReliabilityRefresh,
     find_alike,
     list_versions,
     measure_home,
     update_overlay,
 )
-from assets.outcomes.reliability.sources.decisions import SourceDecision, record_source_decision
 from tests.outcomes.reliability.observing import fill_home
 from warehouse.store import Warehouse
 
@@ -28,7 +27,7 @@ def warehouse(tmp_path: Path) -> Warehouse:
     return made
 
 
-def by_version(found: Refreshed) -> dict[tuple[str, str], dict]:
+def by_version(found: ReliabilityRefresh) -> dict[tuple[str, str], dict]:
     return {(row["tool"], row["contract_digest"][3]): row for row in found.measured.rows}
 
 

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from assets.outcomes.worlds import opened as opened_module
-from assets.outcomes.worlds.catalogue import list_worlds
-from assets.outcomes.worlds.errors import PlaceUnusable, WorldFailed, WorldFileError
-from assets.outcomes.worlds.kinds.kind import FolderState
-from assets.outcomes.worlds.kinds.table import find_kind
-from assets.outcomes.worlds.opened import find_missing, open_world
+from assets.outcomes.worlds import session
+from assets.outcomes.worlds.catalogue import find_kind, list_worlds
+from assets.outcomes.worlds.kind import FolderState
+from assets.outcomes.worlds.session import find_missing, open_world
 from assets.outcomes.worlds.spec import load_world
-from assets.outcomes.worlds.tree import digest_tree, read_tree
+from assets.outcomes.worlds.tree import (
+    PlaceUnusable,
+    WorldFailed,
+    WorldFileError,
+    digest_tree,
+    read_tree,
+)
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe
 from tests.outcomes.worlds.files import SMALL, write_world
@@ -208,7 +212,7 @@ def _die_in_reset(path: Path, place: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     opened = open_world(load_world(path), 1, place)
-    import assets.outcomes.worlds.kinds.kind as kind
+    import assets.outcomes.worlds.kind as kind
 
     kind.write_tree = write_half
     opened.reset()
@@ -242,7 +246,7 @@ def test_a_place_is_held_by_one_and_must_be_a_folder(tmp_path, small):
 
 def test_a_world_that_this_host_cannot_have_says_what_to_install(tmp_path, small, monkeypatch):
     monkeypatch.setattr(
-        opened_module, "find_missing", lambda _: "needs `x`, which is not on PATH; install it"
+        session, "find_missing", lambda _: "needs `x`, which is not on PATH; install it"
     )
     with pytest.raises(WorldFailed, match="'small': needs `x`"):
         open_world(small, 1, tmp_path / "place")

@@ -15,7 +15,7 @@ from assets.outcomes.execution import ToolCall
 from assets.outcomes.plan import Executor
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.select import Launchable
-from assets.outcomes.trajectories.collect import Collected, collect_trajectories
+from assets.outcomes.trajectory_play import Collected, collect_trajectories
 from assets.outcomes.worlds.check import prove_tasks
 from assets.outcomes.worlds.spec import World, load_world
 from assets.servers.adhoc import plan_local_server

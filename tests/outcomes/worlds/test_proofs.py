@@ -4,8 +4,7 @@ import pytest
 
 from assets.outcomes.worlds.catalogue import find_world, list_worlds
 from assets.outcomes.worlds.check import prove_tasks
-from assets.outcomes.worlds.opened import open_world
-from assets.outcomes.worlds.session import ServerUnavailable, join_texts, open_session
+from assets.outcomes.worlds.session import ServerUnavailable, join_texts, open_session, open_world
 from assets.servers.deploy.policy import DeployPolicy
 from tests.support.untrusted_server import require_sandbox
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.outcomes.worlds.site_server import Site
+from assets.outcomes.worlds.site import Site
 from warehouse.storage.digest import canonical_json
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"

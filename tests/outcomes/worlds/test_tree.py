@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.outcomes.worlds import tree as trees
-from assets.outcomes.worlds.errors import WorldFailed
 from assets.outcomes.worlds.tree import (
     Link,
+    WorldFailed,
     add_folders,
     clear_folder,
     digest_tree,

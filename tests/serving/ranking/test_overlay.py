@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.outcomes.reliability.overlay import write_overlay
+from assets.outcomes.reliability.table import write_overlay
 from serving.index.folder import load_index, read_served_version
 from serving.ranking.overlays import (
     Overlay,

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from assets.contracts.canonical import contract_digest
 from assets.contracts.quarantined_tools import Decision, Firewall
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.outcomes.trajectories.collect import publish_trajectories
-from assets.outcomes.trajectories.trajectory import Place, Step, Trajectory
+from assets.outcomes.trajectory import Place, Step, Trajectory
+from assets.outcomes.trajectory_play import publish_trajectories
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import ask_firewall
 from orchestration.cli.app import app

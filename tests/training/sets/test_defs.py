@@ -14,7 +14,7 @@ from assets.contracts.quarantined_tools import CLEAR, Decision, record_decision
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import EXECUTIONS
-from assets.outcomes.trajectories.trajectory import TRAJECTORIES, Place, Step, Trajectory
+from assets.outcomes.trajectory import TRAJECTORIES, Place, Step, Trajectory
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from tests.training.conftest import make_rows
 from tests.vectors.conftest import WordEmbedder

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.policy import ReliabilityPolicy
 from extensions.recommender.learning.lessons import KEPT, Lessons
 
 NOW, TOOL = 1_000_000.0, "npm:a::t"

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.sources.decisions import SourceDecision, record_source_decision
+from assets.outcomes.policy import ReliabilityPolicy, SourceDecision, record_source_decision
 from assets.servers.calls.log import DeletionSubject, remove_lines
 from serving.router import Ask, Router
 from tests.support.online import BAD, GOOD, QUERY, Learning, log_call, log_claim, publish_ranked

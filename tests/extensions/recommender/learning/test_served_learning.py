@@ -10,7 +10,7 @@ import anyio
 import pytest
 from mcp import Client
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.result import CallResult
 from serving.meta import MetaPolicy
 from serving.meta.policy import LOCAL

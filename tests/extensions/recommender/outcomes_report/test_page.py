@@ -7,9 +7,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.sources.decisions import (
+from assets.outcomes.policy import (
     EXCLUDED,
+    ReliabilityPolicy,
     SourceDecision,
     record_source_decision,
 )

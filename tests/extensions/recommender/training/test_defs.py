@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from assets.contracts.quarantined_tools import CLEAR
-from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog
 from extensions.recommender.training.defs import (
     ADAPTER,

@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.outcomes.reliability.observation import Observation
-from assets.outcomes.reliability.sources.frame import make_frame
 from extensions.recommender.reranking.features import Question
 from extensions.recommender.reranking.pool import Pool, ToolFacts
 from extensions.recommender.training.examples import Example
 from extensions.recommender.training.history import _OLD, add_passed_over, add_words, make_examples
+from tests.outcomes.reliability.observing import Observation, make_frame
 from tests.support.reranking import DIM, make_pool
 from warehouse.store import Warehouse
 

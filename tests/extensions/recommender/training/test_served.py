@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from assets.contracts.quarantined_tools import CLEAR
-from assets.outcomes.reliability.policy import ReliabilityPolicy
+from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog
 from assets.vectors.encoders.minilm import MiniLM
 from extensions.recommender.learning.online_learner import OnlineLearner

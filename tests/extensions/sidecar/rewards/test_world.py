@@ -9,7 +9,7 @@ from extensions.sidecar.rewards.score import RIGHT as IS_RIGHT
 from extensions.sidecar.rewards.world import WorldScorer, find_worlds
 from extensions.sidecar.rows import RevisionRow
 from tests.extensions.sidecar.rewards.rows import make_row, write_call
-from tests.outcomes.replay.recorded import CONTRACTS, READ, WRITE, find_task, recording
+from tests.outcomes.recorded import CONTRACTS, READ, WRITE, find_task, recording
 
 MADE = recording()
 BOTH = find_task(MADE, "Read /a, then write x into /b.")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from assets.outcomes.reliability.policy import ReliabilityPolicy
-from assets.outcomes.reliability.refresh import measure_home
+from assets.outcomes.policy import ReliabilityPolicy
+from assets.outcomes.reliability.measure import measure_home
 from assets.outcomes.reliability.table import RELIABILITY
 from orchestration.cli.app import app
 from tests.outcomes.reliability.observing import fill_home, publish

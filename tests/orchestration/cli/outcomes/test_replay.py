@@ -8,13 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.contracts.quarantined_tools import CLEAR
-from assets.outcomes.replay.file import read_recording, write_recording
-from assets.outcomes.replay.release import save_release_replay
+from assets.outcomes.recording import read_recording, save_release_replay, write_recording
 from assets.outcomes.table import EXECUTIONS
-from assets.outcomes.trajectories.trajectory import TRAJECTORIES
+from assets.outcomes.trajectory import TRAJECTORIES
 from orchestration.cli.app import app
-from tests.outcomes.replay.recorded import READ, find_task, recording, rows
-from tests.outcomes.replay.test_recording import LISTED, NAME, executed
+from tests.outcomes.recorded import READ, find_task, recording, rows
+from tests.outcomes.test_recording import LISTED, NAME, executed
 from warehouse.home import claim_home
 from warehouse.store import Warehouse
 

@@ -1,0 +1,288 @@
+"""What one call changed in a world, and whether that is what a request's verbs ask for."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assets.outcomes.execution import Execution, ToolCall
+from assets.outcomes.outcome import USEFUL
+from assets.outcomes.table import PROVED, REFUTED, UNPROVED
+from assets.outcomes.worlds.task import has_choice, perturb_argument, read_schema
+from assets.servers.recipes.placeholders import DATA
+from assets.synthesis.verify.grading import grade_value, walk_leaves
+from assets.synthesis.verify.literal import (
+    holds_value,
+    is_asked,
+    is_placed,
+    is_stated,
+    is_telling,
+)
+from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.words import ABSENT, stem_word
+
+# Families of verbs: of a request that only looks, and of one that changes something.
+_LOOKS = {"read", "search", "compute"}
+_CHANGES = {"create", "update", "delete", "send", "run", "navigate"}
+# Words of one that keeps what it doubles, and of one that does not.
+_COPIES = {"copy", "copies", "copied", "duplicate", "clone", "replicate", "backup", "mirror"}
+_MOVES = {"move", "rename", "relocate", "transfer", "shift"}
+
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a call did: its execution, and the world's facts before and after it."""
+
+    execution: Execution
+    before: Facts
+    after: Facts
+
+    @property
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        """Fact -> (before, after), None where it is not there."""
+        keys = {*self.before, *self.after}
+        both = {key: (self.before.get(key), self.after.get(key)) for key in sorted(keys)}
+        return {key: pair for key, pair in both.items() if pair[0] != pair[1]}
+
+
+def is_other_effect(one: Effect, other: Effect) -> bool:
+    """Whether two calls in one first state differ in what they changed, or in whether they
+    worked."""
+    if one.execution.outcome != other.execution.outcome:
+        return True
+    return one.changes != other.changes
+
+
+def show_changes(effect: Effect) -> str:
+    """All that changed as one text, case folded: names of facts and their values on both sides."""
+    parts = []
+    for key, (before, after) in effect.changes.items():
+        parts += [key, _show_fact(before), _show_fact(after)]
+    return "\n".join(parts).casefold()
+
+
+def find_contradiction(effect: Effect, values: Sequence[Any], request: Text) -> str | None:
+    """How the request's own verbs speak against the effect; None where they do not, as where it
+    has none that are known. values: of the call."""
+    families = request.families
+    looks = families & _LOOKS or request.raw.rstrip().endswith("?")
+    if looks and not families & _CHANGES:
+        return "the request asks to look, and the call changed something"
+    removes = all(after is None for _, after in effect.changes.values())
+    if removes and families and "delete" not in families:
+        return "the call only removed, and the request asks for no removing"
+    asks_copy = _has_word(request, _COPIES) or " back up " in request.spaced
+    if _is_move(effect) and asks_copy and not _has_word(request, _MOVES):
+        return "the call moved something, and the request asks for a copy"
+    if not asks_copy and any(_is_copied(effect, key, values) for key in effect.changes):
+        return "the call made a copy, and the request asks for none"
+    return None
+
+
+def _has_word(request: Text, words: set[str]) -> bool:
+    return bool(request.tokens & (words | {stem_word(word) for word in words}))
+
+
+def _is_move(effect: Effect) -> bool:
+    """Whether what was taken away at one place was added at another."""
+    changes = effect.changes.values()
+    added = [after for before, after in changes if before is None]
+    return any(before in added for before, after in changes if after is None)
+
+
+def _is_copied(effect: Effect, key: str, values: Sequence[Any]) -> bool:
+    """Whether what was added at `key` is what stays at a place that the call names; what it holds
+    itself is no copy."""
+    before, after = effect.changes[key]
+    shown = _show_fact(after).casefold()
+    texts = [
+        value for value in values if not _is_path(value)
+    ]  # a file's own name is in its fact too
+    if before is not None or any(holds_value(text, shown) for text in texts):
+        return False
+    return any(
+        any(holds_value(value, f"{other}\n{shown}".casefold()) for value in values)
+        for other in _find_equal(effect.before, after)
+        if effect.after.get(other) == after
+    )
+
+
+def _is_path(value: Any) -> bool:
+    return "/" in str(value) and not any(map(str.isspace, str(value)))
+
+
+def _find_equal(facts: Facts, value: Any) -> Iterator[str]:
+    return (key for key, one in facts.items() if one == value)
+
+
+def _show_fact(value: Any) -> str:
+    """Its texts and numbers as they are: JSON would escape what is looked for."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return "\n".join(f"{path} {leaf}" for path, leaf in walk_leaves(value))
+
+
+_ANSWERED = ("ok", "tool_error")  # what else comes back says nothing about the arguments
+_OTHERS = ("credentials", "upstream", "us")  # whose failure is none of the arguments' either
+MOST = 6  # arguments of a call that are changed, one after the other
+
+Perturbed = Callable[[Mapping[str, Any]], Awaitable[tuple[Execution, Facts]]]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """verdict: proved, refuted, unproved. why: one line of what it rests on."""
+
+    verdict: str
+    why: str
+
+
+async def prove_call(
+    call: ToolCall, request: str, effect: Effect, run_perturbed: Perturbed
+) -> Proof:
+    """Whether an executed call proves the pair of this request. run_perturbed: makes the call with
+    other arguments in the same first state; called at most `MOST` + 1 times."""
+    if (judged := judge_effect(call, request, effect)) is not None:
+        return judged
+    if flaw := await _find_flaw(call, request, effect, run_perturbed):
+        return Proof(UNPROVED, flaw)
+    return Proof(PROVED, f"{', '.join(list(effect.changes)[:3])[:200]} as asked for")
+
+
+async def _find_flaw(
+    call: ToolCall, request: str, effect: Effect, run_perturbed: Perturbed
+) -> str | None:
+    """Why other arguments do not show that the stated ones decide; None where they do."""
+    # The control: what differs between two equal calls says nothing about arguments.
+    execution, after = await run_perturbed(dict(call.arguments))
+    if is_other_effect(effect, Effect(execution, effect.before, after)):
+        return "the same call has another effect when it is made again"
+    tried = 0
+    for name in list_stated(call, request):
+        other = perturb_argument(call.contract, call.arguments, name)
+        if other is None and not has_choice(call.contract, name):
+            continue
+        if other is None or tried == MOST:
+            return f"no other {name} was tried"
+        tried += 1
+        execution, after = await run_perturbed(other)
+        if not is_answered(execution):
+            return f"another {name} was not answered: {execution.evidence}"[:300]
+        if not is_other_effect(effect, Effect(execution, effect.before, after)):
+            return f"another {name} has the same effect"
+    if not tried:
+        return "no other arguments can be tried"
+    for name in list_unasked(call, request):
+        other = perturb_argument(call.contract, call.arguments, name)
+        if other is None and not has_choice(call.contract, name):
+            continue
+        flaw = f"the request does not state {name}: {str(call.arguments[name])[:80]!r}"
+        if other is None or tried == MOST:
+            return flaw
+        tried += 1
+        execution, after = await run_perturbed(other)
+        if is_other_effect(effect, Effect(execution, effect.before, after)):
+            return f"{flaw}, and it decides what changes"
+    return None
+
+
+def is_answered(done: Execution) -> bool:
+    """Whether what came back says something about the arguments."""
+    return done.status in _ANSWERED and done.blame not in _OTHERS
+
+
+def judge_failure(done: Execution) -> Proof | None:
+    """What a call that was not useful decides; None for one that was."""
+    if done.outcome == USEFUL:
+        return None
+    refuted = done.blame == "caller"
+    return Proof(REFUTED if refuted else UNPROVED, f"{done.outcome}: {done.evidence}"[:300])
+
+
+def judge_effect(call: ToolCall, request: str, effect: Effect) -> Proof | None:
+    """What the effect alone decides; None where other arguments have to be tried."""
+    if (failed := judge_failure(effect.execution)) is not None:
+        return failed
+    if not effect.changes:
+        return Proof(UNPROVED, "nothing that can be read changed")
+    shown = show_changes(effect)
+    text = Text(request)
+    every = list(_walk_values(call.arguments))
+    leaves = [one for one in every if is_telling(one[1])]
+    held = [(path, value) for path, value in leaves if holds_value(value, shown)]
+    if not held:  # as of a statement in SQL, or of `git_reset` on a whole repository
+        return Proof(UNPROVED, "what changed holds no value of the call")
+    for path, value in held:
+        if not is_stated(value, path, text):
+            return Proof(REFUTED, f"it changed {str(value)[:80]!r}, which is not asked for")
+    for _, value in held:
+        if not is_placed(value, text, DATA):
+            return Proof(UNPROVED, f"the request does not say where {str(value)[:80]!r} lies")
+    for path, value in leaves:
+        # Of a list or an object one value alone is tried otherwise: the others have to show.
+        inner = path not in call.arguments and (path, value) not in held
+        if inner and is_stated(value, path, text):
+            return Proof(UNPROVED, f"what changed does not show {path}: {str(value)[:80]!r}")
+    for path, value in every:
+        if path not in call.arguments and not is_asked(value, path, text, DATA):
+            return Proof(UNPROVED, f"the request does not state {path}: {str(value)[:80]!r}")
+    if contradiction := find_contradiction(effect, [value for _, value in leaves], text):
+        return Proof(UNPROVED, contradiction)
+    return None if list_stated(call, request) else Proof(UNPROVED, "the request states no value")
+
+
+def list_stated(call: ToolCall, request: str) -> list[str]:
+    """The arguments of which the request states a value, in order."""
+    text = Text(request)
+    return [
+        name
+        for name, value in call.arguments.items()
+        if any(
+            is_telling(leaf) and is_stated(leaf, path, text)
+            for path, leaf in _walk_values({name: value})
+        )
+    ]
+
+
+def list_unasked(call: ToolCall, request: str) -> list[str]:
+    """The arguments of one value that the request does not state, in order: none of what the
+    contract itself says."""
+    text = Text(request)
+    return [
+        name
+        for name, value in call.arguments.items()
+        if not isinstance(value, bool | list | Mapping)
+        and not _is_own(value, read_schema(call.contract, name), name, text)
+        and not all(is_asked(leaf, path, text, DATA) for path, leaf in _walk_values({name: value}))
+    ]
+
+
+def _is_own(value: Any, schema: Mapping[str, Any], name: str, request: Text) -> bool:
+    """Whether a contract itself gives a value: as the default, or as a choice that the request may
+    mean in other words."""
+    if "default" in schema and schema["default"] == value:
+        return True
+    chosen = isinstance(schema.get("enum"), list)
+    return chosen and grade_value(value, schema, name, request) != ABSENT
+
+
+def _walk_values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(path, scalar) of a call's values; of a text that is a JSON object or list, those in it."""
+    for path, value in walk_leaves(dict(arguments)):
+        inner = _parse_inner(value)
+        if inner is None:
+            yield path, value
+        else:
+            yield from ((f"{path}.{below}", leaf) for below, leaf in walk_leaves(inner))
+
+
+def _parse_inner(value: Any) -> Any:
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        inner = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return inner if isinstance(inner, dict | list) else None

@@ -1,0 +1,334 @@
+"""A recording: what calls were answered in which states, and the tasks that they belong to."""
+
+import errno
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from assets.contracts.quarantined_tools import open_firewall, read_clear
+from assets.outcomes.execution import Execution, make_call_key
+from assets.outcomes.outcome import PROTOCOL_ERROR, REFUSED, TIMEOUT, TRUNCATED
+from assets.outcomes.table import EXECUTIONS
+from assets.outcomes.trajectory import KEPT, TRAJECTORIES, Step
+from assets.synthesis.export.selection import Held, ask_firewall
+from assets.synthesis.tables import read_contract
+from warehouse.errors import UnusableInput
+from warehouse.json_types import Row
+from warehouse.statistics import wilson_interval
+from warehouse.storage.digest import sha256
+from warehouse.storage.files import write_atomically
+from warehouse.storage.untrusted_files import read_file
+from warehouse.store import Warehouse
+
+_NO_ANSWER = (REFUSED, TRUNCATED, TIMEOUT, PROTOCOL_ERROR)
+
+
+class ReplayMiss(LookupError):
+    """A call that was never recorded: what a server would have answered, nobody knows. kind:
+    unknown_contract, unknown_call."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one call was answered in one state, most often. after: the state then. seen: how often
+    it was made; differing: how often the answer or the state after it was another one."""
+
+    text: str
+    outcome: str
+    after: str
+    seen: int = 1
+    differing: int = 0
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """A call as it is recorded: of which server's tool, by which contract."""
+
+    server_id: str
+    tool: str
+    contract_digest: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ReplayTask:
+    """A request with the calls that carried it out. states: server -> digests (first, last);
+    contracts: digests of the tools on offer."""
+
+    id: str
+    request: str
+    calls: tuple[RecordedCall, ...]
+    states: dict[str, tuple[str, str]]
+    contracts: tuple[str, ...]
+
+
+@dataclass
+class Recording:
+    """contracts: digest -> {server_id, tool, contract_digest, contract}. answers: by `make_key`."""
+
+    contracts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    tasks: dict[str, ReplayTask] = field(default_factory=dict)
+
+    def answer(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> Answer:
+        """What was recorded. Raises ReplayMiss."""
+        if contract_digest not in self.contracts:
+            reason = (
+                f"no contract {contract_digest[:40]!r} is recorded; it changed, or is another's"
+            )
+            raise ReplayMiss("unknown_contract", reason)
+        found = self.answers.get(make_key(contract_digest, arguments, state))
+        if found is None:
+            tool = self.contracts[contract_digest]["tool"]
+            reason = f"{tool} was never called with these arguments in this state"
+            raise ReplayMiss("unknown_call", reason)
+        return found
+
+    def measure_volatility(self) -> dict[str, float | int]:
+        """The share of calls that, made again in the same state, were answered otherwise, with
+        Wilson's 95% interval; n: those that were made more than once."""
+        again = [one for one in self.answers.values() if one.seen > 1]
+        differing = sum(one.differing > 0 for one in again)
+        low, high = wilson_interval(differing, len(again)) if again else (0.0, 1.0)
+        value = differing / len(again) if again else 0.0
+        return {"value": round(value, 4), "low": round(low, 4), "high": round(high, 4),
+                "n": len(again)}  # fmt: skip
+
+    def find_changed(self, listed: Iterable[Row]) -> list[str]:
+        """server::tool of what these rows list by another contract than the recorded one."""
+        known = {(one["server_id"], one["tool"]): name for name, one in self.contracts.items()}
+        found = {
+            f"{row['server_id']}::{row['tool']}"
+            for row in listed
+            if known.get((row["server_id"], row["tool"]), row["contract_digest"])
+            != row["contract_digest"]
+        }
+        return sorted(found)
+
+
+def make_key(contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
+    """Names a call by its contract, its canonical arguments and the digest of the state. Whatever
+    arguments are given: those without a canonical form have a key that no recording holds."""
+    try:
+        return make_call_key(contract_digest, dict(arguments), state)
+    except (ValueError, TypeError, RecursionError, OverflowError):
+        return ""
+
+
+def select_clear(rows: Iterable[Row], held: Held) -> list[Row]:
+    """The rows of TRAJECTORIES none of whose contracts is held."""
+    return [row for row in rows if not held([{**one} for one in json.loads(row["contracts"])])]
+
+
+def record_trajectories(rows: Sequence[Row]) -> Recording:
+    """The recording of rows of TRAJECTORIES: every call that was answered, but for answers that are
+    withheld or cut, and the tasks of those kept."""
+    made = Recording()
+    seen: dict[str, list[Step]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row["trajectory_id"]):
+        steps = [Step(**step) for step in json.loads(row["steps"])]
+        for one in json.loads(row["contracts"]):
+            contract = json.loads(one["contract"])
+            made.contracts[one["contract_digest"]] = {**one, "contract": contract}
+        for step in steps:
+            if step.outcome in _NO_ANSWER:  # a server's words that are not all here are no answer
+                continue
+            seen[make_key(step.contract_digest, step.arguments, step.before)].append(step)
+        if row["status"] == KEPT and not row["recovers"]:
+            made.tasks[row["trajectory_id"]] = _make_task(row, steps)
+    made.answers = {key: _merge_steps(steps) for key, steps in sorted(seen.items()) if key}
+    return made
+
+
+def add_executions(
+    made: Recording, rows: Iterable[Row], listed: Iterable[Row], read: Callable[[str], bytes]
+) -> int:
+    """Adds what executed calls were answered; returns how many of them. rows: of EXECUTIONS;
+    listed: the clear contracts; read: the bytes of a blob. A call whose contract is not listed, or
+    whose answer is withheld, is left out."""
+    clear = {row["contract_digest"]: row for row in listed}
+    added = 0
+    for row in sorted(rows, key=lambda row: row["execution_id"]):
+        contract = clear.get(row["contract_digest"])
+        if contract is None or not row["result_blob"] or row["withheld"] != "[]":
+            continue
+        arguments = json.loads(row["arguments"])
+        held = Execution.load(json.loads(read(row["result_blob"]))["execution"], arguments)
+        # Of an answer that is said in both ways, the size is of both.
+        beside = len(json.dumps(held.structured)) if held.structured else 0
+        if len(held.text) < held.size - beside or not held.text:  # cut, or not said in text
+            continue
+        named = ("server_id", "tool", "contract_digest")
+        body = {"contract": read_contract(contract)}
+        made.contracts.setdefault(row["contract_digest"], {n: contract[n] for n in named} | body)
+        key = make_key(row["contract_digest"], arguments, held.before)
+        seen = 1 if held.repeated is None else 2
+        new = Answer(held.text, held.outcome, held.after, seen, int(bool(held.differs)))
+        made.answers[key] = _merge_answers(made.answers[key], new) if key in made.answers else new
+        added += 1
+    return added
+
+
+def _merge_answers(one: Answer, other: Answer) -> Answer:
+    same = (one.text, one.outcome, one.after) == (other.text, other.outcome, other.after)
+    differing = one.differing + (other.differing if same else other.seen)
+    return replace(one, seen=one.seen + other.seen, differing=differing)
+
+
+def _make_task(row: Row, steps: Sequence[Step]) -> ReplayTask:
+    states: dict[str, tuple[str, str]] = {}
+    for step in steps:
+        first = states.get(step.server_id, (step.before, ""))[0]
+        states[step.server_id] = (first, step.after)
+    calls = [
+        RecordedCall(step.server_id, step.tool, step.contract_digest, step.arguments)
+        for step in steps
+        if not step.wrong
+    ]
+    offered = tuple(one["contract_digest"] for one in json.loads(row["contracts"]))
+    return ReplayTask(row["trajectory_id"], row["instruction"], tuple(calls), states, offered)
+
+
+def _merge_steps(steps: Sequence[Step]) -> Answer:
+    """The commonest answer; of two alike common the first."""
+    counts: dict[tuple[str, str, str], int] = {}
+    for step in steps:
+        answers = step.answer, step.outcome, step.after
+        counts[answers] = counts.get(answers, 0) + 1
+    best = max(counts, key=lambda answers: counts[answers])
+    return Answer(*best, seen=len(steps), differing=len(steps) - counts[best])
+
+
+FORMAT, VERSION = "toolmill-replay", 1
+MOST_BYTES = 256 << 20
+_LONGEST_HEAD = 4096  # bytes
+
+
+class ReplayDamaged(UnusableInput):
+    """A file that is no recording, or not the one that was written."""
+
+
+def write_recording(path: Path, made: Recording) -> dict[str, Any]:
+    """Writes the file; returns its first line. The same recording is the same bytes."""
+    lines: list[dict[str, Any]] = [
+        *({"contract": made.contracts[name]} for name in sorted(made.contracts)),
+        *({"key": key, "answer": vars(made.answers[key])} for key in sorted(made.answers)),
+        *({"task": _dump_task(made.tasks[name])} for name in sorted(made.tasks)),
+    ]
+    body = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines).encode()
+    head = {"format": FORMAT, "version": VERSION, "lines": len(lines), "sha256": sha256(body)}
+    write_atomically(path, json.dumps(head).encode() + b"\n" + body)
+    return head
+
+
+def read_recording(path: Path) -> Recording:
+    """The recording in a file. Raises ReplayDamaged, one line: what is wrong, and the fix."""
+    real = Path(os.path.realpath(path))
+    try:
+        data = read_file(real.parent, real.name, MOST_BYTES)
+    except OSError as error:
+        more = f", expected at most {MOST_BYTES:,}" if error.errno == errno.EFBIG else ""
+        problem = f"{error.strerror or error}{more}; name a replay file"
+        raise ReplayDamaged(f"{path}: {problem}") from None
+    first, _, body = data.partition(b"\n")
+    head = _parse_head(first)
+    if head is None:
+        raise ReplayDamaged(f"{path}: no replay file; `toolmill replay FILE --write` makes one")
+    if head.get("version") != VERSION:
+        problem = f"version {head.get('version')!r:.20}, expected {VERSION}"
+        raise ReplayDamaged(
+            f"{path}: {problem}; record it again, or use the toolmill that wrote it"
+        )
+    if sha256(body) != head.get("sha256"):
+        raise ReplayDamaged(f"{path}: damaged, its bytes are not those that were sealed; copy it"
+                            " again from where it was made")  # fmt: skip
+    made = Recording()
+    for number, line in enumerate(body.splitlines(), 2):
+        try:
+            _read_line(made, json.loads(line))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            problem = f"line {number} holds no contract, answer or task ({type(error).__name__})"
+            raise ReplayDamaged(f"{path}: {problem}; record it again") from None
+    return made
+
+
+def is_recording(path: Path) -> bool:
+    """Whether a file begins as a recording does."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return _parse_head(file.readline(_LONGEST_HEAD)) is not None
+
+
+def _parse_head(line: bytes) -> dict[str, Any] | None:
+    try:
+        head = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return head if isinstance(head, dict) and head.get("format") == FORMAT else None
+
+
+def _read_line(made: Recording, line: dict[str, Any]) -> None:
+    if "contract" in line:
+        one = line["contract"]
+        made.contracts[str(one["contract_digest"])] = {
+            "server_id": str(one["server_id"]),
+            "tool": str(one["tool"]),
+            "contract_digest": str(one["contract_digest"]),
+            "contract": dict(one["contract"]),
+        }
+    elif "answer" in line:
+        one = Answer(**line["answer"])
+        texts, counts = (one.text, one.outcome, one.after), (one.seen, one.differing)
+        if not all(isinstance(text, str) for text in texts) or {*map(type, counts)} != {int}:
+            raise TypeError(line["key"])
+        made.answers[str(line["key"])] = one
+    else:
+        one = line["task"]
+        calls = tuple(RecordedCall(**call) for call in one["calls"])
+        if not all(isinstance(call.arguments, dict) for call in calls):
+            raise TypeError(one["id"])
+        states = {str(name): (str(two[0]), str(two[1])) for name, two in one["states"].items()}
+        offered = tuple(map(str, one["contracts"]))
+        if not {*offered, *(call.contract_digest for call in calls)} <= made.contracts.keys():
+            raise KeyError("a task calls by a contract that is not in the file")
+        named = str(one["id"]), str(one["request"])
+        made.tasks[named[0]] = ReplayTask(*named, calls, states, offered)
+
+
+def _dump_task(task: ReplayTask) -> dict[str, Any]:
+    return {**vars(task), "calls": [vars(call) for call in task.calls]}
+
+
+def record_home(warehouse: Warehouse) -> Recording | None:
+    """What trajectories and executions of a home recorded, without what rests on a held contract;
+    None where no trajectory is left."""
+    rows = warehouse.tables.read(TRAJECTORIES).to_dicts()
+    rows = select_clear(rows, ask_firewall(open_firewall(warehouse))) if rows else []
+    if not rows:
+        return None
+    made = record_trajectories(rows)
+    executed = warehouse.tables.read(EXECUTIONS).to_dicts()
+    if executed:
+        add_executions(made, executed, read_clear(warehouse), warehouse.blobs.get)
+    return made
+
+
+def save_release_replay(warehouse: Warehouse, release: str) -> Path | None:
+    """Writes the replay of a release that has none yet; None where there is nothing to replay."""
+    path = warehouse.home / "releases" / f"{release}.replay.jsonl"
+    if path.exists():
+        return path
+    made = record_home(warehouse)
+    if made is None:
+        return None
+    write_recording(path, made)
+    return path

@@ -1,1 +1,0 @@
-"""Replay: worlds that were recorded answer the same calls, offline, and score who makes them."""

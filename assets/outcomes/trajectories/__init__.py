@@ -1,1 +1,0 @@
-"""Trajectories: tasks carried out in worlds, call by call, each answer as a real server gave it."""

@@ -1,0 +1,285 @@
+"""Playing tasks: their reference calls against real servers, a wrong one first where asked for."""
+
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from assets.contracts.canonical import ContractError, contract_digest
+from assets.outcomes.outcome import TOOL_ERROR, TRUNCATED, USEFUL, classify_outcome
+from assets.outcomes.trajectory import KEPT, TRAJECTORIES, Place, Step, Trajectory
+from assets.outcomes.worlds.session import (
+    OpenWorld,
+    WorldSession,
+    join_texts,
+    open_session,
+    open_world,
+)
+from assets.outcomes.worlds.spec import Fit, World
+from assets.outcomes.worlds.task import Task, TaskCall, perturb_task
+from assets.outcomes.worlds.tree import WorldFailed, WorldFileError
+from assets.servers.calls.result import CallResult
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.recipes.placeholders import DATA
+from assets.servers.sandbox.spec import SandboxUnavailable
+from warehouse.json_types import Record
+from warehouse.ledger.ledger import Ledger
+from warehouse.progress import Progress
+from warehouse.sanitize.redact import redact
+from warehouse.storage.tables import Tables
+
+MOST_ANSWER = 8000  # characters, as an answer of a pair may have
+MOST_TOLD = 2000  # characters of an answer that is handed on as it is
+MOST_TRIES = 6  # wrong calls of a task that are tried until a server objects to one
+
+
+@dataclass
+class Stage:
+    """An open world with a server at work in it. Used by one task at a time."""
+
+    opened: OpenWorld
+    fit: Fit
+    session: WorldSession
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, contract in self.session.contracts.items():
+            if name in self.fit.tools:
+                try:
+                    self.digests[name] = contract_digest(contract)
+                except ContractError:
+                    continue
+
+    def list_tasks(self, seed: int, n: int) -> list[Task]:
+        """Tasks that this server can carry out here alone."""
+        return [
+            task
+            for task in self.opened.tasks(seed, n)
+            if self.fit.id in task.servers
+            and {call.tool for call in task.calls} <= set(self.digests)
+        ]
+
+    async def put_back(self) -> None:
+        """The world's first state, for a server that remembers nothing. Raises WorldFailed."""
+        if self.fit.restart:
+            await self.session.restart()
+        self.opened.reset()
+
+
+async def play_tasks(
+    parts: Sequence[tuple[Stage, Task]], wrong: TaskCall | None = None
+) -> Trajectory:
+    """Carries tasks out one after the other, each in its own world. wrong: a call that is made
+    before the first right one. Raises WorldFailed."""
+    steps: list[Step] = []
+    places: list[Place] = []
+    problems: list[str] = []
+    words: list[str] = []
+    for number, (stage, task) in enumerate(parts):
+        await stage.put_back()
+        before = stage.opened.digest_state()
+        texts: list[str] = []
+        if wrong is not None and number == 0:
+            result, step = await _call(stage, wrong)
+            steps.append(replace(step, wrong=True))
+        for call in task.calls:
+            result, step = await _call(stage, call)
+            steps.append(step)
+            texts += join_texts([result])
+            if step.outcome != USEFUL:
+                problems.append(f"{call.tool}: {step.outcome}")
+                break
+        else:
+            if not task.check(stage.opened, texts):
+                problems.append(f"{task.name}: the end state or answer is not the one asked for")
+        words.append(_write_answer(task, steps[-1].answer))
+        after = stage.opened.digest_state()
+        places.append(Place(task.world, task.name, task.seed, before, after))
+    offered = {
+        name: (stage.fit.id, stage.session.contracts[tool])
+        for stage, _ in parts
+        for tool, name in stage.digests.items()
+    }
+    request = _join_requests([task.request for _, task in parts])
+    answer = "\n\n".join(words)
+    return Trajectory(
+        request, tuple(steps), answer, tuple(places), offered, "; ".join(problems) or None
+    )
+
+
+async def play_recovery(stage: Stage, task: Task) -> Trajectory | None:
+    """A task whose first call has a wrong argument, the server's own objection to it, and the right
+    calls; None where no wrong argument is objected to. Raises WorldFailed."""
+    first = stage.opened.read_first_facts()
+    others = [calls[0] for calls in perturb_task(task, first, stage.opened.seed, DATA)]
+    wrong = [*_perturb_call(task.calls[0]), *others]
+    for call in [one for one in wrong if one != task.calls[0]][:MOST_TRIES]:
+        made = await play_tasks([(stage, task)], call)
+        tried = made.steps[0]
+        if tried.outcome == TOOL_ERROR and tried.answer and tried.before == tried.after:
+            return made
+    return None
+
+
+async def play_stage(stage: Stage, seed: int, n: int) -> AsyncIterator[Trajectory]:
+    """Every task of a stage, and each with a recovery where there is one. Raises WorldFailed."""
+    for task in stage.list_tasks(seed, n):
+        yield await play_tasks([(stage, task)])
+        if (made := await play_recovery(stage, task)) is not None:
+            yield made
+
+
+def match_stages(stages: Sequence[Stage], seed: int, n: int) -> Iterator[list[tuple[Stage, Task]]]:
+    """Two tasks of two servers in worlds of their own, as one request: each task once."""
+    for one, other in itertools.pairwise(stages):
+        if one.fit.id != other.fit.id and not set(one.digests) & set(other.digests):
+            tasks = zip(one.list_tasks(seed, n), other.list_tasks(seed, n), strict=False)
+            for first, second in tasks:
+                yield [(one, first), (other, second)]
+
+
+def find_outcome(result: CallResult, arguments: Mapping[str, Any]) -> str:
+    """The outcome of one call; an answer too long for a prompt is truncated."""
+    found = classify_outcome(result, arguments, offline=True).kind
+    too_long = len("\n".join(join_texts([result]))) > MOST_ANSWER
+    return TRUNCATED if found == USEFUL and too_long else found
+
+
+async def _call(stage: Stage, call: TaskCall) -> tuple[CallResult, Step]:
+    before = stage.opened.digest_state()
+    [result] = await stage.session.run_calls([call])
+    outcome = find_outcome(result, call.arguments)
+    unsafe = result.alarming or result.unread  # what nobody may be handed is not kept either
+    text = "" if unsafe else redact("\n".join(join_texts([result]))[:MOST_ANSWER])
+    named = stage.fit.id, call.tool, stage.digests[call.tool], dict(call.arguments)
+    return result, Step(*named, text, outcome, before, stage.opened.digest_state())
+
+
+def _perturb_call(call: TaskCall) -> list[TaskCall]:
+    """The call with one word of one of its texts misspelt: of a path each part, from its end."""
+    found = []
+    for name, value in call.arguments.items():
+        parts = value.removeprefix(f"{DATA}/").split("/") if isinstance(value, str) else []
+        for place in reversed(range(len(parts))):
+            if parts[place]:
+                wrong = [*parts[:place], f"{parts[place]}x", *parts[place + 1 :]]
+                path = value.removesuffix("/".join(parts)) + "/".join(wrong)
+                found.append(TaskCall(call.tool, {**call.arguments, name: path}))
+    return found
+
+
+def _join_requests(requests: Sequence[str]) -> str:
+    first, *others = requests
+    return " ".join([first, *(f"After that: {other[0].lower()}{other[1:]}" for other in others)])
+
+
+def _write_answer(task: Task, last: str) -> str:
+    """The words that end a task: what was asked for as the server told it, or that it is done."""
+    if task.changes_state and not task.answer:
+        return "Done."
+    answer = last.strip()
+    return answer if 0 < len(answer) <= MOST_TOLD else "\n".join(task.answer) or "Done."
+
+
+@dataclass
+class Collected:
+    """What was played, and the worlds and servers that could not be."""
+
+    made: list[Trajectory] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def get_figures(self) -> dict[str, Any]:
+        """Counts for people."""
+        dropped = Counter(one.why for one in self.made if one.why)
+        return {
+            "played": len(self.made),
+            "kept": len(self.made) - dropped.total(),
+            "recoveries": sum(len(one.right) < len(one.steps) for one in self.made if not one.why),
+            "two_servers": sum(len(one.places) > 1 for one in self.made if not one.why),
+            "dropped": dict(dropped.most_common()),
+            "problems": self.problems,
+        }
+
+
+async def collect_trajectories(
+    found: Collected,
+    worlds: Sequence[World],
+    policy: DeployPolicy,
+    ledger: Ledger,
+    run_date: str,
+    progress: Progress,
+    *,
+    servers: Collection[str] = (),
+    seed: int = 1,
+    n: int = 1,
+) -> None:
+    """Plays `n` tasks of each kind; what is played is in `found` at once. servers: only these, by
+    id; () for all. What one world or server cannot do is a problem and costs the others nothing."""
+    stages = list[Stage]()
+    cache = policy.home / "cache"
+    cache.mkdir(parents=True, exist_ok=True)
+    async with AsyncExitStack() as held:
+        folder = Path(held.enter_context(TemporaryDirectory(prefix="trajectories-", dir=cache)))
+        for world in worlds:
+            for fit in world.servers:
+                if servers and fit.id not in servers:
+                    continue
+                try:
+                    place = folder / str(len(stages) + len(found.problems))
+                    made = await _open_stage(
+                        world, fit, seed, place, held, policy, ledger, run_date
+                    )
+                    made.list_tasks(seed, n)  # a template that nothing fills fails here alone
+                    stages.append(made)
+                except (WorldFailed, WorldFileError, SandboxUnavailable) as error:
+                    found.problems.append(f"{world.name}, {fit.id}: {error}")
+                    continue
+                await _play_alone(stages[-1], found, seed, n)
+                progress.update("trajectories", len(stages), sum(len(w.servers) for w in worlds))
+        for stage in match_stages(stages, seed, n):
+            try:
+                found.made.append(await play_tasks(stage))
+            except WorldFailed as error:
+                found.problems.append(str(error))
+
+
+def publish_trajectories(tables: Tables, made: Sequence[Trajectory], run_id: str) -> int:
+    """Adds trajectories to those that were published; returns how many are kept in all."""
+    rows = merge_trajectories(tables, made)
+    tables.promote(tables.stage(TRAJECTORIES, TRAJECTORIES.frame(rows)), run_id, [])
+    return sum(row["status"] == KEPT for row in rows)
+
+
+def merge_trajectories(tables: Tables, made: Sequence[Trajectory]) -> list[Record]:
+    """The rows that are published, and these. One that is played again takes the place of what it
+    was."""
+    rows = {row["trajectory_id"]: row for row in tables.read(TRAJECTORIES).to_dicts()}
+    rows |= {row["trajectory_id"]: row for row in (one.make_row() for one in made)}
+    return list(rows.values())
+
+
+async def _open_stage(
+    world: World,
+    fit: Fit,
+    seed: int,
+    place: Path,
+    held: AsyncExitStack,
+    policy: DeployPolicy,
+    ledger: Ledger,
+    run_date: str,
+) -> Stage:
+    opened = held.enter_context(open_world(world, seed, place))
+    made = open_session(opened, fit, policy, ledger, run_date)
+    return Stage(opened, fit, await held.enter_async_context(made))
+
+
+async def _play_alone(stage: Stage, found: Collected, seed: int, n: int) -> None:
+    try:
+        async for made in play_stage(stage, seed, n):
+            found.made.append(made)
+    except WorldFailed as error:
+        found.problems.append(str(error))

@@ -1,0 +1,208 @@
+"""The kind `folder`: plain files, as an office, a vault of notes or a mail folder has them."""
+
+import csv
+import io
+import json
+from collections import Counter
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from random import Random
+from typing import Any
+
+from assets.outcomes.worlds.changes import Facts
+from assets.outcomes.worlds.kind import Kind, add_fact, read_file_facts, read_json
+from assets.outcomes.worlds.template import draw_words, load_words
+from assets.outcomes.worlds.tree import Node, Tree, WorldFailed
+from warehouse.storage.digest import sha256
+
+_FOLDERS = ("reports", "notes", "letters", "archive", "inbox")
+
+
+def generate_office(rng: Random, size: int) -> Tree:
+    """Reports, notes, letters and a few tables, in folders; `archive` is empty."""
+    words, tree = load_words(), dict[str, Node](dict.fromkeys(_FOLDERS))
+    topics = rng.sample(words["topics"], len(words["topics"]))
+    for number in range(size):
+        topic, person = topics[number % len(topics)], rng.choice(words["people"])
+        place = number // len(topics) + 1
+        folder = _FOLDERS[number % 3]
+        path = f"{folder}/{topic}-{rng.choice(words['things'])}{f'-{place}' if place > 1 else ''}"
+        if number % 4 == 3:
+            tree[f"{path}.csv"] = _write_table(rng)
+        else:
+            tree[f"{path}.md"] = _write_text(rng, topic, person)
+    tree["README.md"] = b"# Shared folder\n\nReports, notes and letters of the team.\n"
+    return tree
+
+
+def generate_vault(rng: Random, size: int) -> Tree:
+    """Markdown notes with front matter, tags and links to each other."""
+    words, tree = load_words(), dict[str, Node]()
+    names = [f"{topic.title()} {rng.choice(words['things'])}" for topic in words["topics"][:size]]
+    for number, name in enumerate(names):
+        folder = ("Projects", "People", "Daily")[number % 3]
+        linked = rng.choice([one for one in names if one != name] or [name])
+        lines = ["---", f"title: {name}", f"owner: {rng.choice(words['people'])}"]
+        lines += [f"status: {rng.choice(('active', 'waiting', 'done'))}", "---", f"# {name}", ""]
+        lines += [f"{draw_words('sentence', rng)}.", "", f"See [[{linked}]]."]
+        lines += ["", f"#{rng.choice(words['topics'])} #{rng.choice(words['colours'])}", ""]
+        tree[f"{folder}/{name}.md"] = "\n".join(lines).encode()
+    return tree
+
+
+def _write_text(rng: Random, topic: str, person: str) -> bytes:
+    lines = [f"# {topic.title()}", "", f"Owner: {person}", f"Amount: {rng.randint(100, 9900)}", ""]
+    lines += [f"- {draw_words('sentence', rng)}" for _ in range(rng.randint(2, 5))]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _write_table(rng: Random) -> bytes:
+    words, file = load_words(), io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(("product", "city", "amount"))
+    for product in rng.sample(words["products"], 5):
+        table.writerow((product, rng.choice(words["cities"]), rng.randint(1, 90)))
+    return file.getvalue().encode()
+
+
+FOLDER_KIND = Kind("folder", {"office": generate_office, "vault": generate_vault}, read_file_facts)
+
+
+_FOLDERS_MAIL = ("", ".Archive", ".Projects", ".Trash")  # Maildir++: the inbox is the folder itself
+_PARTS = ("cur", "new", "tmp")
+_START = 1_767_258_000
+
+
+def generate_mailbox(rng: Random, size: int) -> Tree:
+    """Messages in an inbox and two folders; some are unread (`new`), some are answered."""
+    words, tree = load_words(), dict[str, Node]()
+    tree |= {f"{folder}/{part}".lstrip("/"): None for folder in _FOLDERS_MAIL for part in _PARTS}
+    for number in range(1, size + 1):
+        sender, topic = rng.choice(words["people"]), rng.choice(words["topics"])
+        message = EmailMessage(policy=default.clone(linesep="\n"))
+        message["From"] = f"{sender} <{sender.lower()}@example.com>"
+        message["To"] = "worker@example.com"
+        message["Subject"] = f"{topic.title()} {rng.choice(words['things'])} {number}"
+        day = rng.randint(1, 28)
+        message["Date"] = f"{day:02} Jan 2026 09:{number % 60:02}:00 +0000"
+        message["Message-ID"] = f"<{number}.{topic}@example.com>"
+        message.set_content(f"{draw_words('sentence', rng)}.\n\n{sender}\n")
+        unread = number % 3 == 0
+        folder = "" if number % 4 else rng.choice(_FOLDERS_MAIL[1:3])
+        flags = "" if unread else rng.choice((":2,S", ":2,RS"))
+        name = f"{_START + number}.{number}.host{flags}"
+        tree[f"{folder}/{'new' if unread else 'cur'}/{name}".lstrip("/")] = bytes(message)
+    return tree
+
+
+def read_mailbox(tree: Tree) -> Facts:
+    """`FOLDER/MESSAGE-ID` -> subject, sender, whether it is new, flags, its file's name and a
+    digest of it; the inbox is `INBOX`. What is no message is as in a folder."""
+    facts, counts = Facts(), Counter[str]()
+    others: dict[str, Node] = {}
+    for path, node in tree.items():
+        *above, name = path.split("/")
+        part = above.pop() if above else ""
+        if not isinstance(node, bytes) or part not in ("cur", "new"):
+            others[path] = node
+            continue
+        key, value = _read_message("/".join(above), part, name, node)
+        add_fact(facts, key, value, counts)
+    return dict(sorted({**facts, **read_file_facts(others)}.items()))
+
+
+def _read_message(folder: str, part: str, name: str, data: bytes) -> tuple[str, dict[str, object]]:
+    message = message_from_bytes(data)  # headers as they stand, no part is decoded
+    key = str(message.get("Message-ID", name)).strip().strip("<>")
+    facts: dict[str, object] = {
+        "subject": str(message.get("Subject", "")),
+        "from": str(message.get("From", "")),
+        "new": part == "new",
+        "flags": "".join(sorted(name.partition(":2,")[2])),
+        "sha256": sha256(data),
+        "file": name,
+    }
+    return f"{folder.removeprefix('.') or 'INBOX'}/{key}", facts
+
+
+MAIL_KIND = Kind("mail", {"mailbox": generate_mailbox}, read_mailbox)
+
+
+MEMORY_FILE = "memory.jsonl"
+_MOST_LINES = 20_000
+_RELATIONS = ("works_on", "manages", "knows", "reviews")
+
+
+def generate_team(rng: Random, size: int) -> Tree:
+    """People and projects, with observations, and relations between them."""
+    words = load_words()
+    people = [
+        f"{first} {last}"
+        for first, last in zip(
+            rng.sample(words["people"], min(size, len(words["people"]))),
+            rng.choices(words["surnames"], k=size),
+            strict=False,
+        )
+    ]
+    projects = [f"{topic} project" for topic in rng.sample(words["topics"], max(2, size // 3))]
+    lines = []
+    for name in (*people, *projects):
+        kind = "project" if name in projects else "person"
+        observations = [f"{draw_words('sentence', rng)}" for _ in range(rng.randint(1, 3))]
+        observations.append(
+            f"lives in {rng.choice(words['cities'])}" if kind == "person" else "is funded"
+        )
+        facts = {"type": "entity", "name": name, "entityType": kind}
+        lines.append({**facts, "observations": list(dict.fromkeys(observations))})
+    for person in people:
+        relation = {"from": person, "to": rng.choice(projects)}
+        lines.append({"type": "relation", **relation, "relationType": rng.choice(_RELATIONS)})
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    return {MEMORY_FILE: text.encode()}
+
+
+def read_graph(tree: Tree) -> Facts:
+    """`entity/NAME` -> type and observations; `relation/FROM/TYPE/TO` -> {}; `line/NUMBER` -> what
+    is neither; other files as they are. The order of lines, and members that a server adds (an id,
+    a date), are left out."""
+    node = tree.get(MEMORY_FILE)
+    others = {path: one for path, one in tree.items() if path != MEMORY_FILE}
+    facts = read_file_facts(others if isinstance(node, bytes) else tree)
+    counts = Counter[str]()
+    for number, line in enumerate(_split_lines(node), 1):
+        if number > _MOST_LINES:
+            raise WorldFailed(f"{MEMORY_FILE} holds more than {_MOST_LINES:,} lines")
+        add_fact(facts, *_read_line(line, number), counts)
+    return dict(sorted(facts.items()))
+
+
+def _split_lines(node: Node) -> list[str]:
+    text = node.decode("utf-8", "replace") if isinstance(node, bytes) else ""
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def _read_line(line: str, number: int) -> tuple[str, Any]:
+    """The fact of one line: its key and value."""
+    found = read_json(line)
+    if not isinstance(found, dict):
+        return f"line/{number}", line
+    kind = found.get("type")
+    if kind == "entity":
+        kept = {name: found.get(name) for name in ("entityType", "observations")}
+        return f"entity/{found.get('name')}", kept
+    if kind == "relation":
+        ends = (found.get("from"), found.get("relationType"), found.get("to"))
+        return "relation/" + "/".join(map(str, ends)), {}
+    return f"line/{number}", line
+
+
+def _cut_line(tree: dict[str, Node], path: str) -> Node:
+    """The first line cut in half, as by a write that was killed."""
+    data = tree[path]
+    assert isinstance(data, bytes)
+    first, _, rest = data.partition(b"\n")
+    return first[: len(first) // 2] + b"\n" + rest
+
+
+MEMORY_KIND = Kind("memory", {"team": generate_team}, read_graph, {"tear": _cut_line})

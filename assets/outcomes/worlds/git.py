@@ -1,0 +1,281 @@
+"""Git's own files: objects, trees, commits and the index, written and read without running git.
+
+A repository that a server has written to is never given to a git of this host: its configuration
+and hooks would run there.
+"""
+
+import zlib
+from collections.abc import Iterator, Mapping
+from hashlib import sha1
+from random import Random
+
+from assets.outcomes.worlds.changes import Facts
+from assets.outcomes.worlds.kind import Kind, read_file_facts
+from assets.outcomes.worlds.template import draw_words, load_words
+from assets.outcomes.worlds.tree import Node, Tree, WorldFailed
+
+_MOST_OBJECT = 1 << 20
+_MOST_PARTS = 20_000  # files and folders of a commit
+
+
+def hash_object(kind: str, data: bytes) -> tuple[str, bytes]:
+    """(its id, the bytes that are stored) of one object."""
+    whole = f"{kind} {len(data)}\0".encode() + data
+    return sha1(whole, usedforsecurity=False).hexdigest(), whole
+
+
+def add_object(tree: dict[str, Node], kind: str, data: bytes) -> str:
+    """Puts a loose object into `.git`; returns its id."""
+    name, whole = hash_object(kind, data)
+    # Stored, not deflated: zlib's output differs between its versions.
+    tree[f".git/objects/{name[:2]}/{name[2:]}"] = zlib.compress(whole, 0)
+    return name
+
+
+def add_files(tree: dict[str, Node], files: Mapping[str, bytes]) -> str:
+    """Puts the tree of a commit's files into `.git`; returns its id."""
+    here: dict[str, bytes] = {}
+    below: dict[str, dict[str, bytes]] = {}
+    for path, data in files.items():
+        name, slash, rest = path.partition("/")
+        if slash:
+            below.setdefault(name, {})[rest] = data
+        else:
+            here[name] = data
+    entries = [("100644", name, add_object(tree, "blob", data)) for name, data in here.items()]
+    entries += [("40000", name, add_files(tree, inner)) for name, inner in below.items()]
+    entries.sort(key=lambda one: one[1] + "/" * (one[0] == "40000"))
+    made = b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(of) for mode, name, of in entries)
+    return add_object(tree, "tree", made)
+
+
+def add_commit(
+    tree: dict[str, Node],
+    files: Mapping[str, bytes],
+    parent: str | None,
+    who: str,
+    at: int,
+    text: str,
+) -> str:
+    """Puts a commit into `.git`; returns its id. who: `Name <address>`; at: seconds since 1970."""
+    lines = [f"tree {add_files(tree, files)}", *([f"parent {parent}"] if parent else [])]
+    lines += [f"author {who} {at} +0000", f"committer {who} {at} +0000", "", text, ""]
+    return add_object(tree, "commit", "\n".join(lines).encode())
+
+
+def write_index(files: Mapping[str, bytes]) -> bytes:
+    """An index of version 2 that holds the files, without what their stat is: git looks itself."""
+    made = b"DIRC" + (2).to_bytes(4, "big") + len(files).to_bytes(4, "big")
+    for path in sorted(files, key=str.encode):
+        name, path_bytes = hash_object("blob", files[path])[0], path.encode()
+        entry = bytes(24) + (0o100644).to_bytes(4, "big") + bytes(12) + bytes.fromhex(name)
+        entry += min(len(path_bytes), 0xFFF).to_bytes(2, "big") + path_bytes
+        made += entry + bytes(8 - len(entry) % 8)
+    return made + sha1(made, usedforsecurity=False).digest()
+
+
+def read_index(data: bytes) -> dict[str, str]:
+    """Path -> id of what is staged; a conflict's sides as `path#stage`. Raises ValueError for an
+    index of another version, or none."""
+    if data[:4] != b"DIRC" or int.from_bytes(data[4:8], "big") not in (2, 3):
+        raise ValueError("no index of version 2 or 3")
+    found, at = dict[str, str](), 12
+    for _ in range(int.from_bytes(data[8:12], "big")):
+        flags = int.from_bytes(data[at + 60 : at + 62], "big")
+        start = at + (64 if flags & 0x4000 else 62)
+        end = data.index(b"\0", start)
+        stage = flags >> 12 & 3
+        path = data[start:end].decode("utf-8", "replace") + (f"#{stage}" if stage else "")
+        found[path] = data[at + 40 : at + 60].hex()
+        at = end + 8 - (end - at) % 8
+    return found
+
+
+def read_object(tree: Mapping[str, Node], name: str) -> tuple[str, bytes] | None:
+    """(kind, data) of a loose object; None where it is in a pack, missing, or not what its name
+    says."""
+    stored = tree.get(f".git/objects/{name[:2]}/{name[2:]}")
+    if not isinstance(stored, bytes):
+        return None
+    try:
+        whole = zlib.decompressobj().decompress(stored, _MOST_OBJECT)
+    except zlib.error:
+        return None
+    head, _, data = whole.partition(b"\0")
+    if sha1(whole, usedforsecurity=False).hexdigest() != name:
+        return None
+    return head.decode("ascii", "replace").partition(" ")[0], data
+
+
+def list_commit_files(tree: Mapping[str, Node], name: str) -> dict[str, str]:
+    """Path -> id of all files of a tree object; a part that cannot be read stands for itself, and
+    so does one of more than 20,000 parts: folders that hold one another many times have no end."""
+    found: dict[str, str] = {}
+    left, seen = [("", name)], 0
+    while left:
+        if (seen := seen + 1) > _MOST_PARTS or len(found) > _MOST_PARTS:
+            return {"?": name}
+        above, one = left.pop()
+        read = read_object(tree, one)
+        if read is None:
+            found[f"{above}?"] = one
+            continue
+        for mode, part, of in _split_tree(read[1]):
+            if mode == "40000":
+                left.append((f"{above}{part}/", of))
+            else:
+                found[above + part] = of
+    return dict(sorted(found.items()))
+
+
+def _split_tree(data: bytes) -> Iterator[tuple[str, str, str]]:
+    """(mode, name, id) of the entries of a tree object."""
+    while data:
+        head, _, rest = data.partition(b"\0")
+        mode, _, name = head.decode("utf-8", "replace").partition(" ")
+        yield mode, name, rest[:20].hex()
+        data = rest[20:]
+
+
+_MOST_REFS = 200  # the history of each is read
+_START, _DAY = 1_767_258_000, 86_400  # 2026-01-01 09:00 UTC
+_CONFIG = """[core]
+\trepositoryformatversion = 0
+\tfilemode = false
+\tbare = false
+[user]
+\tname = Mill Worker
+\temail = worker@example.com
+"""
+# What git writes for itself at every command: times, and where a name once stood.
+_LEFT_OUT = (".git/logs", ".git/index", ".git/objects", ".git/refs", ".git/packed-refs")
+_EPHEMERAL = (".git/COMMIT_EDITMSG", ".git/ORIG_HEAD", ".git/HEAD", ".git/FETCH_HEAD")
+
+
+def generate_project(rng: Random, size: int) -> Tree:
+    """A history of `size` commits on `main`, branches off it, and work that is not committed: two
+    files that are changed, one that is staged and three that are new."""
+    words, tree = load_words(), dict[str, Node]()
+    files = {"README.md": b"# Project\n", "src/main.py": b"print('start')\n"}
+    topics = rng.sample(words["topics"], len(words["topics"]))
+    parent, made, branches = None, list[str](), dict[str, str]()
+    for number in range(size):
+        topic = topics[number % len(topics)]
+        person = f"{rng.choice(words['people'])} {rng.choice(words['surnames'])}"
+        path = f"docs/{topic}.md" if number % 2 else f"src/{topic}.py"
+        files = {**files, path: f"# {topic}\n{draw_words('sentence', rng)}\n".encode()}
+        who = f"{person} <{person.split()[0].lower()}@example.com>"
+        at = _START + number * _DAY
+        parent = add_commit(tree, files, parent, who, at, f"Add the {topic} part ({number + 1})")
+        made.append(parent)
+    for name in rng.sample(words["colours"], 3):
+        branches[f"topic/{name}"] = rng.choice(made[len(made) // 2 :])
+    refs = {"main": str(parent), **branches}
+    tree |= {f".git/refs/heads/{name}": f"{of}\n".encode() for name, of in refs.items()}
+    tree |= {".git/HEAD": b"ref: refs/heads/main\n", ".git/config": _CONFIG.encode()}
+    tree |= dict.fromkeys((".git/refs/tags", ".git/objects/info", ".git/objects/pack"))
+    tree |= {".git/description": b"A small project\n", ".git/info/exclude": b"*.log\n"}
+    staged = {**files, "NOTICE.md": f"{draw_words('sentence', rng)}\n".encode()}
+    tree |= {**staged, ".git/index": write_index(staged)}
+    add_object(tree, "blob", staged["NOTICE.md"])
+    for path in rng.sample(sorted(file for file in files if file.startswith("docs/")), 2):
+        tree[path] = files[path] + f"{draw_words('sentence', rng)}\n".encode()
+    for topic in rng.sample(words["things"], 3):
+        tree[f"drafts/{topic}.txt"] = f"{draw_words('sentence', rng)}\n".encode()
+    return tree
+
+
+def read_repository(tree: Tree) -> Facts:
+    """`HEAD`; `branch/NAME` -> its tip's message and author, and how many commits it has;
+    `branch/NAME:PATH` -> blob, and the same of `tag/NAME`; `staged/PATH` -> blob; the working
+    tree's files as in a folder; what else is in `.git` (configuration, hooks). Commit ids and times
+    are left out, and so are reflogs: the same work has the same facts whenever it is done. Packed
+    history reads as missing."""
+    facts = read_file_facts({path: node for path, node in tree.items() if not _is_gits(path)})
+    head = tree.get(".git/HEAD")
+    head_text = head.decode("utf-8", "replace").strip() if isinstance(head, bytes) else "none"
+    refs = _list_refs(tree)
+    if head_text.startswith("ref: "):
+        facts["HEAD"] = head_text
+    else:
+        refs["HEAD"] = head_text
+    if len(refs) > _MOST_REFS:
+        raise WorldFailed(f"more than {_MOST_REFS} branches and tags")
+    for name, commit in refs.items():
+        facts |= _describe_tip(tree, name, commit)
+    index = tree.get(".git/index")
+    try:
+        staged = read_index(index) if isinstance(index, bytes) else {}
+    except (ValueError, IndexError) as error:
+        staged = {"unreadable": str(error)}
+    facts |= {f"staged/{path}": blob for path, blob in staged.items()}
+    return dict(sorted(facts.items()))
+
+
+def _is_gits(path: str) -> bool:
+    """Whether it is told of otherwise, or not at all."""
+    known = path == ".git" or path in _EPHEMERAL
+    return known or any(path == one or path.startswith(f"{one}/") for one in _LEFT_OUT)
+
+
+def _list_refs(tree: Tree) -> dict[str, str]:
+    """`branch/NAME` and `tag/NAME` -> commit; a loose reference counts before a packed one."""
+    packed, found = tree.get(".git/packed-refs"), dict[str, str]()
+    for line in packed.decode("utf-8", "replace").splitlines() if isinstance(packed, bytes) else []:
+        commit, _, name = line.partition(" ")
+        if not line.startswith(("#", "^")):
+            found[name] = commit
+    for path, node in tree.items():
+        if path.startswith(".git/refs/") and isinstance(node, bytes):
+            found[path.removeprefix(".git/")] = node.decode("utf-8", "replace").strip()
+    return {_shorten_ref(name): commit for name, commit in found.items()}
+
+
+def _shorten_ref(name: str) -> str:
+    for old, new in {"refs/heads/": "branch/", "refs/tags/": "tag/"}.items():
+        if name.startswith(old):
+            return new + name[len(old) :]
+    return name
+
+
+def _describe_tip(tree: Tree, name: str, commit: str) -> Facts:
+    """The facts of a reference: what its commit holds, without its id and times."""
+    read = read_object(tree, commit)
+    if read is None or read[0] != "commit":
+        return {name: {"missing": True}}
+    head, _, message = read[1].decode("utf-8", "replace").partition("\n\n")
+    lines = {line.partition(" ")[0]: line.partition(" ")[2] for line in head.split("\n")}
+    tip = {
+        "message": message.strip(),
+        "author": lines.get("author", "").partition(" <")[0],
+        "commits": _count_commits(tree, commit),
+    }
+    files = list_commit_files(tree, lines.get("tree", ""))
+    return {name: tip, **{f"{name}:{path}": blob for path, blob in files.items()}}
+
+
+def _count_commits(tree: Tree, commit: str) -> int:
+    """How many commits are reachable, this one too."""
+    seen, left = set[str](), [commit]
+    while left and len(seen) < 10_000:
+        one = left.pop()
+        read = read_object(tree, one) if one not in seen else None
+        if read is not None:
+            seen.add(one)
+            head = read[1].partition(b"\n\n")[0].decode("utf-8", "replace")
+            left += [line[7:] for line in head.split("\n") if line.startswith("parent ")]
+    return len(seen)
+
+
+def _break_head(tree: dict[str, Node], path: str) -> Node:
+    """HEAD names a branch that is not there."""
+    return b"ref: refs/heads/gone\n"
+
+
+GIT_KIND = Kind(
+    "git",
+    {"project": generate_project},
+    read_repository,
+    {"break_head": _break_head},
+    programs={"git": "git"},
+)

@@ -1,0 +1,306 @@
+"""Lines of a log that is cut short, or that somebody wrote by hand, cost no other line."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from assets.outcomes.policy import (
+    ReliabilityPolicy,
+    SourceDecision,
+    SourceDecisionError,
+    find_excluded,
+    read_source_decisions,
+    record_source_decision,
+)
+from assets.outcomes.reliability.observations import (
+    KNOWN_CONTRACTS,
+    ObservedCalls,
+    read_log_lines,
+    read_logged,
+    weigh_observations,
+)
+from assets.servers.calls.log import CallLog, query_digest
+from tests.outcomes.reliability.observing import (
+    DAY,
+    DIGEST,
+    NOW,
+    TOOL,
+    Observation,
+    call,
+    list_observations,
+    make_frame,
+    observe,
+    report,
+    write_log,
+)
+
+BAD = [
+    '{"at": 2, "id": "b", "sta',
+    "null",
+    "[1]",
+    '"x"',
+    "",
+    "{" * 3000,
+    '{"at": "noon", "status": "ok"}',
+    '{"at": 1e999, "status": "ok"}',
+    '{"at": 3}',
+]
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_line_costs_no_other(tmp_path: Path, bad: str) -> None:
+    write_log(tmp_path, [call("1"), bad, call("2")])
+    assert read_log_lines(tmp_path)["call_id"].to_list() == ["1", "2"]
+
+
+def test_values_of_another_kind_are_none(tmp_path: Path) -> None:
+    odd = {"rank": "first", "seconds": 10**400, "client": ["a"], "words": "\ud800"}
+    write_log(tmp_path, [call("1", **odd), "null"])
+    [row] = read_log_lines(tmp_path).to_dicts()
+    assert (row["rank"], row["client"], row["words"]) == (None, None, "?")
+    assert row["seconds"] == 1e300
+
+
+def test_a_line_that_is_being_written_is_left_for_the_next_time(tmp_path: Path) -> None:
+    write_log(tmp_path, [call("1")])
+    path = tmp_path / "outcomes" / "2026-03-01.jsonl"
+    path.write_text(path.read_text() + json.dumps(call("2")))
+    assert read_log_lines(tmp_path)["call_id"].to_list() == ["1"]
+
+
+def read(place: Path, lines: list[dict[str, Any] | str]) -> list[Observation]:
+    write_log(place, lines)
+    return list_observations(read_logged(place).frame)
+
+
+@pytest.mark.parametrize(
+    ("line", "success"),
+    [
+        (call("1"), True),
+        (call("1", "tool_error", blame="tool"), False),
+        (call("1", "failed", blame="server", error_kind="crashed"), False),
+        (call("1", "tool_error", blame="caller"), None),
+        (call("1", "failed", blame="credentials"), None),
+        (call("1", "failed", blame="policy"), None),
+        (call("1", "tool_error", blame="upstream"), None),
+        (call("1", "failed", blame="us"), None),
+        (call("1", "invalid_arguments", blame="caller"), None),
+        (call("1", "declined"), None),
+        (call("1", "refused"), None),
+        (call("1", tool_id=None), None),
+    ],
+)
+def test_only_answers_and_the_tools_own_faults_are_observed(
+    tmp_path: Path, line: dict[str, Any], success: bool | None
+) -> None:
+    assert [one.success for one in read(tmp_path, [line])] == ([] if success is None else [success])
+
+
+@pytest.mark.parametrize(
+    ("lines", "success", "kind"),
+    [
+        ([call("1"), report("1", "worked")], True, "ok"),
+        ([call("1"), report("1", "failed")], False, "reported_failed"),
+        ([call("1"), report("1", "wrong_tool")], False, "wrong_tool"),
+        ([call("1"), report("1", "failed"), report("1", "failed")], False, "reported_failed"),
+        ([call("1"), report("1", "failed"), report("1", "worked", at=NOW)], True, "ok"),
+        ([report("1", "failed"), call("1")], False, "reported_failed"),
+        ([call("1", "failed", blame="tool"), report("1", "worked")], False, "failed"),
+        ([call("1"), report("1", "failed", token="other")], True, "ok"),
+    ],
+)
+def test_a_report_says_of_an_answered_call_whether_it_worked(
+    tmp_path: Path, lines: list[dict[str, Any] | str], success: bool, kind: str
+) -> None:
+    seen = [one for one in read(tmp_path, lines) if one.source == "token:ci"]
+    assert [(one.success, one.kind) for one in seen] == [(success, kind)]
+    assert seen[0].weight == 1
+
+
+def test_a_report_of_a_call_that_was_the_callers_fault_says_nothing_of_the_tool(
+    tmp_path: Path,
+) -> None:
+    lines: list[dict[str, Any] | str] = [call("1", "tool_error", blame="caller")]
+    assert read(tmp_path, [*lines, report("1", "failed")]) == []
+    found = read_logged(tmp_path)
+    assert found.left_out["reports of calls that failed"] == 1
+    assert found.left_out["not the tool's fault"] == 1
+
+
+def test_contradicting_and_repeated_reports_are_told(tmp_path: Path) -> None:
+    lines: list[dict[str, Any] | str] = [call("1"), call("2")]
+    said = [report("1", "worked"), report("1", "failed", at=NOW), *[report("2", "worked")] * 3]
+    read(tmp_path, [*lines, *said])
+    left_out = read_logged(tmp_path).left_out
+    assert (left_out["contradicting reports"], left_out["repeated reports"]) == (1, 2)
+
+
+def test_a_report_without_a_call_is_a_claim_that_counts_little_and_once(tmp_path: Path) -> None:
+    claims = [{**report("", "failed"), "id": f"r{i}", "call_id": None} for i in range(50)]
+    unseen = report("gone", "failed", id="u", query="q1:other")
+    found = read(tmp_path, [*claims, unseen])
+    assert [(one.success, one.weight) for one in found] == [(False, 0.25), (False, 0.25)]
+    assert read_logged(tmp_path, claims=0.0).frame["weight"].to_list() == [0.0, 0.0]
+
+
+def test_a_call_knows_the_words_of_its_search_where_they_are_kept(tmp_path: Path) -> None:
+    words, key = "read a file", query_digest("read a file")
+    kept = {"token": "ci", "search_id": "s1", "query": key}
+    search = {"at": NOW - 90, "id": "s", "status": "searched", "words": words, "shown": [TOOL]}
+    theirs = {**search, "token": "spy", "words": "something else", "search_id": "s1"}
+    found = read(tmp_path, [{**search, **kept}, theirs, call("1", rank=2, **kept), call("2")])
+    assert [(one.query, one.query_key, one.rank) for one in found] == [
+        (words, key, 2),
+        ("", "", None),
+    ]
+
+
+def test_lines_as_the_server_writes_them_are_read(tmp_path: Path) -> None:
+    outcomes = CallLog(tmp_path)
+    facts = {"token": "ci", "tool_id": TOOL, "contract_digest": "c1:x", "call_id": "9"}
+    line = outcomes.record({**facts, "status": "ok", "seconds": 0.5, "client": "cli 1.0"})
+    [seen] = list_observations(read_logged(tmp_path).frame)
+    assert (seen.at, seen.seconds, seen.client) == (line["at"], 0.5, "cli 1.0")
+    assert (seen.source, seen.call_id) == ("token:ci", "9")
+
+
+def test_no_log_is_no_observation(tmp_path: Path) -> None:
+    assert read_logged(tmp_path).frame.height == 0
+
+
+def decide(source: str, verdict: str) -> SourceDecision:
+    return SourceDecision(source, verdict, "ada", "false reports", "2026-01-02T03:04:05Z")
+
+
+def test_the_last_decision_on_a_source_counts(tmp_path: Path) -> None:
+    assert find_excluded(read_source_decisions(tmp_path)) == set()
+    for source, verdict in (("token:a", "excluded"), ("token:b", "excluded")):
+        record_source_decision(tmp_path, decide(source, verdict))
+    assert find_excluded(read_source_decisions(tmp_path)) == {"token:a", "token:b"}
+    record_source_decision(tmp_path, decide("token:a", "included"))
+    assert find_excluded(read_source_decisions(tmp_path)) == {"token:b"}
+    assert len(read_source_decisions(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict", "named"),
+    [
+        ("anna", "excluded", "token:NAME"),
+        ("token:", "excluded", "without a name"),
+        ("token:a", "banned", "included"),
+        (" ", "excluded", "source is empty"),
+    ],
+)
+def test_a_bad_decision_is_refused_by_name(
+    tmp_path: Path, source: str, verdict: str, named: str
+) -> None:
+    with pytest.raises(SourceDecisionError, match=named):
+        record_source_decision(tmp_path, decide(source, verdict))
+    assert read_source_decisions(tmp_path) == []
+
+
+def test_a_line_that_was_tampered_with_lets_no_source_back_in(tmp_path: Path) -> None:
+    record_source_decision(tmp_path, decide("token:a", "excluded"))
+    path = tmp_path / "reliability" / "decisions.jsonl"
+    path.write_text(path.read_text() + '{"source": "token:a"}\n')
+    with pytest.raises(SourceDecisionError, match=r"decisions\.jsonl:2: not a decision"):
+        read_source_decisions(tmp_path)
+
+
+FIRST = NOW - 10 * DAY
+VERSIONS = pl.DataFrame([(TOOL, DIGEST, FIRST)], schema=KNOWN_CONTRACTS, orient="row")
+
+
+def weigh(
+    observations: list[Observation], excluded: tuple[str, ...] = (), **policy: Any
+) -> ObservedCalls:
+    frame = make_frame(observations)
+    return weigh_observations(frame, VERSIONS, ReliabilityPolicy(**policy), excluded, NOW)
+
+
+@pytest.mark.parametrize(
+    ("strange", "why"),
+    [
+        ({"contract_digest": "c1:" + "f" * 64}, "of an unknown contract"),
+        ({"tool_id": "npm:gone::x"}, "of an unknown contract"),
+        ({"contract_digest": ""}, "of an unknown contract"),
+        ({"at": NOW + 2 * DAY}, "from the future"),
+    ],
+)
+def test_what_cannot_be_placed_counts_nothing_and_is_told(
+    strange: dict[str, Any], why: str
+) -> None:
+    found = weigh([observe(), observe(success=False, **strange)])
+    assert [observation.success for observation in list_observations(found.frame)] == [True]
+    assert found.left_out[why] == 1
+
+
+def test_a_call_from_before_its_contract_counts_as_made_when_that_was_first_seen() -> None:
+    found = weigh([observe(at=0.0), observe()])
+    assert found.frame["at"].min() == FIRST
+    assert found.left_out["from before their contract"] == 1
+    assert found.frame.height == 2
+
+
+def test_a_call_told_of_twice_counts_once_and_the_last_word_stands() -> None:
+    told = observe(call_id="1", source="token:a")
+    later = replace(told, at=told.at + 1, success=False)
+    found = weigh([later, told, told, replace(told, source="token:b")])
+    assert [(o.source, o.success) for o in list_observations(found.frame)] == [
+        ("token:b", True),
+        ("token:a", False),
+    ]
+    assert found.left_out["told of twice"] == 2
+
+
+def test_a_flood_counts_as_much_as_its_daily_limit_and_leaves_others_alone() -> None:
+    flood = [observe(success=False, source="token:flood") for _ in range(500)]
+    found = weigh([*flood, observe(source="token:ada"), observe()], per_day=20)
+    total = dict(found.frame.group_by("source").agg(pl.col("weight").sum()).iter_rows())
+    assert total["token:flood"] == pytest.approx(20)
+    assert (total["token:ada"], total["execution"]) == (1, 1)
+    assert found.left_out["of a flood"] == 500
+
+
+def test_claims_of_a_token_count_together_as_one_call_on_however_many_days() -> None:
+    claims = [
+        observe(
+            success=False, weight=0.25, claimed=True, source="token:liar", at=NOW - at % 9 * DAY
+        )
+        for at in range(80)
+    ]
+    seen = [observe(source="token:liar"), observe(weight=0.25, claimed=True, source="token:ada")]
+    found = weigh([*claims, *seen])
+    by = ["source", "claimed"]
+    total = {
+        tuple(key): n for *key, n in found.frame.group_by(by).agg(pl.sum("weight")).iter_rows()
+    }
+    assert total["token:liar", True] == pytest.approx(1)
+    assert (total["token:liar", False], total["token:ada", True]) == (1, 0.25)
+    assert found.left_out["of a flood"] == 80
+
+
+def test_a_source_that_is_included_again_counts_as_it_did() -> None:
+    told = [observe(source="token:a", call_id=str(i)) for i in range(30)] + [observe()]
+    before, without, again = weigh(told), weigh(told, ("token:a",)), weigh(told)
+    assert without.left_out["of excluded sources"] == 30
+    assert without.frame["source"].to_list() == ["execution"]
+    assert again.frame.equals(before.frame)
+
+
+def test_a_source_counts_by_its_weight() -> None:
+    found = weigh([observe(source="token:a"), observe()], weights={"token:a": 0.5})
+    assert dict(found.frame.select("source", "weight").iter_rows()) == {
+        "token:a": 0.5,
+        "execution": 1.0,
+    }
+
+
+def test_no_observation_at_all_is_none() -> None:
+    found = weigh([])
+    assert found.frame.height == 0
+    assert not any(found.left_out.values())

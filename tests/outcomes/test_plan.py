@@ -1,0 +1,43 @@
+"""Rows of executions: what one call proves of each of its pairs."""
+
+import json
+
+from assets.outcomes.defs import EXECUTIONS_AUDIT
+from assets.outcomes.environment import PLAIN
+from assets.outcomes.execution import ToolCall, keep_execution
+from assets.outcomes.plan import make_execution_row
+from assets.outcomes.proof import Proof
+from assets.outcomes.run import Done, Job
+from assets.outcomes.select import Launchable, WantedCall
+from assets.outcomes.table import EXECUTIONS
+from assets.servers.calls.result import CallResult
+from tests.outcomes.running import make_contract
+from warehouse.audit import audit
+
+
+def test_a_pair_is_what_its_own_request_proves_and_one_of_several_calls_proves_none():
+    call = ToolCall("npm:x", "do", make_contract(), "c1:" + "0" * 64, {"x": 1})
+    pairs = {"p1:a": "write it", "p1:b": "read it", "p1:c": "write it", "p1:d": "write it"}
+    wanted = WantedCall(call, list(pairs), list(pairs.values()), ["p1:c"])
+    said = CallResult("ok", [{"type": "text", "text": "done"}])
+    verdicts = {"read it": "refuted", "write it": "proved"}
+    assert wanted.asked == sorted(verdicts)
+    proofs = tuple(Proof(verdicts[one], "why") for one in wanted.asked)
+    done = Done(keep_execution(said, {"x": 1}, "s1", "s2", ["a"]), proofs)
+    job = Job("e1:1", wanted, Launchable("npm:x", {}, "r" * 64), PLAIN, 7)
+    row = make_execution_row(job, done)
+    assert json.loads(row["proofs"]) == {
+        "p1:a": "proved",
+        "p1:b": "refuted",
+        "p1:c": "unproved",
+        "p1:d": "proved",
+    }
+
+
+def test_a_call_that_nobody_foresaw_passes_the_audit_of_its_partition():
+    call = ToolCall("npm:x", "do", make_contract(), "c1:" + "0" * 64, {"x": 1})
+    job = Job("e1:1", WantedCall(call), Launchable("npm:x", {}, "r" * 64), PLAIN, 7)
+    row = make_execution_row(job, Done(problem="boom"))
+    assert (row["outcome"], row["error_kind"]) == (None, "internal")
+    frame = EXECUTIONS.frame([{**row, "marketplace": "registry"}])
+    assert audit(frame, EXECUTIONS_AUDIT.expectations).passed

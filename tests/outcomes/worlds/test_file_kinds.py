@@ -1,0 +1,130 @@
+"""Kinds of worlds: facts follow the content, not its layout, and damage is a state too."""
+
+import json
+import sqlite3
+from contextlib import closing
+from random import Random
+
+import pytest
+
+from assets.outcomes.worlds import databases, file_kinds
+from assets.outcomes.worlds.tree import WorldFailed, add_folders, read_tree, write_tree
+from warehouse.storage.digest import digest
+
+
+def test_a_graph_is_the_same_in_any_order_and_with_what_a_server_adds():
+    tree = file_kinds.generate_team(Random("x"), 8)
+    whole = file_kinds.read_graph(tree)
+    data = tree[file_kinds.MEMORY_FILE]
+    assert isinstance(data, bytes)
+    lines = [json.loads(line) for line in data.splitlines()]
+    more = [{**line, "version": 2, "createdAt": "2026-01-01"} for line in reversed(lines)]
+    text = "\n".join(json.dumps(line) for line in more)
+    assert file_kinds.read_graph({file_kinds.MEMORY_FILE: text.encode()}) == whole
+    twice = text + "\n" + json.dumps(lines[0])
+    assert file_kinds.read_graph({file_kinds.MEMORY_FILE: twice.encode()}) != whole
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "7", '{"type": "entity"}', "\x00\xff", '{"a":' * 9999])
+def test_a_line_that_is_no_part_of_a_graph_is_a_fact(text):
+    facts = file_kinds.read_graph({file_kinds.MEMORY_FILE: text.encode("latin-1")})
+    assert len(facts) == 1
+
+
+def make_database(tmp_path, *, changes=(), mode="delete"):
+    write_tree(tmp_path, databases.generate_shop_database(Random("x"), 8))
+    with closing(sqlite3.connect(tmp_path / databases.DATABASE_FILE)) as database:
+        database.execute(f"PRAGMA journal_mode = {mode}")
+        for sql in changes:
+            database.execute(sql)
+            database.commit()
+        return databases.read_database(read_tree(tmp_path))  # a log beside it is there still
+
+
+def test_a_database_is_read_by_its_rows_whatever_its_pages_are(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    plain = make_database(tmp_path / "a")
+    assert plain["customers/1"]["id"] == 1
+    assert "CREATE TABLE orders" in plain["schema/orders"]
+    churn = ["INSERT INTO customers VALUES (99, 'x', 'y')", "DELETE FROM customers WHERE id = 99"]
+    assert make_database(tmp_path / "b", changes=[*churn, "VACUUM"], mode="wal") == plain
+
+
+def test_rows_whose_keys_read_alike_are_all_counted(tmp_path):
+    made = "CREATE TABLE k (a TEXT, b TEXT, PRIMARY KEY (a, b))"
+    rows = [f"INSERT INTO k VALUES {one}" for one in ("('x/y', 'z')", "('x', 'y/z')", "(NULL, 1)")]
+    facts = make_database(tmp_path, changes=[made, *rows, rows[-1]])
+    assert len([key for key in facts if key.startswith("k/")]) == 4
+
+
+def test_what_is_only_in_the_write_ahead_log_counts(tmp_path):
+    after = make_database(tmp_path, changes=["DELETE FROM orders WHERE id = 1"], mode="wal")
+    assert "orders/1" not in after
+    assert "orders/2" in after
+
+
+HOSTILE = {
+    "endless": "CREATE VIEW v AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n)"
+    " SELECT i FROM n",
+    "odd": 'CREATE TABLE "a""b; DROP TABLE orders" (x)',
+    "keyless": "CREATE TABLE k AS SELECT 1e999 AS big, x'ff00' AS raw, 9007199254740993 AS n",
+}
+
+
+@pytest.mark.parametrize("sql", HOSTILE.values(), ids=HOSTILE)
+def test_what_a_server_puts_into_a_database_is_read_and_never_run(tmp_path, sql):
+    facts = make_database(tmp_path, changes=[sql])
+    assert "orders/1" in facts
+    json.dumps(facts, allow_nan=False)
+
+
+@pytest.mark.parametrize("action", ["damage_page", "corrupt", "empty"])
+def test_a_damaged_database_is_a_state_with_a_digest(tmp_path, action):
+    from assets.outcomes.worlds.kind import damage_tree
+
+    tree = databases.generate_shop_database(Random("x"), 8)
+    facts = databases.read_database(
+        damage_tree(databases.SQLITE_KIND, tree, action, databases.DATABASE_FILE)
+    )
+    assert facts != databases.read_database(tree)
+
+
+def test_a_locked_database_is_read_and_cannot_be_written_until_it_is_let_go(tmp_path):
+    write_tree(tmp_path, databases.generate_shop_database(Random("x"), 4))
+    path = tmp_path / databases.DATABASE_FILE
+    with closing(sqlite3.connect(path, timeout=0)) as other:
+        with databases.SQLITE_KIND.hold["lock"](path):
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                other.execute("DELETE FROM orders")
+            assert "orders/1" in databases.read_database(read_tree(tmp_path))
+        other.execute("DELETE FROM orders")
+
+
+def test_a_mail_is_known_by_its_id_and_its_place_by_folder_and_flags():
+    tree = dict(add_folders(file_kinds.generate_mailbox(Random("x"), 8)))
+    facts = file_kinds.read_mailbox(tree)
+    new = next(path for path in tree if path.startswith("new/"))
+    name = new.partition("/")[2]
+    tree[f".Archive/cur/{name}:2,FS"] = tree.pop(new)
+    moved = file_kinds.read_mailbox(tree)
+    (gone,), (there,) = set(facts) - set(moved), set(moved) - set(facts)
+    assert (gone.partition("/")[0], there.partition("/")[0]) == ("INBOX", "Archive")
+    assert (facts[gone]["new"], moved[there]["new"], moved[there]["flags"]) == (True, False, "FS")
+    tree["cur/broken"] = b"\xff\x00 no headers"
+    assert "INBOX/broken" in file_kinds.read_mailbox(tree)
+
+
+@pytest.mark.parametrize("held", ["NaN", "1e999", str(2**60), '"\\ud800"'])
+def test_a_line_without_a_canonical_form_is_a_fact_of_its_text(held):
+    line = f'{{"type": "entity", "name": "x", "observations": [{held}]}}'
+    facts = file_kinds.read_graph({file_kinds.MEMORY_FILE: line.encode()})
+    assert facts == {"line/1": line}
+    assert digest(facts)
+
+
+def test_very_many_lines_alike_are_told_at_once():
+    line = b'{"type": "entity"}\n'
+    assert len(file_kinds.read_graph({file_kinds.MEMORY_FILE: line * 20_000})) == 20_000
+    with pytest.raises(WorldFailed, match="more than 20,000 lines"):
+        file_kinds.read_graph({file_kinds.MEMORY_FILE: line * 20_001})

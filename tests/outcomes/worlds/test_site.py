@@ -1,0 +1,178 @@
+"""The site's world: a web site at a socket, which only the server that is granted it is led to."""
+
+import http.client
+import json
+import socket
+from contextlib import contextmanager
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from assets.outcomes.worlds.catalogue import find_world
+from assets.outcomes.worlds.session import open_world
+from assets.outcomes.worlds.site import FAIL, HOST, HUGE, INJECT, LOOP, SLOW, SiteState
+from assets.outcomes.worlds.site import generate_shop_site as generate
+from assets.outcomes.worlds.spec import Fault
+from assets.outcomes.worlds.tree import WorldFileError
+from assets.servers.deploy.grants import ServerGrant
+from assets.servers.deploy.policy import DeployPolicy
+from tests.outcomes.running import make_contract, open_executing
+from tests.serving.calling import PATIENT, Bench, read_text
+from tests.support.untrusted_server import POLICY
+
+WORLD = find_world("web-shop")
+
+
+@contextmanager
+def opened_site(folder, action=None, target="/products/*"):
+    folder.mkdir(exist_ok=True)
+    fault = None
+    if action:
+        fault = Fault(name="f", action=action, target=target, blame="upstream")
+    state = SiteState(folder, generate(Random("x"), 6), fault)
+    try:
+        yield state
+    finally:
+        state.close()
+
+
+def ask(state, method, path, body=None):
+    line = socket.socket(socket.AF_UNIX)
+    line.connect(str(state.sites[0].socket))
+    asked = http.client.HTTPConnection(HOST)
+    asked.sock = line
+    asked.request(method, path, json.dumps(body) if body else None)
+    with asked.getresponse() as reply:
+        return reply.status, reply.read()
+
+
+def test_a_site_is_reset_whatever_was_sent_to_it(tmp_path):
+    with open_world(WORLD, 1, tmp_path) as opened:
+        first = opened.digest_state()
+        assert not opened.grant.folders[0].writable
+        for method, path, body in (
+            ("POST", "/api/cart", {"product_id": 1, "quantity": 2}),
+            ("PATCH", "/api/products/1", {"stock": 0}),
+            ("DELETE", "/api/orders/1", None),
+        ):
+            assert ask(opened._state, method, path, body)[0] in (200, 201)
+        assert opened.read_facts()["cart/1"] == {"id": 1, "product_id": 1, "quantity": 2}
+        assert opened.digest_state() != first
+        opened.reset()
+        assert opened.digest_state() == first
+        assert ask(opened._state, "GET", "/api/cart") == (200, b"[]")
+        path = opened.grant.sites[0].socket
+    assert not path.exists()
+
+
+@pytest.mark.slow
+def test_a_thousand_resets_are_equal(tmp_path):
+    with open_world(WORLD, 1, tmp_path) as opened:
+        first = opened.digest_state()
+        for number in range(1000):
+            ask(opened._state, "POST", "/api/cart", {"product_id": number})
+            assert opened.digest_state() != first
+            opened.reset()
+            assert opened.digest_state() == first
+
+
+def test_a_seed_decides_a_site_and_its_tasks(tmp_path):
+    states = []
+    for place, seed in (("a", 1), ("b", 1), ("c", 2)):
+        with open_world(WORLD, seed, tmp_path / place) as opened:
+            tasks = opened.tasks(1, 2)
+            assert {task.name for task in tasks} == {task.name for task in WORLD.tasks}
+            assert not any(task.check(opened) for task in tasks)
+            states.append(opened.digest_state())
+    assert states[0] == states[1] != states[2]
+
+
+def test_each_fault_is_in_the_answers_of_the_paths_that_it_hits(tmp_path):
+    hit, other = "/products/1", "/about.html"
+    wanted = {"remove": 404, FAIL: 500, LOOP: 307, HUGE: 200, INJECT: 200}
+    for action, status in wanted.items():
+        with opened_site(tmp_path / action, action) as state:
+            found, body = ask(state, "GET", hit)
+            assert (action, found) == (action, status)
+            assert (len(body) > 8_000_000) is (action == HUGE)
+            assert (b"Ignore all previous" in body) is (action == INJECT)
+            assert ask(state, "GET", other)[0] == 200
+            assert state.read_facts() == state.first_facts
+    with pytest.raises(WorldFileError, match="hits nothing"), opened_site(tmp_path, FAIL, "/x/*"):
+        pass
+
+
+def test_seed_files_that_are_no_items_are_told(tmp_path):
+    twice, huge = b'[{"id": 1}, {"id": "1"}]', b'[{"id": 1, "price": 1e999}]'
+    for text in (b"{", b"7", b'[{"name": 1}]', b"[1]", twice, huge):
+        with pytest.raises(WorldFileError, match=r"api/cart\.json"):
+            SiteState(tmp_path, {"api/cart.json": text}, None)
+    with pytest.raises(WorldFileError, match="`page` is taken for pages"):
+        SiteState(tmp_path, {"api/page.json": b"[]"}, None)
+
+
+ASK = """
+import urllib.request
+def do(m, x):
+    url = m["params"]["arguments"]["how"]
+    try:
+        say(m, urllib.request.urlopen(url, timeout=60).read(200).decode())
+    except Exception as error:
+        say(m, f"{type(error).__name__}: {error}", isError=True)
+calls(do)
+"""
+
+
+async def test_only_the_server_that_is_granted_a_site_reaches_it_and_nothing_else(
+    tmp_path, monkeypatch
+):
+    bench = Bench(tmp_path, monkeypatch)
+    page, api = f"http://{HOST}/robots.txt", f"http://{HOST}/api/cart"
+    with opened_site(tmp_path / "site") as state:
+        grants = {"npm:x": ServerGrant(sites=state.sites)}
+        policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=grants)
+        async with bench.launch(ASK, policy=policy) as running:
+            assert "User-agent" in read_text(await running.call(1, how=page))
+            assert read_text(await running.call(1, how=api)) == "[]"
+            for other in ("http://127.0.0.1:9/", "http://169.254.0.1/", "http://other.example/"):
+                refused = await running.call(1, how=other)
+                assert (refused.status, refused.blame) == ("tool_error", "policy"), other
+            missing = await running.call(1, how=f"http://{HOST}/none")
+            assert "404" in read_text(missing)
+            assert missing.reached == (HOST,)
+        async with bench.launch(ASK, policy=policy, recipe={"name": "other"}) as running:
+            refused = await running.call(1, how=page)
+            assert (refused.status, refused.blame) == ("tool_error", "policy")
+
+
+async def test_a_call_that_waits_for_its_site_is_laid_to_the_site(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, monkeypatch)
+    with opened_site(tmp_path / "site", SLOW, "/robots.txt") as state:
+        grants = {"npm:x": ServerGrant(sites=state.sites)}
+        policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=grants)
+        async with bench.launch(ASK, policy=policy) as running:
+            slow = await running.call(1, how=f"http://{HOST}/robots.txt", timeout_s=1.0)
+    assert (slow.error_kind, slow.blame) == ("timeout_host", "upstream")
+    assert "site.example:80" in str(slow.hint)
+
+
+SHOP = """
+import urllib.request
+def do(m, x):
+    if x == 1:
+        url, body = "http://site.example/api/cart", b'{"product_id": 3}'
+    else:
+        url, body = "http://site.example/news/1", None
+    say(m, urllib.request.urlopen(urllib.request.Request(url, body), timeout=60).read().decode())
+calls(do, TOOLS)
+"""
+
+
+def test_executed_calls_change_their_site_and_reads_leave_no_trace(tmp_path, monkeypatch):
+    executing, contract = open_executing(tmp_path, monkeypatch), make_contract()
+    server = executing.make_server(SHOP, [contract])
+    jobs = [executing.make_job(server, contract, {"x": x}) for x in (1, 2)]
+    rows = executing.run([replace(job, world=WORLD) for job in jobs])
+    told = {row["arguments"]: (row["outcome"], row["changed"]) for row in rows}
+    assert told == {'{"x":1}': ("useful", '["cart/1"]'), '{"x":2}': ("useful", "[]")}

@@ -52,7 +52,7 @@ _NEVER = {"not": {}}
 _BLANKS = re.compile(r"(?<=[^ \t])[ \t]+")
 
 
-class Misfit(Exception):
+class NonCanonicalValue(Exception):
     """A value without canonical form; `path` grows while it passes up."""
 
     def __init__(self, reason: str) -> None:
@@ -76,7 +76,7 @@ def normalise_schema(node: Any, depth: int) -> Any:
         key = normalise_string(raw) if isinstance(raw, str) else str(raw)
         try:
             made = _normalise_keyword(key, value, depth)
-        except Misfit as error:
+        except NonCanonicalValue as error:
             error.path = f".{key}{error.path}"
             raise
         if made is not None or value is None:
@@ -130,26 +130,26 @@ def normalise_value(value: Any, depth: int) -> Any:
         return value if abs(value) <= _LARGEST_EXACT else _round_double(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise Misfit(f"{value} is not a JSON number")
+            raise NonCanonicalValue(f"{value} is not a JSON number")
         return int(value) if value.is_integer() and abs(value) <= _LARGEST_EXACT else value
     _check_depth(depth)
     if isinstance(value, Mapping):
         return {normalise_string(str(k)): normalise_value(v, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [normalise_value(v, depth + 1) for v in value]
-    raise Misfit(f"{type(value).__name__} is not a JSON value")
+    raise NonCanonicalValue(f"{type(value).__name__} is not a JSON value")
 
 
 def _round_double(value: int) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise Misfit("an integer too large for any JSON reader") from None
+        raise NonCanonicalValue("an integer too large for any JSON reader") from None
 
 
 def _check_depth(depth: int) -> None:
     if depth > _MAX_DEPTH:
-        raise Misfit(f"nested deeper than {_MAX_DEPTH} levels")
+        raise NonCanonicalValue(f"nested deeper than {_MAX_DEPTH} levels")
 
 
 def normalise_string(text: str) -> str:
@@ -232,7 +232,7 @@ def canonicalize_contract(tool: Contract) -> dict[str, Any]:
             continue
         try:
             made = _canonicalize_field(field, value)
-        except Misfit as error:
+        except NonCanonicalValue as error:
             where = f"{field}{error.path}"[:120]
             raise ContractError(f"tool {name[:80]!r}: {where}: {error.reason}") from None
         if made is not None:
@@ -295,7 +295,7 @@ def _canonicalize_field(field: str, value: Any) -> Any:
     """The canonical content of one field; None where there is nothing in it."""
     if field in SCHEMA_FIELDS:
         if not isinstance(value, Mapping):
-            raise Misfit(f"{type(value).__name__}, expected an object")
+            raise NonCanonicalValue(f"{type(value).__name__}, expected an object")
         if "$id" in value and not is_named_within(value):
             value = {key: part for key, part in value.items() if key != "$id"}
         return normalise_schema(value, 0)

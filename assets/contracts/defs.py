@@ -12,8 +12,8 @@ from assets.catalogue.catalogue import CATALOGUE, read_listing_ids
 from assets.contracts import report
 from assets.contracts.canonical import CANON_VERSION, index_contracts
 from assets.contracts.changes import CHANGES, READ_RULE, fold_changes
-from assets.contracts.findings import FINDINGS, SCANS, Launch, scan_snapshot
-from assets.contracts.listed_contracts import LISTED, STANDINGS, Shown, build_listed
+from assets.contracts.findings import FINDINGS, SCANS, LaunchOutput, scan_snapshot
+from assets.contracts.listed_contracts import LISTED, STANDINGS, ShownListing, build_listed
 from assets.contracts.origins import fold_origins
 from assets.contracts.quarantined_tools import (
     CLEAR,
@@ -176,7 +176,7 @@ def contract_changes(
     )
 
 
-def _read_launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:
+def _read_launches(warehouse: Warehouse, name: str) -> dict[str, LaunchOutput]:
     """What the last launch of each server of a marketplace left."""
     out = {}
     for row in warehouse.tables.read(DEPLOYMENTS, name).to_dicts():
@@ -185,7 +185,7 @@ def _read_launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:
             tools = read_raw_tools(row, warehouse.blobs)
             extras = warehouse.blobs.get_json(row["extras_blob"]) if row.get("extras_blob") else {}
         contents = tools, index_contracts(tools)[1], row.get("behaviour"), extras
-        out[row["server_id"]] = Launch(row["marketplace"], *contents)
+        out[row["server_id"]] = LaunchOutput(row["marketplace"], *contents)
     return out
 
 
@@ -303,7 +303,7 @@ def _read_aliases(warehouse: Warehouse) -> Aliases:
     return found
 
 
-def _iterate_shown(warehouse: Warehouse, aliases: Aliases) -> Iterator[Shown]:
+def _iterate_shown(warehouse: Warehouse, aliases: Aliases) -> Iterator[ShownListing]:
     """What each listing shows, with the ids of its server's other listings."""
     rows = warehouse.tables.read(LISTINGS).filter(pl.col("tools_blob").is_not_null())
     for row in rows.iter_rows(named=True):
@@ -313,7 +313,7 @@ def _iterate_shown(warehouse: Warehouse, aliases: Aliases) -> Iterator[Shown]:
             lambda blob=blob: load_tools(warehouse.blobs.get(blob)), lambda _: list[dict]()
         )
         server = server or f"listing:{name}"
-        yield Shown(name, row["marketplace"], server, tools, aliases[name][1])
+        yield ShownListing(name, row["marketplace"], server, tools, aliases[name][1])
 
 
 def _read_launched(warehouse: Warehouse) -> dict[str, dict[str, str]]:

@@ -25,7 +25,7 @@ from assets.contracts.scan.rule_table import (
     HIGH,
     MEDIUM,
     RULES,
-    Finding,
+    ScanFinding,
     build_finding,
     build_hit,
     rank_severity,
@@ -48,7 +48,7 @@ _FIELDS = {name.casefold(): name for name in FIELDS}
 _CAP = 200  # findings of one list
 
 
-def find_behaviour(behaviour: str | None) -> Iterator[tuple[str, Finding]]:
+def find_behaviour(behaviour: str | None) -> Iterator[tuple[str, ScanFinding]]:
     """(tool, finding) for what a second look at a server showed; `behaviour` as a deployment has
     it: a JSON list of {tool, change, varied}, null when nobody looked again."""
     for one in _read_changes(behaviour)[:_CAP]:
@@ -63,7 +63,7 @@ def find_behaviour(behaviour: str | None) -> Iterator[tuple[str, Finding]]:
 
 def find_misshapen(
     tools: Sequence[Any], problems: Mapping[int, str]
-) -> Iterator[tuple[str, Finding]]:
+) -> Iterator[tuple[str, ScanFinding]]:
     """(tool, finding) for entries of a raw list without a contract of their own, and for members
     that differ from a field of the protocol by case alone. problems: entry -> what is wrong."""
     for place, problem in list(problems.items())[:_CAP]:
@@ -78,7 +78,7 @@ def find_misshapen(
             yield name, _build_finding(name, "ambiguous_tool", f"/{place}", what)
 
 
-def describe_unusable(tool: str, problem: str) -> Finding:
+def describe_unusable(tool: str, problem: str) -> ScanFinding:
     """The finding about an input schema that is none."""
     return _build_finding(tool, "unusable_schema", "/inputSchema", problem)
 
@@ -87,10 +87,10 @@ def _is_variant(key: Any) -> bool:
     return isinstance(key, str) and key not in FIELDS and key.casefold() in _FIELDS
 
 
-def _build_finding(tool: str, rule: str, field: str, what: str) -> Finding:
+def _build_finding(tool: str, rule: str, field: str, what: str) -> ScanFinding:
     severity, why = RULES[rule].severity, RULES[rule].why
     text = escape_text(what[:200])
-    return Finding(escape_text(tool[:200]), rule, severity, field, (0, 0), text, why)
+    return ScanFinding(escape_text(tool[:200]), rule, severity, field, (0, 0), text, why)
 
 
 def _read_changes(text: str | None) -> list[Any]:
@@ -139,7 +139,7 @@ _OF_A_RULE = 3  # findings of one rule and severity in one tool: more say nothin
 
 
 @dataclass(frozen=True)
-class Scanned:
+class ScanResult:
     """Rows of FINDINGS and of SCANS, and how many contracts were read in this run."""
 
     rows: list[dict[str, Any]]
@@ -148,7 +148,7 @@ class Scanned:
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchOutput:
     """What a launch left besides contracts. tools: the raw list; problems: entry -> why it has no
     contract of its own; behaviour: null when the server was not probed again; extras: what it says
     of itself besides its tools (`scan_extras`), null when it did not run."""
@@ -162,14 +162,14 @@ class Launch:
 
 def scan_snapshot(
     snapshot: Iterable[Row],
-    launches: Mapping[str, Launch],
+    launches: Mapping[str, LaunchOutput],
     origins: State,
     *,
     scans: Iterable[Row] = (),
     previous: Iterable[Row] = (),
-    results: Mapping[Contract, Sequence[Finding]] | None = None,
+    results: Mapping[Contract, Sequence[ScanFinding]] | None = None,
     run_date: str,
-) -> Scanned:
+) -> ScanResult:
     """All findings of one marketplace.
 
     snapshot: rows of SNAPSHOTS; launches: by server; origins: what each tool was before; scans,
@@ -187,7 +187,7 @@ def scan_snapshot(
     kept, out, read = [], [], 0
     for server in sorted(servers.keys() | launches.keys()):
         rows, launch = servers.get(server, []), launches.get(server)
-        launch = launch or Launch(rows[0]["marketplace"])
+        launch = launch or LaunchOutput(rows[0]["marketplace"])
         own = frozenset(row["tool"] for row in rows)
         scanned = [
             try_item(partial(_scan_row, row, own, known, origins, held), partial(_make_unread, row))
@@ -204,16 +204,16 @@ def scan_snapshot(
             of = (server, row["tool"], row["contract_digest"])
             out += (_build_row(owner, row, row["tool"], one) for one in (results or {}).get(of, ()))
     known_before = (row for rows in before.values() for row in rows)
-    return Scanned(_date_findings(out, known_before, run_date), kept, read)
+    return ScanResult(_date_findings(out, known_before, run_date), kept, read)
 
 
-def read_findings(row: Row) -> list[Finding]:
+def read_findings(row: Row) -> list[ScanFinding]:
     """The findings kept in a row of SCANS."""
-    return [Finding(**{**one, "span": tuple(one["span"])}) for one in json.loads(row["found"])]
+    return [ScanFinding(**{**one, "span": tuple(one["span"])}) for one in json.loads(row["found"])]
 
 
 def _scan_besides(
-    server: str, launch: Launch, own: frozenset[str], held: Mapping[Key, Row]
+    server: str, launch: LaunchOutput, own: frozenset[str], held: Mapping[Key, Row]
 ) -> list[dict[str, Any]]:
     """The row of SCANS of what a server says besides its tools, under no tool's name; [] where it
     says nothing. A server that did not run has said what it said when it last did."""
@@ -265,7 +265,7 @@ def _make_unread(row: Row, hint: str) -> dict[str, Any]:
     return _build_scan(row, "", _dump_findings([found]))
 
 
-def _dump_findings(found: Sequence[Finding]) -> str:
+def _dump_findings(found: Sequence[ScanFinding]) -> str:
     return json.dumps([one.as_row() for one in found])
 
 
@@ -291,7 +291,7 @@ def _digest_facts(
 
 def _compare_history(
     tool: Row, past: Row, own: frozenset[str], known: frozenset[str]
-) -> Iterator[Finding]:
+) -> Iterator[ScanFinding]:
     """What became alarming since the tool was first seen, and since it was last otherwise."""
     seen: set[tuple[str, str, str]] = set()
     for name in ("first", "before"):
@@ -305,7 +305,11 @@ def _compare_history(
 
 
 def _build_rows(
-    owner: Row, rows: Sequence[Row], scanned: Sequence[Row], launch: Launch, previous: Iterable[Row]
+    owner: Row,
+    rows: Sequence[Row],
+    scanned: Sequence[Row],
+    launch: LaunchOutput,
+    previous: Iterable[Row],
 ) -> Iterator[dict[str, Any]]:
     """Rows of FINDINGS of one server, without their date."""
     by_tool = {row["tool"]: row for row in rows}
@@ -336,7 +340,7 @@ def _keep_remembered(
             yield {**row, **owner}
 
 
-def _build_row(owner: Row, row: Row | None, tool: str, one: Finding) -> dict[str, Any]:
+def _build_row(owner: Row, row: Row | None, tool: str, one: ScanFinding) -> dict[str, Any]:
     """One row of FINDINGS. Of a tool without a contract nothing is made: there is nothing to hold,
     and its finding is medium at most."""
     return {
@@ -364,7 +368,7 @@ def _date_findings(
     return list(out.values())
 
 
-def limit_findings(found: Iterable[Finding]) -> list[Finding]:
+def limit_findings(found: Iterable[ScanFinding]) -> list[ScanFinding]:
     """The gravest first, and of each rule and severity only the first few."""
     count: Counter[tuple[str, str]] = Counter()
     out = []

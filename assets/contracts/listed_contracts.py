@@ -19,7 +19,7 @@ import polars as pl
 from assets.columns import LISTING_ID, MARKETPLACE
 from assets.contracts.canonical import DIGEST_PREFIX, FIELDS, index_contracts
 from assets.contracts.findings import FINDINGS
-from assets.contracts.quarantined_tools import Decided, Decision, read_decisions
+from assets.contracts.quarantined_tools import Decision, DecisionIndex, read_decisions
 from assets.contracts.scan import HIGH, scan_each
 from assets.contracts.scan.engine import digest_rules
 from assets.contracts.snapshot import SNAPSHOTS, format_date
@@ -64,7 +64,7 @@ _ANYTHING = {"type": "object"}  # the input schema of a tool of which none is sh
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownListing:
     """What one listing shows. server_id: of a launch of it; aliases: the ids of its server's other
     listings; tools: as the marketplace shows them."""
 
@@ -76,7 +76,7 @@ class Shown:
 
 
 @dataclass
-class Listed:
+class ListedContracts:
     """Rows of LISTED, and what has none: tools that a launch confirmed, entries without a usable
     contract, listings that nobody foresaw to be unreadable."""
 
@@ -87,21 +87,21 @@ class Listed:
 
 
 def build_listed(
-    shown: Iterable[Shown],
+    shown: Iterable[ShownListing],
     launched: Launched,
     decided: Iterable[Decision],
     previous: Iterable[Row],
     now: float,
-) -> Listed:
+) -> ListedContracts:
     """Rows of LISTED of this run. launched: every server that ever listed its tools to us, one that
     listed none included; previous: the rows of the last run; now: epoch seconds."""
     before: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in previous:
         before[row["listing_id"]][row["tool"]] = row
-    decisions, out = Decided(decided), Listed()
+    decisions, out = DecisionIndex(decided), ListedContracts()
     for one in shown:
         build = partial(_build_listing, one, launched, decisions, before[one.listing_id], now)
-        made = try_item(build, lambda _: Listed(unread=1))
+        made = try_item(build, lambda _: ListedContracts(unread=1))
         out.rows += made.rows
         out.confirmed += made.confirmed
         out.malformed += made.malformed
@@ -121,13 +121,17 @@ def read_shown(tool: JsonObject) -> tuple[Contract, tuple[str, ...]]:
 
 
 def _build_listing(
-    one: Shown, launched: Launched, decided: Decided, before: Mapping[str, Row], now: float
-) -> Listed:
+    one: ShownListing,
+    launched: Launched,
+    decided: DecisionIndex,
+    before: Mapping[str, Row],
+    now: float,
+) -> ListedContracts:
     filled = [read_shown(tool) for tool in one.tools]
     contracts, problems = index_contracts([tool for tool, _ in filled])
     kept = [shown for place, (_, shown) in enumerate(filled) if place not in problems]
     fields = dict(zip(contracts, kept, strict=True))
-    out = Listed(malformed=len(problems))
+    out = ListedContracts(malformed=len(problems))
     ran = [launched[name] for name in sorted({one.server_id, *one.aliases}) if name in launched]
     if ran:
         compared = [
@@ -167,7 +171,7 @@ def _compare_launched(
 
 
 def _scan_contracts(
-    contracts: Mapping[str, Contract], decided: Decided, before: Mapping[str, Row]
+    contracts: Mapping[str, Contract], decided: DecisionIndex, before: Mapping[str, Row]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """(tool, {standing, rules, scan_key}) of each contract of one listing. The list is scanned
     again where one of its contracts or the rules changed."""
@@ -194,7 +198,7 @@ def _find_high_rules(contracts: Mapping[str, Contract]) -> dict[str, set[str]]:
 
 
 def _build_row(
-    one: Shown,
+    one: ShownListing,
     contract: Contract,
     shown: Iterable[str],
     standing: Row,
@@ -227,7 +231,7 @@ def read_unverified(warehouse: Warehouse) -> list[dict[str, Any]]:
     """
     tables = warehouse.tables
     launched = set(tables.read(SNAPSHOTS)["server_id"])
-    held = Decided(read_decisions(warehouse.home)).find_held_digests()
+    held = DecisionIndex(read_decisions(warehouse.home)).find_held_digests()
     held |= set(tables.read(FINDINGS).filter(severity=HIGH)["contract_digest"])
     rows = tables.read(LISTED).filter(pl.col("standing") == UNVERIFIED).to_dicts()
     return [

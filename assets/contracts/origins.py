@@ -43,7 +43,7 @@ _RENAMES_CAP = 400  # pairs of a gone and a new tool that are compared for a ren
 
 
 @dataclass(frozen=True)
-class Fold:
+class OriginsFold:
     """The state after the publications up to the time `upto`, staged and not yet current."""
 
     state: State
@@ -55,7 +55,7 @@ class Fold:
         tables.promote(self.staged, run_id, [{"upto": self.upto}])
 
 
-def fold_origins(tables: Tables, partition: str) -> Fold:
+def fold_origins(tables: Tables, partition: str) -> OriginsFold:
     """Folds what was published since the last fold that was kept."""
     head = tables.head(ORIGINS.name, partition)
     state: State = {
@@ -65,7 +65,7 @@ def fold_origins(tables: Tables, partition: str) -> Fold:
     for published in split_publications(tables, partition, format_moment(upto), upto)[1]:
         rows = tables.read_publication(SNAPSHOTS, partition, published).to_dicts()
         state, upto = advance_state(state, rows), published.at
-    return Fold(state, tables.stage(ORIGINS, ORIGINS.frame(state.values()), partition), upto)
+    return OriginsFold(state, tables.stage(ORIGINS, ORIGINS.frame(state.values()), partition), upto)
 
 
 def advance_state(state: Mapping[tuple[str, str], Row], rows: Iterable[Row]) -> State:

@@ -47,7 +47,7 @@ class Decision:
     why: str
 
 
-class Decided:
+class DecisionIndex:
     """What the last decision on each rule of each contract says."""
 
     def __init__(self, decisions: Iterable[Decision]) -> None:
@@ -107,7 +107,7 @@ def split_rows(
     for finding in findings:
         if finding["severity"] == HIGH:
             high[key_contract(finding)].append(finding["rule"])
-    decisions, clear, held = Decided(decided), [], []
+    decisions, clear, held = DecisionIndex(decided), [], []
     for row in rows:
         ok = decisions.is_clear(row["contract_digest"], high.get(key_contract(row), ()))
         (clear if ok else held).append(dict(row))
@@ -118,7 +118,7 @@ def key_contract(row: Row) -> Contract:
     return row["server_id"], row["tool"], row["contract_digest"]
 
 
-class Firewall:
+class ContractFirewall:
     """What is known now about every contract."""
 
     def __init__(
@@ -149,13 +149,13 @@ class Firewall:
                 yield from ({**one.as_row(), **owner} for one in found)
 
 
-def open_firewall(warehouse: Warehouse) -> Firewall:
+def open_firewall(warehouse: Warehouse) -> ContractFirewall:
     """The firewall over all marketplaces: what one of them found, none makes anything of.
 
     Raises DecisionError when the record of decisions cannot be trusted.
     """
     tables = warehouse.tables
-    return Firewall(
+    return ContractFirewall(
         tables.read(FINDINGS).to_dicts(),
         tables.read(SCANS).select("server_id", "tool", "contract_digest").to_dicts(),
         read_decisions(warehouse.home),
@@ -196,7 +196,7 @@ def read_contracts(
     decisions cannot be trusted.
     """
     tables = warehouse.tables
-    by_person = Decided(read_decisions(warehouse.home)).find_held_digests()
+    by_person = DecisionIndex(read_decisions(warehouse.home)).find_held_digests()
     held = tables.read(HELD, marketplace).to_dicts()
     elsewhere = set() if marketplace else set(map(key_contract, held))
     clear = []

@@ -23,7 +23,7 @@ _LONGEST_CHAIN = 16
 
 
 @dataclass(frozen=True)
-class Move:
+class ContractMove:
     """One change of one tool of one server. renamed: parameters, old name -> new name. date: UTC
     date of the run that saw it."""
 
@@ -40,19 +40,19 @@ class Move:
 class ContractHistory:
     """Moves, oldest first."""
 
-    moves: tuple[Move, ...] = ()
+    moves: tuple[ContractMove, ...] = ()
 
     @cached_property
-    def _by_old_name(self) -> dict[str, list[Move]]:
-        found: dict[str, list[Move]] = {}
+    def _by_old_name(self) -> dict[str, list[ContractMove]]:
+        found: dict[str, list[ContractMove]] = {}
         for move in self.moves:
             if move.was != move.tool:
                 found.setdefault(move.was, []).append(move)
         return found
 
     @cached_property
-    def _by_name(self) -> dict[str, list[Move]]:
-        found: dict[str, list[Move]] = {}
+    def _by_name(self) -> dict[str, list[ContractMove]]:
+        found: dict[str, list[ContractMove]] = {}
         for move in self.moves:
             found.setdefault(move.tool, []).append(move)
         return found
@@ -84,7 +84,7 @@ class ContractHistory:
                 found.setdefault(old, set()).add(new)
         return {old: next(iter(new)) for old, new in found.items() if len(new) == 1}
 
-    def _list_moves(self, tool: str, server: str | None) -> list[Move]:
+    def _list_moves(self, tool: str, server: str | None) -> list[ContractMove]:
         names, todo = {tool}, [tool]
         while todo and len(names) < _LONGEST_CHAIN:
             for move in self._by_name.get(todo.pop(), ()):
@@ -94,7 +94,7 @@ class ContractHistory:
         return [m for m in self.moves if m.tool in names and server in (None, m.server_id)]
 
 
-def write_history(moves: Iterable[Move]) -> bytes:
+def write_history(moves: Iterable[ContractMove]) -> bytes:
     """The file's bytes, by date; the same for the same moves in any order."""
     order = partial(json.dumps, sort_keys=True)
     rows = sorted((asdict(move) for move in moves), key=lambda row: (row["date"], order(row)))
@@ -119,7 +119,7 @@ def parse_history(value: Any, where: object) -> ContractHistory:
     )
 
 
-def _read_move(row: Any, where: str) -> Move:
+def _read_move(row: Any, where: str) -> ContractMove:
     texts = ("server_id", "tool", "was")
     if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in texts):
         raise UnusableInput(f"{where}: expected an object with texts {', '.join(texts)}")
@@ -128,4 +128,4 @@ def _read_move(row: Any, where: str) -> Move:
     if not all(isinstance(old, str) and isinstance(new, str) for old, new in pairs):
         raise UnusableInput(f"{where}: renamed is {renamed!r:.60}, expected {{old: new}}")
     rest = {key: str(row.get(key) or "") for key in ("from_digest", "to_digest", "date")}
-    return Move(row["server_id"], row["tool"], row["was"], renamed, **rest)
+    return ContractMove(row["server_id"], row["tool"], row["was"], renamed, **rest)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.scan.rule_table import RULES, SEVERITIES, Finding
+from assets.contracts.scan.rule_table import RULES, SEVERITIES, ScanFinding
 from warehouse.json_types import JsonObject
 from warehouse.sanitize.redact import redact
 from warehouse.storage.files import append_line
@@ -30,7 +30,7 @@ class ResultFindings:
         self._home = home
         self._known: set[tuple[Any, ...]] | None = None
 
-    def add(self, contract: Contract, found: Iterable[Finding]) -> None:
+    def add(self, contract: Contract, found: Iterable[ScanFinding]) -> None:
         """Keeps what is new of a result's findings. Raises OSError (disk full)."""
         if self._known is None:
             kept = read_result_findings(self._home)
@@ -43,11 +43,11 @@ class ResultFindings:
                 self._known.add(key)
 
 
-def read_result_findings(home: Path) -> dict[Contract, list[Finding]]:
+def read_result_findings(home: Path) -> dict[Contract, list[ScanFinding]]:
     """All that was recorded, by contract. A line that a kill cut short is passed over: a call that
     shows the same again writes it again."""
     path = home / _FILE
-    out: dict[Contract, list[Finding]] = defaultdict(list)
+    out: dict[Contract, list[ScanFinding]] = defaultdict(list)
     if path.exists():
         for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
             if (line := _parse_line(text)) is not None:
@@ -55,22 +55,22 @@ def read_result_findings(home: Path) -> dict[Contract, list[Finding]]:
     return out
 
 
-def _shorten(found: Finding) -> Finding:
+def _shorten(found: ScanFinding) -> ScanFinding:
     """A finding without where exactly it stood: the next result has it elsewhere."""
     part = found.field.split("/")[1] if "/" in found.field else found.field
     return replace(found, field=f"/result/{part}", span=(0, 0), excerpt=redact(found.excerpt))
 
 
-def _identify(contract: Contract, found: Finding) -> tuple[Any, ...]:
+def _identify(contract: Contract, found: ScanFinding) -> tuple[Any, ...]:
     return (*contract, found.rule, found.severity, found.field)
 
 
-def _parse_line(text: str) -> tuple[Contract, Finding] | None:
+def _parse_line(text: str) -> tuple[Contract, ScanFinding] | None:
     try:
         line: JsonObject = json.loads(text)
         contract = tuple(str(line[name]) for name in ("server_id", "name", "contract_digest"))
-        names = Finding.__dataclass_fields__
-        found = Finding(**{name: line[name] for name in names if name != "span"}, span=(0, 0))
+        names = ScanFinding.__dataclass_fields__
+        found = ScanFinding(**{name: line[name] for name in names if name != "span"}, span=(0, 0))
     except (ValueError, KeyError, TypeError):
         return None
     whole = found.rule in RULES and found.severity in SEVERITIES

@@ -20,7 +20,7 @@ from assets.contracts.schema_shapes import (
 )
 from assets.contracts.schema_validator import find_dialect
 from assets.contracts.step_budget import spend_steps
-from assets.contracts.subsumption import ASSERTING, GROUPS, Acceptance, Scope
+from assets.contracts.subsumption import ASSERTING, GROUPS, AcceptanceProof, NameScope
 from warehouse.json_types import JsonObject
 from warehouse.sanitize.escape import shorten_text
 
@@ -37,7 +37,7 @@ _MAX_FIELDS = 200
 
 
 @dataclass(frozen=True)
-class Finding:
+class SchemaChange:
     """One field that differs. cls: breaking, compatible, wording or suspicious."""
 
     path: str
@@ -45,7 +45,7 @@ class Finding:
     why: str
 
 
-def compare(old: Schema, new: Schema, label: str, *, results: bool = False) -> list[Finding]:
+def compare(old: Schema, new: Schema, label: str, *, results: bool = False) -> list[SchemaChange]:
     """Every difference of two schemas; [] when there is none.
 
     By default as who fills the schema in: what was accepted and may be refused is breaking. With
@@ -54,40 +54,42 @@ def compare(old: Schema, new: Schema, label: str, *, results: bool = False) -> l
     """
     if equals_json(old, new):
         return []
-    walk = _Walk(old, new, results)
+    walk = _SchemaWalk(old, new, results)
     try:
         found = list(walk.compare_nodes(old, new, label, 0, top=True))[:_MAX_FIELDS]
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
         # Untrusted schemas hold anything anywhere; what is no schema cannot be shown to be safe.
-        found = [Finding(label, "breaking", "it differs, and is malformed beyond comparison")]
+        found = [SchemaChange(label, "breaking", "it differs, and is malformed beyond comparison")]
     found += _find_unusable(old, new, label)
-    return found or [Finding(label, "wording", "written in another way; it accepts the same")]
+    return found or [SchemaChange(label, "wording", "written in another way; it accepts the same")]
 
 
-def _find_unusable(old: Schema, new: Schema, label: str) -> list[Finding]:
+def _find_unusable(old: Schema, new: Schema, label: str) -> list[SchemaChange]:
     """What speaks against the new schema as a whole, whatever its parts say."""
     lost = find_lost_references(new) - find_lost_references(old)
     if lost:
         why = f"a $ref leads nowhere: {min(lost)[:80]}"
-        return [Finding(f"{label}.$ref", "breaking", why)]
+        return [SchemaChange(f"{label}.$ref", "breaking", why)]
     before, after = find_dialect(old)[0], find_dialect(new)[0]
     if before is not None and after is not None and before is not after:
-        return [Finding(label, "breaking", "it can only be read in another draft of JSON Schema")]
+        return [
+            SchemaChange(label, "breaking", "it can only be read in another draft of JSON Schema")
+        ]
     return []
 
 
-class _Walk:
+class _SchemaWalk:
     def __init__(self, old_root: Schema, new_root: Schema, results: bool) -> None:
         self.results = results
         # The side whose values must stay right comes first: of results these are the new ones.
         was, now = (new_root, old_root) if results else (old_root, new_root)
-        self.proof = Acceptance(was, now, calls=not results)
+        self.proof = AcceptanceProof(was, now, calls=not results)
         self._under: set[tuple[int, int]] = set()
         self._left = _MAX_NODES
 
     def compare_nodes(
         self, old: Any, new: Any, path: str, depth: int, top: bool = False
-    ) -> Iterator[Finding]:
+    ) -> Iterator[SchemaChange]:
         """The findings at and below one schema, in line with the proof for the whole of it."""
         spend_steps()
         was, now = self._turn_sides(old, new)
@@ -116,18 +118,20 @@ class _Walk:
     def _turn_sides(self, old: Any, new: Any) -> tuple[Any, Any]:
         return (new, old) if self.results else (old, new)
 
-    def _build_cut_short(self, path: str, safe: bool) -> Finding:
+    def _build_cut_short(self, path: str, safe: bool) -> SchemaChange:
         cls = "compatible" if safe else "breaking"
-        return Finding(path, cls, "it differs deeper inside" + ("" if safe else ", maybe stricter"))
+        return SchemaChange(
+            path, cls, "it differs deeper inside" + ("" if safe else ", maybe stricter")
+        )
 
-    def _ease_finding(self, one: Finding) -> Finding:
+    def _ease_finding(self, one: SchemaChange) -> SchemaChange:
         # What is valid is not all: a reader misses a field, a server heeds a word of its own.
         stays = one.path.endswith(".nullable") or (self.results and one.why == _GONE)
         return replace(one, cls="compatible") if one.cls == "breaking" and not stays else one
 
     def _compare_fields(
         self, old: Schema, new: Schema, path: str, depth: int, top: bool
-    ) -> Iterator[Finding]:
+    ) -> Iterator[SchemaChange]:
         was, now = self._turn_sides(old, new)
         scope = self.proof.declare_scope(was, now, top)
         yield from _compare_texts(old, new, path)
@@ -139,13 +143,19 @@ class _Walk:
             group = next((group for group in GROUPS if key in group), (key,))
             done.update(group)
             if key == "type" and top and new.get(key) == old.get(key, "object"):
-                yield Finding(f"{path}.type", "compatible", "arguments are always an object")
+                yield SchemaChange(f"{path}.type", "compatible", "arguments are always an object")
                 continue
             yield from self._compare_group(group, old, new, path, depth, scope)
 
     def _compare_group(
-        self, group: tuple[str, ...], old: Schema, new: Schema, path: str, depth: int, scope: Scope
-    ) -> Iterator[Finding]:
+        self,
+        group: tuple[str, ...],
+        old: Schema,
+        new: Schema,
+        path: str,
+        depth: int,
+        scope: NameScope,
+    ) -> Iterator[SchemaChange]:
         """One keyword, or those that mean something only together."""
         key = group[0]
         if key == "items" and _are_mappings(old.get("items"), new.get("items")):
@@ -164,7 +174,7 @@ class _Walk:
         kept = not asked or self.proof.accepts(was, asked, scope)
         for keyword in differs:
             cls = self._classify_keyword(keyword, old, new, kept)
-            yield Finding(f"{path}.{keyword}", cls, _describe_change(keyword, old, new))
+            yield SchemaChange(f"{path}.{keyword}", cls, _describe_change(keyword, old, new))
 
     def _classify_keyword(self, keyword: str, old: Schema, new: Schema, kept: bool) -> str:
         if keyword == "nullable":  # OpenAPI's word: validators ignore it, servers do not
@@ -178,7 +188,7 @@ class _Walk:
 
     def _compare_paired(
         self, key: str, old: Schema, new: Schema, path: str, depth: int
-    ) -> Iterator[Finding]:
+    ) -> Iterator[SchemaChange]:
         """Alternatives one by one, where as many changed on either side."""
         before, after = old.get(key), new.get(key)
         if not isinstance(before, list) or not isinstance(after, list):
@@ -190,8 +200,8 @@ class _Walk:
                 yield from self.compare_nodes(part, other, f"{path}.{key}[{place}]", depth + 1)
 
     def _compare_properties(
-        self, old: Schema, new: Schema, path: str, depth: int, scope: Scope
-    ) -> Iterator[Finding]:
+        self, old: Schema, new: Schema, path: str, depth: int, scope: NameScope
+    ) -> Iterator[SchemaChange]:
         before, after = _read_properties(old), _read_properties(new)
         needed, needs = (
             {name for name in read_list(one.get("required")) if isinstance(name, str)}
@@ -208,40 +218,44 @@ class _Walk:
                 continue
             if name in needs and name not in needed:
                 cls = "compatible" if self.results else "breaking"
-                yield Finding(f"{where}.required", cls, "it is required now")
+                yield SchemaChange(f"{where}.required", cls, "it is required now")
             elif name in needed and name not in needs and name in after:
                 cls = "breaking" if self.results else "compatible"
-                yield Finding(f"{where}.required", cls, "it is optional now")
+                yield SchemaChange(f"{where}.required", cls, "it is optional now")
         yield from self._compare_spare(old, new, path, depth)
 
     def _classify_gone(
-        self, name: str, old: Schema, new: Schema, where: str, scope: Scope
-    ) -> Finding:
+        self, name: str, old: Schema, new: Schema, where: str, scope: NameScope
+    ) -> SchemaChange:
         if self.results:
-            return Finding(where, "breaking", _GONE)
+            return SchemaChange(where, "breaking", _GONE)
         spare = new.get("additionalProperties")
         if spare is None or spare is False:
             kept = spare is None and (scope.after is None or name in scope.after)
         else:
             kept = self.proof.accepts(_read_properties(old)[name], spare)
         cls = "compatible" if kept else "breaking"
-        return Finding(where, cls, "it is no longer declared" if kept else _GONE)
+        return SchemaChange(where, cls, "it is no longer declared" if kept else _GONE)
 
     def _classify_added(
-        self, name: str, old: Schema, new: Schema, where: str, scope: Scope, needed: bool
-    ) -> Finding:
+        self, name: str, old: Schema, new: Schema, where: str, scope: NameScope, needed: bool
+    ) -> SchemaChange:
         if self.results:
             spare = old.get("additionalProperties", True)
             fits = self.proof.accepts(_read_properties(new)[name], spare)
             why = "new in the result" + ("" if fits else ", which was closed to it")
-            return Finding(where, "compatible" if fits else "breaking", why)
+            return SchemaChange(where, "compatible" if fits else "breaking", why)
         if needed:
-            return Finding(where, "breaking", "new and required")
+            return SchemaChange(where, "breaking", "new and required")
         if self.proof.takes(name, old, new, scope):
-            return Finding(where, "compatible", "new and optional")
-        return Finding(where, "breaking", "any value could be given under this name; now it is set")
+            return SchemaChange(where, "compatible", "new and optional")
+        return SchemaChange(
+            where, "breaking", "any value could be given under this name; now it is set"
+        )
 
-    def _compare_spare(self, old: Schema, new: Schema, path: str, depth: int) -> Iterator[Finding]:
+    def _compare_spare(
+        self, old: Schema, new: Schema, path: str, depth: int
+    ) -> Iterator[SchemaChange]:
         key = "additionalProperties"
         before, after = old.get(key), new.get(key)
         if equals_json(before, after):
@@ -253,18 +267,18 @@ class _Walk:
         was, now = self._turn_sides(before, after)
         if self.results or now is not None:
             kept = self.proof.accepts(
-                True if was is None else was, True if now is None else now, Scope(None, None)
+                True if was is None else was, True if now is None else now, NameScope(None, None)
             )
         else:
             kept = was is False  # explicit before and silent now: unknown arguments are flaws again
         why = _describe_change(key, old, new)
-        yield Finding(where, "compatible" if kept else "breaking", why)
+        yield SchemaChange(where, "compatible" if kept else "breaking", why)
 
 
 _GONE = "it is gone"
 
 
-def _compare_texts(old: Schema, new: Schema, path: str) -> Iterator[Finding]:
+def _compare_texts(old: Schema, new: Schema, path: str) -> Iterator[SchemaChange]:
     for key in sorted((old.keys() | new.keys()) & (_WORDING | {"default"})):
         if _is_same_at(key, old, new):
             continue
@@ -272,14 +286,14 @@ def _compare_texts(old: Schema, new: Schema, path: str) -> Iterator[Finding]:
         if key == "default":
             why += "; a call without it is still right but means something else"
         cls = "compatible" if key == "default" else "wording"
-        yield Finding(f"{path}.{key}", cls, why)
+        yield SchemaChange(f"{path}.{key}", cls, why)
 
 
 def _is_same_at(key: str, old: Schema, new: Schema) -> bool:
     return (key in old) == (key in new) and equals_json(old.get(key), new.get(key))
 
 
-def _harden_finding(one: Finding) -> Finding:
+def _harden_finding(one: SchemaChange) -> SchemaChange:
     if one.cls != "compatible" or one.path.endswith(".default"):
         return one
     return replace(one, cls="breaking", why=f"{one.why}; not shown to accept all that it did")
@@ -330,7 +344,7 @@ _PRESUMED = {  # what the protocol says a client must assume
 }
 
 
-def compare_annotations(old: JsonObject, new: JsonObject) -> list[Finding]:
+def compare_annotations(old: JsonObject, new: JsonObject) -> list[SchemaChange]:
     """The class of each hint that differs.
 
     A promise of harmlessness that is withdrawn is suspicious, as clients let such tools run
@@ -344,7 +358,7 @@ def compare_annotations(old: JsonObject, new: JsonObject) -> list[Finding]:
             continue
         if json.dumps(was, sort_keys=True) != json.dumps(now, sort_keys=True):
             cls, why = _classify_hint(key, was, now)
-            found.append(Finding(f"annotations{format_step(key)}", cls, why))
+            found.append(SchemaChange(f"annotations{format_step(key)}", cls, why))
     return found
 
 

@@ -28,11 +28,11 @@ from assets.contracts.step_budget import spend_seconds, spend_steps
 from warehouse.json_types import Schema
 
 
-class _Depth(threading.local):
+class _CheckDepth(threading.local):
     nested = 0
 
 
-_DEPTH = _Depth()
+_DEPTH = _CheckDepth()
 
 
 def limit_depth(check: Callable[..., Any], levels: int) -> Callable[..., Iterator[Any]]:

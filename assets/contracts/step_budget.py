@@ -20,22 +20,22 @@ class TooMuchWork(Exception):
 
 
 @dataclass
-class Limit:
+class StepLimit:
     """Steps that are left."""
 
     left: int
 
 
-_LIMITS: ContextVar[tuple[Limit, ...]] = ContextVar("limits", default=())
+_LIMITS: ContextVar[tuple[StepLimit, ...]] = ContextVar("limits", default=())
 
 
 @contextmanager
-def limit_steps(steps: int | Limit) -> Iterator[Limit]:
+def limit_steps(steps: int | StepLimit) -> Iterator[StepLimit]:
     """Within the block at most so many steps are taken, those of outer limits included.
 
     Raises TooMuchWork at the step that goes beyond.
     """
-    limit = steps if isinstance(steps, Limit) else Limit(steps)
+    limit = steps if isinstance(steps, StepLimit) else StepLimit(steps)
     token = _LIMITS.set((*_LIMITS.get(), limit))
     try:
         yield limit

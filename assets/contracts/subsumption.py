@@ -105,14 +105,14 @@ ASSERTING = {  # keywords that can refuse a value
 
 
 @dataclass(frozen=True)
-class Scope:
+class NameScope:
     """The names that one object declares in all its branches; None: it takes anything."""
 
     before: frozenset[str] | None
     after: frozenset[str] | None
 
 
-class Acceptance:
+class AcceptanceProof:
     """One comparison of two whole schemas; `accepts` is asked about their parts."""
 
     def __init__(self, was_root: Schema, now_root: Schema, *, calls: bool) -> None:
@@ -122,7 +122,13 @@ class Acceptance:
         self._roots_alike = equals_json(was_root, now_root)
 
     def accepts(
-        self, was: Any, now: Any, scope: Scope | None = None, *, depth: int = 0, top: bool = False
+        self,
+        was: Any,
+        now: Any,
+        scope: NameScope | None = None,
+        *,
+        depth: int = 0,
+        top: bool = False,
     ) -> bool:
         """Whether all that `was` accepted is accepted by `now`. A `scope` is given for a part of an
         object (an alternative, a group of keywords) whose names the whole object declares."""
@@ -149,7 +155,7 @@ class Acceptance:
             self._open.discard(pair)
 
     def _accepts_parts(
-        self, was: Schema, now: Schema, names: Scope, part: Scope | None, d: int
+        self, was: Schema, now: Schema, names: NameScope, part: NameScope | None, d: int
     ) -> bool:
         values = list_finite_values(was)
         if values is not None:
@@ -162,19 +168,21 @@ class Acceptance:
         parts = list(iterate_alternatives(was))
         return bool(parts) and all(self.accepts(p, now, names, depth=d) for p in parts)
 
-    def declare_scope(self, was: Any, now: Any, top: bool = False) -> Scope:
+    def declare_scope(self, was: Any, now: Any, top: bool = False) -> NameScope:
         """The names that two versions of one object declare."""
         if not self.calls:
-            return Scope(None, None)
-        return Scope(_list_names(was, self.was_root, top), _list_names(now, self.now_root, top))
+            return NameScope(None, None)
+        return NameScope(_list_names(was, self.was_root, top), _list_names(now, self.now_root, top))
 
-    def _is_declared(self, was: Schema, names: Scope) -> bool:
+    def _is_declared(self, was: Schema, names: NameScope) -> bool:
         """No argument that was right has become unknown."""
         if names.after is None or "object" not in list_kinds(was):
             return True
         return names.before is not None and names.before <= names.after
 
-    def _accepts_keyword(self, key: str, was: Schema, now: Schema, names: Scope, d: int) -> bool:
+    def _accepts_keyword(
+        self, key: str, was: Schema, now: Schema, names: NameScope, d: int
+    ) -> bool:
         """Whether this one keyword of `now` refuses nothing that `was` accepted."""
         kinds = list_kinds(was)
         if any(key in keys and kind not in kinds for kind, keys in _OF_KIND.items()):
@@ -202,7 +210,7 @@ class Acceptance:
         held = check_bounds(key, was, now, kinds)
         return held if held is not None else self._is_unchanged(key, was, now)
 
-    def takes(self, name: str, was: Schema, now: Schema, names: Scope, depth: int = 0) -> bool:
+    def takes(self, name: str, was: Schema, now: Schema, names: NameScope, depth: int = 0) -> bool:
         """Whether what could stand under `name` is accepted by the property `now` declares."""
         source = read_mapping(was.get("properties")).get(name)
         if source is None:

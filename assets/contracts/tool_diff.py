@@ -9,9 +9,9 @@ from assets.contracts.canonical import MOST_TOOLS, TWICE, index_contracts
 from assets.contracts.scan.engine import read_name
 from assets.contracts.scan.rug_pull import find_alarms
 from assets.contracts.scan.rule_table import LOW
-from assets.contracts.schema_diff import Finding, compare, compare_annotations, format_step
+from assets.contracts.schema_diff import SchemaChange, compare, compare_annotations, format_step
 from assets.contracts.schema_shapes import equals_json
-from assets.contracts.step_budget import Limit, TooMuchWork, limit_steps, spend_steps
+from assets.contracts.step_budget import StepLimit, TooMuchWork, limit_steps, spend_steps
 from assets.contracts.tool_renames import find_renames
 from assets.contracts.validate import find_schema_problem
 from warehouse.errors import UnusableInput
@@ -29,7 +29,7 @@ NOT_WHOLE = "too large or too entangled: it was not compared whole"
 
 
 @dataclass(frozen=True)
-class Change:
+class ToolChange:
     """One tool that differs.
 
     cls: suspicious (text or hints turned alarming), breaking (a call that was right may fail, or a
@@ -46,7 +46,7 @@ class Change:
     why: str = ""
 
 
-def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[Change]:
+def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[ToolChange]:
     """Every change from one `tools/list` to the next, sorted by tool name.
 
     Takes raw tools or contracts. A tool without a usable contract counts as absent, unless it had
@@ -60,14 +60,14 @@ def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[
         {name: body for name, body in after.items() if name not in before},
     )
     renamed = set(origins.values())
-    changes, limit, names = [], Limit(_LIST_STEPS), frozenset(after)
+    changes, limit, names = [], StepLimit(_LIST_STEPS), frozenset(after)
     for name in sorted(before.keys() | after.keys()):
         if name not in after:
             if name in unusable:
                 why = f"it has become unusable: {unusable[name]}"
-                changes.append(Change(name, "breaking", ("unusable",), why=why))
+                changes.append(ToolChange(name, "breaking", ("unusable",), why=why))
             elif name not in renamed:
-                changes.append(Change(name, "breaking", ("removed",), why="the tool is gone"))
+                changes.append(ToolChange(name, "breaking", ("removed",), why="the tool is gone"))
             continue
         origin = origins.get(name, name)
         if origin not in before:
@@ -86,7 +86,9 @@ def _find_unusable_tools(tools: Sequence[Any], problems: Mapping[int, str]) -> d
     }
 
 
-def _compare_within(limit: Limit, old: Tool | None, new: Tool, names: frozenset[str]) -> Change:
+def _compare_within(
+    limit: StepLimit, old: Tool | None, new: Tool, names: frozenset[str]
+) -> ToolChange:
     """The change of one tool, out of the steps that its list may take."""
     try:
         with limit_steps(limit), limit_steps(_TOOL_STEPS):
@@ -96,36 +98,38 @@ def _compare_within(limit: Limit, old: Tool | None, new: Tool, names: frozenset[
     except TooMuchWork:
         name = str(new["name"])
         if old is None:
-            return Change(name, "breaking", ("added",), None, f"added: {NOT_WHOLE}")
+            return ToolChange(name, "breaking", ("added",), None, f"added: {NOT_WHOLE}")
         fields = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
         origin = old["name"] if old["name"] != name else None
-        return Change(name, "breaking", tuple(fields), origin, f"{fields[0]}: {NOT_WHOLE}")
+        return ToolChange(name, "breaking", tuple(fields), origin, f"{fields[0]}: {NOT_WHOLE}")
 
 
-def _describe_added(body: Tool, names: frozenset[str]) -> Change:
+def _describe_added(body: Tool, names: frozenset[str]) -> ToolChange:
     found = _find_alarms(None, body, names)
-    return _build_change(body["name"], [Finding("added", "compatible", "a new tool"), *found], None)
+    return _build_change(
+        body["name"], [SchemaChange("added", "compatible", "a new tool"), *found], None
+    )
 
 
-def _describe_changed(old: Tool, new: Tool, names: frozenset[str]) -> Change:
-    found: list[Finding] = []
+def _describe_changed(old: Tool, new: Tool, names: frozenset[str]) -> ToolChange:
+    found: list[SchemaChange] = []
     renamed = old["name"] if old["name"] != new["name"] else None
     if renamed is not None:
-        found.append(Finding("name", "breaking", "calls of the old name find no tool"))
+        found.append(SchemaChange("name", "breaking", "calls of the old name find no tool"))
     for field in ("title", "description"):
         if old.get(field) != new.get(field):
-            found.append(Finding(field, "wording", f"the {field} was rewritten"))
+            found.append(SchemaChange(field, "wording", f"the {field} was rewritten"))
     found += compare_annotations(old.get("annotations") or {}, new.get("annotations") or {})
     found += _compare_inputs(old["inputSchema"], new["inputSchema"])
     found += _compare_outputs(old.get("outputSchema"), new.get("outputSchema"))
     return _build_change(new["name"], [*found, *_find_alarms(old, new, names)], renamed)
 
 
-def _find_alarms(old: Tool | None, new: Tool, names: frozenset[str]) -> list[Finding]:
+def _find_alarms(old: Tool | None, new: Tool, names: frozenset[str]) -> list[SchemaChange]:
     """What became suspicious, by the rules of the scan; a new address alone is not."""
     spend_steps(sum(len(str(tool)) for tool in (old, new)) // _TEXT_STEP)
     return [
-        Finding(_convert_pointer(alarm.field, new), "suspicious", alarm.why)
+        SchemaChange(_convert_pointer(alarm.field, new), "suspicious", alarm.why)
         for alarm in find_alarms(old, new, names)
         if alarm.severity != LOW and alarm.rule not in ("new_host", "broken_promise")
     ]
@@ -144,35 +148,35 @@ def _convert_pointer(pointer: str, tool: Any) -> str:
     return path
 
 
-def _compare_inputs(old: JsonObject, new: JsonObject) -> list[Finding]:
+def _compare_inputs(old: JsonObject, new: JsonObject) -> list[SchemaChange]:
     found = compare(old, new, "inputSchema")
     if found:
         problem = find_schema_problem(new)
         if problem and not find_schema_problem(old):
-            found.append(Finding("inputSchema", "breaking", f"no usable schema: {problem}"))
+            found.append(SchemaChange("inputSchema", "breaking", f"no usable schema: {problem}"))
     return found
 
 
-def _compare_outputs(old: JsonObject | None, new: JsonObject | None) -> list[Finding]:
+def _compare_outputs(old: JsonObject | None, new: JsonObject | None) -> list[SchemaChange]:
     if old is not None and new is not None:
         return compare(old, new, "outputSchema", results=True)
     if new is not None:
-        return [Finding("outputSchema", "compatible", "results are described now")]
+        return [SchemaChange("outputSchema", "compatible", "results are described now")]
     if old is not None:
-        return [Finding("outputSchema", "breaking", "results are no longer described")]
+        return [SchemaChange("outputSchema", "breaking", "results are no longer described")]
     return []
 
 
-def _build_change(tool: str, found: list[Finding], renamed: str | None) -> Change:
+def _build_change(tool: str, found: list[SchemaChange], renamed: str | None) -> ToolChange:
     cls = max((one.cls for one in found), key=CLASSES.index)
     deciding = [one for one in found if one.cls == cls]
     why = f"{deciding[0].path}: {deciding[0].why}"
     if len(deciding) > 1:
         why += f" (and {len(deciding) - 1} more {cls})"
-    return Change(tool, cls, _select_fields(found, deciding), renamed, why)
+    return ToolChange(tool, cls, _select_fields(found, deciding), renamed, why)
 
 
-def _select_fields(found: list[Finding], deciding: list[Finding]) -> tuple[str, ...]:
+def _select_fields(found: list[SchemaChange], deciding: list[SchemaChange]) -> tuple[str, ...]:
     """Sorted; of too many, those that decide the class come first."""
     listed = dict.fromkeys(one.path for one in (*deciding, *found))
     return tuple(sorted(list(listed)[:_MOST_FIELDS]))
@@ -184,7 +188,7 @@ _FIX = 'give a saved tools/list result: {"tools": [...]}, the bare list or one t
 
 
 @dataclass(frozen=True)
-class Difference:
+class ListDifference:
     """The answer, whether it is alarming, and a line for each tool that could not be compared."""
 
     answer: dict[str, Any]
@@ -192,7 +196,7 @@ class Difference:
     left_out: list[str]
 
 
-def diff_files(old: Path, new: Path) -> Difference:
+def diff_files(old: Path, new: Path) -> ListDifference:
     """{"changes": [{tool, class, fields, renamed_from, why}], "same": n} of two files.
 
     A tool without a usable contract counts as absent and is named in `left_out`. Raises
@@ -217,7 +221,7 @@ def diff_files(old: Path, new: Path) -> Difference:
         for place, problem in problems.items()
     ]
     alarming = any(change["class"] in ("breaking", "suspicious") for change in changes)
-    return Difference({"changes": changes, "same": same}, alarming, left_out)
+    return ListDifference({"changes": changes, "same": same}, alarming, left_out)
 
 
 def read_tools(path: Path) -> list[dict[str, Any]]:

@@ -19,7 +19,13 @@ import polars as pl
 
 from assets.columns import CONTRACT_DIGEST, TOOL
 from assets.contracts.canonical import tool_text
-from assets.vectors.distinguish import Rarity, Side, find_names, flatten_name, tell_apart
+from assets.vectors.distinguish import (
+    ComparedTool,
+    WordRarity,
+    find_names,
+    flatten_name,
+    tell_apart,
+)
 from assets.vectors.index import read_contract
 from warehouse.json_types import Contract, Row
 from warehouse.storage.digest import digest
@@ -46,7 +52,7 @@ def build_clusters(
     decides nothing but ties.
     """
     mute = np.asarray(silent if silent is not None else [False] * len(names), bool)
-    link = _Linkage(matrix, names, mute)
+    link = _ClusterLinkage(matrix, names, mute)
     edges = dict(_find_near(matrix, mute)) | dict(_name_clusters(matrix, names))
     for (one, other), _ in sorted(edges.items(), key=lambda edge: (-edge[1], edge[0])):
         link.join(one, other)
@@ -54,7 +60,7 @@ def build_clusters(
     return sorted(found)
 
 
-class _Linkage:
+class _ClusterLinkage:
     """Clusters while they grow."""
 
     def __init__(self, matrix: np.ndarray, names: Sequence[str], mute: np.ndarray) -> None:
@@ -155,7 +161,7 @@ CONFUSABLES = TableSpec(
 
 
 @dataclass(frozen=True)
-class _Text:
+class _DistinctText:
     """One distinct text and the tools that have it, in the order of their ids."""
 
     tools: tuple[Row, ...]
@@ -179,7 +185,7 @@ def find_confusables(
     found = build_clusters(vectors, [text.name for text in texts], [text.silent for text in texts])
     grouped = {place for places in found for place in places}
     found += [[at] for at, text in enumerate(texts) if len(text.tools) > 1 and at not in grouped]
-    rarity = Rarity(tool_text(text.contract) for text in texts)
+    rarity = WordRarity(tool_text(text.contract) for text in texts)
     about = about or {}
     out = []
     for places in found:
@@ -189,7 +195,7 @@ def find_confusables(
             continue
         name = digest(tools[0])[:16]
         sides = {  # read once: a tool stands in as many pairs as its cluster has others
-            (row["server_id"], row["tool"]): Side(
+            (row["server_id"], row["tool"]): ComparedTool(
                 row["server_id"], read_contract(row), about.get(row["server_id"], "")
             )
             for pair in pairs
@@ -246,7 +252,7 @@ def _group_twins(rows: Iterable[Row]) -> dict[str, set[str]]:
     return groups
 
 
-def _build_texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Text], np.ndarray]:
+def _build_texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_DistinctText], np.ndarray]:
     """Distinct texts in an order of their own, and their vectors. A tool that several marketplaces
     list counts once, with the contract of the first of them."""
     order = sorted(
@@ -266,7 +272,7 @@ def _build_texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Text], 
     for at, contract in contracts.items():
         owners[_render_plain(contract)].add(rows[at]["server_id"])
     made = [
-        _Text(
+        _DistinctText(
             tools=tuple(rows[at] for at in places),
             contract=contracts[places[0]],
             name=_fold_name(contracts[places[0]]["name"]),
@@ -280,7 +286,7 @@ def _build_texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Text], 
 
 
 def _find_pairs(
-    places: Sequence[int], texts: Sequence[_Text], vectors: np.ndarray
+    places: Sequence[int], texts: Sequence[_DistinctText], vectors: np.ndarray
 ) -> Iterator[tuple[Row, Row, float, str]]:
     """(one, other, cosine, kind) of a cluster; tools of one server are no pair."""
     for at in places:
@@ -302,7 +308,7 @@ def _find_pairs(
             )
 
 
-def _are_twins(one: _Text, other: _Text, cosine: float) -> bool:
+def _are_twins(one: _DistinctText, other: _DistinctText, cosine: float) -> bool:
     """One tool under two names. The vectors of long texts that share a preamble are equal although
     `service_restart` is not `service_update`: the names, or all that is said, must agree too."""
     same_text = one.description == other.description and not one.silent

@@ -35,7 +35,7 @@ STOP = frozenset(
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedTool:
     """One of the two tools. `about`: the server's name and what is said of it, if anything."""
 
     server_id: str
@@ -104,7 +104,7 @@ class Side:
         return "changes data" if family in _WRITES else None
 
 
-class Rarity:
+class WordRarity:
     """In how large a share of all tools' texts a word stands."""
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -156,7 +156,7 @@ _MOST = 3  # words or parameters named of one kind
 _LONGEST = 110  # characters of a quoted clause
 
 
-def tell_apart(a: Side, b: Side, rarity: Rarity) -> tuple[str, list[str]]:
+def tell_apart(a: ComparedTool, b: ComparedTool, rarity: WordRarity) -> tuple[str, list[str]]:
     """The sentence, and the kinds of differences that it names ([] where there is none)."""
     facts: tuple[list[str], list[str]] = ([], [])
     kinds: list[str] = []
@@ -178,43 +178,43 @@ def tell_apart(a: Side, b: Side, rarity: Rarity) -> tuple[str, list[str]]:
     return f"{lead}{'; '.join(sides)}.", kinds
 
 
-def _find_only(words: Iterable[str], other: Side) -> list[str]:
+def _find_only(words: Iterable[str], other: ComparedTool) -> list[str]:
     return [word for word in dict.fromkeys(words) if stem_plural(word) not in other.all_words]
 
 
-def _tell_by_servers(side: Side, other: Side, _: Rarity) -> str:
+def _tell_by_servers(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
     held = _find_only(side.server_words, other)
     return f"is for {_format_list(held[:_MOST])}" if held else ""
 
 
-def _tell_by_names(side: Side, other: Side, _: Rarity) -> str:
+def _tell_by_names(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
     held = [word for word in _find_only(side.name_words, other) if word not in side.server_words]
     return f"has {_format_list(held[:_MOST])} in its name" if held else ""
 
 
-def _tell_by_words(side: Side, other: Side, rarity: Rarity) -> str:
+def _tell_by_words(side: ComparedTool, other: ComparedTool, rarity: WordRarity) -> str:
     field = {*side.name_words, *split_words(side.about)}
     only = [word for word in _find_only(side.words, other) if word not in side.name_words]
     held = rarity.pick_telling(only, _MOST, field)
     return f"speaks of {_format_list(held)}" if held else ""
 
 
-def _tell_by_required(side: Side, other: Side, _: Rarity) -> str:
+def _tell_by_required(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
     only = [side.taken[name][0] for name in sorted(side.needed - other.needed)]
     return f"requires {_format_list(only[:_MOST])}" if only and other.taken else ""
 
 
-def _tell_by_parameters(side: Side, other: Side, _: Rarity) -> str:
+def _tell_by_parameters(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
     names = sorted(side.taken.keys() - other.taken.keys() - side.needed)
     only = [side.taken[name][0] for name in names]
     return f"takes {_format_list(only[:_MOST])}" if only and other.taken else ""
 
 
-def _tell_by_effect(side: Side, other: Side, _: Rarity) -> str:
+def _tell_by_effect(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
     return side.effect if side.effect and other.effect and side.effect != other.effect else ""
 
 
-def _tell_by_limits(side: Side, other: Side, _: Rarity) -> str:
+def _tell_by_limits(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
     """Of the first shared parameter that may hold other values."""
     for name in sorted(side.taken.keys() & other.taken.keys()):
         (own, one), (_name, another) = side.taken[name], other.taken[name]
@@ -234,7 +234,7 @@ def _tell_by_limits(side: Side, other: Side, _: Rarity) -> str:
     return ""
 
 
-def _tell_by_clauses(side: Side, other: Side, _: Rarity) -> str:
+def _tell_by_clauses(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
     clauses = re.split(r"[.;!?\n•✓×]+\s|\n", str(side.contract.get("description") or "")[:2000])
     for clause in clauses:
         held = [word for word in split_words(clause) if word not in STOP]
@@ -257,7 +257,7 @@ _FINDERS = (
 )
 
 
-def _tell_nothing(a: Side, b: Side) -> str:
+def _tell_nothing(a: ComparedTool, b: ComparedTool) -> str:
     one, other = (flatten_name(side.contract["name"]) for side in (a, b))
     shared = ["same name"] if one == other else []
     words, others = ({stem_plural(word) for word in side.words} for side in (a, b))

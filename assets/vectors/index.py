@@ -189,7 +189,7 @@ TWIN, ALIKE = 0.97, 0.3
 _MOST = 8
 
 
-class Near:
+class NearTools:
     """The contracts most like one of `rows`, most alike first; twins are left out.
 
     `matrix`: unit vectors of the rows' texts, float32 [len(rows), dim].
@@ -211,8 +211,8 @@ class Near:
         return self._rows[at]["server_id"], self._rows[at]["tool"]
 
 
-def find_near_rows(rows: Sequence[Row], embedder: Embedder, store: LanceStore) -> Near:
-    """`Near` over snapshot rows, through the vector store."""
+def find_near_rows(rows: Sequence[Row], embedder: Embedder, store: LanceStore) -> NearTools:
+    """`NearTools` over snapshot rows, through the vector store."""
     texts = [read_text(row)[1] for row in rows]
     matrix = embed_texts(texts, embedder, store) if rows else np.zeros((0, embedder.dim))
-    return Near(rows, matrix)
+    return NearTools(rows, matrix)

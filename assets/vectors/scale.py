@@ -50,7 +50,7 @@ REFERENCE = (
 _MARK = "/scaled"  # in an embedder's id
 
 
-class Scale:
+class CosineScale:
     """What takes one encoder's vectors to MiniLM's scale. `known`: its unit vectors [n, dim] of
     REFERENCE; `who` is named where a vector has no direction."""
 
@@ -75,7 +75,7 @@ class ScaledEmbedder:
     def __init__(self, inner: Embedder) -> None:
         self.inner = inner
         self.id, self.dim = f"{inner.id}{_MARK}", inner.dim + 1
-        self._scale = Scale(inner.embed(REFERENCE), self.id)
+        self._scale = CosineScale(inner.embed(REFERENCE), self.id)
 
     def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
         """Float32 [len(texts), dim], rows of unit norm."""

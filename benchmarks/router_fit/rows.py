@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from assets.vectors.encoders.embedder import Embedder, measure_reading
-from assets.vectors.encoders.session import Tokens
+from assets.vectors.encoders.session import TextTokenizer
 from benchmarks.router_fit.fastmcp_peer import NAME as FASTMCP
 from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
 from benchmarks.router_fit.sets import QuerySet, Request
@@ -98,7 +98,7 @@ def read_signals(index: Index, requests: Sequence[Request], embedder: Embedder) 
     asks = [check_ask(Ask(request.text))[0] for request in requests]
     texts: Sequence[str] = [ask.query or "" for ask in asks]
     if tokenizer := getattr(embedder, "tokenizer", None):
-        texts = Tokens(tokenizer, QUERY_TOKENS, both_ends=True).keep_ends(texts)
+        texts = TextTokenizer(tokenizer, QUERY_TOKENS, both_ends=True).keep_ends(texts)
     read = zip(asks, embedder.embed(texts), measure_reading(embedder, texts).tolist(), strict=True)
     return [Signals(index, ask, v, v, reading=(share, share)) for ask, v, share in read]
 

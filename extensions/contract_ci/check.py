@@ -7,13 +7,18 @@ from typing import Any
 
 from assets.contracts.canonical import index_contracts
 from assets.contracts.findings import find_misshapen
-from assets.contracts.scan import HIGH, Finding, find_rug_pulls, scan_list
+from assets.contracts.scan import HIGH, ScanFinding, find_rug_pulls, scan_list
 from assets.contracts.step_budget import TooMuchWork, limit_steps
-from assets.contracts.tool_diff import Change, compare_tools
+from assets.contracts.tool_diff import ToolChange, compare_tools
 from assets.contracts.validate import validate_call
 from assets.synthesis.contract_reading import Slot, get_input_schema, read_slots
 from assets.synthesis.offline.values import draw_value
-from extensions.contract_ci.wording import Question, find_lookalikes, list_new, propose_wordings
+from extensions.contract_ci.wording import (
+    WordingQuestion,
+    find_lookalikes,
+    list_new,
+    propose_wordings,
+)
 from serving.router import Router
 from warehouse.json_types import Contract, JsonObject
 
@@ -94,12 +99,12 @@ def check_contracts(before: Sequence[JsonObject], after: Sequence[JsonObject]) -
     }
 
 
-def _find_misshapen(tools: Sequence[JsonObject], problems: Mapping[int, str]) -> list[Finding]:
+def _find_misshapen(tools: Sequence[JsonObject], problems: Mapping[int, str]) -> list[ScanFinding]:
     return [finding for _, finding in find_misshapen(tools, problems)]
 
 
 def _describe_change(
-    change: Change, was: Mapping[str, Contract], now: Mapping[str, Contract]
+    change: ToolChange, was: Mapping[str, Contract], now: Mapping[str, Contract]
 ) -> dict[str, Any]:
     old, new = was.get(change.renamed_from or change.tool), now.get(change.tool)
     call = None
@@ -124,7 +129,7 @@ def add_neighbours(
     server_id: str,
     lists: tuple[Sequence[JsonObject], Sequence[JsonObject]],
     router: Router,
-    questions: Sequence[Question],
+    questions: Sequence[WordingQuestion],
 ) -> None:
     """Adds `lookalikes` (those that were none before) and, where there are questions, `wording`."""
     from assets.vectors.encoders.minilm import MiniLM

@@ -161,7 +161,7 @@ def _list_tools(
 
 
 def _read_questions(path: Path) -> list[Any]:
-    from extensions.contract_ci.wording import Question
+    from extensions.contract_ci.wording import WordingQuestion
     from warehouse.user_files import read_json_lines
 
     found = []
@@ -169,7 +169,7 @@ def _read_questions(path: Path) -> list[Any]:
         values = [row.get(key) for key in ("query", "tool")]
         if not all(isinstance(value, str) and value.strip() for value in values):
             raise UnusableInput(f'{path}, line {at}: expected {{"query": "…", "tool": "…"}}')
-        found.append(Question(str(values[0]), str(values[1])))
+        found.append(WordingQuestion(str(values[0]), str(values[1])))
     return found
 
 

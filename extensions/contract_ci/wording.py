@@ -106,7 +106,7 @@ LEAST = 8  # questions below which a half measures nothing
 
 
 @dataclass(frozen=True)
-class Question:
+class WordingQuestion:
     """query: as a user asks. tool: the server's tool that is meant."""
 
     query: str
@@ -114,7 +114,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Wording:
+class ToolWording:
     """One tool's new description."""
 
     tool: str
@@ -122,11 +122,11 @@ class Wording:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class WordingProposal:
     """wordings: [] where none helped on the half that chooses. before, after: right first hits of
     n held-out questions."""
 
-    wordings: list[Wording]
+    wordings: list[ToolWording]
     n: int
     before: int
     after: int
@@ -146,7 +146,7 @@ class Proposal:
         }
 
 
-class _Field:
+class _SearchField:
     """The server's tools among those that the index shows for the same questions."""
 
     def __init__(
@@ -156,7 +156,7 @@ class _Field:
         self._encoder, self._cache = encoder, VectorCache(place, encoder, Silent())
 
     def count_right(
-        self, contracts: Mapping[str, Contract], questions: Sequence[Question]
+        self, contracts: Mapping[str, Contract], questions: Sequence[WordingQuestion]
     ) -> list[bool]:
         """Whether each question's first hit is the tool that is meant."""
         rows = [make_row(self._server_id, one) for one in contracts.values()]
@@ -174,9 +174,9 @@ class _Field:
 def propose_wordings(
     server_id: str,
     contracts: Mapping[str, Contract],
-    questions: Sequence[Question],
+    questions: Sequence[WordingQuestion],
     router: Router,
-) -> Proposal:
+) -> WordingProposal:
     """For each tool that questions mean, the first wording that answers more of one half's
     questions right; measured on the other half. Every second question of each tool chooses.
     Raises ValueError where a half has fewer than 8."""
@@ -189,7 +189,7 @@ def propose_wordings(
     for one in questions:
         others |= find_neighbours(one.query, router, server_id)
     with TemporaryDirectory(prefix="toolmill-ci-") as folder:
-        field = _Field(server_id, list(others.values()), router.encoder, Path(folder))
+        field = _SearchField(server_id, list(others.values()), router.encoder, Path(folder))
         best, kept = dict(contracts), []
         right = sum(field.count_right(best, chosen_by))
         for name in sorted({one.tool for one in chosen_by}):
@@ -200,13 +200,15 @@ def propose_wordings(
                 if count > right:
                     best, right = tried, count
             if best[name] != contracts[name]:
-                kept.append(Wording(name, best[name]["description"]))
+                kept.append(ToolWording(name, best[name]["description"]))
         before, after = (sum(field.count_right(one, held_out)) for one in (contracts, best))
-    return Proposal(kept, len(held_out), before, after)
+    return WordingProposal(kept, len(held_out), before, after)
 
 
-def _split_halves(questions: Sequence[Question]) -> tuple[list[Question], list[Question]]:
-    halves: tuple[list[Question], list[Question]] = ([], [])
+def _split_halves(
+    questions: Sequence[WordingQuestion],
+) -> tuple[list[WordingQuestion], list[WordingQuestion]]:
+    halves: tuple[list[WordingQuestion], list[WordingQuestion]] = ([], [])
     seen: Counter[str] = Counter()
     for question in sorted(set(questions), key=lambda each: (each.tool, each.query)):
         halves[seen[question.tool] % 2].append(question)

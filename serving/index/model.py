@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from assets.contracts.rename_history import HISTORY_FILE, ContractHistory, Move, read_history
+from assets.contracts.rename_history import (
+    HISTORY_FILE,
+    ContractHistory,
+    ContractMove,
+    read_history,
+)
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import FULL, SERVER_FIELD, SERVER_VIEWS
 from warehouse.errors import UnusableInput
@@ -169,7 +174,7 @@ class Source:
     servers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     instructions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    moves: Sequence[Move] = ()  # how tools and parameters were renamed
+    moves: Sequence[ContractMove] = ()  # how tools and parameters were renamed
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def open_models_once() -> Iterator[None]:
     .05 s; the hash of the same bytes, which tells one model from another here, .02 s."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "_open_session", _remember(session._open_session))
-        patch.setattr(session, "Tokens", _remember(session.Tokens))
+        patch.setattr(session, "TextTokenizer", _remember(session.TextTokenizer))
         digest = _remember(sha256, most=100)
         patch.setattr(
             saved, "sha256", lambda data: (digest if len(data) > _LARGE else sha256)(data)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.vectors.index import ALIKE, INSTRUCTIONS, TWIN, Near, embed_texts, find_near_rows
+from assets.vectors.index import ALIKE, INSTRUCTIONS, TWIN, NearTools, embed_texts, find_near_rows
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import TEXTS, LanceStore
 
@@ -41,7 +41,7 @@ def test_the_order_of_the_rows_decides_nothing(n: int, seed: int) -> None:
     rows = [{"server_id": f"s{i}", "tool": "t"} for i in range(n)]
     order = list(range(n))
     random.Random(seed).shuffle(order)
-    one, other = Near(rows, matrix), Near([rows[i] for i in order], matrix[order])
+    one, other = NearTools(rows, matrix), NearTools([rows[i] for i in order], matrix[order])
     for i, row in enumerate(rows):
         found = one(row)
         assert found == other(row)

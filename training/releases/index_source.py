@@ -16,7 +16,7 @@ from assets.catalogue.catalogue import CATALOGUE, read_listing_ids
 from assets.contracts.changes import CHANGES
 from assets.contracts.listed_contracts import read_unverified
 from assets.contracts.quarantined_tools import open_firewall, read_contracts
-from assets.contracts.rename_history import Move
+from assets.contracts.rename_history import ContractMove
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.summaries import SUMMARIES
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_contract, select_accepted
@@ -137,7 +137,7 @@ def map_server_recipes(deployments: Iterable[Row]) -> dict[str, dict[str, Any]]:
     }
 
 
-def collect_moves(tables: Tables, servers: Collection[str]) -> list[Move]:
+def collect_moves(tables: Tables, servers: Collection[str]) -> list[ContractMove]:
     """The moves of these servers' tools, oldest first. A rename counts where the changes say so, a
     parameter's where its contracts leave no doubt; a contract that nothing published holds any
     more counts for neither."""
@@ -151,7 +151,7 @@ def collect_moves(tables: Tables, servers: Collection[str]) -> list[Move]:
     return list(list_moves(rows, known))
 
 
-def list_moves(changes: Iterable[Row], known: Mapping[str, Row]) -> Iterator[Move]:
+def list_moves(changes: Iterable[Row], known: Mapping[str, Row]) -> Iterator[ContractMove]:
     """changes: rows of CHANGES, in order. known: contract digest -> snapshot row."""
     bodies = {
         name: try_item(partial(read_contract, row), lambda _: None) for name, row in known.items()
@@ -163,4 +163,6 @@ def list_moves(changes: Iterable[Row], known: Mapping[str, Row]) -> Iterator[Mov
         was = row["renamed_from"] or row["tool"]
         if renamed or was != row["tool"]:
             digests = row["from_digest"], row["to_digest"]
-            yield Move(row["server_id"], row["tool"], was, renamed, *digests, row["run_date"])
+            yield ContractMove(
+                row["server_id"], row["tool"], was, renamed, *digests, row["run_date"]
+            )

@@ -12,7 +12,7 @@ from assets.vectors.encoders.sentence_model import (
     open_sentence_model,
     require_prompt_room,
 )
-from assets.vectors.scale import REFERENCE, Scale
+from assets.vectors.scale import REFERENCE, CosineScale
 from training.retriever.gradient_cache import Item, Passes
 from training.retriever.lora import add_adapter
 from training.retriever.settings import RetrieverSettings
@@ -53,7 +53,9 @@ class SentencePasses(Passes):
         known = self.encode_texts(
             [item._replace(text=text) for text in REFERENCE for item in items[:1]]
         )
-        return Scale(known.float().numpy(), "retriever").apply(super().compute_likeness(items))
+        return CosineScale(known.float().numpy(), "retriever").apply(
+            super().compute_likeness(items)
+        )
 
     def _read_tokens(self, item: Item) -> list[int]:
         read = self._preprocess(

@@ -17,7 +17,7 @@ _SCHEMA = (
 
 
 @dataclass(frozen=True)
-class Schemas:
+class ToolSchemas:
     """Input schemas by tool name; `alone` where one came without a name and serves every call."""
 
     named: dict[str, Any]
@@ -83,7 +83,7 @@ def _parse_call(value: Any, where: str, any_arguments: bool) -> dict[str, Any]:
     return value
 
 
-def read_schemas(path: Path) -> Schemas:
+def read_schemas(path: Path) -> ToolSchemas:
     """The input schemas of a file: a contract, a schema, a function's doc, or several of them."""
     value = read_json(path)
     if isinstance(value, dict) and isinstance(value.get("tools"), list):
@@ -102,18 +102,18 @@ def read_schemas(path: Path) -> Schemas:
                     f"{path}, entry {i}: a second, other schema of {name!r}; leave one of them"
                 )
             named[name] = schema
-        return Schemas(named)
+        return ToolSchemas(named)
     if not isinstance(value, dict):
         raise UnusableInput(f"{path}: found {_name_kind(value)}; expected {_SCHEMA}")
     name, schema = _parse_named_schema(value)
     if schema is not None:
-        return Schemas({name: schema} if name else {}, None if name else schema)
+        return ToolSchemas({name: schema} if name else {}, None if name else schema)
     if _is_mapping(value):
         inner = {key: (one, _parse_named_schema(one)[1]) for key, one in value.items()}
-        return Schemas(
+        return ToolSchemas(
             {key: one if found is None else found for key, (one, found) in inner.items()}
         )
-    return Schemas({}, value)
+    return ToolSchemas({}, value)
 
 
 def _parse_named_schema(value: Any) -> tuple[str | None, Any]:
@@ -173,7 +173,7 @@ def match_files(schema: Path, expected: Path, called: Path) -> MatchResult | Par
     return match_call(named[wanted[0]["name"]], wanted[0], calls[0])
 
 
-def find_schema(schemas: Schemas, name: str, path: Path) -> Any:
+def find_schema(schemas: ToolSchemas, name: str, path: Path) -> Any:
     """The input schema of a tool. Raises UnusableInput where `path` has none of that name."""
     found = schemas.of(name)
     if found is None:

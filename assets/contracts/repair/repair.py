@@ -150,7 +150,7 @@ _BESIDE = ("name", "tool", "tool_name", "function", "type", "id", "method", "ser
 
 
 @dataclass(frozen=True)
-class Change:
+class ProposedChange:
     """opens: it may uncover flaws that can be repaired in their turn."""
 
     made: Any
@@ -158,17 +158,17 @@ class Change:
     opens: bool = False
 
 
-def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[Change]:
+def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[ProposedChange]:
     """The call itself, where it was given as text, as nothing, or inside something else."""
     if arguments is None:
-        yield Change({}, "no arguments are an empty object", True)
+        yield ProposedChange({}, "no arguments are an empty object", True)
     if isinstance(arguments, str):
         found = parse_json(arguments)
         if isinstance(found, dict):
-            yield Change(found, "the arguments were JSON text: read it", True)
+            yield ProposedChange(found, "the arguments were JSON text: read it", True)
         return
     if isinstance(arguments, list) and len(arguments) == 1 and isinstance(arguments[0], dict):
-        yield Change(arguments[0], "the arguments were in a list of one: took it out", True)
+        yield ProposedChange(arguments[0], "the arguments were in a list of one: took it out", True)
     if not isinstance(arguments, Mapping):
         return
     declared = collect_properties(schema, schema)
@@ -183,7 +183,9 @@ def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[Chan
             continue
         inner = parse_json(held) if isinstance(held, str) else held
         if isinstance(inner, dict):
-            yield Change(inner, f"the arguments were wrapped in {name!r}: took them out", True)
+            yield ProposedChange(
+                inner, f"the arguments were wrapped in {name!r}: took them out", True
+            )
 
 
 def _has_sibling(name: Any, arguments: JsonObject, declared: JsonObject, tool: str) -> bool:
@@ -191,7 +193,7 @@ def _has_sibling(name: Any, arguments: JsonObject, declared: JsonObject, tool: s
     return name in _BESIDE and (name not in declared or arguments[name] == tool)
 
 
-def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Change]:
+def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[ProposedChange]:
     """The changes that one flaw of the arguments suggests."""
     if not flaw.at:
         return
@@ -201,7 +203,7 @@ def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Chan
     value = find_value(arguments, flaw.at)
     if value is None and not is_required(schema, flaw.at):
         step = f"{format_place(flaw.at)} was null and is optional: left out"
-        yield Change(_remove_at(arguments, flaw.at), step)
+        yield ProposedChange(_remove_at(arguments, flaw.at), step)
     if value is ABSENT:
         return
     name = next((one for one in reversed(flaw.at) if isinstance(one, str)), "")
@@ -209,15 +211,15 @@ def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Chan
         step = (
             f"{format_place(flaw.at)}: {format_value(value, 60)} became {format_value(other, 60)}"
         )
-        yield Change(_replace_at(arguments, flaw.at, other), step, opens)
+        yield ProposedChange(_replace_at(arguments, flaw.at, other), step, opens)
 
 
-def propose_levels(schema: Schema, arguments: Any, tool: str) -> Iterator[Change]:
+def propose_levels(schema: Schema, arguments: Any, tool: str) -> Iterator[ProposedChange]:
     """Arguments on another level, and the one that was meant by the only other name."""
     for made, step in propose_nesting(schema, arguments):
-        yield Change(made, step, True)
+        yield ProposedChange(made, step, True)
     for made, step in propose_pairing(schema, arguments, tool):
-        yield Change(made, step, True)
+        yield ProposedChange(made, step, True)
 
 
 def propose_drops(
@@ -226,7 +228,7 @@ def propose_drops(
     flaw: Flaw,
     undeclared: bool = False,
     is_said: Callable[[Any], bool] | None = None,
-) -> Iterator[Change]:
+) -> Iterator[ProposedChange]:
     """Without an argument that the contract forbids outright; `undeclared`: or, at the top, does
     not name. Not where a name is near to it, or one that is required is missing: then it may be
     what was meant, and its value would be lost; nor where its name guards or narrows the call or
@@ -247,7 +249,7 @@ def propose_drops(
         return
     why = "forbids" if closed else "does not name"
     step = f"dropped {format_place(flaw.at)}, which the contract {why}"
-    yield Change(_remove_at(arguments, flaw.at), step)
+    yield ProposedChange(_remove_at(arguments, flaw.at), step)
 
 
 def _is_foreign(schema: Schema, name: str) -> bool:
@@ -258,7 +260,7 @@ def _is_foreign(schema: Schema, name: str) -> bool:
     return listed and not any(name in collect_properties(one, schema) for one in declared)
 
 
-def _propose_names(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Change]:
+def _propose_names(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[ProposedChange]:
     """The name that was meant by one that nobody declared; a name that is there stays."""
     around = find_value(arguments, flaw.at[:-1])
     if not isinstance(around, Mapping):
@@ -276,7 +278,7 @@ def _propose_names(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Chang
                 continue
             place = format_place(flaw.at[:-1])
             step = f"{place}: {name!r} became {meant!r}"
-            yield Change(_rename_at(arguments, flaw.at[:-1], name, meant), step, True)
+            yield ProposedChange(_rename_at(arguments, flaw.at[:-1], name, meant), step, True)
 
 
 def _replace_at(arguments: Any, at: Place, value: Any) -> Any:
@@ -309,7 +311,7 @@ _DEEP = 3  # changes that only pay after another one: a text that holds an objec
 
 
 @dataclass(frozen=True)
-class Repaired:
+class RepairResult:
     """arguments: as they are now. steps: what was changed, in words, in order. problems_left: as
     `problems_of`; [] for a call that fits."""
 
@@ -318,7 +320,7 @@ class Repaired:
     problems_left: list[Problem] = field(default_factory=list)
 
 
-class _Exhausted(Exception):
+class _TriesExhausted(Exception):
     """The tries are spent."""
 
 
@@ -328,31 +330,31 @@ def repair_call(
     *,
     drop_undeclared: bool = False,
     is_said: Callable[[Any], bool] | None = None,
-) -> Repaired:
+) -> RepairResult:
     """The call with everything repaired that can be. Never raises; what cannot be judged within
     the bounds is left as it is. drop_undeclared: also what the contract does not name and does not
     forbid either. is_said: whether the user said a value, which then is not dropped."""
     flaws = validate_call(contract, arguments)
     if not flaws:
-        return Repaired(arguments)
+        return RepairResult(arguments)
     schema = contract.get("inputSchema")
     if not isinstance(schema, Mapping) or _is_unusable(flaws):
-        return Repaired(arguments, [], describe_problems(contract, arguments, flaws))
+        return RepairResult(arguments, [], describe_problems(contract, arguments, flaws))
     try:
         with limit_steps(_STEPS) as work:
-            found, left, steps = _Ladder(contract, schema, drop_undeclared, is_said).climb(
+            found, left, steps = _RepairLadder(contract, schema, drop_undeclared, is_said).climb(
                 deepcopy(arguments), flaws, _DEEP
             )
         spent = work.left < 0
-    except (_Exhausted, TooMuchWork, RecursionError):
+    except (_TriesExhausted, TooMuchWork, RecursionError):
         spent = True
     if spent:  # half a repair would be another one the next time
         found, left, steps = arguments, flaws, []
-    return Repaired(found, steps, describe_problems(contract, found, left))
+    return RepairResult(found, steps, describe_problems(contract, found, left))
 
 
 @dataclass
-class _Ladder:
+class _RepairLadder:
     contract: Contract
     schema: Schema
     drop_undeclared: bool = False
@@ -387,7 +389,7 @@ class _Ladder:
                 return made, left, words
         return None
 
-    def _list_changes(self, arguments: Any, flaws: list[Flaw]) -> Iterator[Change]:
+    def _list_changes(self, arguments: Any, flaws: list[Flaw]) -> Iterator[ProposedChange]:
         tool = str(self.contract.get("name", ""))
         yield from unwrap_arguments(self.schema, arguments, tool)
         if isinstance(arguments, Mapping):
@@ -403,7 +405,7 @@ class _Ladder:
         """None where the arguments cannot be judged."""
         self.tries += 1
         if self.tries > _TRIES:
-            raise _Exhausted
+            raise _TriesExhausted
         flaws = validate_call(self.contract, arguments)
         return None if _is_unusable(flaws) else flaws
 

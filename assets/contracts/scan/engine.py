@@ -27,9 +27,9 @@ from assets.contracts.scan.rule_table import (
     MEDIUM,
     RULES,
     SEVERITIES,
-    Finding,
-    Hit,
-    Ideas,
+    IdeaSpans,
+    RuleHit,
+    ScanFinding,
     build_finding,
     build_hit,
     find_ideas,
@@ -38,8 +38,8 @@ from assets.contracts.scan.rule_table import (
 )
 from assets.contracts.scan.tool_texts import (
     TOTAL_CAP,
-    Read,
-    Text,
+    ToolText,
+    ToolTexts,
     collect_words,
     read_fields,
     read_pieces,
@@ -64,7 +64,7 @@ _INTENT = collect_words(
 )
 
 
-def scan_list(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[Finding]:
+def scan_list(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[ScanFinding]:
     """The findings of one server's list, tool by tool in its order, gravest first.
 
     elsewhere: names of tools on other servers, as far as they are known.
@@ -72,7 +72,7 @@ def scan_list(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[F
     return [found for one in scan_each(tools, elsewhere) for found in one]
 
 
-def scan_each(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[list[Finding]]:
+def scan_each(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[list[ScanFinding]]:
     """The same, a list a tool: a finding's `tool` is made printable and short, and two names can
     come to the same."""
     own = frozenset(name for tool in tools if (name := read_name(tool)))
@@ -82,7 +82,7 @@ def scan_each(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[l
     return [sorted(one, key=rank_severity, reverse=True) for one in out]
 
 
-def scan_names(names: Sequence[str]) -> Iterator[tuple[int, Finding]]:
+def scan_names(names: Sequence[str]) -> Iterator[tuple[int, ScanFinding]]:
     """(index, finding) for names of one list that are the same or look the same."""
     for index, found in find_neighbours(names):
         yield index, build_finding(names[index], "/name", names[index], found)
@@ -90,7 +90,7 @@ def scan_names(names: Sequence[str]) -> Iterator[tuple[int, Finding]]:
 
 def scan_tool(
     tool: Any, own: Set[str] = frozenset(), elsewhere: Set[str] = frozenset()
-) -> list[Finding]:
+) -> list[ScanFinding]:
     """The findings of one tool. own, elsewhere: names of tools on the same and on other servers."""
     name = read_name(tool)
     odd = [build_finding(name, "/name", name, found) for found in judge_tool_name(name)]
@@ -98,21 +98,21 @@ def scan_tool(
 
 
 def scan_contents(
-    name: str, contents: Read, own: Set[str], elsewhere: Set[str] = frozenset()
-) -> list[Finding]:
+    name: str, contents: ToolTexts, own: Set[str], elsewhere: Set[str] = frozenset()
+) -> list[ScanFinding]:
     """The findings of a tool of that name, or of some of its texts."""
     own = own | {name} | {text.parameter for text in contents.texts}
     out = keep_findings(_find_all(name, contents, own, elsewhere))
     return [*out, *_find_combined(out)]
 
 
-def keep_findings(found: Iterable[Finding]) -> list[Finding]:
+def keep_findings(found: Iterable[ScanFinding]) -> list[ScanFinding]:
     """KEPT_CAP findings of each rule and severity, and one finding that says how many were left
     out: many of one kind cannot crowd out another."""
-    out: list[Finding] = []
+    out: list[ScanFinding] = []
     counts: Counter[tuple[str, str]] = Counter()
     more: Counter[tuple[str, str]] = Counter()
-    last: Finding | None = None
+    last: ScanFinding | None = None
     for one in found:
         kind = one.rule, one.severity
         counts[kind] += 1
@@ -130,7 +130,9 @@ def keep_findings(found: Iterable[Finding]) -> list[Finding]:
     return out
 
 
-def _find_all(name: str, contents: Read, own: Set[str], elsewhere: Set[str]) -> Iterator[Finding]:
+def _find_all(
+    name: str, contents: ToolTexts, own: Set[str], elsewhere: Set[str]
+) -> Iterator[ScanFinding]:
     about = split_words(name, name=True).words
     for pointer, what in contents.capped:
         yield build_finding(name, pointer, what, build_hit("not_read_whole", 0, len(what)))
@@ -157,14 +159,14 @@ def find_mentioned(tool: Any) -> frozenset[str]:
 
 
 def find_hits(
-    text: Text, own: Set[str], elsewhere: Set[str], about: Sequence[str]
-) -> Iterator[Hit]:
+    text: ToolText, own: Set[str], elsewhere: Set[str], about: Sequence[str]
+) -> Iterator[RuleHit]:
     """All hits in one text of a tool, as it was sent and as it is shown. about: words of the tool's
     own name."""
     if not text.text:
         return
     yield from find_hidden(text.text, text.role)
-    yielded = set[Hit]()
+    yielded = set[RuleHit]()
     for found in _find_read(text, own, elsewhere, about):
         yielded.add(found)
         yield found
@@ -178,14 +180,14 @@ def find_hits(
 
 
 def _find_read(
-    text: Text, own: Set[str], elsewhere: Set[str], about: Sequence[str]
-) -> Iterator[Hit]:
+    text: ToolText, own: Set[str], elsewhere: Set[str], about: Sequence[str]
+) -> Iterator[RuleHit]:
     """Hits of what a text says, plainly or encoded."""
     within = read_ideas(text, own, elsewhere)
     yield from _find_worded(text, within)
     yield from word_rules.judge_parameter(text, about, within)
     for run in decode_text(text.text):
-        inner = Text(text.field, run.text, "data", text.parameter)
+        inner = ToolText(text.field, run.text, "data", text.parameter)
         worst = max(
             (found.severity for found in _find_worded(inner, read_ideas(inner, own, elsewhere))),
             key=SEVERITIES.index,
@@ -197,7 +199,7 @@ def _find_read(
             yield found
 
 
-def _find_worded(text: Text, within: Ideas) -> Iterator[Hit]:
+def _find_worded(text: ToolText, within: IdeaSpans) -> Iterator[RuleHit]:
     """Hits of what a text says, as opposed to how it is written."""
     if within.found:
         for rule in _WORDED:
@@ -207,7 +209,7 @@ def _find_worded(text: Text, within: Ideas) -> Iterator[Hit]:
     yield from find_links(text.text)
 
 
-def read_ideas(text: Text, own: Set[str], elsewhere: Set[str] = frozenset()) -> Ideas:
+def read_ideas(text: ToolText, own: Set[str], elsewhere: Set[str] = frozenset()) -> IdeaSpans:
     """Every idea in one text of a tool, names and addresses included."""
     name = text.role == "name" or not any(char.isspace() for char in text.text[:200])
     within = find_ideas(split_words(text.text, name=name))
@@ -217,11 +219,11 @@ def read_ideas(text: Text, own: Set[str], elsewhere: Set[str] = frozenset()) -> 
     return within
 
 
-def _find_combined(found: Sequence[Finding]) -> Iterator[Finding]:
+def _find_combined(found: Sequence[ScanFinding]) -> Iterator[ScanFinding]:
     """One more finding where doubtful signs of two kinds of intent meet."""
     if any(one.severity == HIGH for one in found):
         return
-    signs: dict[str, Finding] = {}
+    signs: dict[str, ScanFinding] = {}
     for one in found:
         family = RULES[one.rule].family
         if one.severity == MEDIUM and family in _INTENT:
@@ -240,13 +242,13 @@ def digest_rules() -> str:
     return digest_sources(_ROOT, "assets/contracts/scan", "warehouse/sanitize")
 
 
-def scan_extras(extras: JsonObject, own: Set[str] = frozenset()) -> list[Finding]:
+def scan_extras(extras: JsonObject, own: Set[str] = frozenset()) -> list[ScanFinding]:
     """The findings of a server's instructions and of each entry of its lists of prompts, resources
     and templates; TOTAL_CAP characters in all. own: the names of its tools."""
     return keep_findings(_scan_entries(extras, own))
 
 
-def _scan_entries(extras: JsonObject, own: Set[str]) -> Iterator[Finding]:
+def _scan_entries(extras: JsonObject, own: Set[str]) -> Iterator[ScanFinding]:
     read = 0
     for at, entry in _list_entries(extras):
         if read > TOTAL_CAP:
@@ -275,7 +277,7 @@ class ResultScan:
     """What a result showed. found: each finding with the very words; unread: something of it lies
     beyond what is read."""
 
-    found: list[tuple[Finding, str]] = field(default_factory=list)
+    found: list[tuple[ScanFinding, str]] = field(default_factory=list)
     unread: bool = False
 
 
@@ -289,7 +291,7 @@ def scan_result(tool: str, parts: JsonObject, most: int = MOST) -> ResultScan:
     for part, value in parts.items():
         read = read_pieces(value, most)
         out.unread = out.unread or bool(read.capped)
-        gravest: dict[str, tuple[Finding, str]] = {}
+        gravest: dict[str, tuple[ScanFinding, str]] = {}
         for text in read.texts:
             for hit in map(_limit_hit, find_hits(text, frozenset(), frozenset(), ())):
                 out.unread = out.unread or hit.rule.id == "not_read_whole"
@@ -303,7 +305,7 @@ def scan_result(tool: str, parts: JsonObject, most: int = MOST) -> ResultScan:
     return out
 
 
-def _limit_hit(hit: Hit) -> Hit:
+def _limit_hit(hit: RuleHit) -> RuleHit:
     most = hit.rule.in_results
     graver = most and rank_severity(hit) > SEVERITIES.index(most)
     return replace(hit, severity=most) if graver else hit

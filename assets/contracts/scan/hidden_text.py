@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import regex
 
-from assets.contracts.scan.rule_table import HIGH, LOW, MEDIUM, Hit, build_hit, keep_gravest
+from assets.contracts.scan.rule_table import HIGH, LOW, MEDIUM, RuleHit, build_hit, keep_gravest
 from assets.contracts.scan.tool_texts import is_disguised
 
 _TAG_RUN = re.compile("[\U000e0000-\U000e007f]+")
@@ -38,7 +38,7 @@ _WORD = re.compile(r"[^\W_]{2,64}")
 _LONG_RUN = 6  # zero-width characters in a row that can only be a code
 
 
-def find_hidden(text: str, role: str) -> Iterator[Hit]:
+def find_hidden(text: str, role: str) -> Iterator[RuleHit]:
     """All hits of a text; plain ASCII takes one look."""
     if text.isascii():
         if not text.isprintable():
@@ -65,7 +65,7 @@ def decode_tags(text: str) -> str:
     return "".join(chr(ord(char) - 0xE0000) for run in _TAG_RUN.findall(text) for char in run)
 
 
-def _find_controls(text: str) -> Iterator[Hit]:
+def _find_controls(text: str) -> Iterator[RuleHit]:
     found = _ESCAPE.search(text)
     if found:
         yield build_hit("terminal_escape", *found.span())
@@ -75,14 +75,14 @@ def _find_controls(text: str) -> Iterator[Hit]:
         yield build_hit("control_character", *found.span(), HIGH if found[0] in "\x08\x7f" else "")
 
 
-def _find_written(text: str) -> Iterator[Hit]:
+def _find_written(text: str) -> Iterator[RuleHit]:
     found = _WRITTEN_ESCAPE.search(text)
     if found:
         why = "writes a terminal escape out as text"
         yield build_hit("terminal_escape", *found.span(), LOW, why)
 
 
-def _find_directions(text: str) -> Iterator[Hit]:
+def _find_directions(text: str) -> Iterator[RuleHit]:
     natural = _RIGHT_TO_LEFT.search(text)
     yield from keep_gravest(
         build_hit(
@@ -95,7 +95,7 @@ def _find_directions(text: str) -> Iterator[Hit]:
         yield build_hit("bidi_override", *found.span(), MEDIUM)
 
 
-def _find_zero_width(text: str) -> Iterator[Hit]:
+def _find_zero_width(text: str) -> Iterator[RuleHit]:
     needed = {found.start() for found in _JOINED.finditer(text)}
     for found in _ZERO_RUN.finditer(text):
         start, end = found.span()
@@ -107,7 +107,7 @@ def _find_zero_width(text: str) -> Iterator[Hit]:
         yield build_hit("zero_width", start, end, HIGH if long else MEDIUM if inside else LOW)
 
 
-def _find_selectors(text: str) -> Iterator[Hit]:
+def _find_selectors(text: str) -> Iterator[RuleHit]:
     for found in _SELECTOR_RUN.finditer(text):
         start, end = found.span()
         if end - start == 1 and _HAN.match(text[start - 1 : start]):
@@ -115,7 +115,7 @@ def _find_selectors(text: str) -> Iterator[Hit]:
         yield build_hit("variation_selectors", start, end, "" if end - start > 2 else MEDIUM)
 
 
-def _find_letters(text: str, role: str) -> Iterator[Hit]:
+def _find_letters(text: str, role: str) -> Iterator[RuleHit]:
     for found in _WORD.finditer(text):
         if is_disguised(found[0], wholly=role == "name"):
             yield build_hit("lookalike_letters", *found.span(), HIGH if role == "name" else "")
@@ -139,7 +139,7 @@ _TWO_WORDS = re.compile(
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedRun:
     """What a run of the text decodes to, "" where no more is decoded. plain: whether it reads as
     words on its own."""
 
@@ -149,7 +149,7 @@ class Decoded:
     plain: bool
 
 
-def decode_text(text: str) -> Iterator[Decoded]:
+def decode_text(text: str) -> Iterator[DecodedRun]:
     """Every run of a text that decodes to readable text, and runs within what was decoded; the last
     is empty where the budget was spent before the end."""
     left = _BUDGET
@@ -159,7 +159,7 @@ def decode_text(text: str) -> Iterator[Decoded]:
     for found, depth in todo:
         left -= len(found.text)
         if left < 0:
-            yield Decoded(found.start, found.end, "", False)
+            yield DecodedRun(found.start, found.end, "", False)
             return
         yield found
         if depth < _DEPTH:
@@ -167,7 +167,7 @@ def decode_text(text: str) -> Iterator[Decoded]:
             todo += [(replace(one, start=found.start, end=found.end), depth + 1) for one in inner]
 
 
-def _decode_once(text: str) -> Iterator[Decoded]:
+def _decode_once(text: str) -> Iterator[DecodedRun]:
     if len(text) >= 15:
         for pattern, decode in (
             (_BASE64, _decode_base64),
@@ -179,22 +179,22 @@ def _decode_once(text: str) -> Iterator[Decoded]:
             yield from _find_runs(text, pattern, decode)
     smuggled = decode_tags(text)
     if smuggled:
-        yield Decoded(0, len(text), smuggled, False)
+        yield DecodedRun(0, len(text), smuggled, False)
 
 
-def _decode_whole(text: str) -> Iterator[Decoded]:
+def _decode_whole(text: str) -> Iterator[DecodedRun]:
     """A text that says of itself that it is turned round or shifted."""
     if _ROT13.search(text):
-        yield Decoded(0, len(text), codecs.encode(text, "rot13"), False)
+        yield DecodedRun(0, len(text), codecs.encode(text, "rot13"), False)
     if _REVERSED.search(text):
-        yield Decoded(0, len(text), text[::-1], False)
+        yield DecodedRun(0, len(text), text[::-1], False)
 
 
-def _find_runs(text: str, pattern: re.Pattern[str], decode: object) -> Iterator[Decoded]:
+def _find_runs(text: str, pattern: re.Pattern[str], decode: object) -> Iterator[DecodedRun]:
     for run in pattern.finditer(text):
         out = decode(run[0])  # type: ignore[operator]
         if out and out != run[0] and _is_readable(out):
-            yield Decoded(run.start(), run.end(), out, _TWO_WORDS.search(out) is not None)
+            yield DecodedRun(run.start(), run.end(), out, _TWO_WORDS.search(out) is not None)
 
 
 def _decode_base64(run: str) -> str:
@@ -232,7 +232,7 @@ def _is_readable(text: str) -> bool:
     return len(head) >= 6 and odd - head.count("\n") <= len(head) // 20
 
 
-def build_encoded_hit(found: Decoded, worst: str) -> Hit | None:
+def build_encoded_hit(found: DecodedRun, worst: str) -> RuleHit | None:
     """The hit of a decoded run. worst: the gravest severity of the rules on what it says."""
     if worst in (HIGH, MEDIUM):
         return build_hit("encoded_instruction", found.start, found.end)
@@ -260,7 +260,7 @@ _COMMENT_TEXT = re.compile(r"(?<![^\W\d_])[^\W\d_]{2,}+(?:\W{1,3}[^\W\d_]{2,}+){
 _PADDING = re.compile(r"(?:\n[ \t]{0,200}){25}|[ \u00a0\u2000-\u200a\u3000\t]{120}")
 
 
-def find_marks(text: str) -> Iterator[Hit]:
+def find_marks(text: str) -> Iterator[RuleHit]:
     """All hits of a text."""
     for rule, pattern in (
         ("chat_template", _TEMPLATE),
@@ -276,7 +276,7 @@ def find_marks(text: str) -> Iterator[Hit]:
         yield build_hit("out_of_view", *found.span())
 
 
-def _find_comments(text: str) -> Iterator[Hit]:
+def _find_comments(text: str) -> Iterator[RuleHit]:
     for opening, closing in (("<!--", "-->"), ("[//]: #", "\n"), ("[comment]: #", "\n")):
         start = text.find(opening)
         if start >= 0:

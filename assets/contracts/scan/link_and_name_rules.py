@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from assets.contracts.scan.rule_table import HIGH, LOW, MEDIUM, Hit, build_hit, keep_gravest
+from assets.contracts.scan.rule_table import HIGH, LOW, MEDIUM, RuleHit, build_hit, keep_gravest
 from assets.contracts.scan.tool_texts import collect_words, fold_latin, fold_skeleton, split_words
 from warehouse.sanitize.credential_patterns import Span, find_issued_keys
 from warehouse.sanitize.unseen import normalise_breaks
@@ -41,7 +41,7 @@ _METADATA = ("169.254.169.254", "metadata.google.internal", "100.100.100.200", "
 _NEAR = 200  # characters before code in which the sign of a link may stand
 
 
-def find_links(text: str) -> Iterator[Hit]:
+def find_links(text: str) -> Iterator[RuleHit]:
     """All hits of the addresses in a text."""
     yield from keep_gravest(_judge_code(text, found) for found in _CODE.finditer(text))
     for name in _METADATA:
@@ -64,13 +64,13 @@ def find_hosts(text: str) -> set[str]:
     return {host for url in _URL.findall(text) if (host := _read_host(url))}
 
 
-def _judge_code(text: str, found: re.Match[str]) -> Hit:
+def _judge_code(text: str, found: re.Match[str]) -> RuleHit:
     before = text[max(0, found.start() - _NEAR) : found.start()].rstrip(" \"'")
     in_link = before.endswith(("](", "href=", "src="))
     return build_hit("code_link", *found.span(), "" if in_link else MEDIUM)
 
 
-def _judge_link(url: str, full: str, start: int) -> Iterator[Hit]:
+def _judge_link(url: str, full: str, start: int) -> Iterator[RuleHit]:
     end = start + len(url)
     slot = _find_slots(full)
     host = _read_host(url)
@@ -142,7 +142,7 @@ def _is_sample(key: str) -> bool:
     return john or key in _SAMPLES or key.endswith("EXAMPLE")
 
 
-def find_neighbours(names: Sequence[str]) -> Iterator[tuple[int, Hit]]:
+def find_neighbours(names: Sequence[str]) -> Iterator[tuple[int, RuleHit]]:
     """(index of the tool, hit) for every name but the first of those that look the same."""
     seen: dict[str, int] = {}
     shapes: dict[str, int] = {}
@@ -178,7 +178,7 @@ _LONGEST = 128
 _MOST_WORDS = 7  # of 12,608 tools of real servers none has more than 5
 
 
-def judge_tool_name(name: str) -> Iterator[Hit]:
+def judge_tool_name(name: str) -> Iterator[RuleHit]:
     """One hit for a name outside [A-Za-z0-9_.-]{1,128} (MCP 2025-11-25): low for other characters,
     medium for a sentence or a long one, high for several lines. No name is no hit."""
     if not name or _ALLOWED.fullmatch(name):

@@ -17,13 +17,13 @@ from assets.contracts.scan.rule_table import (
     MEDIUM,
     RULES,
     SEVERITIES,
-    Finding,
-    Hit,
+    RuleHit,
+    ScanFinding,
     build_finding,
     build_hit,
     judge_text,
 )
-from assets.contracts.scan.tool_texts import Read, Text, read_fields
+from assets.contracts.scan.tool_texts import ToolText, ToolTexts, read_fields
 from assets.contracts.schema_diff import compare_annotations
 from assets.contracts.tool_renames import find_renames
 from warehouse.json_types import Contract, JsonObject
@@ -47,11 +47,11 @@ _UNSEEN = re.compile(
 )
 
 
-def find_rug_pulls(before: Sequence[Any], after: Sequence[Any]) -> list[Finding]:
+def find_rug_pulls(before: Sequence[Any], after: Sequence[Any]) -> list[ScanFinding]:
     """What became alarming in tools that both lists hold, renamed ones included."""
     old, new = _index_by_name(before), _index_by_name(after)
     origins = _find_origins(old, new)
-    out: list[Finding] = []
+    out: list[ScanFinding] = []
     for tool in after:
         origin = old.get(origins.get(read_name(tool), read_name(tool)))
         if origin is not None and origin != tool:
@@ -65,7 +65,7 @@ def find_alarms(
     own: Set[str] = frozenset(),
     elsewhere: Set[str] = frozenset(),
     own_before: Set[str] | None = None,
-) -> list[Finding]:
+) -> list[ScanFinding]:
     """What is alarming in `new` and was not in `old` (None: there was no such tool).
 
     own, elsewhere: names of tools on the same server and on others; own_before: if it differed.
@@ -73,7 +73,7 @@ def find_alarms(
     was, now = read_fields(old or {}), read_fields(new)
     known = own if own_before is None else own_before
     gone, fresh = _drop_known(was, now), _drop_known(now, was)
-    found: list[Finding] = []
+    found: list[ScanFinding] = []
     if scan_contents(read_name(new), fresh, own, elsewhere):  # else no text can have become worse
         before = scan_tool(old, known, elsewhere) if old is not None else []
         found = list(_find_worse(before, scan_tool(new, own, elsewhere), old is None))
@@ -87,16 +87,16 @@ def find_alarms(
     ]
 
 
-def _drop_known(contents: Read, others: Read) -> Read:
+def _drop_known(contents: ToolTexts, others: ToolTexts) -> ToolTexts:
     """The texts that stand in one version only: most stand in both."""
     seen = {(text.text, text.role, text.parameter) for text in others.texts}
     left = [text for text in contents.texts if (text.text, text.role, text.parameter) not in seen]
-    return Read(left, contents.capped)
+    return ToolTexts(left, contents.capped)
 
 
 def _find_worse(
-    known: Sequence[Finding], now: Sequence[Finding], is_new: bool
-) -> Iterator[Finding]:
+    known: Sequence[ScanFinding], now: Sequence[ScanFinding], is_new: bool
+) -> Iterator[ScanFinding]:
     """One finding for each rule above low that did not fire, or was milder, before."""
     worst: dict[str, int] = {}
     for one in known:
@@ -111,7 +111,7 @@ def _find_worse(
             yield one
 
 
-def _find_hidden(tool: str, was: Read, now: Read) -> Iterator[Finding]:
+def _find_hidden(tool: str, was: ToolTexts, now: ToolTexts) -> Iterator[ScanFinding]:
     """The first text that holds more of some hidden character than the earlier version did."""
     spent = Counter(hit[0] for text in was.texts for hit in _find_unseen(text.text))
     for text in now.texts:
@@ -129,8 +129,8 @@ def _find_unseen(text: str) -> Iterator[re.Match[str]]:
 
 
 def _find_signs(
-    tool: str, was: Read, now: Read, own_before: Set[str], own: Set[str]
-) -> Iterator[Finding]:
+    tool: str, was: ToolTexts, now: ToolTexts, own_before: Set[str], own: Set[str]
+) -> Iterator[ScanFinding]:
     """Signs that the earlier version did not hold in the same words."""
     before = {
         _make_sign_key(text, sign)
@@ -138,23 +138,23 @@ def _find_signs(
         for sign in _find_new_signs(text, own_before)
     }
     for text in now.texts:
-        for found in _find_new_signs(text, own):
-            if _make_sign_key(text, found) not in before:
-                before.add(_make_sign_key(text, found))
-                yield build_finding(tool, text.field, text.text, found)
+        for new_sign in _find_new_signs(text, own):
+            if _make_sign_key(text, new_sign) not in before:
+                before.add(_make_sign_key(text, new_sign))
+                yield build_finding(tool, text.field, text.text, new_sign)
 
 
-def _find_new_signs(text: Text, own: Set[str]) -> Iterator[Hit]:
+def _find_new_signs(text: ToolText, own: Set[str]) -> Iterator[RuleHit]:
     within = read_ideas(text, own)
     for rule in _NEW_SIGNS if within.found else ():
         yield from judge_text(rule, text.text, within)
 
 
-def _make_sign_key(text: Text, found: Hit) -> tuple[str, str]:
+def _make_sign_key(text: ToolText, found: RuleHit) -> tuple[str, str]:
     return found.rule.id, text.text[found.start : found.end].casefold()
 
 
-def _find_asked_parameters(tool: str, was: Read, now: Read) -> Iterator[Finding]:
+def _find_asked_parameters(tool: str, was: ToolTexts, now: ToolTexts) -> Iterator[ScanFinding]:
     """Parameters that ask by their name for what a tool need not know."""
     known = {text.text for text in was.texts if text.role == "name"}
     for text in now.texts:
@@ -165,7 +165,7 @@ def _find_asked_parameters(tool: str, was: Read, now: Read) -> Iterator[Finding]
             yield build_finding(tool, text.field, text.text, found)
 
 
-def _find_promises(old: JsonObject, new: JsonObject) -> Iterator[Finding]:
+def _find_promises(old: JsonObject, new: JsonObject) -> Iterator[ScanFinding]:
     for change in compare_annotations(_read_annotations(old), _read_annotations(new)):
         if change.cls == "suspicious":
             field = f"/annotations/{change.path.removeprefix('annotations.')}"
@@ -174,7 +174,7 @@ def _find_promises(old: JsonObject, new: JsonObject) -> Iterator[Finding]:
             yield build_finding(read_name(new), field, change.why, found)
 
 
-def _find_new_hosts(tool: str, was: Read, now: Read) -> Iterator[Finding]:
+def _find_new_hosts(tool: str, was: ToolTexts, now: ToolTexts) -> Iterator[ScanFinding]:
     known = {host for text in was.texts for host in find_hosts(text.text)}
     for text in now.texts:
         fresh = sorted(find_hosts(text.text) - known)

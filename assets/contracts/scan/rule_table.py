@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.scan.tool_texts import SENTENCE, Words, list_readings, split_words
+from assets.contracts.scan.tool_texts import SENTENCE, WordList, list_readings, split_words
 from warehouse.sanitize.escape import escape_text
 
 _LEXICON = Path(__file__).with_name("lexicon.json")
@@ -27,10 +27,10 @@ Spans = list[tuple[int, int]]  # (first word, last word), by first word
 
 
 @dataclass
-class Ideas:
+class IdeaSpans:
     """Where each idea stands in one text, and how many steps it took to find out."""
 
-    words: Words
+    words: WordList
     found: dict[str, Spans] = field(default_factory=dict)
     steps: int = 0
 
@@ -84,10 +84,10 @@ def _list_keys(word: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(keys))
 
 
-def find_ideas(found: Words) -> Ideas:
+def find_ideas(found: WordList) -> IdeaSpans:
     """Every idea in a text."""
     root, _ = build_trie()
-    out = Ideas(found)
+    out = IdeaSpans(found)
     all_keys = [_list_keys(word) for word in found.words]
     for first, keys in enumerate(all_keys):
         nodes = [root[key] for key in keys if key in root]
@@ -107,23 +107,23 @@ def find_ideas(found: Words) -> Ideas:
 
 
 @dataclass(frozen=True)
-class Pattern:
+class IdeaPattern:
     """Ideas in order, with the most words between each and the next."""
 
     ideas: tuple[str, ...]
     gaps: tuple[int, ...]
 
 
-def parse_patterns(*texts: str) -> tuple[Pattern, ...]:
+def parse_patterns(*texts: str) -> tuple[IdeaPattern, ...]:
     """Patterns from their text form."""
     out = []
     for text in texts:
         parts = text.split()
-        out.append(Pattern(tuple(parts[0::2]), tuple(int(gap) for gap in parts[1::2])))
+        out.append(IdeaPattern(tuple(parts[0::2]), tuple(int(gap) for gap in parts[1::2])))
     return tuple(out)
 
 
-def match_phrase(pattern: Pattern, within: Ideas) -> Spans:
+def match_phrase(pattern: IdeaPattern, within: IdeaSpans) -> Spans:
     """Every place where the pattern ends, each with the latest start that reaches it."""
     places = within.words.places
     reached: Spans = within.spans(pattern.ideas[0])
@@ -136,7 +136,9 @@ def match_phrase(pattern: Pattern, within: Ideas) -> Spans:
     return reached
 
 
-def _advance_match(reached: Spans, within: Ideas, names: str, gap: int, places: list[int]) -> Spans:
+def _advance_match(
+    reached: Spans, within: IdeaSpans, names: str, gap: int, places: list[int]
+) -> Spans:
     """Of the spans of the next idea those that follow a reached one within the gap."""
     out: Spans = []
     at = 0
@@ -153,7 +155,7 @@ def _advance_match(reached: Spans, within: Ideas, names: str, gap: int, places: 
 
 
 def is_near(
-    names: Iterable[str], within: Ideas, span: tuple[int, int], before: int, after: int = 0
+    names: Iterable[str], within: IdeaSpans, span: tuple[int, int], before: int, after: int = 0
 ) -> bool:
     """Whether one of the ideas stands in the span, `before` words before or `after` words after."""
     places = within.words.places
@@ -161,7 +163,7 @@ def is_near(
     return _has_any_within(names, within, start, end)
 
 
-def is_in_sentence(names: Iterable[str], within: Ideas, word: int, reach: int) -> bool:
+def is_in_sentence(names: Iterable[str], within: IdeaSpans, word: int, reach: int) -> bool:
     """Whether one of the ideas stands before a word in its own sentence, at most `reach` away."""
     places = within.words.places
     first = word
@@ -170,7 +172,7 @@ def is_in_sentence(names: Iterable[str], within: Ideas, word: int, reach: int) -
     return _has_any_within(names, within, places[first], places[word])
 
 
-def _has_any_within(names: Iterable[str], within: Ideas, start: int, end: int) -> bool:
+def _has_any_within(names: Iterable[str], within: IdeaSpans, start: int, end: int) -> bool:
     places = within.words.places
     return any(
         places[first] >= start and places[last] <= end
@@ -187,7 +189,7 @@ _AROUND = 24
 
 
 @dataclass(frozen=True)
-class Rule:
+class ScanRule:
     """One rule; `rules.toml` holds them all and says what each field means."""
 
     id: str
@@ -195,20 +197,20 @@ class Rule:
     family: str
     why: str
     source: str
-    patterns: tuple[Pattern, ...] = ()
+    patterns: tuple[IdeaPattern, ...] = ()
     mentioned: str = ""
     eased: tuple[str, ...] = ()
     followed: tuple[str, ...] = ()
     followed_within: int = 1
     guarded: tuple[str, ...] = ()
-    asks: tuple[Pattern, ...] = ()
+    asks: tuple[IdeaPattern, ...] = ()
     names: tuple[str, ...] = ()
     subject: frozenset[str] = frozenset()
     in_results: str = ""
 
 
 @dataclass(frozen=True)
-class Finding:
+class ScanFinding:
     """One hit. `field` is a JSON pointer into the tool; one that ends in `#` means the name of the
     member itself. `span` counts characters of that text, end exclusive."""
 
@@ -224,7 +226,7 @@ class Finding:
         return {**asdict(self), "span": list(self.span)}
 
 
-def _read_rules() -> dict[str, Rule]:
+def _read_rules() -> dict[str, ScanRule]:
     text = Path(__file__).with_name("rules.toml").read_text(encoding="utf-8")
     out = {}
     for name, stated in tomllib.loads(text).items():
@@ -232,7 +234,9 @@ def _read_rules() -> dict[str, Rule]:
             key: tuple(one) if isinstance(one, list) else one for key, one in stated.items()
         }
         held |= {key: parse_patterns(*held[key]) for key in ("patterns", "asks") if key in held}
-        out[name] = Rule(name, **{**held, "subject": frozenset(held.get("subject", "").split())})
+        out[name] = ScanRule(
+            name, **{**held, "subject": frozenset(held.get("subject", "").split())}
+        )
     return out
 
 
@@ -240,39 +244,39 @@ RULES = _read_rules()
 
 
 @dataclass(frozen=True)
-class Hit:
+class RuleHit:
     """A rule's hit within one text, before it is known whose text it is."""
 
-    rule: Rule
+    rule: ScanRule
     start: int
     end: int
     severity: str
     why: str = ""
 
 
-def rank_severity(one: Hit | Finding) -> int:
+def rank_severity(one: RuleHit | ScanFinding) -> int:
     """A key that grows with the severity."""
     return SEVERITIES.index(one.severity)
 
 
-def keep_gravest(hits: Iterable[Hit]) -> list[Hit]:
+def keep_gravest(hits: Iterable[RuleHit]) -> list[RuleHit]:
     """The gravest of the hits of one rule, the first of equals; [] for none."""
     return [best] if (best := max(hits, key=rank_severity, default=None)) else []
 
 
-def build_hit(rule: str, start: int, end: int, severity: str = "", why: str = "") -> Hit:
+def build_hit(rule: str, start: int, end: int, severity: str = "", why: str = "") -> RuleHit:
     """A hit of the rule of that id, of its usual severity unless another is given."""
-    return Hit(RULES[rule], start, end, severity or RULES[rule].severity, why)
+    return RuleHit(RULES[rule], start, end, severity or RULES[rule].severity, why)
 
 
-def build_finding(tool: str, field: str, text: str, found: Hit) -> Finding:
+def build_finding(tool: str, field: str, text: str, found: RuleHit) -> ScanFinding:
     """The finding of a hit, with an excerpt of the text around it."""
     head = max(0, found.start - _AROUND)
     tail = min(len(text), found.end + _AROUND, head + EXCERPT_CAP)
     excerpt = (
         ("…" if head else "") + escape_text(text[head:tail]) + ("…" if tail < len(text) else "")
     )
-    return Finding(
+    return ScanFinding(
         tool=escape_text(tool[:NAME_CAP]),
         rule=found.rule.id,
         severity=found.severity,
@@ -289,13 +293,13 @@ _GUARD_REACH = 14
 _HITS_CAP = 3  # of one rule in one text, the gravest: more say nothing new
 
 
-def judge_text(rule: Rule, text: str, within: Ideas) -> Iterator[Hit]:
+def judge_text(rule: ScanRule, text: str, within: IdeaSpans) -> Iterator[RuleHit]:
     """The gravest hits of a rule's patterns in one text; overlapping ones once, the tightest."""
     hits = sorted(_judge_spans(rule, text, within), key=rank_severity, reverse=True)
     yield from sorted(hits[:_HITS_CAP], key=lambda hit: hit.start)
 
 
-def _judge_spans(rule: Rule, text: str, within: Ideas) -> Iterator[Hit]:
+def _judge_spans(rule: ScanRule, text: str, within: IdeaSpans) -> Iterator[RuleHit]:
     spans = sorted({span for pattern in rule.patterns for span in match_phrase(pattern, within)})
     for span in _find_tightest(spans):
         start, end = within.words.starts[span[0]], within.words.ends[span[1]]
@@ -310,7 +314,7 @@ def _judge_spans(rule: Rule, text: str, within: Ideas) -> Iterator[Hit]:
             severity = min(severity, MEDIUM, key=SEVERITIES.index)
         if rule.mentioned and _find_mention(text, start, end, within, span):
             severity = rule.mentioned
-        yield Hit(rule, start, end, severity)
+        yield RuleHit(rule, start, end, severity)
 
 
 def _find_tightest(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -322,7 +326,9 @@ def _find_tightest(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return out
 
 
-def _find_mention(text: str, start: int, end: int, within: Ideas, span: tuple[int, int]) -> bool:
+def _find_mention(
+    text: str, start: int, end: int, within: IdeaSpans, span: tuple[int, int]
+) -> bool:
     """Whether a text that speaks of attacks, filters or tests quotes the words."""
     quoted = any(sign in _QUOTES for sign in text[max(0, start - 3) : start] + text[end : end + 3])
     reach = _MENTION_REACH if quoted else 6

@@ -70,7 +70,7 @@ _LEET = str.maketrans("013457@$", "oieastas")
 
 
 @dataclass(frozen=True)
-class Words:
+class WordList:
     """words[i] stands at text[starts[i]:ends[i]]; places[i] counts words, more across sentences."""
 
     words: list[str]
@@ -83,7 +83,7 @@ class Words:
         return bisect_right(self.starts, offset) - 1
 
 
-def split_words(text: str, *, name: bool = False) -> Words:
+def split_words(text: str, *, name: bool = False) -> WordList:
     """The words of a text. `name`: an identifier, whose camelCase parts are words too."""
     shown, offsets = find_seen(text)
     found: list[tuple[str, int, int]] = []
@@ -109,7 +109,7 @@ def split_words(text: str, *, name: bool = False) -> Words:
         )  # "e.g. " ends nothing
         places.append(place)
         before = end
-    return Words(
+    return WordList(
         [fold_text(word[:_WORD_CAP]) for word, _, _ in found],
         [offsets[start] if offsets else start for _, start, _ in found],
         [offsets[end - 1] + 1 if offsets else end for _, _, end in found],
@@ -191,7 +191,7 @@ _PROSE = frozenset(("description", "title", "$comment", "markdownDescription"))
 
 
 @dataclass(frozen=True)
-class Text:
+class ToolText:
     """One string. role: "name" (of a tool or member), "prose" or "data" (enum, default, …).
     parameter: the nearest property name above it, "" outside of schemas."""
 
@@ -202,16 +202,16 @@ class Text:
 
 
 @dataclass
-class Read:
+class ToolTexts:
     """What was read of one tool, and which limits cut it short."""
 
-    texts: list[Text]
+    texts: list[ToolText]
     capped: list[tuple[str, str]]  # (field, what was cut)
 
 
-def read_fields(tool: Any) -> Read:
+def read_fields(tool: Any) -> ToolTexts:
     """All strings of any JSON value; members first to last, parents before children."""
-    out = Read([], [])
+    out = ToolTexts([], [])
     total = 0
     for text in _walk_fields(tool, out):
         if len(out.texts) >= FIELD_CAP or total >= TOTAL_CAP:
@@ -219,16 +219,16 @@ def read_fields(tool: Any) -> Read:
             break
         if len(text.text) > TEXT_CAP:
             out.capped.append((text.field, f"{len(text.text)} characters, {TEXT_CAP} read"))
-            text = Text(text.field, text.text[:TEXT_CAP], text.role, text.parameter)
+            text = ToolText(text.field, text.text[:TEXT_CAP], text.role, text.parameter)
         total += len(text.text)
         out.texts.append(text)
     return out
 
 
-def read_pieces(value: Any, most: int) -> Read:
+def read_pieces(value: Any, most: int) -> ToolTexts:
     """All strings of any JSON value, `most` characters in all: long ones in pieces that overlap,
     short ones joined as paragraphs (a row of a table costs by its length then), none twice."""
-    out, seen, short = Read([], []), set(), list[Text]()
+    out, seen, short = ToolTexts([], []), set(), list[ToolText]()
     for text in _walk_fields(value, out):
         if text.text in seen:
             continue
@@ -248,20 +248,20 @@ def read_pieces(value: Any, most: int) -> Read:
         for whole in dict.fromkeys((kept, seen_text)):
             for start in range(0, max(1, len(whole) - _OVERLAP), TEXT_CAP - _OVERLAP):
                 piece = whole[start : start + TEXT_CAP]
-                out.texts.append(Text(text.field, piece, text.role, text.parameter))
+                out.texts.append(ToolText(text.field, piece, text.role, text.parameter))
     for batch in (short[at : at + _BATCH] for at in range(0, len(short), _BATCH)):
         joined = _PARAGRAPH_FIELDS.join(one.text[:_SHORT] for one in batch)
-        out.texts.append(Text(batch[0].field, joined, "data", batch[0].parameter))
+        out.texts.append(ToolText(batch[0].field, joined, "data", batch[0].parameter))
     return out
 
 
-def _walk_fields(tool: Any, out: Read) -> Iterator[Text]:
+def _walk_fields(tool: Any, out: ToolTexts) -> Iterator[ToolText]:
     # (value, pointer, the member's name, the property it belongs to, depth)
     stack: list[tuple[Any, str, str, str, int]] = [(tool, "", "", "", 0)]
     while stack:
         value, at, key, parameter, depth = stack.pop()
         if isinstance(value, str):
-            yield Text(at, value, _choose_role(at, key), parameter)
+            yield ToolText(at, value, _choose_role(at, key), parameter)
         elif not isinstance(value, Mapping | list | tuple):
             continue
         elif depth >= DEPTH_CAP:
@@ -273,7 +273,7 @@ def _walk_fields(tool: Any, out: Read) -> Iterator[Text]:
                 name = str(name)
                 field = _format_pointer(at, name)
                 if named or name not in _KEYWORDS:
-                    yield Text(field + "#", name, "name", name if named else parameter)
+                    yield ToolText(field + "#", name, "name", name if named else parameter)
                 below.append((child, field, name, name if named else parameter, depth + 1))
             stack.extend(reversed(below))
         else:

@@ -13,14 +13,14 @@ from assets.contracts.scan.rule_table import (
     LOW,
     MEDIUM,
     RULES,
-    Hit,
-    Ideas,
+    IdeaSpans,
+    RuleHit,
     build_hit,
     is_in_sentence,
     judge_text,
     parse_patterns,
 )
-from assets.contracts.scan.tool_texts import Text, collect_words, split_words
+from assets.contracts.scan.tool_texts import ToolText, collect_words, split_words
 
 # Names that only a program gives: parts joined by a sign, or by a capital within.
 _COINED = re.compile(
@@ -51,7 +51,7 @@ _COMMAND = re.compile(
 
 
 def mark_foreign(
-    text: str, within: Ideas, own: Set[str], elsewhere: Set[str] = frozenset()
+    text: str, within: IdeaSpans, own: Set[str], elsewhere: Set[str] = frozenset()
 ) -> None:
     """Enters the names of tools that the list does not hold as the idea FOREIGN, and those that are
     known to stand on another server as ELSEWHERE too."""
@@ -80,7 +80,7 @@ def _is_tool(name: str) -> bool:
     return name.islower() and not _VERBS.isdisjoint(name.replace("-", "_").split("_"))
 
 
-def mark_addresses(text: str, within: Ideas) -> None:
+def mark_addresses(text: str, within: IdeaSpans) -> None:
     """Enters mail addresses, URLs, phone numbers and wallets as the idea ADDRESS."""
     spans = []
     for found in _ADDRESS.finditer(text):
@@ -91,7 +91,7 @@ def mark_addresses(text: str, within: Ideas) -> None:
         within.found["ADDRESS"] = spans
 
 
-def find_commands(text: str, within: Ideas) -> Iterator[Hit]:
+def find_commands(text: str, within: IdeaSpans) -> Iterator[RuleHit]:
     """Shell commands that no honest description tells a model to run."""
     found = _COMMAND.search(text)
     if not found:
@@ -114,7 +114,7 @@ _ASKS = tuple(
 )
 
 
-def mark_own_parameters(text: Text, within: Ideas, own: Set[str]) -> None:
+def mark_own_parameters(text: ToolText, within: IdeaSpans, own: Set[str]) -> None:
     """Enters the names of the tool's own parameters as the idea OWN_PARAMETER, where it matters."""
     if within.found.keys().isdisjoint(_WHERE_IT_MATTERS):
         return
@@ -128,7 +128,7 @@ def mark_own_parameters(text: Text, within: Ideas, own: Set[str]) -> None:
         within.found["OWN_PARAMETER"] = spans
 
 
-def judge_parameter(text: Text, about: Sequence[str], within: Ideas) -> Iterator[Hit]:
+def judge_parameter(text: ToolText, about: Sequence[str], within: IdeaSpans) -> Iterator[RuleHit]:
     """What a parameter's name or description asks for. about: words of the tool's own name."""
     if not text.parameter or not text.field.startswith(("/inputSchema", "/parameters")):
         return
@@ -147,7 +147,7 @@ def judge_parameter(text: Text, about: Sequence[str], within: Ideas) -> Iterator
                     break
 
 
-def _judge_name(text: Text, about: Sequence[str]) -> Iterator[Hit]:
+def _judge_name(text: ToolText, about: Sequence[str]) -> Iterator[RuleHit]:
     spelled, end = " ".join(split_words(text.text, name=True).words), len(text.text)
     talk = RULES["conversation_parameter"]
     if spelled in talk.names and talk.subject.isdisjoint(about):

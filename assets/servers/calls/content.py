@@ -16,7 +16,7 @@ from warehouse.sanitize.scrubber import Scrubber
 
 if TYPE_CHECKING:
     from assets.contracts.result_findings import ResultFindings
-    from assets.contracts.scan.rule_table import Finding
+    from assets.contracts.scan.rule_table import ScanFinding
 
 _SLACK = 8192  # characters beyond a cut that are scrubbed with it, so that no half secret is left
 _PIECE = 65_536
@@ -254,7 +254,7 @@ class ResultInspector:
 
 def check_result(
     result: CallResult, tool: str, arguments: Any, *, own_words: bool
-) -> tuple[CallResult, list["Finding"]]:
+) -> tuple[CallResult, list["ScanFinding"]]:
     """(the result with its findings and without issued keys, the findings to lay to the server).
 
     own_words: nothing but the server can have said it, since it reaches no network; of other
@@ -304,7 +304,7 @@ def _list_parts(result: CallResult) -> dict[str, Any]:
     }
 
 
-def _drop_repeated(found: list[tuple["Finding", str]]) -> list[tuple["Finding", str]]:
+def _drop_repeated(found: list[tuple["ScanFinding", str]]) -> list[tuple["ScanFinding", str]]:
     """Findings without those of the joined texts that a block shows on its own."""
     seen = {(one.rule, one.severity) for one, _ in found if not one.field.startswith("/joined")}
     return [

@@ -8,7 +8,7 @@ from pydantic import Field
 from assets.servers.probe.failure_kinds import KINDS, Blame, FailureKind, ProbeFailure
 
 if TYPE_CHECKING:
-    from assets.contracts.scan.rule_table import Finding
+    from assets.contracts.scan.rule_table import ScanFinding
 
 Status = Literal["ok", "tool_error", "invalid_arguments", "failed"]
 Problem = dict[str, Any]
@@ -78,7 +78,7 @@ class CallResult:
     cut: bool = False
     seconds: float = 0.0
     problems: list[Problem] = field(default_factory=list)
-    findings: tuple["Finding", ...] = ()
+    findings: tuple["ScanFinding", ...] = ()
     unread: bool = False
     refused: tuple[str, ...] = ()
     code: int | None = None

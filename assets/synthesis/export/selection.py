@@ -15,7 +15,7 @@ from functools import cache
 import polars as pl
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-from assets.contracts.quarantined_tools import Firewall
+from assets.contracts.quarantined_tools import ContractFirewall
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.export.examples import Preference
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
@@ -228,7 +228,7 @@ def _select_added(tables: Tables, choice: Choice, left_out: Counter[str]) -> Ite
         yield Chosen(row, {"judge": added.judge, "score": None}, split, bodies)
 
 
-def ask_firewall(wall: Firewall) -> Held:
+def ask_firewall(wall: ContractFirewall) -> Held:
     """The firewall's answer."""
     return lambda rows: {row["contract_digest"] for row in wall.split(rows)[1]}
 

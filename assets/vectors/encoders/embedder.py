@@ -47,7 +47,7 @@ def embed_queries(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Saved:
+class EncoderFiles:
     """What of an embedder is written to a folder: what `encoder.json` says, and other files."""
 
     facts: dict[str, Any]
@@ -55,13 +55,13 @@ class Saved:
 
 
 @runtime_checkable
-class Savable(Protocol):
+class SavableEmbedder(Protocol):
     """An embedder that can be opened again from what it says of itself."""
 
     id: str
     dim: int
 
-    def saved(self) -> Saved: ...
+    def saved(self) -> EncoderFiles: ...
 
 
 @runtime_checkable
@@ -172,9 +172,9 @@ class PromptedEmbedder:
         """How much of each text the inner one reads; the prompts are its own words."""
         return measure_reading(self._inner, texts)
 
-    def saved(self) -> Saved:
+    def saved(self) -> EncoderFiles:
         """What the inner one writes, and the prompts. Raises BadEmbedder."""
-        if not isinstance(self._inner, Savable):
+        if not isinstance(self._inner, SavableEmbedder):
             raise BadEmbedder(f"{self.id}: a {type(self._inner).__name__} cannot be saved")
         held = self._inner.saved()
         return replace(held, facts={**held.facts, "prompts": self._prompts.as_dict()})

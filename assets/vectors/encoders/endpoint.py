@@ -19,8 +19,8 @@ import numpy as np
 from assets.vectors.encoders.embedder import (
     BadEmbedder,
     EmbeddingFailed,
+    EncoderFiles,
     Progress,
-    Saved,
     normalise_rows,
 )
 from assets.vectors.encoders.hub import is_trusted_url
@@ -43,7 +43,7 @@ _HINTS = {
 }
 
 
-class _Refused(Exception):
+class _FailedRequest(Exception):
     """A try that failed: why, whether another may pass, the seconds it is asked to wait."""
 
     def __init__(
@@ -54,7 +54,7 @@ class _Refused(Exception):
         self.retry_after_s = retry_after_s
 
 
-class Wire:
+class EmbeddingsClient:
     """POSTs to one endpoint; safe to use from several threads. The key is in no error."""
 
     def __init__(self, base_url: str, key: str, *, timeout_s: float, backoff_s: float) -> None:
@@ -79,7 +79,7 @@ class Wire:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self._send_once(body)
-            except _Refused as refused:
+            except _FailedRequest as refused:
                 wait_s = max(refused.retry_after_s, self._backoff_s * 2 ** (attempt - 1))
                 delay = ""
                 if refused.passing and wait_s > _LONGEST_WAIT_S:
@@ -105,10 +105,10 @@ class Wire:
         except httpx2.TimeoutException:
             raise self._is_late() from None
         except BodyRefused as error:
-            raise _Refused(str(error), "ask another endpoint") from None
+            raise _FailedRequest(str(error), "ask another endpoint") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             hint = "start the endpoint, or correct base_url"
-            raise _Refused(f"{type(error).__name__} ({error})", hint, True) from None
+            raise _FailedRequest(f"{type(error).__name__} ({error})", hint, True) from None
         if answer.status_code != 200:
             retry_after = answer.headers.get("retry-after", "")
             raise _build_refusal(
@@ -119,7 +119,7 @@ class Wire:
         except (ValueError, RecursionError):
             found = f"status 200 with no JSON that can be read ({content[:80]!r})"
             hint = "check that base_url ends where /embeddings begins"
-            raise _Refused(found, hint, True) from None
+            raise _FailedRequest(found, hint, True) from None
 
     def _read_answer(self, answer: Any) -> bytes:
         """The body; the client's own limit begins anew with every byte, this one does not."""
@@ -130,9 +130,9 @@ class Wire:
                 raise self._is_late()
         return bytes(body)
 
-    def _is_late(self) -> _Refused:
+    def _is_late(self) -> _FailedRequest:
         hint = "raise timeout_s, or ask a faster endpoint"
-        return _Refused(f"no whole answer within {self._timeout_s:g} s", hint, True)
+        return _FailedRequest(f"no whole answer within {self._timeout_s:g} s", hint, True)
 
     def _scrub_text(self, text: str) -> str:
         """One line of what was said, without the key that some endpoints repeat."""
@@ -140,11 +140,11 @@ class Wire:
         return (line.replace(self._key, "***") if self._key else line)[:300]
 
 
-def _build_refusal(status: int, message: str, retry_after: str) -> _Refused:
+def _build_refusal(status: int, message: str, retry_after: str) -> _FailedRequest:
     kind, passing = classify_status(status, message)
     hint = _LOST if status in (404, 405) else _HINTS[kind, passing]
     found = f"status {status}" if kind == "auth" else f"status {status} ({message})"
-    return _Refused(found, hint, passing, parse_retry_after(retry_after) or 0.0)
+    return _FailedRequest(found, hint, passing, parse_retry_after(retry_after) or 0.0)
 
 
 OPENAI = "https://api.openai.com/v1"
@@ -180,15 +180,15 @@ class EndpointEncoder:
             raise BadEmbedder(f"openai:{model}: no key; set {variable}")
         if not re.fullmatch("[!-~]*", key):  # said here, because the client's own error shows it
             raise BadEmbedder(f"openai:{model}: the key in {variable} is no line of ASCII")
-        self._wire = Wire(self.base_url, key, timeout_s=timeout_s, backoff_s=backoff_s)
+        self._wire = EmbeddingsClient(self.base_url, key, timeout_s=timeout_s, backoff_s=backoff_s)
         self.dim = dim or len(self._read_vectors(["dimension"])[0])
         host = urlsplit(self.base_url).netloc
         elsewhere = "" if host == urlsplit(OPENAI).netloc else f"@{host}"
         self.id = f"openai:{model}/{self.dim}{elsewhere}"
 
-    def saved(self) -> Saved:
+    def saved(self) -> EncoderFiles:
         """How to reach it, without the key."""
-        return Saved({"kind": "openai", "model": self.model, "base_url": self.base_url})
+        return EncoderFiles({"kind": "openai", "model": self.model, "base_url": self.base_url})
 
     def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
         """Unit vectors [len(texts), dim]; a text that is given twice is asked for once."""

@@ -14,20 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.encoders.model_layout import FIRST, MEAN, Head
-from assets.vectors.encoders.weights import Weights
+from assets.vectors.encoders.model_layout import FIRST, MEAN, PoolingHead
+from assets.vectors.encoders.weights import EncoderWeights
 
 IDS, MASK, VECTORS = "ids", "mask", "vectors"
 _OPSET, _IR = 20, 10  # Gelu and LayerNormalization; ONNX Runtime 1.18 and later read both
 _FAR = np.float32(1e9)  # taken off the score of a padded place: its weight is 0.0 after the softmax
 
 
-def build_onnx_graph(weights: Weights, head: Head | None = None) -> bytes:
+def build_onnx_graph(weights: EncoderWeights, head: PoolingHead | None = None) -> bytes:
     """The serialised model: int64 `ids` and `mask` [texts, tokens] -> float32 `vectors`. head: how
     tokens are pooled; by default their mean. The last token is the last place: no text is padded.
     """
-    head = head or Head()
-    graph = _Graph()
+    head = head or PoolingHead()
+    graph = _OnnxGraph()
     mask = graph.add_operation("Cast", MASK, to=1)
     hidden = _add_embeddings(graph, weights)
     unseen = graph.add_operation(
@@ -85,7 +85,7 @@ def _keep_logging() -> Iterator[None]:
         logging.getLogger().removeHandler(handler)
 
 
-class _Graph:
+class _OnnxGraph:
     """Nodes and constants, in the order in which they are made."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class _Graph:
         return model.SerializeToString()
 
 
-def _add_pooling(graph: _Graph, head: Head, hidden: str, mask: str) -> str:
+def _add_pooling(graph: _OnnxGraph, head: PoolingHead, hidden: str, mask: str) -> str:
     """One vector of each text's tokens."""
     if head.pooling != MEAN:
         place = 0 if head.pooling == FIRST else -1
@@ -140,7 +140,7 @@ def _add_pooling(graph: _Graph, head: Head, hidden: str, mask: str) -> str:
     )
 
 
-def _add_embeddings(graph: _Graph, weights: Weights) -> str:
+def _add_embeddings(graph: _OnnxGraph, weights: EncoderWeights) -> str:
     matrices = weights.matrices
     words = graph.add_constant(matrices["embeddings.word_embeddings.weight"])
     kind = matrices["embeddings.token_type_embeddings.weight"][0]
@@ -156,7 +156,7 @@ def _add_embeddings(graph: _Graph, weights: Weights) -> str:
     )
 
 
-def _add_layer(graph: _Graph, weights: Weights, x: str, unseen: str, name: str) -> str:
+def _add_layer(graph: _OnnxGraph, weights: EncoderWeights, x: str, unseen: str, name: str) -> str:
     attended = _add_attention(graph, weights, x, unseen, f"{name}.attention.self")
     attended = _add_linear(graph, weights, attended, f"{name}.attention.output.dense")
     x = _add_norm(
@@ -169,7 +169,9 @@ def _add_layer(graph: _Graph, weights: Weights, x: str, unseen: str, name: str) 
     return _add_norm(graph, weights, graph.add_operation("Add", outer, x), f"{name}.output")
 
 
-def _add_attention(graph: _Graph, weights: Weights, x: str, unseen: str, name: str) -> str:
+def _add_attention(
+    graph: _OnnxGraph, weights: EncoderWeights, x: str, unseen: str, name: str
+) -> str:
     dim, heads = weights.config["hidden_size"], weights.config["num_attention_heads"]
     size = dim // heads
     apart = graph.add_constant(np.array([0, 0, heads, size]))
@@ -191,7 +193,7 @@ def _add_attention(graph: _Graph, weights: Weights, x: str, unseen: str, name: s
     return graph.add_operation("Reshape", joined, graph.add_constant(np.array([0, 0, dim])))
 
 
-def _add_linear(graph: _Graph, weights: Weights, x: str, name: str) -> str:
+def _add_linear(graph: _OnnxGraph, weights: EncoderWeights, x: str, name: str) -> str:
     matrix = graph.add_constant(weights.matrices[f"{name}.weight"].T)
     return graph.add_operation(
         "Add",
@@ -200,7 +202,7 @@ def _add_linear(graph: _Graph, weights: Weights, x: str, name: str) -> str:
     )
 
 
-def _add_norm(graph: _Graph, weights: Weights, x: str, name: str) -> str:
+def _add_norm(graph: _OnnxGraph, weights: EncoderWeights, x: str, name: str) -> str:
     parts = [weights.matrices[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias")]
     scale, shift = (graph.add_constant(part) for part in parts)
     near_zero = weights.config["layer_norm_eps"]

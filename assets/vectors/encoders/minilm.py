@@ -15,7 +15,7 @@ from assets.vectors.encoders.hub import (
     split_reference,
 )
 from assets.vectors.encoders.model_layout import (
-    Head,
+    PoolingHead,
     check_config,
     check_tokenizer,
     check_weights,
@@ -30,7 +30,7 @@ from assets.vectors.encoders.session import FP32, INT8, PRECISIONS, OnnxEncoder
 from assets.vectors.encoders.weights import (
     BASE,
     BadAdapter,
-    Weights,
+    EncoderWeights,
     find_base_path,
     is_other_base,
     read_adapter_base,
@@ -47,11 +47,11 @@ _OTHERS = f"{_HINT}; any other model is {SENTENCE}MODEL"
 
 
 @dataclass(frozen=True)
-class Base:
+class EncoderBase:
     """A checked base: the folder of its transformer, what stands behind it, its prompts."""
 
     folder: Path
-    head: Head = field(default_factory=Head)
+    head: PoolingHead = field(default_factory=PoolingHead)
     prompts: Prompts = field(default_factory=Prompts)
 
 
@@ -75,11 +75,11 @@ def name_base(base: str) -> str:
     return f"{where}@{found}"
 
 
-def find_base(base: str) -> Base:
+def find_base(base: str) -> EncoderBase:
     """A base, checked against what can be served. Raises BadEmbedder."""
     where = BASE if base.strip() in ("", *DEFAULT) else split_reference(base)[0]
     if where == BASE:
-        return Base(find_base_path())
+        return EncoderBase(find_base_path())
     try:
         folder = fetch_model(where, _FILES)
     except (UnpinnedModel, NotFetched) as error:
@@ -141,7 +141,7 @@ def _digest_folder(folder: Path, head: str, _: tuple[int, ...]) -> str:
     return sha256("".join([*each, head]).encode())
 
 
-def _check_base(model: Path) -> Base:
+def _check_base(model: Path) -> EncoderBase:
     """The base in a model's folder. Raises BadEmbedder for one that the graph is not right for."""
     modules = list_modules(model)
     require_order(modules)
@@ -158,7 +158,7 @@ def _check_base(model: Path) -> Base:
     check_weights(folder / BASE_WEIGHTS, config)
     check_tokenizer(folder / BASE_TOKENIZER, config["vocab_size"])
     _check_case(folder)
-    return Base(folder, head, read_model_prompts(model))
+    return EncoderBase(folder, head, read_model_prompts(model))
 
 
 def _check_case(folder: Path) -> None:
@@ -236,7 +236,7 @@ def _read_model(
     base: str,
     *,
     adapted_alone: bool = False,
-) -> tuple[str, Weights, Head]:
+) -> tuple[str, EncoderWeights, PoolingHead]:
     """(id, weights, what pools their tokens); adapted_alone: see `read_weights`."""
     named = read_adapter_base(adapter) if adapter else None
     if named and is_other_base(named, base):

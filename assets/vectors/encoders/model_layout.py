@@ -22,14 +22,14 @@ _MOST = 20  # modules; models have 2 to 5
 
 
 @dataclass(frozen=True)
-class Module:
+class ModelModule:
     """One module: its class, and the folder of its files."""
 
     kind: str
     folder: Path
 
 
-def list_modules(model: Path) -> list[Module]:
+def list_modules(model: Path) -> list[ModelModule]:
     """The modules of the model in a folder, at least one. Raises BadEmbedder."""
     path = model / MODULES
     if not path.is_file():
@@ -43,7 +43,7 @@ def list_modules(model: Path) -> list[Module]:
     return [_read_module(model, path, one) for one in listed]
 
 
-def _read_module(model: Path, path: Path, one: Any) -> Module:
+def _read_module(model: Path, path: Path, one: Any) -> ModelModule:
     kind, where = (one.get("type"), one.get("path")) if isinstance(one, dict) else (None, None)
     if not isinstance(kind, str) or not isinstance(where, str):
         raise BadEmbedder(f"{path}: a module without its type and path ({str(one)[:80]!r})")
@@ -52,10 +52,10 @@ def _read_module(model: Path, path: Path, one: Any) -> Module:
     parts = PurePosixPath(where)
     if parts.is_absolute() or ".." in parts.parts or "\0" in where:
         raise BadEmbedder(f"{path}: {where[:80]!r} is no folder inside the model's")
-    return Module(kind.rpartition(".")[2], model / where)
+    return ModelModule(kind.rpartition(".")[2], model / where)
 
 
-def require_safetensors(model: Path, modules: Sequence[Module]) -> None:
+def require_safetensors(model: Path, modules: Sequence[ModelModule]) -> None:
     """Raises BadEmbedder where a module's weights lie as a pickle alone: opening one runs code."""
     for folder in dict.fromkeys([model, *(module.folder for module in modules)]):
         # A module of several, as a Router, has folders of its own; beside the model lie others'.
@@ -113,7 +113,7 @@ _SENTENCE = "sentence_embedding"
 
 
 @dataclass(frozen=True)
-class Dense:
+class DenseLayer:
     """One layer: weight [out, in], bias [out] or None, the ONNX operator of its activation."""
 
     weight: np.ndarray
@@ -122,17 +122,17 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Head:
+class PoolingHead:
     """How tokens are pooled and what turns the vector. Its norm is 1 at the end in any case.
     digest: "" for the plain mean, which needs none."""
 
     pooling: str = MEAN
-    layers: tuple[Dense, ...] = ()
+    layers: tuple[DenseLayer, ...] = ()
     digest: str = ""
     reads_prompt: bool = True  # whether the tokens of a prompt are pooled too
 
 
-def require_order(modules: Sequence[Module]) -> None:
+def require_order(modules: Sequence[ModelModule]) -> None:
     """Raises BadEmbedder unless they are Transformer, Pooling, Dense (any number), Normalize (or
     none)."""
     kinds = [module.kind for module in modules]
@@ -144,7 +144,7 @@ def require_order(modules: Sequence[Module]) -> None:
         )
 
 
-def read_head(modules: Sequence[Module], dim: int) -> Head:
+def read_head(modules: Sequence[ModelModule], dim: int) -> PoolingHead:
     """The head of a model in order, for a transformer of `dim` numbers a token. Raises
     BadEmbedder."""
     path = modules[1].folder / "config.json"
@@ -162,7 +162,7 @@ def read_head(modules: Sequence[Module], dim: int) -> Head:
         layers.append(layer)
         stamps.append(digest)
     plain = stamps == [MEAN]
-    return Head(
+    return PoolingHead(
         named[0],
         tuple(layers),
         "" if plain else sha256(" ".join(stamps).encode()),
@@ -179,7 +179,7 @@ def _find_poolings(config: Mapping[str, Any]) -> list[Any]:
     return [mode for flag, mode in _FLAGS.items() if config.get(flag)]
 
 
-def _read_dense(folder: Path, dim: int) -> tuple[Dense, str]:
+def _read_dense(folder: Path, dim: int) -> tuple[DenseLayer, str]:
     """A Dense layer and the digest of its files. Raises BadEmbedder."""
     config, file = _read_object(folder / "config.json"), folder / "model.safetensors"
     for name, usual in (("use_residual", False), ("module_input_name", _SENTENCE),
@@ -211,7 +211,7 @@ def _read_dense(folder: Path, dim: int) -> tuple[Dense, str]:
     ):
         raise BadEmbedder(f"{file}: holds {_describe(bias)} as linear.bias, unlike its config.json")
     digest = sha256(f"{name} {sha256(file.read_bytes())}".encode())
-    return Dense(weight, bias, _ACTIVATIONS[name]), digest
+    return DenseLayer(weight, bias, _ACTIVATIONS[name]), digest
 
 
 def read_tensors(file: Path, names: Container[str] | None = None) -> dict[str, np.ndarray]:

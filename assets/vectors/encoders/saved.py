@@ -18,7 +18,7 @@ import numpy as np
 from assets.vectors.encoders.embedder import (
     BadEmbedder,
     Embedder,
-    Savable,
+    SavableEmbedder,
     add_prompts,
     drop_mark,
     read_prompts,
@@ -59,7 +59,7 @@ def save_encoder(embedder: Embedder, place: Path) -> Path:
     with hold_lock(folder.parent / ".lock"):
         if _find_flaw(folder, embedder.id) is None:
             return folder
-        if not isinstance(embedder, Savable):
+        if not isinstance(embedder, SavableEmbedder):
             raise BadEmbedder(
                 f"{embedder.id}: a {type(embedder).__name__} cannot be saved; serve with MiniLM, a"
                 " sentence-transformers model or an OpenAI-compatible endpoint"
@@ -160,7 +160,7 @@ def _open_inner(
     return reopen_endpoint(card)
 
 
-def _write_encoder(embedder: Savable, folder: Path) -> None:
+def _write_encoder(embedder: SavableEmbedder, folder: Path) -> None:
     saved = embedder.saved()
     for name, data in saved.files.items():
         write_atomically(folder / name, data)

@@ -17,9 +17,9 @@ import numpy as np
 
 from assets.vectors.encoders.embedder import (
     BadEmbedder,
+    EncoderFiles,
     Progress,
     Prompts,
-    Saved,
     normalise_rows,
     read_prompts,
 )
@@ -37,7 +37,7 @@ from assets.vectors.encoders.model_layout import (
     read_model_prompts,
     require_safetensors,
 )
-from assets.vectors.encoders.session import Reading
+from assets.vectors.encoders.session import TokenizerCoverage
 from assets.vectors.encoders.weights import (
     ADAPTER_FILES,
     BadAdapter,
@@ -291,18 +291,18 @@ class SentenceEncoder:
         self.id = f"{SENTENCE}{name}/{limit}@{digest_model(self._model)[:16]}"
         self._lock = Lock()  # its tokenizer changes its own settings with every call
 
-    def saved(self) -> Saved:
+    def saved(self) -> EncoderFiles:
         """Where the model lies, whose weights are not copied, and its adapter, which is. Raises
         BadAdapter where that is another by now."""
         facts: dict[str, Any] = {"kind": "sentence-transformers", "model": self.source}
         if self._prompts.given:
             facts["prompts"] = self._prompts.as_dict()
         if self._adapter is None:
-            return Saved(facts)
+            return EncoderFiles(facts)
         files = {name: (self._adapter / name).read_bytes() for name in ADAPTER_FILES}
         if sha256(b"".join(files.values())) != self._merged:
             raise BadAdapter(f"{self._adapter}: changed since {self.id} was opened; open it again")
-        return Saved(facts, files)
+        return EncoderFiles(facts, files)
 
     def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
         """Unit vectors [len(texts), dim] of tools' texts; one that is given twice is computed
@@ -322,9 +322,9 @@ class SentenceEncoder:
             return self._reading.measure([clean_text(text) for text in texts])
 
     @cached_property
-    def _reading(self) -> Reading | None:
+    def _reading(self) -> TokenizerCoverage | None:
         fast = getattr(getattr(self._model, "tokenizer", None), "backend_tokenizer", None)
-        return None if fast is None else Reading(fast)
+        return None if fast is None else TokenizerCoverage(fast)
 
     def _encode_texts(
         self, encode: Callable[..., Any], texts: Sequence[str], on_done: Progress | None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.vectors.encoders.embedder import Progress, Saved
+from assets.vectors.encoders.embedder import EncoderFiles, Progress
 from assets.vectors.encoders.graph import IDS, MASK, VECTORS
 from warehouse.sanitize.escape import drop_surrogates
 
@@ -40,7 +40,7 @@ _SIGNS = 1_000
 _IN_NO_VOCABULARY = "\U0010fffd"  # private use: what a tokenizer makes of it is its unknown token
 
 
-class Tokens:
+class TextTokenizer:
     """A tokenizer read from the bytes of a `tokenizer.json`; safe to use from several threads.
 
     both_ends: of a text that has more than `max_tokens` its first and its last half of them count,
@@ -65,8 +65,8 @@ class Tokens:
         return self._reading.measure([_cut_text(text, _PART) for text in self.keep_ends(texts)])
 
     @cached_property
-    def _reading(self) -> "Reading":
-        return Reading(self._tokenizer)
+    def _reading(self) -> "TokenizerCoverage":
+        return TokenizerCoverage(self._tokenizer)
 
     def keep_ends(self, texts: Sequence[str]) -> Sequence[str]:
         """Texts without their middle, where it is too much and both ends count."""
@@ -111,7 +111,7 @@ class Tokens:
         return out
 
 
-class Reading:
+class TokenizerCoverage:
     """How much of a text a tokenizer knows: the share of its letters that stand in pieces of
     several letters, or are pieces of a script whose letters are words.
 
@@ -226,11 +226,11 @@ class OnnxEncoder(ABC):
         dim: int | None = None,
         both_ends: bool = False,
     ) -> None:
-        """model: the ONNX file, or with `dim` (of its vectors) what makes it once a text is
-        embedded: where nothing is new, none is. both_ends: of long texts, as `Tokens` has it."""
+        """model: the ONNX file, or with `dim` (of its vectors) a function that builds it when the
+        first text is embedded. both_ends: of long texts, as for `TextTokenizer`."""
         self.id, self.max_tokens, self.precision = name, max_tokens, precision
         self.tokenizer = tokenizer
-        self._tokens = Tokens(tokenizer, max_tokens, both_ends=both_ends)
+        self._tokens = TextTokenizer(tokenizer, max_tokens, both_ends=both_ends)
         self._opening, self._session = threading.Lock(), None
         self._make: Callable[[], bytes] | None = model if callable(model) else lambda: model
         self._within = within
@@ -248,10 +248,10 @@ class OnnxEncoder(ABC):
     def model(self) -> bytes:
         """The ONNX file. It is not kept in memory for the one time that it is saved."""
 
-    def saved(self) -> Saved:
+    def saved(self) -> EncoderFiles:
         """What `save_encoder` writes."""
         facts = {"kind": "onnx", "max_tokens": self.max_tokens, "precision": self.precision}
-        return Saved(facts, {MODEL: self.model(), TOKENIZER: self.tokenizer})
+        return EncoderFiles(facts, {MODEL: self.model(), TOKENIZER: self.tokenizer})
 
     def count_tokens(self, text: str) -> int:
         """Tokens that are read of a text, with the special ones; `max_tokens` at most."""

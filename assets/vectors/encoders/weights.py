@@ -36,7 +36,7 @@ class BadAdapter(UnusableInput):
 
 
 @dataclass(frozen=True)
-class Weights:
+class EncoderWeights:
     """Matrices by their name, the model's configuration, and the digest of what was merged."""
 
     matrices: dict[str, np.ndarray]
@@ -139,7 +139,7 @@ def read_adapter_prompts(adapter: Path) -> Prompts:
 
 def read_weights(
     adapter: Path | None = None, base: Path | None = None, *, adapted_alone: bool = False
-) -> Weights:
+) -> EncoderWeights:
     """MiniLM's weights, or those of another checked `base` folder (`bases.py`), `adapter` merged
     into them; adapted_alone: no others. Raises BadAdapter, BadEmbedder."""
     folder = base or find_base_path()
@@ -147,7 +147,7 @@ def read_weights(
     names = _list_adapted(adapter) if adapted_alone else None
     found = read_tensors(folder / "model.safetensors", names)
     matrices = {name.removeprefix("bert."): matrix for name, matrix in found.items()}
-    return Weights(matrices, config, merge_matrices(matrices, adapter) if adapter else None)
+    return EncoderWeights(matrices, config, merge_matrices(matrices, adapter) if adapter else None)
 
 
 def _list_adapted(adapter: Path | None) -> set[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from assets.contracts.rename_history import ContractHistory, Move
+from assets.contracts.rename_history import ContractHistory, ContractMove
 from assets.synthesis.tables import TRAJECTORY
 from extensions.sidecar.data.calls import PlacedCall
 from extensions.sidecar.data.climb import judge_report, try_ladder
@@ -29,7 +29,7 @@ class Known:
     """What is known beside the calls. worlds: pair -> the task of a world that it is. kinds: of
     flaws that are made."""
 
-    moves: Sequence[Move] = ()
+    moves: Sequence[ContractMove] = ()
     worlds: Mapping[str, str] = field(default_factory=dict)
     kinds: Collection[str] = tuple(WEIGHTS)
 
@@ -141,7 +141,7 @@ def _damage_call(call: PlacedCall, kinds: Collection[str], draw: Random) -> Iter
             yield one
 
 
-def _write_as_before(call: PlacedCall, move: Move) -> Drafted:
+def _write_as_before(call: PlacedCall, move: ContractMove) -> Drafted:
     """The call under the names of before a change of its contract."""
     old = {new: was for was, new in move.renamed.items()}
     arguments = {old.get(name, name): value for name, value in call.good.arguments.items()}

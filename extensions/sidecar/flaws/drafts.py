@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from assets.contracts.rename_history import Move
+from assets.contracts.rename_history import ContractMove
 from assets.contracts.schema_shapes import collect_properties
 
 Arguments = Mapping[str, Any]
@@ -51,7 +51,7 @@ class FlawedDraft:
     name: str
     arguments: Any
     meant: tuple[Arguments, ...]
-    move: Move | None = None
+    move: ContractMove | None = None
 
 
 # What an operator makes: the arguments as sent, or a whole draft; None where it cannot apply.

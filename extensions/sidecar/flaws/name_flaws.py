@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from assets.contracts.rename_history import Move
+from assets.contracts.rename_history import ContractMove
 from assets.contracts.repair.names import split_identifier
 from extensions.sidecar.flaws.drafts import (
     FlawedDraft,
@@ -40,13 +40,13 @@ def _rename_past(call: GoodCall, draw: Random) -> FlawedDraft | None:
     if name is None:
         return None
     made = {old if key == name else key: one for key, one in call.arguments.items()}
-    move = Move(call.server, call.name, call.name, {old: name})
+    move = ContractMove(call.server, call.name, call.name, {old: name})
     return FlawedDraft("parameter renamed since", call.name, made, (call.arguments,), move)
 
 
 def _call_past(call: GoodCall, draw: Random) -> FlawedDraft:
     old = make_word(draw, 3)
-    move, made = Move(call.server, call.name, old), dict(call.arguments)
+    move, made = ContractMove(call.server, call.name, old), dict(call.arguments)
     return FlawedDraft("tool renamed since", old, made, (call.arguments,), move)
 
 

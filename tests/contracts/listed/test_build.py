@@ -14,8 +14,8 @@ from assets.contracts.listed_contracts import (
     HELD,
     LISTED,
     UNVERIFIED,
-    Listed,
-    Shown,
+    ListedContracts,
+    ShownListing,
     build_listed,
 )
 from assets.contracts.quarantined_tools import Decision
@@ -41,8 +41,8 @@ def build(
     decided: tuple[Decision, ...] = (),
     previous: Any = (),
     now: float = NOW,
-) -> Listed:
-    shown = Shown(LISTING, "smithery", SERVER, list(tools), aliases)
+) -> ListedContracts:
+    shown = ShownListing(LISTING, "smithery", SERVER, list(tools), aliases)
     ran = {
         server: {one["name"]: canonical_json(canonicalize_contract(one)).decode() for one in listed}
         for server, listed in (launched or {}).items()

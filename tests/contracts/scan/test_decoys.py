@@ -5,7 +5,7 @@ from base64 import b64encode
 
 import pytest
 
-from assets.contracts.quarantined_tools import Firewall
+from assets.contracts.quarantined_tools import ContractFirewall
 from assets.contracts.scan import HIGH, scan_each, scan_tool
 from assets.contracts.scan.engine import KEPT_CAP, scan_extras, scan_result
 from assets.contracts.scan.tool_texts import TEXT_CAP
@@ -98,5 +98,5 @@ def test_no_tool_takes_the_findings_of_another_whose_name_is_shown_alike(bad, de
          "contract_digest": f"sha256:{at}"}
         for at, tool in enumerate(tools)
     ]  # fmt: skip
-    clear, waits = Firewall([], [], []).split(rows)
+    clear, waits = ContractFirewall([], [], []).split(rows)
     assert ([row["tool"] for row in clear], [row["tool"] for row in waits]) == ([decoy], [bad])

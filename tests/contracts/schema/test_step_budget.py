@@ -8,7 +8,7 @@ import regex
 from assets.contracts import tool_renames as renaming
 from assets.contracts.schema_diff import compare
 from assets.contracts.step_budget import (
-    Limit,
+    StepLimit,
     TooMuchWork,
     limit_steps,
     spend_seconds,
@@ -107,8 +107,8 @@ def test_one_entangled_tool_leaves_the_others_their_comparison() -> None:
 def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
     monkeypatch.setattr(
-        "assets.contracts.tool_diff.Limit",
-        lambda left: taken.append(Limit(left // 10)) or taken[-1],
+        "assets.contracts.tool_diff.StepLimit",
+        lambda left: taken.append(StepLimit(left // 10)) or taken[-1],
     )
     old, new = (
         [tool(doubling(40, {"maximum": most}), f"t{i}") for i in range(30)] for most in (3, 2)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from assets.contracts.rename_history import ContractHistory, Move
+from assets.contracts.rename_history import ContractHistory, ContractMove
 from extensions.proxy.calls import Offer, fix_call, read_offer
 from extensions.proxy.upstream import ProxyError, ProxySettings, make_listening
 from tests.extensions.proxy.samples import (
@@ -62,7 +62,7 @@ def test_a_call_is_changed_only_where_it_then_fits(text: str, fits: bool) -> Non
 
 
 def test_names_that_changed_are_read_in_the_history() -> None:
-    history = ContractHistory((Move("sky", "weather", "forecast"),))
+    history = ContractHistory((ContractMove("sky", "weather", "forecast"),))
     fixed = fix_call(offer(), history, "forecast", VALID)
     assert (fixed.name, json.loads(fixed.text)) == ("weather", json.loads(VALID))
     assert fix_call(offer(), None, "forecast", VALID).left.startswith("unknown_tool")

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from assets.contracts.rename_history import ContractHistory, Move
+from assets.contracts.rename_history import ContractHistory, ContractMove
 from assets.contracts.validate import validate_call
 from serving.repair.evidence import Evidence
 from serving.repair.ladder import repair_draft, repair_drafts
@@ -384,8 +384,8 @@ def test_missing_values_come_from_the_conversation_or_are_asked_for():
 
 HISTORY = ContractHistory(
     (
-        Move("npm:sky", "weather_now", "forecast", {"town": "place"}),
-        Move("npm:sky", "get_weather", "weather_now", {"place": "city"}),
+        ContractMove("npm:sky", "weather_now", "forecast", {"town": "place"}),
+        ContractMove("npm:sky", "get_weather", "weather_now", {"place": "city"}),
     )
 )
 
@@ -402,7 +402,7 @@ def test_history_leads_over_every_rename_to_the_tool_and_parameter_of_now():
 
 
 def test_what_history_says_is_not_taken_where_the_contract_denies_it():
-    wrong = ContractHistory((Move("npm:sky", "get_weather", "forecast", {"town": "days"}),))
+    wrong = ContractHistory((ContractMove("npm:sky", "get_weather", "forecast", {"town": "days"}),))
     found = climb({"town": "Rome"}, "forecast", history=wrong)
     assert (found.outcome, found.reason.kind) == (ABSTAINED, "missing_value")
 

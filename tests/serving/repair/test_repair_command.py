@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.contracts.rename_history import Move, write_history
+from assets.contracts.rename_history import ContractMove, write_history
 from tests.serving.repair.test_ladder import MAIL, WEATHER
 from tests.serving.test_adhoc import run
 from tests.support.openai_endpoint import openai_endpoint
@@ -50,7 +50,7 @@ def test_a_text_with_two_calls_gets_two_reports(tmp_path):
 
 
 def test_history_is_read_from_its_file(tmp_path):
-    moves = [Move("npm:sky", "get_weather", "forecast", {"town": "city"})]
+    moves = [ContractMove("npm:sky", "get_weather", "forecast", {"town": "city"})]
     history = tmp_path / "history.json"
     history.write_bytes(write_history(moves))
     draft = {"type": "tool_use", "id": "t", "name": "forecast", "input": {"town": "Rome"}}

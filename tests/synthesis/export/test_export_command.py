@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.contracts.canonical import contract_digest
-from assets.contracts.quarantined_tools import Decision, Firewall
+from assets.contracts.quarantined_tools import ContractFirewall, Decision
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.outcomes.trajectory import Place, Step, Trajectory
 from assets.outcomes.trajectory_play import publish_trajectories
@@ -129,8 +129,8 @@ def test_a_contract_that_a_person_holds_is_held() -> None:
     row = snapshot("npm:file", "find")
     name = row["contract_digest"]
     decision = Decision(contract_digest=name, rule="*", verdict="held", by="a", why="b", at="c")
-    assert ask_firewall(Firewall([], [], [decision]))([row]) == {name}
-    assert ask_firewall(Firewall([], [], []))([row]) == set()
+    assert ask_firewall(ContractFirewall([], [], [decision]))([row]) == {name}
+    assert ask_firewall(ContractFirewall([], [], []))([row]) == set()
 
 
 @pytest.mark.parametrize(

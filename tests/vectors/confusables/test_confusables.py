@@ -21,7 +21,7 @@ from assets.vectors.confusable_table import (
     list_hard_negatives,
 )
 from assets.vectors.defs import compute_figures, render_markdown
-from assets.vectors.distinguish import Rarity, Side, tell_apart
+from assets.vectors.distinguish import ComparedTool, WordRarity, tell_apart
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 
@@ -53,9 +53,9 @@ def found_in(rows: list[Json]) -> list[Json]:
     return made
 
 
-def sentence(a: Side, b: Side) -> str:
+def sentence(a: ComparedTool, b: ComparedTool) -> str:
     texts = [tool_text(side.contract) for side in (a, b)]
-    return tell_apart(a, b, Rarity([*texts, *["filler"] * 400]))[0]
+    return tell_apart(a, b, WordRarity([*texts, *["filler"] * 400]))[0]
 
 
 READ = tool("read_file", "Read one text file from the disk", ("path",))
@@ -186,16 +186,16 @@ def test_vectors_that_do_not_fit_are_refused() -> None:
 def test_the_sentence_names_what_one_has_and_the_other_lacks(
     one: Json, other: Json, parts: list[str]
 ) -> None:
-    text = sentence(Side("s/a", one), Side("s/b", other))
+    text = sentence(ComparedTool("s/a", one), ComparedTool("s/b", other))
     assert all(part in text for part in parts), text
 
 
 def test_only_the_server_may_tell() -> None:
-    text = sentence(Side("npm:me/jira-mcp", READ), Side("npm:you/trello-mcp", READ))
+    text = sentence(ComparedTool("npm:me/jira-mcp", READ), ComparedTool("npm:you/trello-mcp", READ))
     assert text.startswith("Nothing but their servers tells them apart: ")
     assert "is for jira" in text
     assert "is for trello" in text
-    fork = sentence(Side("npm:me/jira-mcp", READ), Side("npm:you/jira-mcp2", READ))
+    fork = sentence(ComparedTool("npm:me/jira-mcp", READ), ComparedTool("npm:you/jira-mcp2", READ))
     assert fork.startswith("Nothing in their contracts tells them apart")
 
 
@@ -218,7 +218,7 @@ def test_any_two_contracts_have_a_sentence_of_one_line(
     name: str, about: str, one: Json, other: Json
 ) -> None:
     sides = [
-        Side(f"s/{place}", {"name": name, "description": about, "inputSchema": schema})
+        ComparedTool(f"s/{place}", {"name": name, "description": about, "inputSchema": schema})
         for place, schema in enumerate((one, other))
     ]
     text = sentence(sides[0], sides[1])

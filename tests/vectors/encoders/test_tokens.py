@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from assets.vectors.encoders import session
-from assets.vectors.encoders.session import Reading, Tokens
+from assets.vectors.encoders.session import TextTokenizer, TokenizerCoverage
 from assets.vectors.encoders.weights import find_base_path
 
 FILE = (find_base_path() / "tokenizer.json").read_bytes()
@@ -26,13 +26,13 @@ PIECES = st.sampled_from(
 def test_the_ids_are_those_of_the_whole_text(text: str, part: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "_PART", part)
-        found = Tokens(FILE, 128)([text])
+        found = TextTokenizer(FILE, 128)([text])
     assert found[0].tolist() == WHOLE.encode(text).ids
 
 
 def test_a_long_text_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    ours = Tokens(FILE, 128)
+    ours = TextTokenizer(FILE, 128)
     encode = ours._tokenizer.encode_batch_fast
 
     class Watched:
@@ -49,7 +49,10 @@ def test_a_long_text_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> 
 FULL = Tokenizer.from_str(FILE.decode())
 FULL.no_padding()
 FULL.no_truncation()
-CUT = {most: (Tokens(FILE, most, both_ends=True), Tokens(FILE, most)) for most in (4, 9, 40)}
+CUT = {
+    most: (TextTokenizer(FILE, most, both_ends=True), TextTokenizer(FILE, most))
+    for most in (4, 9, 40)
+}
 
 
 @given(st.lists(PIECES, max_size=60).map("".join), st.sampled_from(list(CUT)))
@@ -73,14 +76,14 @@ def test_of_a_long_request_both_ends_are_read(text: str, most: int) -> None:
 @pytest.mark.parametrize("most", range(10, 22))
 def test_the_last_word_of_a_long_request_stays_whole(most: int) -> None:
     text = " ".join(["Donaudampfschiff", "Xylophonist", "kubectl"] * 9)
-    [ids] = Tokens(FILE, most, both_ends=True)([text])
+    [ids] = TextTokenizer(FILE, most, both_ends=True)([text])
     assert WHOLE.decode(ids.tolist()).endswith(" kubectl")
     assert len(ids) <= most
 
 
 def test_the_middle_of_a_long_request_is_what_goes() -> None:
     words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    ours = Tokens(FILE, 8, both_ends=True)
+    ours = TextTokenizer(FILE, 8, both_ends=True)
     assert WHOLE.decode(ours([" ".join(words)])[0].tolist()) == "one two three eight nine ten"
     assert WHOLE.decode(ours([" ".join([*words * 9_000, "end"])])[0].tolist()) == (
         "one two three nine ten end"
@@ -92,14 +95,14 @@ def test_the_middle_of_a_long_request_is_what_goes() -> None:
 def test_texts_keep_their_order_beyond_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_SLICE", 3)
     texts = [f"text {number}" for number in range(10)]
-    found = Tokens(FILE, 128)(texts)
+    found = TextTokenizer(FILE, 128)(texts)
     for text, ids in zip(texts, found, strict=True):
         assert np.array_equal(ids, WHOLE.encode(text).ids)
 
 
 HAN = [chr(0x4E00 + at) for at in range(1_200)]
 ENGLISH = ["read", "the", "file", "of", "light"]
-KNOWN = Tokens(FILE, 128)
+KNOWN = TextTokenizer(FILE, 128)
 
 
 def make_unigram(pieces: list[str]) -> Tokenizer:
@@ -140,7 +143,9 @@ def test_minilm_reads_latin_letters_alone(text: str, low: float, high: float) ->
 
 
 def test_whole_words_of_another_script_are_read() -> None:
-    made = Reading(make_unigram(["\u2581", "\u2581the", "天气", "今天", "включи", "l", "i", "g"]))
+    made = TokenizerCoverage(
+        make_unigram(["\u2581", "\u2581the", "天气", "今天", "включи", "l", "i", "g"])
+    )
     assert made.measure(["天气今天", "the включи"]).tolist() == [1, 1]
     # What is spelt out or unknown is not, however many letters the unknown piece has.
     assert made.measure(["lig", "дождь", "天气дождь"]).tolist() == pytest.approx([0, 0, 2 / 7])
@@ -150,14 +155,14 @@ def test_whole_words_of_another_script_are_read() -> None:
 def test_a_letter_is_a_word_where_a_vocabulary_has_a_thousand_of_its_script(
     count: int, share: float
 ) -> None:
-    made = Reading(make_wordpiece(HAN[:count]))
+    made = TokenizerCoverage(make_wordpiece(HAN[:count]))
     assert made.measure([HAN[3] + HAN[7]])[0] == share
     assert made.measure([chr(0x9FA5)])[0] == 0  # of the script, and not in the vocabulary
     assert made.measure([f"read the file {chr(0x9FA5)}"])[0] == pytest.approx(11 / 12)
 
 
 def test_bytes_of_a_letter_are_no_reading_of_it() -> None:
-    made = Reading(make_byte_level([("l", "i"), ("li", "t")]))
+    made = TokenizerCoverage(make_byte_level([("l", "i"), ("li", "t")]))
     assert made.measure(["lit", "天气", "lit 天"]).tolist() == pytest.approx([1, 0, 3 / 4])
 
 
@@ -168,12 +173,12 @@ def test_letters_that_are_not_read_never_raise_the_share(text: str, odd: str) ->
 
 
 def test_no_more_is_measured_than_is_encoded() -> None:
-    cut = Tokens(FILE, 8)
+    cut = TextTokenizer(FILE, 8)
     assert cut.measure_reading([f"turn on the light now and here again {'天' * 500}"])[0] == 1
 
 
 def test_a_tokenizer_without_an_unknown_token_is_taken_as_it_is() -> None:
-    made = Reading(
+    made = TokenizerCoverage(
         Tokenizer(
             models.BPE({"t": 0, "h": 1, "e": 2, "th": 3, "the": 4}, [("t", "h"), ("th", "e")])
         )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.match.match import match_call
-from assets.contracts.rename_history import Move
+from assets.contracts.rename_history import ContractMove
 from extensions.sidecar.data.build import Known, build_rows, choose_rows
 from extensions.sidecar.data.calls import Refused
 from extensions.sidecar.flaws.kinds import HELD_OUT, SHARES, WEIGHTS
@@ -82,7 +82,7 @@ def test_a_change_of_the_contract_gives_a_draft_of_the_day_before(
     train_rows: list[dict], pool: dict[str, Any]
 ) -> None:
     [call] = place(train_rows, pool, 1)
-    move = Move(call.good.server, call.good.name, "old_name", {"heading": "title"})
+    move = ContractMove(call.good.server, call.good.name, "old_name", {"heading": "title"})
     [row] = [one for one in build_rows([call], Known([move])) if one.source == "drift"]
     old = dict(call.good.arguments)
     old["heading"] = old.pop("title")

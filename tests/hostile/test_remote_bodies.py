@@ -8,13 +8,7 @@ import pytest
 
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
-from tests.hostile.meeting import (
-    CHUNK,
-    keep_silent,
-    make_chunk,
-    probe_script,
-    write_endlessly,
-)
+from tests.hostile.cases import CHUNK, keep_silent, make_chunk, probe_script, write_endlessly
 from tests.support.http_mcp import Call, make_good_script, make_tool, make_welcome
 
 # What answers `initialize` or `tools/list` with such a body has the kind of its test.

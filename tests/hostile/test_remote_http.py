@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.hostile.meeting import probe_script, write_endlessly
+from tests.hostile.cases import probe_script, write_endlessly
 from tests.support.http_mcp import (
     Call,
     make_good_script,

@@ -1,16 +1,30 @@
 """The catalogue, one untrusted server at a time: each is contained and has its kind."""
 
 import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
 
-from assets.contracts.canonical import index_contracts
+from assets.contracts.canonical import contract_digest, index_contracts
 from assets.servers.probe.failure_kinds import KINDS
-from tests.hostile.eaters import EATERS
-from tests.hostile.lists import LISTS
-from tests.hostile.wire import WIRE
-from tests.support.untrusted_server import probe_source, require_sandbox, tool_names
+from assets.servers.probe.probe import probe
+from tests.hostile.cases import EATERS, LISTS, WIRE
+from tests.hostile.escape_suite import ATTEMPTS
+from tests.hostile.test_schemas import HEAVY
+from tests.support.paths import ROOT
+from tests.support.untrusted_server import (
+    CONVERSATION,
+    POLICY,
+    probe_source,
+    require_sandbox,
+    tool_names,
+    write_launch,
+)
 
 CASES = {**WIRE, **LISTS, **EATERS}
 
@@ -51,3 +65,127 @@ def no_process_is_left() -> bool:
         except psutil.NoSuchProcess:
             continue
     return True
+
+
+# Good servers of different kinds: pages, schemas, prompts, a child process, noise on stderr.
+GOOD = [
+    "serve([tool('a'), tool('b', description='B')])",
+    "serve([tool(f't{i}', inputSchema={'type': 'object', 'properties': {'x': {'type': 'integer',"
+    " 'minimum': i}}, 'required': ['x']}) for i in range(300)])",
+    "welcome(read()); read()\n"
+    "answer(read()['id'], {'tools': [tool('p1')], 'nextCursor': '1'})\n"
+    "answer(read()['id'], {'tools': [tool('p2', annotations={'readOnlyHint': True})]})\nread()",
+    "import subprocess\nserve([tool(subprocess.check_output(['echo', 'child']).decode().strip())])",
+    "os.write(2, b'log\\n' * 2000); serve([tool('loud')])",
+    "x = bytearray(40 << 20); serve([tool('large', outputSchema={'type': 'object'})])",
+    "import threading\n[threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
+    " for _ in range(8)]\nserve([tool('threads')])",
+    "open(os.environ['HOME'] + '/f', 'wb').write(b'x' * (4 << 20)); serve([tool('writes')])",
+]
+HOSTILE = [
+    EATERS["memory"],
+    EATERS["forks"],
+    EATERS["threads"],
+    EATERS["the disk"],
+    WIRE["flood without a newline"],
+    WIRE["a daemon is left behind"],
+    WIRE["100 MB on standard error"],
+    LISTS["a cursor without end"],
+]
+
+
+def test_the_catalogue_holds_more_than_sixty_untrusted_servers():
+    assert len(CASES) == len(WIRE) + len(LISTS) + len(EATERS)  # no name twice
+    assert len({case.source for case in CASES.values()}) >= len(CASES) - 1
+    assert len(CASES) >= 60
+    assert len(CASES) + len(ATTEMPTS) + len(HEAVY) >= 200
+
+
+def outcome(result):
+    """What must not depend on the neighbours."""
+    digests = [contract_digest(tool) for tool in result.tools]
+    return result.status, result.error_kind, result.pages, result.tools, digests
+
+
+def test_eight_good_servers_beside_eight_hostile_ones_give_what_they_give_alone(tmp_path):
+    require_sandbox()
+    # The clocks are long here: sixteen servers share what cores there are.
+    patient = replace(CONVERSATION, start_s=30.0, idle_s=5.0, list_s=20.0)
+    policy = replace(POLICY, wall_s=60.0)
+
+    def meet(item):
+        name, source, limits = item
+        folder = tmp_path / name
+        folder.mkdir()
+        return probe(write_launch(folder, source), replace(policy, **limits), patient)
+
+    alone = [meet((f"alone{i}", source, {})) for i, source in enumerate(GOOD)]
+    assert [result.error_kind for result in alone] == [None] * len(GOOD)
+    good = [(f"good{i}", source, {}) for i, source in enumerate(GOOD)]
+    bad = [(f"bad{i}", case.source, dict(case.limits)) for i, case in enumerate(HOSTILE)]
+    mixed = [item for pair in zip(bad, good, strict=True) for item in pair]
+    with ThreadPoolExecutor(16) as pool:
+        results = dict(zip((item[0] for item in mixed), pool.map(meet, mixed), strict=True))
+    for place, before in enumerate(alone):
+        assert outcome(results[f"good{place}"]) == outcome(before), GOOD[place]
+    kinds = [results[f"bad{place}"].error_kind for place in range(len(HOSTILE))]
+    assert kinds == [case.kind for case in HOSTILE]
+    assert no_process_is_left()
+
+
+def test_descriptors_run_out_inside_only(tmp_path):
+    source = "x = []\nwhile True: x.append(os.open('/dev/null', 0))"
+    assert probe_source(tmp_path, source, open_files=64).error_kind == "crashed"
+    Path("/dev/null").read_bytes()  # ours did not
+
+
+def test_no_process_outlives_its_server(tmp_path):
+    source = (
+        "for _ in range(5):\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        "        if os.fork() == 0:\n"
+        "            while True: time.sleep(31.4)\n"
+        "        os._exit(0)\n"
+        "serve([tool('a')])"
+    )
+    before = set(psutil.pids())
+    assert tool_names(probe_source(tmp_path, source)) == ["a"]
+    assert no_process_is_left()
+    assert [pid for pid in set(psutil.pids()) - before if "31.4" in _argv(pid)] == []
+
+
+def test_our_descriptors_are_given_back(tmp_path):
+    probe_source(tmp_path, "serve([tool('a')])")  # what is opened once for all
+    before = psutil.Process().num_fds()
+    for source in ("serve([tool('a')])", "sys.exit(1)", "os.close(1); time.sleep(9)"):
+        probe_source(tmp_path, source)
+    assert psutil.Process().num_fds() <= before
+
+
+def test_a_killed_host_process_takes_its_servers_with_it(tmp_path):
+    source = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from assets.servers.sandbox.spec import SandboxLaunch, SandboxPolicy\n"
+        "from assets.servers.sandbox.process import start\n"
+        "jailed = start(SandboxLaunch(('sh', '-c', 'echo up; sleep 1234.5')), SandboxPolicy())\n"
+        "print(jailed.process.stdout.readline().decode(), flush=True); jailed.process.wait()\n"
+    )
+    root = str(ROOT)
+    host = subprocess.Popen([sys.executable, "-c", source, root], stdout=subprocess.PIPE)
+    assert host.stdout
+    assert host.stdout.readline().strip() == b"up"
+    inside = psutil.Process(host.pid).children(recursive=True)
+    host.kill()
+    host.wait()
+    host.stdout.close()
+    _, alive = psutil.wait_procs(inside, timeout=60)
+    assert len(inside) >= 2
+    assert alive == []
+
+
+def _argv(pid: int) -> str:
+    try:
+        return " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return ""

@@ -11,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -48,11 +47,10 @@ class BubblewrapBackend:
             raise SandboxUnavailable(*refusal)
 
     def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
-        shared = policy.network == "full"
         return {
             "system_calls": "filtered" if kernel_limits.build_filter() else "unfiltered",
             "memory": "control group" if find_parent_group() else "watched",
-            "host_loopback": "reachable" if shared else "unreachable",
+            "host_loopback": "reachable" if policy.network == "full" else "unreachable",
         }
 
     def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand:
@@ -61,8 +59,14 @@ class BubblewrapBackend:
         group, env = make_control_group(policy), {"PATH": spec.SEARCH}
         if group is None:
             return BackendCommand(argv, files, env, volume=launch.volume)
-        more = {"end": group.end, "has_overrun": group.has_overrun, "volume": launch.volume}
-        return BackendCommand(group.wrap(argv), files, env, **more)
+        return BackendCommand(
+            group.wrap(argv),
+            files,
+            env,
+            end=group.end,
+            has_overrun=group.has_overrun,
+            volume=launch.volume,
+        )
 
 
 def build_command_line(
@@ -70,13 +74,17 @@ def build_command_line(
 ) -> tuple[list[str], list[int]]:
     """The full command line, and the descriptors it reads (environment and small /etc files)."""
     root = os.geteuid() == 0
-    shown = uid if root else os.getuid()
     files: list[int] = []
     args = _build_file_tree(launch, policy)
-    for path, text in spec.list_identity_files(shown).items():
+    for path, text in spec.list_identity_files(uid if root else os.getuid()).items():
         files.append(make_memory_file(text.encode()))
         args += ["--perms", "0444", "--ro-bind-data", str(files[-1]), path]
-    files.append(make_memory_file(b"\0".join(_build_environment(launch))))
+    # The environment is read from memory, so that no value shows in a process list.
+    words = ["--clearenv", "--chdir", launch.cwd]
+    for name, value in spec.build_environment(launch).items():
+        words += ["--setenv", name, value]
+    encoded = [word.replace("\0", "").encode("utf-8", "replace") for word in words]
+    files.append(make_memory_file(b"\0".join(encoded)))
     env = ["--args", str(files[-1])]
     limited = [*spec.build_prlimit(policy), *launch.argv]
     closed = ["--unshare-user", "--disable-userns", "--die-with-parent"]
@@ -125,39 +133,25 @@ def _build_file_tree(launch: SandboxLaunch, policy: SandboxPolicy) -> list[str]:
         args += ["--perms", "0777", "--size", sizes[HOME], "--tmpfs", HOME]
     for path in launch.dirs:
         args += ["--perms", "0777", "--dir", path]
-    for parent in _list_parents(launch.mounts):
-        args += ["--perms", "0755", "--dir", parent]
+    # Folders above the mounts, outermost first: bubblewrap would make them for root's eyes only,
+    # and a Python under /root would be out of reach.
+    present = ("/", "/usr", "/home", HOME, "/tmp", "/etc")
+    parents = {str(path) for mount in launch.mounts for path in Path(mount.inside).parents}
+    for parent in sorted(parents - {*present}):
+        if not parent.startswith("/usr/"):
+            args += ["--perms", "0755", "--dir", parent]
     for mount in launch.mounts:
         args += ["--bind" if mount.writable else "--ro-bind", str(mount.host), mount.inside]
     return args
 
 
-def _list_parents(mounts: Sequence[SandboxMount]) -> list[str]:
-    """Folders above the mounts, outermost first: bubblewrap would make them for root's eyes only,
-    and a Python under /root would be out of reach."""
-    found = {str(parent) for mount in mounts for parent in Path(mount.inside).parents}
-    shown = ("/", "/usr", "/home", HOME, "/tmp", "/etc")
-    return sorted(path for path in found if path not in shown and not path.startswith("/usr/"))
-
-
-def _build_environment(launch: SandboxLaunch) -> Sequence[bytes]:
-    """Bubblewrap arguments that replace the environment; read from memory so that no value shows
-    in a process list."""
-    words = ["--clearenv", "--chdir", launch.cwd]
-    for name, value in spec.build_environment(launch).items():
-        words += ["--setenv", name, value]
-    return [word.replace("\0", "").encode("utf-8", "replace") for word in words]
-
-
 @lru_cache(maxsize=1)
 def _read_version() -> str:
     try:
-        finished = subprocess.run(
-            ["bwrap", "--version"], capture_output=True, text=True, timeout=20
-        )
+        answer = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
-    return finished.stdout.strip().removeprefix("bubblewrap ") or "unknown"
+    return answer.stdout.strip().removeprefix("bubblewrap ") or "unknown"
 
 
 @lru_cache(maxsize=1)
@@ -170,15 +164,15 @@ def _try_once() -> tuple[str, str, str] | None:
             return program, "not installed", how
     argv, files = build_command_line(SandboxLaunch(("true",)), SandboxPolicy(), _UID_BASE)
     try:
-        tried = subprocess.run(argv, capture_output=True, text=True, timeout=20, pass_fds=files)
+        attempt = subprocess.run(argv, capture_output=True, text=True, timeout=20, pass_fds=files)
     except subprocess.TimeoutExpired:
         return "bwrap", "an empty sandbox hangs", "see `bwrap --help`"
     finally:
         for descriptor in files:
             os.close(descriptor)
-    if not tried.returncode:
+    if not attempt.returncode:
         return None
-    reason = tried.stderr.strip().splitlines()[-1] if tried.stderr.strip() else "no message"
+    reason = attempt.stderr.strip().splitlines()[-1] if attempt.stderr.strip() else "no message"
     return "bubblewrap does not start", reason, _find_remedy(reason)
 
 

@@ -65,32 +65,28 @@ _ALLOW = 0x7FFF0000
 
 def build_filter(machine: str | None = None, *, segments: bool = False) -> bytes | None:
     """The filter as an array of `sock_filter`, or None on a machine it has no numbers for.
-    segments: System V shared memory is there."""
+    segments: System V shared memory is allowed."""
     machine = machine or platform.machine()
     if machine not in _MACHINES:
         return None
     column, audit = _MACHINES[machine]
-    lines = [
-        (_LOAD, 0, 0, _ARCH),
-        (_JEQ, 1, 0, audit),
-        _make_failure(errno.ENOSYS),
-        (_LOAD, 0, 0, _NR),
-    ]
+    lines = [(_LOAD, 0, 0, _ARCH), (_JEQ, 1, 0, audit), _make_failure(errno.ENOSYS)]
+    lines.append((_LOAD, 0, 0, _NR))
     if machine == "x86_64":
         lines += [(_JGE, 0, 1, 0x40000000), _make_failure(errno.ENOSYS)]  # the x32 numbering
     for table, code in ((DENIED, errno.EPERM), (ABSENT, errno.ENOSYS)):
-        kept = [pair for name, pair in table.items() if not (segments and name == "shmget")]
-        numbers = [number for pair in kept if (number := pair[column]) is not None]
-        for number in numbers:
-            lines += [(_JEQ, 0, 1, number), _make_failure(code)]
+        for name, numbers in table.items():
+            number = numbers[column]
+            if number is not None and not (segments and name == "shmget"):
+                lines += [(_JEQ, 0, 1, number), _make_failure(code)]
+    denied = _make_failure(errno.EPERM)
     for call in (CLONE, UNSHARE):
-        lines += _match_argument(
-            call[column], _ARG0, [(_JSET, 0, 1, NAMESPACES), _make_failure(errno.EPERM)]
-        )
-    typing = [(_JEQ, 1, 0, _TERMINAL[0]), (_JEQ, 0, 1, _TERMINAL[1]), _make_failure(errno.EPERM)]
+        lines += _match_argument(call[column], _ARG0, [(_JSET, 0, 1, NAMESPACES), denied])
+    typing = [(_JEQ, 1, 0, _TERMINAL[0]), (_JEQ, 0, 1, _TERMINAL[1]), denied]
     lines += _match_argument(IOCTL[column], _ARG1, typing)
-    known = [(_JEQ, len(_FAMILIES) - place, 0, f) for place, f in enumerate(_FAMILIES)]
-    lines += _match_argument(SOCKET[column], _ARG0, [*known, _make_failure(errno.EAFNOSUPPORT)])
+    allowed = [(_JEQ, len(_FAMILIES) - place, 0, family) for place, family in enumerate(_FAMILIES)]
+    refused = _make_failure(errno.EAFNOSUPPORT)
+    lines += _match_argument(SOCKET[column], _ARG0, [*allowed, refused])
     lines.append((_RET, 0, 0, _ALLOW))
     return b"".join(struct.pack("<HBBI", *line) for line in lines)
 
@@ -189,47 +185,33 @@ def _make_within(parent: Path, limit: int) -> ControlGroup | None:
 
 @lru_cache(maxsize=1)
 def find_parent_group() -> Path | None:
-    """The group in which we may make others with a memory limit: our own, or the one above it. Made
-    sure of by a process that joins one."""
-    own = _find_own_group(_OWN)
-    for parent in (own, own.parent) if own and own != _ROOT else (own,):
-        if parent and "memory" in _read_words(parent / "cgroup.subtree_control"):
-            _sweep_groups(parent)
+    """The group in which we may make others with a memory limit: our own, or the one above it. A
+    process that joins one proves it. Groups of owners that died are removed."""
+    ours = _find_own_group(_OWN)
+    for parent in (ours, ours.parent) if ours and ours != _ROOT else (ours,):
+        controllers = parent / "cgroup.subtree_control" if parent else None
+        if not controllers or not os.access(controllers, os.R_OK):
+            continue
+        if parent and "memory" in controllers.read_text().split():
+            for folder in parent.glob(f"{_NAME}-*-*"):
+                if is_abandoned(folder.name.split("-", 2)[2]):  # its pid may be another's now
+                    ControlGroup(folder).end()
             group = _make_within(parent, 1 << 28)
-            if group and _can_join(group):
-                return parent
+            try:
+                if group:
+                    pid = os.posix_spawn("/bin/sh", group.wrap(["true"]), {"PATH": os.defpath})
+                    if os.waitpid(pid, 0)[1] == 0:
+                        return parent
+            except OSError:
+                continue
+            finally:
+                if group:
+                    group.end()
     return None
 
 
 def _find_own_group(file: Path) -> Path | None:
     """Our own group of version 2, whose line begins with `0::`."""
-    try:
-        lines = file.read_text().splitlines()
-    except OSError:
-        return None
+    lines = file.read_text().splitlines() if file.exists() else []
     path = next((line[3:] for line in lines if line.startswith("0::/")), None)
     return _ROOT / path.lstrip("/") if path and ".." not in path else None
-
-
-def _can_join(group: ControlGroup) -> bool:
-    try:
-        pid = os.posix_spawn("/bin/sh", group.wrap(["true"]), {"PATH": os.defpath})
-        return os.waitpid(pid, 0)[1] == 0
-    except OSError:
-        return False
-    finally:
-        group.end()
-
-
-def _sweep_groups(parent: Path) -> None:
-    """Removes the groups of owners that died; their pids may be others' now."""
-    for folder in parent.glob(f"{_NAME}-*-*"):
-        if is_abandoned(folder.name.split("-", 2)[2]):
-            ControlGroup(folder).end()
-
-
-def _read_words(file: Path) -> list[str]:
-    try:
-        return file.read_text().split()
-    except OSError:
-        return []

@@ -13,6 +13,7 @@ import tempfile
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from assets.servers.sandbox import spec
@@ -83,22 +84,14 @@ def _end_processes(mark: str) -> None:
     process group too. One that scrubbed its environment gets away: nothing contains it."""
     word = f"{_MARK}={mark}".encode()
     for _ in range(5):  # a process may fork while we look
-        found = [pid for pid in os.listdir("/proc") if pid.isdigit() and word in _read_environ(pid)]
-        for pid in found:
-            try:
-                os.kill(int(pid), signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
-        if not found:
+        ended = False
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):
+                if word in Path(f"/proc/{pid}/environ").read_bytes():
+                    os.kill(int(pid), signal.SIGKILL)
+                    ended = True
+        if not ended:
             return
-
-
-def _read_environ(pid: str) -> bytes:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
 
 
 _MAKERS: dict[str, Callable[[SandboxPolicy], SandboxBackend]] = {

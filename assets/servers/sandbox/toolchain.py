@@ -34,36 +34,35 @@ class NodeRuntime:
 
 def find_node() -> NodeRuntime | None:
     """The Node.js on PATH, where it runs."""
-    found = shutil.which("node")
-    if not found:
+    program_name = shutil.which("node")
+    if not program_name:
         return None
     try:
         finished = subprocess.run(
-            [found, "-p", _ASK_NODE], capture_output=True, text=True, timeout=20
+            [program_name, "-p", _ASK_NODE], capture_output=True, text=True, timeout=20
         )
         path, version, maps = json.loads(finished.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return None
     program = Path(path).resolve()
     libraries = sorted(set(re.findall(r"(/\S+\.so\b\S*)$", maps, re.MULTILINE)))
-    named = [name for library in libraries for name in _list_names(Path(library))]
+    # A library under each name it has in its folder: it is asked for by that of a link.
+    names = [
+        path
+        for library in map(Path, libraries)
+        if not library.is_relative_to("/usr")
+        for path in library.parent.glob(f"{library.name.partition('.so')[0]}.so*")
+        if path.resolve() == library.resolve()
+    ]
     headers = program.parent.parent / "include" / "node"
-    return NodeRuntime(program, version, (program, *named, headers))
-
-
-def _list_names(library: Path) -> list[Path]:
-    """A library under each name it has in its folder: it is asked for by that of a link."""
-    if library.is_relative_to("/usr"):
-        return []
-    stem = library.name.partition(".so")[0]
-    return [one for one in library.parent.glob(f"{stem}.so*") if one.resolve() == library.resolve()]
+    return NodeRuntime(program, version, (program, *names, headers))
 
 
 def find_npm(node: Path) -> Path | None:
     """npm's own entry `…/npm/bin/npm-cli.js`, behind PATH or beside Node; a wrapper is none."""
-    found = shutil.which("npm")
+    program = shutil.which("npm")
     beside = node.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    for path in (Path(found).resolve() if found else beside, beside):
+    for path in (Path(program).resolve() if program else beside, beside):
         if path.name == "npm-cli.js" and (path.parent.parent / "package.json").is_file():
             return path
     return None
@@ -82,22 +81,19 @@ def list_python_files(python: Path, prefix: Path) -> list[Path]:
     """What an interpreter needs: its prefix, where that is its alone, else its parts of it."""
     if not is_private_folder(prefix) and len(prefix.parts) > 2:  # not /opt as a whole either
         return [prefix]
-    name = found[0] if (found := re.match(r"python3\.\d+", python.name)) else _get_default_name()
-    parts = [python, prefix / "include" / name]
+    match = re.match(r"python3\.\d+", python.name)
+    name = match[0] if match else "python{}.{}".format(*sys.version_info[:2])
+    files = [python, prefix / "include" / name]
     for folder in (prefix / "lib", prefix / "lib64"):
-        parts += folder.glob(f"lib{name}*.so*")
-        parts += [one for one in (folder / name).glob("*") if one.name not in _OTHERS]
-    return parts
-
-
-def _get_default_name() -> str:
-    return "python{}.{}".format(*sys.version_info[:2])
+        files += folder.glob(f"lib{name}*.so*")
+        files += [path for path in (folder / name).glob("*") if path.name not in _OTHERS]
+    return files
 
 
 def find_other_pythons(usual: tuple[int, int]) -> dict[str, Path]:
     """The other supported interpreters of this host, each looked for where its installers put
     it."""
-    home, found = Path.home(), {}
+    home, others = Path.home(), {}
     uv_root = os.environ.get("UV_PYTHON_INSTALL_DIR", home / ".local/share/uv/python")
     for number in range(10, 16):
         minor = f"3.{number}"
@@ -107,8 +103,8 @@ def find_other_pythons(usual: tuple[int, int]) -> dict[str, Path]:
         paths += [Path(f"/usr/local/bin/python{minor}"), Path(f"/usr/bin/python{minor}")]
         works = [path.resolve() for path in paths if path.is_file() and os.access(path, os.X_OK)]
         if works and (3, number) != usual:
-            found[minor] = works[0]
-    return found
+            others[minor] = works[0]
+    return others
 
 
 _CERTIFICATE_VARIABLES = (
@@ -154,11 +150,11 @@ class HostToolchain:
 
     def python_for(self, minor: str | None) -> Path:
         """The interpreter of a minor version ("3.12"), the usual one for None; or ToolMissing."""
-        found = self.python if minor is None else self.pythons.get(minor)
-        if found is None:
+        python = self.python if minor is None else self.pythons.get(minor)
+        if python is None:
             have = ", ".join([self.python_version, *sorted(self.pythons)])
             raise ToolMissing(f"it needs Python {minor}, this host has {have}: install it beside")
-        return found
+        return python
 
     def require_node(self) -> tuple[Path, Path]:
         """(node, npm), or ToolMissing."""
@@ -183,12 +179,12 @@ def find_toolchain() -> HostToolchain:
     """The runtimes of this host; a missing Node is a fact of the result, not an error."""
     from uv import find_uv_bin
 
-    python, own = find_python()
+    python, own_files = find_python()
     uv = Path(find_uv_bin()).resolve()
     node = find_node()
     npm = find_npm(node.program) if node else None
     pythons = find_other_pythons(sys.version_info[:2])
-    binds = [*own]
+    binds = [*own_files]
     for path in pythons.values():
         binds += list_python_files(path, path.parent.parent)
     if node and npm:
@@ -211,13 +207,13 @@ def find_toolchain() -> HostToolchain:
 def _keep_outside_usr(paths: list[Path]) -> tuple[Path, ...]:
     """Existing paths that the sandbox does not show anyway, parents swallowing their children; none
     that holds more than a tool."""
-    kept: list[Path] = []
+    outside: list[Path] = []
     for path in sorted({p for p in paths if p.exists()}, key=lambda p: len(p.parts)):
         if path.is_relative_to("/usr") or is_private_folder(path):
             continue
-        if not any(path.is_relative_to(parent) for parent in kept):
-            kept.append(path)
-    return tuple(kept)
+        if not any(path.is_relative_to(parent) for parent in outside):
+            outside.append(path)
+    return tuple(outside)
 
 
 def _read_fetch_settings(npm: Path | None) -> tuple[dict[str, str], list[Path]]:
@@ -262,7 +258,7 @@ def _read_python_settings() -> dict[str, str]:
 
 
 def _read_pip_settings() -> dict[str, str]:
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     files = [Path("/etc/pip.conf"), Path.home() / ".pip/pip.conf"]
     files += [Path.home() / ".config/pip/pip.conf", Path(sys.prefix) / "pip.conf"]
     if os.environ.get("PIP_CONFIG_FILE"):
@@ -275,32 +271,32 @@ def _read_pip_settings() -> dict[str, str]:
             continue
         for section in ("global", "install"):
             if parser.has_section(section):
-                found.update(parser.items(section))
+                settings.update(parser.items(section))
     for option in ("index-url", "extra-index-url", "find-links", "cert"):
         value = os.environ.get("PIP_" + option.upper().replace("-", "_"))
         if value:
-            found[option] = value
-    return found
+            settings[option] = value
+    return settings
 
 
 def _read_npm_settings(npm: Path) -> dict[str, str]:
     """npm's settings that decide where packages come from, as `npm_config_*` variables."""
-    listed = subprocess.run(
+    answer = subprocess.run(
         ["npm", "config", "list", "--json"], capture_output=True, text=True, timeout=60
     )
     try:
-        config = json.loads(listed.stdout)
+        config = json.loads(answer.stdout)
     except ValueError:
         return {}
-    found = {}
+    settings = {}
     for name in _NPM_SETTINGS:
         value = config.get(name)
         variable = f"npm_config_{name.replace('-', '_')}"
         if isinstance(value, str) and value:
-            found[variable] = _drop_credentials(value)
+            settings[variable] = _drop_credentials(value)
         elif name == "strict-ssl" and value is False:
-            found[variable] = "false"
-    return found
+            settings[variable] = "false"
+    return settings
 
 
 def _drop_credentials(text: str) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from assets.servers.sandbox.spec import HOME, SandboxPolicy
 
@@ -55,10 +55,10 @@ def list_tree(pid: int, stats: Mapping[int, ProcessStat]) -> list[int]:
     children: dict[int, list[int]] = {}
     for child, stat in stats.items():
         children.setdefault(stat.parent, []).append(child)
-    found = [pid] if pid in stats else []
-    for current in found:
-        found.extend(children.get(current, []))
-    return found
+    pids = [pid] if pid in stats else []
+    for current in pids:
+        pids.extend(children.get(current, []))
+    return pids
 
 
 def _read_stat(pid: int) -> ProcessStat | None:
@@ -119,12 +119,6 @@ class LimitBreach:
     found: str
 
 
-class RunningProcess(Protocol):
-    """A process, as `subprocess.Popen` answers."""
-
-    def poll(self) -> int | None: ...
-
-
 class WatchedSandbox(Protocol):
     """A running sandbox: its tree's root, and how it is ended. overran, volume: as of `Jailed`."""
 
@@ -132,7 +126,7 @@ class WatchedSandbox(Protocol):
     def pid(self) -> int: ...
 
     @property
-    def process(self) -> RunningProcess: ...
+    def process(self) -> Any: ...
 
     @property
     def overran(self) -> bool: ...
@@ -233,30 +227,27 @@ class SandboxWatchdog:
         return None
 
     def _find_disk_breach(self) -> LimitBreach | None:
-        """The size of the private file systems is capped by the mount; inodes are not."""
+        """The size of the private file systems is capped by the mount; inodes are not. A volume is
+        a folder of the host's disk, which no mount caps: it is walked now and then, and that takes
+        a twentieth of the time at most."""
         for disk in self._disks:
             if disk.inodes > _MAX_INODES:
                 return LimitBreach("disk", f"{disk.inodes} files in {disk.folder}")
-        return self._find_volume_breach()
-
-    def _find_volume_breach(self) -> LimitBreach | None:
-        """A volume is a folder of the host's disk, which no mount caps: it is walked now and then,
-        and that takes a twentieth of the time at most."""
         began = time.monotonic()
         if self._jailed.volume is None or began < self._walk_at:
             return None
         try:
             size, files = _measure_folder(self._jailed.volume)
         except PermissionError:
-            return LimitBreach(
-                "disk", "a folder of its volume is closed, and what it holds unknown"
-            )
+            excess = "a folder of its volume is closed, and what it holds unknown"
+            return LimitBreach("disk", excess)
         self._walk_at = began + max(1.0, 20 * (time.monotonic() - began))
         if size > self._policy.volume_mb * _MIB:
-            return LimitBreach(
-                "disk", f"{size / _MIB:.0f} MB of {self._policy.volume_mb} in its volume"
-            )
-        return LimitBreach("disk", f"{files} files in its volume") if files > _MAX_INODES else None
+            excess = f"{size / _MIB:.0f} MB of {self._policy.volume_mb} in its volume"
+            return LimitBreach("disk", excess)
+        if files > _MAX_INODES:
+            return LimitBreach("disk", f"{files} files in its volume")
+        return None
 
 
 @dataclass(frozen=True)
@@ -270,17 +261,17 @@ class _PrivateDisk:
 
 def _measure_folder(folder: Path) -> tuple[int, int]:
     """(bytes, names) below a folder, up to the most names that are allowed. Raises PermissionError
-    for one that its owner closed."""
+    for entry that its owner closed."""
     size = names = 0
     left = [str(folder)]
     while left and names <= _MAX_INODES:
         try:
-            with os.scandir(left.pop()) as found:
-                for one in found:
+            with os.scandir(left.pop()) as entries:
+                for entry in entries:
                     names += 1
-                    size += one.stat(follow_symlinks=False).st_blocks * 512
-                    if one.is_dir(follow_symlinks=False):
-                        left.append(one.path)
+                    size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(entry.path)
         except PermissionError:
             raise
         except OSError:
@@ -292,16 +283,16 @@ def _read_private_disks(
     pids: Sequence[int], folders: Sequence[str] = _PRIVATE
 ) -> list[_PrivateDisk]:
     """The private file systems as the last process of a tree sees them."""
-    found = []
+    disks = []
     for folder in folders:
         try:
-            seen = f"/proc/{pids[-1]}/root{folder}"
-            if os.path.exists(folder) and os.path.samefile(seen, folder):
+            path = f"/proc/{pids[-1]}/root{folder}"
+            if os.path.exists(folder) and os.path.samefile(path, folder):
                 continue  # it has not left the host's tree yet: a /tmp of ours is no sin of its
-            stat = os.statvfs(seen)
+            stat = os.statvfs(path)
         except (OSError, IndexError):
             continue
         inodes = stat.f_files - stat.f_ffree
         size = (stat.f_blocks - stat.f_bfree) * stat.f_frsize + inodes * _INODE
-        found.append(_PrivateDisk(folder, inodes, size))
-    return found
+        disks.append(_PrivateDisk(folder, inodes, size))
+    return disks

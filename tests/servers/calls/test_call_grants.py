@@ -1,15 +1,27 @@
 """Calls of servers that their user granted something: what they reach, and what stays theirs."""
 
+import asyncio
+import json
 import os
+from hashlib import sha256
 
 import pytest
 
+from assets.servers.calls.caller import ToolCaller
+from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.recipes.recipe import ResolvedVersion, UnlaunchableServer, dump_recipe
+from assets.servers.recipes.recipe_plan import plan_recipe
+from assets.servers.recipes.version_resolver import VersionResolver
+from assets.servers.sandbox.spec import SandboxPolicy
+from assets.servers.sandbox.toolchain import find_toolchain
 from assets.servers.secrets import SecretSources, ServerSecrets
+from demo.world.bundle import pack
 from tests.marketplaces.site import Answer, site
+from tests.servers.conftest import BundleHost, host, npm, pypi
 from tests.serving.calling import CONTRACT, PATIENT, Bench, read_text
-from tests.support.untrusted_server import POLICY
+from tests.support.untrusted_server import POLICY, require_sandbox
 
 WRITE = """
 def do(m, x):
@@ -126,3 +138,137 @@ async def test_a_host_is_named_where_the_server_has_no_network_at_all(bench):
         result = await running.call()
     assert (result.error_kind, result.refused) == ("needs_network", ())
     assert "`toolmill grant npm:x --host api.example.com`" in str(result.hint)
+
+
+__all__ = ["host"]
+
+
+HERE = SandboxPolicy(allow_loopback=True)
+
+
+async def listed(recipe, policy):
+    """(Caller, the raw tools) of a server, probed as in a run."""
+    require_sandbox()
+    deployed = await asyncio.to_thread(deploy, recipe, policy)
+    if deployed.probe.error_kind == "fetch_failed":
+        pytest.skip("the package registries are out of reach")
+    assert deployed.probe.status == "ok", deployed.probe.hint
+    facts = deployed.launched or dump_recipe(recipe)
+    by = {tool["name"]: tool for tool in deployed.probe.tools}
+    return ToolCaller({recipe.server_id: facts}, policy), by
+
+
+def planned(listing, warehouse):
+    recipe = plan_recipe(
+        listing, VersionResolver(warehouse.home, find_toolchain(), warehouse.ledger, "n")
+    )
+    if isinstance(recipe, UnlaunchableServer) and recipe.kind == "fetch_failed":
+        pytest.skip("the package registries are out of reach")
+    assert not isinstance(recipe, UnlaunchableServer), recipe
+    return recipe
+
+
+def packed(host: BundleHost, name: str, version: str):
+    """The recipe of a bundle of the demo, served by the host."""
+    made = pack(name, version)
+    listing = host.listing(name, None)
+    host.files[f"/{name}.mcpb"] = made.data
+    package = listing.package.model_copy(update={"digest": f"sha256:{made.sha256}"})
+    listing = listing.model_copy(update={"package": package})
+    return plan_recipe(listing, lambda one: ResolvedVersion(one.version, str(one.digest)))
+
+
+async def test_a_bundle_of_the_demo_is_fetched_checked_and_called(host: BundleHost, tmp_path):
+    tmp_path.chmod(0o755)
+    recipe = packed(host, "notes", "1.0.0")
+    caller, by = await listed(recipe, DeployPolicy(tmp_path, HERE, twice=False))
+    fetched = len(host.requests)
+    note = {"title": "Milk", "text": "Two litres"}
+    try:
+        made = [
+            await caller.call(recipe.server_id, "create_note", by["create_note"], note)
+            for _ in range(2)
+        ]
+    finally:
+        await caller.close()
+    assert [one.status for one in made] == ["ok", "ok"], made
+    assert [json.loads(read_text(one))["id"] for one in made] == [1, 2]  # it kept the first one
+    assert len(host.requests) == fetched  # the probe's artefact, not another
+
+
+async def test_a_secret_that_a_bundle_s_own_manifest_asks_for_is_never_made_up(
+    host: BundleHost, tmp_path, monkeypatch
+):
+    require_sandbox()
+    tmp_path.chmod(0o755)
+    recipe = packed(host, "needs_key", "0.3.0")
+    key = "WEATHERKEY_API_KEY"
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    sources = {recipe.server_id: ServerSecrets(env={key: "env:MY_WEATHERKEY"})}
+    monkeypatch.setenv("MY_WEATHERKEY", "wk_live_" + "0a" * 12)
+    real = DeployPolicy(tmp_path, HERE, twice=False, secrets=SecretSources(sources, bytes(16)))
+    found = []
+    for policy in (DeployPolicy(tmp_path, HERE), real):
+        caller = ToolCaller({recipe.server_id: dump_recipe(recipe)}, policy)
+        probed = await asyncio.to_thread(deploy, recipe, real)
+        contract = next(iter(probed.probe.tools), {"name": "todays_weather", "inputSchema": schema})
+        ask = {"city": "Rome"}
+        try:
+            found.append(await caller.call(recipe.server_id, "todays_weather", contract, ask))
+        finally:
+            await caller.close()
+    assert (found[0].error_kind, found[0].blame) == ("needs_secret", "credentials")
+    assert f'{key} = "env:{key}"' in found[0].hint
+    assert (found[1].status, read_text(found[1])) == ("ok", "Mild, as always in Rome.")
+
+
+async def test_a_bundle_that_is_not_the_pinned_one_is_not_called(host: BundleHost, tmp_path):
+    recipe = plan_recipe(
+        host.listing("x", "serve([tool('a')])"),
+        lambda one: ResolvedVersion(one.version, f"sha256:{sha256(b'other').hexdigest()}"),
+    )
+    require_sandbox()
+    caller = ToolCaller({recipe.server_id: dump_recipe(recipe)}, DeployPolicy(tmp_path, HERE))
+    contract = {"name": "a", "inputSchema": {"type": "object"}}
+    try:
+        found = await caller.call(recipe.server_id, "a", contract, {})
+    finally:
+        await caller.close()
+    assert (found.error_kind, found.blame) == ("integrity", "server")
+
+
+@pytest.mark.registry
+async def test_a_python_server_from_pypi_is_called(warehouse):
+    recipe = planned(pypi("mcp-server-time", "2026.10.19"), warehouse)
+    caller, by = await listed(recipe, DeployPolicy(warehouse.home, twice=False))
+    ask = caller.call
+    try:
+        tool = by["get_current_time"]
+        good = await ask(recipe.server_id, "get_current_time", tool, {"timezone": "Asia/Tokyo"})
+        odd = await ask(recipe.server_id, "get_current_time", tool, {"timezone": "Mars/Olympus"})
+        bad = await ask(recipe.server_id, "get_current_time", tool, {"timezone": 9})
+    finally:
+        await caller.close()
+    assert (good.status, '"timezone": "Asia/Tokyo"' in read_text(good)) == ("ok", True)
+    assert (odd.status, odd.blame) == ("tool_error", "caller")
+    assert (bad.status, bad.problems[0]["path"]) == ("invalid_arguments", "$.timezone")
+
+
+@pytest.mark.registry
+@pytest.mark.slow
+async def test_a_node_server_from_npm_is_called(warehouse):
+    listing = npm("@modelcontextprotocol/server-everything", "2026.8.31")
+    recipe = planned(listing, warehouse)
+    caller, by = await listed(recipe, DeployPolicy(warehouse.home, twice=False))
+    ask = caller.call
+    try:
+        echo = await ask(recipe.server_id, "echo", by["echo"], {"message": "hello"})
+        assert (echo.status, read_text(echo)) == ("ok", "Echo: hello")
+        sized = {
+            name: await ask(recipe.server_id, name, by[name], {})
+            for name in by
+            if "image" in name and not by[name]["inputSchema"].get("required")
+        }
+    finally:
+        await caller.close()
+    assert any(one["type"] == "image" for got in sized.values() for one in got.content), sized

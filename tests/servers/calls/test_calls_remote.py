@@ -10,7 +10,7 @@ import pytest
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.sites.files import TOOLS, answer_message
-from tests.servers.remote.test_probe import sdk_server
+from tests.servers.probe.test_remote_probe import sdk_server
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, open_remote, read_text
 from tests.support.http_mcp import (
     Call,

@@ -1,23 +1,31 @@
+"""Which deployments leave this machine, and what they take along."""
+
 import json
+import pickle
+import time
 from dataclasses import replace
 
 import pytest
 
-from assets.servers.deploy.deploy import deploy, effect_key
+from assets.servers.deploy.deploy import can_travel, deploy, deploy_on, deploy_to_json, effect_key
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, DeploymentJob, make_deployment_row
-from assets.servers.deploy.package import DeploymentResult
+from assets.servers.deploy.grants import ServerGrant, mount_folders
+from assets.servers.deploy.package import DeploymentResult, make_failed
+from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
+from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.secrets import SecretSources, ServerSecrets
-from tests.servers.conftest import npm
+from tests.servers.conftest import npm, pypi
 from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
     install_source,
     require_sandbox,
 )
+from warehouse.fleet.fleet import TaskLost
 from warehouse.storage.blobs import Blobs
 
 RECIPE = LaunchRecipe(
@@ -150,3 +158,125 @@ while True:
     assert extras["prompts"] == [{"name": "p"}, 7]
     assert kept["certified"] is True
     assert blobs.get_json(kept["certificate"])["passed"] is True
+
+
+ANSWER = make_failed(ProbeFailure("crashed", "elsewhere")).to_json()
+
+
+class Elsewhere:
+    """Takes what a cluster would be given, as another process would read it."""
+
+    def __init__(self, error=None):
+        self.asked, self.error = [], error
+
+    def call(self, fn, *args):
+        self.asked.append(pickle.loads(pickle.dumps((fn, args))))
+        if self.error:
+            raise self.error
+        return ANSWER
+
+
+@pytest.fixture
+def recipe():
+    return LaunchRecipe(server_id="npm:a", ecosystem="npm", name="a", version="1.0.0")
+
+
+@pytest.fixture
+def policy(tmp_path):
+    secret = {"npm:b": ServerSecrets(env={"TOKEN": "env:TOKEN"})}
+    return DeployPolicy(
+        tmp_path,
+        secrets=SecretSources(secret, lambda: b"k" * 32),
+        grants={"npm:b": ServerGrant(network="full"), "npm:a": ServerGrant(network="full")},
+        confirmed={"npm:b": ("x",)},
+        listed=(tmp_path / "mine.json",),
+    )
+
+
+def test_a_package_travels_without_what_concerns_others(recipe, policy):
+    fleet = Elsewhere()
+    assert deploy_on(fleet, recipe, policy) == ANSWER
+    [(fn, (sent, alone))] = fleet.asked
+    assert (fn, sent) == (deploy_to_json, recipe)
+    assert alone.secrets.of("npm:b") is None
+    assert alone.accounts is None
+    assert [*alone.grants] == ["npm:a"]
+    assert (alone.confirmed, alone.listed) == ({}, ())
+    assert alone.home == policy.home
+
+
+def test_a_lost_worker_is_a_row_that_is_due_at_once(recipe, policy):
+    answer = deploy_on(Elsewhere(TaskLost("its worker ended")), recipe, policy)
+    probe = DeploymentResult.from_json(answer).probe
+    assert (probe.status, probe.error_kind) == ("failed", "worker_lost")
+    assert probe.hint.startswith("its worker ended: ")
+
+
+@pytest.mark.parametrize("here", ["secret", "folder", "volume", "private", "remote"])
+def test_what_needs_this_machine_stays(here, recipe, policy, tmp_path):
+    grants = {
+        "folder": ServerGrant(folders=mount_folders((str(tmp_path),))),
+        "volume": ServerGrant(volume=True),
+    }
+    if here in grants:
+        policy = replace(policy, grants={"npm:a": grants[here]})
+    elif here == "secret":
+        recipe = recipe.model_copy(update={"server_id": "npm:b"})
+    else:
+        recipe = recipe.model_copy(update={"ecosystem": here})
+    assert not can_travel(recipe, policy)
+
+
+REFERENCE = "@modelcontextprotocol/server-"
+SECRETS = ("JIRA_URL", "JIRA_USERNAME", "JIRA_API_TOKEN", "CONFLUENCE_URL", "CONFLUENCE_USERNAME")
+
+
+def _deploy(warehouse, listings, previous=()):
+    require_sandbox()
+    return deploy_listings(
+        listings,
+        previous,
+        DeployPolicy(warehouse.home),
+        ledger=warehouse.ledger,
+        blobs=warehouse.blobs,
+        run_date="n1",
+        now=time.time(),
+    )
+
+
+def _tools(run):
+    return {row["server_id"]: row["error_kind"] or row["n_tools"] for row in run.rows}
+
+
+# A Python server that exists is fetched, probed and called in `calls/test_calls_registry.py`.
+def test_packages_that_do_not_exist_are_not_found(warehouse):
+    absent = "toolmill-test-no-such-package"
+    run = _deploy(warehouse, [pypi(absent), npm(f"@{absent}/x")])
+    if "fetch_failed" in _tools(run).values():
+        pytest.skip("the package registries are out of reach")
+    assert _tools(run) == {
+        f"pypi:{absent}": "not_found",
+        f"npm:@{absent}/x": "not_found",
+    }
+
+
+@pytest.mark.registry
+@pytest.mark.slow
+def test_twelve_real_servers_list_their_tools(warehouse):
+    keyed = [{"name": name, "required": True} for name in (*SECRETS, "CONFLUENCE_API_TOKEN")]
+    listings = [
+        *(npm(REFERENCE + name, "2026.8.31") for name in ("everything", "filesystem", "memory")),
+        npm(REFERENCE + "sequential-thinking", "2026.8.31"),
+        npm("@playwright/mcp", "0.0.83"),
+        npm("@notionhq/notion-mcp-server", "2.5.2", env=[{"name": "NOTION_TOKEN", "secret": True}]),
+        pypi("mcp-server-time", "2026.10.19"),
+        pypi("mcp-server-fetch", "2026.10.24"),
+        pypi("mcp-server-git", "2026.10.19"),
+        pypi("arxiv-mcp-server", "0.8.2"),
+        pypi("excel-mcp-server", "2.2.2"),
+        pypi("mcp-atlassian", "0.23.1", env=keyed),
+    ]
+    run = _deploy(warehouse, listings)
+    assert sorted(_tools(run).values()) == [1, 1, 2, 9, 12, 13, 14, 19, 24, 25, 46, 98]
+    assert summarise_rows(run.rows)["tools"] == 264
+    assert _deploy(warehouse, listings, run.rows).done == []

@@ -1,18 +1,35 @@
+"""A recipe that was launched can be launched again from its facts."""
+
+import json
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from assets.marketplaces.listing import HeaderVar, Listing, PackageRef
 from assets.marketplaces.server_json.arguments import A_COPY
+from assets.servers.calls.launch import plan_launch
+from assets.servers.calls.result import CallFailed
+from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import DATA, make_value
 from assets.servers.recipes.recipe import (
     LaunchRecipe,
+    RecipeError,
     ResolvedVersion,
     UnlaunchableServer,
+    check_identity,
+    dump_recipe,
     identify_server,
+    load_recipe,
+    needs_scripts,
     parse_image,
 )
 from assets.servers.recipes.recipe_plan import plan_recipe
+from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.servers.conftest import npm, pypi
+from tests.servers.deploy.test_deploy import RECIPE, installed
 
 
 def _resolve(package):
@@ -304,3 +321,130 @@ def test_a_registry_without_the_listed_version_is_named_in_the_recipe() -> None:
     )
     assert isinstance(recipe, LaunchRecipe)
     assert (recipe.version, recipe.instead_of) == ("2.0.0", "1.0.0")
+
+
+__all__ = ["installed"]
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+pairs = st.lists(st.tuples(words, words), max_size=3).map(tuple)
+recipes = st.builds(
+    LaunchRecipe,
+    server_id=words,
+    ecosystem=st.sampled_from(["npm", "pypi", "mcpb", "oci", "remote"]),
+    name=words,
+    version=st.none() | words,
+    integrity=st.none() | words,
+    args=st.lists(words, max_size=3).map(tuple),
+    env=pairs,
+    spare_env=pairs,
+    placeholders=st.lists(words, max_size=3).map(tuple),
+    url=st.none() | words,
+    transport=st.none() | st.sampled_from(["http", "sse", "auto"]),
+    headers=pairs,
+    as_of=st.none() | words,
+)
+
+
+@given(recipes, st.booleans())
+def test_a_recipe_survives_json_with_its_digest(recipe, scripts):
+    facts = json.loads(json.dumps(dump_recipe(recipe, scripts=scripts)))
+    assert load_recipe(facts) == recipe
+    assert load_recipe(facts).digest == recipe.digest
+    assert needs_scripts(facts) is scripts
+
+
+@pytest.mark.parametrize(
+    "facts", [{}, {"server_id": "npm:x", "ecosystem": "gem", "name": "x"}, {"no": "recipe"}]
+)
+def test_what_is_no_recipe_is_refused_with_the_fix(facts):
+    with pytest.raises(RecipeError, match="build the index again"):
+        load_recipe(facts)
+
+
+def test_the_launch_that_counted_is_kept_where_it_was_a_guess(installed):
+    policy = installed("serve([tool('a')] if os.environ.get('REGION') else [])")
+    facts = {"spare_env": (("REGION", "us"),), "placeholders": ("env:REGION",)}
+    planned = RECIPE.model_copy(update=facts)
+    deployed = deploy(planned, policy)
+    used = load_recipe(deployed.launched or {})
+    assert used.env == (("REGION", "us"),)
+    assert used.placeholders == ("env:REGION",)
+    assert planned.env == ()
+
+
+def test_a_planned_launch_that_counted_is_told_by_nothing(installed):
+    assert deploy(RECIPE, installed("serve([tool('a')])")).launched is None
+
+
+BUNDLE, REMOTE = "https://files.example/a.mcpb", "https://mcp.example/v1/mcp"
+RIGHT = [
+    {"server_id": "npm:@a/b", "ecosystem": "npm", "name": "@a/b"},
+    {"server_id": "pypi:a-b", "ecosystem": "pypi", "name": "A_b"},
+    {"server_id": "oci:docker.io/a/redis", "ecosystem": "oci", "name": "docker.io/a/redis"},
+    {"server_id": f"mcpb:{BUNDLE}", "ecosystem": "mcpb", "name": BUNDLE, "url": f"{BUNDLE}?x=1"},
+    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": "x", "url": f"{REMOTE}?k=1"},
+    {"server_id": f"remote:{REMOTE}#x-app=a", "ecosystem": "remote", "name": "x", "url": REMOTE},
+    {"server_id": "remote:http://localhost/mcp", "ecosystem": "remote", "name": "x",
+     "url": "http://localhost:4711/mcp"},
+    {"server_id": "remote:https://{tenant}.example/${id}/mcp", "ecosystem": "remote", "name": "x",
+     "url": "https://acme.example/7/mcp"},
+    {"server_id": "private:mine", "ecosystem": "private", "name": "mine"},
+]  # fmt: skip
+WRONG = [
+    {"server_id": "npm:@a/b", "ecosystem": "npm", "name": "evil"},
+    {"server_id": "npm:@a/b", "ecosystem": "pypi", "name": "b"},
+    {"server_id": "@a/b", "ecosystem": "npm", "name": "@a/b"},
+    {"server_id": "npm:git+https://evil.example/x", "ecosystem": "npm",
+     "name": "git+https://evil.example/x"},
+    {"server_id": "npm:--registry=x", "ecosystem": "npm", "name": "--registry=x"},
+    {"server_id": "pypi:a", "ecosystem": "pypi", "name": "b"},
+    {"server_id": "oci:docker.io/library/redis", "ecosystem": "oci", "name": "evil.example/redis"},
+    {"server_id": f"mcpb:{BUNDLE}", "ecosystem": "mcpb", "name": BUNDLE,
+     "url": "https://evil.example/a.mcpb"},
+    {"server_id": f"mcpb:{BUNDLE}", "ecosystem": "mcpb", "name": BUNDLE},
+    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": REMOTE,
+     "url": "https://evil.example/v1/mcp"},
+    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": REMOTE,
+     "url": "https://mcp.example@evil.example/v1/mcp"},
+    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": REMOTE,
+     "url": REMOTE.replace("https", "http")},
+    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": REMOTE,
+     "url": "https://mcp.example:9/v1/mcp"},
+    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": REMOTE},
+    {"server_id": f"remote:{REMOTE}", "ecosystem": "remote", "name": REMOTE,
+     "url": "https://mcp.example:many/v1/mcp"},
+    {"server_id": "remote:https://{tenant}.example/mcp", "ecosystem": "remote", "name": "x",
+     "url": "https://evil.org/x.example/mcp"},
+    {"server_id": "remote:https://{tenant}.example/mcp", "ecosystem": "remote", "name": "x",
+     "url": "https://evil.org:443.example/mcp"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("facts", RIGHT)
+def test_a_recipe_of_the_server_that_it_is_listed_as_is_good(facts: dict) -> None:
+    check_identity(LaunchRecipe(**facts))
+
+
+@pytest.mark.parametrize("facts", WRONG)
+def test_a_recipe_of_another_server_is_refused(facts: dict) -> None:
+    with pytest.raises(RecipeError, match="recipe of"):
+        check_identity(LaunchRecipe(**facts))
+
+
+def test_a_call_carries_no_secret_to_another_address(tmp_path, monkeypatch) -> None:
+    """The secret is not even read."""
+    monkeypatch.delenv("ABSENT", raising=False)
+    given = {f"remote:{REMOTE}": ServerSecrets(headers={"Authorization": "Bearer env:ABSENT"})}
+    policy = DeployPolicy(tmp_path, secrets=SecretSources(given, bytes(16)))
+    facts = dump_recipe(
+        LaunchRecipe(
+            server_id=f"remote:{REMOTE}",
+            ecosystem="remote",
+            name=REMOTE,
+            url="https://evil.example/mcp",
+        )
+    )
+    with pytest.raises(CallFailed) as found:
+        plan_launch(f"remote:{REMOTE}", facts, policy)
+    assert found.value.kind == "no_recipe"
+    assert "evil.example" in found.value.hint

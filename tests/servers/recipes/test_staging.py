@@ -1,4 +1,4 @@
-"""Unpacking bundles: by itself, and as the program that the fetch phase runs in the sandbox."""
+"""What a tool may leave in the folder of a fetch, and what we do with it."""
 
 import os
 import stat
@@ -6,8 +6,11 @@ import zipfile
 
 import pytest
 
+from assets.servers.deploy import launch
+from assets.servers.deploy.launch import FolderTooLarge, make_readable
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes import unpack
+from assets.servers.recipes.fetch_phase import TREE, open_staging
 from assets.servers.recipes.install import ensure_artifact
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.recipes.unpack import BundleRefused, extract_bundle
@@ -15,6 +18,47 @@ from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.servers.conftest import bundle
 from tests.support.untrusted_server import require_sandbox
+
+
+def test_a_file_of_ours_is_written_over_nothing_and_through_no_link(tmp_path):
+    with open_staging(tmp_path) as staging:
+        (staging.opened / "there").write_text("old")
+        (staging.opened / "link").symlink_to(tmp_path / "host")
+        for name in ("there", "link"):
+            with pytest.raises(FileExistsError):
+                staging.write_request(name, "new")
+        assert (staging.opened / "there").read_text() == "old"
+    assert not (tmp_path / "host").exists()
+
+
+@pytest.mark.parametrize("name", ["sealed", "toolmill.json", "tree/toolmill.json"])
+def test_the_manifest_is_written_where_no_tool_could_leave_a_link(tmp_path, name):
+    host = tmp_path / "host"
+    host.write_text("old")
+    with open_staging(tmp_path) as staging:
+        (staging.opened / name).symlink_to(host)
+        staging.publish({"a": 1}, tmp_path / "artifacts" / "x")
+    assert host.read_text() == "old"
+    assert (tmp_path / "artifacts/x/toolmill.json").read_text() == '{"a": 1}'
+    assert not (tmp_path / "artifacts/x/toolmill.json").is_symlink()
+    assert list((tmp_path / "cache/staging").iterdir()) == []
+
+
+def test_a_link_in_place_of_the_tree_is_not_published(tmp_path):
+    with open_staging(tmp_path) as staging:
+        staging.tree.rmdir()
+        staging.tree.symlink_to("/etc")
+        with pytest.raises(PackageError, match="in place of its folder"):
+            staging.publish({}, tmp_path / "artifacts" / "x")
+    assert not (tmp_path / "artifacts" / "x").exists()
+
+
+def test_what_another_run_published_first_stays(tmp_path):
+    for text in ("first", "second"):
+        with open_staging(tmp_path) as staging:
+            (staging.tree / "a").write_text(text)
+            staging.publish({}, tmp_path / "artifacts" / "x")
+    assert (tmp_path / "artifacts/x" / TREE / "a").read_text() == "first"
 
 
 def _zip(path, entries, method=zipfile.ZIP_STORED):
@@ -140,3 +184,45 @@ def test_a_directory_of_millions_of_names_meets_the_limit_of_the_sandbox(tmp_pat
     with pytest.raises(PackageError, match=r"no readable zip|limit") as caught:
         _fetch(host, tmp_path, record * count + end)
     assert caught.value.kind in ("build_failed", "fetch_failed")
+
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandbox is another user")
+
+
+@root_only
+def test_a_closed_folder_is_copied_with_its_links_and_modes(tmp_path):
+    closed = tmp_path / "closed"
+    (closed / "sub").mkdir(parents=True)
+    (closed / "run.sh").write_text("x")
+    (closed / "sub" / "data").write_text("y")
+    (closed / "link").symlink_to("/etc/shadow")
+    os.mkfifo(closed / "pipe")
+    closed.chmod(0o700)
+    (closed / "run.sh").chmod(0o700)
+    (closed / "sub" / "data").chmod(0o600)
+    with make_readable(closed) as copy:
+        assert copy != closed
+        assert copy.parent.stat().st_mode & 0o777 == 0o700
+        assert (copy / "run.sh").stat().st_mode & 0o777 == 0o755
+        assert (copy / "sub" / "data").stat().st_mode & 0o777 == 0o644
+        assert os.readlink(copy / "link") == "/etc/shadow"
+        assert sorted(os.listdir(copy)) == ["link", "run.sh", "sub"]
+    assert not copy.exists()
+    assert closed.stat().st_mode & 0o777 == 0o700
+
+
+def test_an_open_folder_is_itself(tmp_path):
+    opened = tmp_path / "open"
+    opened.mkdir(mode=0o755)
+    (opened / "f").write_text("x")
+    with make_readable(opened) as same:
+        assert same == opened
+
+
+@root_only
+def test_a_closed_folder_of_any_size_is_not_copied(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "_MAX_MB", 0)
+    tmp_path.chmod(0o700)
+    (tmp_path / "f").write_text("x")
+    with pytest.raises(FolderTooLarge, match="chmod -R"), make_readable(tmp_path):
+        raise AssertionError("no copy was made")

@@ -5,15 +5,21 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from assets.marketplaces.listing import PackageRef
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes import version_resolver
-from assets.servers.recipes.fetch_phase import ToolExit
+from assets.servers.recipes.fetch_phase import ToolExit, download
+from assets.servers.recipes.install import ensure_artifact
+from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.recipes.version_resolver import NpmRegistry, VersionResolver
-from assets.servers.sandbox.toolchain import HostToolchain
+from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
+from tests.marketplaces.adapters.test_mcpso import page, read
+from tests.support.untrusted_server import POLICY
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 
@@ -207,3 +213,39 @@ def test_without_an_engine_a_tag_says_what_to_install(monkeypatch) -> None:
     with pytest.raises(PackageError, match="install one") as error:
         version_resolver.resolve_image_digest("docker.io/library/x:1")
     assert error.value.kind == "needs_software"
+
+
+OUTSIDE = "../../state/ledger.db"
+
+
+@pytest.fixture
+def ledger_file(tmp_path: Path) -> Path:
+    """What the page is after: a file of the user's, beside the cache."""
+    path = tmp_path / "state" / "ledger.db"
+    path.parent.mkdir()
+    path.write_bytes(b"paid")
+    return path
+
+
+def test_a_page_names_no_file_of_the_user() -> None:
+    link = f'<a href="http://127.0.0.1:9/x.mcpb" data-sha256="{OUTSIDE}">Get</a>'
+    (listing,) = read(page(None) + link.encode())
+    assert listing.package is not None
+    assert (listing.package.digest, "unpinned" in listing.flags) == (None, True)
+    with pytest.raises(ValidationError, match="is not a SHA-256"):
+        PackageRef(type="mcpb", identifier="http://127.0.0.1:9/x.mcpb", digest=f"sha256:{OUTSIDE}")
+
+
+def test_a_recipe_names_no_file_of_the_user(tmp_path: Path, ledger_file: Path, host) -> None:
+    host.files["/x.mcpb"] = b"x"
+    url = f"{host.url}/x.mcpb"
+    with pytest.raises(ValueError, match="is not a SHA-256"):
+        download(url, tmp_path / "cache" / "bundles", sha256=OUTSIDE, allow_loopback=True)  # type: ignore[arg-type]
+    recipe = LaunchRecipe(
+        server_id="mcpb:x", ecosystem="mcpb", name=url, url=url, integrity=f"sha256:{OUTSIDE}"
+    )
+    with pytest.raises(PackageError, match="no digest of a bundle") as refused:
+        ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=POLICY)
+    assert refused.value.kind == "integrity"
+    assert ledger_file.read_bytes() == b"paid"
+    assert host.requests == []

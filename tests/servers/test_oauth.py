@@ -13,7 +13,7 @@ import pytest
 
 from assets.servers.oauth_login import TokenStore, log_in, open_auth
 from assets.servers.secrets import OAuthChoice, SecretError
-from tests.servers.remote.test_probe import ask
+from tests.servers.probe.test_remote_probe import ask
 from tests.support.http_mcp import make_good_script, serve_script
 from tests.support.network import NoNetwork
 from tests.support.oauth_authority import authority

@@ -13,7 +13,7 @@ from assets.servers.probe.remote_transport import (
     RemotePolicy,
     TransportRefusal,
 )
-from tests.servers.remote.test_probe import ask
+from tests.servers.probe.test_remote_probe import ask
 from tests.support.network import PRIVATE, NoNetwork, connector
 from warehouse.network.egress import Connector
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from assets.servers.oauth_login import TokenStore, open_auth
 from orchestration.cli.servers.login import app
-from tests.servers.remote.test_probe import ask
+from tests.servers.probe.test_remote_probe import ask
 from tests.support.oauth_authority import authority
 from tests.support.paths import ROOT
 from tests.support.python_process import PythonProcess

@@ -9,7 +9,7 @@ import pytest
 
 from assets.servers.probe.failure_kinds import KINDS
 from assets.servers.probe.remote_outcome import classify_exception, show_url
-from tests.servers.remote.test_probe import ask
+from tests.servers.probe.test_remote_probe import ask
 from tests.support.http_mcp import (
     Call,
     make_good_script,

@@ -143,7 +143,7 @@ class Short:
         return {"API_KEY": "abc"}
 
 
-HERE = "tests.servers.credentials.test_secrets"
+HERE = "tests.servers.test_secrets"
 
 
 def test_a_provider_gives_variables_and_headers_and_sources_win(monkeypatch):

@@ -186,16 +186,14 @@ def _make_within(parent: Path, limit: int) -> ControlGroup | None:
 @lru_cache(maxsize=1)
 def find_parent_group() -> Path | None:
     """The group in which we may make others with a memory limit: our own, or the one above it. A
-    process that joins one proves it. Groups of owners that died are removed."""
+    process that joins one proves it."""
     ours = _find_own_group(_OWN)
     for parent in (ours, ours.parent) if ours and ours != _ROOT else (ours,):
         controllers = parent / "cgroup.subtree_control" if parent else None
         if not controllers or not os.access(controllers, os.R_OK):
             continue
         if parent and "memory" in controllers.read_text().split():
-            for folder in parent.glob(f"{_NAME}-*-*"):
-                if is_abandoned(folder.name.split("-", 2)[2]):  # its pid may be another's now
-                    ControlGroup(folder).end()
+            _sweep_groups(parent)
             group = _make_within(parent, 1 << 28)
             try:
                 if group:
@@ -208,6 +206,13 @@ def find_parent_group() -> Path | None:
                 if group:
                     group.end()
     return None
+
+
+def _sweep_groups(parent: Path) -> None:
+    """Removes the groups of owners that died; their pids may be others' now."""
+    for folder in parent.glob(f"{_NAME}-*-*"):
+        if is_abandoned(folder.name.split("-", 2)[2]):
+            ControlGroup(folder).end()
 
 
 def _find_own_group(file: Path) -> Path | None:

@@ -31,7 +31,7 @@ async def repair_chat(body: dict[str, Any], repair: CallRepair) -> None:
 
 
 @dataclass
-class _Call:
+class _ChatCall:
     id: Any = None
     name: str = ""
     parts: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class ChatStream:
 
     def __init__(self, repair: CallRepair, most: int) -> None:
         self._repair, self._most = repair, most
-        self._calls: dict[_Key, _Call] = {}
+        self._calls: dict[_Key, _ChatCall] = {}
         self._held: list[Event] = []
         self._parts: dict[Event, list[_Part]] = {}  # of those that are held
         self._numbers: dict[tuple[Any, Any], int] = {}  # which call an index means now
@@ -117,7 +117,7 @@ class ChatStream:
         if call is not None and other and (name != call.name or is_whole("".join(call.parts))):
             self._numbers[at] = self._numbers.get(at, 0) + 1
         key = (*at, self._numbers.get(at, 0))
-        call = self._calls.setdefault(key, _Call())
+        call = self._calls.setdefault(key, _ChatCall())
         call.id = own or call.id
         # Some repeat it in every part, or what there is of it so far; some send it in pieces.
         call.name = name if name.startswith(call.name) else call.name + name
@@ -126,7 +126,7 @@ class ChatStream:
     async def _release(self, last: Event, cut: Mapping[Any, bool]) -> bytes:
         """The held events with what was repaired, then the one that ends the choices. cut: choice
         -> whether its last call may lack its end."""
-        changed: dict[_Key, tuple[_Call, Fixed]] = {}
+        changed: dict[_Key, tuple[_ChatCall, Fixed]] = {}
         for key in [key for key in self._calls if key[0] in cut]:
             call = self._calls.pop(key)
             text = "".join(call.parts)
@@ -171,7 +171,7 @@ class ChatStream:
 
 
 def _replace_calls(
-    parts: list[_Part], changed: Mapping[_Key, tuple[_Call, Fixed]], written: set[_Key]
+    parts: list[_Part], changed: Mapping[_Key, tuple[_ChatCall, Fixed]], written: set[_Key]
 ) -> bool:
     """The whole repaired text in the first event of its call that has arguments, nothing in the
     others: their number stays as it was. The name of now where a name stands."""
@@ -190,7 +190,7 @@ def _replace_calls(
     return touched
 
 
-def _write_name(inner: dict[str, Any], call: _Call, name: str) -> bool:
+def _write_name(inner: dict[str, Any], call: _ChatCall, name: str) -> bool:
     """Whether a part has the name of now: whole where its own was, else what the client lacks."""
     if inner["name"] == call.name:
         inner["name"] = name

@@ -32,7 +32,7 @@ async def repair_message(body: dict[str, Any], repair: CallRepair) -> None:
 
 
 @dataclass
-class _Call:
+class _MessageCall:
     id: Any
     name: Any
     given: Any  # `input` of its first event, empty but for some servers
@@ -55,7 +55,7 @@ class MessageStream:
 
     def __init__(self, repair: CallRepair, most: int) -> None:
         self._repair, self._most = repair, most
-        self._calls: dict[Any, _Call] = {}  # index of the block -> its call
+        self._calls: dict[Any, _MessageCall] = {}  # index of the block -> its call
         self._held: list[Event] = []
         self._size = 0
 
@@ -88,7 +88,7 @@ class MessageStream:
         yield from (one.raw for one in self._held)
         self._held, self._calls = [], {}
 
-    def _find_call(self, data: Mapping[str, Any]) -> _Call | None:
+    def _find_call(self, data: Mapping[str, Any]) -> _MessageCall | None:
         index = data.get("index")
         return self._calls.get(index) if isinstance(index, int) else None
 
@@ -106,7 +106,7 @@ class MessageStream:
             return self._hold(event) if self._held else event.raw
         if not isinstance(index, int):
             return event.raw
-        call = _Call(block.get("id"), block.get("name"), block.get("input"))
+        call = _MessageCall(block.get("id"), block.get("name"), block.get("input"))
         self._calls[index] = call
         waits = self._held or call.given or self._repair.may_rename(str(call.name or ""))
         return self._hold(event) if waits else event.raw
@@ -124,7 +124,7 @@ class MessageStream:
 
     async def _release(self, *, cut: bool) -> bytes:
         """The held events with what was repaired. cut: a limit ended the answer."""
-        changed: dict[Any, tuple[_Call, Fixed]] = {}
+        changed: dict[Any, tuple[_MessageCall, Fixed]] = {}
         for index, call in self._calls.items():
             broken = cut or not call.ended
             text = call.text or ("" if broken else "{}")
@@ -136,7 +136,9 @@ class MessageStream:
         return ready
 
 
-def _write_event(event: Event, changed: Mapping[Any, tuple[_Call, Fixed]]) -> Iterator[bytes]:
+def _write_event(
+    event: Event, changed: Mapping[Any, tuple[_MessageCall, Fixed]]
+) -> Iterator[bytes]:
     """The whole repaired text in the first event of its call that has arguments, nothing in the
     others: their number stays as it was. Where none has any, one more before the block's end."""
     data = event.data or {}

@@ -19,8 +19,7 @@ from demo.ports import HOST, PORTS, bind, release, reserve
 from demo.replicas.faults import SITES, FaultSet, check_faults
 from demo.sites import REPLICAS
 from demo.world.catalogue import make_world
-from demo.world.full import KindShares, make_full_world
-from demo.world.lists import Lists
+from demo.world.full import KindShares, ReplicaWorld, make_full_world
 from warehouse.storage.files import write_atomically
 
 
@@ -46,7 +45,7 @@ class Replicas(Mapping[str, str]):
         self._held = reserve({site: (ports or {}).get(site, 0) for site in self._sites})
         self._ports = {site: sock.getsockname()[1] for site, sock in self._held.items()}
         self._size: dict[str, Any] = {"servers": servers, "data": data, "shares": shares}
-        self._world: Lists = self._make_world(day, scale)
+        self._world: ReplicaWorld = self._make_world(day, scale)
         self._running: dict[str, tuple[uvicorn.Server, Any]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -80,7 +79,7 @@ class Replicas(Mapping[str, str]):
         day: int | None = None,
         scale: str | None = None,
         faults: Mapping[str, str] | None = None,
-        world: Lists | None = None,
+        world: ReplicaWorld | None = None,
         **size: Any,
     ) -> None:
         """Changes the day, the scale, all faults, or the size of a full world (`servers`, `data`,
@@ -93,7 +92,7 @@ class Replicas(Mapping[str, str]):
         self._wait_for(self._apply())
 
     @property
-    def world(self) -> Lists:
+    def world(self) -> ReplicaWorld:
         return self._world
 
     def count_by_kind(self, site: str | None = None) -> dict[str, int]:
@@ -105,7 +104,7 @@ class Replicas(Mapping[str, str]):
         checked = check_faults(faults)
         return {site: FaultSet(site, checked.get(site)) for site in self._sites}
 
-    def _make_world(self, day: int, scale: str) -> Lists:
+    def _make_world(self, day: int, scale: str) -> ReplicaWorld:
         if scale == "full":
             return make_full_world(day, **self._size)
         return make_world(day, scale, self["files"] if "files" in self._sites else "")

@@ -10,8 +10,7 @@ from functools import cache
 from starlette.requests import Request
 
 from demo.replicas.reply import ReplicaReply, reply_html, reply_json
-from demo.world.catalogue import MARKETPLACES
-from demo.world.listing_page import RecordList
+from demo.world.catalogue import MARKETPLACES, RecordList
 from demo.world.record import ServerRecord
 
 SITES = (*MARKETPLACES, "files")

@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from demo.replicas.faults import MARK, FaultSet, apply_record_faults, make_robots
 from demo.replicas.reply import ReplicaReply, reply_json
-from demo.world.listing_page import RecordList
-from demo.world.lists import Lists
+from demo.world.catalogue import RecordList
+from demo.world.full import ReplicaWorld
 
 Handler = Callable[[Request], Any]  # gives a Reply, or an awaitable of one
 
@@ -24,9 +24,11 @@ class ReplicaSite(ABC):
 
     name: ClassVar[str]
     robots: ClassVar[str | None] = None  # the text of robots.txt; None: there is none (404)
-    _listed: tuple[Lists, FaultSet, RecordList] | None = None
+    _listed: tuple[ReplicaWorld, FaultSet, RecordList] | None = None
 
-    def __init__(self, world: Callable[[], Lists], fault_set: Callable[[], FaultSet]) -> None:
+    def __init__(
+        self, world: Callable[[], ReplicaWorld], fault_set: Callable[[], FaultSet]
+    ) -> None:
         self.world, self.fault_set = world, fault_set
 
     @abstractmethod

@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from demo.replicas.reply import ReplicaReply, reply_json
 from demo.replicas.site import ReplicaSite
-from demo.world.bundle import pack
+from demo.world.catalogue import pack
 
 PROTOCOLS = ("2025-03-26", "2025-06-18", "2025-11-25")
 

@@ -18,7 +18,7 @@ from demo.replicas.reply import ReplicaReply, reply_html
 from demo.replicas.site import ReplicaSite
 from demo.sites import sitemap
 from demo.sites.configs import make_config
-from demo.world.listing_page import RecordList
+from demo.world.catalogue import RecordList
 from demo.world.record import ServerRecord
 
 _GATEWAY = "https://api.mcphub.com/mcp"

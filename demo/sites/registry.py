@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from demo.replicas.reply import ReplicaReply, reply_json
 from demo.replicas.site import ReplicaSite
-from demo.world.listing_page import RecordList
+from demo.world.catalogue import RecordList
 from demo.world.record import RecordInput, ServerRecord
 
 _HINTS = {"npm": "npx", "pypi": "uvx", "oci": "docker"}

@@ -1,14 +1,82 @@
 """Catalogue: which servers the replica marketplaces list, on which day and at which scale."""
 
-from collections.abc import Mapping
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
-from demo.world.bundle import McpbBundle, pack
 from demo.world.facts import DemoServer, load_other_marketplaces, load_servers
-from demo.world.listing_page import RecordList
 from demo.world.record import DATES, RecordPackage, RecordRemote, ServerRecord
+
+FOLDER = Path(__file__).parents[1] / "bundles"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: the same bytes every time
+
+
+@dataclass(frozen=True)
+class McpbBundle:
+    """A packed server: file name, bytes and their SHA-256 in hex."""
+
+    name: str
+    data: bytes
+    sha256: str
+
+
+@cache
+def pack(name: str, version: str) -> McpbBundle:
+    """The bundle `demo/bundles/<name>` at a version; its server reads it from the manifest."""
+    folder = FOLDER / name
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest["version"] = version
+    files = {
+        "manifest.json": json.dumps(manifest, indent=2).encode(),
+        "server.py": (folder / "server.py").read_bytes(),
+        "stdio.py": (FOLDER / "_shared" / "stdio.py").read_bytes(),
+    }
+    buffer = io.BytesIO()
+    # Stored, not deflated: zlib's output differs between its versions, and so would the digest.
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for path in sorted(files):
+            entry = zipfile.ZipInfo(path, _EPOCH)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, files[path])
+    data = buffer.getvalue()
+    return McpbBundle(f"{name}.mcpb", data, sha256(data).hexdigest())
+
+
+class RecordList(Sequence[ServerRecord]):
+    """Records by position; `older` holds earlier versions by slug, the oldest first, `gone` what
+    was listed the day before and is not any more, as deleted records."""
+
+    def __init__(
+        self,
+        records: Sequence[ServerRecord],
+        older: Mapping[str, tuple[ServerRecord, ...]] | None = None,
+        gone: Iterable[ServerRecord] = (),
+    ) -> None:
+        self._records, self.older, self.gone = records, older or {}, tuple(gone)
+        # The first of those that come twice counts.
+        self._positions = {one.slug: n for n, one in reversed(list(enumerate(records)))}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, position: Any) -> Any:
+        return self._records[position]
+
+    def find_position(self, slug: str) -> int | None:
+        """Where the record with this slug stands."""
+        return self._positions.get(slug)
+
+    def find(self, slug: str) -> ServerRecord | None:
+        """The record with this slug."""
+        position = self.find_position(slug)
+        return None if position is None else self[position]
+
 
 SERVERS = load_servers()
 OTHER_MARKETPLACES = load_other_marketplaces()

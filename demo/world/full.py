@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from demo.world.catalogue import check_day
+from demo.world.catalogue import DemoWorld, RecordList, check_day
 from demo.world.facts import DemoServer
-from demo.world.listing_page import RecordList
 from demo.world.record import (
     DATES,
     RecordInput,
@@ -345,3 +344,6 @@ def _is_chosen(index: int, share: float, phase: int) -> bool:
 def _make_second_day(index: int) -> str:
     seconds = crc32(b"%d" % index) % 86_400
     return f"{_SECOND_DAY}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}Z"
+
+
+ReplicaWorld = DemoWorld | FullWorld  # what the replicas serve

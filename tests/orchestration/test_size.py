@@ -23,7 +23,7 @@ BUDGET = {
     "training": (15_120, 140),
     "serving": (9_088, 47),
     "orchestration": (7_463, 80),
-    "demo": (3_236, 29),
+    "demo": (2_880, 25),
     "extensions/batch": (1_157, 11),
     "extensions/bench": (5_307, 56),
     "extensions/contract_ci": (754, 5),
@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/sidecar": (3_038, 40),
     "extensions/upkeep": (3_333, 42),
     "tests": (89_188, 747),
-    "benchmarks": (9_687, 91),
+    "benchmarks": (8_290, 74),
 }
 
 

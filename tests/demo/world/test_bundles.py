@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.validate import validate_call
-from demo.world.bundle import pack
-from demo.world.catalogue import SERVERS
+from demo.world.catalogue import SERVERS, pack
 
 HEALTHY = sorted(
     (server.identifier, version)

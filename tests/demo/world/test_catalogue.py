@@ -7,8 +7,7 @@ import zipfile
 
 import pytest
 
-from demo.world.bundle import pack
-from demo.world.catalogue import SCALES, SERVERS, list_gone, make_world
+from demo.world.catalogue import SCALES, SERVERS, list_gone, make_world, pack
 
 
 @pytest.mark.parametrize("scale", SCALES[:-1])

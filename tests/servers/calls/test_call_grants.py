@@ -17,7 +17,7 @@ from assets.servers.recipes.version_resolver import VersionResolver
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from assets.servers.secrets import SecretSources, ServerSecrets
-from demo.world.bundle import pack
+from demo.world.catalogue import pack
 from tests.marketplaces.site import Answer, site
 from tests.servers.conftest import BundleHost, host, npm, pypi
 from tests.serving.calling import CONTRACT, PATIENT, Bench, read_text

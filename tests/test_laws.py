@@ -60,17 +60,11 @@ def test_a_claim_is_an_assert_an_expected_error_or_a_helper_that_asserts(
 
 
 ELSEWHERE = {"e2e", "hostile", "support"}  # of no package: whole runs, attacks, helpers
-INSIDE_ASSETS = {
-    *("catalogue", "contracts", "marketplaces", "outcomes", "servers", "synthesis", "vectors"),
-}
 
 
-def test_folders_mirror_the_packages() -> None:
-    strays = []
-    for folder in sorted(path.parent for path in (ROOT / "tests").rglob("__init__.py")):
-        parts = folder.relative_to(ROOT / "tests").parts
-        if parts and parts[0] not in ELSEWHERE:
-            mirrored = ROOT.joinpath("assets" if parts[0] in INSIDE_ASSETS else "", *parts)
-            if not (mirrored.is_dir() or mirrored.with_suffix(".py").is_file()):
-                strays.append(str(folder.relative_to(ROOT)))
+def test_folders_are_named_after_packages() -> None:
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")} - ELSEWHERE
+    strays = [
+        name for name in folders if not any((ROOT / at / name).is_dir() for at in ("", "assets"))
+    ]
     assert not strays, f"no package of that name: {strays}"

@@ -19,9 +19,8 @@ from assets.synthesis import summaries
 from assets.synthesis.judging import judge as judging
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS
 from assets.synthesis.verify import filters
-from assets.synthesis.writing import partners, plan
+from assets.synthesis.writing import migration, partners, plan
 from assets.synthesis.writing import units as writing_units
-from assets.synthesis.writing.migration import migration
 from assets.synthesis.writing.units import plan_units
 from assets.vectors import index
 from tests.support.examples import examples
@@ -204,10 +203,10 @@ def test_a_row_that_the_table_does_not_take_is_that_row() -> None:
 
 def test_a_pair_that_cannot_be_moved_is_written_anew(monkeypatch) -> None:
     rows = [{"pair_id": "p1:a"}, {"pair_id": "p1:b"}]
-    move = break_one(migration._check_worth, lambda row, _: row["pair_id"] == "p1:a")
-    monkeypatch.setattr(migration, "_check_worth", move)
+    move = break_one(migration._migrate_row, lambda row, *_: row["pair_id"] == "p1:a")
+    monkeypatch.setattr(migration, "_migrate_row", move)
     now = {"x/y": {**snapshot_rows([PING])[0], "contract": "no JSON"}}
-    found = migration.migrate(rows, {}, now)
+    found = migration.migrate_pairs(rows, {}, now)
     assert [name for name, _ in found.retired] == ["p1:a", "p1:b"]
     assert all(why.startswith("internal: ") for _, why in found.retired)
 

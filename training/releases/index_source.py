@@ -21,8 +21,7 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.summaries import SUMMARIES
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_contract, select_accepted
 from assets.synthesis.verify.model_text import find_order
-from assets.synthesis.writing.migration.moved_arguments import find_renamed_parameters
-from assets.synthesis.writing.migration.old_contracts import read_old_contracts
+from assets.synthesis.writing.migration import find_renamed_parameters, read_old_contracts
 from serving.index.folder import load_index
 from serving.index.model import UNVERIFIED, Source
 from warehouse.item_failure import try_item

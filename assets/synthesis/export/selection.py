@@ -19,7 +19,7 @@ from assets.contracts.quarantined_tools import ContractFirewall
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.export.examples import Preference
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
-from assets.synthesis.writing.migration.old_contracts import read_old_contracts
+from assets.synthesis.writing.migration import read_old_contracts
 from warehouse.json_types import Contract, Record
 from warehouse.storage.tables import Tables
 

@@ -30,8 +30,7 @@ from assets.synthesis.tables import (
     read_goldens,
 )
 from assets.synthesis.verify.filters import filter_rows
-from assets.synthesis.writing.migration.migration import migrate
-from assets.synthesis.writing.migration.old_contracts import read_old_contracts
+from assets.synthesis.writing.migration import migrate_pairs, read_old_contracts
 from assets.synthesis.writing.row_builder import StepFailed, Writing, describe_unit
 from assets.synthesis.writing.several_turns import (
     write_no_tool,
@@ -245,7 +244,7 @@ def _migrate_stale(
         return [], []
     shown = {one for row in stale for one in json.loads(row["contracts"] or "[]")}
     old = read_old_contracts(warehouse.tables, shown, name)
-    found = migrate(
+    found = migrate_pairs(
         stale, old, {make_tool_key(row): row for row in offer.usable}, barred=offer.held
     )
     wanted_now = set(due.due)

@@ -11,7 +11,7 @@ from serving.index.folder import build_index, load_index, move_pointer
 from serving.index.model import Source
 from serving.repair.ladder import repair_draft
 from tests.synthesis.contract_versions import snapshot
-from tests.synthesis.writing.migration.test_migration import FIND, WRITE, edited
+from tests.synthesis.writing.test_migration import FIND, WRITE, edited
 from tests.vectors.conftest import WordEmbedder
 from training.releases.index_source import collect_moves
 from warehouse.errors import UnusableInput

@@ -1,8 +1,10 @@
-"""Whole rows carried over: what moves with a row, what retires it, and what it says of itself."""
+"""Migration: what moves with a row, what retires it, and how arguments follow their contract."""
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,11 +14,25 @@ from hypothesis import strategies as st
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.contracts.validate import validate_call
-from assets.synthesis.tables import PAIRS, dump_text, make_pair_id, read_goldens
-from assets.synthesis.writing.migration.migration import migrate
-from assets.synthesis.writing.migration.old_contracts import read_old_contracts
+from assets.synthesis.tables import ONE_CALL, PAIRS, TASKS, dump_text, make_pair_id, read_goldens
+from assets.synthesis.writing.migration import (
+    UnmovablePair,
+    find_renamed_parameters,
+    migrate_pairs,
+    read_old_contracts,
+    rewrite_arguments,
+)
+from tests.contracts.random_schemas import next_version as any_version
+from tests.contracts.random_schemas import value_for, whole
 from tests.support.examples import examples
-from tests.synthesis.contract_versions import BREAKING, COMPATIBLE, called, next_version, snapshot
+from tests.synthesis.contract_versions import (
+    BREAKING,
+    COMPATIBLE,
+    called,
+    next_version,
+    snapshot,
+    tool,
+)
 from warehouse.store import Warehouse
 
 Tool = dict[str, Any]
@@ -96,13 +112,13 @@ def now(*tools: Tool) -> dict[str, Any]:
 
 
 def moved(one: dict[str, Any], *tools: Tool) -> dict[str, Any]:
-    made = migrate([one], old(), now(*tools))
+    made = migrate_pairs([one], old(), now(*tools))
     assert made.retired == []
     return made.moved[0]
 
 
 def retired(one: dict[str, Any], *tools: Tool, **options: Any) -> str:
-    made = migrate([one], old(), now(*tools), **options)
+    made = migrate_pairs([one], old(), now(*tools), **options)
     assert made.moved == []
     assert made.retired[0][0] == one["pair_id"]
     return made.retired[0][1]
@@ -133,7 +149,7 @@ def test_a_moved_row_knows_whose_words_it_holds_and_bought_nothing() -> None:
     assert (step["step"], step["usd"], step["prompt_tokens"]) == ("migrate", 0.0, 0)
     assert (once["usd"], once["model"], once["cosine"]) == (0.25, before["model"], None)
     third = edited(edited(WRITE, spelt_otherwise), lambda t: t.update(title="Note"))
-    made = migrate([once], old(edited(WRITE, spelt_otherwise), FIND), now(third, FIND))
+    made = migrate_pairs([once], old(edited(WRITE, spelt_otherwise), FIND), now(third, FIND))
     [twice] = made.moved
     assert twice["migrated_from"] == before["pair_id"]  # the first: its words
     links = [json.loads(twice["steps"])[i]["from"] for i in (-2, -1)]
@@ -148,7 +164,7 @@ def test_a_renamed_tool_is_called_by_its_new_name() -> None:
 
 def test_a_tool_that_stood_beside_the_gone_one_is_not_its_new_name() -> None:
     twin = edited(WRITE, lambda t: t.update(name="write_note_v2"))
-    made = migrate([row()], old(WRITE, FIND, twin), now(twin, FIND))
+    made = migrate_pairs([row()], old(WRITE, FIND, twin), now(twin, FIND))
     assert (made.moved, made.retired[0][1]) == (
         [],
         "write_note, which it shows or calls, is gone or held",
@@ -198,42 +214,11 @@ def test_a_row_that_showed_a_tool_that_is_gone_is_written_anew() -> None:
     )
 
 
-def test_a_call_that_was_wrong_on_purpose_is_written_anew() -> None:
-    assert "wrong on purpose" in retired(row("recovery"), edited(WRITE, spelt_otherwise), FIND)
-
-
-def test_a_question_stands_while_the_same_is_required() -> None:
-    ask = [{"role": "user", "content": "Please note down 'buy more paint'."},
-           {"role": "assistant", "content": "For which project?"}]  # fmt: skip
-    asked = row("missing_parameter", calls="[]", arguments=None, messages=dump_text(ask))
-    assert moved(asked, edited(WRITE, spelt_otherwise), FIND)["arguments"] is None
-    eased = edited(WRITE, lambda t: t["inputSchema"].update(required=["words"]))
-    assert "other values are required" in retired(asked, eased, FIND)
-
-
-def test_borrowed_names_move_and_changed_results_retire() -> None:
-    result = {"type": "object", "properties": {"project": STRING}, "required": ["project"]}
-    find = {**FIND, "outputSchema": result}
-    own = {"server_id": "npm:notes"}
-    first = {**own, "tool": "find_note", "contract_digest": snapshot(find)["contract_digest"],
-             "arguments": {"word": "paint"}}  # fmt: skip
-    digest = snapshot(WRITE)["contract_digest"]
-    second = {**own, "tool": "write_note", "contract_digest": digest, "arguments": SAID,
-              "borrowed": ["projectKey"]}  # fmt: skip
-    text = "Find the note about paint and note down 'buy more paint' for its project."
-    answer = {"role": "tool", "tool_call_id": "c0", "content": '{"project": "APOLLO"}'}
-    messages = [{"role": "user", "content": text}, call("c0", find, {"word": "paint"}), answer,
-            call("c1", WRITE, SAID)]  # fmt: skip
-    shown = dump_text([snapshot(find)["contract_digest"], digest])
-    before = row("sequential", instruction=text, calls=dump_text([first, second]), offered="[]",
-                 contracts=shown, messages=dump_text(messages))  # fmt: skip
-    known, new = old(WRITE, find), edited(WRITE, spelt_otherwise)
-    made = migrate([before], known, now(new, find))
-    assert made.retired == []
-    assert read_goldens(made.moved[0])[1].borrowed == ("project_key",)
-    other = {**find, "outputSchema": {**result, "properties": {"name": STRING}, "required": []}}
-    made = migrate([before], known, now(new, other))
-    assert made.retired == [(before["pair_id"], "the results of find_note changed")]
+@pytest.mark.parametrize("task", sorted(set(TASKS) - set(ONE_CALL)))
+def test_a_row_of_several_turns_is_written_again(task: str) -> None:
+    assert retired(row(task), edited(WRITE, spelt_otherwise), FIND) == (
+        f"pairs of the task {task} are written again"
+    )
 
 
 @given(called(), st.sampled_from((*COMPATIBLE, *BREAKING)), st.data())
@@ -252,7 +237,7 @@ def test_a_moved_row_always_calls_rightly(made: Any, change: str, data: Any) -> 
                  offered="[]", contracts="[]", checks=None, verdict="unsure",
                  **{k: own[k] for k in ("tool", "contract_digest")})  # fmt: skip
     new = next_version(raw, change, name)
-    result = migrate([before], old(raw), now(new))
+    result = migrate_pairs([before], old(raw), now(new))
     assert len(result.moved) + len(result.retired) == 1
     for after in result.moved:
         [one] = read_goldens(after)
@@ -274,3 +259,126 @@ def test_old_contracts_come_from_what_was_published(warehouse: Warehouse) -> Non
     assert json.loads(found[first]["contract"]) == canonicalize_contract(WRITE)
     assert read_old_contracts(tables, {first}) == found
     assert read_old_contracts(tables, set()) == {}
+
+
+def scalars(value: Any) -> Counter[str]:
+    if isinstance(value, dict) and value:
+        return sum((scalars(item) for item in value.values()), Counter())
+    if isinstance(value, list) and value:
+        return sum((scalars(item) for item in value), Counter())
+    return Counter([json.dumps(value)])
+
+
+@given(called(), st.sampled_from(COMPATIBLE), st.data())
+@examples(300)
+def test_a_compatible_change_moves_every_call(made: Any, change: str, data: Any) -> None:
+    raw, arguments = made
+    name = data.draw(st.sampled_from(sorted(raw["inputSchema"]["properties"])))
+    old, new = canonicalize_contract(raw), canonicalize_contract(next_version(raw, change, name))
+    moved = rewrite_arguments(old, new, arguments)
+    assert validate_call(new, moved) == []
+    assert scalars(moved) == scalars(arguments)
+    again = old if change in ("option", "described", "tool") else new
+    assert rewrite_arguments(new, again, moved) == moved
+
+
+@given(called(), st.sampled_from(BREAKING), st.data())
+@examples(300)
+def test_a_breaking_change_moves_no_call_that_it_touches(made: Any, change: str, data: Any) -> None:
+    raw, arguments = made
+    if change != "required" and not arguments:
+        return
+    name = data.draw(st.sampled_from(sorted(arguments or raw["inputSchema"]["properties"])))
+    old, new = canonicalize_contract(raw), canonicalize_contract(next_version(raw, change, name))
+    with pytest.raises(UnmovablePair):
+        rewrite_arguments(old, new, arguments)
+
+
+@given(st.integers(0, 2**32))
+@examples(400)
+def test_whatever_the_schemas_a_moved_call_is_valid_and_says_the_same(seed: int) -> None:
+    rng = Random(seed)
+    old = {"name": "t", "inputSchema": whole(rng)}
+    new = {"name": "t", "inputSchema": any_version(old["inputSchema"], rng)}
+    arguments = value_for(old["inputSchema"], old["inputSchema"], rng)
+    if not isinstance(arguments, dict) or validate_call(old, arguments):
+        return
+    try:
+        moved = rewrite_arguments(old, new, arguments)
+    except UnmovablePair:
+        return
+    assert validate_call(new, moved) == []
+    assert scalars(moved) == scalars(arguments)
+
+
+def case(before: dict[str, Any], after: dict[str, Any], arguments: dict[str, Any]) -> Any:
+    return rewrite_arguments(
+        canonicalize_contract(tool(before, [])), canonicalize_contract(tool(after, [])), arguments
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "arguments", "moved"),
+    [
+        ({"userId": STRING}, {"user_id": STRING}, {"userId": "7"}, {"user_id": "7"}),
+        ({"lang": {**STRING, "description": "Language of the text"}},
+         {"locale": {**STRING, "description": "language of the text."}}, {"lang": "de"},
+         {"locale": "de"}),
+        ({"path": {**STRING, "description": "Where the file lies on disk"}},
+         {"file_path": {**STRING, "description": "Where the file lies on disk"}},
+         {"path": "/a"}, {"file_path": "/a"}),
+        ({"n": {"type": "integer"}}, {"n": {"type": "number"}}, {"n": 5}, {"n": 5}),
+        ({"meta": {"type": "object"}}, {"meta": {"type": "object", "properties": {"a": STRING}}},
+         {"meta": {"a": "x"}}, {"meta": {"a": "x"}}),
+    ],
+)  # fmt: skip
+def test_where_it_is_plain_a_value_moves(
+    before: Any, after: Any, arguments: Any, moved: Any
+) -> None:
+    assert case(before, after, arguments) == moved
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "arguments"),
+    [
+        ({"start_date": STRING}, {"end_date": STRING}, {"start_date": "2024-01-02"}),
+        ({"min_price": STRING}, {"max_price": STRING}, {"min_price": "3"}),
+        ({"price": STRING}, {"max_price": STRING}, {"price": "3"}),
+        ({"id": STRING}, {"parent_id": STRING}, {"id": "3"}),
+        ({"id": STRING}, {"owner_id": STRING}, {"id": "3"}),
+        ({"timeout_seconds": {"type": "integer"}}, {"timeout_ms": {"type": "integer"}},
+         {"timeout_seconds": 3}),
+        ({"timeout": {"type": "integer", "description": "Time in seconds"}},
+         {"timeout": {"type": "integer", "description": "Time in milliseconds"}}, {"timeout": 3}),
+        ({"city": STRING}, {"country": STRING}, {"city": "Oslo"}),
+        ({"q": STRING}, {"query": STRING}, {"q": "x"}),
+        ({"label": STRING}, {"labels": {"type": "array", "items": STRING}}, {"label": "bug"}),
+        ({"options": {"type": "object", "properties": {"depth": {"type": "integer"}}}},
+         {"depth": {"type": "integer"}}, {"options": {"depth": 2}}),
+        ({"from": {**STRING, "description": "Code of the airport"}},
+         {"to": {**STRING, "description": "Code of the airport"}}, {"from": "OSL"}),
+        ({"wait": {"type": "integer", "description": "Time to wait"}},
+         {"wait_ms": {"type": "integer", "description": "Time to wait"}}, {"wait": 3}),
+        ({"name": STRING}, {"author": {"type": "object", "properties": {"name": STRING}}},
+         {"name": "Ada"}),
+        ({"tags": STRING}, {"tags": {"type": "array", "items": STRING}}, {"tags": "a,b"}),
+        ({"tag": STRING}, {"tag": {"type": "array", "items": {"type": "integer"}}}, {"tag": "a"}),
+        ({"repo": {**STRING, "description": "Name of the repository"}},
+         {"org": {**STRING, "description": "Name of the organization"}}, {"repo": "x"}),
+        ({"userId": STRING}, {"user_id": STRING, "userID": STRING}, {"userId": "1"}),
+        ({"a": STRING}, {"b": STRING}, {"a": "x"}),
+    ],
+)  # fmt: skip
+def test_where_it_may_be_something_else_nothing_moves(
+    before: Any, after: Any, arguments: Any
+) -> None:
+    with pytest.raises(UnmovablePair):
+        case(before, after, arguments)
+
+
+def test_each_place_is_given_once() -> None:
+    before = tool({"userId": STRING, "noteText": STRING}, [])["inputSchema"]
+    after = tool({"user_id": STRING, "note_text": STRING}, [])["inputSchema"]
+    assert find_renamed_parameters(before, after) == {"userId": "user_id", "noteText": "note_text"}
+    several = tool({"user_id": STRING, "userID": STRING}, [])["inputSchema"]
+    assert find_renamed_parameters(before, several) == {}

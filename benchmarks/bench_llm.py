@@ -46,7 +46,7 @@ def run_calls(url: str, asked: list[Any], concurrency: int, folder: Path) -> dic
     """Asks all, as a process of its own; its imports are in no figure."""
     import openai  # noqa: F401
 
-    from assets.synthesis.role_schemas import Requests
+    from assets.synthesis.role_schemas import RequestDrafts
     from warehouse.ledger.ledger import Ledger
     from warehouse.llm.client import LLM, Role
     from warehouse.storage.blobs import Blobs
@@ -60,7 +60,7 @@ def run_calls(url: str, asked: list[Any], concurrency: int, folder: Path) -> dic
     llm = LLM([role], ledger)
 
     async def run() -> int:
-        calls = [llm.complete("generator", messages, schema=Requests) for messages in asked]
+        calls = [llm.complete("generator", messages, schema=RequestDrafts) for messages in asked]
         replies = await asyncio.gather(*calls)
         await llm.aclose()
         return sum(len(reply.value.requests) == 3 for reply in replies)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.judging.adhoc import Given, Tools, _make_pair_row
+from assets.synthesis.judging.adhoc import CandidatePair, ToolsFile, _make_pair_row
 from assets.synthesis.judging.judge import judge, make_offline_provider
 from assets.synthesis.judging.mutants import make_mutants
 from assets.synthesis.policy import SynthesisPolicy
@@ -21,7 +21,11 @@ Json = Any
 
 
 def mutant_rates(
-    labelled: Sequence[Json], rows: Sequence[Given], tools: Tools, most: int, seed: int = 7
+    labelled: Sequence[Json],
+    rows: Sequence[CandidatePair],
+    tools: ToolsFile,
+    most: int,
+    seed: int = 7,
 ) -> dict[str, Json]:
     """Per flaw kind: n, refused and unsure by rules, refused by rules and offline judge, and the
     95% intervals of both."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from assets.outcomes.plan import Executor
     from assets.outcomes.tasks import WorldTasks
     from assets.servers.deploy.policy import MarketplaceLauncher
-    from assets.synthesis.writing.writer import Writer
     from assets.vectors.encoders.embedder import Embedder
     from training.drift.policy import RetrainPolicy
     from training.policies import Trainer
@@ -184,9 +183,9 @@ def _open_embedder(spec: str, query: str | None, document: str | None) -> "Embed
 
 def make_writer(settings: Settings) -> "Writer":
     """Who writes and judges pairs, and how."""
-    from assets.synthesis.writing.writer import Writer
+    from assets.synthesis.writing.writer import PairWriter
 
-    return Writer(
+    return PairWriter(
         roles=tuple(_make_role(settings, name) for name in _list_writing_roles(settings)),
         policy=settings.synthesis,
         approved=settings.marketplaces.private.approved,

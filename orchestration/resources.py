@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.synthesis.writing.writer import Writer
+from assets.synthesis.writing.writer import PairWriter
 from orchestration.factories import (
     make_crawl_policies,
     make_embedder,
@@ -58,7 +58,7 @@ def _is_own(instance: dg.DagsterInstance, settings: Settings) -> bool:
     return is_own_instance(Path(instance.root_directory), settings.state_path())
 
 
-def _make_writer(settings: Settings) -> Writer:
+def _make_writer(settings: Settings) -> PairWriter:
     """Who writes pairs, and the worlds whose tasks are pairs too: commands that judge or read need
     none."""
     return replace(make_writer(settings), worlds=make_world_tasks(settings))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.synthesis.judging.adhoc import Tools, get_server_name, read_lines
+from assets.synthesis.judging.adhoc import ToolsFile, get_server_name, read_lines
 from assets.synthesis.offline_summaries import make_readable, write_summary
 from assets.vectors.encoders.embedder import Embedder
 from serving.export import open_checked
@@ -44,7 +44,7 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
             entries.append((_read_mark(server, where), server))
         else:
             skipped.append(f"{where}: a server without qualified_name, server_id and name")
-    tools = Tools()
+    tools = ToolsFile()
     servers: dict[str, dict[str, str]] = {}
     for server in (one for marked, one in entries if not marked):
         servers[get_server_name(server)] = _describe_server(server)
@@ -82,13 +82,13 @@ def _read_mark(server: Mapping[str, Any], where: str) -> bool:
     raise UnusableInput(f"{where}: unverified is {mark!r:.60}; expected true or false")
 
 
-def _add_tools(tools: Tools, server: Mapping[str, Any], keep: Set[str] = frozenset()) -> None:
+def _add_tools(tools: ToolsFile, server: Mapping[str, Any], keep: Set[str] = frozenset()) -> None:
     listed = server.get("tools")
     for tool in listed if isinstance(listed, list) else []:
         tools.add(get_server_name(server), tool, keep)
 
 
-def _make_row(server: str, key: str, tools: Tools) -> dict[str, Any]:
+def _make_row(server: str, key: str, tools: ToolsFile) -> dict[str, Any]:
     return {
         "server_id": server,
         "tool": tools.by_id[key]["name"],

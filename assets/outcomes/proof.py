@@ -18,7 +18,7 @@ from assets.synthesis.verify.literal import (
     is_stated,
     is_telling,
 )
-from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.words import ABSENT, stem_word
 
 # Families of verbs: of a request that only looks, and of one that changes something.
@@ -63,7 +63,7 @@ def show_changes(effect: Effect) -> str:
     return "\n".join(parts).casefold()
 
 
-def find_contradiction(effect: Effect, values: Sequence[Any], request: Text) -> str | None:
+def find_contradiction(effect: Effect, values: Sequence[Any], request: RequestText) -> str | None:
     """How the request's own verbs speak against the effect; None where they do not, as where it
     has none that are known. values: of the call."""
     families = request.families
@@ -81,7 +81,7 @@ def find_contradiction(effect: Effect, values: Sequence[Any], request: Text) -> 
     return None
 
 
-def _has_word(request: Text, words: set[str]) -> bool:
+def _has_word(request: RequestText, words: set[str]) -> bool:
     return bool(request.tokens & (words | {stem_word(word) for word in words}))
 
 
@@ -208,7 +208,7 @@ def judge_effect(call: ToolCall, request: str, effect: Effect) -> Proof | None:
     if not effect.changes:
         return Proof(UNPROVED, "nothing that can be read changed")
     shown = show_changes(effect)
-    text = Text(request)
+    text = RequestText(request)
     every = list(_walk_values(call.arguments))
     leaves = [one for one in every if is_telling(one[1])]
     held = [(path, value) for path, value in leaves if holds_value(value, shown)]
@@ -235,7 +235,7 @@ def judge_effect(call: ToolCall, request: str, effect: Effect) -> Proof | None:
 
 def list_stated(call: ToolCall, request: str) -> list[str]:
     """The arguments of which the request states a value, in order."""
-    text = Text(request)
+    text = RequestText(request)
     return [
         name
         for name, value in call.arguments.items()
@@ -249,7 +249,7 @@ def list_stated(call: ToolCall, request: str) -> list[str]:
 def list_unasked(call: ToolCall, request: str) -> list[str]:
     """The arguments of one value that the request does not state, in order: none of what the
     contract itself says."""
-    text = Text(request)
+    text = RequestText(request)
     return [
         name
         for name, value in call.arguments.items()
@@ -259,7 +259,7 @@ def list_unasked(call: ToolCall, request: str) -> list[str]:
     ]
 
 
-def _is_own(value: Any, schema: Mapping[str, Any], name: str, request: Text) -> bool:
+def _is_own(value: Any, schema: Mapping[str, Any], name: str, request: RequestText) -> bool:
     """Whether a contract itself gives a value: as the default, or as a choice that the request may
     mean in other words."""
     if "default" in schema and schema["default"] == value:

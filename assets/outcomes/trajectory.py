@@ -9,11 +9,11 @@ import polars as pl
 
 from assets.columns import CONTRACT_DIGEST, TOOL
 from assets.contracts.canonical import canonicalize_contract
-from assets.synthesis.export.selection import Added
+from assets.synthesis.export.selection import ExtraRow
 from assets.synthesis.tables import (
     PAIRS,
     TRAJECTORY,
-    Golden,
+    GoldenCall,
     dump_text,
     make_assistant_message,
     make_call_message,
@@ -101,7 +101,7 @@ class Trajectory:
         """The row of TRAJECTORIES."""
         first = self.right[0]
         calls = [
-            Golden(step.server_id, step.tool, step.contract_digest, step.arguments)
+            GoldenCall(step.server_id, step.tool, step.contract_digest, step.arguments)
             for step in self.right
         ]
         identity = [self.instruction, [vars(call) for call in calls], len(self.steps)]
@@ -167,9 +167,9 @@ def read_kept(tables: Tables, as_of: float | None = None) -> list[dict[str, Any]
     return frame.filter(pl.col("status") == KEPT).sort("trajectory_id").to_dicts()
 
 
-def list_exportable(tables: Tables, as_of: float) -> list[Added]:
+def list_exportable(tables: Tables, as_of: float) -> list[ExtraRow]:
     """The kept trajectories for an export."""
     return [
-        Added(make_pair_row(row), JUDGE, json.loads(row["contracts"]))
+        ExtraRow(make_pair_row(row), JUDGE, json.loads(row["contracts"]))
         for row in read_kept(tables, as_of)
     ]

@@ -40,7 +40,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])|\n\s*(?=[A-Z\n*#-])")
 
 
 @dataclass(frozen=True)
-class Purpose:
+class ToolPurpose:
     """What a tool does: base-form verb, its family, and the words that follow the verb."""
 
     verb: str
@@ -48,7 +48,7 @@ class Purpose:
     rest: str
 
 
-def read_purpose(contract: Contract) -> Purpose:
+def read_purpose(contract: Contract) -> ToolPurpose:
     """Reads the first sentence of the description, else the tool's name."""
     text = str(contract.get("description") or "").strip()[:LONGEST]
     sentence = " ".join(_SENTENCE.split(text, maxsplit=1)[0].split())[:400].rstrip(".!: ")
@@ -65,19 +65,19 @@ def read_purpose(contract: Contract) -> Purpose:
     rest = _tidy_phrase(rest)
     if verb is None and rest and _is_its_verb(head, contract):
         # "Demote participants …" of demote_group_participants: a verb, only a rare one.
-        return Purpose(head.lower(), "update", rest)
+        return ToolPurpose(head.lower(), "update", rest)
     if verb is None or not rest:
         # "Weather forecast API with …": a noun phrase; the verb comes from the name.
         noun = _tidy_phrase(sentence)
         if not noun or len(noun.split()) > 14 or not _ENGLISH & set(noun.lower().split()):
             return named
         lowered = noun if noun[1:2].isupper() else noun[0].lower() + noun[1:]
-        return Purpose(named.verb, named.family, lowered)
+        return ToolPurpose(named.verb, named.family, lowered)
     if rest.startswith("/"):
         return named
     if rest.startswith("and ") and find_base_form([*rest.split(), "", ""][1]):
         rest = " ".join(rest.split()[2:]) or named.rest
-    return Purpose(verb, find_family(verb) or named.family, rest)
+    return ToolPurpose(verb, find_family(verb) or named.family, rest)
 
 
 _ENGLISH = {"a", "an", "the", "of", "for", "to", "in", "and", "by", "with", "on", "from"}
@@ -89,17 +89,19 @@ def _is_its_verb(head: str, contract: Contract) -> bool:
     return head.istitle() and head.lower().rstrip("s") in name
 
 
-def _read_purpose_from_name(contract: Contract) -> Purpose:
+def _read_purpose_from_name(contract: Contract) -> ToolPurpose:
     words = list(split_identifier(str(contract.get("name") or "tool")))
     position = next((i for i, word in enumerate(words) if find_base_form(word)), None)
     if position is None:
-        return Purpose("get", "read", " ".join(words))
+        return ToolPurpose("get", "read", " ".join(words))
     verb = find_base_form(words[position]) or "get"
     # `git_status`, `jira_get_issue`: what precedes the verb is the product.
     rest = words[position + 1 :] + (words[:position] if words[position + 1 :] else [])
     if position and rest[-position:] == words[:position]:
         rest = [*rest[:-position], *(["in"] if rest[:-position] else []), *words[:position]]
-    return Purpose(verb, find_family(verb) or "read", " ".join(rest or words[:position] or ["it"]))
+    return ToolPurpose(
+        verb, find_family(verb) or "read", " ".join(rest or words[:position] or ["it"])
+    )
 
 
 def _tidy_phrase(phrase: str) -> str:
@@ -129,7 +131,7 @@ def _is_latin(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Slot:
+class ParameterSlot:
     """One parameter, with `$ref`, `allOf` and nullable unions resolved."""
 
     name: str
@@ -163,7 +165,7 @@ def get_required(contract: Contract) -> list[str]:
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def read_slots(contract: Contract) -> list[Slot]:
+def read_slots(contract: Contract) -> list[ParameterSlot]:
     """The parameters of a contract: required ones first, each resolved one level."""
     schema, properties = get_input_schema(contract), get_properties(contract)
     required = schema.get("required") or []
@@ -179,7 +181,7 @@ def read_slots(contract: Contract) -> list[Slot]:
     return sorted(found, key=lambda slot: not slot.required)
 
 
-def read_fields(schema: Schema, root: Schema) -> list[Slot]:
+def read_fields(schema: Schema, root: Schema) -> list[ParameterSlot]:
     """The members of an object schema, as slots."""
     required = schema.get("required") or []
     properties = schema.get("properties") or {}
@@ -203,9 +205,9 @@ def _read_documented_parameters(description: str) -> dict[str, str]:
 
 def _make_slot(
     name: str, schema: Schema, required: bool, documented: str = "", **beside: str
-) -> Slot:
+) -> ParameterSlot:
     hint = " ".join(f"{schema.get('description') or documented}"[:1000].split())
-    return Slot(name, schema, required, split_identifier(name), hint, **beside)
+    return ParameterSlot(name, schema, required, split_identifier(name), hint, **beside)
 
 
 def resolve_schema(schema: Json, root: Schema, depth: int = 0) -> dict[str, Json]:

@@ -12,12 +12,12 @@ from assets.partitions import close_run_after, marketplaces, read_one_server
 from assets.synthesis import pair_report
 from assets.synthesis.judging.plan import judge_pairs
 from assets.synthesis.judging.trials import JUDGE_TRIALS
-from assets.synthesis.offer import Offer
+from assets.synthesis.offer import ClearOffer
 from assets.synthesis.pair_report import SPEND, audit_cost, count_accepted_pairs, make_spend_rows
 from assets.synthesis.summaries import SUMMARIES, find_summary_flaws, make_summaries
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.writing.plan import write_pairs
-from assets.synthesis.writing.writer import Writer
+from assets.synthesis.writing.writer import PairWriter
 from assets.vectors.encoders.embedder import Embedder
 from warehouse.audit import Verdict, expect_between, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
@@ -74,7 +74,7 @@ SPEND_AUDIT = audit_table(SPEND, rules=["budget", "cost_per_accepted_pair"])
 def pairs(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
-    writer: dg.ResourceParam[Writer],
+    writer: dg.ResourceParam[PairWriter],
     embedder: dg.ResourceParam[Embedder],
 ) -> Published:
     name = context.partition_key
@@ -125,7 +125,7 @@ def pairs(
 def judgements(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
-    writer: dg.ResourceParam[Writer],
+    writer: dg.ResourceParam[PairWriter],
 ) -> Published:
     name = context.partition_key
     try:
@@ -199,7 +199,7 @@ def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehou
 def server_summaries(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
-    writer: dg.ResourceParam[Writer],
+    writer: dg.ResourceParam[PairWriter],
 ) -> Published:
     clear = read_clear(warehouse)
     previous = warehouse.tables.read(SUMMARIES).to_dicts()
@@ -247,12 +247,12 @@ def _check_written(rows: Sequence[Record]) -> Verdict:
     return Verdict("written_floor", enough, observed, expected)
 
 
-def _check_current(rows: Sequence[Record], offer: Offer) -> Verdict:
+def _check_current(rows: Sequence[Record], offer: ClearOffer) -> Verdict:
     stale = [row["pair_id"] for row in rows if not offer.offers_contract_of(row)]
     return Verdict("contracts_current", not stale, f"{len(stale)} pairs of other contracts")
 
 
-def _open_llm(writer: Writer, warehouse: Warehouse, partition: str) -> LLM | None:
+def _open_llm(writer: PairWriter, warehouse: Warehouse, partition: str) -> LLM | None:
     """The client; None where private tools may not leave for it: they are summed up offline."""
     try:
         return writer.make_llm(warehouse, partition, batches=True)

@@ -14,7 +14,7 @@ from warehouse.store import Warehouse
 
 
 @dataclass(frozen=True)
-class Offer:
+class ClearOffer:
     """The clear contracts of a marketplace."""
 
     rows: list[Record]
@@ -46,12 +46,12 @@ class Offer:
         return {key_contract(row) for row in self.rows}
 
 
-def read_offer(warehouse: Warehouse, name: str) -> Offer:
+def read_offer(warehouse: Warehouse, name: str) -> ClearOffer:
     """What may be written about. Raises DecisionError when the record of decisions is broken."""
     clear, held = read_contracts(warehouse, name)
     stated = _read_licences(warehouse, name)
     rows = [{**row, "license": stated.get(row["server_id"])} for row in clear]
-    return Offer(rows, frozenset(row["contract_digest"] for row in held))
+    return ClearOffer(rows, frozenset(row["contract_digest"] for row in held))
 
 
 def _read_licences(warehouse: Warehouse, name: str) -> dict[str, str]:

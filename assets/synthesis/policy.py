@@ -11,7 +11,7 @@ from warehouse.storage.digest import digest, digest_sources
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class Tasks:
+class TaskShares:
     """Of how many tools a task beyond the single call is written, as a share from 0 to 1."""
 
     lookalike: float = Field(default=0.5, ge=0, le=1, description="of tools that have look-alikes")
@@ -40,7 +40,7 @@ class SynthesisPolicy:
     evolve_depth: int = Field(default=1, ge=0, le=5, description="steps of evolution a request")
     evolve_share: float = Field(default=0.34, ge=0, le=1, description="of requests that evolve")
     languages: tuple[str, ...] = Field(default=("en",), description="drawn for each request")
-    tasks: Tasks = Tasks()
+    tasks: TaskShares = TaskShares()
     checks: bool = Field(default=True, description="two checkers pick the tool among look-alikes")
     distractors: int = Field(default=4, ge=1, le=20, description="look-alikes a checker chooses by")
     copies_above: float = Field(

@@ -2,22 +2,25 @@
 
 | role | prompt | answer | meta |
 | --- | --- | --- | --- |
-| generator | generate | Requests | contract, count, kinds, profiles, environment, rivals |
-| generator | several | Several | contracts, shape (parallel, sequential), profile, environment |
-| generator | no_tool | Aside | contracts, profile |
-| generator | missing | Vague | contract, parameter, profile, environment |
-| reviser | revise | Worded | contract, instruction, values, absent, environment, language |
-| evolver | evolve | Worded | contract, instruction, values, direction, environment, language |
-| caller | call | Call | contract, instruction, values |
-| caller | repair | Call | contract, instruction, values, wrong, error |
-| checker_a, checker_b | choose | Choice | contracts, instruction |
-| actor | act | Acted | contract, arguments |
-| judge | judge | Opinion | row, contracts (by digest) |
+| generator | generate | RequestDrafts | contract, count, kinds, profiles, environment, rivals |
+| generator | several | MultiCallRequest | contracts, shape, profile, environment |
+| generator | no_tool | ToollessRequest | contracts, profile |
+| generator | missing | IncompleteRequest | contract, parameter, profile, environment |
+| reviser | revise | RewrittenRequest | contract, instruction, values, absent, and both below |
+| evolver | evolve | RewrittenRequest | contract, instruction, values, direction, and both below |
+| caller | call | CallArguments | contract, instruction, values |
+| caller | repair | CallArguments | contract, instruction, values, wrong, error |
+| checker_a, checker_b | choose | ToolChoice | contracts, instruction |
+| actor | act | ToolReply | contract, arguments |
+| judge | judge | JudgeOpinion | row, contracts (by digest) |
 
 `values` are arguments as the writer meant them; `profile` is {persona, tone, language,
 difficulty}; the judge's `row` is one of PAIRS, as far as rules read it. `contracts` are in the
-order shown.
-`environment` is {files, ids, places, people, dates}: lists of strings that exist in that world.
+order shown. `shape` is parallel or sequential. Reviser and evolver also get `language` and
+`environment`: {files, ids, places, people, dates}, lists of strings that exist in that world.
+
+The key of a paid answer holds its JSON schema. Titles and docstrings of these classes therefore
+stay as they are: another wording would pay for every answer again.
 """
 
 from pydantic import BaseModel, Field
@@ -33,13 +36,13 @@ class Draft(BaseModel):
     values: dict[str, Json] = {}
 
 
-class Requests(BaseModel):
+class RequestDrafts(BaseModel, title="Requests"):
     """Several requests for one tool."""
 
     requests: list[Draft] = Field(min_length=1)
 
 
-class Worded(BaseModel):
+class RewrittenRequest(BaseModel, title="Worded"):
     """A request written anew, and the values it now states."""
 
     instruction: str = Field(min_length=1, max_length=4000)
@@ -55,21 +58,21 @@ class Step(BaseModel):
     borrowed: list[str] = []
 
 
-class Several(BaseModel):
+class MultiCallRequest(BaseModel, title="Several"):
     """A request that needs several calls, and the calls in order."""
 
     instruction: str = Field(min_length=1, max_length=4000)
     calls: list[Step] = Field(min_length=2, max_length=6)
 
 
-class Aside(BaseModel):
+class ToollessRequest(BaseModel, title="Aside"):
     """A request that none of the tools shown can serve, and what an assistant answers without."""
 
     instruction: str = Field(min_length=1, max_length=4000)
     reply: str = Field(min_length=1, max_length=4000)
 
 
-class Vague(BaseModel):
+class IncompleteRequest(BaseModel, title="Vague"):
     """A request that lacks one required value, the question that asks for it, and its answer."""
 
     instruction: str = Field(min_length=1, max_length=4000)
@@ -78,26 +81,26 @@ class Vague(BaseModel):
     values: dict[str, Json] = {}
 
 
-class Call(BaseModel):
+class CallArguments(BaseModel, title="Call"):
     """The arguments of one call."""
 
     arguments: dict[str, Json]
 
 
-class Choice(BaseModel):
+class ToolChoice(BaseModel, title="Choice"):
     """Which tool of those shown, counted from 1, a request needs; 0 when none does."""
 
     reason: str = ""
     tool: int = Field(ge=0)
 
 
-class Acted(BaseModel):
+class ToolReply(BaseModel, title="Acted"):
     """What a tool would answer, as text."""
 
     content: str = Field(min_length=1, max_length=8000)
 
 
-class Opinion(BaseModel):
+class JudgeOpinion(BaseModel, title="Opinion"):
     """The judge's answer: reasons before scores, each from 1 to 10."""
 
     reasons: str

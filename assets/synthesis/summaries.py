@@ -48,14 +48,14 @@ _LONGEST_TOOL, _LONGEST_SUMMARY = 400, 1_500  # characters
 _SEED = 7
 
 
-class Summary(BaseModel):
+class ServerSummary(BaseModel, title="Summary"):
     """The generator's answer to `summarise`."""
 
     summary: str = Field(min_length=20, max_length=4000)
 
 
 @dataclass(frozen=True)
-class Server:
+class SummaryRequest:
     """One server whose summary is wanted."""
 
     server_id: str
@@ -83,7 +83,7 @@ def digest_plan(names: Iterable[str], made_by: str) -> str:
 
 
 def ask_all(
-    servers: Sequence[Server], llm: LLM, progress: Progress | None = None
+    servers: Sequence[SummaryRequest], llm: LLM, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
     """The rows of all servers, in their order."""
     workers = llm.role(ROLE).concurrency
@@ -98,7 +98,7 @@ def ask_all(
     )
 
 
-async def _ask_one(llm: LLM, server: Server) -> dict[str, Any]:
+async def _ask_one(llm: LLM, server: SummaryRequest) -> dict[str, Any]:
     """One row, whatever its outcome. Raises LLMError for faults of the settings only."""
     role, asked, shown = llm.role(ROLE), read_prompt(PROMPT), server.shown
     row = make_row(server, provider=role.provider, model=role.model)
@@ -111,7 +111,7 @@ async def _ask_one(llm: LLM, server: Server) -> dict[str, Any]:
     }
     try:
         messages = asked.make_messages(mark=make_marker(*values.values()), **values)
-        reply = await llm.complete(ROLE, messages, schema=Summary, seed=_SEED)
+        reply = await llm.complete(ROLE, messages, schema=ServerSummary, seed=_SEED)
     except (LLMError, BudgetExceeded) as error:
         if isinstance(error, LLMError) and error.kind in ("unknown_role", "no_provider"):
             raise
@@ -131,7 +131,7 @@ async def _ask_one(llm: LLM, server: Server) -> dict[str, Any]:
     return {**row, "status": "ok", "summary": text}
 
 
-def make_row(server: Server, **by: str) -> dict[str, Any]:
+def make_row(server: SummaryRequest, **by: str) -> dict[str, Any]:
     names = sorted(server.contracts)
     return {
         "server_id": server.server_id,
@@ -148,7 +148,7 @@ def make_row(server: Server, **by: str) -> dict[str, Any]:
     }
 
 
-def make_failed_row(server: Server, hint: str) -> dict[str, Any]:
+def make_failed_row(server: SummaryRequest, hint: str) -> dict[str, Any]:
     """The row of a server whose summary nobody foresaw to fail."""
     return {**make_row(server), "status": "failed", "error_kind": INTERNAL, "hint": hint}
 
@@ -244,7 +244,7 @@ def find_summary_flaws(rows: Sequence[Row], floor: float = 0.5) -> list[str]:
 
 def _make_servers(
     rows: Iterable[Row], descriptions: Mapping[str, str], llm: LLM | None
-) -> dict[str, Server]:
+) -> dict[str, SummaryRequest]:
     found: dict[str, dict[str, JsonObject]] = defaultdict(dict)
     for row in rows:
         found[row["server_id"]][row["contract_digest"]] = read_contract(row)
@@ -253,7 +253,7 @@ def _make_servers(
         description = " ".join((descriptions.get(name) or "").split())[:_LONGEST_DESCRIPTION]
         # A description stands in no contract, so no scan of tools has read it.
         description = "" if find_order(description) else description
-        made[name] = Server(
+        made[name] = SummaryRequest(
             name, found[name], description, digest(_describe_maker(llm, description))
         )
     return made
@@ -271,7 +271,7 @@ def _describe_maker(llm: LLM | None, description: str) -> list[Json]:
     ]
 
 
-def _summarise_offline(server: Server) -> dict[str, Any]:
+def _summarise_offline(server: SummaryRequest) -> dict[str, Any]:
     text = write_summary(make_readable(server.server_id), list(server.contracts.values()))
     row = make_row(server, provider=OFFLINE, model=get_offline_version())
     return {**row, "summary": text, "status": "ok"}

@@ -142,7 +142,7 @@ PASSING = {
 
 
 @dataclass(frozen=True)
-class Golden:
+class GoldenCall:
     """One right call. `borrowed` names the arguments whose value comes out of an earlier call's
     result, so that the text does not hold it."""
 
@@ -153,10 +153,10 @@ class Golden:
     borrowed: tuple[str, ...] = ()
 
 
-def read_goldens(row: Row) -> list[Golden]:
+def read_goldens(row: Row) -> list[GoldenCall]:
     """The right calls of a row, in order."""
     found = json.loads(row["calls"] or "[]")
-    return [Golden(**{**one, "borrowed": tuple(one.get("borrowed") or ())}) for one in found]
+    return [GoldenCall(**{**one, "borrowed": tuple(one.get("borrowed") or ())}) for one in found]
 
 
 def read_contract(row: Row) -> dict[str, Json]:
@@ -182,7 +182,7 @@ def make_unit_key(row: Row) -> str:
     return f"{make_tool_key(row)}#{row['task']}"
 
 
-def make_single_row(own: Golden, instruction: str, offered: Iterable[str]) -> dict[str, Json]:
+def make_single_row(own: GoldenCall, instruction: str, offered: Iterable[str]) -> dict[str, Json]:
     """The row of PAIRS of one request to one tool, all other columns empty."""
     made: dict[str, Json] = {
         "server_id": own.server_id,
@@ -257,8 +257,10 @@ def make_pair_id(row: Row) -> str:
     return "p1:" + digest([*own, *texts, plan])[:40]
 
 
-def make_golden(row: Row, arguments: dict[str, Json], borrowed: Sequence[str] = ()) -> Golden:
-    return Golden(row["server_id"], row["tool"], row["contract_digest"], arguments, tuple(borrowed))
+def make_golden(row: Row, arguments: dict[str, Json], borrowed: Sequence[str] = ()) -> GoldenCall:
+    return GoldenCall(
+        row["server_id"], row["tool"], row["contract_digest"], arguments, tuple(borrowed)
+    )
 
 
 def make_user_message(text: str) -> dict[str, Json]:

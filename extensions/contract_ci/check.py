@@ -11,7 +11,7 @@ from assets.contracts.scan import HIGH, ScanFinding, find_rug_pulls, scan_list
 from assets.contracts.step_budget import TooMuchWork, limit_steps
 from assets.contracts.tool_diff import ToolChange, compare_tools
 from assets.contracts.validate import validate_call
-from assets.synthesis.contract_reading import Slot, get_input_schema, read_slots
+from assets.synthesis.contract_reading import ParameterSlot, get_input_schema, read_slots
 from assets.synthesis.offline.values import draw_value
 from extensions.contract_ci.wording import (
     WordingQuestion,
@@ -61,7 +61,7 @@ def _draw_calls(contract: Contract) -> Iterator[dict[str, Any]]:
         yield from ({**needed, slot.name: value} for value in values)
 
 
-def _list_limits(slot: Slot) -> Iterator[Any]:
+def _list_limits(slot: ParameterSlot) -> Iterator[Any]:
     """The values that a narrower schema loses first."""
     schema = slot.schema
     choices = schema.get("enum")

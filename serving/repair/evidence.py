@@ -51,13 +51,13 @@ class Evidence:
             return True
         try:
             from assets.synthesis.verify.grading import grade_value
-            from assets.synthesis.verify.request_text import Text
+            from assets.synthesis.verify.request_text import RequestText
             from assets.synthesis.verify.words import STATED
         except ModuleNotFoundError:
             return False
         if isinstance(value, Mapping | list):
             return False
-        return grade_value(value, schema, name, Text(self.user)) == STATED
+        return grade_value(value, schema, name, RequestText(self.user)) == STATED
 
     def is_said(self, value: Any) -> bool:
         """As `holds`, of values that are worth saying: a switch, null or nothing at all is not, nor

@@ -13,7 +13,7 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.defs import judgements, pairs
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
-from assets.synthesis.writing.writer import Writer
+from assets.synthesis.writing.writer import PairWriter
 from assets.vectors.defs import contract_vectors
 from assets.vectors.index import VECTORS
 from orchestration.settings.roles import Roles
@@ -83,7 +83,7 @@ class Pipeline:
     ) -> dict[str, dict[str, Any]]:
         roles = tuple(Role(name, temperature=0.0) for name in Roles.model_fields)
         given = {"warehouse": self.warehouse, "embedder": self.embedder, "trainer": Trainer(),
-                 "writer": Writer(roles, SynthesisPolicy(pairs_per_tool=2))}  # fmt: skip
+                 "writer": PairWriter(roles, SynthesisPolicy(pairs_per_tool=2))}  # fmt: skip
         held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
         result = dg.materialize(assets, resources=held, partition_key=partition)
         return {

@@ -12,9 +12,9 @@ from assets.catalogue.coverage import COVERAGE
 from assets.contracts import report as contracts_report
 from assets.marketplaces.crawl.recorder import PayloadRecorder
 from assets.synthesis import pair_report
-from assets.synthesis.export.card import Figures, write_card
+from assets.synthesis.export.card import ExportFigures, write_card
 from assets.synthesis.export.formats import FORMATS
-from assets.synthesis.export.selection import Choice
+from assets.synthesis.export.selection import ExportChoice
 from extensions.bench.ablations.table import render_ablation_table
 from extensions.publishing.card_sections import CardFacts
 from extensions.publishing.model_card import render_card
@@ -57,7 +57,7 @@ def write_provenance(home: Path) -> str:
 
 
 def write_export(home: Path) -> str:
-    figures = Figures(pairs=1, lines=1, splits=Counter({EVIL: 1}), servers={EVIL: {EVIL}})
+    figures = ExportFigures(pairs=1, lines=1, splits=Counter({EVIL: 1}), servers={EVIL: {EVIL}})
     names = ("task", "kind", "provider", "marketplace", "judge")
     figures.by = {name: Counter({EVIL: 1}) for name in names} | {"license": Counter({"MIT": 1})}
     figures.left_out = Counter({EVIL: 1})
@@ -66,7 +66,7 @@ def write_export(home: Path) -> str:
         "versions": [(EVIL, EVIL, EVIL)],
         "trials": [{**trial, "refused": 1, "n": 2, "low": 0.1, "high": 0.9}],
     }
-    choice = cast(Choice, SimpleNamespace(commercial_only=False))
+    choice = cast(ExportChoice, SimpleNamespace(commercial_only=False))
     return write_card(FORMATS["trl"], figures, facts, choice, EVIL)
 
 

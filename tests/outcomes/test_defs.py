@@ -25,7 +25,7 @@ from assets.servers.calls.attribution import JudgedError
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
-from assets.synthesis.tables import JUDGEMENTS, PAIRS, Golden, WorldTask, make_single_row
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, GoldenCall, WorldTask, make_single_row
 from tests.outcomes.running import READS, TOOLS
 from tests.outcomes.test_trajectory_play import stage_of, tasks_of
 from tests.outcomes.worlds.files import write_world
@@ -129,7 +129,7 @@ def make_clear(contract: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_pair(contract: dict[str, Any], name: str) -> dict[str, Any]:
-    own = Golden("npm:x", contract["name"], contract_digest(contract), {"name": name})
+    own = GoldenCall("npm:x", contract["name"], contract_digest(contract), {"name": name})
     return {
         **make_single_row(own, f"Write a note called {name}", []),
         "pair_id": f"p1:{contract['name']}-{name}",
@@ -137,7 +137,7 @@ def make_pair(contract: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def make_task_pair(task: WorldTask) -> dict[str, Any]:
-    own = Golden("npm:x", task.tool, contract_digest(NOTE), task.arguments)
+    own = GoldenCall("npm:x", task.tool, contract_digest(NOTE), task.arguments)
     origin = json.dumps(vars(task.origin))
     return {**make_single_row(own, task.request, []), "pair_id": "p1:task", "world_task": origin}
 

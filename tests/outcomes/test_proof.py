@@ -11,7 +11,7 @@ from assets.contracts.canonical import contract_digest
 from assets.outcomes.execution import Execution, ToolCall, keep_execution
 from assets.outcomes.proof import Effect, find_contradiction, prove_call
 from assets.servers.calls.result import CallResult
-from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.request_text import RequestText
 from tests.outcomes.running import Executing, make_contract, open_executing
 
 SCHEMA = {
@@ -331,7 +331,9 @@ def test_a_copy_that_keeps_its_name_in_what_it_holds_is_one():
     after = dict(first)
     keep_letter(after, given)
     values = list(given.values())
-    flaw = find_contradiction(Effect(done, first, after), values, Text("Put 17.eml into trash"))
+    flaw = find_contradiction(
+        Effect(done, first, after), values, RequestText("Put 17.eml into trash")
+    )
     assert flaw == "the call made a copy, and the request asks for none"
 
 

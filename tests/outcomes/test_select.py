@@ -12,7 +12,7 @@ from assets.outcomes.select import (
     select_calls,
     select_refused,
 )
-from assets.synthesis.tables import Golden, make_single_row
+from assets.synthesis.tables import GoldenCall, make_single_row
 from assets.vectors.confusable_table import TWINS
 
 Row = dict[str, Any]
@@ -31,7 +31,7 @@ def clear_row(contract: Row, server: str = "npm:a") -> Row:
 
 
 def pair(contract: Row, q: str, server: str = "npm:a", **call: Any) -> Row:
-    own = Golden(server, contract["name"], contract_digest(contract), {"q": q}, **call)
+    own = GoldenCall(server, contract["name"], contract_digest(contract), {"q": q}, **call)
     return {**make_single_row(own, f"look for {q}", []), "pair_id": f"p1:{server}{q}"}
 
 

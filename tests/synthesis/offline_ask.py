@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from assets.contracts.canonical import canonicalize_contract
-from assets.synthesis.offline.provider import Offline
+from assets.synthesis.offline.provider import OfflineProvider
 from assets.synthesis.offline.wording import find_absent
 from tests.synthesis.contracts import ALL
 from warehouse.llm.client import Request, Role
@@ -24,7 +24,7 @@ ENVIRONMENT = {
 def ask(role: str, schema: type[BaseModel], meta: dict[str, Any], seed: int = 0) -> Any:
     """One answer through the provider, parsed as its caller would."""
     request = Request(Role(role), [], schema, seed, meta, 1024)
-    completion = asyncio.run(Offline().answer(request))
+    completion = asyncio.run(OfflineProvider().answer(request))
     assert completion.model.startswith("offline-")
     return schema.model_validate_json(completion.text)
 

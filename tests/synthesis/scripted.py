@@ -10,10 +10,10 @@ from assets.synthesis.offline.no_call import answer_aside, answer_vague
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.offline.requests import answer_several
 from assets.synthesis.offline.rewrites import evolve_request, revise_request
-from assets.synthesis.policy import SynthesisPolicy, Tasks
+from assets.synthesis.policy import SynthesisPolicy, TaskShares
 from assets.synthesis.prompts import read_prompt
 from assets.synthesis.tables import TASKS
-from assets.synthesis.writing.units import Unit, make_units
+from assets.synthesis.writing.units import WritingUnit, make_units
 from tests.support.openai_endpoint import Say
 from tests.synthesis.contracts import ALL
 from warehouse.ledger.ledger import Ledger
@@ -52,8 +52,8 @@ CLOSE_TICKET = {
     },
 }
 MARKET = [*ALL, FIND_TICKET, CLOSE_TICKET]  # a tool for every task
-SINGLES = SynthesisPolicy(tasks=Tasks(**NO_TASKS), checks=False, evolve_share=0.0)
-ALL_TASKS = SynthesisPolicy(tasks=Tasks(**EVERY_TASK))
+SINGLES = SynthesisPolicy(tasks=TaskShares(**NO_TASKS), checks=False, evolve_share=0.0)
+ALL_TASKS = SynthesisPolicy(tasks=TaskShares(**EVERY_TASK))
 
 
 def offline_llm(ledger: Ledger) -> LLM:
@@ -84,12 +84,12 @@ def nobody(_: Row) -> list[Row]:
 
 def planned(
     rows: Sequence[Row], policy: SynthesisPolicy = SINGLES, near: Any = nobody
-) -> list[Unit]:
+) -> list[WritingUnit]:
     """The units of a marketplace that has these rows."""
     return make_units(rows, near, policy)
 
 
-def only(made: Sequence[Unit], task: str) -> list[Unit]:
+def only(made: Sequence[WritingUnit], task: str) -> list[WritingUnit]:
     return [unit for unit in made if unit.task == task]
 
 

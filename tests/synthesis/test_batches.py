@@ -9,9 +9,9 @@ import dagster as dg
 import pytest
 
 from assets.synthesis.defs import judgements, pairs
-from assets.synthesis.policy import SynthesisPolicy, Tasks
+from assets.synthesis.policy import SynthesisPolicy, TaskShares
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
-from assets.synthesis.writing.writer import Writer
+from assets.synthesis.writing.writer import PairWriter
 from extensions.batch.api.rounds import advance_open
 from orchestration.settings.roles import Roles
 from tests.contracts.pipeline import MARKET, Pipeline
@@ -22,7 +22,7 @@ from warehouse.store import Warehouse
 
 Rows = dict[str, dict[str, Any]]
 POLICY = SynthesisPolicy(
-    pairs_per_tool=2, tasks=Tasks(**NO_TASKS), checks=False, evolve_share=0.0, world_pairs=0
+    pairs_per_tool=2, tasks=TaskShares(**NO_TASKS), checks=False, evolve_share=0.0, world_pairs=0
 )
 
 
@@ -44,7 +44,7 @@ class Batched:
         given = {
             "warehouse": self.warehouse,
             "embedder": self.pipeline.embedder,
-            "writer": Writer(tuple(self.roles.values()), POLICY),
+            "writer": PairWriter(tuple(self.roles.values()), POLICY),
         }
         held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
         wanted = assets or (pairs, judgements)

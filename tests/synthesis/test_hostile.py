@@ -18,7 +18,7 @@ from assets.synthesis.judging.judge import make_offline_provider, make_view
 from assets.synthesis.judging.rules_judge import judge_by_rules
 from assets.synthesis.offline.invented_values import make_from_pattern
 from assets.synthesis.offline.provider import answer_requests
-from assets.synthesis.tables import PAIRS, Golden, make_single_row, reaches_judge
+from assets.synthesis.tables import PAIRS, GoldenCall, make_single_row, reaches_judge
 from assets.synthesis.verify.rules import verify
 from assets.synthesis.writing.plan import compose_rows
 from tests.support.openai_endpoint import openai_endpoint
@@ -92,7 +92,9 @@ def test_no_description_stops_reading_it(description: str) -> None:
     of = canonicalize_contract({"name": "t", "description": description, "inputSchema": schema})
     for request in answer_requests({"contract": of, "count": 3}, 0)["requests"]:
         assert 0 < len(request["instruction"]) < 5000
-        row = make_single_row(Golden("s", "t", "c", request["values"]), request["instruction"], [])
+        row = make_single_row(
+            GoldenCall("s", "t", "c", request["values"]), request["instruction"], []
+        )
         judge_by_rules(make_view(row, {"c": of}).meta, 0)
 
 

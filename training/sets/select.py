@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.synthesis.export.examples import Unshowable, make_messages
+from assets.synthesis.export.examples import UnusableExample, make_messages
 from assets.synthesis.tables import (
     CLARIFY,
     MISSING,
@@ -127,7 +127,7 @@ def _find_conversation_flaw(pair: Row) -> str | None:
     try:
         goldens = read_goldens(pair)
         turns = list_turns({"messages": make_messages(pair, goldens)})
-    except (Unshowable, ValueError, TypeError, KeyError, AttributeError):
+    except (UnusableExample, ValueError, TypeError, KeyError, AttributeError):
         return "unreadable_conversation"
     made = [(call["name"], call["arguments"]) for turn in turns for call in turn.calls]
     asks = any(turn.asks for turn in turns)

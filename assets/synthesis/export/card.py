@@ -11,8 +11,8 @@ from string import Template
 from typing import Any
 
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.synthesis.export.formats import LAST_TURN, Format
-from assets.synthesis.export.selection import Choice, Chosen, normalise_licence
+from assets.synthesis.export.formats import LAST_TURN, ExportFormat
+from assets.synthesis.export.selection import ExportChoice, ExportPair, normalise_licence
 from assets.synthesis.judging.trials import JUDGE_TRIALS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TRAJECTORY
 from warehouse.sanitize.markdown import (
@@ -31,7 +31,7 @@ _UNKNOWN = "unknown"
 
 
 @dataclass
-class Figures:
+class ExportFigures:
     """Counts over what was exported; lines differ from pairs where a pair has several turns."""
 
     pairs: int = 0
@@ -46,7 +46,7 @@ class Figures:
     left_out: Counter[str] = field(default_factory=Counter)
     sources: Counter[str] = field(default_factory=Counter)  # of preferences, line by line
 
-    def add(self, one: Chosen, lines: int) -> None:
+    def add(self, one: ExportPair, lines: int) -> None:
         row = one.row
         self.pairs += 1
         self.lines += lines
@@ -90,7 +90,11 @@ def read_sources(tables: Tables, as_of: float) -> dict[str, Any]:
 
 
 def write_card(
-    form: Format, figures: Figures, facts: dict[str, Any], choice: Choice, label: str
+    form: ExportFormat,
+    figures: ExportFigures,
+    facts: dict[str, Any],
+    choice: ExportChoice,
+    label: str,
 ) -> Markdown:
     """The text of README.md, out of the template `card.md`."""
     by_rules = sum(n for name, n in figures.by["judge"].items() if not name.startswith("model:"))
@@ -146,7 +150,7 @@ _PREFERS = Markdown(
 _WORDING = Markdown("- The wording is that of a grammar: plain, and less varied than people's.\n")
 
 
-def _write_front_matter(form: Format, figures: Figures) -> Markdown:
+def _write_front_matter(form: ExportFormat, figures: ExportFigures) -> Markdown:
     """YAML for `datasets.load_dataset` on this folder: its files and exact column types."""
     columns = [
         f"  - name: {name}\n    " + ("list: json" if kind == "json" else f"dtype: {kind}")
@@ -166,13 +170,13 @@ def _write_front_matter(form: Format, figures: Figures) -> Markdown:
     return mark_markdown("\n".join(lines))  # an SPDX expression; the rest is ours
 
 
-def _write_ran(figures: Figures) -> str:
+def _write_ran(figures: ExportFigures) -> str:
     if not (n := figures.by["task"].get(TRAJECTORY, 0)):
         return "No call was carried out"
     return f"The calls of {n} trajectories ran, in disposable worlds; no other was carried out"
 
 
-def _group_files(figures: Figures) -> dict[str, list[tuple[str, str]]]:
+def _group_files(figures: ExportFigures) -> dict[str, list[tuple[str, str]]]:
     """Config -> (split, file) of each of its files: what is learnt whole, and what by its last turn
     alone, are never read together."""
     found: dict[str, list[tuple[str, str]]] = {}
@@ -183,7 +187,7 @@ def _group_files(figures: Figures) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def _list_sides(figures: Figures) -> Markdown:
+def _list_sides(figures: ExportFigures) -> Markdown:
     """How many servers and pairs each side of the split has."""
     servers = {split: len(found) for split, found in sorted(figures.servers.items())}
     sides = (
@@ -218,7 +222,7 @@ def _tabulate_trials(trials: list[dict[str, Any]]) -> Markdown:
     return fill_markdown(template, table)
 
 
-def _list_counts(figures: Figures) -> Iterator[Markdown]:
+def _list_counts(figures: ExportFigures) -> Iterator[Markdown]:
     sources = {"source": figures.sources} if figures.sources else {}
     for name, counts in {**figures.by, **sources, "left out": figures.left_out}.items():
         items = counts.items() if name == "left out" else sorted(counts.items())

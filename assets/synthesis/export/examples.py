@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from assets.contracts.match.match import match_parallel
-from assets.synthesis.tables import JUDGEMENTS, PAIRS, Golden, read_goldens
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, GoldenCall, read_goldens
 from warehouse.json_types import Contract, Json, Record, Row
 from warehouse.storage.tables import Tables
 
@@ -34,12 +34,12 @@ ABOUT = (
 )
 
 
-class Unshowable(ValueError):
+class UnusableExample(ValueError):
     """Why a row cannot be an example, in words that are counted."""
 
 
 @dataclass(frozen=True)
-class Example:
+class TrainingExample:
     """messages: as OpenAI's, with `arguments` as objects and `weight` 0 where nothing is to be
     learnt. tools: OpenAI functions, own included, in an order of the row's own. refused: answers to
     the same words that were refused, for a format of preferences."""
@@ -50,14 +50,14 @@ class Example:
     refused: list[dict[str, Json]] = field(default_factory=list)
 
 
-def make_example(row: Row, contracts: Mapping[str, Contract], extra: Row) -> Example:
+def make_example(row: Row, contracts: Mapping[str, Contract], extra: Row) -> TrainingExample:
     """The example of one row; `contracts` (by digest) holds those it calls and those on offer.
 
     Raises Unshowable.
     """
     calls = read_goldens(row)
     about = {name: row.get(name) for name in ABOUT} | dict(extra)
-    return Example(make_messages(row, calls), _list_tools(row, calls, contracts), about)
+    return TrainingExample(make_messages(row, calls), _list_tools(row, calls, contracts), about)
 
 
 def make_function(contract: Contract) -> dict[str, Json]:
@@ -71,7 +71,7 @@ def make_function(contract: Contract) -> dict[str, Json]:
 
 
 def _list_tools(
-    row: Row, calls: Sequence[Golden], contracts: Mapping[str, Contract]
+    row: Row, calls: Sequence[GoldenCall], contracts: Mapping[str, Contract]
 ) -> list[dict[str, Json]]:
     """The tools called come first; one on offer that shares a name with them is left out, as no
     host could tell them apart."""
@@ -80,17 +80,17 @@ def _list_tools(
     taken: dict[str, str] = {}
     for digest in wanted:
         if digest not in contracts:
-            raise Unshowable("a contract on offer is not at hand")
+            raise UnusableExample("a contract on offer is not at hand")
         name = contracts[digest]["name"]
         if taken.setdefault(name, digest) != digest and digest in needed:
-            raise Unshowable("it calls two tools of one name")
+            raise UnusableExample("it calls two tools of one name")
     shown = [make_function(contracts[digest]) for digest in taken.values()]
     seed = hashlib.sha256(row["pair_id"].encode()).digest()
     random.Random(int.from_bytes(seed[:8])).shuffle(shown)
     return shown
 
 
-def make_messages(row: Row, calls: Sequence[Golden]) -> list[dict[str, Json]]:
+def make_messages(row: Row, calls: Sequence[GoldenCall]) -> list[dict[str, Json]]:
     """The conversation of a row with these right calls, as in Example. Raises Unshowable."""
     messages = json.loads(row.get("messages") or "[]")
     if not messages:
@@ -101,7 +101,7 @@ def make_messages(row: Row, calls: Sequence[Golden]) -> list[dict[str, Json]]:
     right = [(call.tool, call.arguments) for call in calls]
     out = [_make_message(message, right) for message in messages]
     if out[-1]["role"] != "assistant":
-        raise Unshowable("the conversation does not end with the assistant")
+        raise UnusableExample("the conversation does not end with the assistant")
     return out
 
 
@@ -140,7 +140,7 @@ _KEY = ("server_id", "contract_digest", "task", "instruction")
 
 
 @dataclass(frozen=True)
-class Preference:
+class PreferencePair:
     """prompt: messages; chosen, rejected: the assistant's next one. tools: OpenAI functions. about:
     what goes with an example, its `split` included. source: of the table above."""
 
@@ -178,7 +178,7 @@ class RefusedRows:
             for row in rows.sort("pair_id").iter_rows(named=True):
                 self._rows[_make_key(row)].append(row)
 
-    def find_answers(self, row: Record, example: Example) -> list[Message]:
+    def find_answers(self, row: Record, example: TrainingExample) -> list[Message]:
         """The last messages of refused rows that differ from an accepted one in that alone; calls
         to tools that are not shown are left out."""
         shown = {tool["function"]["name"] for tool in example.tools}
@@ -186,7 +186,7 @@ class RefusedRows:
         for refused in self._rows.get(_make_key(row), []):
             try:
                 messages = make_messages(refused, read_goldens(refused))
-            except (Unshowable, ValueError, TypeError, KeyError):
+            except (UnusableExample, ValueError, TypeError, KeyError):
                 continue
             same = messages[:-1] == example.messages[:-1]
             if same and _list_names(messages[-1]) <= shown and messages[-1] not in found:
@@ -194,27 +194,27 @@ class RefusedRows:
         return found
 
 
-def write_preferences(example: Example) -> Iterator[Line]:
+def write_preferences(example: TrainingExample) -> Iterator[Line]:
     """The preference pairs of an example. Raises Unshowable where nothing was refused."""
     lines = [preference.write_line() for preference in _list_preferences(example)]
     if not lines:
-        raise Unshowable(NOTHING_REFUSED)
+        raise UnusableExample(NOTHING_REFUSED)
     yield from lines
 
 
-def _list_preferences(example: Example) -> Iterator[Preference]:
+def _list_preferences(example: TrainingExample) -> Iterator[PreferencePair]:
     messages, tools, about = example.messages, example.tools, example.about
     for at, wrong in enumerate(messages):
         if wrong["role"] != "assistant" or wrong.get("weight") != 0:
             continue
         right = next((one for one in messages[at + 1 :] if _is_right_call(one)), None)
         if right is not None and _is_other(right, wrong, tools):
-            yield Preference(messages[:at], right, wrong, tools, DRAFT, about)
+            yield PreferencePair(messages[:at], right, wrong, tools, DRAFT, about)
     if any(message.get("weight") == 0 for message in messages):
         return  # its last answer comes after a refused call
     for wrong in example.refused:
         if _is_other(messages[-1], wrong, tools):
-            yield Preference(messages[:-1], messages[-1], wrong, tools, JUDGEMENT, about)
+            yield PreferencePair(messages[:-1], messages[-1], wrong, tools, JUDGEMENT, about)
 
 
 def _is_right_call(message: Message) -> bool:

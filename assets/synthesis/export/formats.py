@@ -14,7 +14,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from assets.synthesis.export.examples import ABOUT, Example, Unshowable, write_preferences
+from assets.synthesis.export.examples import (
+    ABOUT,
+    TrainingExample,
+    UnusableExample,
+    write_preferences,
+)
 from warehouse.json_types import Json
 
 Line = dict[str, Json]
@@ -27,7 +32,7 @@ _META = {**dict.fromkeys(ABOUT, "string"), "simulated": "bool", "split": "string
 
 
 @dataclass(frozen=True)
-class Format:
+class ExportFormat:
     """lines: an example as lines. columns: name -> dtype of `datasets`, a list of `json` or a
     plain one. beside: what is known of a row goes into a file of its own, as the reader refuses
     unknown fields. suffix: of the data files. apart: examples with a wrong call stand in files of
@@ -35,29 +40,29 @@ class Format:
     are of answers that were refused."""
 
     name: str
-    lines: Callable[[Example], Iterator[Line]]
+    lines: Callable[[TrainingExample], Iterator[Line]]
     columns: Mapping[str, str]
     suffix: str = "jsonl"
     beside: bool = False
     apart: bool = False
     prefers: bool = False
 
-    def name_file(self, split: str, example: Example) -> str:
+    def name_file(self, split: str, example: TrainingExample) -> str:
         """The data file of an example, without its suffix."""
         return f"{split}{LAST_TURN}" if self.apart and holds_wrong_call(example) else split
 
 
-def holds_wrong_call(example: Example) -> bool:
+def holds_wrong_call(example: TrainingExample) -> bool:
     """Whether a turn of the assistant's is not to be learnt."""
     return any(message.get("weight") == 0 for message in example.messages)
 
 
-def _write_whole(example: Example) -> Iterator[Line]:
+def _write_whole(example: TrainingExample) -> Iterator[Line]:
     messages = [_fill_content(message) for message in example.messages]
     yield {"messages": messages, "tools": example.tools, **example.about}
 
 
-def _write_trl(example: Example) -> Iterator[Line]:
+def _write_trl(example: TrainingExample) -> Iterator[Line]:
     """Loss is on the completion alone, so a wrong call is context and never learnt."""
     messages = [_fill_content(message) for message in example.messages]
     tools = json.dumps(example.tools, ensure_ascii=False)
@@ -72,7 +77,7 @@ def _is_learnt(message: Line) -> bool:
     return message["role"] == "assistant" and message.get("weight") != 0
 
 
-def _write_openai(example: Example) -> Iterator[Line]:
+def _write_openai(example: TrainingExample) -> Iterator[Line]:
     names = _make_api_names([tool["function"]["name"] for tool in example.tools])
     several = any(len(message.get("tool_calls") or ()) > 1 for message in example.messages)
     tools = [
@@ -106,7 +111,7 @@ def _make_api_names(names: list[str]) -> dict[str, str]:
     return found
 
 
-def _write_sharegpt(example: Example) -> Iterator[Line]:
+def _write_sharegpt(example: TrainingExample) -> Iterator[Line]:
     """The format marks no turn as wrong: where one is, each turn to learn is the last of a line,
     and whoever trains on that file must mask what is before it."""
     messages = example.messages
@@ -117,7 +122,7 @@ def _write_sharegpt(example: Example) -> Iterator[Line]:
         yield _write_sharegpt_line(example, messages[:end])
 
 
-def _write_sharegpt_line(example: Example, messages: list[Line]) -> Line:
+def _write_sharegpt_line(example: TrainingExample, messages: list[Line]) -> Line:
     turns: list[Line] = []
     together: dict[int, list[str]] = {}
     for message in messages:
@@ -131,9 +136,9 @@ def _write_sharegpt_line(example: Example, messages: list[Line]) -> Line:
     system = turns.pop(0)["value"] if turns[0]["from"] == "system" else ""
     asked, answers = turns[::2], turns[1::2]
     if {turn["from"] for turn in asked} - {"human", "observation"} or len(turns) % 2:
-        raise Unshowable("sharegpt wants turns that alternate")
+        raise UnusableExample("sharegpt wants turns that alternate")
     if {turn["from"] for turn in answers} - {"gpt", "function_call"}:
-        raise Unshowable("sharegpt wants turns that alternate")
+        raise UnusableExample("sharegpt wants turns that alternate")
     tools = json.dumps([tool["function"] for tool in example.tools], ensure_ascii=False)
     return {"conversations": turns, "system": system, "tools": tools, **example.about}
 
@@ -145,7 +150,7 @@ def _write_sharegpt_turn(message: Line) -> Line:
         content = message.get("content") or ""
         return {"from": roles.get(message["role"], message["role"]), "value": content}
     if message.get("content"):
-        raise Unshowable("sharegpt cannot hold words beside a call")
+        raise UnusableExample("sharegpt cannot hold words beside a call")
     made = [call["function"] for call in calls]
     text = json.dumps(made[0] if len(made) == 1 else made, ensure_ascii=False)
     return {"from": "function_call", "value": text}
@@ -159,17 +164,17 @@ def _fill_content(message: Line) -> Line:
 FORMATS = {
     made.name: made
     for made in (
-        Format("hf", _write_whole, {"messages": "json", "tools": "json", **_META},
+        ExportFormat("hf", _write_whole, {"messages": "json", "tools": "json", **_META},
                suffix="parquet"),
-        Format("messages", _write_whole, {"messages": "json", "tools": "json", **_META}),
-        Format("trl", _write_trl,
+        ExportFormat("messages", _write_whole, {"messages": "json", "tools": "json", **_META}),
+        ExportFormat("trl", _write_trl,
                {"prompt": "json", "completion": "json", "tools": "string", **_META}),
-        Format("openai", _write_openai,
+        ExportFormat("openai", _write_openai,
                {"messages": "json", "tools": "json", "parallel_tool_calls": "bool"}, beside=True),
-        Format("sharegpt", _write_sharegpt,
+        ExportFormat("sharegpt", _write_sharegpt,
                {"conversations": "json", "system": "string", "tools": "string", **_META},
                apart=True),
-        Format(DPO, write_preferences,
+        ExportFormat(DPO, write_preferences,
                {"prompt": "json", "chosen": "json", "rejected": "json", "tools": "string",
                 "source": "string", **_META}, prefers=True),
     )

@@ -17,7 +17,7 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 
 from assets.contracts.quarantined_tools import ContractFirewall
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.synthesis.export.examples import Preference
+from assets.synthesis.export.examples import PreferencePair
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
 from assets.synthesis.writing.migration import read_old_contracts
 from warehouse.json_types import Contract, Record
@@ -93,7 +93,7 @@ class ExportError(ValueError):
 
 
 @dataclass(frozen=True)
-class Choice:
+class ExportChoice:
     """What is asked for. split_of: the side of a server, a frozen function of its id. proved: the
     pairs to keep, that execution proved; None for all. invalid: pairs whose executed call failed,
     which are left out. preferences: of rows that are no pairs, for a format that takes them."""
@@ -106,12 +106,12 @@ class Choice:
     commercial_only: bool = False
     proved: Collection[str] | None = None
     invalid: Collection[str] = frozenset()
-    more: Sequence["Added"] = ()
-    preferences: Sequence[Preference] = ()
+    more: Sequence["ExtraRow"] = ()
+    preferences: Sequence[PreferencePair] = ()
 
 
 @dataclass(frozen=True)
-class Added:
+class ExtraRow:
     """A row in the columns of a pair that no marketplace's table holds. judge: what accepted it;
     offered: snapshot rows of the contracts that it rests on."""
 
@@ -121,7 +121,7 @@ class Added:
 
 
 @dataclass
-class Chosen:
+class ExportPair:
     """One pair with its judgement and the contracts it needs."""
 
     row: Record
@@ -167,7 +167,9 @@ def check_published(tables: Tables, as_of: float) -> None:
         )
 
 
-def select_pairs(tables: Tables, choice: Choice, left_out: Counter[str]) -> Iterator[Chosen]:
+def select_pairs(
+    tables: Tables, choice: ExportChoice, left_out: Counter[str]
+) -> Iterator[ExportPair]:
     """Every pair that was accepted as of then, marketplace by marketplace, each pair once; in
     `left_out` it counts why others are not there."""
     seen: set[str] = set()
@@ -198,11 +200,13 @@ def select_pairs(tables: Tables, choice: Choice, left_out: Counter[str]) -> Iter
                 continue
             offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
             row["offered"] = json.dumps(offered)
-            yield Chosen(row, judged[row["pair_id"]], split, bodies)
+            yield ExportPair(row, judged[row["pair_id"]], split, bodies)
     yield from _select_added(tables, choice, left_out)
 
 
-def _select_added(tables: Tables, choice: Choice, left_out: Counter[str]) -> Iterator[Chosen]:
+def _select_added(
+    tables: Tables, choice: ExportChoice, left_out: Counter[str]
+) -> Iterator[ExportPair]:
     """Those of `more` that the same rules let through."""
     if not choice.more:
         return
@@ -225,7 +229,7 @@ def _select_added(tables: Tables, choice: Choice, left_out: Counter[str]) -> Ite
         offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
         row = {**row, "offered": json.dumps(offered)}
         bodies = {one["contract_digest"]: read_contract(one) for one in added.offered}
-        yield Chosen(row, {"judge": added.judge, "score": None}, split, bodies)
+        yield ExportPair(row, {"judge": added.judge, "score": None}, split, bodies)
 
 
 def ask_firewall(wall: ContractFirewall) -> Held:
@@ -246,7 +250,7 @@ def _read_passed(tables: Tables, market: str, at: float) -> pl.DataFrame:
     return tables.read(PAIRS, market, as_of=at).filter(whole)
 
 
-def _choose_side(row: Record, choice: Choice) -> tuple[str, str | None]:
+def _choose_side(row: Record, choice: ExportChoice) -> tuple[str, str | None]:
     split = choice.split_of(row["server_id"])
     if row["task"] not in choice.tasks:
         return split, "another task"
@@ -290,7 +294,7 @@ def _read_contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float)
     return [*rows, *(row for name, row in older.items() if name in lacking)]
 
 
-def _find_sides(rows: Sequence[Record], choice: Choice) -> dict[str, set[str]]:
+def _find_sides(rows: Sequence[Record], choice: ExportChoice) -> dict[str, set[str]]:
     """Contract digest -> the sides of the servers that list it: no tool of a test server is to be
     seen in training, not even as one to leave alone."""
     found: dict[str, set[str]] = defaultdict(set)

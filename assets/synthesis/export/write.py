@@ -10,14 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from assets.synthesis.export.card import Figures, read_sources, write_card
-from assets.synthesis.export.examples import Preference, RefusedRows, Unshowable, make_example
-from assets.synthesis.export.formats import FORMATS, Format
+from assets.synthesis.export.card import ExportFigures, read_sources, write_card
+from assets.synthesis.export.examples import (
+    PreferencePair,
+    RefusedRows,
+    UnusableExample,
+    make_example,
+)
+from assets.synthesis.export.formats import FORMATS, ExportFormat
 from assets.synthesis.export.selection import (
     ALL,
-    Choice,
-    Chosen,
+    ExportChoice,
     ExportError,
+    ExportPair,
     check_published,
     permits_commercial_use,
     select_pairs,
@@ -29,12 +34,14 @@ Line = Mapping[str, Any]
 _BATCH = 256  # rows of a parquet batch: what is in memory at once
 
 
-class _Writer(Protocol):
+class _LineWriter(Protocol):
     def add(self, line: Line) -> None: ...
     def close(self) -> None: ...
 
 
-def export(tables: Tables, folder: Path, name: str, choice: Choice, label: str) -> Figures:
+def export(
+    tables: Tables, folder: Path, name: str, choice: ExportChoice, label: str
+) -> ExportFigures:
     """Writes the export of one format into `folder`, which must be empty or absent.
 
     The same tables as of the same moment give the same bytes. label: the moment as it was asked
@@ -64,15 +71,21 @@ def export(tables: Tables, folder: Path, name: str, choice: Choice, label: str) 
     return figures
 
 
-def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> Figures:
-    figures = Figures()
+def _fill_folder(
+    folder: Path, tables: Tables, form: ExportFormat, choice: ExportChoice
+) -> ExportFigures:
+    figures = ExportFigures()
     with ExitStack() as stack:
-        files: dict[str, _Writer] = {}
+        files: dict[str, _LineWriter] = {}
 
-        def file(path: str, kind: str) -> _Writer:
+        def file(path: str, kind: str) -> _LineWriter:
             if path not in files:
                 (folder / path).parent.mkdir(exist_ok=True)
-                made = _Parquet(folder / path, form) if kind == "parquet" else _Lines(folder / path)
+                made = (
+                    _ParquetFile(folder / path, form)
+                    if kind == "parquet"
+                    else _JsonLinesFile(folder / path)
+                )
                 files[path] = made
                 stack.callback(made.close)
             return files[path]
@@ -81,7 +94,7 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
         for pair in select_pairs(tables, choice, figures.left_out):
             try:
                 lines = list(_make_lines(pair, form, refused))
-            except Unshowable as why:
+            except UnusableExample as why:
                 figures.left_out[str(why)] += 1
                 continue
             for line, name, about in lines:
@@ -95,7 +108,7 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
             line = each.write_line()
             file(f"data/{line['split']}.{form.suffix}", form.suffix).add(line)
             figures.files.add(str(line["split"]))
-            figures.add(Chosen(dict(line), {"judge": line["judge"]}, str(line["split"]), {}), 1)
+            figures.add(ExportPair(dict(line), {"judge": line["judge"]}, str(line["split"]), {}), 1)
             figures.sources[each.source] += 1
     figures.left_out = Counter(dict(sorted(figures.left_out.items())))
     if not figures.pairs:
@@ -109,7 +122,7 @@ def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> 
     return figures
 
 
-def _choose_preferences(choice: Choice, left_out: Counter[str]) -> Iterator[Preference]:
+def _choose_preferences(choice: ExportChoice, left_out: Counter[str]) -> Iterator[PreferencePair]:
     """Those of `preferences` that the same rules let through."""
     for preference in choice.preferences:
         if choice.split not in (ALL, preference.about["split"]):
@@ -121,7 +134,7 @@ def _choose_preferences(choice: Choice, left_out: Counter[str]) -> Iterator[Pref
 
 
 def _make_lines(
-    one: Chosen, form: Format, refused: RefusedRows | None
+    one: ExportPair, form: ExportFormat, refused: RefusedRows | None
 ) -> Iterator[tuple[Line, str, Line]]:
     """(line, the name of its file, what is known of its row)."""
     extra = {"split": one.split, "judge": one.judgement["judge"], "score": one.judgement["score"]}
@@ -132,7 +145,7 @@ def _make_lines(
     return ((line, name, made.about) for line in form.lines(made))
 
 
-class _Lines:
+class _JsonLinesFile:
     """JSON Lines."""
 
     def __init__(self, path: Path) -> None:
@@ -145,10 +158,10 @@ class _Lines:
         self._file.close()
 
 
-class _Parquet:
+class _ParquetFile:
     """Parquet with JSON columns: no reader has to guess one schema for thousands of tools."""
 
-    def __init__(self, path: Path, form: Format) -> None:
+    def __init__(self, path: Path, form: ExportFormat) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 

@@ -11,9 +11,9 @@ from assets.contracts.canonical import ContractError, canonicalize_contract, con
 from assets.contracts.tool_id import ToolId
 from assets.synthesis.judging.judge import judge
 from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.tables import Golden, make_single_row
+from assets.synthesis.tables import GoldenCall, make_single_row
 from assets.synthesis.verify.filters import compute_cosines, make_echo_finding
-from assets.synthesis.verify.pair_checks import Finding
+from assets.synthesis.verify.pair_checks import PairFinding
 from assets.synthesis.verify.rules import decide, verify
 from warehouse.errors import UnusableInput
 from warehouse.item_failure import tell_failure
@@ -25,7 +25,7 @@ _FIELDS = ("tool_id", "instruction", "arguments")
 
 
 @dataclass(frozen=True)
-class Given:
+class CandidatePair:
     """One row as it was handed in. Labels beside these fields were never read."""
 
     tool_id: str
@@ -42,7 +42,7 @@ class Given:
 
 
 @dataclass
-class Tools:
+class ToolsFile:
     """The tools of a servers file, by tool id."""
 
     by_id: dict[str, dict[str, Json]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Tools:
         self.by_id[key], self.digests[key], self.contracts[digest] = made, digest, made
 
 
-def read_rows(path: Path) -> list[Given]:
+def read_rows(path: Path) -> list[CandidatePair]:
     """The rows of a JSON Lines file. Raises UnusableInput; labels are never read."""
     found = [_parse_given(path, number, row) for number, row in read_lines(path)]
     if not found:
@@ -86,13 +86,13 @@ def read_rows(path: Path) -> list[Given]:
     return found
 
 
-def read_tools(path: Path) -> Tools:
+def read_tools(path: Path) -> ToolsFile:
     """The tools of a JSON Lines file of servers: qualified_name (or server_id, or name), tools.
 
     A tool whose contract is unusable is kept by name, so that its rows can say why. Raises
     UnusableInput where no tool at all is found.
     """
-    tools = Tools()
+    tools = ToolsFile()
     for _, server in read_lines(path):
         listed = server.get("tools")
         for tool in listed if isinstance(listed, list) else []:
@@ -109,7 +109,7 @@ def get_server_name(server: JsonObject) -> str:
     return str(next(found, ""))
 
 
-def _parse_given(path: Path, number: int, row: Row) -> Given:
+def _parse_given(path: Path, number: int, row: Row) -> CandidatePair:
     where = f"{path}, line {number}"
     if missing := [name for name in _FIELDS if name not in row]:
         raise UnusableInput(f"{where}: no {', '.join(missing)}; expected {_name_fields()}")
@@ -117,7 +117,7 @@ def _parse_given(path: Path, number: int, row: Row) -> Given:
         if not isinstance(row[name], str):
             found = type(row[name]).__name__
             raise UnusableInput(f"{where}: {name} is {found}, expected a text")
-    return Given(row["tool_id"], row["instruction"], row["arguments"])
+    return CandidatePair(row["tool_id"], row["instruction"], row["arguments"])
 
 
 def _name_fields() -> str:
@@ -138,7 +138,7 @@ _BESIDE = 12  # tools of the same server that the judge is shown
 
 
 def verify_rows(
-    rows: Sequence[Given], tools: Tools, embed: Embed, policy: SynthesisPolicy
+    rows: Sequence[CandidatePair], tools: ToolsFile, embed: Embed, policy: SynthesisPolicy
 ) -> list[dict[str, Json]]:
     """{tool_id, verdict, flaws, score: None, reasons} per row, by rules alone.
 
@@ -158,7 +158,7 @@ def verify_rows(
 
 
 def judge_rows(
-    rows: Sequence[Given], tools: Tools, embed: Embed, llm: LLM, policy: SynthesisPolicy
+    rows: Sequence[CandidatePair], tools: ToolsFile, embed: Embed, llm: LLM, policy: SynthesisPolicy
 ) -> list[dict[str, Json]]:
     """As `verify_rows`, and the judge's score, verdict and reasons for what the rules left.
 
@@ -183,16 +183,16 @@ def judge_rows(
     return results
 
 
-def _find_flaws(row: Given, tools: Tools) -> list[Finding]:
+def _find_flaws(row: CandidatePair, tools: ToolsFile) -> list[PairFinding]:
     contract = tools.by_id.get(row.tool_id)
     if contract is None:
         kind = "unusable_tool" if row.tool_id in tools.unusable else "unknown_tool"
         reason = tools.unusable.get(row.tool_id) or f"{row.tool_id[:200]} is not among the tools"
-        return [Finding(kind, "tool_id", reason)]
+        return [PairFinding(kind, "tool_id", reason)]
     return list(verify(contract, row.instruction, row.arguments, server=row.server).findings)
 
 
-def _make_verdict(row: Given, findings: Sequence[Finding]) -> dict[str, Json]:
+def _make_verdict(row: CandidatePair, findings: Sequence[PairFinding]) -> dict[str, Json]:
     decision = decide(findings)
     return {
         "tool_id": row.tool_id,
@@ -203,10 +203,10 @@ def _make_verdict(row: Given, findings: Sequence[Finding]) -> dict[str, Json]:
     }
 
 
-def _make_pair_row(at: int, row: Given, verdict: str, tools: Tools) -> dict[str, Json]:
+def _make_pair_row(at: int, row: CandidatePair, verdict: str, tools: ToolsFile) -> dict[str, Json]:
     """The row of PAIRS that the judge reads; `pair_id` is its place."""
     digest = tools.digests[row.tool_id]
     beside = [tools.digests[other] for other in tools.list_server_tools(row.server)][: _BESIDE + 1]
-    call = Golden(row.server, row.tool, digest, dict(row.arguments))
+    call = GoldenCall(row.server, row.tool, digest, dict(row.arguments))
     made = make_single_row(call, row.instruction, beside)
     return {**made, "pair_id": str(at), "verdict": verdict}

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from assets.synthesis.judging.rules_judge import CRITERIA, judge_by_rules
-from assets.synthesis.offline.provider import Offline
+from assets.synthesis.offline.provider import OfflineProvider
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import make_marker, read_prompt
-from assets.synthesis.role_schemas import Opinion
-from assets.synthesis.tables import SINGLE, Golden, dump_text, reaches_judge, read_goldens
+from assets.synthesis.role_schemas import JudgeOpinion
+from assets.synthesis.tables import SINGLE, GoldenCall, dump_text, reaches_judge, read_goldens
 from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Contract, Json, JsonObject, Row
 from warehouse.ledger.attempts import BudgetExceeded
@@ -32,14 +32,14 @@ class NoContract(ValueError):
 
 
 @dataclass(frozen=True)
-class View:
+class JudgeView:
     """`words` fill the prompt; `meta` is what the offline judge reads (`role_schemas.py`)."""
 
     words: dict[str, str]
     meta: dict[str, Json]
 
 
-def make_view(row: Row, contracts: Mapping[str, Contract]) -> View:
+def make_view(row: Row, contracts: Mapping[str, Contract]) -> JudgeView:
     """The view of a row of PAIRS. Raises NoContract; ValueError where a column is no JSON."""
     own, calls = row["contract_digest"], read_goldens(row)
     needed = {call.contract_digest for call in calls} - {own}
@@ -48,7 +48,7 @@ def make_view(row: Row, contracts: Mapping[str, Contract]) -> View:
     texts = {name: row.get(name) for name in ("instruction", "messages", "calls")}
     texts |= {"contract_digest": own, "task": row.get("task") or SINGLE}
     meta = {"row": {**texts, "offered": dump_text(list(known))}, "contracts": known}
-    return View(_make_words(meta["row"], calls, needed, known), meta)
+    return JudgeView(_make_words(meta["row"], calls, needed, known), meta)
 
 
 def _get_contract(found: str, contracts: Mapping[str, Contract]) -> JsonObject:
@@ -59,7 +59,7 @@ def _get_contract(found: str, contracts: Mapping[str, Contract]) -> JsonObject:
 
 
 def _make_words(
-    row: Row, calls: Sequence[Golden], needed: set[str], known: Mapping[str, Contract]
+    row: Row, calls: Sequence[GoldenCall], needed: set[str], known: Mapping[str, Contract]
 ) -> dict[str, str]:
     own = known[row["contract_digest"]]
     beside = [one for one in known if one != row["contract_digest"]][: len(needed) + _OTHERS]
@@ -92,9 +92,9 @@ _AT_ONCE = 64
 _BINDING = ("relevance", "completeness", "correctness", "realism")
 
 
-def make_offline_provider() -> Offline:
+def make_offline_provider() -> OfflineProvider:
     """The provider of all offline roles: generator, caller and judge."""
-    return Offline({"judge": judge_by_rules})
+    return OfflineProvider({"judge": judge_by_rules})
 
 
 def get_judge_name(llm: LLM) -> str:
@@ -179,14 +179,14 @@ async def _judge_row(
 
 async def _ask_votes(
     llm: LLM, messages: Sequence[Message], meta: JsonObject, policy: SynthesisPolicy
-) -> list[Reply[Opinion]]:
+) -> list[Reply[JudgeOpinion]]:
     """One reply a vote. Where one waits for a batch the others are asked for all the same, so that
     they go with it."""
     replies, waiting = [], None
     for seed in range(policy.seed, policy.seed + count_votes(llm, policy)):
         try:
             replies.append(
-                await llm.complete("judge", messages, schema=Opinion, seed=seed, meta=meta)
+                await llm.complete("judge", messages, schema=JudgeOpinion, seed=seed, meta=meta)
             )
         except Pending as error:
             waiting = error
@@ -210,12 +210,12 @@ def _make_blank(row: Row, llm: LLM, policy: SynthesisPolicy) -> dict[str, Json]:
     }
 
 
-def cap_overall(opinion: Opinion) -> float:
+def cap_overall(opinion: JudgeOpinion) -> float:
     """The overall score, held to the rubric's last rule: at most one above each binding one."""
     return min([opinion.score, *(getattr(opinion, name) + 1 for name in _BINDING)])
 
 
-def _count_votes(replies: Sequence[Reply[Opinion]], threshold: float) -> dict[str, Json]:
+def _count_votes(replies: Sequence[Reply[JudgeOpinion]], threshold: float) -> dict[str, Json]:
     scores = [cap_overall(reply.value) for reply in replies]
     mean = round(sum(scores) / len(scores), 4)
     each = {

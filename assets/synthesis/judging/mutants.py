@@ -18,7 +18,7 @@ from assets.contracts.validate import validate_call
 from assets.synthesis.contract_reading import get_required, read_purpose
 from assets.synthesis.tables import (
     ONE_CALL,
-    Golden,
+    GoldenCall,
     dump_text,
     make_call_message,
     make_pair_id,
@@ -37,7 +37,7 @@ Pair = dict[str, Json]
 
 
 @dataclass(frozen=True)
-class Source:
+class MutantSource:
     """The good row of one call that a mutant is made of, and where its chances come from."""
 
     text: str
@@ -58,7 +58,7 @@ def make_mutants(
 ) -> list[dict[str, Json]]:
     """One mutant per flaw kind that this row of one call allows: [{flaw, pair}]. The row is left
     alone."""
-    good = Source(row["instruction"], json.loads(row["arguments"]), contract, rng)
+    good = MutantSource(row["instruction"], json.loads(row["arguments"]), contract, rng)
     made: list[dict[str, Json]] = []
     for flaw, mutate in _MUTATIONS.items():
         changed = mutate(good)
@@ -82,7 +82,9 @@ def rewrite_row(row: Pair, text: str, arguments: JsonObject) -> Pair:
 def redirect_call(row: Pair, digest: str, contract: Contract) -> Pair:
     """The row of one call with its call sent to another tool, which is offered beside its own."""
     offered = {row["contract_digest"], digest, *json.loads(row.get("offered") or "[]")}
-    call = Golden(row["server_id"], str(contract.get("name")), digest, json.loads(row["arguments"]))
+    call = GoldenCall(
+        row["server_id"], str(contract.get("name")), digest, json.loads(row["arguments"])
+    )
     calls = [vars(call)]
     return {
         **row,
@@ -106,12 +108,12 @@ def _make_conversation(row: Pair, text: str, calls: list[dict[str, Json]]) -> st
 Changed = tuple[str, dict[str, Json]] | None
 
 
-def _break_call(kind: str, good: Source) -> Changed:
+def _break_call(kind: str, good: MutantSource) -> Changed:
     wrong = make_wrong_call(good.contract, good.call, good.rng, (kind,))
     return None if wrong is None else (good.text, wrong.arguments)
 
 
-def _invent_value(good: Source) -> Changed:
+def _invent_value(good: MutantSource) -> Changed:
     names = good.list_stated()
     if not names:
         return None
@@ -133,7 +135,7 @@ _SHIFT = str.maketrans(
 _OTHER = ("quillfeather", "zanzibar-0417", "mossgrove", "/opt/umber/kelp.dat")
 
 
-def _drop_value(good: Source) -> Changed:
+def _drop_value(good: MutantSource) -> Changed:
     names = good.list_stated()
     if not names:
         return None
@@ -148,7 +150,7 @@ def _is_stated_scalar(value: Json, text: str) -> bool:
     return len(str(value)) > 2 and text.count(str(value)) == 1
 
 
-def _name_tool(good: Source) -> Changed:
+def _name_tool(good: MutantSource) -> Changed:
     name = good.contract["name"]
     if len(split_identifier(name)) < 2:
         return f"Use the {name} tool: {good.text}", good.call
@@ -156,7 +158,7 @@ def _name_tool(good: Source) -> Changed:
     return good.rng.choice(forms), good.call
 
 
-def _add_meta_talk(good: Source) -> Changed:
+def _add_meta_talk(good: MutantSource) -> Changed:
     turns = (
         "Sure! Here is a request for that: {t}",
         "The user wants the following: {t} The arguments should be set accordingly.",
@@ -167,7 +169,7 @@ def _add_meta_talk(good: Source) -> Changed:
     return good.rng.choice(turns).replace("{t}", good.text), good.call
 
 
-def _copy_description(good: Source) -> Changed:
+def _copy_description(good: MutantSource) -> Changed:
     described = str(good.contract.get("description") or "").strip()
     first = re.split(r"(?<=[.!?])\s|\n", described)[0]
     if len(first.split()) < 7:
@@ -176,7 +178,7 @@ def _copy_description(good: Source) -> Changed:
     return f"{first.rstrip('.')}: {values}" if values else first, good.call
 
 
-def _repeat_words(good: Source) -> Changed:
+def _repeat_words(good: MutantSource) -> Changed:
     words = good.text.split()
     if len(words) < 6:
         return None
@@ -184,7 +186,7 @@ def _repeat_words(good: Source) -> Changed:
     return " ".join([*words[:3], *words[:3], verb, verb, *words[3:]]), good.call
 
 
-_MUTATIONS: dict[str, Callable[[Source], Changed]] = {
+_MUTATIONS: dict[str, Callable[[MutantSource], Changed]] = {
     "missing_required_argument": partial(_break_call, "missing_required"),
     "unknown_argument": partial(_break_call, "unknown_argument"),
     "wrong_type": partial(_break_call, "wrong_type"),
@@ -222,7 +224,7 @@ OF_THE_RUN = "of_the_run"  # accepted by the rules in this run: presumed good, a
 
 
 @dataclass(frozen=True)
-class Case:
+class TrialCase:
     """One row of the trial, and what is wrong with it: a flaw's kind, `GOOD` or `OF_THE_RUN`.
 
     by_rules: the rules' verdict, where it is the same in every run; else "".
@@ -252,7 +254,7 @@ def _make_row(facts: JsonObject, digests: Mapping[tuple[str, str], str]) -> Pair
     server, tool = facts["server_id"], facts["tool"]
     digest = digests[server, tool]
     offered = sorted(found for (of, _), found in digests.items() if of == server)
-    call = Golden(server, tool, digest, facts["arguments"])
+    call = GoldenCall(server, tool, digest, facts["arguments"])
     row = make_single_row(call, facts["instruction"], offered) | {
         "marketplace": "known_good",
         "plan_digest": "known_good",
@@ -267,7 +269,7 @@ def _make_row(facts: JsonObject, digests: Mapping[tuple[str, str], str]) -> Pair
 
 def make_cases(
     written: Iterable[Pair], contracts: Contracts, *, seed: int, good: int
-) -> tuple[list[Case], dict[str, JsonObject]]:
+) -> tuple[list[TrialCase], dict[str, JsonObject]]:
     """Every case of one trial, and the contracts they stand on; the same for the same seed.
 
     `written`: rows of PAIRS; up to `good` of those that hold one call and that the rules accepted
@@ -277,24 +279,24 @@ def make_cases(
     """
     found = [*_make_known_cases(seed)]
     for row in _draw_rows(written, contracts, seed, good):
-        found.append(Case(OF_THE_RUN, row))
+        found.append(TrialCase(OF_THE_RUN, row))
         found += _make_mechanical(row, contracts, seed, without=set())
     return found, {**contracts, **read_known_good()[1]}
 
 
 @lru_cache(maxsize=4)
-def _make_known_cases(seed: int) -> tuple[Case, ...]:
+def _make_known_cases(seed: int) -> tuple[TrialCase, ...]:
     """The known-good rows and their mutants: the same for every marketplace of a run."""
     rows, own = read_known_good()
-    found: list[Case] = []
+    found: list[TrialCase] = []
     for row in rows:
         by_sense = row["_mutants"]
         plain = {name: value for name, value in row.items() if name != "_mutants"}
-        found.append(Case(GOOD, plain))
+        found.append(TrialCase(GOOD, plain))
         found += _make_mechanical(plain, own, seed, without=set(by_sense))
         arguments = json.loads(row["arguments"])
         found += [
-            Case(kind, rewrite_row(plain, text, arguments)) for kind, text in by_sense.items()
+            TrialCase(kind, rewrite_row(plain, text, arguments)) for kind, text in by_sense.items()
         ]
     return tuple(replace(one, by_rules=verify_row(one.row, own).verdict) for one in found)
 
@@ -307,7 +309,7 @@ def _draw_rows(written: Iterable[Pair], contracts: Contracts, seed: int, n: int)
 
 def _make_mechanical(
     row: Pair, contracts: Contracts, seed: int, without: set[str]
-) -> Sequence[Case]:
+) -> Sequence[TrialCase]:
     rng = random.Random(f"{seed}:{row['pair_id']}")
     made = make_mutants(row, contracts[row["contract_digest"]], contracts, rng)
-    return [Case(one["flaw"], one["pair"]) for one in made if one["flaw"] not in without]
+    return [TrialCase(one["flaw"], one["pair"]) for one in made if one["flaw"] not in without]

@@ -21,7 +21,7 @@ from warehouse.store import Warehouse
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgingResult:
     """The rows of JUDGEMENTS after a run, the pairs they are about, and the judge's own trial."""
 
     rows: list[Record]
@@ -39,7 +39,7 @@ def judge_pairs(
     progress: Progress | None = None,
     *,
     only: str | None = None,
-) -> Judged:
+) -> JudgingResult:
     """The judgements of one marketplace, and the trial of the judge that made them. `only` judges
     the pairs of one server."""
     tables = warehouse.tables
@@ -70,8 +70,10 @@ def judge_pairs(
     audit = [audit_rejections((row for row in written if row["pair_id"] not in waiting), rows)]
     if trial is None or untried:
         trials = tables.read(JUDGE_TRIALS, name).to_dicts()
-        return Judged(rows, written, due, trials, audit)
-    return Judged(rows, written, due, make_trial_rows(trial, name), [*audit, *audit_trial(trial)])
+        return JudgingResult(rows, written, due, trials, audit)
+    return JudgingResult(
+        rows, written, due, make_trial_rows(trial, name), [*audit, *audit_trial(trial)]
+    )
 
 
 def _keep_verdicts(

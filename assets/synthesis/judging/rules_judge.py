@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from assets.synthesis.tables import ONE_CALL, Golden, dump_text, read_goldens
+from assets.synthesis.tables import ONE_CALL, GoldenCall, dump_text, read_goldens
 from assets.synthesis.verify.grading import walk_leaves
-from assets.synthesis.verify.pair_checks import Finding, find_parroting
+from assets.synthesis.verify.pair_checks import PairFinding, find_parroting
 from assets.synthesis.verify.rules import verify, verify_row
 from assets.synthesis.verify.words import LIKELY, fold_text
 from warehouse.json_types import Contract, Json, JsonObject, Row
@@ -68,7 +68,9 @@ def _check_words(instruction: str, arguments: Json) -> Iterable[Objection]:
         yield "clarity", 5, "words repeat each other"
 
 
-def _verify_row(row: Row, calls: Sequence[Golden], known: Mapping[str, Contract]) -> list[Finding]:
+def _verify_row(
+    row: Row, calls: Sequence[GoldenCall], known: Mapping[str, Contract]
+) -> list[PairFinding]:
     own = row["contract_digest"]
     if row["task"] in ONE_CALL and [call.contract_digest for call in calls] == [own]:
         texts = row["instruction"], calls[0].arguments

@@ -13,7 +13,14 @@ import polars as pl
 
 from assets.columns import MARKETPLACE
 from assets.synthesis.judging.judge import get_judge_name, judge
-from assets.synthesis.judging.mutants import GOOD, OF_THE_RUN, Case, Contracts, Pair, make_cases
+from assets.synthesis.judging.mutants import (
+    GOOD,
+    OF_THE_RUN,
+    Contracts,
+    Pair,
+    TrialCase,
+    make_cases,
+)
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.verify.rules import verify_row
 from warehouse.audit import Verdict
@@ -28,7 +35,7 @@ _Z = 1.959964  # 95%
 
 
 @dataclass(frozen=True)
-class Share:
+class WilsonShare:
     """`hits` of `n`, with a 95% Wilson interval; `value` is None where nothing was counted."""
 
     hits: int
@@ -38,33 +45,33 @@ class Share:
     high: float
 
 
-def make_share(hits: int, n: int) -> Share:
+def make_share(hits: int, n: int) -> WilsonShare:
     low, high = wilson_interval(hits, n)
-    return Share(hits, n, round(hits / n, 4) if n else None, round(low, 4), round(high, 4))
+    return WilsonShare(hits, n, round(hits / n, 4) if n else None, round(low, 4), round(high, 4))
 
 
 @dataclass(frozen=True)
-class Agreement:
+class LabelAgreement:
     """How verdicts agree with labels. `kappa` is None where it is not defined: nothing was
     labelled, or verdicts and labels are all the same one value."""
 
     n: int
-    accuracy: Share
+    accuracy: WilsonShare
     kappa: float | None
     kappa_low: float | None
     kappa_high: float | None
-    catch: Share  # of those labelled flawed, how many were refused
-    false_alarms: Share  # of those labelled good, how many were refused
+    catch: WilsonShare  # of those labelled flawed, how many were refused
+    false_alarms: WilsonShare  # of those labelled good, how many were refused
 
 
-def measure_agreement(pairs: Iterable[tuple[bool, bool]]) -> Agreement:
+def measure_agreement(pairs: Iterable[tuple[bool, bool]]) -> LabelAgreement:
     """`pairs`: (labelled good, accepted by the verdict), one a row."""
     counts = Counter((bool(good), bool(accepted)) for good, accepted in pairs)
     n, same = counts.total(), counts[True, True] + counts[False, False]
     kappa, half = _compute_kappa(counts)
     flawed = counts[False, False] + counts[False, True]
     good = counts[True, True] + counts[True, False]
-    return Agreement(
+    return LabelAgreement(
         n=n,
         accuracy=make_share(same, n),
         kappa=None if kappa is None else round(kappa, 4),
@@ -123,7 +130,7 @@ JUDGE_TRIALS = TableSpec(
 
 
 @dataclass(frozen=True)
-class Rate:
+class RefusalRate:
     """Of `n` rows of this kind, how many one stage refused, with a 95% Wilson interval."""
 
     stage: str
@@ -149,22 +156,22 @@ class MutationReport:
     it that wait for a batch; it says nothing of the judge before they are answered."""
 
     judge: str
-    rates: list[Rate]
+    rates: list[RefusalRate]
     error: str | None = None
     pending: int = 0
 
-    def get_rate(self, kind: str, stage: str = BOTH) -> Rate:
+    def get_rate(self, kind: str, stage: str = BOTH) -> RefusalRate:
         """The rate of that kind; of no rows when the trial had none."""
         found = (rate for rate in self.rates if (rate.stage, rate.kind) == (stage, kind))
         return next(found, _make_rate(stage, kind, Counter()))
 
     @property
-    def caught(self) -> Rate:
+    def caught(self) -> RefusalRate:
         """All flaws together, rules and judge together."""
         return self.get_rate(ALL)
 
     @property
-    def false_alarms(self) -> Rate:
+    def false_alarms(self) -> RefusalRate:
         """The known-good rows that rules or judge refused."""
         return self.get_rate(GOOD)
 
@@ -200,7 +207,9 @@ def try_judge(
     return MutationReport(get_judge_name(llm), rates, error, pending)
 
 
-def _count_rates(stage: str, tried: Sequence[Case], verdicts: Sequence[str | None]) -> list[Rate]:
+def _count_rates(
+    stage: str, tried: Sequence[TrialCase], verdicts: Sequence[str | None]
+) -> list[RefusalRate]:
     counts: dict[str, Counter[str]] = {ALL: Counter()}
     for case, verdict in zip(tried, verdicts, strict=True):
         kinds = [case.kind] if case.kind in (GOOD, OF_THE_RUN) else [case.kind, ALL]
@@ -209,11 +218,11 @@ def _count_rates(stage: str, tried: Sequence[Case], verdicts: Sequence[str | Non
     return [_make_rate(stage, kind, found) for kind, found in sorted(counts.items())]
 
 
-def _make_rate(stage: str, kind: str, found: Counter[str]) -> Rate:
+def _make_rate(stage: str, kind: str, found: Counter[str]) -> RefusalRate:
     n = found.total() - found["unanswered"]
     refused = found["reject"]
     seen = n, refused, found["unsure"], found["unanswered"]
-    return Rate(stage, kind, *seen, *wilson_interval(refused, n))
+    return RefusalRate(stage, kind, *seen, *wilson_interval(refused, n))
 
 
 def make_trial_rows(report: MutationReport, marketplace: str) -> list[dict[str, Json]]:

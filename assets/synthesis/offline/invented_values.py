@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.contract_reading import Slot
+from assets.synthesis.contract_reading import ParameterSlot
 from assets.vectors.lexicon import collect_words, list_pool, split_list
 from warehouse.json_types import Json
 
@@ -19,7 +19,7 @@ _TABLE = json.loads(Path(__file__).with_name("value_kinds.json").read_text(encod
 _MARKS = {mark: sort for sort, marks in _TABLE["marks"].items() for mark in marks}
 
 
-def find_sort(slot: Slot) -> str:
+def find_sort(slot: ParameterSlot) -> str:
     """The pool or maker for a string parameter, by the words of its name, then its description."""
     words = list(slot.words)
     if len(slot.hint) <= _BRIEF and (stated := _find_stated_sort(slot.hint)):
@@ -91,7 +91,7 @@ _VAGUE = collect_words(
 )
 
 
-def choose_themed_sort(slot: Slot, sort: str) -> str:
+def choose_themed_sort(slot: ParameterSlot, sort: str) -> str:
     """The sort that fits what the tool is about, or `sort` when it says nothing of the kind."""
     return _find_theme(slot.theme) or sort
 
@@ -144,11 +144,11 @@ _EXTENSIONS = {
 }  # fmt: skip
 
 
-class _Draw:
+class _ValueDraw:
     """What one value is drawn from; the same draws for every sort, so that the state of `rng` after
     a value does not depend on which it was."""
 
-    def __init__(self, sort: str, rng: random.Random, slot: Slot | None) -> None:
+    def __init__(self, sort: str, rng: random.Random, slot: ParameterSlot | None) -> None:
         self.sort, self.rng = sort, rng
         self.day = _EPOCH + dt.timedelta(days=rng.randint(0, 420))
         extension = rng.choice(["csv", "md", "txt", "json", "pdf", "xlsx", "docx", "yaml"])
@@ -175,16 +175,16 @@ class _Draw:
         return self.rng.randint(low, high)
 
 
-def invent_value(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
+def invent_value(sort: str, rng: random.Random, slot: ParameterSlot | None = None) -> str:
     """One value of a sort: from its pool, or made."""
     if sort in ("topic", "project") and slot is not None:
         sort = choose_themed_sort(slot, sort)
-    draw = _Draw(sort, rng, slot)
+    draw = _ValueDraw(sort, rng, slot)
     return _MAKERS[sort](draw) if sort in _MAKERS else draw.pick(sort)
 
 
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_MAKERS: dict[str, Callable[[_Draw], str]] = {
+_MAKERS: dict[str, Callable[[_ValueDraw], str]] = {
     "date": lambda v: v.day.isoformat(),
     "datetime": lambda v: f"{v.day}T{v.draw(7, 19):02d}:{15 * v.draw(0, 3):02d}:00Z",
     "time": lambda v: f"{v.draw(6, 22):02d}:{5 * v.draw(0, 11):02d}",

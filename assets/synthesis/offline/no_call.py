@@ -3,12 +3,18 @@
 import random
 from collections.abc import Sequence
 
-from assets.synthesis.contract_reading import Slot, get_input_schema, read_slots
+from assets.synthesis.contract_reading import ParameterSlot, get_input_schema, read_slots
 from assets.synthesis.offline.choice import choose_tool, extract_terms
 from assets.synthesis.offline.requests import LANGUAGE, make_request
 from assets.synthesis.offline.rewrites import read_phrases
 from assets.synthesis.offline.values import draw_in_scenario
-from assets.synthesis.offline.wording import Filled, find_absent, join_list, say_plainly, say_value
+from assets.synthesis.offline.wording import (
+    FilledSlot,
+    find_absent,
+    join_list,
+    say_plainly,
+    say_value,
+)
 from assets.synthesis.verify.words import stem_word
 from assets.vectors.lexicon import list_pool, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
@@ -79,11 +85,13 @@ def answer_vague(meta: JsonObject, seed: int) -> Json:
     rng = random.Random(digest(["vague", contract, name, seed]))
     root = get_input_schema(contract)
     slot = next((slot for slot in read_slots(contract) if slot.name == name), None)
-    slot = slot or Slot(name, {"type": "string"}, True, (name,), "")
+    slot = slot or ParameterSlot(name, {"type": "string"}, True, (name,), "")
     world, profile = meta.get("environment"), meta.get("profile")
     for _ in range(_ATTEMPTS):
         made = make_request(contract, "direct", rng, profile, world, without=(name,))
-        item = Filled(slot, draw_in_scenario(slot, root, rng, list(made["values"].values()), world))
+        item = FilledSlot(
+            slot, draw_in_scenario(slot, root, rng, list(made["values"].values()), world)
+        )
         values = {**made["values"], name: item.value}
         # Drawn until the text really lacks it: a city may stand in the tool's own words.
         if name in find_absent(contract, made["instruction"], values):
@@ -97,7 +105,7 @@ def answer_vague(meta: JsonObject, seed: int) -> Json:
     }
 
 
-def _make_question(item: Filled, rng: random.Random) -> str:
+def _make_question(item: FilledSlot, rng: random.Random) -> str:
     options = item.slot.schema.get("enum")
     label = item.label
     if isinstance(options, list) and 1 < len(options) <= 6:
@@ -109,7 +117,7 @@ def _make_question(item: Filled, rng: random.Random) -> str:
 
 
 def _make_answer(
-    contract: Contract, asked: str, values: JsonObject, item: Filled, rng: random.Random
+    contract: Contract, asked: str, values: JsonObject, item: FilledSlot, rng: random.Random
 ) -> str:
     """The value in a few words, in more when the rules would not find it in those."""
     value = item.value

@@ -6,6 +6,8 @@
 import json
 from collections.abc import Callable, Mapping
 
+from pydantic import BaseModel
+
 from assets.contracts.step_budget import TooMuchWork, limit_steps
 from assets.synthesis.offline.choice import answer_choice
 from assets.synthesis.offline.no_call import answer_aside, answer_vague
@@ -13,6 +15,16 @@ from assets.synthesis.offline.replies import answer_acted, answer_call
 from assets.synthesis.offline.requests import answer_requests, answer_several
 from assets.synthesis.offline.rewrites import answer_worded
 from assets.synthesis.policy import get_offline_version
+from assets.synthesis.role_schemas import (
+    CallArguments,
+    IncompleteRequest,
+    MultiCallRequest,
+    RequestDrafts,
+    RewrittenRequest,
+    ToolChoice,
+    ToollessRequest,
+    ToolReply,
+)
 from warehouse.json_types import Json, JsonObject
 from warehouse.llm.client import Completion, LLMError, Request
 
@@ -21,20 +33,20 @@ Answer = Callable[[JsonObject, int], Json]
 # Some 2 s. A contract of 12 members that each require all of it again drew 14,439 values for three
 # requests, and took 11 s of everybody's event loop.
 _MAX_STEPS = 100_000
-# By the name of the answer's model: one role may be asked for several kinds of answer.
-_BY_SCHEMA: dict[str, Answer] = {
-    "Choice": answer_choice,
-    "Requests": answer_requests,
-    "Several": answer_several,
-    "Aside": answer_aside,
-    "Vague": answer_vague,
-    "Worded": answer_worded,
-    "Call": answer_call,
-    "Acted": answer_acted,
+# By the answer's model: one role may be asked for several kinds of answer.
+_BY_SCHEMA: dict[type[BaseModel], Answer] = {
+    ToolChoice: answer_choice,
+    RequestDrafts: answer_requests,
+    MultiCallRequest: answer_several,
+    ToollessRequest: answer_aside,
+    IncompleteRequest: answer_vague,
+    RewrittenRequest: answer_worded,
+    CallArguments: answer_call,
+    ToolReply: answer_acted,
 }
 
 
-class Offline:
+class OfflineProvider:
     """Answers every role from `Request.meta`; `role_schemas.py` has the table of roles and meta.
 
     `answers` maps a role to its function and goes first: the judge's rules come in that way.
@@ -58,11 +70,11 @@ class Offline:
         return Completion(text=text, finish="stop", model=self.version())
 
     def _make_reply(self, request: Request) -> Json:
-        name, schema = request.role.name, request.schema.__name__
-        if name in self._answers:
-            return self._answers[name](request.meta, request.seed)
-        if schema in _BY_SCHEMA:
-            return _BY_SCHEMA[schema](request.meta, request.seed)
-        expected = f"one of {', '.join(sorted(_BY_SCHEMA))}"
-        hint = "inject an answer for this role, or give the role a model"
-        raise LLMError("no_provider", f"role {name!r} asked for {schema}", expected, hint)
+        name, schema = request.role.name, request.schema
+        answer = self._answers.get(name) or _BY_SCHEMA.get(schema)
+        if answer is None:
+            expected = f"one of {', '.join(sorted(known.__name__ for known in _BY_SCHEMA))}"
+            hint = "inject an answer for this role, or give the role a model"
+            found = f"role {name!r} asked for {schema.__name__}"
+            raise LLMError("no_provider", found, expected, hint)
+        return answer(request.meta, request.seed)

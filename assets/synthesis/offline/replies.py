@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from assets.contracts.repair.repair import repair_call
 from assets.contracts.validate import validate_call
 from assets.synthesis.contract_reading import (
-    Slot,
+    ParameterSlot,
     get_input_schema,
     read_purpose,
     read_slots,
@@ -78,7 +78,7 @@ def _make_by_schema(
     contract: Contract, root: Schema, arguments: JsonObject, rng: random.Random
 ) -> Json:
     theme = f"{contract.get('name')} {str(contract.get('description') or '')[:300]}".lower()
-    slot = Slot("result", resolve_schema(root, root), True, ("result",), "", theme, theme)
+    slot = ParameterSlot("result", resolve_schema(root, root), True, ("result",), "", theme, theme)
     made = draw_value(slot, root, rng)
     if isinstance(made, dict):
         # What was asked about comes back as it was asked.
@@ -111,7 +111,7 @@ def _find_noun(contract: Contract) -> str:
 def _make_thing(contract: Contract, noun: str, rng: random.Random) -> dict[str, Json]:
     """One of the things a tool deals in, as services describe them."""
     about = f"{contract.get('name')} {str(contract.get('description') or '')[:300]}".lower()
-    slot = Slot(noun, {}, True, (noun,), "", about, about)
+    slot = ParameterSlot(noun, {}, True, (noun,), "", about, about)
     found: dict[str, Json] = {
         "id": invent_value("id", rng),
         "name": invent_value(choose_themed_sort(slot, "title"), rng, slot),
@@ -126,7 +126,7 @@ def _make_thing(contract: Contract, noun: str, rng: random.Random) -> dict[str, 
         found |= {"city": invent_value("city", rng), "address": invent_value("address", rng)}
     for word in split_identifier(about)[:40]:
         # What the tool speaks of (a symbol, a branch, a package) is what it returns.
-        sort = find_sort(Slot(word, {}, True, (word,), ""))
+        sort = find_sort(ParameterSlot(word, {}, True, (word,), ""))
         if sort in _SORTS and word not in found and len(found) < _MOST:
             found[word] = invent_value(sort, rng)
     return found

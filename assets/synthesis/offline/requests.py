@@ -3,14 +3,19 @@
 import random
 from collections.abc import Iterator, Sequence
 
-from assets.synthesis.contract_reading import Slot, get_input_schema, read_purpose, read_slots
+from assets.synthesis.contract_reading import (
+    ParameterSlot,
+    get_input_schema,
+    read_purpose,
+    read_slots,
+)
 from assets.synthesis.offline.choice import choose_tool
 from assets.synthesis.offline.invented_values import find_sort
 from assets.synthesis.offline.replies import make_result
 from assets.synthesis.offline.sentences import make_sentence
 from assets.synthesis.offline.values import draw_in_scenario, fits_schema
 from assets.synthesis.offline.wording import (
-    Filled,
+    FilledSlot,
     append_lost_values,
     end_sentence,
     find_absent,
@@ -95,16 +100,16 @@ def fill_parameters(
     environment: JsonObject | None = None,
     without: Sequence[str] = (),
     taken: Sequence[Json] = (),
-) -> list[Filled]:
+) -> list[FilledSlot]:
     """The parameters a request speaks of with a value each, unlike those in `taken`."""
     root = get_input_schema(contract)
     chosen = [
         slot for slot in _choose_slots(read_slots(contract), style, rng) if slot.name not in without
     ]
-    filled: list[Filled] = []
+    filled: list[FilledSlot] = []
     for slot in chosen:
         beside = [*taken, *(item.value for item in filled)]
-        filled.append(Filled(slot, draw_in_scenario(slot, root, rng, beside, environment)))
+        filled.append(FilledSlot(slot, draw_in_scenario(slot, root, rng, beside, environment)))
     return filled
 
 
@@ -112,7 +117,9 @@ _MOST = 60  # required parameters said in one request; the longest real contract
 _LEFT_UNSTATED = {"cursor", "token", "callback", "timeout", "headers"}
 
 
-def _choose_slots(all_slots: list[Slot], style: str, rng: random.Random) -> list[Slot]:
+def _choose_slots(
+    all_slots: list[ParameterSlot], style: str, rng: random.Random
+) -> list[ParameterSlot]:
     required = [slot for slot in all_slots if slot.required][:_MOST]
     # An option worth saying is a plain one: nobody says a pagination cursor, a callback or base64.
     plain = [
@@ -127,7 +134,7 @@ def _choose_slots(all_slots: list[Slot], style: str, rng: random.Random) -> list
     wanted = min(len(plain), rng.randint(min(most, 1 if not required else 0), most) if most else 0)
     # Authors list what matters first; so do people.
     weights = [1 / (position + 1) for position in range(len(plain))]
-    picked: list[Slot] = []
+    picked: list[ParameterSlot] = []
     while len(picked) < wanted:
         slot = rng.choices(plain, weights)[0]
         if slot not in picked:
@@ -196,8 +203,8 @@ def _call_twice(contract: Contract, meta: JsonObject, rng: random.Random) -> dic
 
 
 def _draw_another(
-    contract: Contract, first: Sequence[Filled], rng: random.Random, world: JsonObject | None
-) -> list[Filled]:
+    contract: Contract, first: Sequence[FilledSlot], rng: random.Random, world: JsonObject | None
+) -> list[FilledSlot]:
     """The same parameters; what the request is about has another value, choices may stay."""
     taken = [item.value for item in first]
     drawn = fill_parameters(contract, "direct", rng, world, taken=taken)
@@ -230,7 +237,7 @@ def _call_in_sequence(
         if found:
             name, value, where = found
             slots = {slot.name: slot for slot in read_slots(contract)}
-            label = Filled(slots[name], value).label
+            label = FilledSlot(slots[name], value).label
             clause = rng.choice(_TAKEN).replace("{l}", label).replace("{w}", where)
             text, arguments[name] = f"{text} {clause}", value
         tool = min(number, len(contracts))
@@ -268,7 +275,7 @@ def _find_borrowable(contract: Contract, result: Json) -> tuple[str, Json, str] 
         sort = find_sort(slot)
         wanted = {key for key, sorts in _WHERE.items() if sort in sorts}
         for key, value in found:
-            kept = find_sort(Slot(key, {}, True, split_identifier(key), ""))
+            kept = find_sort(ParameterSlot(key, {}, True, split_identifier(key), ""))
             alike = kept == sort != "project"
             own = key in (slot.name, *slot.words) or key in wanted or alike
             turned = int(value) if slot.type == "integer" and str(value).isdecimal() else value

@@ -13,7 +13,7 @@ from typing import Any
 from assets.synthesis.contract_reading import get_input_schema, read_slots
 from assets.synthesis.offline.values import draw_in_scenario
 from assets.synthesis.offline.wording import (
-    Filled,
+    FilledSlot,
     append_lost_values,
     end_sentence,
     fill_slots,
@@ -60,7 +60,7 @@ def revise_request(meta: JsonObject, seed: int) -> Json:
     }
 
 
-def _weave_clauses(text: str, items: list[Filled], rng: random.Random) -> str:
+def _weave_clauses(text: str, items: list[FilledSlot], rng: random.Random) -> str:
     """The clauses of the values, put before the mark that ends the first sentence of the request
     where there is one sentence, else after it all."""
     if not items:

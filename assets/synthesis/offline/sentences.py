@@ -3,12 +3,12 @@
 import random
 import re
 
-from assets.synthesis.contract_reading import Purpose
+from assets.synthesis.contract_reading import ToolPurpose
 from assets.synthesis.offline.wording import (
     CALLED,
     PROPER,
     SUFFIXES,
-    Filled,
+    FilledSlot,
     find_idiom,
     make_clause,
     quote_text,
@@ -28,14 +28,14 @@ _WOVEN = (
 
 
 def weave_values(
-    rest: str, filled: list[Filled], rng: random.Random, free: bool
+    rest: str, filled: list[FilledSlot], rng: random.Random, free: bool
 ) -> tuple[str, list]:
     """Puts values where the object phrase speaks of them ("a specific city" -> Lisbon).
 
     Returns the phrase and what could not be placed. Woven values stand behind NUL marks so that
     later rewording leaves them alone; `restore` puts them back.
     """
-    left: list[Filled] = []
+    left: list[FilledSlot] = []
     for item in filled:
         if item.sort not in _WOVEN or len(str(item.value)) > 60:
             left.append(item)
@@ -75,7 +75,7 @@ _DETERMINED = (
 )
 
 
-def _match_mention(item: Filled) -> re.Pattern[str] | None:
+def _match_mention(item: FilledSlot) -> re.Pattern[str] | None:
     heads = [w for w in item.slot.words if w not in SUFFIXES and len(w) > 2][-1:]
     if item.sort in ("repo_path", "repo"):
         heads += ["repository"]
@@ -103,7 +103,7 @@ _SECOND = {"target", "to", "dest", "destination", "output"}
 _ID_LIKE = collect_words("id issue_key session connection_id account uuid token project_key")
 
 
-def _say_inline(item: Filled, noun: str, rng: random.Random, free: bool, compound: bool) -> str:
+def _say_inline(item: FilledSlot, noun: str, rng: random.Random, free: bool, compound: bool) -> str:
     text = say_value(item.value, rng, free)
     sort = item.sort
     if compound:
@@ -186,8 +186,8 @@ _BARE = re.compile(r"(?:I|I'm|let me|let's|what|which|can I|see if|how many)\b",
 
 def make_sentence(
     contract: Contract,
-    aim: Purpose,
-    filled: list[Filled],
+    aim: ToolPurpose,
+    filled: list[FilledSlot],
     style: str,
     rng: random.Random,
     profile: JsonObject | None = None,
@@ -201,8 +201,8 @@ def make_sentence(
 
 def _state_request(
     contract: Contract,
-    aim: Purpose,
-    filled: list[Filled],
+    aim: ToolPurpose,
+    filled: list[FilledSlot],
     style: str,
     rng: random.Random,
     far: bool,
@@ -245,7 +245,7 @@ def _reads_on(text: str) -> bool:
     return bool(_READS_ON.match(text)) and ":" not in re.sub(r"'[^']*'|\S+:\S+", "", text)
 
 
-def _make_request(aim: Purpose, phrase: str, rng: random.Random) -> str:
+def _make_request(aim: ToolPurpose, phrase: str, rng: random.Random) -> str:
     words = load_lexicon()
     core = aim.verb in words["core"].get(aim.family, [])
     if (
@@ -273,7 +273,7 @@ def _make_request(aim: Purpose, phrase: str, rng: random.Random) -> str:
     return framed[0].upper() + framed[1:]
 
 
-def _make_goal(aim: Purpose, phrase: str, rng: random.Random) -> str:
+def _make_goal(aim: ToolPurpose, phrase: str, rng: random.Random) -> str:
     frames = load_lexicon()["goals"].get(aim.family)
     if (
         not frames

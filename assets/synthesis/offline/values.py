@@ -14,13 +14,18 @@ from jsonschema.exceptions import SchemaError, UnknownType
 
 from assets.contracts.step_budget import spend_steps
 from assets.contracts.validate import validate_call
-from assets.synthesis.contract_reading import Slot, guess_json_type, read_fields, resolve_schema
+from assets.synthesis.contract_reading import (
+    ParameterSlot,
+    guess_json_type,
+    read_fields,
+    resolve_schema,
+)
 from assets.synthesis.offline.invented_values import find_sort, invent_value, make_from_pattern
 from assets.vectors.lexicon import list_pool
 from warehouse.json_types import Json, JsonObject, Schema
 
 
-def draw_number(slot: Slot, rng: random.Random) -> int | float:
+def draw_number(slot: ParameterSlot, rng: random.Random) -> int | float:
     schema, words = slot.schema, set(slot.words)
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is None and isinstance(schema.get("exclusiveMinimum"), (int, float)):
@@ -71,7 +76,7 @@ _EXAMPLE = re.compile(
 )
 
 
-def read_samples(slot: Slot) -> list[Json]:
+def read_samples(slot: ParameterSlot) -> list[Json]:
     """Values that the contract itself offers."""
     schema = slot.schema
     examples = schema.get("examples")
@@ -109,7 +114,7 @@ def _parse_typed(text: str, kind: str) -> Json:
 _STEPS_A_VALUE = 50  # about a millisecond
 
 
-def draw_value(slot: Slot, root: Schema, rng: random.Random, depth: int = 0) -> Json:
+def draw_value(slot: ParameterSlot, root: Schema, rng: random.Random, depth: int = 0) -> Json:
     """A value for one slot. `root` is the input schema (for `$ref`)."""
     spend_steps(_STEPS_A_VALUE)
     schema = slot.schema
@@ -138,7 +143,7 @@ def draw_value(slot: Slot, root: Schema, rng: random.Random, depth: int = 0) -> 
 
 
 def draw_new_value(
-    slot: Slot, root: Schema, rng: random.Random, taken: Iterable[Json], depth: int = 0
+    slot: ParameterSlot, root: Schema, rng: random.Random, taken: Iterable[Json], depth: int = 0
 ) -> Json:
     """A value unlike the ones already drawn beside it, where the schema leaves a choice."""
     value = draw_value(slot, root, rng, depth)
@@ -167,14 +172,14 @@ def fits_schema(value: Json, schema: Schema) -> bool:
         return False  # an invalid schema: no value meets it
 
 
-def _draw_array(slot: Slot, root: Schema, rng: random.Random, depth: int) -> list[Json]:
+def _draw_array(slot: ParameterSlot, root: Schema, rng: random.Random, depth: int) -> list[Json]:
     schema = slot.schema
     items = resolve_schema(schema.get("items") or {}, root)
     low, high = _read_bounds(schema)
     wanted = 1 if guess_json_type(items) == "object" else rng.randint(1, 3)
     wanted = min(max(low, wanted), max(high, low))
     singular = tuple(_make_singular(word) for word in slot.words)
-    member = Slot(slot.name, items, True, singular, slot.hint)
+    member = ParameterSlot(slot.name, items, True, singular, slot.hint)
     found: list[Json] = []
     for _ in range(wanted * 6):
         value = draw_value(member, root, rng, depth + 1)
@@ -197,7 +202,9 @@ def _make_singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
 
-def _draw_object(slot: Slot, root: Schema, rng: random.Random, depth: int) -> dict[str, Json]:
+def _draw_object(
+    slot: ParameterSlot, root: Schema, rng: random.Random, depth: int
+) -> dict[str, Json]:
     if depth > 4:
         return {}
     members = read_fields(slot.schema, root)
@@ -212,14 +219,14 @@ def _draw_object(slot: Slot, root: Schema, rng: random.Random, depth: int) -> di
     extra = slot.schema.get("additionalProperties", True)
     if not members and extra is not False:
         key = rng.choice(list_pool("column"))
-        of_map = Slot("status", {"type": "string"}, True, ("status",), "")
+        of_map = ParameterSlot("status", {"type": "string"}, True, ("status",), "")
         if extra not in (True, {}):
-            of_map = Slot(key, resolve_schema(extra, root), True, (key,), "")
+            of_map = ParameterSlot(key, resolve_schema(extra, root), True, (key,), "")
         found = {key: draw_value(of_map, root, rng, depth + 1)}
     return found
 
 
-def _draw_string(slot: Slot, rng: random.Random, samples: list[Json]) -> str:
+def _draw_string(slot: ParameterSlot, rng: random.Random, samples: list[Json]) -> str:
     schema = slot.schema
     by_format = {
         "date": "date", "date-time": "datetime", "time": "time", "email": "email", "uri": "url",
@@ -254,7 +261,7 @@ _SHARE = 0.85
 
 
 def draw_in_scenario(
-    slot: Slot,
+    slot: ParameterSlot,
     root: Schema,
     rng: random.Random,
     taken: Sequence[Json],
@@ -268,7 +275,7 @@ def draw_in_scenario(
     return draw_new_value(slot, root, rng, taken)
 
 
-def _list_existing(slot: Slot, environment: JsonObject) -> list[Json]:
+def _list_existing(slot: ParameterSlot, environment: JsonObject) -> list[Json]:
     """The things of the world that a slot's schema allows."""
     schema = slot.schema
     if "const" in schema or schema.get("enum") or slot.type not in ("string", "integer"):

@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.contract_reading import Purpose, Slot, read_slots
+from assets.synthesis.contract_reading import ParameterSlot, ToolPurpose, read_slots
 from assets.synthesis.offline.invented_values import find_sort
-from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.rules import find_ungrounded
 from assets.vectors.lexicon import load_lexicon, split_identifier, split_list
 from warehouse.json_types import Contract, Json, JsonObject
@@ -45,10 +45,10 @@ _ALONE = {
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledSlot:
     """A slot with the value that was drawn for it."""
 
-    slot: Slot
+    slot: ParameterSlot
     value: Json
 
     @property
@@ -104,7 +104,7 @@ def quote_text(text: str, rng: random.Random) -> str:
     return f"'{text}'" if "'" not in text or rng.random() < 0.3 else f'"{text}"'
 
 
-def make_clause(filled: Filled, rng: random.Random, free: bool) -> str:
+def make_clause(filled: FilledSlot, rng: random.Random, free: bool) -> str:
     """A value as a clause that can follow the request: `in /home/x`, `no more than 5`."""
     sort, label, value = filled.sort, filled.label, filled.value
     words = set(filled.slot.words)
@@ -143,7 +143,7 @@ def _say_switch(label: str, on: bool, rng: random.Random) -> str:
     return rng.choice(forms)
 
 
-def _say_parts(filled: Filled, rng: random.Random, free: bool) -> str:
+def _say_parts(filled: FilledSlot, rng: random.Random, free: bool) -> str:
     value, label = filled.value, filled.label
     if isinstance(value, list):
         scalars = [item for item in value if not isinstance(item, (dict, list))]
@@ -176,14 +176,14 @@ def _space_out(name: str) -> str:
 
 def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
     """The arguments whose value the rules do not find in the text, in order."""
-    paths = {finding.path for finding in find_ungrounded(contract, Text(text), values)}
+    paths = {finding.path for finding in find_ungrounded(contract, RequestText(text), values)}
     return [
         name for name in values
         if any(path == name or path.startswith((f"{name}.", f"{name}[")) for path in paths)
     ]  # fmt: skip
 
 
-def append_lost_values(text: str, filled: Iterable[Filled], lost: Sequence[str]) -> str:
+def append_lost_values(text: str, filled: Iterable[FilledSlot], lost: Sequence[str]) -> str:
     """The text with the lost values said after it, each by its label."""
     clauses = [say_plainly(item) for item in filled if item.slot.name in lost]
     if not clauses:
@@ -192,7 +192,7 @@ def append_lost_values(text: str, filled: Iterable[Filled], lost: Sequence[str])
     return f"{end_sentence(text)} {listed[0].upper()}{listed[1:]}."
 
 
-def say_plainly(item: Filled) -> str:
+def say_plainly(item: FilledSlot) -> str:
     """A value by its label, nothing left out: `the title is 'Spring sale'`."""
     value = item.value
     if isinstance(value, bool):
@@ -209,14 +209,16 @@ def end_sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def fill_slots(contract: Contract, values: JsonObject) -> list[Filled]:
+def fill_slots(contract: Contract, values: JsonObject) -> list[FilledSlot]:
     """The values with their slots, in the contract's order; names it does not declare are left."""
-    return [Filled(slot, values[slot.name]) for slot in read_slots(contract) if slot.name in values]
+    return [
+        FilledSlot(slot, values[slot.name]) for slot in read_slots(contract) if slot.name in values
+    ]
 
 
 def find_idiom(
-    contract: Contract, aim: Purpose, filled: list[Filled], rng: random.Random
-) -> tuple[str, list[Filled]] | None:
+    contract: Contract, aim: ToolPurpose, filled: list[FilledSlot], rng: random.Random
+) -> tuple[str, list[FilledSlot]] | None:
     """A request in an idiom that fits the tool, and the values it does not hold; None without one.
 
     The most specific idioms (most words matched) are taken; `{v}` and `{w}` take the first values
@@ -238,7 +240,7 @@ def find_idiom(
     sayable = [item for item in filled if _is_sayable(item, idiom["needs"], aim.family)]
     if form.count("{") > len(sayable):
         return None
-    held: list[Filled] = []
+    held: list[FilledSlot] = []
     for mark in ("{v}", "{w}"):
         if mark in form:
             item = _choose_main(sayable, held, aim.family)
@@ -257,7 +259,7 @@ _NEEDS = {
 _SENTENCES = {"sentence", "thought", "prompt", "title"}
 
 
-def _is_sayable(item: Filled, needs: str, family: str) -> bool:
+def _is_sayable(item: FilledSlot, needs: str, family: str) -> bool:
     if item.sort in ("switch", "parts", "choice") or not 0 < len(str(item.value)) <= 90:
         return False
     if needs:
@@ -265,7 +267,7 @@ def _is_sayable(item: Filled, needs: str, family: str) -> bool:
     return item.sort not in _SENTENCES or family in ("create", "send", "run", "update")
 
 
-def _choose_main(sayable: list[Filled], held: list[Filled], family: str) -> Filled:
+def _choose_main(sayable: list[FilledSlot], held: list[FilledSlot], family: str) -> FilledSlot:
     """What the request is about: a new thing's name, else the first required text, else the first
     value."""
     free = [item for item in sayable if item not in held]
@@ -276,7 +278,7 @@ def _choose_main(sayable: list[Filled], held: list[Filled], family: str) -> Fill
     return (texts or free)[0]
 
 
-def _say_value(item: Filled, rng: random.Random) -> str:
+def _say_value(item: FilledSlot, rng: random.Random) -> str:
     text = say_value(item.value, rng, free=False)
     if item.sort in ("id", "account", "uuid", "number") and item.label not in ("a", "b", "x", "y"):
         return f"{item.label} {text}"

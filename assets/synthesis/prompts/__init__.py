@@ -10,7 +10,7 @@ from warehouse.storage.digest import digest, sha256
 
 
 @dataclass(frozen=True)
-class Prompt:
+class PromptFile:
     """One prompt file. Its digest changes with any byte of it."""
 
     name: str
@@ -27,7 +27,7 @@ class Prompt:
 
 
 @cache
-def read_prompt(name: str, folder: Path = Path(__file__).parent) -> Prompt:
+def read_prompt(name: str, folder: Path = Path(__file__).parent) -> PromptFile:
     """The prompt of that name. Raises FileNotFoundError naming the file, ValueError when a part
     is missing."""
     path = folder / f"{name}.md"
@@ -36,7 +36,7 @@ def read_prompt(name: str, folder: Path = Path(__file__).parent) -> Prompt:
     found = dict(zip(parts[1::2], parts[2::2], strict=True))
     if set(found) != {"system", "user"}:
         raise ValueError(f"{path}: found parts {sorted(found)}, expected `## system`, `## user`")
-    return Prompt(name, sha256(text.encode()), found["system"].strip(), found["user"].strip())
+    return PromptFile(name, sha256(text.encode()), found["system"].strip(), found["user"].strip())
 
 
 def make_marker(*texts: str) -> str:

@@ -15,8 +15,8 @@ import numpy as np
 
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import ONE_CALL, PARALLEL, SEQUENTIAL, dump_text, fail_row
-from assets.synthesis.verify.pair_checks import Finding
-from assets.synthesis.verify.rules import Unreadable, decide, read_conversation
+from assets.synthesis.verify.pair_checks import PairFinding
+from assets.synthesis.verify.rules import UnreadableColumn, decide, read_conversation
 from warehouse.item_failure import try_item
 from warehouse.json_types import Json, Row
 from warehouse.sanitize.escape import drop_surrogates
@@ -47,7 +47,7 @@ def filter_rows(
 
 
 @dataclass(frozen=True)
-class _Request:
+class _PairRequest:
     """A row, what its user says, and the descriptions of what it calls. key: where it stands among
     all: the first of its kind in this order stays."""
 
@@ -57,7 +57,9 @@ class _Request:
     key: tuple[str, str, str, int, str]
 
 
-def _try_each(steps: Iterable[tuple[dict[str, Json], Callable[[], _Request]]]) -> list[_Request]:
+def _try_each(
+    steps: Iterable[tuple[dict[str, Json], Callable[[], _PairRequest]]],
+) -> list[_PairRequest]:
     """What is made of each row; a row that nothing can be made of is a failed one from here on."""
     done = []
     for row, make in steps:
@@ -69,10 +71,10 @@ def _try_each(steps: Iterable[tuple[dict[str, Json], Callable[[], _Request]]]) -
     return [one for one in done if one is not None]
 
 
-def _read_request(row: dict[str, Json], contracts: Mapping[str, Row]) -> _Request:
+def _read_request(row: dict[str, Json], contracts: Mapping[str, Row]) -> _PairRequest:
     key = row["server_id"], row["tool"], row["task"], int(row["index"]), row["pair_id"]
     text, about = _join_user_text(row), _list_descriptions(row, contracts)
-    return _Request(row, drop_surrogates(text), [drop_surrogates(one) for one in about], key)
+    return _PairRequest(row, drop_surrogates(text), [drop_surrogates(one) for one in about], key)
 
 
 def compute_cosines(
@@ -87,22 +89,24 @@ def compute_cosines(
     return found
 
 
-def make_echo_finding(cosine: float | None, above: float) -> Finding | None:
+def make_echo_finding(cosine: float | None, above: float) -> PairFinding | None:
     """The flaw of a request that repeats the tool's description."""
     if cosine is None or cosine <= above:
         return None
     reason = f"cosine with the description {cosine:.2f} > {above:g}"
-    return Finding("copies_description", _ECHO, reason)
+    return PairFinding("copies_description", _ECHO, reason)
 
 
-def _judge_echo(request: _Request, vectors: Mapping[str, np.ndarray], above: float) -> _Request:
+def _judge_echo(
+    request: _PairRequest, vectors: Mapping[str, np.ndarray], above: float
+) -> _PairRequest:
     row = request.row
     cosine = _compute_cosine(request.text, request.about, vectors)
     flaws = json.loads(row.get("flaws") or "[]")
     kept = [f for f in flaws if (f["kind"], f["path"]) != ("copies_description", _ECHO)]
     found = make_echo_finding(cosine, above)
     kept += [asdict(found)] if found else []
-    verdict = decide(Finding(**flaw) for flaw in kept).verdict
+    verdict = decide(PairFinding(**flaw) for flaw in kept).verdict
     row.update(cosine=cosine, flaws=dump_text(kept), verdict=verdict, twin_of=None)
     return request
 
@@ -111,14 +115,14 @@ def _join_user_text(row: Row) -> str:
     """All that the user says in a row; the first message alone when the rest cannot be read."""
     try:
         return read_conversation(row).text
-    except Unreadable:
+    except UnreadableColumn:
         return str(row.get("instruction") or "")
 
 
 def _list_descriptions(row: Row, contracts: Mapping[str, Row]) -> list[str]:
     try:
         digests = {golden.contract_digest for golden in read_conversation(row).calls}
-    except Unreadable:
+    except UnreadableColumn:
         digests = set[str]()
     known = sorted((digests or {row["contract_digest"]}) & contracts.keys())
     return [str(contracts[digest].get("description") or "") for digest in known]
@@ -138,10 +142,10 @@ def _compute_cosine(
     return round(max(found), 4) if found else None  # the last bits change with the batch
 
 
-def _group_alike(rows: Iterable[_Request]) -> list[list[_Request]]:
+def _group_alike(rows: Iterable[_PairRequest]) -> list[list[_PairRequest]]:
     """Rows that could stand for each other: one call, several calls, or the same other task. A
     request that lacks a value is meant to resemble the one that has it."""
-    groups: dict[str, list[_Request]] = {}
+    groups: dict[str, list[_PairRequest]] = {}
     for row in rows:
         if row.text.strip():
             task = row.row["task"]
@@ -152,7 +156,7 @@ def _group_alike(rows: Iterable[_Request]) -> list[list[_Request]]:
 _LIKE = {**dict.fromkeys(ONE_CALL, "one"), **dict.fromkeys((PARALLEL, SEQUENTIAL), "several")}
 
 
-def _mark_twins(alike: list[_Request], vectors: Mapping[str, np.ndarray], above: float) -> None:
+def _mark_twins(alike: list[_PairRequest], vectors: Mapping[str, np.ndarray], above: float) -> None:
     alike.sort(key=lambda one: one.key)
     texts = [one.text for one in alike]
     found = find_twins(texts, np.stack([vectors[text] for text in texts]), above)

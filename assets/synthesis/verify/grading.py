@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from assets.synthesis.verify.request_text import (
     LONGEST,
-    Text,
+    RequestText,
     make_names,
     names_code,
     names_direction,
@@ -45,7 +45,7 @@ _COMPOSED = collect_words(
 
 
 def grade_words(
-    value: str, squeezed: str, schema: Schema, name: str, text: Text, other: bool
+    value: str, squeezed: str, schema: Schema, name: str, text: RequestText, other: bool
 ) -> str:
     words = re.findall(r"\w+", fold_text(value)) or [squeezed]
     content = [word for word in words if word not in _STOP] or words
@@ -81,7 +81,7 @@ def grade_words(
 _COUNTERS = re.compile(r"(?:^|(?<=\s))\d[.)](?=\s)|\b0\.(?=\d)")
 
 
-def _holds_figures(words: list[str], text: Text, *, program: bool) -> bool:
+def _holds_figures(words: list[str], text: RequestText, *, program: bool) -> bool:
     """Whether the text holds each word with a digit; a program's own small constants aside."""
     for word in [word for word in words if any(char.isdigit() for char in word)][:500]:
         if word in text.words or (program and word in ("0", "1", "2", "100")):
@@ -100,7 +100,7 @@ _PROGRAM = re.compile(
 )
 
 
-def _is_same_family(words: tuple[str, ...], text: Text) -> bool:
+def _is_same_family(words: tuple[str, ...], text: RequestText) -> bool:
     """Whether the text's verbs do what the value's verb does: add, create, make."""
     verb = find_base_form(words[0]) if words else None
     return verb is not None and find_family(verb) in text.families
@@ -112,7 +112,7 @@ def _is_timely(name: str) -> bool:
     )
 
 
-def _count_share(words: list[str], text: Text) -> float:
+def _count_share(words: list[str], text: RequestText) -> float:
     """The share of words that the text holds: as they are, inflected, or spelled into another."""
     if not words:
         return 0.0
@@ -120,7 +120,7 @@ def _count_share(words: list[str], text: Text) -> float:
     return sum(_holds_word(word, text, several) for word in words[:2000]) / len(words[:2000])
 
 
-def _holds_word(word: str, text: Text, several: bool) -> bool:
+def _holds_word(word: str, text: RequestText, several: bool) -> bool:
     if word in text.tokens or stem_word(word) in text.tokens:
         return True
     if len(word) > 4 and word in text.squeezed:
@@ -138,7 +138,7 @@ def _holds_word(word: str, text: Text, several: bool) -> bool:
     )
 
 
-def grade_switch(name: str, text: Text) -> str:
+def grade_switch(name: str, text: RequestText) -> str:
     stems = {stem_word(word) for word in split_identifier(name) if len(word) > 2} - {
         "includ",
         "enabl",
@@ -153,7 +153,7 @@ _POLARITY = re.compile(
 )
 
 
-def grade_string(value: str, schema: Schema, name: str, text: Text) -> str:
+def grade_string(value: str, schema: Schema, name: str, text: RequestText) -> str:
     squeezed = squeeze_text(value)
     if not squeezed:
         # "*", "+", "…": symbols are stated literally or they are not.
@@ -187,7 +187,7 @@ def _strip_iso_step(squeezed: str) -> str:
     return iso.group(1) if iso else squeezed
 
 
-def _names_another_choice(squeezed: str, schema: Schema, text: Text) -> bool:
+def _names_another_choice(squeezed: str, schema: Schema, text: RequestText) -> bool:
     """Whether the text names another choice of the same list, and not this one."""
     choices = schema.get("enum")
     if not isinstance(choices, list) or squeezed in text.words:
@@ -204,7 +204,7 @@ def _names_another_choice(squeezed: str, schema: Schema, text: Text) -> bool:
 _SCHEME = re.compile(r"^(?:https?|file|ssh|git|ftp)://(?:www\.)?", re.IGNORECASE)
 
 
-def _holds_literally(value: str, squeezed: str, text: Text) -> bool:
+def _holds_literally(value: str, squeezed: str, text: RequestText) -> bool:
     """Whether the text holds the value as it is written, separators and case aside. Digits beside
     it belong to another value: 5min is not in 15min."""
     plain = re.sub(r"^v(?=\d+\.)", "", fold_text(value).strip())
@@ -239,7 +239,7 @@ def _stands_alone(value: str, at: int, folded: str) -> bool:
     return not (value[-1].isdigit() and re.match(r"\d|\.\d", after))
 
 
-def _stands_alone_squeezed(squeezed: str, at: int, text: Text) -> bool:
+def _stands_alone_squeezed(squeezed: str, at: int, text: RequestText) -> bool:
     end, places = at + len(squeezed), text.places
     if squeezed[0].isdigit() and at and places[at] - places[at - 1] == 1:
         return not text.squeezed[at - 1].isdigit()
@@ -248,7 +248,7 @@ def _stands_alone_squeezed(squeezed: str, at: int, text: Text) -> bool:
     return True
 
 
-def _grade_digits(value: str, text: Text) -> str:
+def _grade_digits(value: str, text: RequestText) -> str:
     """A number written as a string: by its value, as a day, or digit by digit (a phone number)."""
     number = float(value)
     if number in text.numbers and not (value[0] == "0" and len(value) > 1):
@@ -263,7 +263,7 @@ def _grade_digits(value: str, text: Text) -> str:
     return STATED if number in text.numbers else ABSENT
 
 
-def _holds_known_name(value: str, squeezed: str, text: Text) -> bool:
+def _holds_known_name(value: str, squeezed: str, text: RequestText) -> bool:
     """Whether the text has a word that stands for the value."""
     if text.tokens & set(make_names().get(squeezed, ())) or (
         len(squeezed) > 1 and squeezed in text.tokens
@@ -298,7 +298,9 @@ def walk_leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
             yield path, value
 
 
-def grade_value(value: Json, schema: Schema, name: str, text: Text, *, listed: bool = False) -> str:
+def grade_value(
+    value: Json, schema: Schema, name: str, text: RequestText, *, listed: bool = False
+) -> str:
     """How well the text holds one scalar of the parameter `name`: stated, likely or absent.
     `listed`: whether it is one of a list, which a text may name by its ends."""
     if value is None or value == "" or ("default" in schema and schema["default"] == value):
@@ -316,7 +318,7 @@ _PLACES = {"lat", "lon", "lng", "latitude", "longitude", "long"}
 _INDEXES = {"index", "idx", "position", "offset", "row", "column", "col", "page", "skip", "tab"}
 
 
-def _grade_number(given: float, name: str, text: Text, listed: bool) -> str:
+def _grade_number(given: float, name: str, text: RequestText, listed: bool) -> str:
     try:
         value = float(given)
     except OverflowError:
@@ -354,7 +356,7 @@ _FACTORS = (
 _UNITS_OF_TIME = (60, 3600, 86_400, 604_800, 2_592_000)
 
 
-def _matches_span(value: float, text: Text) -> bool:
+def _matches_span(value: float, text: RequestText) -> bool:
     """Whether a length of time that is said comes to this many of some unit."""
     if value != round(value, 1) or value <= 0:
         return False
@@ -390,7 +392,7 @@ _SCALED = (
 )
 
 
-def _matches_scaled(value: float, text: Text) -> bool:
+def _matches_scaled(value: float, text: RequestText) -> bool:
     """Whether a number of the text, with the unit that the text names, comes to `value`."""
     factors = (factor for unit, factor in _SCALED if unit.search(text.folded))
     return any(_round(value / factor) in text.numbers.read for factor in factors)

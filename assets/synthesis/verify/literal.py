@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from assets.synthesis.verify.grading import grade_value
-from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.words import STATED, fold_text
 
 _DIGIT = re.compile(r"\d")
@@ -18,7 +18,7 @@ def is_telling(value: Any) -> bool:
     return len(str(value).strip()) >= _LEAST
 
 
-def is_stated(value: Any, path: str, request: Text) -> bool:
+def is_stated(value: Any, path: str, request: RequestText) -> bool:
     """Whether the request holds a value, or the last part of one that is a path, with or without
     its ending. path: of the value in the arguments."""
     if isinstance(value, int | float):
@@ -28,7 +28,7 @@ def is_stated(value: Any, path: str, request: Text) -> bool:
     return any(len(word) >= _LEAST and _holds_name(request.folded, word) for word in words)
 
 
-def is_asked(value: Any, path: str, request: Text, root: str) -> bool:
+def is_asked(value: Any, path: str, request: RequestText, root: str) -> bool:
     """Whether the request states all of a value, however short: a path with where it lies, of a
     text that is composed (`C7:C7`, `id = 5`) every part. `root` itself needs no words."""
     if isinstance(value, bool) or value is None:
@@ -48,7 +48,7 @@ def is_asked(value: Any, path: str, request: Text, root: str) -> bool:
     return bool(parts) and all(_holds_name(request.folded, part) for part in parts)
 
 
-def is_placed(value: Any, request: Text, root: str) -> bool:
+def is_placed(value: Any, request: RequestText, root: str) -> bool:
     """Whether the request also names every folder of a path that it states, below `root`."""
     if not isinstance(value, str):
         return True

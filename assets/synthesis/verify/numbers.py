@@ -113,7 +113,7 @@ _MOST = 5000  # numbers read out of one text; nobody says more, and a dump of di
 _UNSPACED = ("ja", "ko")  # their words are not set apart
 
 
-class Numbers(Container[float]):
+class TextNumbers(Container[float]):
     """The numbers of a folded text. `read`: those in figures or in one word, halves and phrases."""
 
     def __init__(self, folded: str) -> None:

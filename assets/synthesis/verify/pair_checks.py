@@ -8,14 +8,14 @@ from difflib import SequenceMatcher
 
 from assets.synthesis.contract_reading import get_input_schema, get_properties, resolve_schema
 from assets.synthesis.verify.grading import walk_leaves
-from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.words import fold_pattern, fold_text, stem_word
 from assets.vectors.lexicon import collect_words, find_base_form, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
 
 
 @dataclass(frozen=True)
-class Finding:
+class PairFinding:
     """One thing that is wrong (`certain`) or that the rules cannot confirm.
 
     Kinds of one request: missing_required_argument, unknown_argument, wrong_type, bad_value,
@@ -173,16 +173,16 @@ def _asks_something(folded: str) -> bool:
 LONGEST = 8000  # characters; pasted code and letters fit, a dump does not
 
 
-def find_form_flaws(contract: Contract, instruction: str, server: str) -> Iterable[Finding]:
+def find_form_flaws(contract: Contract, instruction: str, server: str) -> Iterable[PairFinding]:
     folded = fold_text(instruction[: 4 * LONGEST]).strip()
     if len(re.findall(r"\w", folded[:100])) < 3:
-        yield Finding("not_an_instruction", "", "the text says nothing")
+        yield PairFinding("not_an_instruction", "", "the text says nothing")
     elif len(folded) > LONGEST:
-        yield Finding("not_an_instruction", "", f"{len(folded)} characters are no request")
+        yield PairFinding("not_an_instruction", "", f"{len(folded)} characters are no request")
     elif is_metatalk(folded):
-        yield Finding("not_an_instruction", "", "talk about a request instead of a request")
+        yield PairFinding("not_an_instruction", "", "talk about a request instead of a request")
     if named := _find_tool_name(contract, instruction, server):
-        yield Finding("names_the_tool", "", f"the text names {named!r}")
+        yield PairFinding("names_the_tool", "", f"the text names {named!r}")
 
 
 def _find_tool_name(contract: Contract, instruction: str, server: str) -> str | None:
@@ -229,7 +229,7 @@ def _is_called_tool(escaped: str, instruction: str) -> bool:
     return any(re.search(pattern, instruction, re.IGNORECASE) for pattern in patterns)
 
 
-def find_echo(contract: Contract, instruction: str, arguments: JsonObject) -> Iterable[Finding]:
+def find_echo(contract: Contract, instruction: str, arguments: JsonObject) -> Iterable[PairFinding]:
     """The description handed back: nearly all words of the request are the description's own, in
     its order."""
     held = {
@@ -242,9 +242,9 @@ def find_echo(contract: Contract, instruction: str, arguments: JsonObject) -> It
     known = set(described)
     own = sum(word in known for word in words) / len(words)
     if len(words) > 4 and own >= 0.85 and find_longest_run(words, described) >= 5:
-        yield Finding("copies_description", "", f"{own:.0%} of its words are the description's")
+        yield PairFinding("copies_description", "", f"{own:.0%} of its words are the description's")
     elif sentence := _find_repeated_sentence(words, str(contract.get("description") or "")):
-        yield Finding("copies_description", "", f"repeats {sentence[:80]!r} word for word")
+        yield PairFinding("copies_description", "", f"repeats {sentence[:80]!r} word for word")
 
 
 def show_scalar(leaf: Json) -> str:
@@ -317,7 +317,7 @@ _OUT = {"from", "source", "origin", "departure", "start", "src", "base", "depart
 _IN = {"to", "target", "destination", "dest", "arrival", "end", "dst", "quote", "arrive"}
 
 
-def find_reversed_ends(arguments: JsonObject, text: Text) -> Iterable[Finding]:
+def find_reversed_ends(arguments: JsonObject, text: RequestText) -> Iterable[PairFinding]:
     """The ends of a call that the text has the other way round."""
     ends: dict[str, list[str | None]] = {}
     for name, value in list(arguments.items())[:60]:
@@ -329,10 +329,10 @@ def find_reversed_ends(arguments: JsonObject, text: Text) -> Iterable[Finding]:
     for out, into in ends.values():
         if out and into and _goes(into, out, text) and not _goes(out, into, text):
             reason = f"the text goes from {into[:40]!r} to {out[:40]!r}"
-            yield Finding("ungrounded_value", "", reason, certain=False)
+            yield PairFinding("ungrounded_value", "", reason, certain=False)
 
 
-def _goes(start: str, end: str, text: Text) -> bool:
+def _goes(start: str, end: str, text: RequestText) -> bool:
     """Whether the text says from `start` to `end`."""
     if fold_text(start) not in text.folded or fold_text(end) not in text.folded:
         return False
@@ -355,7 +355,7 @@ _ENCODED = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_\-\r\n]+={0,2}")
 _SENTENCE = re.compile(r".{0,300}?(?=[.!?](?:\s|$)|\n|$)|.{0,300}", re.DOTALL)
 
 
-def find_other_form(contract: Contract, arguments: JsonObject) -> Iterable[Finding]:
+def find_other_form(contract: Contract, arguments: JsonObject) -> Iterable[PairFinding]:
     """Texts of a call that cannot be read as what the description of their parameter says."""
     root, properties = get_input_schema(contract), get_properties(contract)
     for name, value in arguments.items():
@@ -366,7 +366,7 @@ def find_other_form(contract: Contract, arguments: JsonObject) -> Iterable[Findi
         form = find_stated_form(str(name), str(of.get("description") or ""))
         if form is not None and not _FORMS[form](value):
             reason = f"{value[:60]!r} is not {form}, as the parameter's description says"
-            yield Finding("bad_value", str(name)[:200], reason)
+            yield PairFinding("bad_value", str(name)[:200], reason)
 
 
 def find_stated_form(name: str, about: str) -> str | None:

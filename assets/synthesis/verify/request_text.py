@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from assets.synthesis.verify.numbers import Numbers, find_ranges, find_spelled_digits
+from assets.synthesis.verify.numbers import TextNumbers, find_ranges, find_spelled_digits
 from assets.synthesis.verify.times import Day, find_written_dates, grade_date, list_time_units
 from assets.synthesis.verify.words import fold_text, make_synonyms, stem_word
 from assets.vectors.lexicon import collect_words, find_base_form, find_family
@@ -125,7 +125,7 @@ def _list_spaced_names() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Text:
+class RequestText:
     """A request, read once for all its values."""
 
     raw: str
@@ -177,8 +177,8 @@ class Text:
         return {family for verb in verbs if (family := find_family(verb or ""))}
 
     @cached_property
-    def numbers(self) -> Numbers:
-        return Numbers(self.folded)
+    def numbers(self) -> TextNumbers:
+        return TextNumbers(self.folded)
 
     @cached_property
     def time_units(self) -> list[int]:

@@ -31,19 +31,19 @@ from assets.synthesis.tables import (
     RECOVERY,
     SEQUENTIAL,
     SINGLE,
-    Golden,
+    GoldenCall,
     read_goldens,
 )
 from assets.synthesis.verify.grading import grade_value, walk_leaves
 from assets.synthesis.verify.pair_checks import (
-    Finding,
+    PairFinding,
     find_echo,
     find_form_flaws,
     find_other_form,
     find_reversed_ends,
     show_scalar,
 )
-from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.words import ABSENT, LIKELY, STATED, stem_word
 from assets.vectors.lexicon import split_identifier
 from warehouse.json_types import Contract, Json, JsonObject, Row, Schema
@@ -58,11 +58,11 @@ _SCHEMA_KINDS = {
 
 
 @dataclass(frozen=True)
-class Verification:
+class RulesVerdict:
     """The rules' verdict on one pair: accept, reject or unsure, and why."""
 
     verdict: str
-    findings: tuple[Finding, ...]
+    findings: tuple[PairFinding, ...]
 
     @property
     def kinds(self) -> list[str]:
@@ -71,7 +71,7 @@ class Verification:
 
 def verify(
     contract: Contract, instruction: str, arguments: Json, *, server: str = ""
-) -> Verification:
+) -> RulesVerdict:
     """Checks one pair by rules. Never raises on odd input: what is odd is a finding.
 
     `server` is the server's id or name; a request that names it is a flaw.
@@ -81,28 +81,30 @@ def verify(
         *find_form_flaws(contract, instruction, server),
     ]
     if isinstance(arguments, Mapping):
-        findings += find_ungrounded(contract, Text(instruction), arguments)
+        findings += find_ungrounded(contract, RequestText(instruction), arguments)
         findings += find_echo(contract, instruction, arguments)
     return decide(findings)
 
 
-def decide(findings: Iterable[Finding]) -> Verification:
+def decide(findings: Iterable[PairFinding]) -> RulesVerdict:
     """The verdict that follows from findings: a certain one rejects, any other leaves it open."""
     found = tuple(findings)
     if any(finding.certain for finding in found):
-        return Verification("reject", found)
-    return Verification("unsure" if found else "accept", found)
+        return RulesVerdict("reject", found)
+    return RulesVerdict("unsure" if found else "accept", found)
 
 
-def find_call_flaws(contract: Contract, arguments: Json) -> Iterable[Finding]:
+def find_call_flaws(contract: Contract, arguments: Json) -> Iterable[PairFinding]:
     """What is wrong with the call by its contract alone."""
     for flaw in validate_call(contract, arguments):
-        yield Finding(_SCHEMA_KINDS.get(flaw.kind, "bad_value"), flaw.path, flaw.message)
+        yield PairFinding(_SCHEMA_KINDS.get(flaw.kind, "bad_value"), flaw.path, flaw.message)
     if isinstance(arguments, Mapping):
         yield from find_other_form(contract, arguments)
 
 
-def find_ungrounded(contract: Contract, text: Text, arguments: JsonObject) -> Iterable[Finding]:
+def find_ungrounded(
+    contract: Contract, text: RequestText, arguments: JsonObject
+) -> Iterable[PairFinding]:
     """Values of the call that the text does not hold."""
     root, properties = get_input_schema(contract), get_properties(contract)
     required = get_required(contract)
@@ -121,11 +123,13 @@ def find_ungrounded(contract: Contract, text: Text, arguments: JsonObject) -> It
         if how == ABSENT and text.numbers.read and isinstance(leaf, (int, float)):
             kind = "ungrounded_value"
         reason = f"{show_scalar(leaf)[:60]!r} is not in the text ({how})"
-        yield Finding(kind, path[:200], reason, certain=False)
+        yield PairFinding(kind, path[:200], reason, certain=False)
     yield from find_reversed_ends(arguments, text)
 
 
-def find_worst_grade(name: str, value: Json, text: Text, contract: Contract | None = None) -> str:
+def find_worst_grade(
+    name: str, value: Json, text: RequestText, contract: Contract | None = None
+) -> str:
     """How well a text holds one argument: the worst grade of its leaves."""
     of = resolve_schema(
         get_properties(contract or {}).get(name) or {}, get_input_schema(contract or {})
@@ -165,7 +169,7 @@ def _is_excused(
 
 
 def _grade_leaves(
-    name: str, value: Json, schema: Schema, text: Text
+    name: str, value: Json, schema: Schema, text: RequestText
 ) -> list[tuple[str, str, Json]]:
     found: list[tuple[str, str, Json]] = []
     for path, leaf in walk_leaves(value, name):
@@ -194,7 +198,7 @@ def _is_mostly_stated(grades: list[tuple[str, str, Json]]) -> bool:
     return len(grades) >= 4 and stated / len(grades) >= 0.75
 
 
-class Unreadable(ValueError):
+class UnreadableColumn(ValueError):
     """A column that does not hold what it should."""
 
     def __init__(self, column: str, found: str) -> None:
@@ -203,14 +207,14 @@ class Unreadable(ValueError):
 
 
 @dataclass(frozen=True)
-class Conversation:
+class PairConversation:
     """What a row says. `messages`: (role, text) of all that is spoken; `made`: (tool, arguments) of
     each call in them; `results`: tool messages."""
 
     messages: list[tuple[str, str]]
     made: list[tuple[str, Json]]
     results: list[str]
-    calls: list[Golden]
+    calls: list[GoldenCall]
     offered: list[str]
     text: str  # all that the user says
 
@@ -219,14 +223,14 @@ class Conversation:
         return [text for role, text in self.messages if role == "user"]
 
 
-def read_conversation(row: Row) -> Conversation:
+def read_conversation(row: Row) -> PairConversation:
     """Reads a row. Raises Unreadable naming the column."""
     messages: list[tuple[str, str]] = []
     made: list[tuple[str, Json]] = []
     results: list[str] = []
     for message in _read_list(row, "messages"):
         if not isinstance(message, Mapping):
-            raise Unreadable("messages", "a message is no object")
+            raise UnreadableColumn("messages", "a message is no object")
         role, content = str(message.get("role")), message.get("content")
         text = content if isinstance(content, str) else ""
         if role == "tool":
@@ -237,7 +241,7 @@ def read_conversation(row: Row) -> Conversation:
     spoken = [text for role, text in messages if role == "user"]
     text = "\n".join(spoken) or str(row.get("instruction") or "")
     offered = [str(digest) for digest in _read_list(row, "offered")]
-    return Conversation(messages, made, results, _read_calls(row), offered, text)
+    return PairConversation(messages, made, results, _read_calls(row), offered, text)
 
 
 def is_question(text: str) -> bool:
@@ -250,61 +254,63 @@ def _read_list(row: Row, column: str) -> list[Json]:
     try:
         found = json.loads(value) if isinstance(value, str) and value else value or []
     except (ValueError, RecursionError) as error:
-        raise Unreadable(column, f"not JSON ({str(error)[:60]})") from error
+        raise UnreadableColumn(column, f"not JSON ({str(error)[:60]})") from error
     if not isinstance(found, list):
-        raise Unreadable(column, f"expected a list, found {type(found).__name__}")
+        raise UnreadableColumn(column, f"expected a list, found {type(found).__name__}")
     return found
 
 
-def _read_calls(row: Row) -> list[Golden]:
+def _read_calls(row: Row) -> list[GoldenCall]:
     found = _read_list(row, "calls")
     try:
         calls = read_goldens({"calls": json.dumps(found)})
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise Unreadable("calls", f"not a list of calls ({str(error)[:60]})") from error
+        raise UnreadableColumn("calls", f"not a list of calls ({str(error)[:60]})") from error
     for golden in calls:
         if not isinstance(golden.arguments, dict):
-            raise Unreadable("calls", f"arguments are {type(golden.arguments).__name__}")
+            raise UnreadableColumn("calls", f"arguments are {type(golden.arguments).__name__}")
     return calls
 
 
 def _read_made_call(call: Json) -> tuple[str, Json]:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
-        raise Unreadable("messages", "a tool call without a function")
+        raise UnreadableColumn("messages", "a tool call without a function")
     written = function.get("arguments")
     try:
         arguments = json.loads(written) if isinstance(written, str) else written
     except (ValueError, RecursionError) as error:
-        raise Unreadable("messages", "a call's arguments are not JSON") from error
+        raise UnreadableColumn("messages", "a call's arguments are not JSON") from error
     return str(function.get("name")), arguments
 
 
 Contracts = Mapping[str, JsonObject]
-Findings = Iterable[Finding]
+Findings = Iterable[PairFinding]
 
 
-def verify_row(row: Row, contracts: Contracts) -> Verification:
+def verify_row(row: Row, contracts: Contracts) -> RulesVerdict:
     """The rules' verdict on one row of PAIRS. `contracts` (by digest) holds all that it names."""
     check = _CHECKS.get(str(row.get("task")))
     if check is None:
-        return decide([Finding("unreadable_row", "task", f"no such task: {row.get('task')!r:.60}")])
+        return decide(
+            [PairFinding("unreadable_row", "task", f"no such task: {row.get('task')!r:.60}")]
+        )
     try:
         conversation = read_conversation(row)
-    except Unreadable as error:
-        return decide([Finding("unreadable_row", error.column, str(error))])
+    except UnreadableColumn as error:
+        return decide([PairFinding("unreadable_row", error.column, str(error))])
     own = str(row.get("contract_digest"))
     needed = {own, *conversation.offered}
     needed |= {golden.contract_digest for golden in conversation.calls}
     if absent := sorted(needed - contracts.keys()):
-        return decide([Finding("unknown_contract", "", f"{absent[0][:12]} is not at hand")])
+        return decide([PairFinding("unknown_contract", "", f"{absent[0][:12]} is not at hand")])
     return decide(check(conversation, own, contracts))
 
 
-def _check_several(conversation: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_several(conversation: PairConversation, own: str, contracts: Contracts) -> Findings:
     """Each call against its own contract, over one text."""
     if not conversation.calls:
-        yield Finding("missing_call", "calls", "the row has no call")
+        yield PairFinding("missing_call", "calls", "the row has no call")
     for number, golden in enumerate(conversation.calls):
         yield from _check_one(conversation.text, golden, contracts[golden.contract_digest])
         if golden.borrowed:
@@ -312,56 +318,56 @@ def _check_several(conversation: Conversation, own: str, contracts: Contracts) -
     yield from _check_agreement(conversation)
 
 
-def _check_one(text: str, golden: Golden, contract: Contract) -> Findings:
+def _check_one(text: str, golden: GoldenCall, contract: Contract) -> Findings:
     yield from find_call_flaws(contract, golden.arguments)
     yield from find_form_flaws(contract, text, golden.server_id)
     own = {n: v for n, v in golden.arguments.items() if n not in golden.borrowed}
-    yield from find_ungrounded(contract, Text(text), own)
+    yield from find_ungrounded(contract, RequestText(text), own)
     yield from find_echo(contract, text, golden.arguments)
 
 
-def _check_borrowed(conversation: Conversation, number: int, golden: Golden) -> Findings:
+def _check_borrowed(conversation: PairConversation, number: int, golden: GoldenCall) -> Findings:
     """What a call takes from earlier results must stand in them."""
-    results = Text("\n".join(conversation.results[:number]))
+    results = RequestText("\n".join(conversation.results[:number]))
     for name in golden.borrowed:
         if name not in golden.arguments:
-            yield Finding("not_borrowed", name, "borrowed, but not among the arguments")
+            yield PairFinding("not_borrowed", name, "borrowed, but not among the arguments")
         elif number == 0:
-            yield Finding("not_borrowed", name, "the first call has nothing to borrow from")
+            yield PairFinding("not_borrowed", name, "the first call has nothing to borrow from")
         elif (how := find_worst_grade(name, golden.arguments[name], results)) != STATED:
             reason = f"not in an earlier result ({how})"
-            yield Finding("not_borrowed", name, reason, certain=how == ABSENT)
+            yield PairFinding("not_borrowed", name, reason, certain=how == ABSENT)
 
 
 def _check_at_least(
-    least: int, conversation: Conversation, own: str, contracts: Contracts
+    least: int, conversation: PairConversation, own: str, contracts: Contracts
 ) -> Findings:
     if len(conversation.calls) < least:
         found = f"{len(conversation.calls)} calls, expected at least {least}"
-        yield Finding("missing_call", "calls", found)
+        yield PairFinding("missing_call", "calls", found)
     yield from _check_several(conversation, own, contracts)
 
 
-def _check_agreement(conversation: Conversation) -> Findings:
+def _check_agreement(conversation: PairConversation) -> Findings:
     """The conversation must hold the calls of `calls`, these last and in this order."""
     right = [(golden.tool, golden.arguments) for golden in conversation.calls]
     if conversation.made and conversation.made[-len(right) :] != right:
-        yield Finding("messages_differ", "messages", "its calls are not those of `calls`")
+        yield PairFinding("messages_differ", "messages", "its calls are not those of `calls`")
 
 
-def _check_no_tool(conversation: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_no_tool(conversation: PairConversation, own: str, contracts: Contracts) -> Findings:
     """No offered tool is right. Rules see a tool that is named, or one whose work is spoken of."""
     yield from _check_no_call(conversation)
     if not conversation.messages or conversation.messages[-1][0] != "assistant":
-        yield Finding("no_reply", "messages", "the conversation does not end with an answer")
-    held = Text(conversation.text)
+        yield PairFinding("no_reply", "messages", "the conversation does not end with an answer")
+    held = RequestText(conversation.text)
     for digest in conversation.offered or [own]:
         contract = contracts[digest]
         yield from find_form_flaws(contract, conversation.text, "")
         work = _find_work_words(contract)
         if work and sum(word in held.tokens for word in work) / len(work) >= 0.67:
             spoken = " ".join(sorted(work))
-            yield Finding("may_need_a_tool", "", f"speaks of {spoken}", certain=False)
+            yield PairFinding("may_need_a_tool", "", f"speaks of {spoken}", certain=False)
 
 
 def _find_work_words(contract: Contract) -> set[str]:
@@ -373,56 +379,60 @@ def _find_work_words(contract: Contract) -> set[str]:
     return {stem_word(word.lower()) for word in words if word.isalpha() and len(word) > 2}
 
 
-def _check_no_call(conversation: Conversation) -> Findings:
+def _check_no_call(conversation: PairConversation) -> Findings:
     if conversation.calls or conversation.made:
-        yield Finding("unexpected_call", "calls", "no call is right here, but there is one")
+        yield PairFinding("unexpected_call", "calls", "no call is right here, but there is one")
 
 
 def _check_question(message: tuple[str, str] | None) -> Findings:
     role, text = message or ("", "")
     if role != "assistant" or not is_question(text):
-        yield Finding("no_question", "messages", "the assistant asks nothing")
+        yield PairFinding("no_question", "messages", "the assistant asks nothing")
 
 
-def _check_missing(conversation: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_missing(conversation: PairConversation, own: str, contracts: Contracts) -> Findings:
     """A required value is absent, and the assistant asks instead of calling."""
     yield from _check_no_call(conversation)
     yield from _check_question(conversation.messages[-1] if conversation.messages else None)
     yield from find_form_flaws(contracts[own], conversation.text, "")
     if not get_required(contracts[own]):
-        yield Finding("nothing_missing", "", "the tool requires no value")
+        yield PairFinding("nothing_missing", "", "the tool requires no value")
 
 
-def _check_clarification(conversation: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_clarification(
+    conversation: PairConversation, own: str, contracts: Contracts
+) -> Findings:
     """As a missing parameter first; after the answer, the call over all that the user said."""
     asked = next((m for m in conversation.messages if m[0] == "assistant"), None)
     yield from _check_question(asked)
     if len(conversation.user) < 2:
-        yield Finding("no_answer", "messages", "the user never answers the question")
+        yield PairFinding("no_answer", "messages", "the user never answers the question")
     if conversation.calls:
         golden = conversation.calls[-1]
-        first = Text(conversation.user[0] if conversation.user else conversation.text)
+        first = RequestText(conversation.user[0] if conversation.user else conversation.text)
         contract = contracts[golden.contract_digest]
         required = [n for n in get_required(contract) if n in golden.arguments]
         grades = {find_worst_grade(n, golden.arguments[n], first, contract) for n in required}
         if not grades - {STATED}:
-            yield Finding("nothing_missing", "", "the first message states every required value")
+            yield PairFinding(
+                "nothing_missing", "", "the first message states every required value"
+            )
     yield from _check_several(conversation, own, contracts)
 
 
-def _check_recovery(conversation: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_recovery(conversation: PairConversation, own: str, contracts: Contracts) -> Findings:
     """The first call really fails, the tool says so, and the last call is the right one."""
     if len(conversation.made) < 2:
-        yield Finding("missing_call", "messages", "expected a wrong call and a repaired one")
+        yield PairFinding("missing_call", "messages", "expected a wrong call and a repaired one")
     elif conversation.calls:
         contract = contracts[conversation.calls[-1].contract_digest]
         flaws = validate_call(contract, conversation.made[0][1])
         error = conversation.results[0] if conversation.results else ""
-        answer = Text(error).squeezed
+        answer = RequestText(error).squeezed
         if not flaws:
-            yield Finding("no_error", "messages", "the first call fits the contract")
+            yield PairFinding("no_error", "messages", "the first call fits the contract")
         elif not any(_holds_error(flaw.message, flaw.path, answer) for flaw in flaws):
-            yield Finding("no_error", "messages", "the tool's message does not hold the error")
+            yield PairFinding("no_error", "messages", "the tool's message does not hold the error")
     yield from _check_several(conversation, own, contracts)
 
 
@@ -433,7 +443,7 @@ def _holds_error(message: str, path: str, squeezed: str) -> bool:
     )
 
 
-_CHECKS: dict[str, Callable[[Conversation, str, Contracts], Findings]] = {
+_CHECKS: dict[str, Callable[[PairConversation, str, Contracts], Findings]] = {
     SINGLE: partial(_check_at_least, 1),
     LOOKALIKE: partial(_check_at_least, 1),
     PARALLEL: partial(_check_at_least, 2),

@@ -5,7 +5,7 @@ from calendar import month_abbr, month_name, monthrange
 from datetime import UTC, datetime
 from functools import cache
 
-from assets.synthesis.verify.numbers import Numbers, read_number_word
+from assets.synthesis.verify.numbers import TextNumbers, read_number_word
 from assets.synthesis.verify.words import (
     ABSENT,
     LIKELY,
@@ -74,7 +74,7 @@ def parse_epoch_day(number: float) -> Day | None:
     return at.year, at.month, at.day
 
 
-def grade_date(day: Day, folded: str, numbers: Numbers, written: set[Day]) -> str:
+def grade_date(day: Day, folded: str, numbers: TextNumbers, written: set[Day]) -> str:
     """Whether a folded text states a day, or makes it likely."""
     if day in written:
         return STATED
@@ -145,7 +145,7 @@ def _make_unit_pattern(unit: str) -> str:
 _STEP = re.compile(r"(?=.*[a-z])([a-z]{0,7})(\d{1,4})([a-z]{0,7})")
 
 
-def grade_step(squeezed: str, folded: str, numbers: Numbers) -> str | None:
+def grade_step(squeezed: str, folded: str, numbers: TextNumbers) -> str | None:
     """`15m`, `h6`, `1day`: a number and a unit of time; None when the value is no step. One of
     something is a word like "daily"."""
     step = _STEP.fullmatch(squeezed)

@@ -15,10 +15,9 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.schema.reading import collect_properties, resolve
-from assets.contracts.schema.shapes import list_kinds
-from assets.contracts.schema.tool_renames import find_renames
+from assets.contracts.schema_shapes import collect_properties, list_kinds, resolve
+from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.tool_renames import find_renames
 from assets.contracts.validate import validate_call
 from assets.synthesis.tables import (
     ONE_CALL,

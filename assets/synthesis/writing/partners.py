@@ -32,7 +32,7 @@ _MOST = 12  # parameters that are looked at, required ones first
 
 
 @dataclass(frozen=True)
-class Link:
+class ToolLink:
     """What of a tool joins it to others: `takes`, the words of each parameter that one plain value
     fills; `makes`, the words of what it returns; whether it `finds` things."""
 
@@ -42,12 +42,12 @@ class Link:
     finds: bool
 
 
-def make_link(contract: Contract) -> Link:
+def make_link(contract: Contract) -> ToolLink:
     name = str(contract.get("name") or "")
     takes = tuple(
         frozenset(split_identifier(taker)) - _EMPTY for taker in list_takers(contract)[:_MOST]
     )
-    return Link(
+    return ToolLink(
         name,
         takes,
         frozenset(_collect_made_words(contract)),
@@ -55,7 +55,7 @@ def make_link(contract: Contract) -> Link:
     )
 
 
-def chain_links(one: Link, other: Link) -> tuple[bool, float]:
+def chain_links(one: ToolLink, other: ToolLink) -> tuple[bool, float]:
     """(whether `one` goes first, how well the two join): the better of both orders."""
     forth, back = _score_joint(one, other), _score_joint(other, one)
     if forth == back:
@@ -78,7 +78,7 @@ def _is_plain(schema: Contract) -> bool:
     return guess_json_type(schema) in ("string", "integer", "number")
 
 
-def _score_joint(first: Link, second: Link) -> float:
+def _score_joint(first: ToolLink, second: ToolLink) -> float:
     """How well a parameter of `second` is filled out of the result of `first`; -1: not at all."""
     if not second.takes:
         return -1.0
@@ -119,13 +119,13 @@ def select_distinct(own: Row, others: Sequence[Row]) -> list[Row]:
     return list(first.values())[1:]
 
 
-class Partners:
+class PartnerBook:
     """All tools of a marketplace, by server, with what their contracts take."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = {_make_key(row): row for row in rows}
         self._contracts = {_make_key(row): _read_contract(row) for row in rows}
-        self._links: dict[Key, Link] = {}
+        self._links: dict[Key, ToolLink] = {}
         self._servers: dict[str, list[Row]] = {}
         for row in rows:
             if self.is_readable(row):
@@ -196,12 +196,12 @@ class Partners:
     def _score_joint(self, row: Row, other: Row) -> float:
         return chain_links(self._get_link(row), self._get_link(other))[1]
 
-    def _get_link(self, row: Row) -> Link:
+    def _get_link(self, row: Row) -> ToolLink:
         key = _make_key(row)
         if key not in self._links:
             # Of a tool beside: it joins nothing, and its own unit says why.
             make = partial(make_link, self.get_contract(row))
-            self._links[key] = try_item(make, lambda _: Link("", (), frozenset(), False))
+            self._links[key] = try_item(make, lambda _: ToolLink("", (), frozenset(), False))
         return self._links[key]
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from assets.one_server import keep_other_servers
-from assets.synthesis.offer import Offer, read_offer
+from assets.synthesis.offer import ClearOffer, read_offer
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import (
     CLARIFY,
@@ -31,7 +31,7 @@ from assets.synthesis.tables import (
 )
 from assets.synthesis.verify.filters import filter_rows
 from assets.synthesis.writing.migration import migrate_pairs, read_old_contracts
-from assets.synthesis.writing.row_builder import StepFailed, Writing, describe_unit
+from assets.synthesis.writing.row_builder import RowBuilder, StepFailed, describe_unit
 from assets.synthesis.writing.several_turns import (
     write_no_tool,
     write_recovery,
@@ -39,7 +39,7 @@ from assets.synthesis.writing.several_turns import (
     write_vague,
 )
 from assets.synthesis.writing.single_call import write_single
-from assets.synthesis.writing.units import Unit, count_rows, make_units, plan_units
+from assets.synthesis.writing.units import WritingUnit, count_rows, make_units, plan_units
 from assets.synthesis.writing.world_pairs import add_worlds, write_world_pairs
 from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts, find_near_rows
@@ -69,7 +69,7 @@ _ONE_ROW = {
 
 
 def compose_rows(
-    made: Sequence[Unit],
+    made: Sequence[WritingUnit],
     llm: LLM,
     policy: SynthesisPolicy,
     *,
@@ -83,12 +83,12 @@ def compose_rows(
     """
     plans = plan_units(made, llm, policy)
 
-    async def write(unit: Unit) -> Rows:
+    async def write(unit: WritingUnit) -> Rows:
         if unit.problem:
             return _fail_unit(unit, plans[unit.key], "plan", unit.problem, llm, policy)
         if unit.task in (SINGLE, LOOKALIKE):
             return await write_single(unit, plans[unit.key], llm, policy)
-        writing = Writing(unit, plans[unit.key], 0, llm, policy)
+        writing = RowBuilder(unit, plans[unit.key], 0, llm, policy)
         try:
             await _ONE_ROW[unit.task](writing)
             writing.verify_row()
@@ -98,7 +98,7 @@ def compose_rows(
 
     workers = max(_LEAST_AT_ONCE, sum(role.concurrency for role in llm.roles.values()))
 
-    def fail(unit: Unit, hint: str) -> Rows:
+    def fail(unit: WritingUnit, hint: str) -> Rows:
         return _fail_unit(unit, plans[unit.key], "write", hint, llm, policy)
 
     written = run_batch(
@@ -108,7 +108,7 @@ def compose_rows(
 
 
 def _fail_unit(
-    unit: Unit, plan: str, step: str, hint: str, llm: LLM, policy: SynthesisPolicy
+    unit: WritingUnit, plan: str, step: str, hint: str, llm: LLM, policy: SynthesisPolicy
 ) -> Rows:
     """Its rows where nobody foresaw what happened: of what they are about, nothing is read."""
     own = describe_unit(unit, plan, llm)
@@ -122,12 +122,12 @@ _KNOWN = ("pair_id", "marketplace", "server_id", "tool", "contract_digest", "pla
 
 
 @dataclass(frozen=True)
-class Written:
+class WritingResult:
     """The rows of PAIRS after a run, and how they came to be."""
 
     rows: list[Record]
     due: Plan
-    offer: Offer
+    offer: ClearOffer
     moved: int = 0  # pairs rewritten for a changed contract
     retired: list[tuple[str, str]] = field(default_factory=list)  # (pair_id, why)
 
@@ -142,7 +142,7 @@ def write_pairs(
     worlds: TaskSource | None = None,
     *,
     only: str | None = None,
-) -> Written:
+) -> WritingResult:
     """The pairs of one marketplace after a run, those out of `worlds` among them. Where nothing
     changed it costs and moves nothing. `only` writes those of one server."""
     if llm.role("generator").model == OFFLINE:
@@ -162,7 +162,7 @@ def write_pairs(
         retry={make_unit_key(row) for row in previous if row["error_kind"] in PASSING},
     )
     if not due.due and not due.gone:
-        return Written(last, due, offer)
+        return WritingResult(last, due, offer)
     unchanged = set(due.unchanged)
     kept = [row for row in previous if make_unit_key(row) in unchanged]
     # A task is drawn anew for a changed contract: it was never written for the old one.
@@ -181,11 +181,11 @@ def write_pairs(
     rows = keep_other_servers(last, _fit_rows(rows), only)
     embed = partial(embed_texts, embedder=embedder, store=store, table=INSTRUCTIONS)
     rows = filter_rows(rows, offer.contracts, embed, policy)
-    return Written(keep_other_servers(last, rows, only), due, offer, len(moved), retired)
+    return WritingResult(keep_other_servers(last, rows, only), due, offer, len(moved), retired)
 
 
 def _keep_until_answered(
-    made: Sequence[Record], left: Sequence[Record], offer: Offer
+    made: Sequence[Record], left: Sequence[Record], offer: ClearOffer
 ) -> list[Record]:
     """The rows made in this run. A unit of which a row waits for a batch keeps the rows that it had
     before, with their plan, so that it is due again; where all that they show is still clear."""
@@ -218,7 +218,7 @@ def _fit_rows(rows: Sequence[Record]) -> list[Record]:
 
 
 def _plan_units(
-    asked: Sequence[Unit], llm: LLM, policy: SynthesisPolicy, embedder: Embedder
+    asked: Sequence[WritingUnit], llm: LLM, policy: SynthesisPolicy, embedder: Embedder
 ) -> dict[str, str]:
     """Unit -> digest of all that decides its rows, the filters over the whole set included."""
     filters = [embedder.id, policy.copies_above, policy.twins_above]
@@ -229,7 +229,7 @@ def _migrate_stale(
     warehouse: Warehouse,
     name: str,
     left: Sequence[Record],
-    offer: Offer,
+    offer: ClearOffer,
     want: Mapping[str, str],
     due: Plan,
 ) -> tuple[list[Record], list[tuple[str, str]]]:
@@ -258,7 +258,7 @@ def _migrate_stale(
     return moved, retired
 
 
-def _offers_calls(row: Record, offer: Offer) -> bool:
+def _offers_calls(row: Record, offer: ClearOffer) -> bool:
     """Whether every contract that the row calls is still offered. Another look-alike beside it
     needs no rewriting: the words come from the ledger, and only the checkers are asked again."""
     called = {golden.contract_digest for golden in read_goldens(row)}
@@ -266,7 +266,7 @@ def _offers_calls(row: Record, offer: Offer) -> bool:
 
 
 def _compose_lacking(
-    asked: Sequence[Unit],
+    asked: Sequence[WritingUnit],
     moved: Sequence[Record],
     llm: LLM,
     policy: SynthesisPolicy,

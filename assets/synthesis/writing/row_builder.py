@@ -10,14 +10,14 @@ from pydantic import BaseModel
 from assets.synthesis.contract_reading import get_input_schema, get_properties
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import make_marker, read_prompt
-from assets.synthesis.tables import PAIRS, Golden, dump_text, make_pair_id, read_contract
+from assets.synthesis.tables import PAIRS, GoldenCall, dump_text, make_pair_id, read_contract
 from assets.synthesis.verify.model_text import (
     collect_runs,
     find_order,
     find_other_language,
     find_repeated_run,
 )
-from assets.synthesis.verify.rules import Verification, verify_row
+from assets.synthesis.verify.rules import RulesVerdict, verify_row
 from assets.synthesis.writing.profiles import (
     World,
     choose_kind,
@@ -26,7 +26,7 @@ from assets.synthesis.writing.profiles import (
     make_rng,
     make_seed,
 )
-from assets.synthesis.writing.units import ROLE_OF, Row, Unit, count_rows
+from assets.synthesis.writing.units import ROLE_OF, Row, WritingUnit, count_rows
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
@@ -173,7 +173,7 @@ def _shorten_contract(contract: Contract) -> str:
 Value = TypeVar("Value", bound=BaseModel)
 
 
-def describe_unit(unit: Unit, plan: str, llm: LLM) -> dict[str, Json]:
+def describe_unit(unit: WritingUnit, plan: str, llm: LLM) -> dict[str, Json]:
     """The columns that all rows of a unit have from the start."""
     generator = llm.role("generator")
     return {
@@ -186,11 +186,11 @@ def describe_unit(unit: Unit, plan: str, llm: LLM) -> dict[str, Json]:
     }
 
 
-class Writing:
+class RowBuilder:
     """One row of a unit while it is written."""
 
     def __init__(
-        self, unit: Unit, plan: str, index: int, llm: LLM, policy: SynthesisPolicy
+        self, unit: WritingUnit, plan: str, index: int, llm: LLM, policy: SynthesisPolicy
     ) -> None:
         self.unit, self.index, self.llm, self.policy = unit, index, llm, policy
         self.steps: list[dict[str, Json]] = []
@@ -215,9 +215,9 @@ class Writing:
     def language(self) -> str:
         return self.profile["language"]
 
-    def start_aside(self) -> "Writing":
+    def start_aside(self) -> "RowBuilder":
         """Another row of the unit, for a request whose receipt this one takes over."""
-        return Writing(self.unit, self.columns["plan_digest"], 0, self.llm, self.policy)
+        return RowBuilder(self.unit, self.columns["plan_digest"], 0, self.llm, self.policy)
 
     @cached_property
     def world(self) -> World:
@@ -266,7 +266,7 @@ class Writing:
         self.steps.append(make_receipt(step, role, reply, self.seed))
         return reply
 
-    def credit_reply(self, made: "Writing", reply: Reply[Any], shares: int, place: int) -> None:
+    def credit_reply(self, made: "RowBuilder", reply: Reply[Any], shares: int, place: int) -> None:
         """Takes over one of `shares` equal parts of a request that made several rows."""
         self.prompts |= made.prompts
         self.shown |= made.shown
@@ -305,7 +305,7 @@ class Writing:
     def set_conversation(
         self,
         messages: Sequence[JsonObject],
-        calls: Sequence[Golden],
+        calls: Sequence[GoldenCall],
         offered: Sequence[Row],
         *,
         simulated: bool = False,
@@ -322,12 +322,12 @@ class Writing:
             "simulated": simulated,
         }
 
-    def verify_row(self) -> Verification:
+    def verify_row(self) -> RulesVerdict:
         """Holds the whole row against the rules; from here on it is one."""
         contracts = {row["contract_digest"]: self.read_contract(row) for row in self.unit.shown}
         return self.set_verdict(verify_row(self.columns, contracts))
 
-    def set_verdict(self, verification: Verification) -> Verification:
+    def set_verdict(self, verification: RulesVerdict) -> RulesVerdict:
         """Takes over what the filters found."""
         flaws = [vars(finding) for finding in verification.findings]
         self.columns |= {"verdict": verification.verdict, "flaws": dump_text(flaws), "status": "ok"}

@@ -8,7 +8,14 @@ generator -> request and calls -> (reviser) -> [actor -> result -> (caller)] -> 
 
 from collections.abc import Sequence
 
-from assets.synthesis.role_schemas import Acted, Aside, Call, Several, Step, Vague
+from assets.synthesis.role_schemas import (
+    CallArguments,
+    IncompleteRequest,
+    MultiCallRequest,
+    Step,
+    ToollessRequest,
+    ToolReply,
+)
 from assets.synthesis.tables import (
     MISSING,
     PARALLEL,
@@ -19,11 +26,11 @@ from assets.synthesis.tables import (
     make_result_message,
     make_user_message,
 )
-from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.rules import find_worst_grade
 from assets.synthesis.writing.partners import chain_links, list_required, make_link
 from assets.synthesis.writing.profiles import make_rng
-from assets.synthesis.writing.row_builder import StepFailed, Writing, check_values
+from assets.synthesis.writing.row_builder import RowBuilder, StepFailed, check_values
 from assets.synthesis.writing.single_call import (
     ask_call_of,
     ask_requests,
@@ -44,7 +51,7 @@ _STEP = "several"
 _AGAIN = "another model or seed may help"
 
 
-async def write_several(writing: Writing) -> None:
+async def write_several(writing: RowBuilder) -> None:
     """The one row of a unit `parallel` or `sequential`."""
     unit = writing.unit
     rows = _order_rows(writing)
@@ -59,7 +66,7 @@ async def write_several(writing: Writing) -> None:
     writing.set_conversation(messages, calls, unit.rows, simulated=unit.task != PARALLEL)
 
 
-def _order_rows(writing: Writing) -> list[Row]:
+def _order_rows(writing: RowBuilder) -> list[Row]:
     """The unit's tools as they are shown: in a sequence the one that goes first comes first."""
     rows = list(writing.unit.rows)
     if writing.unit.task == PARALLEL or len(rows) < 2:
@@ -68,10 +75,10 @@ def _order_rows(writing: Writing) -> list[Row]:
     return rows if chain_links(first, second)[0] else rows[::-1]
 
 
-async def _write_request(writing: Writing, rows: Sequence[Row]) -> tuple[str, list[Step]]:
+async def _write_request(writing: RowBuilder, rows: Sequence[Row]) -> tuple[str, list[Step]]:
     shape = writing.unit.task
     meta = {"shape": shape, "profile": writing.profile, "environment": writing.world}
-    reply = await writing.ask(_STEP, Several, rows, meta, order=format_order(writing))
+    reply = await writing.ask(_STEP, MultiCallRequest, rows, meta, order=format_order(writing))
     writing.set_writer(reply)
     text = writing.set_request(_STEP, reply.value.instruction)
     steps = [step.model_copy(update={"arguments": check_values(_STEP, step.arguments)})
@@ -105,7 +112,7 @@ def _find_misshape(shape: str, steps: Sequence[Step], tools: int) -> tuple[str, 
 
 
 async def _state_values(
-    writing: Writing, rows: Sequence[Row], text: str, steps: list[Step]
+    writing: RowBuilder, rows: Sequence[Row], text: str, steps: list[Step]
 ) -> tuple[str, list[Step]]:
     """The request with every required value in its words but for those that results supply."""
     lacking = [(at, names) for at, step in enumerate(steps)
@@ -121,7 +128,7 @@ async def _state_values(
     return text, steps
 
 
-def _find_absent(writing: Writing, rows: Sequence[Row], text: str, step: Step) -> list[str]:
+def _find_absent(writing: RowBuilder, rows: Sequence[Row], text: str, step: Step) -> list[str]:
     contract = writing.read_contract(rows[step.tool - 1])
     return [
         name for name in find_absent(contract, text, step.arguments) if name not in step.borrowed
@@ -129,7 +136,7 @@ def _find_absent(writing: Writing, rows: Sequence[Row], text: str, step: Step) -
 
 
 async def _call_in_sequence(
-    writing: Writing, rows: Sequence[Row], text: str, steps: Sequence[Step]
+    writing: RowBuilder, rows: Sequence[Row], text: str, steps: Sequence[Step]
 ) -> tuple[list[dict[str, Json]], list[Step]]:
     """The conversation of a sequence: each call, and what an actor in the tool's place returns."""
     messages: list[dict[str, Json]] = [make_user_message(text)]
@@ -148,17 +155,17 @@ async def _call_in_sequence(
     return messages, made
 
 
-async def _ask_actor(writing: Writing, row: Row, step: Step, later: Sequence[Step]) -> str:
+async def _ask_actor(writing: RowBuilder, row: Row, step: Step, later: Sequence[Step]) -> str:
     """The actor's result, asked to hold what later calls are meant to take out of it."""
     holds = {name: after.arguments[name] for after in later for name in after.borrowed
              if name in after.arguments}  # fmt: skip
     meta = {"arguments": step.arguments}
-    reply = await writing.ask("act", Acted, row, meta, holds=dump_text(holds))
+    reply = await writing.ask("act", ToolReply, row, meta, holds=dump_text(holds))
     return writing.check_text("act", reply.value.content, spoken=False)
 
 
 async def _feed_call(
-    writing: Writing, row: Row, text: str, step: Step, results: Sequence[str]
+    writing: RowBuilder, row: Row, text: str, step: Step, results: Sequence[str]
 ) -> Step:
     """The call with what it borrows out of the results: as planned where the results hold it, else
     as the caller reads them."""
@@ -176,7 +183,7 @@ def _find_unheld(
     arguments: JsonObject, borrowed: Sequence[str], results: Sequence[str]
 ) -> list[str]:
     """The borrowed arguments that no result states."""
-    held = Text("\n".join(results))
+    held = RequestText("\n".join(results))
     return [
         name
         for name in borrowed
@@ -184,18 +191,20 @@ def _find_unheld(
     ]
 
 
-async def write_no_tool(writing: Writing) -> None:
+async def write_no_tool(writing: RowBuilder) -> None:
     """A request that none of the tools at hand can serve, and the answer without them."""
     offered = shuffle_tools(writing, writing.unit.shown)
     meta = {"profile": writing.profile}
-    reply = await writing.ask("no_tool", Aside, offered, meta, order=format_order(writing))
+    reply = await writing.ask(
+        "no_tool", ToollessRequest, offered, meta, order=format_order(writing)
+    )
     writing.set_writer(reply)
     text = writing.set_request("no_tool", reply.value.instruction)
     answer = writing.check_text("no_tool", reply.value.reply)
     writing.set_conversation([make_user_message(text), make_assistant_message(answer)], [], offered)
 
 
-async def write_vague(writing: Writing) -> None:
+async def write_vague(writing: RowBuilder) -> None:
     """A request that lacks a value and the question for it; for `clarification` also the answer
     and the call that then is right."""
     own = writing.unit.own
@@ -214,7 +223,7 @@ async def write_vague(writing: Writing) -> None:
     writing.set_conversation(messages, [make_golden(own, arguments)], [own])
 
 
-async def _ask_vague(writing: Writing) -> Reply[Vague]:
+async def _ask_vague(writing: RowBuilder) -> Reply[IncompleteRequest]:
     unit = writing.unit
     names = list_required(writing.read_contract(unit.own))
     if not names:
@@ -226,12 +235,14 @@ async def _ask_vague(writing: Writing) -> Reply[Vague]:
         "profile": writing.profile,
         "environment": writing.world,
     }
-    reply = await writing.ask("missing", Vague, unit.own, meta, order=format_order(writing))
+    reply = await writing.ask(
+        "missing", IncompleteRequest, unit.own, meta, order=format_order(writing)
+    )
     writing.set_writer(reply)
     return reply
 
 
-async def write_recovery(writing: Writing) -> None:
+async def write_recovery(writing: RowBuilder) -> None:
     """A request, a call that the contract refuses, the refusal, and the repaired call."""
     own, asked = writing.unit.own, writing.start_aside()
     try:
@@ -248,7 +259,7 @@ async def write_recovery(writing: Writing) -> None:
         raise StepFailed("wrong_call", "no_wrong_call", found, "it stays without this task")
     made = {"wrong": wrong.arguments, "error": wrong.error}
     meta = {"instruction": text, "values": right, **made}
-    repaired = await writing.ask("repair", Call, own, meta)
+    repaired = await writing.ask("repair", CallArguments, own, meta)
     arguments = check_values("repair", repaired.value.arguments)
     messages = [
         make_user_message(text),

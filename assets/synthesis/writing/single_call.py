@@ -15,7 +15,13 @@ from dataclasses import dataclass
 
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import make_marker, read_prompt
-from assets.synthesis.role_schemas import Call, Choice, Draft, Requests, Worded
+from assets.synthesis.role_schemas import (
+    CallArguments,
+    Draft,
+    RequestDrafts,
+    RewrittenRequest,
+    ToolChoice,
+)
 from assets.synthesis.tables import (
     LOOKALIKE,
     dump_text,
@@ -24,9 +30,9 @@ from assets.synthesis.tables import (
     make_user_message,
     read_contract,
 )
-from assets.synthesis.verify.pair_checks import Finding
-from assets.synthesis.verify.request_text import Text
-from assets.synthesis.verify.rules import Verification, decide, find_ungrounded, find_worst_grade
+from assets.synthesis.verify.pair_checks import PairFinding
+from assets.synthesis.verify.request_text import RequestText
+from assets.synthesis.verify.rules import RulesVerdict, decide, find_ungrounded, find_worst_grade
 from assets.synthesis.verify.words import ABSENT
 from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.profiles import (
@@ -37,13 +43,13 @@ from assets.synthesis.writing.profiles import (
     make_rng,
 )
 from assets.synthesis.writing.row_builder import (
+    RowBuilder,
     StepFailed,
-    Writing,
     check_values,
     make_receipt,
     make_step_failure,
 )
-from assets.synthesis.writing.units import Row, Unit, count_rows
+from assets.synthesis.writing.units import Row, WritingUnit, count_rows
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.client import LLM, LLMError, Pending, Reply
@@ -55,7 +61,7 @@ _LONGEST = 8000
 
 
 @dataclass(frozen=True)
-class Checked:
+class InvocationCheck:
     """What the checkers picked. `picks`: role -> contract digest, or None for "no tool".
 
     `verdict`: right (every checker that answered picked the tool), one (a single one of two did),
@@ -72,7 +78,7 @@ class Checked:
     failed: dict[str, str]
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[PairFinding]:
         """The flaw that a verdict means: certain only when two models agree on other tools.
 
         One opinion asked twice rejects nothing (the offline checkers pick otherwise on one good
@@ -85,7 +91,7 @@ class Checked:
         chosen = sorted({pick[:12] for pick in self.picks.values() if pick}) or ["no tool"]
         reason = f"{len(self.picks)} of {len(CHECKERS)} checkers pick {', '.join(chosen)} instead"
         agreed = self.verdict == "wrong" and len(self.picks) == len(CHECKERS)
-        return [Finding("picked_another_tool", "", reason, certain=agreed and self.independent)]
+        return [PairFinding("picked_another_tool", "", reason, certain=agreed and self.independent)]
 
     def as_json(self) -> dict[str, Json]:
         """What the row's column `checks` holds."""
@@ -95,7 +101,7 @@ class Checked:
 
 async def check_invocation(
     llm: LLM, instruction: str, own: JsonObject, rivals: Sequence[JsonObject], *, seed: int
-) -> Checked:
+) -> InvocationCheck:
     """Asks both checkers which of `own` and `rivals` (snapshot rows) the request needs.
 
     Each sees the tools in another order, drawn from `seed` and the role. One checker that fails is
@@ -112,7 +118,7 @@ async def check_invocation(
             contracts = [shown[digest] for digest in order]
             messages = make_choice_messages(contracts, instruction)
             meta = {"contracts": contracts, "instruction": instruction}
-            reply = await llm.complete(role, messages, schema=Choice, seed=seed, meta=meta)
+            reply = await llm.complete(role, messages, schema=ToolChoice, seed=seed, meta=meta)
         except LLMError as error:
             if error.kind in ("unknown_role", "no_provider"):
                 raise
@@ -125,7 +131,7 @@ async def check_invocation(
         raise waiting[0]
     if not picks:
         raise next(iter(errors.values()))
-    return Checked(
+    return InvocationCheck(
         orders[CHECKERS[0]],
         picks,
         _find_verdict(picks, own["contract_digest"]),
@@ -164,14 +170,14 @@ Values = dict[str, Json]
 MOST_ADDED = 60  # words a step; what grows more is another request, or talk about it
 
 
-async def state_request(writing: Writing, draft: Draft) -> tuple[str, Values]:
+async def state_request(writing: RowBuilder, draft: Draft) -> tuple[str, Values]:
     """The request with every required value in its words."""
     text = writing.set_request("generate", draft.instruction)
     return await _state_values(writing, text, check_values("generate", draft.values))
 
 
 async def _state_values(
-    writing: Writing, text: str, values: Values, lost: tuple[str, ...] = ()
+    writing: RowBuilder, text: str, values: Values, lost: tuple[str, ...] = ()
 ) -> tuple[str, Values]:
     """Asks the reviser for the values that the rules do not find, and holds it to that."""
     contract = writing.read_contract(writing.unit.own)
@@ -188,12 +194,12 @@ async def _state_values(
 
 
 async def ask_revision(
-    writing: Writing, row: Row, text: str, values: Values, names: list[str]
+    writing: RowBuilder, row: Row, text: str, values: Values, names: list[str]
 ) -> tuple[str, Values]:
     """The reviser's text, and the values with those that it told for `names`."""
     names = list(dict.fromkeys(names))
     meta = _describe_request(writing, text, values, absent=names)
-    reply = await writing.ask("revise", Worded, row, meta)
+    reply = await writing.ask("revise", RewrittenRequest, row, meta)
     given = check_values("revise", reply.value.values)
     revised = {name: given[name] for name in names if name in given}
     text = writing.set_request("revise", reply.value.instruction)
@@ -201,14 +207,14 @@ async def ask_revision(
 
 
 def _describe_request(
-    writing: Writing, text: str, values: Values, **asked: Json
+    writing: RowBuilder, text: str, values: Values, **asked: Json
 ) -> dict[str, Json]:
     """What the reviser and the evolver are told, in the order that keys paid answers."""
     about = {"environment": writing.world, "language": writing.language}
     return {"instruction": text, "values": values, **asked, **about}
 
 
-async def evolve_request(writing: Writing, text: str, values: Values) -> tuple[str, Values]:
+async def evolve_request(writing: RowBuilder, text: str, values: Values) -> tuple[str, Values]:
     """The request made harder, a step for each direction; what a step lost is stated again."""
     own = writing.unit.own
     draw = own, writing.unit.task, writing.index, writing.policy
@@ -225,11 +231,11 @@ async def evolve_request(writing: Writing, text: str, values: Values) -> tuple[s
 
 
 async def _evolve_step(
-    writing: Writing, direction: str, text: str, values: Values
+    writing: RowBuilder, direction: str, text: str, values: Values
 ) -> tuple[str, Values]:
     meta = _describe_request(writing, text, values, direction=direction)
     own, more = writing.unit.own, DIRECTIONS[direction]
-    reply = await writing.ask("evolve", Worded, own, meta, direction=more)
+    reply = await writing.ask("evolve", RewrittenRequest, own, meta, direction=more)
     before, text = text, writing.set_request("evolve", reply.value.instruction)
     added = len(text.split()) - len(before.split())
     if len(text) <= len(before) or added > MOST_ADDED:
@@ -252,7 +258,7 @@ def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
 
 def find_unsaid(contract: Contract, text: str, values: JsonObject) -> list[str]:
     """The values, required or not, that nothing in the text speaks of."""
-    request = Text(text)
+    request = RequestText(text)
     objected = [
         name for name in values if list(find_ungrounded(contract, request, {name: values[name]}))
     ]
@@ -264,11 +270,11 @@ def find_unsaid(contract: Contract, text: str, values: JsonObject) -> list[str]:
 
 
 async def write_single(
-    unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy
+    unit: WritingUnit, plan: str, llm: LLM, policy: SynthesisPolicy
 ) -> list[dict[str, Json]]:
     """The rows of a unit `single` or `lookalike`, one for each request asked for."""
-    rows = [Writing(unit, plan, index, llm, policy) for index in range(count_rows(unit, policy))]
-    asked = Writing(unit, plan, 0, llm, policy)
+    rows = [RowBuilder(unit, plan, index, llm, policy) for index in range(count_rows(unit, policy))]
+    asked = RowBuilder(unit, plan, 0, llm, policy)
     try:
         drafts = await ask_requests(asked, rows)
     except StepFailed as failure:
@@ -278,7 +284,7 @@ async def write_single(
     return list(await asyncio.gather(*(_write_row(row, asked, drafts, len(rows)) for row in rows)))
 
 
-async def ask_requests(writing: Writing, rows: list[Writing]) -> Reply[Requests]:
+async def ask_requests(writing: RowBuilder, rows: list[RowBuilder]) -> Reply[RequestDrafts]:
     """One request of the generator for the drafts of all `rows`, which share its world."""
     unit = writing.unit
     beside = unit.rivals if unit.task == LOOKALIKE else ()
@@ -290,17 +296,17 @@ async def ask_requests(writing: Writing, rows: list[Writing]) -> Reply[Requests]
         "rivals": [writing.read_contract(row) for row in beside],
     }
     orders = "\n".join(f"{n}. {format_order(row)}" for n, row in enumerate(rows, 1))
-    return await writing.ask("generate", Requests, unit.own, meta, beside, orders=orders)
+    return await writing.ask("generate", RequestDrafts, unit.own, meta, beside, orders=orders)
 
 
-def format_order(row: Writing) -> str:
+def format_order(row: RowBuilder) -> str:
     """A row's kind and profile, as prompts ask for them."""
     asked = ", ".join(f"{name}: {value}" for name, value in row.profile.items())
     return f"kind: {row.columns['kind']}, {asked}"
 
 
 async def _write_row(
-    writing: Writing, asked: Writing, drafts: Reply[Requests], rows: int
+    writing: RowBuilder, asked: RowBuilder, drafts: Reply[RequestDrafts], rows: int
 ) -> dict[str, Json]:
     try:
         draft = take_draft(writing, asked, drafts, rows)
@@ -319,7 +325,9 @@ async def _write_row(
     return writing.make_row()
 
 
-def take_draft(writing: Writing, asked: Writing, drafts: Reply[Requests], rows: int) -> Draft:
+def take_draft(
+    writing: RowBuilder, asked: RowBuilder, drafts: Reply[RequestDrafts], rows: int
+) -> Draft:
     """The row's own draft, and its part of what all of them cost. Raises StepFailed when the
     generator wrote fewer than it was asked for."""
     writing.credit_reply(asked, drafts, rows, writing.index)
@@ -333,19 +341,19 @@ def take_draft(writing: Writing, asked: Writing, drafts: Reply[Requests], rows: 
     return draft
 
 
-async def ask_call_of(writing: Writing, row: Row, text: str, values: Values) -> Values:
+async def ask_call_of(writing: RowBuilder, row: Row, text: str, values: Values) -> Values:
     """The caller's arguments for a request to one tool."""
-    reply = await writing.ask("call", Call, row, {"instruction": text, "values": values})
+    reply = await writing.ask("call", CallArguments, row, {"instruction": text, "values": values})
     return check_values("call", reply.value.arguments)
 
 
-def shuffle_tools(writing: Writing, rows: Sequence[Row]) -> list[Row]:
+def shuffle_tools(writing: RowBuilder, rows: Sequence[Row]) -> list[Row]:
     """Tools in an order of the row's own: the right one has no place that gives it away."""
     draw = writing.unit.own, writing.unit.task, writing.index, writing.policy
     return make_rng(*draw, "offered").sample(list(rows), len(rows))
 
 
-async def _check_choice(writing: Writing, text: str, verification: Verification) -> None:
+async def _check_choice(writing: RowBuilder, text: str, verification: RulesVerdict) -> None:
     """Two checkers pick among the tool and its look-alikes."""
     unit, seed = writing.unit, writing.seed
     writing.prompts["choose"] = read_prompt("choose").digest

@@ -23,7 +23,7 @@ from assets.synthesis.tables import (
     make_tool_key,
     make_unit_key,
 )
-from assets.synthesis.writing.partners import Partners, hash_fraction, select_distinct
+from assets.synthesis.writing.partners import PartnerBook, hash_fraction, select_distinct
 from assets.synthesis.writing.profiles import is_evolved
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
@@ -56,7 +56,7 @@ _CHECKS = (("checker_a", "choose"), ("checker_b", "choose"))
 
 
 @dataclass(frozen=True)
-class Unit:
+class WritingUnit:
     """One task for one tool. `rows`: the contracts it is about, its own first; `rivals`: the
     look-alikes shown to checkers or offered beside. `problem`: what nobody foresaw when it was
     planned; its rows say so, and nothing is asked for them. `world`: what decides the rows that are
@@ -83,17 +83,17 @@ class Unit:
         return (*self.rows, *self.rivals)
 
 
-def make_units(rows: Sequence[Row], near: Near, policy: SynthesisPolicy) -> list[Unit]:
+def make_units(rows: Sequence[Row], near: Near, policy: SynthesisPolicy) -> list[WritingUnit]:
     """All units of one marketplace's clear, usable snapshot rows, in the rows' order.
 
     `near` names the tools most like one; what it names outside `rows` is left out, so that no
     quarantined text comes back through it.
     """
-    book = Partners(rows)
+    book = PartnerBook(rows)
     made = (
         try_item(
             partial(_make_unit, task, row, book, near, policy),
-            lambda hint, task=task, row=row: Unit(task, (row,), problem=hint),
+            lambda hint, task=task, row=row: WritingUnit(task, (row,), problem=hint),
         )
         for row in rows
         for task in TASKS
@@ -107,33 +107,37 @@ def draws_task(row: Row, task: str, share: float) -> bool:
 
 
 def _make_unit(
-    task: str, row: Row, book: Partners, near: Near, policy: SynthesisPolicy
-) -> Unit | None:
+    task: str, row: Row, book: PartnerBook, near: Near, policy: SynthesisPolicy
+) -> WritingUnit | None:
     if task != SINGLE and not draws_task(row, task, getattr(policy.tasks, task)):
         return None
     if not book.is_readable(row):
         # One unit stands for it, whose rows say that its contract cannot be read.
-        return Unit(task, (row,)) if task == SINGLE else None
+        return WritingUnit(task, (row,)) if task == SINGLE else None
     match task:
         case "single":
             rivals = book.select_known(near(row))[: policy.distractors] if policy.checks else ()
-            return Unit(task, (row,), tuple(rivals))
+            return WritingUnit(task, (row,), tuple(rivals))
         case "lookalike" | "no_tool":
             named = select_distinct(row, book.select_known(near(row)))[: policy.distractors]
-            return Unit(task, (row,), tuple(named)) if named or task == NO_TOOL else None
+            return WritingUnit(task, (row,), tuple(named)) if named or task == NO_TOOL else None
         case "parallel":
             partners = book.choose_beside(row)
-            return Unit(task, (row, *partners)) if partners or book.has_parameters(row) else None
+            return (
+                WritingUnit(task, (row, *partners))
+                if partners or book.has_parameters(row)
+                else None
+            )
         case "sequential":
             partner = book.choose_chain(row)
-            return Unit(task, (row, partner)) if partner is not None else None
+            return WritingUnit(task, (row, partner)) if partner is not None else None
         case "missing_parameter" | "clarification":
-            return Unit(task, (row,)) if book.has_required(row) else None
+            return WritingUnit(task, (row,)) if book.has_required(row) else None
         case _:
-            return Unit(task, (row,)) if book.has_parameters(row) else None
+            return WritingUnit(task, (row,)) if book.has_parameters(row) else None
 
 
-def plan_units(made: Sequence[Unit], llm: LLM, policy: SynthesisPolicy) -> dict[str, str]:
+def plan_units(made: Sequence[WritingUnit], llm: LLM, policy: SynthesisPolicy) -> dict[str, str]:
     """Unit key -> digest of all that decides its rows: what `warehouse.plan` wants.
 
     In it: the contracts shown, the prompts and roles of the unit's own steps, the rules, what this
@@ -149,7 +153,7 @@ def plan_units(made: Sequence[Unit], llm: LLM, policy: SynthesisPolicy) -> dict[
     }
 
 
-def list_steps(unit: Unit, policy: SynthesisPolicy) -> list[tuple[str, str]]:
+def list_steps(unit: WritingUnit, policy: SynthesisPolicy) -> list[tuple[str, str]]:
     """(role, prompt) of every request that a row of the unit may make."""
     steps = [(ROLE_OF[prompt], prompt) for prompt in _STEPS[unit.task]]
     if unit.task in (SINGLE, LOOKALIKE):
@@ -163,17 +167,17 @@ def list_steps(unit: Unit, policy: SynthesisPolicy) -> list[tuple[str, str]]:
     return steps
 
 
-def count_rows(unit: Unit, policy: SynthesisPolicy) -> int:
+def count_rows(unit: WritingUnit, policy: SynthesisPolicy) -> int:
     """How many rows the unit has."""
     return policy.pairs_per_tool if unit.task == SINGLE else 1
 
 
-def _list_roles(made: Sequence[Unit], policy: SynthesisPolicy) -> list[str]:
+def _list_roles(made: Sequence[WritingUnit], policy: SynthesisPolicy) -> list[str]:
     named = (try_item(partial(list_steps, unit, policy), lambda _: []) for unit in made)
     return sorted({role for steps in named for role, _ in steps})
 
 
-def _digest_plan(unit: Unit, identities: JsonObject, policy: SynthesisPolicy) -> str:
+def _digest_plan(unit: WritingUnit, identities: JsonObject, policy: SynthesisPolicy) -> str:
     steps = list_steps(unit, policy)
     evolved = [policy.evolve_depth, policy.evolve_share] if ("evolver", "evolve") in steps else None
     return digest(

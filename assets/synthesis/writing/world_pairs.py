@@ -19,8 +19,8 @@ from assets.synthesis.tables import (
     make_user_message,
 )
 from assets.synthesis.writing.profiles import KINDS
-from assets.synthesis.writing.row_builder import StepFailed, Writing, check_values
-from assets.synthesis.writing.units import Unit
+from assets.synthesis.writing.row_builder import RowBuilder, StepFailed, check_values
+from assets.synthesis.writing.units import WritingUnit
 from warehouse.item_failure import describe_failure
 from warehouse.json_types import Json
 from warehouse.llm.client import LLM, OFFLINE
@@ -29,14 +29,14 @@ STEP = "world"
 
 
 def add_worlds(
-    units: Sequence[Unit], source: TaskSource | None, policy: SynthesisPolicy
-) -> list[Unit]:
+    units: Sequence[WritingUnit], source: TaskSource | None, policy: SynthesisPolicy
+) -> list[WritingUnit]:
     """The units; one whose tool has tasks in a world knows what decides them."""
     if source is None or not policy.world_pairs:
         return list(units)
     found = {name: source.digest_tasks(name, own) for name, own in _group_tools(units).items()}
 
-    def add_world(unit: Unit) -> Unit:
+    def add_world(unit: WritingUnit) -> WritingUnit:
         decides = found.get(unit.own["server_id"], {}).get(unit.own["tool"])
         if unit.task != SINGLE or unit.problem or decides is None:
             return unit
@@ -46,7 +46,7 @@ def add_worlds(
 
 
 def write_world_pairs(
-    units: Sequence[Unit],
+    units: Sequence[WritingUnit],
     due: Mapping[str, str],
     source: TaskSource | None,
     llm: LLM,
@@ -58,7 +58,7 @@ def write_world_pairs(
     rows: list[dict[str, Json]] = []
     if source is None:
         return rows
-    wanted: dict[str, list[Unit]] = defaultdict(list)
+    wanted: dict[str, list[WritingUnit]] = defaultdict(list)
     for unit in units:
         if unit.world and unit.key in due:
             wanted[unit.own["server_id"]].append(unit)
@@ -81,7 +81,7 @@ def write_world_pairs(
     return rows
 
 
-def _group_tools(units: Sequence[Unit]) -> dict[str, list[str]]:
+def _group_tools(units: Sequence[WritingUnit]) -> dict[str, list[str]]:
     """Server -> its tools that pairs are written of."""
     found: dict[str, list[str]] = defaultdict(list)
     for unit in units:
@@ -91,14 +91,14 @@ def _group_tools(units: Sequence[Unit]) -> dict[str, list[str]]:
 
 
 def _start_row(
-    unit: Unit, due: Mapping[str, str], number: int, llm: LLM, policy: SynthesisPolicy
-) -> Writing:
-    writing = Writing(unit, due[unit.key], policy.pairs_per_tool + number, llm, policy)
+    unit: WritingUnit, due: Mapping[str, str], number: int, llm: LLM, policy: SynthesisPolicy
+) -> RowBuilder:
+    writing = RowBuilder(unit, due[unit.key], policy.pairs_per_tool + number, llm, policy)
     writing.columns |= {"kind": KINDS[0], "profile": "{}", "provider": OFFLINE, "model": STEP}
     return writing
 
 
-def _write_row(writing: Writing, task: WorldTask) -> dict[str, Json]:
+def _write_row(writing: RowBuilder, task: WorldTask) -> dict[str, Json]:
     own = writing.unit.own
     writing.columns |= {"seed": task.origin.seed, "world_task": dump_text(asdict(task.origin))}
     writing.shown = {own["contract_digest"]: own}

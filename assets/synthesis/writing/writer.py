@@ -13,7 +13,7 @@ from warehouse.store import Warehouse
 
 
 @dataclass(frozen=True)
-class Writer:
+class PairWriter:
     """Who writes and judges, how much, how strictly. worlds: whose tasks become pairs too."""
 
     roles: tuple[Role, ...]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from assets.synthesis.role_schemas import Choice
+from assets.synthesis.role_schemas import ToolChoice
 from assets.synthesis.writing.single_call import make_choice_messages
 from benchmarks.outcomes.noise.endpoints import BEFORE
 from benchmarks.outcomes.noise.play import Stage
@@ -46,7 +46,7 @@ async def choose_place(stage: Stage, task: TaskFacts, shown: np.ndarray, llm: LL
     messages = make_choice_messages(contracts, task.query)
     meta = {"contracts": contracts, "instruction": task.query}
     try:
-        reply = await llm.complete(ROLE, messages, schema=Choice, meta=meta)
+        reply = await llm.complete(ROLE, messages, schema=ToolChoice, meta=meta)
     except LLMError as error:
         if error.kind in ("unknown_role", "no_provider"):
             raise

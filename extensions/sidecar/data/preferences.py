@@ -5,7 +5,7 @@ from typing import Any
 
 from assets.contracts.canonical import contract_digest
 from assets.contracts.validate import validate_call
-from assets.synthesis.export.examples import Preference
+from assets.synthesis.export.examples import PreferencePair
 from assets.synthesis.tables import REVISION
 from extensions.sidecar.prompt import make_revision_request
 from extensions.sidecar.rows import UNTOUCHED, RevisionRow
@@ -16,7 +16,7 @@ from training.sets.split import TEST, TRAIN, UNSEEN_SERVER
 _SIDES = {TRAIN: TRAIN, UNSEEN_SERVER: TEST}  # other splits are of servers that are trained on
 
 
-def make_preferences(rows: Iterable[RevisionRow], clear: Collection[str]) -> list[Preference]:
+def make_preferences(rows: Iterable[RevisionRow], clear: Collection[str]) -> list[PreferencePair]:
     """One of each row whose draft is to be changed, asked as a sidecar is. Left out: untouched
     drafts, drafts that are no object, right calls that do not fit, rows of neither side, and rows
     that show a contract whose digest is not `clear`."""
@@ -28,7 +28,7 @@ def make_preferences(rows: Iterable[RevisionRow], clear: Collection[str]) -> lis
     return [one for one in found if one is not None]
 
 
-def _make_preference(row: RevisionRow) -> Preference | None:
+def _make_preference(row: RevisionRow) -> PreferencePair | None:
     right = row.right[0] if row.right else None
     draft = {"name": row.draft_name, "arguments": row.draft_arguments}
     drawn = row.kind != UNTOUCHED and row.split in _SIDES
@@ -39,7 +39,7 @@ def _make_preference(row: RevisionRow) -> Preference | None:
     if right and (contract is None or validate_call(contract, right["arguments"])):
         return None
     request = make_revision_request(row)
-    return Preference(
+    return PreferencePair(
         make_revision_messages(request),
         build_call_message(row.right, row.question),
         build_call_message([draft]),

@@ -12,8 +12,8 @@ from orchestration.settings.load import load_settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from assets.synthesis.export.examples import Preference
-    from assets.synthesis.export.selection import Choice
+    from assets.synthesis.export.examples import PreferencePair
+    from assets.synthesis.export.selection import ExportChoice
     from orchestration.settings.model import Settings
     from warehouse.store import Warehouse
 
@@ -90,21 +90,21 @@ def _make_choice(
     commercial_only: bool,
     proved: bool,
     valid: bool,
-    revisions: "Sequence[Preference]",
-) -> "Choice":
+    revisions: "Sequence[PreferencePair]",
+) -> "ExportChoice":
     """What is exported. wanted: tasks."""
     from assets.catalogue.catalogue import read_same_servers
     from assets.contracts.quarantined_tools import open_firewall
     from assets.outcomes.table import PROVED, read_tried
     from assets.outcomes.trajectory import list_exportable
-    from assets.synthesis.export.selection import Choice, ask_firewall
+    from assets.synthesis.export.selection import ExportChoice, ask_firewall
     from assets.synthesis.tables import TRAJECTORY
     from training.sets.split import split_of_same
 
     same = read_same_servers(warehouse.tables, at)
     clear = ask_firewall(open_firewall(warehouse))
     tried = read_tried(warehouse.tables, as_of=at) if proved or valid else {}
-    return Choice(
+    return ExportChoice(
         at,
         lambda server: split_of_same(same.get(server, (server,))),
         clear,
@@ -118,7 +118,7 @@ def _make_choice(
     )
 
 
-def _list_revisions(warehouse: "Warehouse", settings: "Settings") -> list["Preference"]:
+def _list_revisions(warehouse: "Warehouse", settings: "Settings") -> list["PreferencePair"]:
     """The preference pairs of the current training set's drafts."""
     from assets.contracts.quarantined_tools import read_clear
     from extensions.sidecar.data.preferences import make_preferences

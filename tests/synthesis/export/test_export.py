@@ -10,7 +10,7 @@ import pytest
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import (
-    Choice,
+    ExportChoice,
     ExportError,
     normalise_licence,
     parse_moment,
@@ -36,8 +36,10 @@ FOREVER = 4e9
 WHOLE = sorted(name for name, form in FORMATS.items() if not form.prefers)  # every pair
 
 
-def choice(**options: Any) -> Choice:
-    return Choice(**{"as_of": FOREVER, "split_of": split_of, "held": lambda rows: set(), **options})
+def choice(**options: Any) -> ExportChoice:
+    return ExportChoice(
+        **{"as_of": FOREVER, "split_of": split_of, "held": lambda rows: set(), **options}
+    )
 
 
 def made(warehouse: Warehouse, folder: Path, name: str = "messages", **options: Any) -> Any:

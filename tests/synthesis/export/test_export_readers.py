@@ -8,7 +8,7 @@ import pytest
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.synthesis.export.formats import FORMATS
-from assets.synthesis.export.selection import Choice
+from assets.synthesis.export.selection import ExportChoice
 from assets.synthesis.export.write import export
 from assets.synthesis.tables import read_goldens
 from tests.synthesis.export_rows import golden, pair, published, tool
@@ -27,7 +27,7 @@ def load(folder: Path, **options: Any) -> Any:
 
 
 def made(warehouse: Warehouse, folder: Path, name: str) -> Path:
-    choice = Choice(4e9, split_of, lambda rows: set())
+    choice = ExportChoice(4e9, split_of, lambda rows: set())
     export(warehouse.tables, folder, name, choice, "2026-01-02")
     return folder
 

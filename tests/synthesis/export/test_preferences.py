@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.export.examples import Example, Unshowable, write_preferences
-from assets.synthesis.export.selection import Choice, ExportError
+from assets.synthesis.export.examples import TrainingExample, UnusableExample, write_preferences
+from assets.synthesis.export.selection import ExportChoice, ExportError
 from assets.synthesis.export.write import export
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from tests.synthesis.export_rows import (
@@ -53,7 +53,9 @@ def answer(given: Any, **more: Any) -> dict[str, Any]:
 
 
 def prefer(warehouse: Warehouse, folder: Path, **options: Any) -> dict[str, list[dict[str, Any]]]:
-    choice = Choice(**{"as_of": 4e9, "split_of": split_of, "held": lambda rows: set(), **options})
+    choice = ExportChoice(
+        **{"as_of": 4e9, "split_of": split_of, "held": lambda rows: set(), **options}
+    )
     export(warehouse.tables, folder, "dpo", choice, "2026-01-02")
     files = (folder / "data").glob("*.jsonl")
     return {file.stem: [json.loads(line) for line in file.open()] for file in files}
@@ -122,10 +124,12 @@ def test_without_anything_refused_there_is_nothing_to_export(
 @given(st.lists(ANSWERS, max_size=3), ANSWERS)
 @settings(max_examples=40)
 def test_a_refused_answer_never_says_what_is_preferred(wrong: list[Any], right: Any) -> None:
-    example = Example([ASKED, answer(right)], [TOOL], {"split": TRAIN}, list(map(answer, wrong)))
+    example = TrainingExample(
+        [ASKED, answer(right)], [TOOL], {"split": TRAIN}, list(map(answer, wrong))
+    )
     try:
         lines = list(write_preferences(example))
-    except Unshowable:
+    except UnusableExample:
         lines = []
     for line in lines:
         assert line["prompt"] == [ASKED]

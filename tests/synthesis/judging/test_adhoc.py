@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.synthesis.judging.adhoc import Given, judge_rows, read_rows, read_tools, verify_rows
+from assets.synthesis.judging.adhoc import (
+    CandidatePair,
+    judge_rows,
+    read_rows,
+    read_tools,
+    verify_rows,
+)
 from assets.synthesis.policy import SynthesisPolicy
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.paths import ROOT
@@ -83,7 +89,9 @@ def alike(texts: Any) -> np.ndarray:
 
 
 def test_a_request_as_near_to_the_description_as_can_be_is_refused(tools: Path) -> None:
-    given = Given("@a/time::get_current_time", "Is it late in Tokyo?", {"timezone": "Asia/Tokyo"})
+    given = CandidatePair(
+        "@a/time::get_current_time", "Is it late in Tokyo?", {"timezone": "Asia/Tokyo"}
+    )
     assert verify_rows([given], read_tools(tools), bag_of_words, POLICY)[0]["verdict"] == "accept"
     (found,) = verify_rows([given], read_tools(tools), alike, POLICY)
     assert (found["verdict"], found["flaws"]) == ("reject", ["copies_description"])

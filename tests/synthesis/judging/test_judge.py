@@ -12,8 +12,8 @@ from assets.synthesis.judging.mutants import read_known_good
 from assets.synthesis.judging.rules_judge import CRITERIA, judge_by_rules
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import make_marker, read_prompt
-from assets.synthesis.role_schemas import Opinion
-from assets.synthesis.tables import JUDGEMENTS, Golden, dump_text
+from assets.synthesis.role_schemas import JudgeOpinion
+from assets.synthesis.tables import JUDGEMENTS, GoldenCall, dump_text
 from assets.synthesis.verify.pair_checks import find_parroting
 from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.ledger.ledger import Ledger
@@ -37,7 +37,7 @@ def a_model(url: str, ledger: Ledger, **more: Json) -> LLM:
 
 
 def conversation(
-    task: str, row: dict[str, Json], messages: list[Json], calls: list[Golden]
+    task: str, row: dict[str, Json], messages: list[Json], calls: list[GoldenCall]
 ) -> Json:
     return {
         **row,
@@ -147,9 +147,9 @@ def test_rules_vote_once_and_say_that_they_are_rules(offline: LLM) -> None:
 
 
 def test_an_overall_score_cannot_hide_a_low_criterion() -> None:
-    judged = Opinion(**json.loads(opinion(9, completeness=2)))
+    judged = JudgeOpinion(**json.loads(opinion(9, completeness=2)))
     assert cap_overall(judged) == 3
-    assert cap_overall(Opinion(**json.loads(opinion(9, clarity=2)))) == 9
+    assert cap_overall(JudgeOpinion(**json.loads(opinion(9, clarity=2)))) == 9
 
 
 def test_the_prompt_shows_the_whole_row_between_markers() -> None:
@@ -193,7 +193,9 @@ def test_rules_judge_conversations_by_what_their_task_promises(offline: LLM) -> 
     assert _judged(good, offline)["verdict"] == "accept"
     silent = conversation("missing_parameter", vague, [a_call("extend_loan", {})], [])
     assert _judged(silent, offline)["verdict"] == "reject"
-    call = Golden("s", "extend_loan", row["contract_digest"], {"copy_id": "LB-48213", "days": 9})
+    call = GoldenCall(
+        "s", "extend_loan", row["contract_digest"], {"copy_id": "LB-48213", "days": 9}
+    )
     turns = [asks, {"role": "user", "content": "9 days, please."}]
     answered = [*turns, a_call(call.tool, call.arguments)]
     assert _judged(conversation("clarification", vague, answered, [call]), offline)["score"] >= 6
@@ -212,12 +214,12 @@ def test_rules_judge_several_calls_each_by_its_own_contract(offline: LLM) -> Non
             "have out on card 7730-118."}  # fmt: skip
     known = {row["tool"]: row["contract_digest"] for row in ROWS}
     calls = [
-        Golden("s", "extend_loan", known["extend_loan"], {"copy_id": "LB-48213", "days": 14}),
-        Golden("s", "list_loans", known["list_loans"], {"card_number": "7730-118"}),
+        GoldenCall("s", "extend_loan", known["extend_loan"], {"copy_id": "LB-48213", "days": 14}),
+        GoldenCall("s", "list_loans", known["list_loans"], {"card_number": "7730-118"}),
     ]
     made = [a_call(call.tool, call.arguments) for call in calls]
     assert _judged(conversation("parallel", both, made, calls), offline)["verdict"] == "accept"
-    wrong = [calls[0], Golden("s", "list_loans", known["list_loans"], {"card": "7730-118"})]
+    wrong = [calls[0], GoldenCall("s", "list_loans", known["list_loans"], {"card": "7730-118"})]
     made = [a_call(call.tool, call.arguments) for call in wrong]
     assert _judged(conversation("parallel", both, made, wrong), offline)["verdict"] == "reject"
 
@@ -226,7 +228,7 @@ def test_rules_judge_several_calls_each_by_its_own_contract(offline: LLM) -> Non
 def test_rules_judge_any_text_without_fail(text: str) -> None:
     row = {**ROWS[0], "instruction": text}
     answer = judge_by_rules(make_view(row, CONTRACTS).meta, 0)
-    assert Opinion(**answer).score >= 1
+    assert JudgeOpinion(**answer).score >= 1
 
 
 def test_a_reworded_description_is_seen_and_a_plain_request_is_not() -> None:
@@ -254,7 +256,7 @@ def test_a_value_that_the_text_may_mean_passes_and_one_that_it_never_speaks_of_d
             **contract,
             "inputSchema": {**schema, "properties": {name: {}}, "required": [name]},
         }
-        golden = Golden("s", "tram_route", "c", arguments)
+        golden = GoldenCall("s", "tram_route", "c", arguments)
         made = {**row, "arguments": dump_text(arguments), "calls": dump_text([vars(golden)])}
         scores.append(judge_by_rules(make_view(made, {**CONTRACTS, "c": known}).meta, 0)["score"])
     assert scores[0] >= 6 > scores[1]

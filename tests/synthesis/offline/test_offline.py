@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.contract_reading import Slot, read_purpose, read_slots
+from assets.synthesis.contract_reading import ParameterSlot, read_purpose, read_slots
 from assets.synthesis.offline.invented_values import find_sort, make_from_pattern
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.verify.rules import verify
@@ -199,5 +199,7 @@ def test_a_value_has_the_form_that_its_description_states(
     ],
 )
 def test_a_form_that_a_description_only_mentions_is_not_the_values(description: str) -> None:
-    slot = Slot("name", {"type": "string"}, required=True, words=("name",), hint=description)
+    slot = ParameterSlot(
+        "name", {"type": "string"}, required=True, words=("name",), hint=description
+    )
     assert find_sort(slot) == find_sort(replace(slot, hint=""))

@@ -11,16 +11,16 @@ from pydantic import BaseModel
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.offline.provider import Offline
+from assets.synthesis.offline.provider import OfflineProvider
 from assets.synthesis.role_schemas import (
-    Acted,
-    Aside,
-    Call,
-    Choice,
-    Requests,
-    Several,
-    Vague,
-    Worded,
+    CallArguments,
+    IncompleteRequest,
+    MultiCallRequest,
+    RequestDrafts,
+    RewrittenRequest,
+    ToolChoice,
+    ToollessRequest,
+    ToolReply,
 )
 from tests.synthesis.contracts import CITY_TIME, CONVERT, ODD, PING
 from tests.synthesis.offline_ask import CONTRACTS, ask
@@ -32,11 +32,11 @@ def test_the_caller_gives_the_values_and_repairs_wrong_ones() -> None:
         canonicalize_contract(CONVERT),
         {"amount": 5, "source_currency": "EUR", "target_currency": "SEK"},
     )
-    assert ask("caller", Call, {"contract": of, "values": values}).arguments == values
+    assert ask("caller", CallArguments, {"contract": of, "values": values}).arguments == values
     wrong = {"amount": "5", "source_currency": "EUR", "to": "SEK"}
     meta = {"contract": of, "values": values, "wrong": wrong, "error": "amount is not a number"}
-    assert ask("caller", Call, meta).arguments == values
-    repaired = ask("caller", Call, {**meta, "values": {}}).arguments
+    assert ask("caller", CallArguments, meta).arguments == values
+    repaired = ask("caller", CallArguments, {**meta, "values": {}}).arguments
     assert validate_call(of, repaired) == []
     assert (repaired["amount"], repaired["source_currency"]) == (5, "EUR")
 
@@ -60,7 +60,7 @@ def test_a_checker_picks_what_the_words_speak_of_and_else_none(
 ) -> None:
     for seed in range(4):
         shown = random.Random(seed).sample(CONTRACTS, len(CONTRACTS))
-        made = ask(role, Choice, {"contracts": shown, "instruction": instruction})
+        made = ask(role, ToolChoice, {"contracts": shown, "instruction": instruction})
         assert (shown[made.tool - 1]["name"] if made.tool else None) == right, made.reason
 
 
@@ -77,7 +77,7 @@ def test_an_actor_keeps_to_the_output_schema_and_repeats_what_was_asked() -> Non
         },
     }
     for zone in ("Europe/Oslo", "Asia/Tokyo"):
-        made = ask("actor", Acted, {"contract": of, "arguments": {"timezone": zone}})
+        made = ask("actor", ToolReply, {"contract": of, "arguments": {"timezone": zone}})
         answer = json.loads(made.content)
         assert answer["timezone"] == zone
         assert 0 <= answer["hour"] <= 23
@@ -87,13 +87,13 @@ def test_an_unknown_answer_is_refused_with_what_is_known() -> None:
     class Sonnet(BaseModel):
         lines: list[str]
 
-    with pytest.raises(LLMError, match=r"Sonnet.*Acted, Aside, Call, Choice"):
+    with pytest.raises(LLMError, match=r"Sonnet.*CallArguments, IncompleteRequest"):
         ask("generator", Sonnet, {})
 
 
 def test_an_injected_answer_goes_first() -> None:
-    request = Request(Role("judge"), [], Call, 0, {}, 64)
-    provider = Offline({"judge": lambda meta, seed: {"arguments": {"injected": True}}})
+    request = Request(Role("judge"), [], CallArguments, 0, {}, 64)
+    provider = OfflineProvider({"judge": lambda meta, seed: {"arguments": {"injected": True}}})
     assert json.loads(asyncio.run(provider.answer(request)).text)["arguments"] == {"injected": True}
 
 
@@ -134,23 +134,25 @@ def test_no_odd_contract_leaves_a_role_without_an_answer(
         for t in tools
     ]
     of = shown[0]
-    made = ask("generator", Requests, {"contract": of, "count": 2, "rivals": shown[1:]}, seed)
+    made = ask("generator", RequestDrafts, {"contract": of, "count": 2, "rivals": shown[1:]}, seed)
     values = made.requests[0].values
     for shape in ("parallel", "sequential"):
-        ask("generator", Several, {"contracts": shown, "shape": shape}, seed)
-    ask("generator", Aside, {"contracts": shown}, seed)
+        ask("generator", MultiCallRequest, {"contracts": shown, "shape": shape}, seed)
+    ask("generator", ToollessRequest, {"contracts": shown}, seed)
     for name in [*tools[0]["properties"], "no_such"]:
-        ask("generator", Vague, {"contract": of, "parameter": name}, seed)
+        ask("generator", IncompleteRequest, {"contract": of, "parameter": name}, seed)
     about = {"contract": of, "instruction": text or "x", "values": values}
-    ask("reviser", Worded, {**about, "absent": ["x.y[0]"]}, seed)
-    ask("evolver", Worded, {**about, "direction": text}, seed)
-    ask("caller", Call, {**about, "wrong": {"a": 1}, "error": text}, seed)
-    ask("actor", Acted, {"contract": of, "arguments": values}, seed)
+    ask("reviser", RewrittenRequest, {**about, "absent": ["x.y[0]"]}, seed)
+    ask("evolver", RewrittenRequest, {**about, "direction": text}, seed)
+    ask("caller", CallArguments, {**about, "wrong": {"a": 1}, "error": text}, seed)
+    ask("actor", ToolReply, {"contract": of, "arguments": values}, seed)
     for role in ("checker_a", "checker_b"):
-        assert 0 <= ask(role, Choice, {"contracts": shown, "instruction": text}).tool <= len(shown)
+        assert (
+            0 <= ask(role, ToolChoice, {"contracts": shown, "instruction": text}).tool <= len(shown)
+        )
 
 
 def test_ping_and_odd_scripts_are_answered_too() -> None:
     for of in (canonicalize_contract(PING), canonicalize_contract(ODD)):
-        made = ask("generator", Requests, {"contract": of, "count": 3})
+        made = ask("generator", RequestDrafts, {"contract": of, "count": 3})
         assert all(draft.instruction.strip() for draft in made.requests)

@@ -10,7 +10,13 @@ from assets.synthesis.contract_reading import read_slots
 from assets.synthesis.offline.choice import choose_tool
 from assets.synthesis.offline.provider import answer_requests
 from assets.synthesis.offline.wording import find_absent
-from assets.synthesis.role_schemas import Acted, Aside, Several, Vague, Worded
+from assets.synthesis.role_schemas import (
+    IncompleteRequest,
+    MultiCallRequest,
+    RewrittenRequest,
+    ToollessRequest,
+    ToolReply,
+)
 from assets.synthesis.verify.pair_checks import find_parroting
 from assets.synthesis.verify.rules import verify
 from tests.synthesis.contracts import CREATE_ISSUE, READ_FILE
@@ -81,7 +87,7 @@ def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> 
             [canonicalize_contract(READ_FILE), first],
         ):
             meta = {"contracts": shown, "shape": shape, "environment": ENVIRONMENT}
-            made = ask("generator", Several, meta, seed)
+            made = ask("generator", MultiCallRequest, meta, seed)
             assert len(made.calls) == 2
             for step in made.calls:
                 of = shown[step.tool - 1]
@@ -91,7 +97,9 @@ def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> 
 
 def test_the_same_tool_twice_is_asked_for_two_things() -> None:
     made = ask(
-        "generator", Several, {"contracts": [canonicalize_contract(READ_FILE)], "shape": "parallel"}
+        "generator",
+        MultiCallRequest,
+        {"contracts": [canonicalize_contract(READ_FILE)], "shape": "parallel"},
     )
     assert [step.tool for step in made.calls] == [1, 1]
     assert made.calls[0].arguments["path"] != made.calls[1].arguments["path"]
@@ -121,17 +129,17 @@ PIN_NOTE = {
 @pytest.mark.parametrize("seed", range(8))
 def test_the_second_call_borrows_what_the_first_tool_will_answer(seed: int) -> None:
     shown = [canonicalize_contract(FIND_NOTES), canonicalize_contract(PIN_NOTE)]
-    made = ask("generator", Several, {"contracts": shown, "shape": "sequential"}, seed)
+    made = ask("generator", MultiCallRequest, {"contracts": shown, "shape": "sequential"}, seed)
     first, second = made.calls
     assert (first.tool, second.tool, second.borrowed) == (1, 2, ["note_id"])
-    answer = ask("actor", Acted, {"contract": shown[0], "arguments": first.arguments}, seed + 1)
+    answer = ask("actor", ToolReply, {"contract": shown[0], "arguments": first.arguments}, seed + 1)
     assert second.arguments["note_id"] in answer.content
     assert second.arguments["note_id"] not in made.instruction
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_an_aside_is_served_by_no_tool_and_answered_without(seed: int) -> None:
-    made = ask("generator", Aside, {"contracts": CONTRACTS, "profile": {}}, seed)
+    made = ask("generator", ToollessRequest, {"contracts": CONTRACTS, "profile": {}}, seed)
     assert choose_tool(CONTRACTS, made.instruction)[0] == 0
     assert "{" not in made.instruction + made.reply
 
@@ -145,11 +153,13 @@ def test_sums_in_asides_are_right_and_kept_from_calculators() -> None:
         }
     )
     for seed in range(60):
-        other = ask("generator", Aside, {"contracts": [canonicalize_contract(READ_FILE)]}, seed)
+        other = ask(
+            "generator", ToollessRequest, {"contracts": [canonicalize_contract(READ_FILE)]}, seed
+        )
         if " times " in other.reply:
             a, b, c = (int(n) for n in re.findall(r"\d+", other.reply))
             assert a * b == c
-        of_sums = ask("generator", Aside, {"contracts": [calculator]}, seed)
+        of_sums = ask("generator", ToollessRequest, {"contracts": [calculator]}, seed)
         assert not any(char.isdigit() for char in of_sums.instruction)
 
 
@@ -157,7 +167,7 @@ def test_sums_in_asides_are_right_and_kept_from_calculators() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_vague_request_lacks_what_its_answer_states(of: dict, seed: int) -> None:
     for slot in (slot for slot in read_slots(of) if slot.required):
-        made = ask("generator", Vague, {"contract": of, "parameter": slot.name}, seed)
+        made = ask("generator", IncompleteRequest, {"contract": of, "parameter": slot.name}, seed)
         assert slot.name in find_absent(of, made.instruction, made.values), made
         assert grounded(of, f"{made.instruction}\n{made.answer}", made.values), made
         assert made.question.endswith("?")
@@ -172,7 +182,7 @@ def test_the_reviser_says_what_the_request_lacks(of: dict) -> None:
             "contract": of, "instruction": "Could you do this for me?", "values": draft["values"],
             "absent": list(draft["values"]), "environment": ENVIRONMENT, "language": "en",
         }  # fmt: skip
-        made = ask("reviser", Worded, meta, seed)
+        made = ask("reviser", RewrittenRequest, meta, seed)
         assert made.values == draft["values"]
         assert grounded(of, made.instruction, made.values), made
 
@@ -184,7 +194,7 @@ def test_the_reviser_draws_a_required_value_nobody_has() -> None:
         "values": {},
         "absent": ["path"],
     }
-    made = ask("reviser", Worded, {**meta, "environment": ENVIRONMENT})
+    made = ask("reviser", RewrittenRequest, {**meta, "environment": ENVIRONMENT})
     assert made.values["path"] in made.instruction
 
 
@@ -194,7 +204,7 @@ def test_evolution_adds_ten_to_twenty_words_and_loses_nothing(of: dict, directio
     for seed in range(3):
         draft = answer_requests({"contract": of, "count": 1}, seed)["requests"][0]
         meta = {**draft, "contract": of, "direction": direction, "environment": ENVIRONMENT}
-        made = ask("evolver", Worded, meta, seed)
+        made = ask("evolver", RewrittenRequest, meta, seed)
         added = len(made.instruction.split()) - len(draft["instruction"].split())
         assert 10 <= added <= 20, made.instruction
         assert made.values == draft["values"]

@@ -5,8 +5,8 @@ import pytest
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.synthesis.verify.grading import grade_value
-from assets.synthesis.verify.numbers import Numbers
-from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.numbers import TextNumbers
+from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.rules import find_call_flaws, verify
 from assets.synthesis.verify.words import ABSENT, LIKELY, STATED
 from tests.synthesis.contracts import (
@@ -117,14 +117,14 @@ def test_arguments_that_are_no_object_are_a_finding_not_an_error(arguments: obje
     ],
 )  # fmt: skip
 def test_numbers_are_read_in_digits_and_words(text: str, number: float) -> None:
-    assert number in Numbers(text.casefold())
+    assert number in TextNumbers(text.casefold())
 
 
 def test_a_sign_is_part_of_a_number() -> None:
-    schema, text = {"type": "number"}, Text("near latitude -33.87, longitude 151.21")
+    schema, text = {"type": "number"}, RequestText("near latitude -33.87, longitude 151.21")
     assert grade_value(-33.87, schema, "latitude", text) == STATED
     assert grade_value(33.87, schema, "latitude", text) == ABSENT
-    assert grade_value(-93.27, schema, "lon", Text("44.98 N, 93.27 W")) == STATED
+    assert grade_value(-93.27, schema, "lon", RequestText("44.98 N, 93.27 W")) == STATED
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,13 @@ def test_a_sign_is_part_of_a_number() -> None:
 def test_values_are_found_in_other_spellings(
     value: object, name: str, text: str, expected: str
 ) -> None:
-    assert grade_value(value, {}, name, Text(text)) == expected
+    assert grade_value(value, {}, name, RequestText(text)) == expected
 
 
 def test_another_choice_in_the_text_is_the_one_that_was_meant() -> None:
     schema = {"enum": ["yearly", "quarterly"]}
-    assert grade_value("yearly", schema, "freq", Text("the quarterly cash flow")) == ABSENT
-    assert grade_value("yearly", schema, "freq", Text("the cash flow")) == LIKELY
+    assert grade_value("yearly", schema, "freq", RequestText("the quarterly cash flow")) == ABSENT
+    assert grade_value("yearly", schema, "freq", RequestText("the cash flow")) == LIKELY
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from assets.synthesis.tables import TASKS
 from assets.synthesis.verify.grading import MOST_LEAVES, grade_value, walk_leaves
-from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.rules import verify, verify_row
 from assets.synthesis.verify.words import STATED
 from tests.support.examples import examples
@@ -139,5 +139,5 @@ def test_of_very_many_leaves_the_first_are_read() -> None:
 
 
 def test_what_stands_late_in_a_long_text_is_not_read_without_end() -> None:
-    assert grade_value("quartz", {}, "name", Text("word " * 2000 + "quartz")) == STATED
-    assert grade_value("quartz", {}, "name", Text("word " * 200_000 + "quartz")) != STATED
+    assert grade_value("quartz", {}, "name", RequestText("word " * 2000 + "quartz")) == STATED
+    assert grade_value("quartz", {}, "name", RequestText("word " * 200_000 + "quartz")) != STATED

@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from assets.synthesis.verify.grading import grade_value
-from assets.synthesis.verify.numbers import Numbers
-from assets.synthesis.verify.request_text import Text
+from assets.synthesis.verify.numbers import TextNumbers
+from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.rules import verify
 from assets.synthesis.verify.words import ABSENT, LIKELY, STATED
 from tests.support.examples import examples
@@ -23,8 +23,8 @@ WORDS = st.text("abcdefghijklmnopqrstuvwxyz", min_size=4, max_size=12)
 IDS = st.builds(lambda word, n: f"{word}-{n}", WORDS, st.integers(10, 10**9))
 
 
-def make_text(frame: str, spoken: object) -> Text:
-    return Text(frame.format(spoken))
+def make_text(frame: str, spoken: object) -> RequestText:
+    return RequestText(frame.format(spoken))
 
 
 @EASY
@@ -40,7 +40,7 @@ def test_a_number_said_plainly_is_stated_with_or_without_separators(frame: str, 
 def test_another_number_is_not_stated(frame: str, n: int, more: int) -> None:
     text = make_text(frame, f"{n} apples")
     other = n + more
-    assume(float(other) not in Numbers(text.folded))
+    assume(float(other) not in TextNumbers(text.folded))
     assert grade_value(other, {}, "count", text) != STATED
     assert grade_value(str(other), {}, "count", text) != STATED
 
@@ -48,7 +48,7 @@ def test_another_number_is_not_stated(frame: str, n: int, more: int) -> None:
 @EASY
 @given(st.floats(-1e6, 1e6).map(lambda x: round(x, 3)))
 def test_a_decimal_is_stated_and_its_opposite_sign_is_not(x: float) -> None:
-    text = Text(f"Use {x} as the factor")
+    text = RequestText(f"Use {x} as the factor")
     assert grade_value(x, {}, "factor", text) == STATED
     if x > 0:
         assert grade_value(-x, {}, "factor", text) != STATED
@@ -77,7 +77,7 @@ def test_a_date_is_stated_in_every_order(frame: str, day: date) -> None:
 def test_another_date_is_not_stated(day: date, later: int) -> None:
     other = day + timedelta(days=later)
     for spoken in spoken_days(day):
-        text = Text(f"Book it for {spoken}, please")
+        text = RequestText(f"Book it for {spoken}, please")
         if spoken[2:3] == "." and (other.day, other.month) == (day.month, day.day):
             continue  # 03.04.2025 is two dates
         if other.day in {day.month, day.year % 100} and other.month == day.month:
@@ -106,14 +106,14 @@ def test_an_id_with_another_digit_is_not_stated(made: str, data: st.DataObject) 
     other = made[:place] + digit + made[place + 1 :]
     number = other.rsplit("-", 1)[1]
     assume(number[0] != "0")
-    text = Text(f"Take {made} for me")
+    text = RequestText(f"Take {made} for me")
     assert grade_value(other, {}, "id", text) != STATED
 
 
 @EASY
 @given(WORDS, WORDS)
 def test_a_name_is_stated_in_any_case_and_another_is_not(name: str, other: str) -> None:
-    text = Text(f"It belongs to {name.title()}")
+    text = RequestText(f"It belongs to {name.title()}")
     assert grade_value(name, {}, "owner", text) == STATED
     assume(other[:4] not in text.folded and not set(text.tokens) & {other, other[:-1]})
     assume(not any(word in other or other in word for word in text.words))
@@ -140,7 +140,7 @@ def test_a_name_is_stated_in_any_case_and_another_is_not(name: str, other: str) 
     ],
 )  # fmt: skip
 def test_a_value_is_stated_in_units_words_and_scripts(value: object, name: str, text: str) -> None:
-    assert grade_value(value, {}, name, Text(text)) == STATED
+    assert grade_value(value, {}, name, RequestText(text)) == STATED
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_value_is_stated_in_units_words_and_scripts(value: object, name: str, 
     ],
 )  # fmt: skip
 def test_what_only_looks_alike_is_not_stated(value: object, name: str, text: str) -> None:
-    assert grade_value(value, {}, name, Text(text)) != STATED
+    assert grade_value(value, {}, name, RequestText(text)) != STATED
 
 
 def test_ends_that_are_swapped_are_seen() -> None:
@@ -171,7 +171,7 @@ def test_ends_that_are_swapped_are_seen() -> None:
 
 
 def test_ends_of_a_range_state_what_lies_between() -> None:
-    text = Text("only grades 9 to 12 please")
+    text = RequestText("only grades 9 to 12 please")
     assert [grade_value(n, {}, "grade", text, listed=True) for n in (9, 10, 11, 12)] == [STATED] * 4
     assert grade_value(10, {}, "grade", text) != STATED
     assert grade_value(13, {}, "grade", text, listed=True) != STATED

@@ -11,7 +11,7 @@ from typing import Any
 
 from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.plan import compose_rows
-from assets.synthesis.writing.units import Unit
+from assets.synthesis.writing.units import WritingUnit
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.python_process import PythonProcess
 from tests.synthesis.contracts import ALL, snapshot_rows
@@ -24,7 +24,7 @@ CONCURRENCY = 3
 POLICY = replace(SINGLES, pairs_per_tool=2)
 
 
-def market() -> list[Unit]:
+def market() -> list[WritingUnit]:
     tools = [{**tool, "name": f"{tool['name']}_{n}"} for n in range(4) for tool in ALL]
     return planned(snapshot_rows(tools), POLICY)
 

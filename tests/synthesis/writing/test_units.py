@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.synthesis.judging.judge import make_offline_provider
-from assets.synthesis.policy import SynthesisPolicy, Tasks
-from assets.synthesis.prompts import Prompt, read_prompt
+from assets.synthesis.policy import SynthesisPolicy, TaskShares
+from assets.synthesis.prompts import PromptFile, read_prompt
 from assets.synthesis.tables import LOOKALIKE, NO_TOOL, SEQUENTIAL, SINGLE, TASKS
 from assets.synthesis.writing import row_builder, units
 from assets.synthesis.writing.partners import hash_fraction
-from assets.synthesis.writing.units import Unit, draws_task, list_steps, plan_units
+from assets.synthesis.writing.units import WritingUnit, draws_task, list_steps, plan_units
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, snapshot_rows
 from tests.synthesis.scripted import ALL_TASKS, ROLES, SINGLES, others, planned
@@ -69,7 +69,9 @@ def near_among(rows: Sequence[Row]) -> Any:
     return near
 
 
-def plans(rows: Sequence[Row], policy: SynthesisPolicy) -> tuple[dict[str, str], dict[str, Unit]]:
+def plans(
+    rows: Sequence[Row], policy: SynthesisPolicy
+) -> tuple[dict[str, str], dict[str, WritingUnit]]:
     made = planned(rows, policy, near_among(rows))
     return plan_units(made, LLM_, policy), {unit.key: unit for unit in made}
 
@@ -81,7 +83,7 @@ def test_a_tool_that_goes_takes_exactly_the_units_that_show_it(
 ) -> None:
     rows = [EVERYTHING[place] for place in places]
     gone = data.draw(st.sampled_from(rows))
-    policy = SynthesisPolicy(tasks=Tasks(**dict.fromkeys(TASKS[1:], share)), distractors=2)
+    policy = SynthesisPolicy(tasks=TaskShares(**dict.fromkeys(TASKS[1:], share)), distractors=2)
     before, shown = plans(rows, policy)
     after, left = plans([row for row in rows if row is not gone], policy)
     show_it = {name for name, unit in shown.items() if gone in unit.shown}
@@ -151,7 +153,7 @@ def edit(patch: pytest.MonkeyPatch, name: str) -> None:
     kept = read_prompt(name)
     edited = dataclasses.replace(kept, digest="e" * 64, system=f"{kept.system}\nBe brief.")
 
-    def changed(asked: str) -> Prompt:
+    def changed(asked: str) -> PromptFile:
         return edited if asked == name else read_prompt(asked)
 
     for module in (units, row_builder):

@@ -18,7 +18,7 @@ from assets.synthesis.tables import (
     reaches_judge,
     read_origin,
 )
-from assets.synthesis.writing.plan import Written, write_pairs
+from assets.synthesis.writing.plan import WritingResult, write_pairs
 from tests.synthesis.contracts import CONVERT, READ_FILE, snapshot_rows
 from tests.synthesis.scripted import SINGLES, offline_llm
 from tests.vectors.conftest import WordEmbedder
@@ -73,7 +73,7 @@ class Market:
         ]
         self._publish(CLEAR, rows)
 
-    def run(self, source: Source | None, policy: SynthesisPolicy = SINGLES) -> Written:
+    def run(self, source: Source | None, policy: SynthesisPolicy = SINGLES) -> WritingResult:
         llm = offline_llm(self.warehouse.ledger)
         made = write_pairs(self.warehouse, MARKET, policy, llm, self.embedder, worlds=source)
         self.asked = llm.counts["asked"]
@@ -90,7 +90,7 @@ def market(warehouse: Warehouse) -> Market:
     return Market(warehouse)
 
 
-def select_tasks(made: Written) -> list[Row]:
+def select_tasks(made: WritingResult) -> list[Row]:
     return [row for row in made.rows if row["world_task"]]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from assets.marketplaces.adapters.private import NotApproved
 from assets.synthesis.defs import pairs
-from assets.synthesis.writing.writer import Writer
+from assets.synthesis.writing.writer import PairWriter
 from tests.vectors.conftest import WordEmbedder
 from warehouse.llm.client import Role
 from warehouse.store import Warehouse
@@ -20,11 +20,11 @@ def warehouse(home: Path) -> Warehouse:
 
 
 def test_private_tools_are_sent_to_no_endpoint_that_is_not_approved(tmp_path: Path) -> None:
-    writer = Writer((Role("caller"), ELSEWHERE))
+    writer = PairWriter((Role("caller"), ELSEWHERE))
     with pytest.raises(NotApproved, match=r"'generator' .*models\.example.*PRIVATE__APPROVED"):
         writer.make_llm(warehouse(tmp_path), "private")
     assert writer.make_llm(warehouse(tmp_path), "registry")
-    approved = Writer((ELSEWHERE,), approved=("https://models.example/v1",))
+    approved = PairWriter((ELSEWHERE,), approved=("https://models.example/v1",))
     assert approved.make_llm(warehouse(tmp_path), "private")
 
 
@@ -32,13 +32,13 @@ def test_private_tools_are_sent_to_no_endpoint_that_is_not_approved(tmp_path: Pa
 def test_a_model_on_this_machine_and_the_offline_rules_need_no_approval(
     url: str, tmp_path: Path
 ) -> None:
-    writer = Writer((Role("generator"), Role("judge", model="m", base_url=url)))
+    writer = PairWriter((Role("generator"), Role("judge", model="m", base_url=url)))
     assert writer.make_llm(warehouse(tmp_path), "private")
 
 
 def test_the_default_endpoint_of_the_client_is_not_approved_either(tmp_path: Path) -> None:
     with pytest.raises(NotApproved):
-        Writer((Role("generator", model="m"),)).make_llm(warehouse(tmp_path), "private")
+        PairWriter((Role("generator", model="m"),)).make_llm(warehouse(tmp_path), "private")
 
 
 def test_the_asset_refuses_and_publishes_nothing(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_the_asset_refuses_and_publishes_nothing(tmp_path: Path) -> None:
         partition_key="private",
         resources={
             "warehouse": warehouse(tmp_path),
-            "writer": Writer((ELSEWHERE,)),
+            "writer": PairWriter((ELSEWHERE,)),
             "embedder": WordEmbedder(),
         },
         raise_on_error=False,

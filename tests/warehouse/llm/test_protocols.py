@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.writing.writer import Writer
+from assets.synthesis.writing.writer import PairWriter
 from orchestration.settings.roles import Roles
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm import protocols
@@ -171,4 +171,4 @@ def test_a_conversation_wants_openai(ledger: Ledger) -> None:
 def test_private_tools_do_not_leave_by_another_protocol() -> None:
     asked = role("acme", None)
     with pytest.raises(Exception, match="would send private tools to acme"):
-        Writer((asked,), SynthesisPolicy()).make_llm(None, "private")  # type: ignore[arg-type]
+        PairWriter((asked,), SynthesisPolicy()).make_llm(None, "private")  # type: ignore[arg-type]

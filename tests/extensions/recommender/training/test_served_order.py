@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from assets.contracts.quarantined_tools import CLEAR
-from assets.synthesis.tables import JUDGEMENTS, PAIRS, Golden, make_single_row
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, GoldenCall, make_single_row
 from assets.vectors.texts import ASKED
 from extensions.recommender.training.evaluation import REQUEST, evaluate_reranker
 from extensions.recommender.training.history import make_examples
@@ -47,7 +47,7 @@ def test_the_order_without_a_reranker_is_measured_as_it_is_served(tmp_path: Path
 def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(tmp_path: Path) -> None:
     warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
     tables, row = warehouse.tables, ROWS[0]
-    own = Golden(row["server_id"], row["tool"], row["contract_digest"], {})
+    own = GoldenCall(row["server_id"], row["tool"], row["contract_digest"], {})
     texts = ("is it raining over there", "do I need a coat")
     pairs = [{**make_single_row(own, text, []), "pair_id": text} for text in texts]
     judged = [

@@ -26,7 +26,7 @@ from assets.synthesis.judging.trials import (
     JUDGE_TRIALS,
     RULES,
     MutationReport,
-    Rate,
+    RefusalRate,
     audit_trial,
     make_trial_rows,
     try_judge,
@@ -167,8 +167,8 @@ def test_a_judge_that_does_not_answer_has_not_been_judged(ledger: Ledger) -> Non
 
 
 def _report(caught: int, flawed: int, alarms: int, good: int) -> MutationReport:
-    def rate(kind: str, refused: int, n: int) -> Rate:
-        return Rate(BOTH, kind, n, refused, 0, 0, *wilson_interval(refused, n))
+    def rate(kind: str, refused: int, n: int) -> RefusalRate:
+        return RefusalRate(BOTH, kind, n, refused, 0, 0, *wilson_interval(refused, n))
 
     return MutationReport("model:m", [rate(ALL, caught, flawed), rate(GOOD, alarms, good)])
 
@@ -240,11 +240,12 @@ def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons() -> Non
 
 @given(st.lists(st.sampled_from(["reject", "accept", "unsure", None]), max_size=60))
 def test_every_row_of_a_trial_is_counted_once(verdicts: list[str | None]) -> None:
-    from assets.synthesis.judging.mutants import Case
+    from assets.synthesis.judging.mutants import TrialCase
     from assets.synthesis.judging.trials import _count_rates
 
     found = {
-        r.kind: r for r in _count_rates(BOTH, [Case("wrong_type", {})] * len(verdicts), verdicts)
+        r.kind: r
+        for r in _count_rates(BOTH, [TrialCase("wrong_type", {})] * len(verdicts), verdicts)
     }
     if verdicts:
         one = found["wrong_type"]

@@ -11,7 +11,7 @@ import pytest
 from assets.synthesis.prompts import read_prompt
 from assets.synthesis.writing.single_call import (
     CHECKERS,
-    Checked,
+    InvocationCheck,
     check_invocation,
     make_choice_messages,
 )
@@ -46,7 +46,7 @@ class Scripted:
         )
 
 
-Check = Callable[..., tuple[Checked, Scripted]]
+Check = Callable[..., tuple[InvocationCheck, Scripted]]
 DOWN = LLMError("endpoint_down", "nothing", "an endpoint", "start it")
 
 

@@ -181,7 +181,7 @@ def _open_embedder(spec: str, query: str | None, document: str | None) -> "Embed
     return made if made.id.startswith(BASE) else ScaledEmbedder(made)
 
 
-def make_writer(settings: Settings) -> "Writer":
+def make_writer(settings: Settings) -> "PairWriter":
     """Who writes and judges pairs, and how."""
     from assets.synthesis.writing.writer import PairWriter
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from assets.outcomes.plan import Executor
     from assets.outcomes.tasks import WorldTasks
     from assets.servers.deploy.policy import MarketplaceLauncher
+    from assets.synthesis.writing.writer import PairWriter
     from assets.vectors.encoders.embedder import Embedder
     from training.drift.policy import RetrainPolicy
     from training.policies import Trainer

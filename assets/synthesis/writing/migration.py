@@ -271,7 +271,7 @@ def _is_renamed(old_name: str, old: Json, new_name: str, new: Json) -> bool:
     return len(description.split()) >= 2 and description == _fold_description(new)
 
 
-def _list_schema_kinds(schema: Json) -> Collection[str]:
+def _list_schema_kinds(schema: Json) -> frozenset[str]:
     return list_kinds(resolve(schema, {}))
 
 

@@ -18,7 +18,7 @@ BUDGET = {
     "assets/contracts": (8_209, 40),
     "assets/catalogue": (1_379, 7),
     "assets/vectors": (4_232, 21),
-    "assets/synthesis": (11_348, 58),
+    "assets/synthesis": (11_348, 61),
     "assets/outcomes": (8_532, 78),
     "training": (15_120, 140),
     "serving": (9_088, 47),
@@ -33,13 +33,8 @@ BUDGET = {
     "extensions/scale": (790, 5),
     "extensions/sidecar": (3_038, 40),
     "extensions/upkeep": (3_333, 42),
-<<<<<<< HEAD
     "tests": (89_188, 747),
     "benchmarks": (8_290, 74),
-=======
-    "tests": (89_116, 699),
-    "benchmarks": (9_687, 91),
->>>>>>> 09075552 (Follow the writer's name in the factories)
 }
 
 

@@ -12,8 +12,8 @@ import dagster as dg
 
 from orchestration.failures import find_reason
 from orchestration.settings.load import load_settings
-from warehouse.sanitize.escape import escape_text
 from warehouse.sanitize.redact import redact
+from warehouse.sanitize.untrusted_text import escape_text
 
 _LONGEST = 600  # characters of a message
 _MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}

@@ -120,7 +120,7 @@ def make_launcher(settings: Settings) -> "MarketplaceLauncher":
     """How servers are run, and how many at once."""
     from assets.servers.deploy.policy import MarketplaceLauncher
     from orchestration.settings.deploy_policy import make_deploy_policy
-    from warehouse.fleet.ray_fleet import open_fleet
+    from warehouse.fleet import open_fleet
 
     policy = make_deploy_policy(settings)
     return MarketplaceLauncher(policy, settings.sandbox.concurrency, open_fleet(settings.fleet))

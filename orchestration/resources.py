@@ -23,7 +23,7 @@ from orchestration.factories import (
 from orchestration.pipes import Scripts
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
-from warehouse.dagster_state import is_own_instance
+from warehouse.home import is_own_instance
 from warehouse.store import Warehouse
 
 HOME_TAG = "toolmill/home"  # of runs in an instance of several homes; as metadata, of assets

@@ -29,8 +29,7 @@ from serving.router import Router, ServedRouter
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.chat import Turn, write_wire_name
 from warehouse.llm.roles import LLMError
-from warehouse.sanitize.escape import shorten_text
-from warehouse.sanitize.quote import escape_name, quote_name, read_name
+from warehouse.sanitize.untrusted_text import escape_name, quote_name, read_name, shorten_text
 
 PLANNED, ANSWERED, EMPTY, TURN_LIMIT, BUDGET = (
     "planned",

@@ -25,8 +25,7 @@ from assets.vectors.encoders.saved import find_encoder_folder
 from serving.index.folder import load_index, read_served_version
 from serving.router import Router, open_router
 from warehouse.errors import UnusableInput
-from warehouse.storage.files import write_atomically
-from warehouse.storage.pointers import write_pointer
+from warehouse.storage.files import write_atomically, write_pointer
 from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_file, read_file
 
 if TYPE_CHECKING:

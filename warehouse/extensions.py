@@ -8,6 +8,10 @@ An extension is a package that names objects under these groups in its `pyprojec
   is one, returns sensors over the jobs of the core.
 - `toolmill.settings`: a Pydantic model or dataclass. The name is its section in `toolmill.toml`,
   e.g. `retention` or `training.sidecar`.
+- `toolmill.outboxes`: a class that collects the requests of roles with `batch = true`
+  (`warehouse/llm/client.py`, RequestOutbox).
+- `toolmill.fleets`: a class that runs launches on other machines (`warehouse/fleet.py`), under the
+  value of `fleet.runs_on`.
 - `toolmill.ledgers`: a class like `warehouse.ledger.database:SqliteStore`, the engine of the
   database that TOOLMILL_LEDGER_URL names.
 - `toolmill.tables`: a `TableSpec` that the extension publishes, under the table's name.
@@ -35,6 +39,8 @@ RERANKERS = "toolmill.rerankers"
 LEARNERS = "toolmill.learners"
 RELEASE_FILES = "toolmill.release_files"
 LEDGERS = "toolmill.ledgers"
+OUTBOXES = "toolmill.outboxes"
+FLEETS = "toolmill.fleets"
 
 
 @cache

@@ -1,6 +1,7 @@
-"""The marker that says which layout a home has: a home of another version is refused unread."""
+"""The home: its marker says which layout it has, and a home of another version is refused unread."""
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -99,3 +100,18 @@ def _describe_other_version(home: Path, found: int) -> HomeUnusable:
         + "that version reads it and its backups; for this one it must be made anew: set"
         " TOOLMILL_HOME to another folder, or move it away and run again"
     )
+
+
+POSTGRES = "DAGSTER_POSTGRES_URL"
+
+
+def find_instance_folder(state: Path) -> Path | None:
+    """The folder of Dagster's instance; None before the first run."""
+    folder = Path(os.environ.get("DAGSTER_HOME") or state / "dagster")
+    return folder if (folder / "dagster.yaml").is_file() else None
+
+
+def is_own_instance(folder: Path, state: Path) -> bool:
+    """Whether an instance is the one in a state: another, and a Postgres, may hold the runs of
+    other projects."""
+    return POSTGRES not in os.environ and folder.resolve() == (state / "dagster").resolve()

@@ -16,7 +16,7 @@ import polars as pl
 from warehouse.audit import Audit, Expect, Verdict, audit
 from warehouse.sanitize.markdown import Markdown, escape_markdown, make_markdown_table, quote_text
 from warehouse.storage.digest import digest_sources
-from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.files import PointerBroken
 from warehouse.storage.tables import Head, Plan, Staged, TableSpec
 from warehouse.store import Warehouse
 

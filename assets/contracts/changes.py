@@ -14,7 +14,7 @@ from assets.contracts.snapshot import SNAPSHOTS, format_date
 from assets.contracts.tool_diff import compare_tools
 from warehouse.errors import UnusableInput
 from warehouse.json_types import JsonObject, Record
-from warehouse.sanitize.escape import escape_text
+from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.storage.digest import canonical_json
 from warehouse.storage.tables import Head, Tables, TableSpec
 

@@ -47,8 +47,8 @@ from warehouse.publish import (
     describe_asset,
     publish,
 )
-from warehouse.sanitize.escape import escape_text
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
+from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.store import Warehouse
 
 SNAPSHOTS_AUDIT = audit_table(

@@ -32,7 +32,7 @@ from assets.contracts.scan.rule_table import (
 )
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
-from warehouse.sanitize.escape import escape_text
+from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import TableSpec
 

@@ -21,9 +21,9 @@ from assets.contracts.scan.rule_table import RULES
 from assets.contracts.snapshot import SNAPSHOTS
 from warehouse.errors import UnusableInput
 from warehouse.json_types import JsonObject, Record, Row
-from warehouse.sanitize.escape import escape_text
-from warehouse.storage.decisions import DecisionFile
+from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.storage.digest import sha256
+from warehouse.storage.files import DecisionFile
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 

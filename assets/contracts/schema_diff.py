@@ -22,7 +22,7 @@ from assets.contracts.schema_validator import find_dialect
 from assets.contracts.step_budget import spend_steps
 from assets.contracts.subsumption import ASSERTING, GROUPS, AcceptanceProof, NameScope
 from warehouse.json_types import JsonObject
-from warehouse.sanitize.escape import shorten_text
+from warehouse.sanitize.untrusted_text import shorten_text
 
 _PLAIN_NAME = re.compile(r"[\w$-]{1,60}")
 _WORDING = {

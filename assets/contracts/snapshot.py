@@ -13,7 +13,7 @@ from assets.contracts.canonical import DIGEST_PREFIX, index_contracts
 from assets.contracts.validate import find_schema_problem
 from warehouse.item_failure import INTERNAL, try_item
 from warehouse.json_types import JsonObject, Record
-from warehouse.sanitize.escape import escape_text
+from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json, sha256
 from warehouse.storage.tables import TableSpec

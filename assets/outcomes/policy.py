@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from warehouse.storage.decisions import DecisionFile
+from warehouse.storage.files import DecisionFile
 
 EXECUTION = "execution"  # source of the calls that Toolmill executes itself
 TOKEN = "token:"  # source of a client's calls: followed by the name of its token

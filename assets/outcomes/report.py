@@ -14,7 +14,6 @@ from assets.outcomes.table import PROOFS, PROVED, REFUTED, Tried, group_by_pair,
 from assets.servers.probe.failure_kinds import BLAMES
 from warehouse.json_types import Row
 from warehouse.pictures import Pictures
-from warehouse.sanitize.escape import escape_text
 from warehouse.sanitize.markdown import (
     Markdown,
     embed_image,
@@ -22,6 +21,7 @@ from warehouse.sanitize.markdown import (
     join_markdown,
     make_markdown_table,
 )
+from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.statistics import wilson_interval
 
 _SHOWN = 24

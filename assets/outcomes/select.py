@@ -13,9 +13,9 @@ from assets.outcomes.policy import ExecutionPolicy
 from assets.synthesis.contract_reading import read_purpose
 from assets.synthesis.tables import TaskOrigin, dump_text, read_contract, read_goldens, read_origin
 from assets.vectors.confusable_table import TWINS
+from extensions.recommender.learning.lessons import Remembered
 from warehouse.item_failure import try_item
 from warehouse.json_types import Contract, Record, Row
-from warehouse.remembered import Remembered
 from warehouse.storage.digest import digest
 
 _FITTING = Remembered()  # (contract, arguments) -> whether they fit

@@ -35,8 +35,7 @@ from assets.vectors.index import read_contract
 from warehouse.item_failure import INTERNAL, tell_failure, try_item
 from warehouse.json_types import Contract, Json, JsonObject, Row
 from warehouse.ledger.attempts import BudgetExceeded
-from warehouse.llm.batch import run_batch
-from warehouse.llm.client import LLM, OFFLINE, LLMError
+from warehouse.llm.client import LLM, OFFLINE, LLMError, run_batch
 from warehouse.llm.roles import PENDING
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest

@@ -10,7 +10,7 @@ from assets.contracts.canonical import iterate_parameters, tool_text
 from assets.contracts.tool_id import ToolId
 from assets.vectors.lexicon import find_base_form, find_family, join_words, stem_plural
 from warehouse.json_types import Contract, Json, JsonObject
-from warehouse.sanitize.escape import shorten_text
+from warehouse.sanitize.untrusted_text import shorten_text
 
 _COMMON = 0.01  # share of tools above which a word says nothing of one of them
 _LONGEST_TEXT = (

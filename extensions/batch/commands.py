@@ -1,8 +1,110 @@
-"""Commands of batch requests."""
+"""The commands `toolmill batch`: what lies at a Batch API, and the outcome of each batch."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from extensions.batch.command import app as batch
+from orchestration.cli.terminal import fail, print_json, print_line
+from orchestration.settings.load import load_settings
+
+if TYPE_CHECKING:
+    from warehouse.ledger.batch_records import Batch
+    from warehouse.ledger.ledger import Ledger
+    from warehouse.llm.roles import Role
 
 app = typer.Typer(rich_help_panel="Effects")
-app.add_typer(batch, name="batch")
+_batch = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Model requests that are answered by batch."
+)
+app.add_typer(_batch, name="batch")
+JSON = typer.Option("--json", help="one JSON value")
+_SHOWN = (
+    *("name", "state", "status", "stage", "partition", "role", "model", "requests", "answered"),
+    *("failed", "unknown", "ignored", "usd", "opened_at", "batch_id", "problem"),
+)
+
+
+@_batch.command("list")
+def list_all(
+    everything: Annotated[bool, typer.Option("--all", help="ended ones too")] = False,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Batches that are open: how far each is, since when, and what keeps it back."""
+    from warehouse.ledger.batch_records import OPEN
+
+    ledger, _ = _open_ledger()
+    _print_batches(ledger.batches.find(*(() if everything else OPEN)), as_json)
+
+
+@_batch.command()
+def harvest(
+    names: Annotated[list[str] | None, typer.Argument(help="only these; default: all")] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Send what was kept back, poll the rest once, and keep every answer that has come. Exit 1
+    where something keeps one back."""
+    from extensions.batch.harvest import advance_open, list_open
+    from warehouse.ledger.batch_records import OPEN
+
+    ledger, roles = _open_ledger()
+    known = [one.name for one in list_open(ledger)]
+    for name in names or ():
+        if name not in known:
+            fail(f"batch {name[:60]!r} is not open; open: {', '.join(known) or 'none'}", 2)
+    advanced = advance_open(ledger, roles, names or None)
+    _print_batches(advanced, as_json)
+    if any(one.answered for one in advanced if one.state not in OPEN) and not as_json:
+        print_line("`toolmill run` goes on with the answers", err=True)
+    if any(one.problem for one in advanced):
+        sys.exit(1)
+
+
+@_batch.command()
+def cancel(
+    name: Annotated[str, typer.Argument(help="as `toolmill batch list` prints it")],
+    give_up: Annotated[
+        bool,
+        typer.Option("--give-up", help="wait for nothing: what is under way may have been paid"),
+    ] = False,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Ask the provider to end a batch; `harvest` keeps what it answered until then."""
+    from extensions.batch.harvest import cancel_open
+
+    ledger, roles = _open_ledger()
+    _print_batches([cancel_open(ledger, roles, name, give_up=give_up)], as_json)
+
+
+def _open_ledger() -> "tuple[Ledger, dict[str, Role]]":
+    from orchestration.factories import make_writer, open_made_warehouse
+
+    settings = load_settings()
+    roles = {role.name: role for role in make_writer(settings).roles}
+    return open_made_warehouse(settings).ledger, roles
+
+
+def _print_batches(batches: "list[Batch]", as_json: bool) -> None:
+    if as_json:
+        print_json([_make_row(one) for one in batches])
+        return
+    for one in batches:
+        hours = (time.time() - one.opened_at) / 3600
+        parts = [
+            f"{one.name}  {one.state}{f' ({one.status})' if one.status else ''}",
+            f"{one.stage} of {one.partition}, {one.role}, {one.requests} requests, {hours:.1f} h",
+        ]
+        if one.answered or one.failed or one.unknown:
+            parts.append(
+                f"{one.answered} answered, {one.failed} failed, {one.unknown} unknown,"
+                f" {one.usd:.4f} USD"
+            )
+        print_line("  ".join(parts))
+        if one.problem:
+            print_line(f"    {one.problem}")
+    print_line(f"{len(batches)} batches")
+
+
+def _make_row(one: "Batch") -> dict[str, Any]:
+    return {name: getattr(one, name) for name in _SHOWN}

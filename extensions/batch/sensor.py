@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from assets.partitions import NIGHTLY
-from extensions.batch.api.rounds import advance_open, list_open
+from extensions.batch.harvest import advance_open, list_open
 from orchestration.factories import make_writer, open_warehouse
 from orchestration.settings.load import load_settings
 from warehouse.ledger.batch_records import HARVESTED, OPEN, Batch

@@ -6,7 +6,6 @@ from typing import Any
 
 from assets.contracts.scan import HIGH
 from extensions.contract_ci.check import ALARMING, list_failing
-from warehouse.sanitize.escape import escape_text
 from warehouse.sanitize.markdown import (
     Markdown,
     fill_markdown,
@@ -14,6 +13,7 @@ from warehouse.sanitize.markdown import (
     make_markdown_table,
     quote_text,
 )
+from warehouse.sanitize.untrusted_text import escape_text
 
 _MOST = 50  # rows of one table
 _LONGEST = 2_000  # characters of a description that is proposed

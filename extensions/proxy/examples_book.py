@@ -12,7 +12,7 @@ import numpy as np
 from assets.contracts.validate import validate_call
 from training.evaluation.predictors.examples import choose_nearest
 from warehouse.errors import UnusableInput
-from warehouse.sanitize.words import fold_words
+from warehouse.sanitize.untrusted_text import fold_words
 
 
 @dataclass

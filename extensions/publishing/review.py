@@ -14,8 +14,7 @@ from assets.synthesis.contract_reading import get_properties, get_required
 from assets.synthesis.judging.trials import make_share, measure_agreement
 from assets.synthesis.tables import reaches_judge, read_goldens
 from warehouse.json_types import Json, Row
-from warehouse.storage.files import append_line
-from warehouse.storage.pointers import read_history
+from warehouse.storage.files import append_line, read_history
 
 
 def show_row(row: Row, contracts: Mapping[str, Row]) -> dict[str, Json]:

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from extensions.scale.bucket_store import Bucket, BucketUnavailable, parse_object
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import is_sha256, sha256
-from warehouse.storage.pointers import read_pointer, write_pointer
+from warehouse.storage.files import read_pointer, write_pointer
 from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_file
 
 KEY = "current.json"

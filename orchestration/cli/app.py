@@ -51,7 +51,7 @@ from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
 from warehouse.errors import UnusableInput
 from warehouse.extensions import COMMANDS, load_extensions
-from warehouse.sanitize.escape import shorten_text
+from warehouse.sanitize.untrusted_text import shorten_text
 
 OURS = (
     *("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo."),

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from warehouse.sanitize.escape import escape_json, escape_lines, escape_text
+from warehouse.sanitize.untrusted_text import escape_json, escape_lines, escape_text
 
 _LONGEST_WORD = 500  # characters of a word in an error
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from orchestration.failures import find_innermost, find_reason
-from warehouse.sanitize.escape import escape_lines, escape_text
+from warehouse.sanitize.untrusted_text import escape_lines, escape_text
 
 START, PROGRESS, NOTE, WARNING, MADE, FAILED = (
     "start",

@@ -23,8 +23,8 @@ import yaml
 from dagster._core.instance.ref import InstanceRef
 
 from orchestration.runs.fork_server import CORES
-from warehouse.dagster_state import POSTGRES
 from warehouse.errors import UnusableInput
+from warehouse.home import POSTGRES
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ from orchestration.runs.task import Task
 from orchestration.runs.workers import Workers
 from orchestration.settings.model import Settings
 from warehouse.errors import UnusableInput
-from warehouse.sanitize.escape import escape_text
+from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.store import Warehouse
 
 _NEAR = 5  # ids that an unknown one is answered with

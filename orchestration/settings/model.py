@@ -36,7 +36,7 @@ from orchestration.settings.serve import Serve
 from orchestration.settings.training import Training
 from orchestration.settings.worlds import Worlds
 from training.retriever.settings import find_other_shape
-from warehouse.fleet.fleet import FleetSettings
+from warehouse.fleet import FleetSettings
 from warehouse.home import check_home
 from warehouse.network.egress import is_loopback
 

@@ -43,7 +43,7 @@ class Roles(BaseModel):
     def has_installed_protocol(cls, role: RoleSettings) -> RoleSettings:
         """Whether the package's provider can be made is seen when the role is asked."""
         if role.protocol != OPENAI:
-            from warehouse.llm.protocols import GROUP, load_protocols
+            from warehouse.llm.endpoint import GROUP, load_protocols
 
             known = (OPENAI, *load_protocols())
             if role.protocol not in known:

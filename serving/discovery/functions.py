@@ -13,7 +13,7 @@ from serving.ranking.query import Hit
 from serving.router import Router
 from serving.untrusted_text import Bounded, show_line
 from warehouse.llm.chat import write_wire_name
-from warehouse.sanitize.quote import escape_exact, quote_name, quote_text
+from warehouse.sanitize.untrusted_text import escape_exact, quote_name, quote_text
 
 _ABOUT = 1_000  # characters of a description
 _SCHEMA = 8_000  # of a tool's parameters: 99% of real contracts are shorter than 6,000

@@ -8,9 +8,7 @@ import numpy as np
 
 from serving.index.model import UNVERIFIED, Index
 from serving.ranking.query import Hit
-from warehouse.sanitize.escape import shorten_text
-from warehouse.sanitize.quote import quote_name
-from warehouse.sanitize.unseen import drop_unseen
+from warehouse.sanitize.untrusted_text import drop_unseen, quote_name, shorten_text
 
 LONGEST = 200  # characters of a description in a line
 _LONGEST_SCHEMA = 6_000  # of the parameters of one tool: 99% of real contracts are shorter

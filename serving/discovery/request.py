@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from warehouse.json_types import Json
-from warehouse.llm.reasoning import drop_thinking
+from warehouse.llm.roles import drop_thinking
 
 SERVER, TOOL = "server", "tool"
 LONGEST_BODY = 4_000  # characters of one block that are read

@@ -16,7 +16,7 @@ from serving.discovery.hit_text import estimate_tokens, list_barred, render, wri
 from serving.discovery.request import parse
 from serving.ranking.query import Answer, Ask, Hit
 from serving.router import Router, ServedRouter
-from warehouse.sanitize.quote import quote_name, read_name
+from warehouse.sanitize.untrusted_text import quote_name, read_name
 
 ACCEPTED, MAX_ROUNDS, MAX_TOKENS = "accepted", "max_rounds", "max_tokens"
 NOTHING_NEW, NO_SUITABLE_TOOL = "nothing_new", "no_suitable_tool"

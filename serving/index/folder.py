@@ -48,7 +48,7 @@ from serving.index.model import (
     Tool,
     View,
 )
-from warehouse.storage.pointers import PointerBroken, read_pointer, write_pointer
+from warehouse.storage.files import PointerBroken, read_pointer, write_pointer
 
 # What reading JSON, NumPy's files and archives raises for a file that somebody else wrote.
 _UNREADABLE = (

@@ -21,7 +21,7 @@ from serving.meta.describe_tool import NotHere, explain_run
 from serving.meta.policy import Token
 from serving.meta.schemas import CALL, INPUTS, Fields
 from serving.untrusted_text import Bounded, dump_json, limit_result, mark_text, show_line
-from warehouse.sanitize.quote import escape_name, quote_name, quote_text, read_name
+from warehouse.sanitize.untrusted_text import escape_name, quote_name, quote_text, read_name
 from warehouse.storage.digest import digest
 
 if TYPE_CHECKING:

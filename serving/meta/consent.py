@@ -14,7 +14,7 @@ import anyio
 
 from serving.meta.policy import MetaPolicy
 from serving.untrusted_text import bound_value, dump_json, show_line
-from warehouse.sanitize.quote import escape_exact, quote_name, quote_text
+from warehouse.sanitize.untrusted_text import escape_exact, quote_name, quote_text
 
 if TYPE_CHECKING:
     from serving.index.model import Tool

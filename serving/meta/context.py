@@ -12,11 +12,11 @@ import anyio.to_thread
 
 from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog
+from extensions.recommender.learning.lessons import Remembered
 from serving.meta.access_control import Limits
 from serving.meta.policy import MetaPolicy, Token
 from warehouse.extensions import LEARNERS, load_extensions
-from warehouse.remembered import Remembered
-from warehouse.sanitize.escape import drop_surrogates
+from warehouse.sanitize.untrusted_text import drop_surrogates
 
 if TYPE_CHECKING:
     from serving.index.model import Tool

@@ -9,7 +9,7 @@ from serving.meta.context import Desk, Reply, shorten_version
 from serving.meta.policy import Token
 from serving.meta.schemas import DESCRIBE, INPUTS, Fields
 from serving.untrusted_text import Bounded, dump_json, mark_text
-from warehouse.sanitize.quote import escape_exact, escape_name, quote_name, read_name
+from warehouse.sanitize.untrusted_text import escape_exact, escape_name, quote_name, read_name
 
 if TYPE_CHECKING:
     from serving.index.model import Tool

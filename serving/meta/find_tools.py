@@ -28,7 +28,13 @@ from serving.meta.schemas import (
 )
 from serving.ranking.query import STRATEGIES
 from serving.untrusted_text import show_line, write_parameters
-from warehouse.sanitize.quote import escape_exact, escape_name, quote_name, quote_text, read_name
+from warehouse.sanitize.untrusted_text import (
+    escape_exact,
+    escape_name,
+    quote_name,
+    quote_text,
+    read_name,
+)
 
 if TYPE_CHECKING:
     from serving.router import Answer, Ask, Hit, Router

@@ -16,7 +16,7 @@ from serving.meta.listing import Listed, describe_seen, list_tools
 from serving.meta.policy import Token
 from serving.meta.report_outcome import report_outcome
 from serving.meta.schemas import CALL, DESCRIBE, FIND, INPUTS, MAX_ID, REPORT, BadField
-from warehouse.sanitize.quote import escape_name
+from warehouse.sanitize.untrusted_text import escape_name
 
 if TYPE_CHECKING:
     from serving.router import Router

@@ -19,8 +19,7 @@ from serving.meta.consent import explain_consent
 from serving.meta.policy import MetaPolicy
 from serving.meta.schemas import CALL, DESCRIBE, FIND, INPUTS, OUTPUTS, REPORT
 from serving.untrusted_text import show_line
-from warehouse.sanitize.escape import escape_text
-from warehouse.sanitize.quote import quote_name, quote_text
+from warehouse.sanitize.untrusted_text import escape_text, quote_name, quote_text
 
 if TYPE_CHECKING:
     from serving.index.model import Index, Tool

@@ -9,8 +9,8 @@ from serving.meta.describe_tool import NotHere
 from serving.meta.policy import Token
 from serving.meta.schemas import INPUTS, MAX_ID, MAX_NOTE, REPORT, BadField, Fields
 from serving.untrusted_text import show_line
-from warehouse.sanitize.quote import read_name
 from warehouse.sanitize.redact import redact
+from warehouse.sanitize.untrusted_text import read_name
 
 if TYPE_CHECKING:
     from serving.router import Router

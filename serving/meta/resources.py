@@ -14,7 +14,7 @@ from serving.meta.context import Desk, Seen, shorten_version
 from serving.meta.policy import Token
 from serving.meta.schemas import BadField
 from serving.untrusted_text import NOTE, dump_json, show_line
-from warehouse.sanitize.quote import escape_exact, escape_name
+from warehouse.sanitize.untrusted_text import escape_exact, escape_name
 
 if TYPE_CHECKING:
     from serving.router import Router

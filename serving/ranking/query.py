@@ -5,7 +5,7 @@ from typing import Any
 
 from serving.ranking.overlays import Reliability
 from warehouse.errors import UnusableInput
-from warehouse.sanitize.escape import drop_surrogates
+from warehouse.sanitize.untrusted_text import drop_surrogates
 
 STRATEGIES = ("ours", "mcp-zero", "dense", "bm25", "rrf")
 MOST_HITS = 1_000

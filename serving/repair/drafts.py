@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.contracts.repair.values import WrittenFloat
-from warehouse.llm.json_text import find_fenced, find_json, repair_json, strip_fence
+from warehouse.llm.json_answers import find_fenced, find_json, repair_json, strip_fence
 
 _NAMES = ("name", "tool_name", "tool", "function_name", "function", "recipient_name")
 _ARGUMENTS = ("arguments", "input", "parameters", "args", "params", "tool_input", "kwargs")

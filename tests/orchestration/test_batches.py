@@ -21,7 +21,7 @@ from extensions.batch.sensor import (
 from orchestration.definitions import build_defs
 from orchestration.factories import make_writer
 from orchestration.settings.load import load_settings
-from tests.extensions.batch.api.runs import echo, run_stage
+from tests.extensions.batch.batch_runs import echo, run_stage
 from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
 from tests.support.command import invoke_toolmill
 from warehouse.ledger.batch_records import Batch

@@ -13,7 +13,7 @@ from assets.synthesis.tables import PAIRS
 from orchestration.plan import describe_run, make_plan
 from orchestration.settings.load import load_settings
 from warehouse.ledger.attempts import Outcome
-from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.files import PointerBroken
 from warehouse.store import Warehouse
 
 PACKAGE = {

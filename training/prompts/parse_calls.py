@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from training.prompts.render import NO_CALL
-from warehouse.llm.json_text import find_json, read_json
-from warehouse.llm.reasoning import drop_thinking
+from warehouse.llm.json_answers import find_json, read_json
+from warehouse.llm.roles import drop_thinking
 
 Kind = Literal["call", "prose", "invalid_json", "no_call"]
 

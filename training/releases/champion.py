@@ -23,7 +23,7 @@ from training.releases.pointers import (
 )
 from training.role import get_untrained_model
 from training.runtime.model_store import read_model_card
-from warehouse.storage.pointers import PointerBroken, read_pointer, write_pointer
+from warehouse.storage.files import PointerBroken, read_pointer, write_pointer
 
 PROMOTED, KEPT = "promoted", "kept"
 WAITING, REFUSED = "waiting", "refused"  # for a person; by a person

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from warehouse.storage.files import hold_lock
-from warehouse.storage.pointers import (
+from warehouse.storage.files import (
     Json,
     add_history,
+    hold_lock,
     read_history,
     read_pointer,
     write_pointer,

@@ -30,8 +30,7 @@ from training.releases.pointers import (
 from training.releases.stored import list_release_flaws, read_index_meta
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import digest
-from warehouse.storage.files import write_atomically
-from warehouse.storage.pointers import read_pointer
+from warehouse.storage.files import read_pointer, write_atomically
 
 Json = dict[str, Any]
 HEAD, ROUTER_HEAD = "releases/HEAD.json", "router/HEAD.json"

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from warehouse.audit import Expect
-from warehouse.storage.files import write_changed
-from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.files import PointerBroken, write_changed
 from warehouse.storage.tables import Head, Tables, TableSpec
 
 _LONGEST = 400  # characters of a cell: what a verdict observed can quote a third party

@@ -15,7 +15,7 @@ from assets.synthesis.tables import read_goldens
 from training.prompts.rows import read_json_list
 from warehouse.errors import UnusableInput
 from warehouse.json_types import Row
-from warehouse.sanitize.escape import escape_text
+from warehouse.sanitize.untrusted_text import escape_text
 
 Seen = tuple[str, str, str]  # server, tool, contract digest
 _NEAR = 5

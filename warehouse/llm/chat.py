@@ -12,8 +12,7 @@ from typing import Any
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.endpoint import Endpoint, read_choice
 from warehouse.llm.paid_calls import PaidCalls, Question
-from warehouse.llm.request_keys import compute_price
-from warehouse.llm.roles import OFFLINE, OPENAI, LLMError, Role
+from warehouse.llm.roles import OFFLINE, OPENAI, LLMError, Role, compute_price
 from warehouse.storage.digest import sha256
 
 Message = Mapping[str, Any]

@@ -3,19 +3,20 @@
 prepare (request, key) -> look up in the ledger -> send (paid once) -> tolerant parse -> value
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from extensions.batch.api.outbox import Outbox
+from warehouse.extensions import OUTBOXES, load_extensions
+from warehouse.item_failure import describe_failure
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.batch_records import Batch
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.dispatch import GIVE_UP_AFTER
-from warehouse.llm.paid_calls import Paid, PaidCalls, Question
-from warehouse.llm.protocols import open_provider
-from warehouse.llm.request_keys import Prepared, make_request_key, prepare_request
+from warehouse.llm.endpoint import open_provider
+from warehouse.llm.json_answers import BadAnswer, parse_answer
+from warehouse.llm.paid_calls import GIVE_UP_AFTER, Paid, PaidCalls, Question
 from warehouse.llm.roles import (
     OFFLINE,
     OPENAI,
@@ -23,13 +24,16 @@ from warehouse.llm.roles import (
     LLMError,
     Message,
     Pending,
+    Prepared,
     Provider,
     Reply,
     Request,
     Role,
     Value,
+    make_request_key,
+    prepare_request,
 )
-from warehouse.llm.structured_output import BadAnswer, parse_answer
+from warehouse.progress import Progress, Silent
 
 __all__ = [
     "GIVE_UP_AFTER", "LLM", "OFFLINE", "Completion", "LLMError", "Pending", "Prepared", "Provider",
@@ -38,6 +42,22 @@ __all__ = [
 
 # One answer in a few hundred is cut off at its limit; this much more room ends nearly all of them.
 ENLARGE = 4
+
+
+class RequestOutbox(Protocol):
+    """The requests of one run that go by batch."""
+
+    def queue(self, prepared: Prepared) -> None:
+        """Puts a request into a batch and raises Pending. Returns for one to send directly."""
+        ...
+
+    def submit(self) -> list[Batch]:
+        """Sends the batches; returns them, each with what kept it back."""
+        ...
+
+    def drop(self) -> None:
+        """Releases the requests unsent."""
+        ...
 
 
 class LLM:
@@ -66,7 +86,7 @@ class LLM:
         self._providers: dict[str, Provider] = {OPENAI: endpoint} if endpoint else {}
         self._ledger, self._partition, self._scope = ledger, partition, scope
         self._by_batch = batches
-        self._outbox: Outbox | None = None
+        self._outbox: RequestOutbox | None = None
 
     def role(self, name: str) -> Role:
         """The role of that name. Raises LLMError `unknown_role` naming the known ones."""
@@ -190,10 +210,15 @@ class LLM:
             return False
         return not follow_up or role.batch_follow_ups == "batch"
 
-    def _open_outbox(self, stage: str) -> Outbox:
-        """Where requests wait that go by batch."""
+    def _open_outbox(self, stage: str) -> RequestOutbox:
         if self._outbox is None:
-            self._outbox = Outbox(self._ledger, stage, partition=self._partition, scope=self._scope)
+            outboxes = list(load_extensions(OUTBOXES).values())
+            if not outboxes:
+                hint = "install it, or set batch = false for every role"
+                raise LLMError("no_provider", "batch = true", "the extension `batch`", hint)
+            self._outbox = outboxes[0](
+                self._ledger, stage, partition=self._partition, scope=self._scope
+            )
         return self._outbox
 
     def begin_stage(self, stage: str) -> None:
@@ -233,3 +258,70 @@ def _make_unusable(role: Role, flaw: BadAnswer) -> LLMError:
     }
     default = "the answer is kept; another seed, model or prompt asks anew"
     return LLMError(flaw.kind, str(flaw), "one JSON object", hints.get(flaw.kind, default))
+
+
+Record = TypeVar("Record")
+Result = TypeVar("Result")
+
+
+def run_batch(
+    records: Sequence[Record],
+    work: Callable[[Record], Awaitable[Result]],
+    llm: LLM,
+    *,
+    fail: Callable[[Record, str], Result],
+    workers: int,
+    stage: str,
+    progress: Progress | None = None,
+) -> list[Result]:
+    """What `work` makes of each record, in their order; `stage` names it in the progress.
+
+    Where `work` raises what nobody foresaw, the result is what `fail` makes of the record and a
+    hint. The first error of the run (LLMError, BudgetExceeded, the ledger's, a full disk) stops all
+    others and is raised as it is. The client is closed in any case. What goes through the Batch API
+    is sent at the end; `work` met Pending for it.
+    """
+
+    async def work_or_fail(record: Record) -> Result:
+        try:
+            return await work(record)
+        except Exception as error:
+            return fail(record, describe_failure(error, (LLMError, BudgetExceeded)))
+
+    llm.begin_stage(stage)
+    try:
+        found = asyncio.run(
+            _run_workers(records, work_or_fail, llm, workers, stage, progress or Silent())
+        )
+    except BaseException:
+        llm.drop_requests()
+        raise
+    llm.submit_requests()
+    return found
+
+
+async def _run_workers(
+    records: Sequence[Record],
+    work: Callable[[Record], Awaitable[Result]],
+    llm: LLM,
+    workers: int,
+    stage: str,
+    progress: Progress,
+) -> list[Result]:
+    found: dict[int, Result] = {}
+    queue = iter(enumerate(records))
+
+    async def drain() -> None:
+        for place, record in queue:  # all workers share one iterator: no task waits in memory
+            found[place] = await work(record)
+            progress.update(stage, len(found), len(records), **llm.figures())
+
+    tasks = [asyncio.create_task(drain()) for _ in range(min(len(records), workers))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await llm.aclose()
+    return [found[place] for place in range(len(records))]

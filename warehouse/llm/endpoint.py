@@ -1,20 +1,34 @@
-"""Any OpenAI-compatible endpoint, through the `openai` SDK."""
+"""Providers by protocol: any OpenAI-compatible endpoint, through the `openai` SDK, and those that
+installed packages register."""
 
 import asyncio
+import importlib
 import os
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
-from warehouse.llm.roles import Completion, LLMError, Request, Role, Unanswered, classify_status
-from warehouse.network.retry_after import parse_retry_after
-from warehouse.sanitize.escape import drop_surrogates
+from warehouse.llm.roles import (
+    OPENAI,
+    Completion,
+    LLMError,
+    Provider,
+    Request,
+    Role,
+    Unanswered,
+    classify_status,
+)
+from warehouse.network.http import parse_retry_after
+from warehouse.sanitize.untrusted_text import drop_surrogates
 
 T = TypeVar("T")
 
@@ -210,7 +224,7 @@ def classify_error(error: Exception) -> tuple[str | None, bool]:
     """(error kind, may pass when tried again); kind None for what is a fault of this program."""
     import openai
 
-    from warehouse.network.body import BodyRefused
+    from warehouse.network.http import BodyRefused
 
     broken = (ValueError, AttributeError, RecursionError, OverflowError, BodyRefused)
     unreadable = (openai.APIError, *broken)
@@ -228,7 +242,7 @@ def classify_error(error: Exception) -> tuple[str | None, bool]:
 
 def _find_refused(error: Exception) -> Exception | None:
     """The body that was too large, which the SDK tells as a lost connection."""
-    from warehouse.network.body import BodyRefused
+    from warehouse.network.http import BodyRefused
 
     return error.__cause__ if isinstance(error.__cause__, BodyRefused) else None
 
@@ -250,3 +264,83 @@ def _read_retry_after(error: Exception) -> float:
     """Seconds that a `Retry-After` asks to wait (a number or a date); 0 when it says nothing."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     return parse_retry_after(headers.get("retry-after", "")) or 0.0
+
+
+GROUP = "toolmill.providers"
+_IMPORTING = ("<frozen ", str(Path(importlib.__file__).parent))  # frames that say nothing
+
+
+@cache
+def load_protocols() -> dict[str, EntryPoint]:
+    """The protocols of installed packages by name; `openai` is ours and cannot be replaced."""
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    return {name: point for name, point in sorted(found.items()) if name != OPENAI}
+
+
+def open_provider(protocol: str) -> Provider:
+    """A new provider that speaks `protocol`. Raises LLMError `no_provider` where none is installed
+    under that name, or what is installed cannot be made."""
+    if protocol == OPENAI:
+        return Endpoint()
+    known = load_protocols()
+    if protocol not in known:
+        expected = f"one of {', '.join((OPENAI, *known))}"
+        hint = f"install the package that registers it under {GROUP}"
+        raise LLMError("no_provider", f"protocol {protocol!r:.80}", expected, hint)
+    point = known[protocol]
+    expected = "a class without arguments, with version() and answer(request)"
+    hint = f"correct that package, or choose another protocol than {protocol!r:.80} for the role"
+    try:
+        made = point.load()()
+        missing = [name for name in ("version", "answer") if not callable(getattr(made, name, 0))]
+    except (Exception, SystemExit) as error:  # another package's code
+        found = f"{point.value}, which fails with {_describe_place(error)}"
+        raise LLMError("no_provider", found, expected, hint) from error
+    if missing:
+        raise LLMError("no_provider", f"{point.value} without {missing[0]}()", expected, hint)
+    return _Guarded(point, made)
+
+
+class _Guarded:
+    """Another package's provider, whose faults are told by where they are: its words may hold a
+    key."""
+
+    def __init__(self, point: EntryPoint, made: Any) -> None:
+        self._point, self._made = point, made
+
+    def version(self) -> str:
+        return str(self._made.version())
+
+    async def answer(self, request: Request) -> Completion:
+        hint = "correct that package; what it answered before is kept"
+        try:
+            found = await self._made.answer(request)
+        except LLMError:
+            raise
+        except (Exception, SystemExit) as error:
+            told = f"{self._point.value}, which fails with {_describe_place(error)}"
+            raise LLMError("provider_failed", told, "a Completion or an LLMError", hint) from error
+        if not isinstance(found, Completion):
+            told = f"{self._point.value}, which answers with a {type(found).__name__}"
+            raise LLMError("provider_failed", told, "a Completion", hint)
+        return found
+
+    async def aclose(self) -> None:
+        if close := getattr(self._made, "aclose", None):
+            await close()
+
+
+def _describe_place(error: BaseException) -> str:
+    """`ModuleNotFoundError of 'acme' at provider.py:12 answer`, as far as they are known. Names
+    alone: a message may hold a key."""
+    told = type(error).__name__
+    if isinstance(error, ImportError | AttributeError) and error.name:
+        told += f" of {error.name!r:.80}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and not frame.filename.startswith(_IMPORTING)
+    ]
+    if not frames:
+        return f"{told} when it is made"
+    return f"{told} at {Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].name}"

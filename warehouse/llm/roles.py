@@ -1,13 +1,18 @@
-"""What is asked of a language model, by whom, and what comes back: plain data."""
+"""Roles, requests and replies of language models as plain data; the key and the highest price of a
+request."""
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Generic, Literal, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from warehouse.storage.digest import digest, sha256
 
 Message = Mapping[str, str]
 
@@ -193,3 +198,101 @@ class Unanswered(LLMError):
         the endpoint told."""
         grown = self.backoff_s * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
         return max(self.retry_after_s * random.uniform(1.0, 1.1), min(grown, 30.0))
+
+
+_OPENED, _CLOSED = "<think>", "</think>"
+
+
+def drop_thinking(text: str) -> str:
+    """The text without what stands between `<think>` and `</think>`."""
+    kept, at = [], 0
+    while (start := text.find(_OPENED, at)) >= 0:
+        end = text.find(_CLOSED, start)
+        if end < 0:
+            break
+        kept.append(text[at:start])
+        at = end + len(_CLOSED)
+    return "".join([*kept, text[at:]])
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One request with its key; nothing is reserved or recorded yet."""
+
+    request: Request
+    key: str
+    most_tokens: int
+    most_usd: float
+
+
+def prepare_request(request: Request, version: str, variant: str = "") -> Prepared:
+    """The question of a request; `version` is its provider's, `variant` tells a wider or second
+    attempt from the first."""
+    prompt_tokens = _estimate_prompt_tokens(request)
+    return Prepared(
+        request,
+        make_request_key(request, version, variant),
+        # A rate needs no proof as a budget does; three bytes a token is more than text has.
+        most_tokens=prompt_tokens // 3 + request.max_tokens,
+        most_usd=compute_price(request.role, prompt_tokens, request.max_tokens),
+    )
+
+
+def make_request_key(request: Request, version: str, variant: str = "") -> str:
+    """The ledger key: only what can change the answer. Not the limit, the time-out or the host.
+
+    `variant` tells the wider or second attempt from the first. `meta` counts only where the
+    provider reads it (it has a version); an endpoint sees nothing but the messages.
+    """
+    return digest(
+        {
+            **request.role.identity(),
+            "messages": [_digest_message(message) for message in request.messages],
+            "seed": request.seed,
+            "schema": _digest_shape(request.schema),
+            "provider": version,
+            "meta": dict(request.meta) if version else None,
+            "variant": variant,
+        }
+    )
+
+
+def _digest_message(message: Message) -> dict[str, str]:
+    """A message with its text's digest in the text's place: canonical JSON of 8,000 characters
+    took longer than all else in a key."""
+    content = str(message.get("content", "")).encode("utf-8", "surrogatepass")
+    return {**message, "content": sha256(content)}
+
+
+@cache
+def _digest_shape(schema: type[BaseModel]) -> str:
+    """Digest of a model's JSON schema; making the schema costs a millisecond each time."""
+    return digest(schema.model_json_schema())
+
+
+class Priced(Protocol):
+    """What has prices, in US dollars per million tokens."""
+
+    @property
+    def usd_in(self) -> float: ...
+
+    @property
+    def usd_out(self) -> float: ...
+
+
+def compute_price(priced: Priced, prompt_tokens: int, completion_tokens: int) -> float:
+    """US dollars for so many tokens at the prices of a role or a batch."""
+    return (prompt_tokens * priced.usd_in + completion_tokens * priced.usd_out) / 1_000_000
+
+
+def _estimate_prompt_tokens(request: Request) -> int:
+    """Never fewer prompt tokens than are billed: a byte-level tokenizer makes at most one a byte,
+    and an endpoint may bill the schema. Too much reserved stops a little early, too little
+    overspends."""
+    total = sum(len(str(message.get("content", "")).encode()) + 16 for message in request.messages)
+    return total + _measure_schema(request.schema)
+
+
+@cache
+def _measure_schema(schema: type[BaseModel]) -> int:
+    return len(json.dumps(schema.model_json_schema()))

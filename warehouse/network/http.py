@@ -4,8 +4,12 @@ Behind a proxy the proxy resolves names: there only literal addresses can be jud
 own rules hold.
 """
 
+import re
 import ssl
-from collections.abc import Collection
+import zlib
+from collections.abc import AsyncIterator, Collection, Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
@@ -13,8 +17,94 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore2
 import httpx2
 
-from warehouse.network.body import ENCODING, bound_response
 from warehouse.network.egress import Connector, SyncConnector, is_loopback
+
+ENCODING = "gzip"  # the one that is asked for and decoded
+_WINDOW = 31  # zlib's window bits for gzip
+
+
+class BodyRefused(httpx2.DecodingError):
+    """The body of an answer is not read: too large, or packed as nobody asked for."""
+
+
+class BodyTooLarge(BodyRefused):
+    """The body of an answer is more than the bytes that were allowed, decoded."""
+
+
+class BodyReader:
+    """Decodes one body part by part, never holding more than `most` bytes of it. An encoding that
+    was not asked for is refused: of two in one header the library would decode the second without
+    a bound."""
+
+    def __init__(self, encoding: str, most: int) -> None:
+        self._named = encoding.strip().lower() or "identity"
+        self._inflate = zlib.decompressobj(_WINDOW) if self._named == ENCODING else None
+        self._most, self._size, self._begun = most, 0, False
+
+    def read(self, part: bytes) -> bytes:
+        """What the part holds. Raises BodyTooLarge, and DecodingError for what cannot be read."""
+        self._begun = self._begun or bool(part)
+        if part and self._named not in ("identity", ENCODING):
+            raise BodyRefused(f"content-encoding {self._named[:40]!r}, not {ENCODING}")
+        data = self._decode(part, self._most + 1 - self._size) if self._inflate else part
+        self._size += len(data)
+        if self._size > self._most:
+            raise BodyTooLarge(f"more than {self._most:,} bytes")
+        return data
+
+    def _decode(self, part: bytes, room: int) -> bytes:
+        assert self._inflate is not None
+        after = part if self._inflate.eof else b""
+        try:
+            data = b"" if after else self._inflate.decompress(part, room)
+        except zlib.error as error:
+            raise httpx2.DecodingError(str(error)) from error
+        if after or self._inflate.unused_data:
+            raise httpx2.DecodingError(f"more bytes after the end of its {ENCODING}")
+        return data
+
+    def finish(self) -> None:
+        """Raises DecodingError where the body was cut."""
+        if self._inflate is not None and self._begun and not self._inflate.eof:
+            raise httpx2.DecodingError(f"cut after {self._size:,} bytes")
+
+
+def bound_response(response: httpx2.Response, most: int) -> httpx2.Response:
+    """The response of a transport with its body decoded within `most` bytes; reading raises
+    BodyTooLarge."""
+    reader = BodyReader(response.headers.get("content-encoding", ""), most)
+    dropped = ("content-encoding", "content-length")
+    headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in dropped]
+    return httpx2.Response(
+        response.status_code, headers=headers, stream=_BoundedStream(response.stream, reader),
+        extensions=response.extensions,
+    )  # fmt: skip
+
+
+class _BoundedStream(httpx2.AsyncByteStream, httpx2.SyncByteStream):
+    def __init__(self, inner: object, reader: BodyReader) -> None:
+        self._inner, self._reader = inner, reader
+
+    def __iter__(self) -> Iterator[bytes]:
+        assert isinstance(self._inner, httpx2.SyncByteStream)
+        for part in self._inner:
+            yield self._reader.read(part)
+        self._reader.finish()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        assert isinstance(self._inner, httpx2.AsyncByteStream)
+        async for part in self._inner:
+            yield self._reader.read(part)
+        self._reader.finish()
+
+    def close(self) -> None:
+        assert isinstance(self._inner, httpx2.SyncByteStream)
+        self._inner.close()
+
+    async def aclose(self) -> None:
+        assert isinstance(self._inner, httpx2.AsyncByteStream)
+        await self._inner.aclose()
+
 
 _LIMITS = httpx2.Limits(max_connections=10)
 
@@ -144,3 +234,23 @@ def _make_pool_options(tls: ssl.SSLContext, limits: httpx2.Limits) -> dict[str, 
         "max_keepalive_connections": limits.max_keepalive_connections,
         "keepalive_expiry": limits.keepalive_expiry,
     }
+
+
+LONGEST_S = 30 * 86_400.0  # what asks for more is noise
+_SECONDS = re.compile(r"[0-9]{1,300}(\.[0-9]{1,9})?")  # model endpoints send fractions
+
+
+def parse_retry_after(value: str, now: datetime | None = None) -> float | None:
+    """Seconds to wait, given as such or as a date (RFC 9110, 10.2.3), at most thirty days.
+
+    None where the header says nothing usable.
+    """
+    value = value.strip()
+    if _SECONDS.fullmatch(value):
+        return min(float(value), LONGEST_S)
+    try:
+        at = parsedate_to_datetime(value)
+        wait_s = (at - (now or datetime.now(UTC))).total_seconds()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return min(max(0.0, wait_s), LONGEST_S)

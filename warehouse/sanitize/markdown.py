@@ -14,7 +14,7 @@ from numbers import Number
 from string import Formatter
 from typing import Any, LiteralString
 
-from warehouse.sanitize.escape import escape_text
+from warehouse.sanitize.untrusted_text import escape_text
 
 _CELL, _PROSE, _NAME = 160, 1000, 100  # characters of a text: in a table, in a line, as a name
 _COLOURS = 64

@@ -1,4 +1,5 @@
-"""Files that are whole or absent: write beside, fsync, rename; and a lock between processes."""
+"""Files that are whole or absent: write beside, fsync, rename. Locks between processes, pointers to
+what is current, and append-only histories are made of them."""
 
 import fcntl
 import glob
@@ -6,12 +7,13 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Generic, TypeVar
 
 _YOUNG_S = 3600.0
 
@@ -186,3 +188,112 @@ def hash_file(path: Path) -> str:
     """The SHA-256 of a file in hex. Raises OSError."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
+
+
+Json = dict[str, Any]
+
+
+class PointerBroken(ValueError):
+    """A pointer that cannot be read; the message names the file and the fix."""
+
+
+def read_pointer(path: Path, fix: str) -> Json | None:
+    """The JSON object in the file; None where there is none. Raises PointerBroken, with `fix`."""
+    try:
+        body = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise PointerBroken(f"{path}: cannot be read ({reason}), expected JSON; {fix}") from error
+    if not isinstance(body, dict):
+        found = type(body).__name__
+        raise PointerBroken(f"{path}: holds a {found}, expected a JSON object; {fix}")
+    return body
+
+
+def write_pointer(path: Path, body: Mapping[str, Any]) -> None:
+    """Moves a pointer; the same content again is no write. Raises OSError naming the file."""
+    data = json.dumps(body, indent=1, ensure_ascii=False).encode()
+    if not path.exists() or path.read_bytes() != data:
+        write_atomically(path, data)
+
+
+def read_history(path: Path) -> list[Json]:
+    """The lines of a history, oldest first; what is no JSON object is passed over."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in text.split("\n"):  # splitlines would also part a string at U+2028
+        try:
+            body = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(body, dict):
+            found.append(body)
+    return found
+
+
+def add_history(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Adds lines that are not there yet. The file is written whole: half a line of a full disk
+    would take the next one with it."""
+    known = read_history(path)
+    new = [line for line in lines if line not in known]
+    if new:
+        body = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in [*known, *new])
+        write_atomically(path, body.encode())
+
+
+Decided = TypeVar("Decided")  # a dataclass of texts
+
+
+@dataclass(frozen=True)
+class DecisionFile(Generic[Decided]):
+    """One such file under a home. find_problem: what is wrong with a decision whose texts are all
+    there, "" for nothing. error: what is raised. fix: what to do about a line that is none."""
+
+    place: Path
+    kind: Callable[..., Decided]
+    find_problem: Callable[[Decided], str]
+    error: type[ValueError]
+    fix: str
+
+    def record(self, home: Path, decision: Decided) -> None:
+        """Appends one decision. Raises `error` on a bad one."""
+        if problem := self._find_flaw(decision):
+            raise self.error(f"no decision: {problem}")
+        path = home / self.place
+        with hold_lock(path.with_suffix(".lock")):
+            append_line(path, json.dumps(_read_texts(decision), ensure_ascii=True, sort_keys=True))
+
+    def read(self, home: Path) -> list[Decided]:
+        """All decisions, oldest first; [] before the first.
+
+        Raises `error` on a line that is none: a record that was tampered with decides nothing.
+        """
+        path = home / self.place
+        if not path.exists():
+            return []
+        lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        return [self._parse(line, f"{path}:{number}") for number, line in lines if line.strip()]
+
+    def _parse(self, line: str, where: str) -> Decided:
+        try:
+            found = self.kind(**json.loads(line))
+        except (TypeError, ValueError) as error:
+            raise self.error(f"{where}: not a decision ({error}); {self.fix}") from error
+        if problem := self._find_flaw(found):
+            raise self.error(f"{where}: {problem}")
+        return found
+
+    def _find_flaw(self, decision: Decided) -> str:
+        for name, value in _read_texts(decision).items():
+            if not isinstance(value, str) or not value.strip():
+                return f"{name} is empty, expected a text"
+        return self.find_problem(decision)
+
+
+def _read_texts(decision: Any) -> dict[str, Any]:
+    return asdict(decision)

@@ -8,8 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from warehouse.storage.files import hold_lock, write_atomically
-from warehouse.storage.pointers import PointerBroken, write_pointer
+from warehouse.storage.files import PointerBroken, hold_lock, write_atomically, write_pointer
 from warehouse.storage.tables import Tables
 
 

@@ -9,25 +9,27 @@ What is taken down (`warehouse/storage/takedowns.py`) is neither written nor rea
 """
 
 import io
+import json
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from warehouse.storage.digest import digest
-from warehouse.storage.files import hold_lock, keep_file_young, write_atomically
-from warehouse.storage.pointers import (
+from warehouse.storage.files import (
     PointerBroken,
     add_history,
+    hold_lock,
+    keep_file_young,
     read_history,
     read_pointer,
+    write_atomically,
     write_pointer,
 )
-from warehouse.storage.takedowns import read_takedowns
-from warehouse.storage.taken_rows import keep_rows
+from warehouse.storage.takedowns import keep_rows, read_takedowns
 
 WHOLE = "_"  # the partition of a table that has none
 _FIX = (
@@ -360,3 +362,41 @@ def _encode_parquet(frame: pl.DataFrame) -> bytes:
     buffer = io.BytesIO()
     frame.write_parquet(buffer, compression="zstd")
     return buffer.getvalue()
+
+
+def find_schema_version(spec: TableSpec, version: Path) -> int | None:
+    """The schema version under which the rows of a version's file have the digest that names it, or
+    that its mark has; None where they have another one. An older version of ours has the columns
+    that its spec had.
+
+    Raises OSError, PolarsError for a file that cannot be read.
+    """
+    frame = pl.read_parquet(version)
+    if not set(spec.key) <= set(frame.columns):
+        return None
+    known = {version.name.removesuffix(".parquet"), _read_mark(version)}
+    for schema_version in range(spec.schema_version, 0, -1):
+        if _digest_held(spec, frame, schema_version) in known:
+            return schema_version
+    return None
+
+
+def write_mark(spec: TableSpec, version: Path, left: pl.DataFrame, schema_version: int) -> None:
+    """Says which digest a version's rows are about to have. left: those that stay."""
+    body = {"digest": _digest_held(spec, left, schema_version)}
+    write_atomically(get_mark_path(version), json.dumps(body).encode())
+
+
+def _digest_held(spec: TableSpec, frame: pl.DataFrame, schema_version: int) -> str:
+    held = {name: frame.schema[name] for name in frame.columns}
+    older = replace(spec, columns=held, volatile=(), schema_version=schema_version)
+    return older.digest(frame)
+
+
+def _read_mark(version: Path) -> str | None:
+    try:
+        return str(json.loads(get_mark_path(version).read_bytes())["digest"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        return None  # its rows then have another digest than its name, and are told of

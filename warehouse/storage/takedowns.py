@@ -2,19 +2,162 @@
 
 <home>/takedowns/record.jsonl   one tombstone a line, only ever added to: who, when, why, what
 
-Every table is read and written through `keep_rows` (`warehouse/storage/taken_rows.py`), whatever
-moment is asked for, so that all that is made of tables lacks what was taken down. A secret is never
-written down: a tombstone has its fingerprint (`warehouse/storage/fingerprint.py`).
+Every table is read and written through `keep_rows`, as of any moment, so that nothing made of
+tables holds what was taken down. A secret is never written down: a tombstone has its fingerprint.
 """
 
+import hashlib
 import json
-from collections.abc import Iterable
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from warehouse.storage.decisions import DecisionFile
-from warehouse.storage.fingerprint import Fingerprint
+import numpy as np
+import polars as pl
+
+from warehouse.storage.files import DecisionFile
+
+SHORTEST, LONGEST = 8, 16_384  # characters of a secret; a shorter one stands in texts by chance
+_PRIME = 2**31 - 1
+_STEP = 1 << 18  # bytes that are looked at together: their sums stay in a core's cache
+
+
+class UnusableSecret(ValueError):
+    """A text that cannot be looked for."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form of the secret. size: bytes; rolled: its rolling sum; proof: scrypt, hex."""
+
+    size: int
+    rolled: int
+    proof: str
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What is kept of a secret. salt: hex."""
+
+    salt: str
+    base: int
+    forms: tuple[Form, ...]
+    _seen: dict[bytes, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, secret: str) -> "Fingerprint":
+        """The fingerprint of a secret, another one each time. Raises UnusableSecret."""
+        if not SHORTEST <= len(secret) <= LONGEST or not secret.strip():
+            raise UnusableSecret(
+                f"the secret has {len(secret)} characters, expected {SHORTEST} to {LONGEST:,}"
+            )
+        if any("\ud800" <= letter <= "\udfff" for letter in secret):
+            raise UnusableSecret("the secret is no UTF-8 text, which is all that tables hold")
+        salt = secrets.token_hex(16)
+        base = secrets.randbelow(_PRIME - 2**16) + 2**16
+        made = [
+            Form(len(form), _roll(form, base), _prove(form, salt)) for form in _list_forms(secret)
+        ]
+        return cls(salt, base, tuple(made))
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> "Fingerprint":
+        """What `dump` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+        forms = tuple(
+            Form(int(f["size"]), int(f["rolled"]), str(f["proof"])) for f in body["forms"]
+        )
+        if not forms or min(form.size for form in forms) < 1:
+            raise ValueError("a fingerprint without forms")
+        return cls(str(body["salt"]), int(body["base"]), forms)
+
+    def dump(self) -> dict[str, Any]:
+        """As JSON."""
+        forms = [{"size": f.size, "rolled": f.rolled, "proof": f.proof} for f in self.forms]
+        return {"salt": self.salt, "base": self.base, "forms": forms}
+
+    def is_of(self, secret: str) -> bool:
+        """Whether it is the fingerprint of this very secret."""
+        data = secret.encode("utf-8", "surrogatepass")
+        return len(data) == self.forms[0].size and self.is_held_by(data)
+
+    def is_held_by(self, data: bytes) -> bool:
+        """Whether the secret stands in these bytes."""
+        return next(self._find(data), None) is not None
+
+    def find_holders(self, texts: Sequence[str]) -> list[int]:
+        """The places of the texts that hold the secret."""
+        parts = [text.encode("utf-8", "surrogatepass") for text in texts]
+        ends = np.cumsum([len(part) + 1 for part in parts])
+        hits = list(self._find(b"\0".join(parts)))
+        return sorted(set(np.searchsorted(ends, hits, side="right").tolist())) if hits else []
+
+    def _find(self, data: bytes) -> Iterator[int]:
+        """Where a form begins."""
+        overlap = max(form.size for form in self.forms) - 1
+        for start in range(0, len(data), _STEP):
+            block = data[start : start + _STEP + overlap]
+            yield from (start + at for at in self._find_in_block(block))
+
+    def _find_in_block(self, block: bytes) -> Iterator[int]:
+        powers = _list_powers(self.base, len(block))
+        terms = np.frombuffer(block, np.uint8) * powers % _PRIME
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
+        for form in self.forms:
+            found = (sums[form.size :] - sums[: max(0, len(sums) - form.size)]) % _PRIME
+            wanted = powers[: len(found)] * np.uint64(form.rolled) % _PRIME
+            for at in np.flatnonzero(found == wanted).tolist():
+                if self._hash(block[at : at + form.size]) == form.proof:
+                    yield at
+
+    def _hash(self, window: bytes) -> str:
+        """Remembered: a secret that stands in many texts is hashed once."""
+        if window not in self._seen:
+            self._seen[window] = _prove(window, self.salt)
+        return self._seen[window]
+
+
+def _list_forms(secret: str) -> list[bytes]:
+    texts = level = [secret]
+    for _ in range(2):  # JSON within JSON
+        level = [
+            json.dumps(one, ensure_ascii=ascii)[1:-1] for one in level for ascii in (True, False)
+        ]
+        texts = [*texts, *level]
+    texts = [*texts, quote(secret, safe="")]
+    return list(dict.fromkeys(text.encode("utf-8", "surrogatepass") for text in texts))
+
+
+def _roll(form: bytes, base: int) -> int:
+    total, power = 0, 1
+    for byte in form:
+        total = (total + byte * power) % _PRIME
+        power = power * base % _PRIME
+    return total
+
+
+def _prove(window: bytes, salt: str) -> str:
+    return hashlib.scrypt(window, salt=bytes.fromhex(salt), n=2**13, r=8, p=1, dklen=32).hex()
+
+
+def _list_powers(base: int, count: int) -> np.ndarray:
+    """base**0 … base**(count - 1) modulo the prime, uint64 [count]."""
+    size = 1 << max(count - 1, 1).bit_length()
+    return _compute_powers(base, size)[:count]
+
+
+@lru_cache(maxsize=8)
+def _compute_powers(base: int, size: int) -> np.ndarray:
+    powers = np.ones(size, np.uint64)
+    done, last = 1, base % _PRIME  # `last` is base**done
+    while done < size:
+        powers[done : 2 * done] = powers[:done] * np.uint64(last) % _PRIME
+        done, last = 2 * done, last * last % _PRIME
+    return powers
+
 
 SERVER, TOOL, SECRET = "server", "tool", "secret"
 TAKEN, LIFTED = "taken down", "lifted"
@@ -151,3 +294,87 @@ _FILE = DecisionFile(
     "look at it: until it can be read nothing is, since nobody knows what was taken down; a line"
     " that is no JSON goes with `toolmill ledger repair`, then take down again what it said",
 )
+
+
+_SERVERS = ("server_id", "other_server_id")
+_DIGESTS = (
+    *("contract_digest", "other_digest", "from_digest", "to_digest"),
+    *("first_digest", "before_digest", "launched_digest"),
+)
+# JSON that names contracts by their digests: what a row calls, and what its prompt showed.
+_SHOWING = ("calls", "contracts", "offered")
+_NEGATIVES = "negatives"
+
+
+def keep_rows(taken: Takedowns, frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows that nothing reaches, in their order; their lists of hard negatives (`negatives`, a
+    JSON list of digests) lose what is taken down."""
+    if not taken or not len(frame):
+        return frame
+    return _drop_negatives(frame.filter(~find_taken(taken, frame)), taken.contracts | taken.shown)
+
+
+def find_taken(taken: Takedowns, frame: pl.DataFrame) -> pl.Series:
+    """True where a row is reached, Boolean [rows]."""
+    tests = [pl.lit(False), *_match_names(taken, frame), *_match_digests(taken, frame)]
+    hit = frame.select(pl.any_horizontal(tests).fill_null(False).alias("hit"))["hit"]
+    hit = hit if len(hit) == len(frame) else pl.repeat(False, len(frame), eager=True)
+    secret = _find_secrets(taken, frame)
+    return hit | pl.Series("hit", [at in secret for at in range(len(frame))], pl.Boolean)
+
+
+def _match_names(taken: Takedowns, frame: pl.DataFrame) -> list[pl.Expr]:
+    held, tests = set(frame.columns), []
+    servers = sorted(taken.servers)
+    tests += [pl.col(name).is_in(servers) for name in _SERVERS if name in held and servers]
+    if "server_ids" in held and servers:
+        tests.append(pl.col("server_ids").list.eval(pl.element().is_in(servers)).list.any())
+    if "servers" in held and servers:
+        quoted = [json.dumps(one, ensure_ascii=False) for one in servers]
+        tests.append(pl.col("servers").str.contains_any(quoted))
+    if "listing_id" in held and taken.listings:
+        tests.append(pl.col("listing_id").is_in(sorted(taken.listings)))
+    for server, tool in (("server_id", "tool"), ("other_server_id", "other_tool")):
+        if taken.tools and {server, tool} <= held:
+            tests += [(pl.col(server) == s) & (pl.col(tool) == t) for s, t in sorted(taken.tools)]
+    return tests
+
+
+def _match_digests(taken: Takedowns, frame: pl.DataFrame) -> list[pl.Expr]:
+    tests, contracts = [], sorted(taken.contracts)
+    if contracts:
+        tests += [pl.col(name).is_in(contracts) for name in _DIGESTS if name in frame.columns]
+    texts = [name for name, kind in frame.schema.items() if kind == pl.String]
+    if shown := sorted(taken.contracts | taken.shown):
+        tests += [pl.col(name).str.contains_any(shown) for name in texts if name in _SHOWING]
+    if taken.blobs:
+        named = sorted(taken.blobs)
+        tests += [pl.col(name).is_in(named) for name in texts if name.endswith("_blob")]
+    return tests
+
+
+def _find_secrets(taken: Takedowns, frame: pl.DataFrame) -> set[int]:
+    """The places of rows whose texts hold a secret."""
+    found: set[int] = set()
+    for name, kind in frame.schema.items() if taken.secrets else ():
+        if kind not in (pl.String, pl.List(pl.String)):
+            continue
+        column = frame[name] if kind == pl.String else frame[name].list.join("\0")
+        places = column.is_not_null().arg_true().to_list()
+        texts = column.drop_nulls().to_list()
+        for secret in taken.secrets:
+            found |= {places[at] for at in secret.find_holders(texts)}
+    return found
+
+
+def _drop_negatives(frame: pl.DataFrame, digests: Collection[str]) -> pl.DataFrame:
+    """The frame, its lists of hard negatives without these."""
+    if _NEGATIVES not in frame.columns or not digests:
+        return frame
+
+    def drop(text: str) -> str:
+        listed = json.loads(text)
+        kept = [one for one in listed if one not in digests]
+        return text if len(kept) == len(listed) else json.dumps(kept, ensure_ascii=False)
+
+    return frame.with_columns(pl.col(_NEGATIVES).map_elements(drop, return_dtype=pl.String))

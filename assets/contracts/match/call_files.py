@@ -7,7 +7,7 @@ from typing import Any
 from assets.contracts.match.match import MatchResult, ParallelResult, match_call, match_parallel
 from warehouse.errors import UnusableInput
 from warehouse.json_types import JsonObject
-from warehouse.sanitize.repeated_names import find_repeated_name
+from warehouse.sanitize.untrusted_text import find_repeated_name
 from warehouse.user_files import parse_json, read_json_lines, read_text
 
 _CALL = '{"name": "...", "arguments": {...}}'

@@ -9,7 +9,7 @@ from assets.contracts.repair.names import find_nearest, find_same_name
 from assets.contracts.schema_shapes import collect_properties, iterate_branches, name_json_type
 from assets.contracts.validate import Flaw, validate_call
 from warehouse.json_types import Contract, JsonObject, Schema
-from warehouse.sanitize.escape import shorten_text
+from warehouse.sanitize.untrusted_text import shorten_text
 
 Place = Sequence[str | int]
 ABSENT = object()

@@ -11,7 +11,7 @@ from assets.contracts.repair.problems import ABSENT, find_choices, find_types
 from assets.contracts.repair.written_values import propose_dates, propose_epoch, read_quantity
 from assets.contracts.schema_shapes import iterate_branches, name_json_type
 from warehouse.json_types import Schema
-from warehouse.llm.json_text import read_json, strip_fence
+from warehouse.llm.json_answers import read_json, strip_fence
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}(?:\.0{1,18})?")
 _NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?")

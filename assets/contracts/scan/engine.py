@@ -46,8 +46,7 @@ from assets.contracts.scan.tool_texts import (
     split_words,
 )
 from warehouse.json_types import JsonObject
-from warehouse.sanitize.escape import escape_text
-from warehouse.sanitize.unseen import find_seen
+from warehouse.sanitize.untrusted_text import escape_text, find_seen
 from warehouse.storage.digest import digest_sources
 
 _ROOT = Path(__file__).resolve().parents[3]

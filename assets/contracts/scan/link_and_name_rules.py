@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from assets.contracts.scan.rule_table import HIGH, LOW, MEDIUM, RuleHit, build_hit, keep_gravest
 from assets.contracts.scan.tool_texts import collect_words, fold_latin, fold_skeleton, split_words
 from warehouse.sanitize.credential_patterns import Span, find_issued_keys
-from warehouse.sanitize.unseen import normalise_breaks
+from warehouse.sanitize.untrusted_text import normalise_breaks
 
 _URL = re.compile(r"\b(?:https?|ftp|wss?)://[^\s<>\"'`|\\^]{1,2000}", re.IGNORECASE)
 _IMAGE = re.compile(r"!\[[^\]\n]{0,200}\]\(\s{0,4}(https?://[^\s)]{1,2000})", re.IGNORECASE)

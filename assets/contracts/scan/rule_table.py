@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.scan.tool_texts import SENTENCE, WordList, list_readings, split_words
-from warehouse.sanitize.escape import escape_text
+from warehouse.sanitize.untrusted_text import escape_text
 
 _LEXICON = Path(__file__).with_name("lexicon.json")
 _PHRASE_CAP = 40  # words of the longest phrase that is followed

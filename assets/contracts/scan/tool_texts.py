@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from warehouse.sanitize.escape import shorten_text
-from warehouse.sanitize.unseen import drop_unseen, find_seen
+from warehouse.sanitize.untrusted_text import drop_unseen, find_seen, shorten_text
 
 _STRICT = {
     "a": "аɑ", "b": "Ƅ", "c": "сϲⅽ", "d": "ԁⅾ", "e": "еҽ", "f": "ϝ", "g": "ɡց", "h": "һհ",

@@ -28,8 +28,8 @@ from assets.marketplaces.policy import (
     RecordRef,
 )
 from assets.marketplaces.server_json.inputs import as_object, list_objects, read_string
-from warehouse.sanitize.placeholders import is_local, is_unfilled, make_template
 from warehouse.sanitize.redact import MARK, redact
+from warehouse.sanitize.scrubber import is_local, is_unfilled, make_template
 
 _DEEPEST = 8
 

@@ -17,10 +17,8 @@ from assets.marketplaces.payload import (
     parse_json_object,
 )
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage
-from warehouse.network.body import BodyReader, BodyTooLarge
 from warehouse.network.egress import Connector, PrivateAddress
-from warehouse.network.http import AsyncTransport
-from warehouse.network.retry_after import parse_retry_after
+from warehouse.network.http import AsyncTransport, BodyReader, BodyTooLarge, parse_retry_after
 
 
 class RequestPacer:

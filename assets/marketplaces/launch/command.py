@@ -18,7 +18,7 @@ from assets.marketplaces.launch.runners import (
 )
 from assets.marketplaces.launch.shell_words import ShellLine, find_program, split
 from assets.marketplaces.listing import LaunchFacts, Listing
-from warehouse.sanitize.placeholders import is_local
+from warehouse.sanitize.scrubber import is_local
 
 # Every name of one runner: (first words) -> what runs.
 _RUNNERS: dict[tuple[str, ...], str] = {

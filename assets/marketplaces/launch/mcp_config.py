@@ -17,8 +17,8 @@ from assets.marketplaces.launch.variables import (
 from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef
 from assets.marketplaces.payload import FIX
 from assets.marketplaces.policy import CrawlError, RecordRef
-from warehouse.sanitize.placeholders import is_unfilled, make_template
 from warehouse.sanitize.redact import MARK, is_secret_name, redact
+from warehouse.sanitize.scrubber import is_unfilled, make_template
 from warehouse.storage.digest import Sha256, sha256
 
 _GATEWAYS = ("server.smithery.ai", "run.tools", "api.mcphub.com", "mcp.pipedream.net")

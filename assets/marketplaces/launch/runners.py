@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from assets.marketplaces.listing import LaunchFacts, PackageRef
-from warehouse.sanitize.placeholders import is_local, is_unfilled
 from warehouse.sanitize.redact import redact
+from warehouse.sanitize.scrubber import is_local, is_unfilled
 
 _FILE = re.compile(r"(?i)(?!https?://)\S.*\.(?:[cm]?[jt]s|pyw?|jar|sh|rb|php|exe|dll|go|tsx)")
 FOLDER_OPTIONS = {"--directory", "--project", "--cwd", "--prefix", "-C"}

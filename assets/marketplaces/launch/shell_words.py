@@ -5,8 +5,8 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from warehouse.sanitize.placeholders import has_password, is_unfilled, make_slug, make_template
 from warehouse.sanitize.redact import MARK, redact, redact_json
+from warehouse.sanitize.scrubber import has_password, is_unfilled, make_slug, make_template
 
 _LONGEST = 20_000  # characters of a command line
 _SHELLS = {"sh", "bash", "zsh", "dash", "fish", "powershell", "pwsh", "cmd"}

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assets.marketplaces.listing import EnvVar
-from warehouse.sanitize.placeholders import has_password, is_unfilled
 from warehouse.sanitize.redact import MARK, is_secret_name, redact
+from warehouse.sanitize.scrubber import has_password, is_unfilled
 
 _SENT = re.compile(r"(?i)\s*(?:bearer|basic)\s+\S")  # how a header carries a secret
 

@@ -29,8 +29,8 @@ from assets.marketplaces.server_json.inputs import (
     read_string,
     require_objects,
 )
-from warehouse.sanitize.placeholders import find_placeholder, is_unfilled
 from warehouse.sanitize.redact import MARK, redact
+from warehouse.sanitize.scrubber import find_placeholder, is_unfilled
 from warehouse.storage.digest import read_sha256
 
 NO_RUNNER = ("nuget", "cargo")

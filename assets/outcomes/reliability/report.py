@@ -10,8 +10,8 @@ from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.measure import ReliabilityRefresh
 from warehouse.json_types import Record
 from warehouse.pictures import Pictures
-from warehouse.sanitize.escape import escape_text
 from warehouse.sanitize.markdown import Markdown, embed_image, make_markdown_table
+from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.statistics import wilson_interval
 
 _SHOWN = 20

@@ -26,8 +26,8 @@ from assets.servers.deploy.launch import format_advice
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.remote_client import Transport
 from assets.servers.probe.remote_outcome import silence_logs
-from warehouse.sanitize.escape import drop_surrogates
 from warehouse.sanitize.scrubber import Scrubber
+from warehouse.sanitize.untrusted_text import drop_surrogates
 
 Recipes = Callable[[str], Mapping[str, Any] | None]
 _HINT = 2000  # characters

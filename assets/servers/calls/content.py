@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.servers.calls.result import CallFailed, CallLimits, CallResult, Problem
-from warehouse.sanitize.escape import drop_surrogates
 from warehouse.sanitize.scrubber import Scrubber
+from warehouse.sanitize.untrusted_text import drop_surrogates
 
 if TYPE_CHECKING:
     from assets.contracts.result_findings import ResultFindings

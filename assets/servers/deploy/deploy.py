@@ -25,7 +25,7 @@ from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.spec import is_private_folder
 from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from assets.servers.secrets import LaunchSecrets, SecretError, SecretSources
-from warehouse.fleet.fleet import Fleet, LocalFleet, TaskLost
+from warehouse.fleet import Fleet, LocalFleet, TaskLost
 from warehouse.network.egress import is_loopback
 from warehouse.storage.digest import digest
 

@@ -24,7 +24,7 @@ from assets.servers.recipes.recipe import (
     normalise_address,
 )
 from warehouse.item_failure import try_item
-from warehouse.sanitize.escape import drop_surrogates
+from warehouse.sanitize.untrusted_text import drop_surrogates
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json, digest
 from warehouse.storage.tables import TableSpec

@@ -21,8 +21,7 @@ from assets.servers.recipes.recipe_plan import Resolve, plan_recipe
 from assets.servers.recipes.version_resolver import VersionResolver
 from assets.servers.sandbox.spec import SandboxUnavailable
 from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
-from warehouse.fleet.fleet import Fleet, FleetUnavailable, LocalFleet
-from warehouse.fleet.side_by_side import map_side_by_side
+from warehouse.fleet import Fleet, FleetUnavailable, LocalFleet, map_side_by_side
 from warehouse.item_failure import INTERNAL, try_item
 from warehouse.ledger.attempts import BudgetExceeded, Outcome
 from warehouse.ledger.ledger import Ledger

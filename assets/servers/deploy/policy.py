@@ -19,7 +19,7 @@ from assets.servers.recipes.placeholders import split_words
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.secrets import LaunchSecrets, SecretError, SecretSources
-from warehouse.fleet.fleet import Fleet, LocalFleet
+from warehouse.fleet import Fleet, LocalFleet
 from warehouse.storage.digest import digest
 
 _NOTHING = ServerGrant()

@@ -26,7 +26,7 @@ import httpx2
 from assets.servers.probe.failure_kinds import ProbeFailure, classify_text
 from assets.servers.probe.transcript import make_printable
 from warehouse.network.egress import PrivateAddress
-from warehouse.network.retry_after import parse_retry_after
+from warehouse.network.http import parse_retry_after
 
 _BUSY = (407, 408, 425, 429)
 _GONE = (404, 410)

@@ -8,7 +8,7 @@ from typing import Any
 
 from assets.servers.probe.failure_kinds import ProbeFailure, classify_last_words, classify_text
 from assets.servers.sandbox.watchdog import LimitBreach
-from warehouse.sanitize.repeated_names import find_repeated_name
+from warehouse.sanitize.untrusted_text import find_repeated_name
 
 MAX_INITIATED = 200  # requests and notifications of the server that are listened to
 MAX_NOISE = 5000  # lines or events that are no messages

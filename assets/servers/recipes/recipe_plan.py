@@ -26,7 +26,7 @@ from assets.servers.recipes.recipe import (
     parse_image,
 )
 from assets.servers.sandbox.spec import is_private_folder, is_system_folder
-from warehouse.sanitize.placeholders import find_placeholder, is_unfilled
+from warehouse.sanitize.scrubber import find_placeholder, is_unfilled
 from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_file
 
 Pairs = tuple[tuple[str, str], ...]

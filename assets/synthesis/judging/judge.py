@@ -16,8 +16,7 @@ from assets.synthesis.tables import SINGLE, GoldenCall, dump_text, reaches_judge
 from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Contract, Json, JsonObject, Row
 from warehouse.ledger.attempts import BudgetExceeded
-from warehouse.llm.batch import run_batch
-from warehouse.llm.client import LLM, OFFLINE, LLMError, Pending, Reply
+from warehouse.llm.client import LLM, OFFLINE, LLMError, Pending, Reply, run_batch
 from warehouse.llm.roles import Message
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest

@@ -19,7 +19,7 @@ from assets.synthesis.verify.pair_checks import PairFinding
 from assets.synthesis.verify.rules import UnreadableColumn, decide, read_conversation
 from warehouse.item_failure import try_item
 from warehouse.json_types import Json, Row
-from warehouse.sanitize.escape import drop_surrogates
+from warehouse.sanitize.untrusted_text import drop_surrogates
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 _ECHO = "cosine"  # the `path` of the flaw that this filter adds and removes

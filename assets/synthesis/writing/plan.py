@@ -45,8 +45,7 @@ from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts, find_near_rows
 from warehouse.item_failure import try_item
 from warehouse.json_types import Json, Record
-from warehouse.llm.batch import run_batch
-from warehouse.llm.client import LLM, OFFLINE
+from warehouse.llm.client import LLM, OFFLINE, run_batch
 from warehouse.llm.roles import PENDING
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest

@@ -25,8 +25,8 @@ from assets.vectors.encoders.embedder import (
 )
 from assets.vectors.encoders.hub import is_trusted_url
 from warehouse.llm.roles import classify_status
-from warehouse.network.retry_after import parse_retry_after
-from warehouse.sanitize.escape import drop_surrogates
+from warehouse.network.http import parse_retry_after
+from warehouse.sanitize.untrusted_text import drop_surrogates
 
 ATTEMPTS = 4
 BACKOFF_S = 0.5
@@ -97,7 +97,7 @@ class EmbeddingsClient:
     def _send_once(self, body: dict[str, Any]) -> Any:
         import httpx2
 
-        from warehouse.network.body import BodyRefused
+        from warehouse.network.http import BodyRefused
 
         try:
             with self._client.stream("POST", self._url, json=body) as answer:

@@ -45,7 +45,7 @@ from assets.vectors.encoders.weights import (
     merge_matrices,
     read_adapter_base,
 )
-from warehouse.sanitize.escape import drop_surrogates
+from warehouse.sanitize.untrusted_text import drop_surrogates
 from warehouse.storage.digest import digest, sha256
 
 _CUT = 50_000  # characters: no model reads more, and a tokenizer's time grows with them

@@ -22,7 +22,7 @@ import numpy as np
 
 from assets.vectors.encoders.embedder import EncoderFiles, Progress
 from assets.vectors.encoders.graph import IDS, MASK, VECTORS
-from warehouse.sanitize.escape import drop_surrogates
+from warehouse.sanitize.untrusted_text import drop_surrogates
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -31,7 +31,7 @@ from training.prompts.render import render_wire_tool
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.chat import Chat, write_wire_name
 from warehouse.llm.roles import LLMError
-from warehouse.sanitize.escape import drop_surrogates
+from warehouse.sanitize.untrusted_text import drop_surrogates
 
 SYSTEM = (
     "You carry out one request with the tools you are given. Call a tool where one is needed; once"

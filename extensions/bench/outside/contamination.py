@@ -15,7 +15,7 @@ import numpy as np
 
 from training.evaluation.metrics import Figure, bootstrap_mean, measure_share
 from training.sets.near import iterate_cosine_blocks
-from warehouse.sanitize.words import fold_words
+from warehouse.sanitize.untrusted_text import fold_words
 
 KINDS = ("exact", "contained", "overlap", "near")
 

@@ -4,14 +4,26 @@ The same rules as `assets/outcomes/reliability/observations.py`, line by line. A
 words that were asked for, so only tokens that let the log keep them teach anything.
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from assets.outcomes.policy import BLAMED, TOKEN, ReliabilityPolicy
 from assets.servers.calls.log import MOST_WORDS, REPORTS
-from warehouse.remembered import Remembered
+
+_MOST = 10_000
+
+
+class Remembered(OrderedDict[Any, Any]):
+    """A dictionary that forgets the oldest of too many entries."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > _MOST:
+            self.popitem(last=False)
+
 
 KEPT = 5_000  # newest lessons since the released reranker was fitted; older ones wait for a fit
 _DROPPED = 500  # that make room for new ones at a time

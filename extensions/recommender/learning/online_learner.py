@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 from assets.outcomes.policy import ReliabilityPolicy, find_excluded, read_source_decisions
 from assets.servers.calls.log import CallLog
-from extensions.recommender.learning.lessons import Lesson, Lessons
+from extensions.recommender.learning.lessons import Lesson, Lessons, Remembered
 from extensions.recommender.learning.log_follower import LogFollower, LogRewritten
 from extensions.recommender.reranking.features import Question
 from extensions.recommender.reranking.model import Reranker, Weights
 from serving.index.model import IndexBroken, IndexMissing
 from serving.ranking.reranking import write_client_key
-from warehouse.remembered import Remembered
 
 if TYPE_CHECKING:
     from serving.router import Router, ServedRouter

@@ -26,7 +26,7 @@ from extensions.sidecar.rewards.world import ScoreCall
 from extensions.sidecar.rows import UNTOUCHED, RevisionRow
 from serving.repair.drafts import parse_arguments
 from serving.repair.evidence import Evidence, list_invented
-from warehouse.sanitize.words import fold_words
+from warehouse.sanitize.untrusted_text import fold_words
 
 # Verdicts. Copied: a flawed draft came back as it was. Harmful: it would be sent, and does
 # something else. Wrong: anything else that is no right answer. Unread: neither call nor question.

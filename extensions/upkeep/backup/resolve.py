@@ -4,7 +4,7 @@ from pathlib import Path, PurePath
 
 from extensions.upkeep.backup.manifest import Entry, Manifest, get_pool_path
 from extensions.upkeep.backup.walk import is_pointer
-from warehouse.storage.pointers import PointerBroken, read_history, read_pointer
+from warehouse.storage.files import PointerBroken, read_history, read_pointer
 
 
 def find_broken_pointer(folder: Path, manifest: Manifest) -> tuple[str, str] | None:

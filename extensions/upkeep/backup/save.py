@@ -33,8 +33,7 @@ from extensions.upkeep.backup.walk import (
 from warehouse.errors import UnusableInput
 from warehouse.home import LAYOUT
 from warehouse.storage.digest import sha256
-from warehouse.storage.files import hash_file, hold_lock, write_atomically
-from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.files import PointerBroken, hash_file, hold_lock, write_atomically
 from warehouse.storage.untrusted_files import UnreadableFile, open_file
 
 # Of a database's header (https://sqlite.org/fileformat2.html#the_database_header): place and value

@@ -34,7 +34,7 @@ def backup(
     Left out: installed packages and caches, which are fetched again."""
     from extensions.upkeep.backup.save import prune_backups, save_backup
     from warehouse.home import require_home
-    from warehouse.storage.pointers import PointerBroken
+    from warehouse.storage.files import PointerBroken
 
     settings = load_settings()
     home, state = require_home(settings.home_path()), settings.state_path()

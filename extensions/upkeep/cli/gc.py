@@ -46,8 +46,8 @@ def _open_place(settings: "Settings", held: ExitStack) -> "Place":
     from assets.servers.sandbox.toolchain import find_toolchain
     from extensions.upkeep.takedown.collect import Place
     from orchestration.runs.instance import open_history
-    from warehouse.dagster_state import find_instance_folder, is_own_instance
     from warehouse.errors import UnusableInput
+    from warehouse.home import find_instance_folder, is_own_instance
 
     folder = find_instance_folder(settings.state_path())
     instance = None

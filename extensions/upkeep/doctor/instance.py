@@ -12,8 +12,8 @@ _SILENT_S = 300.0  # after which a daemon that says nothing is none
 def check_instance(at: Home) -> Looked:
     """Whether the instance can be asked, and every run that is under way has a process."""
     from orchestration.runs.instance import open_history
-    from warehouse.dagster_state import POSTGRES
     from warehouse.errors import UnusableInput
+    from warehouse.home import POSTGRES
 
     folder = Path(os.environ.get("DAGSTER_HOME") or at.state / "dagster")
     if not (folder / "dagster.yaml").is_file():

@@ -13,8 +13,7 @@ from training.releases.pointers import MOVING, read_pending_move
 from training.releases.release import ReleaseError, read_current_release, read_release, read_served
 from training.releases.stored import list_release_flaws, read_index_meta
 from training.role import list_roles
-from warehouse.storage.files import find_file_flaw
-from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.files import PointerBroken, find_file_flaw
 
 _SERVE = "materialize release and router_index: toolmill run; or toolmill release rollback"
 

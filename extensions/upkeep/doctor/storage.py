@@ -9,10 +9,9 @@ import polars as pl
 from extensions.upkeep.doctor.check import NOTICE, REPAIR, RUN, Finding, Home, Looked
 from orchestration.tables import TABLES
 from warehouse.storage.blobs import BlobCorrupt
-from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.files import PointerBroken
 from warehouse.storage.repair import list_line_files, list_pointers, split_lines
-from warehouse.storage.tables import Tables
-from warehouse.storage.versions import find_schema_version
+from warehouse.storage.tables import Tables, find_schema_version
 
 _SHA = re.compile(r"[0-9a-f]{64}")
 

@@ -1,7 +1,7 @@
 """What versions of tables still hold of what was taken down, and writing them anew without it.
 
 A version keeps its name, by which histories, models and releases know it: `<digest>.taken.json`
-beside it says which digest its rows have now (`warehouse/storage/versions.py`).
+beside it says which digest its rows have now (`warehouse/storage/tables.py`).
 """
 
 import io
@@ -13,10 +13,8 @@ from pathlib import Path
 import polars as pl
 
 from warehouse.storage.files import hold_lock, write_atomically
-from warehouse.storage.tables import Tables, TableSpec
-from warehouse.storage.takedowns import Takedowns
-from warehouse.storage.taken_rows import find_taken
-from warehouse.storage.versions import find_schema_version, write_mark
+from warehouse.storage.tables import Tables, TableSpec, find_schema_version, write_mark
+from warehouse.storage.takedowns import Takedowns, find_taken
 
 _SHA = re.compile(r"[0-9a-f]{64}")
 

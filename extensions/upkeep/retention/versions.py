@@ -7,7 +7,7 @@ from pathlib import Path
 
 from extensions.upkeep.retention.garbage import Garbage, measure_size
 from extensions.upkeep.retention.policy import DAY, KeepPolicy
-from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.files import PointerBroken
 from warehouse.storage.repair import split_lines
 from warehouse.storage.tables import Head, Tables
 

@@ -16,7 +16,7 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.recipes.recipe import identify_server
 from warehouse.item_failure import try_item
 from warehouse.storage.blobs import BlobCorrupt, Blobs
-from warehouse.storage.fingerprint import Fingerprint
+from warehouse.storage.takedowns import Fingerprint
 from warehouse.store import Warehouse
 
 Reach = dict[str, Any]

@@ -15,14 +15,15 @@ from extensions.upkeep.takedown.reach import (
     find_tool,
 )
 from warehouse.errors import UnusableInput
-from warehouse.storage.fingerprint import Fingerprint, UnusableSecret
 from warehouse.storage.takedowns import (
     LIFTED,
     SECRET,
     SERVER,
     TAKEN,
     TOOL,
+    Fingerprint,
     Tombstone,
+    UnusableSecret,
     find_active,
     record_tombstone,
 )

@@ -10,7 +10,7 @@ from orchestration.cli.terminal import fail, log_to_terminal, print_json
 from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import allow_models, load_settings
 from orchestration.settings.model import Settings
-from warehouse.sanitize.escape import shorten_text
+from warehouse.sanitize.untrusted_text import shorten_text
 
 if TYPE_CHECKING:
     from assets.servers.calls.caller import ToolCaller

@@ -13,7 +13,7 @@ from assets.marketplaces.launch.runners import is_exact
 from assets.marketplaces.listing import Listing, digest_listing, make_row, read_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.normalise import clean
-from warehouse.sanitize.placeholders import find_placeholder
+from warehouse.sanitize.scrubber import find_placeholder
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tests.support.untrusted_server import (
     install_source,
     require_sandbox,
 )
-from warehouse.fleet.fleet import TaskLost
+from warehouse.fleet import TaskLost
 from warehouse.storage.blobs import Blobs
 
 RECIPE = LaunchRecipe(

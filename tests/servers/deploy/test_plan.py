@@ -10,10 +10,10 @@ from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.server import replicas
+from extensions.scale.ray_fleet import RayFleet
 from tests.servers.conftest import npm
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox
-from warehouse.fleet.fleet import FleetSettings
-from warehouse.fleet.ray_fleet import RayFleet
+from warehouse.fleet import FleetSettings
 
 GOOD = "serve([tool('a'), tool('b')])"
 DAY = 86_400.0

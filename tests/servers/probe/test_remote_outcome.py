@@ -17,7 +17,7 @@ from tests.support.http_mcp import (
     make_welcome,
     serve_script,
 )
-from warehouse.network.retry_after import parse_retry_after
+from warehouse.network.http import parse_retry_after
 
 STATUSES = {
     400: "protocol_error",

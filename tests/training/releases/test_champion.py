@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import warehouse.storage.pointers
+import warehouse.storage.files
 from tests.training.promotions import (
     BETTER,
     UNSURE,
@@ -31,7 +31,7 @@ from training.releases.promotion import (
 )
 from training.role import check_gates
 from training.runtime.model_store import get_model_folder
-from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.files import PointerBroken
 
 FILE = "champions/retriever.json"
 
@@ -147,8 +147,8 @@ def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(
             raise KeyboardInterrupt
         real(path, data, **options)
 
-    real = warehouse.storage.pointers.write_atomically
-    monkeypatch.setattr(warehouse.storage.pointers, "write_atomically", killed)
+    real = warehouse.storage.files.write_atomically
+    monkeypatch.setattr(warehouse.storage.files, "write_atomically", killed)
     with pytest.raises(KeyboardInterrupt):
         consider_model(tmp_path, "m2")
     monkeypatch.undo()

@@ -33,7 +33,7 @@ from training.releases.release import (
 from training.releases.retention import RetentionPolicy, prune_releases
 from training.releases.stored import list_release_flaws
 from training.runtime.model_store import get_model_folder, read_model_card
-from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.files import PointerBroken
 
 MODELS = {"retriever": "m1", "caller": "baseline:bm25+slots"}
 

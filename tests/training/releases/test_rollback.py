@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import training.releases.rollback
-import warehouse.storage.pointers
+import warehouse.storage.files
 from serving.index.folder import read_served_version
 from tests.training.promotions import consider_model, read_pointers, serve_release
 from training.releases.champion import read_champion, read_last_trained_set
@@ -221,8 +221,8 @@ def test_a_rollback_cut_short_is_not_begun_or_is_finished_by_the_next(
             raise error
         real(path, data, **options)
 
-    real = warehouse.storage.pointers.write_atomically
-    monkeypatch.setattr(warehouse.storage.pointers, "write_atomically", killed)
+    real = warehouse.storage.files.write_atomically
+    monkeypatch.setattr(warehouse.storage.files, "write_atomically", killed)
     with pytest.raises((KeyboardInterrupt, OSError)):
         roll_back_release(home)
     monkeypatch.undo()
@@ -243,12 +243,12 @@ def test_a_rollback_has_as_many_steps_as_are_tried(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[Path] = []
-    real = warehouse.storage.pointers.write_atomically
+    real = warehouse.storage.files.write_atomically
 
     def counted(path: Path, data: bytes, **options: bool) -> None:
         written.append(path)
         real(path, data, **options)
 
-    monkeypatch.setattr(warehouse.storage.pointers, "write_atomically", counted)
+    monkeypatch.setattr(warehouse.storage.files, "write_atomically", counted)
     roll_back_release(home)
     assert len(written) == STEPS

@@ -23,7 +23,7 @@ from warehouse.llm.client import (
     make_request_key,
 )
 from warehouse.llm.endpoint import Endpoint
-from warehouse.llm.structured_output import BadAnswer, parse_answer
+from warehouse.llm.json_answers import BadAnswer, parse_answer
 from warehouse.storage.blobs import Blobs
 
 GOOD = '{"word": "heron", "count": 3}'

@@ -18,9 +18,9 @@ from tests.warehouse.llm.test_client import ASK, GOOD, Bird, Scripted, ask, clie
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Completion, LLMError, Reply, Request, Role
-from warehouse.llm.dispatch import Sending
 from warehouse.llm.endpoint import Endpoint
-from warehouse.llm.request_keys import prepare_request
+from warehouse.llm.paid_calls import Sending
+from warehouse.llm.roles import prepare_request
 from warehouse.progress import Lines
 from warehouse.storage.blobs import Blobs
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from warehouse.llm.json_text import find_fenced, strip_fence
+from warehouse.llm.json_answers import find_fenced, strip_fence
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.writing.writer import PairWriter
 from orchestration.settings.roles import Roles
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm import protocols
+from warehouse.llm import endpoint
 from warehouse.llm.chat import Chat
 from warehouse.llm.client import LLM, Completion, LLMError, Request, Role
 from warehouse.storage.blobs import Blobs
@@ -71,22 +71,22 @@ class Versionless:
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch):
     points = [
-        EntryPoint("acme", f"{__name__}:AcmeProvider", protocols.GROUP),
-        EntryPoint("broken", f"{__name__}:NeedsMore", protocols.GROUP),
-        EntryPoint("faulty", f"{__name__}:Faulty", protocols.GROUP),
-        EntryPoint("careless", f"{__name__}:Careless", protocols.GROUP),
-        EntryPoint("versionless", f"{__name__}:Versionless", protocols.GROUP),
-        EntryPoint("misspelt", f"{__name__}:Misspelt", protocols.GROUP),
-        EntryPoint("leaving", f"{__name__}:Leaving", protocols.GROUP),
-        EntryPoint("quitting", f"{__name__}:Quitting", protocols.GROUP),
-        EntryPoint("lost", "acme_nosuch:Provider", protocols.GROUP),
-        EntryPoint("nameless", f"{__name__}:Nobody", protocols.GROUP),
-        EntryPoint("openai", f"{__name__}:NeedsMore", protocols.GROUP),
+        EntryPoint("acme", f"{__name__}:AcmeProvider", endpoint.GROUP),
+        EntryPoint("broken", f"{__name__}:NeedsMore", endpoint.GROUP),
+        EntryPoint("faulty", f"{__name__}:Faulty", endpoint.GROUP),
+        EntryPoint("careless", f"{__name__}:Careless", endpoint.GROUP),
+        EntryPoint("versionless", f"{__name__}:Versionless", endpoint.GROUP),
+        EntryPoint("misspelt", f"{__name__}:Misspelt", endpoint.GROUP),
+        EntryPoint("leaving", f"{__name__}:Leaving", endpoint.GROUP),
+        EntryPoint("quitting", f"{__name__}:Quitting", endpoint.GROUP),
+        EntryPoint("lost", "acme_nosuch:Provider", endpoint.GROUP),
+        EntryPoint("nameless", f"{__name__}:Nobody", endpoint.GROUP),
+        EntryPoint("openai", f"{__name__}:NeedsMore", endpoint.GROUP),
     ]
-    monkeypatch.setattr(protocols, "entry_points", lambda group: points)
-    protocols.load_protocols.cache_clear()
+    monkeypatch.setattr(endpoint, "entry_points", lambda group: points)
+    endpoint.load_protocols.cache_clear()
     yield
-    protocols.load_protocols.cache_clear()
+    endpoint.load_protocols.cache_clear()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.llm.rate_limits import Bucket, Slots
+from warehouse.llm.paid_calls import Bucket, Slots
 
 
 class SleepClock:

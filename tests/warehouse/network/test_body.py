@@ -5,7 +5,7 @@ import gzip
 import httpx2
 import pytest
 
-from warehouse.network.body import BodyReader, BodyTooLarge, bound_response
+from warehouse.network.http import BodyReader, BodyTooLarge, bound_response
 
 PACKED = gzip.compress(b"noon")
 

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.sanitize.quote import escape_exact, escape_name, quote_name, quote_text, read_name
+from warehouse.sanitize.untrusted_text import (
+    escape_exact,
+    escape_name,
+    quote_name,
+    quote_text,
+    read_name,
+)
 
 HIDDEN = "\u200b\u202e\u2066\ufeff\x00\x1b\x7f\U000e0041\ufe0f\u00ad"
 NAMES = st.text(max_size=40) | st.text("a\\u{}«»0bd \n", max_size=20)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.paths import SHARED
-from warehouse.sanitize import credential_patterns, labelled_secrets, secret_names
+from warehouse.sanitize import credential_patterns, redact, secret_names
 from warehouse.sanitize.redact import MARK, is_secret_name, redact_json
 from warehouse.sanitize.redact import redact as cleaned
 
@@ -367,7 +367,7 @@ def test_every_repeat_in_every_pattern_is_bounded_or_possessive() -> None:
     """The cost of a hostile text: an open-ended repeat that can give back is where it grows."""
     patterns = [
         value.pattern
-        for module in (labelled_secrets, credential_patterns, secret_names)
+        for module in (redact, credential_patterns, secret_names)
         for value in vars(module).values()
         if isinstance(value, re.Pattern)
     ] + [form.pattern for form in credential_patterns._FORMS.values()]
@@ -419,7 +419,7 @@ def test_the_work_grows_with_the_text_and_no_faster(unit: str) -> None:
     def steps(size: int) -> int:
         _Counting.steps = 0
         text = _Counting((unit * (size // len(unit) + 1))[:size])
-        list(labelled_secrets.find_labelled_secrets(text))
+        list(redact.find_labelled_secrets(text))
         list(credential_patterns.find_credentials(text))
         return _Counting.steps
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.sanitize.repeated_names import find_repeated_name
+from warehouse.sanitize.untrusted_text import find_repeated_name
 
 
 class Name(str):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from warehouse.sanitize.escape import shorten_text
+from warehouse.sanitize.untrusted_text import shorten_text
 
 
 @pytest.mark.parametrize(

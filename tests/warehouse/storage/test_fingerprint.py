@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from warehouse.storage.fingerprint import _STEP, Fingerprint, UnusableSecret
+from warehouse.storage.takedowns import _STEP, Fingerprint, UnusableSecret
 
 SECRET = 'sk-live-9f"8\\7/é6d5c4b3'
 

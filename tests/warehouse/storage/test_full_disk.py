@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.storage import pointers, tables
-from warehouse.storage.files import append_line
-from warehouse.storage.pointers import read_history
+from warehouse.storage import files, tables
+from warehouse.storage.files import append_line, read_history
 from warehouse.storage.repair import repair_home
 from warehouse.storage.tables import Tables, TableSpec
 
@@ -135,7 +134,7 @@ def test_a_pointer_of_another_shape_names_its_file(tmp_path: Path) -> None:
     root = Tables(tmp_path)
     publish(root, 1)
     (root.folder("things") / "HEAD.json").write_text('{"digest": "a"}')
-    with pytest.raises(pointers.PointerBroken, match=r"HEAD\.json.*toolmill ledger repair"):
+    with pytest.raises(files.PointerBroken, match=r"HEAD\.json.*toolmill ledger repair"):
         root.head("things")
 
 

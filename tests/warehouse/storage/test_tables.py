@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.files import PointerBroken
 from warehouse.storage.tables import Tables, TableSpec, plan_keys
 
 SPEC = TableSpec(

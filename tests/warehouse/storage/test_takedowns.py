@@ -9,20 +9,20 @@ import polars as pl
 import pytest
 
 from orchestration.tables import TABLES
-from warehouse.storage.fingerprint import Fingerprint
 from warehouse.storage.tables import Tables, TableSpec
 from warehouse.storage.takedowns import (
     LIFTED,
     SECRET,
     SERVER,
     TAKEN,
+    Fingerprint,
     TakedownError,
     Takedowns,
     Tombstone,
+    find_taken,
     read_takedowns,
     record_tombstone,
 )
-from warehouse.storage.taken_rows import find_taken
 
 KEY = "hunter2-hunter2"
 NAMES = ["id", "server_id", "other_server_id", "tool", "listing_id", "contract_digest", "calls"]
@@ -126,7 +126,7 @@ def test_a_record_that_cannot_be_read_lets_nothing_out(
 
 def test_every_column_that_names_a_server_or_a_contract_is_looked_at() -> None:
     """A table with another name for one is seen here, not by who finds it in an export."""
-    from warehouse.storage.taken_rows import _DIGESTS, _SERVERS
+    from warehouse.storage.takedowns import _DIGESTS, _SERVERS
 
     known = {*_SERVERS, *_DIGESTS, "server_ids", "listing_id", "servers"}
     # Names in texts that no server wrote, or that say nothing of it: a marketplace's own facts.

@@ -18,7 +18,7 @@ import numpy as np
 
 from training.prompts.rows import read_calls, read_messages
 from warehouse.json_types import Row
-from warehouse.sanitize.words import fold_words
+from warehouse.sanitize.untrusted_text import fold_words
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Example = tuple[str, list[dict[str, Any]]]

@@ -15,7 +15,7 @@ from extensions.bench.outside.contamination import (
 )
 from extensions.bench.outside.texts import read_texts
 from warehouse.errors import UnusableInput
-from warehouse.sanitize.words import fold_words
+from warehouse.sanitize.untrusted_text import fold_words
 
 TRAINED = [
     "Please show me the weather in Oslo on the third of May 2026, in metric units.",

@@ -21,8 +21,7 @@ from warehouse.errors import UnusableInput
 from warehouse.home import LAYOUT
 from warehouse.ledger.attempts import Outcome
 from warehouse.ledger.inspection import measure_health
-from warehouse.storage.files import hash_file
-from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.files import PointerBroken, hash_file
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 

@@ -15,7 +15,7 @@ from extensions.upkeep.retention.versions import (
     list_old_versions,
 )
 from tests.support.aged import make_old
-from warehouse.storage.pointers import PointerBroken
+from warehouse.storage.files import PointerBroken
 from warehouse.storage.tables import Head, Tables, TableSpec, VersionGone
 
 NUMBERS = TableSpec(

@@ -33,8 +33,8 @@ from tests.orchestration.runs.test_dead_runs import a_dead_process, started
 from tests.support.aged import make_old
 from training.releases.retention import RetentionPolicy
 from training.sets.training_set import TRAINING_SET
-from warehouse.dagster_state import is_own_instance
 from warehouse.errors import UnusableInput
+from warehouse.home import is_own_instance
 from warehouse.ledger.attempts import Outcome
 from warehouse.storage.tables import VersionGone
 from warehouse.store import Warehouse

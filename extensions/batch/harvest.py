@@ -4,22 +4,24 @@ sent -> polled -> files read line by line -> answers paid, errors ended, the res
 """
 
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from extensions.batch.api.outbox import find_window_end
-from extensions.batch.api.provider import ENDED, BatchEndpoint, Status
-from extensions.batch.api.request_lines import (
+from extensions.batch.batch_endpoint import (
     CANCELLED,
+    ENDED,
     INVALID,
     UNREADABLE,
+    BatchEndpoint,
     Result,
+    Status,
     describe_failure,
     read_limits,
     read_result,
     split_lines,
 )
-from extensions.batch.api.sending import SETTLE_S, send_batch
+from extensions.batch.outbox import SETTLE_S, find_window_end, send_batch
+from warehouse.errors import UnusableInput
 from warehouse.ledger.attempts import Attempt, Outcome
 from warehouse.ledger.batch_records import GIVEN_UP, HARVESTED, READY, SENT, Batch
 from warehouse.ledger.ledger import Ledger
@@ -250,3 +252,47 @@ def _describe_loss(batch: Batch, error: LLMError) -> str:
         f"the provider knows no batch {batch.batch_id}: look at base_url and api_key of role"
         f" {batch.role}, or let go of it with toolmill batch cancel {batch.name} --give-up"
     )
+
+
+def list_open(ledger: Ledger) -> list[Batch]:
+    """Batches that wait to be sent or to be answered, oldest first."""
+    return ledger.batches.find(READY, SENT)
+
+
+def advance_open(
+    ledger: Ledger, roles: Mapping[str, Role], only: Collection[str] | None = None
+) -> list[Batch]:
+    """The open batches (of these names) after a step each: sent, polled or harvested. One that
+    another process is at is left out."""
+    endpoints: dict[str, BatchEndpoint] = {}
+    advanced = []
+    try:
+        for batch in list_open(ledger):
+            if only is None or batch.name in only:
+                role = roles.get(batch.role) or Role(name=batch.role)
+                endpoint = endpoints.setdefault(role.name, BatchEndpoint(role))
+                advanced.append(advance_batch(ledger, batch.name, role, endpoint))
+    finally:
+        for endpoint in endpoints.values():
+            endpoint.close()
+    return [batch for batch in advanced if batch is not None]
+
+
+def cancel_open(
+    ledger: Ledger, roles: Mapping[str, Role], name: str, *, give_up: bool = False
+) -> Batch:
+    """The open batch of that name, cancelled (`cancel_batch`). Raises UnusableInput, LLMError."""
+    batch = ledger.batches.read(name)
+    if batch is None:
+        known = ", ".join(one.name for one in list_open(ledger)) or "none"
+        raise UnusableInput(f"batch {name[:60]!r} is not known; open: {known}")
+    role = roles.get(batch.role) or Role(name=batch.role)
+    endpoint = BatchEndpoint(role)
+    try:
+        found = cancel_batch(ledger, name, endpoint, give_up=give_up)
+    finally:
+        endpoint.close()
+    if found is None:
+        hint = "wait for it to end, and cancel again"
+        raise LLMError("busy", f"another process at batch {name}", "nobody at it", hint)
+    return found

@@ -5,10 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.warehouse.fleet import pieces
-from warehouse.fleet.fleet import FleetSettings, FleetUnavailable, LocalFleet, TaskLost
-from warehouse.fleet.ray_fleet import RayFleet, _start, open_fleet
-from warehouse.fleet.side_by_side import map_side_by_side
+from extensions.scale.ray_fleet import RayFleet, _start
+from tests.extensions.scale import fleet_pieces
+from warehouse.fleet import (
+    FleetSettings,
+    FleetUnavailable,
+    LocalFleet,
+    TaskLost,
+    map_side_by_side,
+    open_fleet,
+)
 
 SETTINGS = FleetSettings(runs_on="ray", address="local", memory_mb=64, timeout_s=120.0)
 
@@ -18,7 +24,9 @@ def ray_fleet():
     ray = pytest.importorskip("ray", reason="uv pip install 'toolmill[ray]'")
     fleet = RayFleet(replace(SETTINGS))
     # The first piece is a thread's that ends: the cluster must outlive it.
-    assert map_side_by_side(lambda n: fleet.call(pieces.double, n), [1], concurrency=1) == [b"2"]
+    assert map_side_by_side(lambda n: fleet.call(fleet_pieces.double, n), [1], concurrency=1) == [
+        b"2"
+    ]
     yield fleet
     ray.shutdown()
 
@@ -29,21 +37,23 @@ def fleet(request):
 
 
 def test_many_pieces_come_back_in_their_order(fleet):
-    made = map_side_by_side(lambda n: fleet.call(pieces.double, n), range(40), concurrency=4)
+    made = map_side_by_side(lambda n: fleet.call(fleet_pieces.double, n), range(40), concurrency=4)
     assert made == [str(2 * n).encode() for n in range(40)]
 
 
 def test_an_error_of_a_piece_is_raised_as_it_is(fleet):
     with pytest.raises(ValueError, match=r"^no tool$"):
-        fleet.call(pieces.refuse, "tool")
-    assert fleet.call(pieces.double, 4) == b"8"
+        fleet.call(fleet_pieces.refuse, "tool")
+    assert fleet.call(fleet_pieces.double, 4) == b"8"
 
 
 @pytest.mark.slow
 def test_pieces_run_in_other_processes(ray_fleet, tmp_path):
     pids = {
         *map_side_by_side(
-            lambda _: ray_fleet.call(pieces.tell_process, str(tmp_path)), range(6), concurrency=3
+            lambda _: ray_fleet.call(fleet_pieces.tell_process, str(tmp_path)),
+            range(6),
+            concurrency=3,
         )
     }
     assert str(os.getpid()).encode() not in pids
@@ -52,7 +62,7 @@ def test_pieces_run_in_other_processes(ray_fleet, tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_loses_nothing(ray_fleet, tmp_path):
-    assert ray_fleet.call(pieces.die_first, str(tmp_path), 2) == b"done"
+    assert ray_fleet.call(fleet_pieces.die_first, str(tmp_path), 2) == b"done"
     assert len([*tmp_path.iterdir()]) == 3
 
 
@@ -60,17 +70,17 @@ def test_a_worker_that_dies_loses_nothing(ray_fleet, tmp_path):
 def test_a_piece_that_kills_each_worker_is_given_up(ray_fleet, tmp_path):
     once = RayFleet(replace(SETTINGS, retries=1))
     with pytest.raises(TaskLost, match="2 of 2 times"):
-        once.call(pieces.die_first, str(tmp_path), 9)
+        once.call(fleet_pieces.die_first, str(tmp_path), 9)
     assert len([*tmp_path.iterdir()]) == 2
-    assert once.call(pieces.double, 3) == b"6"
+    assert once.call(fleet_pieces.double, 3) == b"6"
 
 
 @pytest.mark.slow
 def test_a_piece_that_never_ends_is_ended(ray_fleet):
     short = RayFleet(replace(SETTINGS, timeout_s=2.0))
     with pytest.raises(TaskLost, match="no result within 2 s"):
-        short.call(pieces.wait_long)
-    assert ray_fleet.call(pieces.double, 5) == b"10"
+        short.call(fleet_pieces.wait_long)
+    assert ray_fleet.call(fleet_pieces.double, 5) == b"10"
 
 
 @pytest.mark.slow
@@ -85,7 +95,7 @@ def test_no_cluster_is_one_clear_error(monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", _refuse_connection)
     with pytest.raises(FleetUnavailable, match=r"127\.0\.0\.1:9.*ray start --head"):
-        RayFleet(replace(SETTINGS, address="127.0.0.1:9")).call(pieces.double, 1)
+        RayFleet(replace(SETTINGS, address="127.0.0.1:9")).call(fleet_pieces.double, 1)
 
 
 def _refuse_connection(**_):
@@ -95,7 +105,7 @@ def _refuse_connection(**_):
 def test_without_the_package_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(FleetUnavailable, match=r"toolmill\[ray\]"):
-        open_fleet(SETTINGS).call(pieces.double, 1)
+        open_fleet(SETTINGS).call(fleet_pieces.double, 1)
 
 
 def test_settings_choose_the_fleet():

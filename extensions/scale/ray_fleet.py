@@ -13,24 +13,12 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from warehouse.fleet.fleet import (
-    RAY,
-    Fleet,
-    FleetSettings,
-    FleetUnavailable,
-    LocalFleet,
-    TaskLost,
-)
+from warehouse.fleet import FleetSettings, FleetUnavailable, TaskLost
 
 _CONNECT_S = 10.0
 _STARTING = Lock()  # of the one connection that a process has
 # Ray asks the kernel to end its daemons with the thread that started them: one that lives on.
 _STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray-start")
-
-
-def open_fleet(settings: FleetSettings) -> Fleet:
-    """The fleet that the settings name; a cluster is looked for with the first piece of work."""
-    return RayFleet(settings) if settings.runs_on == RAY else LocalFleet()
 
 
 @dataclass(frozen=True)

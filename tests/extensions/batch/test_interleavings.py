@@ -15,18 +15,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-import warehouse.ledger.batches as batches_module
-from extensions.batch.api.harvest import advance_batch
-from extensions.batch.api.outbox import Outbox
-from extensions.batch.api.provider import BatchEndpoint, Status, _read_status
-from tests.extensions.batch.api.runs import count_attempts, open_ledger
+import warehouse.ledger.ledger as batches_module
+from extensions.batch.batch_endpoint import BatchEndpoint, Status, _read_status
+from extensions.batch.harvest import advance_batch
+from extensions.batch.outbox import Outbox
+from tests.extensions.batch.batch_runs import count_attempts, open_ledger
 from tests.support.batch_endpoint import BatchServer
 from tests.support.openai_endpoint import Say
 from warehouse.ledger.batch_records import Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import Pending, Role
-from warehouse.llm.request_keys import Prepared, prepare_request
-from warehouse.llm.roles import Request
+from warehouse.llm.roles import Prepared, Request, prepare_request
 
 ROLE = Role(
     name="generator", model="m", base_url="http://loopback/v1", batch=True, batch_requests=3,

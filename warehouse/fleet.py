@@ -5,14 +5,17 @@ What it returns is plain data too. The ledger stays with the process that asks, 
 is run twice (a worker was killed in the middle of it) is still one effect.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-LOCAL, RAY = "local", "ray"
+from warehouse.extensions import FLEETS, load_extensions
+
+LOCAL = "local"
 
 
 class FleetUnavailable(RuntimeError):
@@ -57,3 +60,41 @@ class LocalFleet:
 
     def call(self, fn: Callable[..., bytes], *args: Any) -> bytes:
         return fn(*args)
+
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+def map_side_by_side(
+    fn: Callable[[In], Out],
+    items: Sequence[In],
+    *,
+    concurrency: int,
+    on_done: Callable[[Future[Out]], object] = lambda _: None,
+) -> list[Out]:
+    """What `fn` makes of each item, in their order. Raises the first item's error, when all have
+    ended."""
+    with ThreadPoolExecutor(max_workers=max(1, concurrency)) as pool:
+        futures = [pool.submit(fn, item) for item in items]
+        try:
+            for future in futures:
+                future.add_done_callback(on_done)
+            wait(futures)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        return [future.result() for future in futures]
+
+
+def open_fleet(settings: FleetSettings) -> Fleet:
+    """The fleet that the settings name; a cluster is looked for with the first piece of work.
+    Raises FleetUnavailable where its extension is not installed."""
+    if settings.runs_on == LOCAL:
+        return LocalFleet()
+    try:
+        return load_extensions(FLEETS)[settings.runs_on](settings)
+    except KeyError:
+        needed = f'fleet.runs_on = "{settings.runs_on}" needs the extension `scale`'
+        raise FleetUnavailable(f"{needed}: install it, or set it to local") from None

@@ -7,15 +7,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from extensions.batch.api.harvest import advance_batch
-from extensions.batch.api.provider import BatchEndpoint
+from extensions.batch.batch_endpoint import BatchEndpoint
+from extensions.batch.harvest import advance_batch
 from tests.support.batch_endpoint import BatchServer
 from tests.support.openai_endpoint import Say
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.batch_records import Batch
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.batch import run_batch
-from warehouse.llm.client import LLM, LLMError, Role
+from warehouse.llm.client import LLM, LLMError, Role, run_batch
 from warehouse.llm.endpoint import Endpoint
 from warehouse.storage.blobs import Blobs
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from extensions.batch.api.harvest import MOST_READS, cancel_batch
-from extensions.batch.api.provider import BatchEndpoint
-from tests.extensions.batch.api.runs import (
+from extensions.batch.batch_endpoint import BatchEndpoint
+from extensions.batch.harvest import MOST_READS, cancel_batch
+from tests.extensions.batch.batch_runs import (
     PENDING,
     Word,
     count_attempts,
@@ -25,8 +25,7 @@ from tests.extensions.batch.api.runs import (
 from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
 from tests.support.openai_endpoint import Say
 from warehouse.ledger.batch_records import Batch
-from warehouse.llm.batch import run_batch
-from warehouse.llm.client import LLM, LLMError, Role
+from warehouse.llm.client import LLM, LLMError, Role, run_batch
 from warehouse.process_identity import identify_process
 
 WORDS = ["heron", "crane", "stork", "ibis"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.extensions.batch.api.runs import (
+from tests.extensions.batch.batch_runs import (
     PENDING,
     count_attempts,
     echo,

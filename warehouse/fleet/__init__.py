@@ -1,1 +1,0 @@
-"""Where independent pieces of work run: threads of this process, or workers of a Ray cluster."""

@@ -1,4 +1,4 @@
-"""The home: its marker says which layout it has, and a home of another version is refused unread."""
+"""The home of all data, marked with its layout: another version's home is refused unread."""
 
 import json
 import os

@@ -13,12 +13,12 @@ from assets.outcomes.policy import ExecutionPolicy
 from assets.synthesis.contract_reading import read_purpose
 from assets.synthesis.tables import TaskOrigin, dump_text, read_contract, read_goldens, read_origin
 from assets.vectors.confusable_table import TWINS
-from extensions.recommender.learning.lessons import Remembered
+from warehouse.bounded_dict import BoundedDict
 from warehouse.item_failure import try_item
 from warehouse.json_types import Contract, Record, Row
 from warehouse.storage.digest import digest
 
-_FITTING = Remembered()  # (contract, arguments) -> whether they fit
+_FITTING = BoundedDict()  # (contract, arguments) -> whether they fit
 _CHANGES = ("create", "update", "delete", "send", "run")  # families of verbs, whatever a hint says
 
 

@@ -18,7 +18,7 @@ from warehouse.sanitize.untrusted_text import escape_exact, quote_name, quote_te
 
 if TYPE_CHECKING:
     from serving.index.model import Tool
-    from serving.meta.context import Remembered
+    from serving.meta.context import BoundedDict
 
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 _ARGUMENTS = 3_000  # characters of the arguments that the question shows
@@ -69,7 +69,7 @@ def write_question(tool: "Tool", arguments: Mapping[str, Any], runs: str, why: s
 class Client:
     """The client of one request, as far as it can be asked."""
 
-    def __init__(self, ctx: Any, params: Any, questions: "Remembered") -> None:
+    def __init__(self, ctx: Any, params: Any, questions: "BoundedDict") -> None:
         self._ctx, self._params, self._questions = ctx, params, questions
 
     @property

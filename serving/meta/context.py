@@ -12,9 +12,9 @@ import anyio.to_thread
 
 from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog
-from extensions.recommender.learning.lessons import Remembered
 from serving.meta.access_control import Limits
 from serving.meta.policy import MetaPolicy, Token
+from warehouse.bounded_dict import BoundedDict
 from warehouse.extensions import LEARNERS, load_extensions
 from warehouse.sanitize.untrusted_text import drop_surrogates
 
@@ -121,9 +121,9 @@ class Desk:
         self.served, self.caller, self.policy, self.outcomes = router, caller, policy, outcomes
         self.limits = Limits()
         self.learner: OutcomeLearner | None = open_learner(router, outcomes, policy.learning)
-        self.queries = Remembered()  # (token, client if kept, tool id) -> facts of its search
-        self.calls = Remembered()  # call id -> (token name, facts of its outcome)
-        self.questions = Remembered()  # number of a question that waits for its answer -> what of
+        self.queries = BoundedDict()  # (token, client if kept, tool id) -> facts of its search
+        self.calls = BoundedDict()  # call id -> (token name, facts of its outcome)
+        self.questions = BoundedDict()  # number of a question that waits for its answer -> what of
         self._seen: WeakKeyDictionary[Router, dict[Any, Seen]] = WeakKeyDictionary()
         self._threads: anyio.CapacityLimiter | None = None
         self._turns: dict[str, anyio.CapacityLimiter] = {}

@@ -4,26 +4,14 @@ The same rules as `assets/outcomes/reliability/observations.py`, line by line. A
 words that were asked for, so only tokens that let the log keep them teach anything.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from assets.outcomes.policy import BLAMED, TOKEN, ReliabilityPolicy
 from assets.servers.calls.log import MOST_WORDS, REPORTS
-
-_MOST = 10_000
-
-
-class Remembered(OrderedDict[Any, Any]):
-    """A dictionary that forgets the oldest of too many entries."""
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(key, value)
-        self.move_to_end(key)
-        while len(self) > _MOST:
-            self.popitem(last=False)
-
+from warehouse.bounded_dict import BoundedDict
 
 KEPT = 5_000  # newest lessons since the released reranker was fitted; older ones wait for a fit
 _DROPPED = 500  # that make room for new ones at a time
@@ -63,10 +51,10 @@ class Lessons:
         self._policy, self._since, self._excluded = policy, since, frozenset(excluded)
         self.dropped = 0  # before the first kept one
         self._revised: int | None = None
-        self._searches = Remembered()  # (source, search id) -> words
-        self._ends = Remembered()  # (source, call id) -> number of its lesson, None without one
-        self._claims = Remembered()  # what a claim is about -> number of its lesson
-        self._spent = Remembered()  # (source, day, or None for claims[, tool]) -> weight
+        self._searches = BoundedDict()  # (source, search id) -> words
+        self._ends = BoundedDict()  # (source, call id) -> number of its lesson, None without one
+        self._claims = BoundedDict()  # what a claim is about -> number of its lesson
+        self._spent = BoundedDict()  # (source, day, or None for claims[, tool]) -> weight
 
     def take_revised(self) -> int | None:
         """The place in `kept` of the first lesson that changed, None where none did; asked once."""

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from assets.outcomes.policy import ReliabilityPolicy, find_excluded, read_source_decisions
 from assets.servers.calls.log import CallLog
-from extensions.recommender.learning.lessons import Lesson, Lessons, Remembered
+from extensions.recommender.learning.lessons import Lesson, Lessons
 from extensions.recommender.learning.log_follower import LogFollower, LogRewritten
 from extensions.recommender.reranking.features import Question
 from extensions.recommender.reranking.model import Reranker, Weights
 from serving.index.model import IndexBroken, IndexMissing
 from serving.ranking.reranking import write_client_key
+from warehouse.bounded_dict import BoundedDict
 
 if TYPE_CHECKING:
     from serving.router import Router, ServedRouter
@@ -107,7 +108,7 @@ class _Pass:
         self._lessons = Lessons(policy, since, excluded)
         self._working = Reranker(self.ranker.released, self.ranker.pool)
         self._checkpoints: dict[int, Weights] = {}
-        self._questions = Remembered()  # words -> question
+        self._questions = BoundedDict()  # words -> question
         self._done = self._dropped = 0  # lessons that the working state has learnt, has not kept
         self._changed = True  # the served state may be of an earlier pass
         self.published = 0

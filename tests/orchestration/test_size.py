@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (8_135, 76),
+    "warehouse": (7_905, 50),
     "assets/marketplaces": (6_961, 44),
     "assets/servers": (13_081, 58),
     "assets/contracts": (8_209, 40),
@@ -24,16 +24,16 @@ BUDGET = {
     "serving": (9_088, 47),
     "orchestration": (7_463, 80),
     "demo": (2_880, 25),
-    "extensions/batch": (1_157, 11),
+    "extensions/batch": (1_132, 6),
     "extensions/bench": (5_307, 56),
     "extensions/contract_ci": (754, 5),
     "extensions/proxy": (4_073, 20),
     "extensions/publishing": (1_427, 8),
     "extensions/recommender": (5_502, 62),
-    "extensions/scale": (790, 5),
+    "extensions/scale": (890, 6),
     "extensions/sidecar": (3_038, 40),
     "extensions/upkeep": (3_333, 42),
-    "tests": (89_188, 747),
+    "tests": (88_706, 692),
     "benchmarks": (8_290, 74),
 }
 

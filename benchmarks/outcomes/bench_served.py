@@ -26,15 +26,14 @@ from assets.vectors.encoders.saved import open_encoder, save_encoder
 from benchmarks.own_process import run_alone
 from benchmarks.router_latency import SMITHERY, build_grown, build_size
 from benchmarks.shared_data import SHARED, read_corpus, require_paths
-from extensions.recommender.learning.online_learner import OnlineLearner
-from extensions.recommender.provider import open_pool
-from extensions.recommender.reranking.features import Question
-from extensions.recommender.reranking.model import Reranker
-from extensions.recommender.reranking.pool import Pool
-from extensions.recommender.training.examples import Example
-from extensions.recommender.training.ranker_fit import fit_reranker
+from extensions.recommender.online_learner import OnlineLearner
+from extensions.recommender.rerank_method import OutcomeExample
+from extensions.recommender.reranker import BayesianReranker
+from extensions.recommender.reranker_file import open_pool
+from extensions.recommender.reranker_fit import fit_reranker
+from extensions.recommender.tool_pool import ToolPool
 from serving.index.folder import load_index
-from serving.ranking.reranking import RERANKED
+from serving.ranking.reranking import RERANKED, RerankQuestion
 from serving.ranking.strategies import find_top
 from serving.router import QUERY_TOKENS, Ask, Router
 
@@ -68,7 +67,7 @@ def measure_served(asked: argparse.Namespace) -> dict[str, Any]:
     words = [words[at] for at in rng.permutation(len(words))]
     outcomes = draw_outcomes(pool, words, encoder.embed(words[: asked.fitted]), asked.fitted, rng)
     weights = fit_reranker(outcomes, pool, embedder=encoder.id)
-    ranked = Router(index, encoder, ranker=Reranker(weights, pool))
+    ranked = Router(index, encoder, ranker=BayesianReranker(weights, pool))
     plain, asks = Router(index, encoder), [Ask(query=text) for text in words[: asked.queries]]
     found: dict[str, Any] = {"tools": len(index.tools), "fitted": len(outcomes)}
     found["load_average"] = os.getloadavg()[0]
@@ -76,7 +75,7 @@ def measure_served(asked: argparse.Namespace) -> dict[str, Any]:
     pair = found["reranked"], found["plain"]
     found["ratio"] = {part: round(pair[0][part] / pair[1][part], 3) for part in ("p50", "p95")}
     questions = [outcome.question for outcome in outcomes[: asked.queries]]
-    ranker = Reranker(weights, pool)
+    ranker = BayesianReranker(weights, pool)
     found |= time_in_turns({"score of 100": ranker.score}, questions)
     found |= time_in_turns(
         {"update": lambda one: ranker.update(one, int(one.candidates[0]), False)}, questions
@@ -87,16 +86,16 @@ def measure_served(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def draw_outcomes(
-    pool: Pool, words: Sequence[str], vectors: np.ndarray, count: int, rng: np.random.Generator
-) -> list[Example]:
+    pool: ToolPool, words: Sequence[str], vectors: np.ndarray, count: int, rng: np.random.Generator
+) -> list[OutcomeExample]:
     """Outcomes of tools among the first five for requests; each tool has a rate of its own."""
     rates, made = rng.beta(4, 1, len(pool)), []
     for at in range(count):
         vector = vectors[at % len(vectors)]
         candidates = find_top(pool.vectors @ vector, None, RERANKED)
         place = int(candidates[rng.integers(5)])
-        question = Question(words[at % len(vectors)], vector, candidates, float(at))
-        made.append(Example(question, place, bool(rng.random() < rates[place])))
+        question = RerankQuestion(words[at % len(vectors)], vector, candidates, float(at))
+        made.append(OutcomeExample(question, place, bool(rng.random() < rates[place])))
     return made
 
 
@@ -145,9 +144,10 @@ def measure_learning(
     first = write_log(place, router, count, words)
     policy = ReliabilityPolicy()
     ranker = router.ranker
-    assert ranker is not None
-    # What was fitted is of no time; the log is of now.
-    router = Router(router.index, router.encoder, ranker=_date_fit(ranker))
+    assert isinstance(ranker, BayesianReranker)
+    # The fit has no date; the log is of now.
+    weights = replace(ranker.weights, facts={**ranker.weights.facts, "until": 0.0})
+    router = Router(router.index, router.encoder, ranker=BayesianReranker(weights, ranker.pool))
     learner = OnlineLearner(_Served(router), CallLog(place), policy)  # type: ignore[arg-type]
     found: dict[str, Any] = {}
     for name in ("the whole log", "a late report"):
@@ -171,11 +171,6 @@ def measure_learning(
             "find meanwhile": tell_quantiles(took),
         }
     return found
-
-
-def _date_fit(ranker: Reranker) -> Reranker:
-    weights = ranker.weights
-    return Reranker(replace(weights, facts={**weights.facts, "until": 0.0}), ranker.pool)
 
 
 def _follow(learner: OnlineLearner, done: Event, steps: list[float]) -> None:

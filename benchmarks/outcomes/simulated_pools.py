@@ -17,7 +17,7 @@ import numpy as np
 
 from assets.contracts.canonical import tool_text
 from extensions.bench.robustness.paraphrase import paraphrase_text
-from extensions.recommender.reranking.pool import Pool, ToolFacts
+from extensions.recommender.tool_pool import ToolFacts, ToolPool
 
 SERVERS = 16
 
@@ -37,7 +37,7 @@ class Stage:
     variant of (its own place for a real one)."""
 
     name: str
-    pool: Pool
+    pool: ToolPool
     real: int
     origin: np.ndarray
     requests: Requests
@@ -56,7 +56,7 @@ def make_random_stage(seed: int, real: int, variants: int, requests: int, dim: i
     tools = [_make_tool(f"tool {place}", "does a thing", place, real, {}) for place in origin]
     named = [_rename(tool, at, at >= real, seed) for at, tool in enumerate(tools)]
     texts = tuple(f"request {row} for tool {place}" for row, place in enumerate(gold))
-    pool = Pool(named, _normalise(base[origin] + noise).astype(np.float32))
+    pool = ToolPool(named, _normalise(base[origin] + noise).astype(np.float32))
     return Stage("random", pool, real, origin, Requests(texts, asked.astype(np.float32), gold))
 
 
@@ -90,7 +90,7 @@ def read_stage(
     asked_for = Requests(
         tuple(texts[row] for row in order), held[order], np.array(gold, int)[order]
     )
-    return Stage(name, Pool(named, vectors), len(chosen), origin, asked_for)
+    return Stage(name, ToolPool(named, vectors), len(chosen), origin, asked_for)
 
 
 def _make_tool(name: str, about: str, place: int, real: int, contract: dict[str, Any]) -> ToolFacts:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.outcomes.simulated_pools import Stage
-from extensions.recommender.reranking.features import Question
-from extensions.recommender.training.examples import Example
+from extensions.recommender.rerank_method import OutcomeExample
+from serving.ranking.reranking import RerankQuestion
 
 # What is left of the chance of success: (at most requests, at those of the region that it hits).
 MODES: dict[str, tuple[float, float]] = {
@@ -65,7 +65,7 @@ class World:
 
     stage: Stage
     chance: np.ndarray
-    questions: tuple[Question, ...]
+    questions: tuple[RerankQuestion, ...]
     modes: tuple[str, ...]
 
     def judge(self, row: int, place: int, rng: np.random.Generator) -> bool:
@@ -133,19 +133,19 @@ def _survive(stage: Stage, modes: tuple[str, ...], rng: np.random.Generator) -> 
     return out
 
 
-def _retrieve(stage: Stage, mix: Mix, rng: np.random.Generator) -> tuple[Question, ...]:
+def _retrieve(stage: Stage, mix: Mix, rng: np.random.Generator) -> tuple[RerankQuestion, ...]:
     cosines = stage.requests.vectors @ stage.pool.vectors.T
     cosines = cosines + rng.normal(size=cosines.shape) * mix.noise
     order = np.argsort(-cosines, axis=1)[:, : mix.candidates]
     return tuple(
-        Question(text, vector, found, at=row * TICK_S)
+        RerankQuestion(text, vector, found, at=row * TICK_S)
         for row, (text, vector, found) in enumerate(
             zip(stage.requests.texts, stage.requests.vectors, order, strict=True)
         )
     )
 
 
-def draw_judged(world: World, seed: int, tasks: int, tried: int) -> list[Example]:
+def draw_judged(world: World, seed: int, tasks: int, tried: int) -> list[OutcomeExample]:
     """Judged calls as a log would hold them: of each of `tasks` requests up to `tried` different
     tools out of the retriever's first ten were called."""
     rng = np.random.default_rng(seed)
@@ -159,5 +159,5 @@ def draw_judged(world: World, seed: int, tasks: int, tried: int) -> list[Example
             first, min(tried, len(first)), replace=False, p=weights / weights.sum()
         ):
             success = world.judge(row, int(place), rng)
-            found.append(Example(question, int(place), success, task=f"task-{row}"))
+            found.append(OutcomeExample(question, int(place), success, task=f"task-{row}"))
     return found

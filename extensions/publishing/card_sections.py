@@ -331,7 +331,7 @@ def render_loading(facts: CardFacts) -> Markdown:
     elif role == "reranker":
         code = fill_markdown(
             "from pathlib import Path\n"
-            "from extensions.recommender.reranking.file import read_reranker\n\n"
+            "from extensions.recommender.reranker_file import read_reranker\n\n"
             'weights = read_reranker(Path("var/models/{}/reranker.npz"))',
             name,
         )

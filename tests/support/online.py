@@ -5,7 +5,7 @@ from typing import Any
 
 from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog, query_digest
-from extensions.recommender.learning.online_learner import OnlineLearner
+from extensions.recommender.online_learner import OnlineLearner
 from serving.index.folder import build_index, move_pointer
 from serving.index.model import RERANKER_FILE, Source
 from serving.router import Ask, Router, ServedRouter

@@ -6,9 +6,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from extensions.recommender.training.history import add_passed_over, digest_history, make_examples
-from extensions.recommender.training.role import train_reranker
-from extensions.recommender.training.served_order import ServedOrder, open_order
+from extensions.recommender.call_history import (
+    ServedOrder,
+    add_passed_over,
+    digest_history,
+    make_examples,
+    open_order,
+)
+from extensions.recommender.role import train_reranker
 from serving.index.model import Source
 from tests.outcomes.reliability.observing import Observation, make_frame
 from tests.vectors.conftest import WordEmbedder, snapshot

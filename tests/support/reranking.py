@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from extensions.recommender.reranking.features import Question
-from extensions.recommender.reranking.pool import Pool, ToolFacts
-from extensions.recommender.training.examples import Example
+from extensions.recommender.rerank_method import OutcomeExample
+from extensions.recommender.tool_pool import ToolFacts, ToolPool
+from serving.ranking.reranking import RerankQuestion
 
 DIM = 8
 TOOLS = 12
 
 
-def make_pool(tools: int = TOOLS, seed: int = 0) -> Pool:
+def make_pool(tools: int = TOOLS, seed: int = 0) -> ToolPool:
     """Tools on four servers, with vectors drawn at random."""
     rng = np.random.default_rng(seed)
     facts = [
@@ -26,18 +26,20 @@ def make_pool(tools: int = TOOLS, seed: int = 0) -> Pool:
         for at in range(tools)
     ]
     vectors = rng.normal(size=(tools, DIM))
-    return Pool(facts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    return ToolPool(facts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
-def make_question(pool: Pool, seed: int, at: float = 0.0, client: str | None = None) -> Question:
+def make_question(
+    pool: ToolPool, seed: int, at: float = 0.0, client: str | None = None
+) -> RerankQuestion:
     """A question about a direction drawn at random, with all tools as candidates by cosine."""
     vector = np.random.default_rng(seed).normal(size=DIM)
     vector = (vector / np.linalg.norm(vector)).astype(np.float32)
     order = np.argsort(-(pool.vectors @ vector))
-    return Question(f"do job {seed}", vector, order, at, client)
+    return RerankQuestion(f"do job {seed}", vector, order, at, client)
 
 
-def draw_examples(pool: Pool, count: int, seed: int = 0) -> list[Example]:
+def draw_examples(pool: ToolPool, count: int, seed: int = 0) -> list[OutcomeExample]:
     """Outcomes where the tools at even places work nine times in ten, the others one in ten; two of
     each question."""
     rng = np.random.default_rng(seed)
@@ -46,5 +48,5 @@ def draw_examples(pool: Pool, count: int, seed: int = 0) -> list[Example]:
         question = make_question(pool, row // 2, at=float(row))
         place = int(rng.integers(len(pool)))
         success = bool(rng.random() < (0.9 if place % 2 == 0 else 0.1))
-        found.append(Example(question, place, success, task=f"t{row // 2}"))
+        found.append(OutcomeExample(question, place, success, task=f"t{row // 2}"))
     return found

@@ -10,9 +10,9 @@ from benchmarks.outcomes.noise.endpoints import BEFORE
 from benchmarks.outcomes.noise.pool import list_candidates
 from benchmarks.outcomes.noise.table import NO_CALL, Table, TaskFacts
 from benchmarks.outcomes.simulator import PICKS, SHOWN, TICK_S
-from extensions.recommender.reranking.features import Question
-from extensions.recommender.reranking.pool import Pool, ToolFacts
-from extensions.recommender.training.examples import Example, Method
+from extensions.recommender.rerank_method import OutcomeExample, RerankMethod
+from extensions.recommender.tool_pool import ToolFacts, ToolPool
+from serving.ranking.reranking import RerankQuestion
 
 # The actor's choice among the five it is shown. `top` takes the first; `by rank` does so in 55 of
 # 100 (the published agent overrides 45), otherwise one of the others, earlier ones more often.
@@ -20,22 +20,21 @@ ACTORS: Mapping[str, np.ndarray] = {
     "top": np.array([1.0, 0, 0, 0, 0]),
     "by rank": PICKS,
 }
-Make = Callable[[], Method]
+Make = Callable[[], RerankMethod]
 
 
 @dataclass(frozen=True)
 class Stage:
     """A table as methods see it. queries: unit vectors [tasks, dim]; vectors: of the endpoints'
-    contracts in both phases, [endpoints, dim] each. callable_only: whether the actor passes over
-    tools that need what the task does not say, so that they are no candidates."""
+    contracts in both phases, [endpoints, dim] each. Tools that need what the task does not say are
+    no candidates."""
 
     table: Table
     queries: np.ndarray
     vectors: tuple[np.ndarray, np.ndarray]
-    callable_only: bool = True
 
     @cached_property
-    def pools(self) -> tuple[Pool, Pool]:
+    def pools(self) -> tuple[ToolPool, ToolPool]:
         """The tools of each phase, in the same places."""
         made = []
         for phase, vectors in enumerate(self.vectors):
@@ -43,27 +42,23 @@ class Stage:
                 ToolFacts(one.id, one.server_id, one.contracts[phase], one.digest_contract(phase))
                 for one in self.table.endpoints.values()
             ]
-            made.append(Pool(facts, vectors))
+            made.append(ToolPool(facts, vectors))
         return made[0], made[1]
 
     @cached_property
     def rows(self) -> dict[str, int]:
         return {task.id: row for row, task in enumerate(self.table.tasks)}
 
-    def ask(self, task: TaskFacts, phase: int, at: float = 0.0) -> Question:
+    def ask(self, task: TaskFacts, phase: int, at: float = 0.0) -> RerankQuestion:
         """The request with its candidates as places in the pool."""
         names = list_candidates(task, self.table.endpoints, phase)
         candidates = self.find_places(task, names, phase)
-        return Question(task.query, self.queries[self.rows[task.id]], candidates, at)
+        return RerankQuestion(task.query, self.queries[self.rows[task.id]], candidates, at)
 
     def find_places(self, task: TaskFacts, names: Sequence[str], phase: int) -> np.ndarray:
         """Those that the actor can call, as places; all of them where it can call none."""
         places = self.pools[phase].places
-        kept = [
-            name
-            for name in names
-            if not self.callable_only or self.table.find(task.id, name, phase).kind != NO_CALL
-        ]
+        kept = [name for name in names if self.table.find(task.id, name, phase).kind != NO_CALL]
         return np.array([places[name] for name in kept or names], int)
 
     def succeeds(self, task: TaskFacts, place: int, phase: int) -> bool:
@@ -86,14 +81,16 @@ class Stage:
 
 def draw_log(
     stage: Stage, tasks: Sequence[TaskFacts], seed: int, phase: int = BEFORE, start: int = 0
-) -> list[Example]:
+) -> list[OutcomeExample]:
     """What a log holds where the retriever orders and the actor of `by rank` picks: one outcome a
     task, the same for every method."""
     rng, found = np.random.default_rng(seed), []
     for at, task in enumerate(tasks, start):
         question = stage.ask(task, phase, at * TICK_S)
         place = pick_place(question.candidates, rng)
-        found.append(Example(question, place, stage.succeeds(task, place, phase), task=task.id))
+        found.append(
+            OutcomeExample(question, place, stage.succeeds(task, place, phase), task=task.id)
+        )
     return found
 
 
@@ -103,14 +100,14 @@ def pick_place(order: np.ndarray, rng: np.random.Generator) -> int:
     return int(rng.choice(order[:SHOWN], p=shares / shares.sum()))
 
 
-def order_candidates(scores: np.ndarray, question: Question) -> np.ndarray:
+def order_candidates(scores: np.ndarray, question: RerankQuestion) -> np.ndarray:
     """Candidates by score; the retriever's order decides ties."""
     return question.candidates[np.argsort(-scores, kind="stable")]
 
 
 def order_by_method(
     stage: Stage,
-    method: Method,
+    method: RerankMethod,
     tasks: Sequence[TaskFacts],
     learnt: int,
     phase: int = BEFORE,

@@ -17,9 +17,6 @@ def render_report(figures: Mapping[str, Any]) -> str:
             if curve := own.get("curve"):
                 sizes = list(next(iter(curve.values())))
                 parts.append(_render_rows(f"{way}: outcomes", sizes, curve))
-    if picked := figures.get("model"):
-        rows = (f"| {name} | {_show(own)} |" for name, own in picked["success"].items())
-        parts.append("\n".join(["| a model picks of five | success |", "| --- | --- |", *rows]))
     if by_category := figures.get("categories"):
         names = list(next(iter(by_category.values())))
         rows = {name: {key: own[name] for key, own in by_category.items()} for name in names}

@@ -8,7 +8,6 @@ import numpy as np
 
 from benchmarks.outcomes.noise.endpoints import AFTER, BEFORE
 from benchmarks.outcomes.noise.intents import HELD_OUT, TRAIN
-from benchmarks.outcomes.noise.model_actor import value_by_model
 from benchmarks.outcomes.noise.play import (
     ACTORS,
     Make,
@@ -23,7 +22,6 @@ from benchmarks.outcomes.noise.play import (
 from benchmarks.outcomes.noise.streams import Drift, count_recovery, play_online, run_drift
 from benchmarks.outcomes.noise.table import TaskFacts
 from training.evaluation.metrics import bootstrap_mean
-from warehouse.llm.client import LLM
 
 FIXED = ("retriever", "curated pool", "oracle")  # they learn nothing
 RIVAL = "toolflix"
@@ -62,25 +60,6 @@ def value_methods(
     return {
         name: {actor: np.mean(own, 0) for actor, own in by_actor.items()}
         for name, by_actor in found.items()
-    }
-
-
-def value_with_model(
-    stage: Stage, methods: Mapping[str, Make], llm: LLM
-) -> dict[str, dict[str, float | int]]:
-    """Held-out success where a model picks among the five: of the retriever, the curated pool, the
-    oracle and each method after the log of seed 0."""
-    train, held = stage.list_tasks(TRAIN), stage.list_tasks(HELD_OUT)
-    orders = order_fixed(stage, held)
-    log = draw_log(stage, train, 0)
-    for name, make in methods.items():
-        method = make()
-        method.fit(log, stage.pools[0])
-        orders[name] = order_by_method(stage, method, held, len(train))
-    intents = [task.intent for task in held]
-    return {
-        name: bootstrap_mean(value_by_model(stage, held, own, llm).tolist(), intents).as_dict()
-        for name, own in orders.items()
     }
 
 

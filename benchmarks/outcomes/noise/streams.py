@@ -16,7 +16,7 @@ from benchmarks.outcomes.noise.play import (
 )
 from benchmarks.outcomes.noise.table import TaskFacts
 from benchmarks.outcomes.simulator import TICK_S
-from extensions.recommender.training.examples import Example
+from extensions.recommender.rerank_method import OutcomeExample
 
 OLD_CONTRACT = 0.5  # weight of an outcome of a contract that is no longer listed
 EXPOSURES = 50  # of a newcomer, over which its regret is told
@@ -60,14 +60,16 @@ def play_online(
 ) -> dict[int, list[np.ndarray]]:
     """Outcomes so far -> the orders of held-out tasks' candidates, of a method that starts without
     any, orders each task itself and learns from what the actor of `by rank` took."""
-    rng, rows, found = np.random.default_rng(seed), list[Example](), {}
+    rng, rows, found = np.random.default_rng(seed), list[OutcomeExample](), {}
     method, pool = make(), stage.pools[BEFORE]
     method.fit([], pool)
     for at, task in enumerate(tasks, 1):
         question = stage.ask(task, BEFORE, at * TICK_S)
         order = order_candidates(method.explore(question, question.candidates, rng), question)
         place = pick_place(order, rng)
-        rows.append(Example(question, place, stage.succeeds(task, place, BEFORE), task=task.id))
+        rows.append(
+            OutcomeExample(question, place, stage.succeeds(task, place, BEFORE), task=task.id)
+        )
         method.update(rows[-1])
         if at in REFITS or at == len(tasks):
             method.fit(rows, pool)
@@ -78,7 +80,7 @@ def play_online(
 def run_drift(
     stage: Stage,
     make: Make,
-    first: Sequence[Example],
+    first: Sequence[OutcomeExample],
     late: Sequence[TaskFacts],
     held: Sequence[TaskFacts],
     seed: int,
@@ -100,7 +102,7 @@ def run_drift(
         place = pick_place(order, rng)
         done = stage.succeeds(task, place, AFTER)
         _note_newcomers(stage, task, question.candidates, place, done, rates, found)
-        example = Example(question, place, done, task=task.id)
+        example = OutcomeExample(question, place, done, task=task.id)
         rows.append(example)
         method.update(example)
         if (at + 1) % REFIT == 0:
@@ -109,7 +111,7 @@ def run_drift(
     return found
 
 
-def age_examples(stage: Stage, examples: Sequence[Example]) -> list[Example]:
+def age_examples(stage: Stage, examples: Sequence[OutcomeExample]) -> list[OutcomeExample]:
     """The log as it is read after the change: outcomes of a contract that is gone weigh less."""
     before, after = (pool.tools for pool in stage.pools)
     gone = {
@@ -134,7 +136,7 @@ def count_recovery(cost: Mapping[int, float], share: float = 0.9) -> int | None:
 
 
 def _value_held(
-    stage: Stage, make: Make, rows: Sequence[Example], held: Sequence[TaskFacts]
+    stage: Stage, make: Make, rows: Sequence[OutcomeExample], held: Sequence[TaskFacts]
 ) -> float:
     """Held-out success after the change, by the actor of `by rank`, of a fit of these rows."""
     method = make()

@@ -14,10 +14,10 @@ from benchmarks.outcomes.noise.report import (
     value_online,
 )
 from benchmarks.outcomes.noise.streams import Drift
-from extensions.recommender.training.methods.simple import Prior
+from extensions.recommender.methods import SuccessPrior
 from tests.benchmarks.outcomes.noise.stages import make_stage
 
-STAGE, METHODS = make_stage(), {"toolflix": Prior}  # what stands in for the rival here
+STAGE, METHODS = make_stage(), {"toolflix": SuccessPrior}  # what stands in for the rival here
 
 
 def test_the_report_tells_each_method_beside_what_learns_nothing() -> None:

@@ -9,7 +9,7 @@ from benchmarks.outcomes.noise.streams import (
     play_online,
     run_drift,
 )
-from extensions.recommender.training.methods.simple import Prior
+from extensions.recommender.methods import SuccessPrior
 from tests.benchmarks.outcomes.noise.stages import make_stage
 
 
@@ -39,7 +39,7 @@ def test_a_method_learns_after_the_change_that_another_tool_works() -> None:
     stage = make_stage()
     train = stage.list_tasks(TRAIN)
     found = run_drift(
-        stage, Prior, draw_log(stage, train, 1), train * 5, stage.list_tasks(HELD_OUT), 1
+        stage, SuccessPrior, draw_log(stage, train, 1), train * 5, stage.list_tasks(HELD_OUT), 1
     )
     assert sorted(found.after) == [0, 25, 30]
     assert found.after[30] >= found.after[0]
@@ -51,6 +51,6 @@ def test_a_method_learns_after_the_change_that_another_tool_works() -> None:
 def test_a_method_that_orders_for_itself_finds_the_tool_that_works() -> None:
     stage = make_stage()
     held = stage.list_tasks(HELD_OUT)
-    found = play_online(stage, Prior, stage.list_tasks(TRAIN) * 9, held, 1)
+    found = play_online(stage, SuccessPrior, stage.list_tasks(TRAIN) * 9, held, 1)
     assert sorted(found) == [50, 54]
     assert [order[0] for order in found[54]] == [1, 1]

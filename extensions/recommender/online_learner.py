@@ -1,0 +1,239 @@
+"""Reads what is appended to the log of calls, by whichever process, without reading it again."""
+
+import logging
+import math
+import os
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from threading import Lock
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from assets.outcomes.policy import ReliabilityPolicy, find_excluded, read_source_decisions
+from assets.servers.calls.log import CallLog, parse_line
+from extensions.recommender.lessons import LessonLog, LogLesson
+from extensions.recommender.reranker import BayesianReranker, RerankerWeights
+from serving.index.model import IndexBroken, IndexMissing
+from serving.ranking.reranking import RerankQuestion, write_client_key
+from warehouse.bounded_dict import BoundedDict
+from warehouse.remembered import Remembered
+
+if TYPE_CHECKING:
+    from serving.router import Router, ServedRouter
+
+_CHUNK = 1 << 20  # bytes that one reading takes of a file; a line has at most some 100,000
+
+
+class LogFollower:
+    """The lines of a log from one day on, each read once."""
+
+    def __init__(self, outcomes: CallLog, since: float) -> None:
+        """since: epoch seconds; files of the days before are not opened."""
+        self._outcomes = outcomes
+        self._first = datetime.fromtimestamp(max(0.0, since), UTC).date().isoformat()
+        self._read: dict[str, tuple[int, int]] = {}  # day -> (inode, bytes that were read)
+
+    def read_lines(self) -> list[dict[str, Any]]:
+        """The next lines, of at most a megabyte; [] when all is read. One that is no line of the
+        log is passed over. Raises LogRewritten."""
+        files = [path for path in self._outcomes.list_files() if path.stem >= self._first]
+        if self._read.keys() - {path.stem for path in files}:
+            raise LogRewritten
+        for path in files:
+            inode, start = self._read.get(path.stem, (0, 0))
+            try:
+                with path.open("rb") as file:
+                    data, found = self._read_chunk(file, path.stem, inode, start)
+            except FileNotFoundError:
+                raise LogRewritten from None
+            if data:
+                self._read[path.stem] = found
+                return [line for text in data.split(b"\n") if (line := _parse(text)) is not None]
+        return []
+
+    def _read_chunk(
+        self, file: BinaryIO, day: str, inode: int, start: int
+    ) -> tuple[bytes, tuple[int, int]]:
+        """(whole lines, where they are read to): what follows the last one is being written."""
+        stat = os.fstat(file.fileno())
+        if inode and (stat.st_ino != inode or stat.st_size < start):
+            raise LogRewritten
+        file.seek(start)
+        data = file.read(_CHUNK)
+        whole = data[: data.rfind(b"\n") + 1]
+        if not whole and len(data) == _CHUNK:  # no line of ours
+            whole = data
+        return whole, (stat.st_ino, start + len(whole))
+
+
+class LogRewritten(Exception):
+    """Lines that were read are deleted: what remains is to be read anew."""
+
+
+def _parse(text: bytes) -> dict[str, Any] | None:
+    return parse_line(text.decode("utf-8", "replace")) if text.strip() else None
+
+
+_log = logging.getLogger(__name__)
+SLICE_S = 0.05  # of one step; who calls it rests as long as it took
+_CHECKPOINT = 250  # lessons after which a state is kept, so that a late report costs few of them
+
+
+class OnlineLearner:
+    """Keeps the reranker of whatever index is served up to date with a log. Steps of several
+    threads do not meet: one that finds another at work does nothing."""
+
+    def __init__(
+        self, served: "ServedRouter", outcomes: CallLog, policy: ReliabilityPolicy
+    ) -> None:
+        self._served, self._outcomes, self._policy = served, outcomes, policy
+        self._lock = Lock()
+        self._pass: _Pass | None = None
+        self._excluded: frozenset[str] | None = None
+        self._last_error = ""
+
+    @property
+    def learnt(self) -> int | None:
+        """Lessons that the served reranker has learnt since it was fitted; None without one."""
+        held = self._pass
+        return None if held is None else held.published
+
+    def step(self, seconds: float = SLICE_S) -> bool:
+        """Reads and learns for about so long; whether nothing is left to do for now."""
+        if not self._lock.acquire(blocking=False):
+            return True
+        try:
+            return self._advance(time.perf_counter() + seconds)
+        except Exception as error:  # whatever it is, requests are answered on
+            if str(error) != self._last_error:
+                self._last_error = str(error)
+                kind = type(error).__name__
+                _log.error("nothing is learnt from the log of calls for now: %s: %s", kind, error)
+            return True
+        finally:
+            self._lock.release()
+
+    def _advance(self, until: float) -> bool:
+        try:
+            router = self._served.current()
+        except (IndexMissing, IndexBroken):
+            return True
+        if not isinstance(router.ranker, BayesianReranker):
+            self._pass = None
+            return True
+        excluded = find_excluded(read_source_decisions(self._outcomes.folder.parent))
+        held = self._pass
+        if held is None or held.ranker is not router.ranker or excluded != self._excluded:
+            held = self._begin(router, excluded)
+        try:
+            done = held.advance(until)
+        except LogRewritten:
+            self._begin(router, excluded)
+            return False
+        self._last_error = ""
+        return done
+
+    def _begin(self, router: "Router", excluded: frozenset[str]) -> "_Pass":
+        self._excluded = excluded
+        self._pass = _Pass(router, self._outcomes, self._policy, excluded)
+        return self._pass
+
+
+class _Pass:
+    """One reading of the log, from the released weights on."""
+
+    def __init__(
+        self,
+        router: "Router",
+        outcomes: CallLog,
+        policy: ReliabilityPolicy,
+        excluded: frozenset[str],
+    ) -> None:
+        assert isinstance(router.ranker, BayesianReranker)
+        self.ranker, self._router = router.ranker, router
+        since = _read_since(self.ranker.released)
+        self._follower = LogFollower(outcomes, since)
+        self._lessons = Lessons(policy, since, excluded)
+        self._working = Reranker(self.ranker.released, self.ranker.pool)
+        self._checkpoints: dict[int, Weights] = {}
+        self._questions = BoundedDict()  # words -> question
+        self._lessons = LessonLog(policy, since, excluded)
+        self._working = BayesianReranker(self.ranker.released, self.ranker.pool)
+        self._checkpoints: dict[int, RerankerWeights] = {}
+        self._questions = Remembered()  # words -> question
+        self._done = self._dropped = 0  # lessons that the working state has learnt, has not kept
+        self._changed = True  # the served state may be of an earlier pass
+        self.published = 0
+
+    def advance(self, until: float) -> bool:
+        """Whether nothing is left to do. until: `perf_counter` at which to stop."""
+        while time.perf_counter() < until:
+            if lines := self._follower.read_lines():
+                now = time.time()
+                for line in lines:
+                    self._lessons.add_line(line, now)
+            elif self._learn_kept(until):
+                self._publish()
+                # Only now: who contradicts itself on and on keeps nothing from being served.
+                place = self._lessons.take_revised()
+                if place is None:
+                    return True
+                self._go_back(place)
+        return False
+
+    def _learn_kept(self, until: float) -> bool:
+        """Whether all kept lessons are learnt."""
+        kept = self._lessons.kept
+        if self._lessons.dropped != self._dropped:
+            self._dropped = self._lessons.dropped
+            self._go_back(0)
+        while self._done < len(kept) and time.perf_counter() < until:
+            if self._done % _CHECKPOINT == 0:
+                self._checkpoints[self._done] = self._working.weights
+            try:
+                self._learn(kept[self._done])
+            except Exception as error:  # one outcome must not end the learning from all others
+                _log.error("an outcome was not learnt from: %s: %s", type(error).__name__, error)
+            self._done += 1
+            self._changed = True
+        return self._done >= len(kept)
+
+    def _learn(self, lesson: LogLesson) -> None:
+        pool = self._working.pool
+        place = pool.places.get(lesson.tool_id)
+        if place is None or pool.tools[place].contract_digest != lesson.contract_digest:
+            return
+        client = write_client_key(lesson.source, lesson.client)
+        question = replace(self._read_question(lesson.words), at=lesson.at, client=client)
+        self._working.update(question, place, lesson.success, lesson.weight)
+
+    def _read_question(self, words: str) -> RerankQuestion:
+        """The question in these words, kept: a late report has many lessons learnt again."""
+        if (known := self._questions.get(words)) is None:
+            # In the order that no outcome has touched: reading the log anew leads to the same.
+            [known] = self._router.list_questions([words])
+            self._questions[words] = known
+        return known
+
+    def _publish(self) -> None:
+        if self._changed:
+            self.ranker.adopt(self._working.weights)
+            self._changed, self.published = False, self._done
+
+    def _go_back(self, place: int) -> None:
+        """To the last kept state before the lesson at a place was learnt."""
+        if place >= self._done:
+            return
+        at = max((checkpoint for checkpoint in self._checkpoints if checkpoint <= place), default=0)
+        self._working.adopt(self._checkpoints.get(at, self.ranker.released))
+        self._checkpoints = {held: one for held, one in self._checkpoints.items() if held <= at}
+        self._done = at
+
+
+def _read_since(weights: RerankerWeights) -> float:
+    """Until when the log was read for a fit. Where the file does not say, until now: nothing may be
+    learnt twice."""
+    found = weights.facts.get("until")
+    if isinstance(found, int | float) and math.isfinite(found):
+        return float(found)
+    return time.time()

@@ -1,0 +1,413 @@
+"""Shares of calls that worked, weighed as reliability weighs them, with their intervals."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from assets.contracts.changes import CHANGES
+from assets.contracts.tool_id import ToolId
+from assets.outcomes.policy import TOKEN, WRONG_TOOL, ReliabilityPolicy
+from assets.outcomes.reliability.estimate import CARRIED, ToolVersion, read_changes
+from assets.outcomes.reliability.measure import read_listed, read_weighed
+from assets.outcomes.reliability.table import RELIABILITY
+from assets.vectors.confusable_table import CONFUSABLES
+from extensions.recommender.evaluation import CALL, RERANKER_EVALUATION
+from extensions.recommender.rerank_method import BINS, measure_calibration
+from extensions.recommender.role import ROLE, UNTRAINED_ORDER
+from training.figures import NONE, Json, format_interval, shorten_model
+from training.releases.in_service import find_model_in_service
+from warehouse.json_types import Row
+from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown, make_markdown_table
+from warehouse.statistics import wilson_interval
+from warehouse.store import Warehouse
+
+SUMS = {
+    "worked": pl.col("weight").filter(pl.col("success")).sum(),
+    "n": pl.col("weight").sum(),
+}
+
+
+def measure_rate(worked: float, n: float) -> dict[str, float]:
+    """{value, low, high, n}: Wilson's 95% interval of weighed counts; a value of 0 without any."""
+    low, high = wilson_interval(worked, n)
+    value = worked / n if n else 0.0
+    found = {"value": value, "low": min(low, value), "high": max(high, value)}
+    return {**{name: round(one, 4) for name, one in found.items()}, "n": round(n, 1)}
+
+
+def drop_wrong_tool(calls: pl.DataFrame) -> pl.DataFrame:
+    """Without the calls that say nothing of whether their tool works."""
+    return calls.filter(pl.col("kind").fill_null("") != WRONG_TOOL)
+
+
+def compare_rates(one: Json, other: Json) -> int:
+    """1 or -1 where one's interval lies above or below the other's, 0 where they overlap."""
+    return int(one["low"] > other["high"]) - int(one["high"] < other["low"])
+
+
+def format_rate(figure: Json | None) -> Markdown:
+    """`0.82 [0.71, 0.90], n=40`; a dash where nothing was seen."""
+    if not figure or not figure["n"]:
+        return NONE
+    return fill_markdown("{}, n={}", format_interval(figure, digits=2), f"{figure['n']:g}")
+
+
+def tell_empty(because: str) -> Markdown:
+    """What a part says whose input is empty."""
+    return fill_markdown("Nothing to show yet because {}.", because)
+
+
+def sum_rates(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """The rate of rows {worked, n} together."""
+    return measure_rate(sum(row["worked"] for row in rows), sum(row["n"] for row in rows))
+
+
+_SHOWN = 12
+
+
+def compare_alike(confusables: Iterable[Row], rates: Mapping[str, Json]) -> Json:
+    """{pairs, called: of which both tools were called, apart: of which the intervals do not meet,
+    shown: [{better, worse, apart, tells_apart}]}, a tool as {tool_id, rate}; those told apart
+    first, then by difference. rates: tool id -> {value, low, high, n} of the tools called."""
+    pairs, found = 0, []
+    for row in confusables:
+        pairs += 1
+        names = str(ToolId.of_row(row)), str(ToolId(row["other_server_id"], row["other_tool"]))
+        if not all(name in rates for name in names):
+            continue
+        worse, better = sorted(names, key=lambda name: (rates[name]["value"], name))
+        found.append(
+            {
+                "better": {"tool_id": better, "rate": rates[better]},
+                "worse": {"tool_id": worse, "rate": rates[worse]},
+                "apart": compare_rates(rates[better], rates[worse]) > 0,
+                "tells_apart": row["tells_apart"] or "",
+            }
+        )
+    found.sort(key=lambda one: (not one["apart"], -_measure_gap(one), one["better"]["tool_id"]))
+    apart = sum(one["apart"] for one in found)
+    return {"pairs": pairs, "called": len(found), "apart": apart, "shown": found[:_SHOWN]}
+
+
+def render_alike(found: Json) -> Markdown:
+    """The part of the page: the pairs as a table."""
+    if not found["pairs"]:
+        return tell_empty("no two tools look alike (asset confusables)")
+    if not found["called"]:
+        return tell_empty(
+            f"of {found['pairs']:,} pairs of look-alikes no one had both tools called"
+        )
+    lead = fill_markdown(
+        "{called:,} of {pairs:,} pairs of look-alikes had both tools called; of {apart:,} one works"
+        " better beyond doubt (the 95% intervals do not meet).",
+        **{name: found[name] for name in ("called", "pairs", "apart")},
+    )
+    lines = [
+        [
+            one["better"]["tool_id"],
+            format_rate(one["better"]["rate"]),
+            one["worse"]["tool_id"],
+            format_rate(one["worse"]["rate"]),
+            "yes" if one["apart"] else "not known",
+            one["tells_apart"],
+        ]
+        for one in found["shown"]
+    ]
+    head = ("works better", "expected", "its look-alike", "expected", "sure", "how they differ")
+    return join_markdown("\n\n", [lead, make_markdown_table(head, lines)])
+
+
+def _measure_gap(pair: Json) -> float:
+    return pair["better"]["rate"]["value"] - pair["worse"]["rate"]["value"]
+
+
+_SHOWN_CHANGES = 12
+Seen = tuple[float, float]  # calls that worked, calls; weighed
+_VERDICTS = {1: "better", 0: "no difference known", -1: "worse"}
+
+
+def compare_changes(calls: pl.DataFrame, changes: Iterable[Row]) -> Json:
+    """{changed: contracts that replaced another, called: after their change, classes: class ->
+    {changed, compared, before, after}, shown: [{tool_id, cls, before, after, verdict}]}: the
+    largest differences first, those beyond doubt before others. calls: rows of OBSERVED that count;
+    changes: rows of CHANGES."""
+    rates = _measure_versions(calls)
+    found, totals = [], defaultdict(list)
+    called = 0
+    for now, change in sorted(read_changes(changes).items()):
+        before, after = rates.get(change.before), rates.get(now)
+        called += after is not None
+        totals[change.cls].append((before, after))
+        if before is not None and after is not None:
+            rate = measure_rate(*before), measure_rate(*after)
+            verdict = compare_rates(rate[1], rate[0])
+            about = {"tool_id": now[0], "cls": change.cls, "verdict": verdict}
+            found.append({**about, "before": rate[0], "after": rate[1]})
+    found.sort(key=lambda one: (not one["verdict"], -_measure_gap_changes(one), one["tool_id"]))
+    return {
+        "changed": sum(map(len, totals.values())),
+        "called": called,
+        "compared": len(found),
+        "classes": {name: _sum_class(pairs) for name, pairs in sorted(totals.items())},
+        "shown": found[:_SHOWN_CHANGES],
+    }
+
+
+def render_changes(found: Json) -> Markdown:
+    """The part of the page: a table of classes, and one of tools."""
+    if not found["changed"]:
+        return tell_empty("no contract has changed (asset contract_changes)")
+    lead = fill_markdown(
+        "Contracts that replaced another: {changed:,}; called since: {called:,}; of these"
+        " called under the contract before as well: {compared:,}.",
+        **{name: found[name] for name in ("changed", "called", "compared")},
+    )
+    if not found["compared"]:
+        why = "no tool was called both before and after a change of its contract"
+        return join_markdown("\n\n", [lead, tell_empty(why)])
+    classes = make_markdown_table(
+        ("change", "contracts", "compared", "before [95%]", "after [95%]", "an old call counts"),
+        [
+            [name, one["changed"], one["compared"], format_rate(one["before"]),
+             format_rate(one["after"]), CARRIED.get(name, 0.0)]
+            for name, one in found["classes"].items()
+        ],
+    )  # fmt: skip
+    tools = make_markdown_table(
+        ("tool", "change", "before [95%]", "after [95%]", "since then"),
+        [
+            [one["tool_id"], one["cls"], format_rate(one["before"]), format_rate(one["after"]),
+             _VERDICTS[one["verdict"]]]
+            for one in found["shown"]
+        ],
+    )  # fmt: skip
+    return join_markdown("\n\n", [lead, classes, tools])
+
+
+def _measure_versions(calls: pl.DataFrame) -> dict[ToolVersion, Seen]:
+    sums = drop_wrong_tool(calls).group_by("tool_id", "contract_digest").agg(**SUMS)
+    return {(tool_id, digest): (worked, n) for tool_id, digest, worked, n in sums.iter_rows()}
+
+
+def _sum_class(pairs: list[tuple[Seen | None, Seen | None]]) -> dict[str, object]:
+    """Of the changes of one class; rates of those whose tools were called before and after."""
+    whole = [(old, new) for old, new in pairs if old is not None and new is not None]
+    before, after = (
+        measure_rate(sum(pair[at][0] for pair in whole), sum(pair[at][1] for pair in whole))
+        for at in (0, 1)
+    )
+    return {"changed": len(pairs), "compared": len(whole), "before": before, "after": after}
+
+
+def _measure_gap_changes(one: Json) -> float:
+    return abs(one["after"]["value"] - one["before"]["value"])
+
+
+_RECENT = 7  # days up to the newest call
+_OTHER = "other"
+
+
+def measure_days(calls: pl.DataFrame, categories: Mapping[str, str]) -> Json:
+    """{days: [{day, category, worked, n}], all: the rate of each day}. calls: rows of OBSERVED that
+    count. categories: tool id -> category of its server. Days are of UTC."""
+    day = pl.from_epoch(pl.col("at").floor().cast(pl.Int64), "s").dt.strftime("%Y-%m-%d")
+    kind = pl.col("tool_id").replace_strict(
+        dict(categories), default=_OTHER, return_dtype=pl.String
+    )
+    counted = drop_wrong_tool(calls).with_columns(day=day, category=kind)
+    sums = counted.group_by("day", "category").agg(**SUMS).sort("day", "category")
+    rows = [{**row, **_round_sums(row)} for row in sums.to_dicts()]
+    by_day: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_day[row["day"]].append(row)
+    return {"days": rows, "all": {name: sum_rates(own) for name, own in by_day.items()}}
+
+
+def render_days(found: Json) -> Markdown:
+    """The part of the page: the table of categories."""
+    if not found["days"]:
+        return tell_empty(
+            "no call was executed, and none of a client's is in the log of calls"
+            " (`toolmill serve`, docs/meta-server.md)"
+        )
+    days = sorted(found["all"])
+    first = str(date.fromisoformat(days[-1]) - timedelta(days=_RECENT - 1))
+    by_category: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in found["days"]:
+        by_category[row["category"]].append(row)
+    listed = sorted(by_category.items(), key=lambda one: (-sum_rates(one[1])["n"], one[0]))
+    lines = [
+        [
+            name,
+            format_rate(sum_rates([row for row in own if row["day"] < first])),
+            format_rate(sum_rates([row for row in own if row["day"] >= first])),
+        ]
+        for name, own in [*listed, ("all", found["days"])]
+    ]
+    lead = fill_markdown(
+        "{} days with calls, {} to {} (UTC). Calls count as the asset reliability counts them"
+        " (by source and daily limit), but not by age.",
+        len(days),
+        days[0],
+        days[-1],
+    )
+    head = ("category", f"worked before {first} [95%]", f"worked from {first} on [95%]")
+    return join_markdown("\n\n", [lead, make_markdown_table(head, lines)])
+
+
+def rank_categories(found: Json, most: int) -> list[str]:
+    """The categories of most calls, at most so many."""
+    totals: dict[str, float] = defaultdict(float)
+    for row in found["days"]:
+        totals[row["category"]] += row["n"]
+    return sorted(totals, key=lambda name: (-totals[name], name))[:most]
+
+
+def collect_rates(found: Json, category: str) -> dict[str, dict[str, float]]:
+    """Day -> rate of one category, on the days on which it was called."""
+    return {
+        row["day"]: measure_rate(row["worked"], row["n"])
+        for row in found["days"]
+        if row["category"] == category
+    }
+
+
+def _round_sums(row: Json) -> dict[str, float]:
+    return {name: round(row[name], 4) for name in ("worked", "n")}
+
+
+_FEWEST, _MOST = 20, 20  # calls of a point; points
+
+
+def measure_curve(calls: pl.DataFrame) -> list[dict[str, object]]:
+    """Points {upto: calls up to its end, worked: of its calls, first: how many called the tool that
+    stood first}, each of as many calls. calls: rows of OBSERVED that count, of which those of
+    clients that answer a search are read; a wrong tool did not work."""
+    answers = pl.col("source").str.starts_with(TOKEN) & (pl.col("rank") >= 1)
+    rows = calls.filter(answers).sort("at", "tool_id", "call_id")
+    points = min(max(rows.height // _FEWEST, 1), _MOST) if rows.height else 0
+    ends = [rows.height * (at + 1) // points for at in range(points)]
+    return [
+        {
+            "upto": end,
+            "worked": _measure_share(rows.slice(begin, end - begin), pl.col("success")),
+            "first": _measure_share(rows.slice(begin, end - begin), pl.col("rank") == 1),
+        }
+        for begin, end in zip([0, *ends], ends, strict=False)
+    ]
+
+
+def render_curve(points: list[dict[str, Json]]) -> Markdown:
+    """The part of the page: the first and last point as a table."""
+    if not points:
+        return tell_empty(
+            "no call in the log of calls answers a search (calls of tools that `find_tools` showed"
+            " have a rank there)"
+        )
+    lead = fill_markdown(
+        "{} calls of tools that a search had shown, in order of time. A curve that rises says that"
+        " the order got better, or the tools, or the questions easier: only the noise bench tells"
+        " which.",
+        points[-1]["upto"],
+    )
+    ends = points if len(points) == 1 else [points[0], points[-1]]
+    lines = [[end["upto"], format_rate(end["worked"]), format_rate(end["first"])] for end in ends]
+    table = make_markdown_table(("calls up to", "worked [95%]", "was shown first [95%]"), lines)
+    return join_markdown("\n\n", [lead, table])
+
+
+def _measure_share(rows: pl.DataFrame, hit: pl.Expr) -> dict[str, float]:
+    sums = rows.select(hits=pl.col("weight").filter(hit).sum(), n=pl.col("weight").sum())
+    return measure_rate(*sums.row(0))
+
+
+def measure_models(evaluation: Iterable[Row], in_service: str) -> list[dict[str, object]]:
+    """Of each fitted model {model, in_service, n, worked, brier, constant: Brier score of telling
+    the mean each time, log_loss, calibration_error, bins: [{predicted, observed}]}. evaluation:
+    rows of RERANKER_EVALUATION. The retriever's order tells no probability, and is left out."""
+    calls: dict[str, list[tuple[float, bool]]] = defaultdict(list)
+    for row in evaluation:
+        if row["kind"] == CALL and row["model"] != UNTRAINED_ORDER:
+            calls[row["model"]].append((row["score"], row["right"]))
+    return [
+        {"model": name, "in_service": name == in_service, **_measure_model(calls[name])}
+        for name in sorted(calls)
+    ]
+
+
+def render_calibration(models: list[dict[str, object]]) -> Markdown:
+    """The part of the page: one line a model."""
+    if not models:
+        return tell_empty("no reranker was fitted (asset reranker_adapter says what it lacks)")
+    lead = Markdown(
+        "Held-out calls in ten groups of equal size by what the reranker predicted. A Brier"
+        " score below that of a constant says that its probabilities tell calls apart."
+    )
+    lines = [
+        [
+            f"{shorten_model(str(model['model']))}{' (in service)' if model['in_service'] else ''}",
+            model["n"],
+            *(f"{model[name]:.3f}" for name in ("worked", "brier", "constant", "log_loss")),
+            f"{model['calibration_error']:.3f}",
+        ]
+        for model in models
+    ]
+    head = (
+        "model",
+        "calls",
+        "worked",
+        "Brier",
+        "Brier of a constant",
+        "log loss",
+        "calibration error",
+    )
+    return join_markdown("\n\n", [lead, make_markdown_table(head, lines)])
+
+
+def _measure_model(calls: list[tuple[float, bool]]) -> dict[str, object]:
+    p = np.array([score for score, _ in calls], float)
+    worked = np.array([right for _, right in calls], bool)
+    order, rate = np.argsort(p, kind="stable"), float(worked.mean())
+    parts = [part for part in np.array_split(order, BINS) if len(part)]
+    figures = {**measure_calibration(p, worked), "worked": rate, "constant": rate * (1 - rate)}
+    return {
+        "n": len(calls),
+        **{name: round(value, 4) for name, value in figures.items()},
+        "bins": [
+            {
+                "predicted": round(float(p[part].mean()), 4),
+                "observed": measure_rate(int(worked[part].sum()), len(part)),
+            }
+            for part in parts
+        ],
+    }
+
+
+_ALIKE = ("server_id", "tool", "other_server_id", "other_tool", "tells_apart")
+
+
+def gather_outcome_facts(warehouse: Warehouse, policy: ReliabilityPolicy) -> dict[str, Any]:
+    """Facts of `write_outcomes`, of JSON's kinds. Raises SourceDecisionError, PointerBroken."""
+    tables, home = warehouse.tables, warehouse.home
+    weighed = read_weighed(warehouse, read_listed(tables), policy, time.time())
+    calls = weighed.frame.filter(pl.col("weight") > 0)
+    rows = [(str(ToolId.of_row(row)), row) for row in tables.read(RELIABILITY).to_dicts()]
+    rates = {
+        name: {"value": row["mean"], **{key: row[key] for key in ("low", "high", "n")}}
+        for name, row in rows
+        if row["current"] and row["calls"]
+    }
+    return {
+        "days": measure_days(calls, {name: row["category"] for name, row in rows}),
+        "curve": measure_curve(calls),
+        "alike": compare_alike(tables.read(CONFUSABLES).select(_ALIKE).to_dicts(), rates),
+        "calibration": measure_models(
+            tables.read(RERANKER_EVALUATION).to_dicts(), find_model_in_service(home, ROLE).model
+        ),
+        "changes": compare_changes(calls, tables.read(CHANGES).to_dicts()),
+    }

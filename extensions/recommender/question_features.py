@@ -1,0 +1,169 @@
+"""What questions each tool did and failed at, as sums of their vectors: no question is kept."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from assets.vectors.lexical import stem_words
+from extensions.recommender.tool_pool import TOOL_FEATURES, ToolPool
+from serving.index.model import compute_products
+from serving.ranking.reranking import RerankQuestion
+
+MEMORY_FEATURES = ("like what it did", "like what it failed at", "drawn to what it did", "tried")
+_PRIOR = 2.0  # outcomes' worth of nothing in each mean
+_STEP = 0.3  # of the way from a tool's own vector to what it did (OATS)
+
+
+@dataclass(frozen=True)
+class ToolMemory:
+    """Of one tool: sums of the vectors [dim] of what it did and failed at, and their weights."""
+
+    won: np.ndarray
+    lost: np.ndarray
+    wins: float
+    losses: float
+
+
+def add_outcome(
+    memory: dict[str, ToolMemory], tool_id: str, vector: np.ndarray, success: bool, weight: float
+) -> None:
+    """Remembers one outcome; what was recalled before is replaced, never written into."""
+    old = memory.get(tool_id)
+    if old is None:
+        old = ToolMemory(np.zeros(len(vector)), np.zeros(len(vector)), 0.0, 0.0)
+    own = weight * np.nan_to_num(np.asarray(vector, float), posinf=0.0, neginf=0.0)
+    if success:
+        memory[tool_id] = ToolMemory(old.won + own, old.lost, old.wins + weight, old.losses)
+    else:
+        memory[tool_id] = ToolMemory(old.won, old.lost + own, old.wins, old.losses + weight)
+
+
+def measure_memory(
+    memory: Mapping[str, ToolMemory], tool_ids: list[str], vectors: np.ndarray, question: np.ndarray
+) -> np.ndarray:
+    """MEMORY_FEATURES of each tool for a question, [tools, features]; 0 for tools never tried.
+    vectors: the tools' own, [tools, dim]."""
+    out = np.zeros((len(tool_ids), len(MEMORY_FEATURES)))
+    for row, name in enumerate(tool_ids):
+        if (held := memory.get(name)) is None:
+            continue
+        own = float(vectors[row] @ question)
+        out[row, 0] = float(held.won @ question) / (held.wins + _PRIOR)
+        out[row, 1] = float(held.lost @ question) / (held.losses + _PRIOR)
+        if held.wins:
+            moved = vectors[row] * (1 - _STEP) + held.won * (_STEP / held.wins)
+            length = max(float(np.linalg.norm(moved)), 1e-6)
+            out[row, 2] = float(moved @ question) / length - own
+        out[row, 3] = np.log1p(held.wins + held.losses)
+    return out
+
+
+PAIR_FEATURES = (
+    *("cosine", "standing among candidates", "behind the best", "rank by cosine"),
+    *("retriever's rank", "words shared", "words of the name asked"),
+)
+QUERY_FEATURES = ("words asked", "numbers", "address", "path", "quoted", "candidates")
+CONTRACT_FEATURES = ("constant", *PAIR_FEATURES, *TOOL_FEATURES, *QUERY_FEATURES)
+SHARED_FEATURES = (*CONTRACT_FEATURES, *MEMORY_FEATURES)  # before the directions of vectors
+_ADDRESS = re.compile(r"https?://|www\.|@\w")
+_PATH = re.compile(r"(?:^|\s)[~./\\]\S*[/\\]|\w\.\w{2,4}\b")
+_QUOTED = re.compile(r"[\"'`“«][^\"'`”»]{2,}[\"'`”»]")
+_SAME = 1e-5  # cosines that differ by rounding: a product of one row rounds otherwise than of many
+_TEXT = 4_000  # characters of a question that are read
+
+
+@dataclass(frozen=True)
+class VectorProjection:
+    """Questions and tools in fewer dimensions, each about its own mean; rows have a mean square
+    norm of 1. `basis` is float32 [dim, dims]."""
+
+    basis: np.ndarray
+    query_mean: np.ndarray
+    tool_mean: np.ndarray
+
+    def project_query(self, vector: np.ndarray) -> np.ndarray:
+        """float32 [dims]."""
+        return compute_products(self.basis.T, vector - self.query_mean)
+
+    def project_tools(self, vectors: np.ndarray) -> np.ndarray:
+        """float32 [n, dims]."""
+        return (vectors - self.tool_mean) @ self.basis
+
+
+@dataclass(frozen=True)
+class FeatureShape:
+    """How many dimensions of the projection each part of the model reads."""
+
+    query: int = 32  # of questions, for how hard they are
+    tool: int = 32  # of tools, for how good their like are
+    cross: int = 8  # of both, for what their like do well
+    block: int = 32  # kinds of request, for what one tool or its family does well
+    few: int = 8  # the first of them, for what one server or client does well
+
+
+def fit_projection(tools: np.ndarray, queries: np.ndarray, dims: int) -> VectorProjection:
+    """The directions in which the vectors of tools and questions vary most; fewer than `dims` where
+    there are fewer vectors: the others read as nothing."""
+    dim = tools.shape[1]
+    tool_mean = tools.mean(0) if len(tools) else np.zeros(dim, np.float32)
+    query_mean = queries.mean(0) if len(queries) else tool_mean
+    both = np.concatenate([tools - tool_mean, queries - query_mean])
+    basis = np.zeros((dim, dims), np.float32)
+    if len(both):
+        _, directions = np.linalg.eigh((both.T @ both).astype(np.float64))
+        kept = directions[:, ::-1][:, :dims]
+        norm = math.sqrt(max(float(np.square(both @ kept).sum(1).mean()), 1e-12))
+        basis[:, : kept.shape[1]] = kept / norm
+    return VectorProjection(basis, query_mean.astype(np.float32), tool_mean.astype(np.float32))
+
+
+def measure_contract_features(
+    pool: ToolPool, question: RerankQuestion, places: np.ndarray
+) -> np.ndarray:
+    """HAND features of the tools at `places`, float32 [places, features], not scaled."""
+    if not len(places):
+        return np.zeros((0, len(CONTRACT_FEATURES)), np.float32)
+    pairs = _measure_pairs(pool, question, places)
+    asked = np.tile(_measure_query(question), (len(places), 1))
+    one = np.ones((len(places), 1), np.float32)
+    return np.concatenate([one, pairs, pool.features[places], asked], 1).astype(np.float32)
+
+
+def _measure_pairs(pool: ToolPool, question: RerankQuestion, places: np.ndarray) -> np.ndarray:
+    candidates = question.candidates if len(question.candidates) else places
+    around = compute_products(pool.vectors[candidates], question.vector)
+    own = compute_products(pool.vectors[places], question.vector)
+    spread = max(float(around.std()), 1e-3)
+    order = {int(place): rank for rank, place in enumerate(candidates.tolist())}
+    given = np.array([order.get(int(place), len(order)) for place in places], float)
+    by_cosine = (around[None, :] > own[:, None] + _SAME).sum(1)
+    asked = frozenset(stem_words(question.text[:_TEXT]))
+    shared, named, names = pool.words.count_shared(asked, places)
+    columns = [
+        own,
+        (own - around.mean()) / spread,
+        own - around.max(initial=-1.0),
+        np.log1p(by_cosine),
+        np.log1p(given),
+        shared / max(len(asked), 1),
+        named / np.maximum(names, 1),
+    ]
+    return np.stack(columns, 1)
+
+
+def _measure_query(question: RerankQuestion) -> np.ndarray:
+    text = question.text[:_TEXT]
+    return np.array(
+        [
+            math.log1p(len(text.split())),
+            math.log1p(sum(char.isdigit() for char in text)),
+            float(bool(_ADDRESS.search(text))),
+            float(bool(_PATH.search(text))),
+            float(bool(_QUOTED.search(text))),
+            math.log1p(len(question.candidates)),
+        ],
+        np.float32,
+    )

@@ -1,0 +1,90 @@
+"""What a method learns from, how it is called, and how well its scores order held-out calls."""
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from extensions.recommender.tool_pool import ToolPool
+from serving.ranking.reranking import RerankQuestion
+
+BINS = 10
+
+
+@dataclass(frozen=True)
+class OutcomeExample:
+    """The outcome of the tool at `place` for a question; `task` groups calls for the same one."""
+
+    question: RerankQuestion
+    place: int
+    success: bool
+    weight: float = 1.0
+    task: str = ""
+
+
+class RerankMethod(ABC):
+    """A way to order tools by outcomes. By default it neither explores nor learns online."""
+
+    @abstractmethod
+    def fit(self, examples: Sequence[OutcomeExample], pool: ToolPool) -> None:
+        """Learns from these examples alone and forgets what it learnt before."""
+
+    @abstractmethod
+    def score(self, question: RerankQuestion, places: np.ndarray) -> np.ndarray:
+        """Float [places]: higher is better; P(success) if the method estimates it."""
+
+    def explore(
+        self, question: RerankQuestion, places: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Float [places] to order by while learning: uncertain tools may rank higher."""
+        return self.score(question, places)
+
+    def update(self, example: OutcomeExample) -> None:  # noqa: B027 - some methods cannot
+        """Learns from one more outcome if the method can without a new fit."""
+
+
+def measure_auc(scores: np.ndarray, success: np.ndarray) -> float | None:
+    """The chance that a success scores above a failure, ties counting half; None without both."""
+    won, lost = scores[success], scores[~success]
+    if not len(won) or not len(lost):
+        return None
+    values, ranks = np.unique(scores, return_inverse=True)
+    counts = np.bincount(ranks, minlength=len(values))
+    middle = np.cumsum(counts) - (counts - 1) / 2
+    total = float(middle[ranks][success].sum()) - len(won) * (len(won) + 1) / 2
+    return total / (len(won) * len(lost))
+
+
+def compare_pairs(
+    scores: np.ndarray, success: np.ndarray, tasks: Sequence[str]
+) -> tuple[float, int]:
+    """(pairs in the right order, ties counting half; pairs) of a success and a failure of one
+    task."""
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row, task in enumerate(tasks):
+        rows_of[task].append(row)
+    right, count = 0.0, 0
+    for rows in rows_of.values():
+        task_scores, worked = scores[rows], success[rows]
+        ahead = task_scores[worked][:, None] - task_scores[~worked][None, :]
+        right += float((ahead > 0).sum() + 0.5 * (ahead == 0).sum())
+        count += ahead.size
+    return right, count
+
+
+def measure_calibration(p: np.ndarray, success: np.ndarray) -> dict[str, float]:
+    """Brier score, log loss and expected calibration error (ten bins of equal size)."""
+    clipped = np.clip(p, 1e-6, 1 - 1e-6)
+    losses = -np.where(success, np.log(clipped), np.log(1 - clipped))
+    gaps = [
+        abs(float(p[part].mean() - success[part].mean())) * len(part)
+        for part in np.array_split(np.argsort(p, kind="stable"), BINS)
+        if len(part)
+    ]
+    return {
+        "brier": float(np.square(p - success).mean()),
+        "log_loss": float(losses.mean()),
+        "calibration_error": sum(gaps) / len(p),
+    }

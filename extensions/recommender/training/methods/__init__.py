@@ -1,1 +1,0 @@
-"""Methods that order tools by outcomes, one a module, each as it was published."""

@@ -1,0 +1,99 @@
+"""The asset `outcomes_report` over a home with calls, and over one without any."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.outcomes.policy import (
+    EXCLUDED,
+    ReliabilityPolicy,
+    SourceDecision,
+    record_source_decision,
+)
+from extensions.recommender.defs import outcomes_report
+from tests.extensions.recommender.called_home import (
+    BROKEN,
+    DAYS,
+    MODEL,
+    fill_called_home,
+)
+from warehouse.store import Warehouse
+
+
+@pytest.fixture(scope="module")
+def called(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    home = tmp_path_factory.mktemp("called")
+    warehouse = Warehouse(home=home, state=home / "state")
+    fill_called_home(warehouse, 1_500)
+    return warehouse
+
+
+def materialize(warehouse: Warehouse) -> tuple[dict[str, Any], str]:
+    """(metadata, data version)."""
+    resources = {"warehouse": warehouse, "reliability_policy": ReliabilityPolicy(per_day=1e6)}
+    result = dg.materialize([outcomes_report], resources=resources)
+    [event] = result.asset_materializations_for_node("outcomes_report")
+    version = (event.tags or {})["dagster/data_version"]
+    return {name: value.value for name, value in event.metadata.items()}, version
+
+
+def read_facts(warehouse: Warehouse) -> dict[str, Any]:
+    return json.loads((warehouse.home / "reports/outcomes/figures.json").read_text())
+
+
+def test_every_part_has_its_figures_and_plot(called: Warehouse) -> None:
+    shown, _ = materialize(called)
+    assert shown["report"].count("](data:image/png;base64,") == 5
+    assert "Nothing to show" not in shown["report"]
+    assert shown["calls"] == pytest.approx(1_500)
+    facts = read_facts(called)
+    assert len(facts["days"]["all"]) == DAYS
+    assert [fact["model"] for fact in facts["calibration"]] == [MODEL]
+    assert facts["calibration"][0]["brier"] < facts["calibration"][0]["constant"]
+    [pair] = facts["alike"]["shown"]
+    assert (pair["better"]["tool_id"], pair["apart"]) == ("npm:files::read", True)
+    [changed] = facts["changes"]["shown"]
+    assert (changed["tool_id"], changed["verdict"]) == (BROKEN, -1)
+    assert changed["before"]["value"] > 0.6 > 0.2 > changed["after"]["value"]
+
+
+def test_the_curve_tells_what_was_learnt(called: Warehouse) -> None:
+    materialize(called)
+    facts = read_facts(called)
+    first, *_, last = facts["curve"]
+    assert last["upto"] == 1_500
+    assert last["first"]["low"] > first["first"]["high"]
+
+
+def test_the_same_calls_are_the_same_page_and_the_words_of_others_make_no_cell(
+    called: Warehouse,
+) -> None:
+    (shown, version), (_, again) = materialize(called), materialize(called)
+    assert version == again
+    [line] = [line for line in shown["report"].splitlines() if "| yes |" in line]
+    assert line.count(" | ") == 5
+
+
+def test_a_source_that_is_left_out_is_in_no_part(tmp_path: Path) -> None:
+    warehouse = Warehouse(home=tmp_path, state=tmp_path / "state")
+    fill_called_home(warehouse, 70)
+    for at in range(7):
+        told = SourceDecision(f"token:client-{at}", EXCLUDED, "ann", "made up", "2026-03-01")
+        record_source_decision(tmp_path, told)
+    shown, _ = materialize(warehouse)
+    assert shown["calls"] == 0
+
+
+def test_a_home_without_a_call_says_why_each_part_is_empty(tmp_path: Path) -> None:
+    stale = tmp_path / "reports/outcomes/days.png"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"of an earlier page")
+    shown, _ = materialize(Warehouse(home=tmp_path, state=tmp_path / "state"))
+    parts = shown["report"].split("\n## ")[1:]
+    assert len(parts) == 5
+    assert all("Nothing to show yet because " in part for part in parts)
+    assert "](data:" not in shown["report"]
+    assert not stale.exists()

@@ -3,7 +3,7 @@
 call      held-out calls: how often one that worked is scored above one that failed (AUC)
 request   held-out requests of known tools: whether the right tool still comes first
 
-Without a model both are told of the order that is served without one (`served_order.py`).
+Without a model both are told of the order that is served without one (`call_history.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

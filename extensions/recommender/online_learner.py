@@ -16,7 +16,6 @@ from extensions.recommender.reranker import BayesianReranker, RerankerWeights
 from serving.index.model import IndexBroken, IndexMissing
 from serving.ranking.reranking import RerankQuestion, write_client_key
 from warehouse.bounded_dict import BoundedDict
-from warehouse.remembered import Remembered
 
 if TYPE_CHECKING:
     from serving.router import Router, ServedRouter
@@ -153,14 +152,10 @@ class _Pass:
         self.ranker, self._router = router.ranker, router
         since = _read_since(self.ranker.released)
         self._follower = LogFollower(outcomes, since)
-        self._lessons = Lessons(policy, since, excluded)
-        self._working = Reranker(self.ranker.released, self.ranker.pool)
-        self._checkpoints: dict[int, Weights] = {}
-        self._questions = BoundedDict()  # words -> question
         self._lessons = LessonLog(policy, since, excluded)
         self._working = BayesianReranker(self.ranker.released, self.ranker.pool)
         self._checkpoints: dict[int, RerankerWeights] = {}
-        self._questions = Remembered()  # words -> question
+        self._questions = BoundedDict()  # words -> question
         self._done = self._dropped = 0  # lessons that the working state has learnt, has not kept
         self._changed = True  # the served state may be of an earlier pass
         self.published = 0

@@ -128,7 +128,7 @@ def make_launcher(settings: Settings) -> "MarketplaceLauncher":
 
 def make_executor(settings: Settings) -> "Executor":
     """How accepted calls are executed. A world file that cannot be used costs the others nothing:
-    `toolmill worlds list` tells of it. Raises WorldFileError for a folder that is not there."""
+    `toolmill worlds` tells of it. Raises WorldFileError for a folder that is not there."""
     from assets.outcomes.plan import Executor
     from assets.outcomes.worlds.catalogue import list_worlds
     from orchestration.settings.deploy_policy import make_deploy_policy

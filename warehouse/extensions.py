@@ -19,7 +19,8 @@ An extension is a package that names objects under these groups in its `pyprojec
 - `toolmill.model_cards`: a function that writes the card of a trained model.
 - `toolmill.rerankers`: opens the reranker of an index (`serving/ranking/reranking.py`).
 - `toolmill.learners`: teaches it from the log of calls (`serving/meta/context.py`).
-- `toolmill.release_files`: adds files to `release export --weights` (`serving/export.py`).
+- `toolmill.hooks`: a function that the core calls where a user asks for it: `evaluate_bfcl`,
+  `list_revisions`, `open_reviser`, `write_weights`.
 
 The core imports no extension by name (`tests/orchestration/test_laws.py`).
 """
@@ -29,6 +30,8 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
+from warehouse.errors import UnusableInput
+
 COMMANDS = "toolmill.commands"
 DEFINITIONS = "toolmill.definitions"
 SETTINGS = "toolmill.settings"
@@ -37,10 +40,14 @@ ROLES = "toolmill.roles"
 MODEL_CARDS = "toolmill.model_cards"
 RERANKERS = "toolmill.rerankers"
 LEARNERS = "toolmill.learners"
-RELEASE_FILES = "toolmill.release_files"
 LEDGERS = "toolmill.ledgers"
 OUTBOXES = "toolmill.outboxes"
 FLEETS = "toolmill.fleets"
+HOOKS = "toolmill.hooks"
+
+
+class ExtensionMissing(UnusableInput):
+    """What was asked for is done by an extension that is not installed."""
 
 
 @cache
@@ -58,3 +65,12 @@ def load_extensions(group: str) -> dict[str, Any]:
                 f" imported ({type(error).__name__}: {error}); reinstall or remove that package\n"
             )
     return loaded
+
+
+def load_hook(name: str) -> Any:
+    """The function that is registered under a name. Raises ExtensionMissing."""
+    for point in entry_points(group=HOOKS, name=name):
+        return point.load()
+    raise ExtensionMissing(
+        f"no installed package registers {name!r} under {HOOKS}; install the extension that does"
+    )

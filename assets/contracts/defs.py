@@ -238,7 +238,7 @@ def clear_contracts(
         metadata={"held": len(held)},
     )
     if held:
-        context.log.info(f"tools held: {len(held)} (toolmill quarantine list)")
+        context.log.info(f"tools held: {len(held)} (toolmill quarantine)")
     close_run_after(context, warehouse.ledger, "clear_contracts")
 
 

@@ -95,7 +95,7 @@ _FILE = DecisionFile(
     Decision,
     _find_problem,
     DecisionError,
-    "look at it; `toolmill ledger repair` takes out what is no JSON and keeps the old file",
+    "look at it; `toolmill doctor --fix` takes out what is no JSON and keeps the old file",
 )
 
 
@@ -281,7 +281,7 @@ def decide_on_tool(
     about = [row for row in rows if row["contract_digest"] == digest]
     if not about:
         raise UnknownContract(
-            f"{digest[:80]}: no current snapshot holds this contract; `toolmill quarantine list`"
+            f"{digest[:80]}: no current snapshot holds this contract; `toolmill quarantine`"
             " and `toolmill contract history SERVER_ID` print digests"
         )
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -38,7 +38,7 @@ def find_call(
     if row is None:
         if any((one["server_id"], one["tool"]) == named for one in held):
             raise CannotExecute(
-                f"{tool_id} is held: `toolmill quarantine list` says why, and releases it"
+                f"{tool_id} is held: `toolmill quarantine` says why, and releases it"
             )
         raise CannotExecute(
             f"{tool_id}: no run has listed such a tool; `toolmill search` prints ids as they are"

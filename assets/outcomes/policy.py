@@ -121,5 +121,5 @@ _FILE = DecisionFile(
     SourceDecision,
     _find_problem,
     SourceDecisionError,
-    "delete the line, or write it as `toolmill reliability exclude` does",
+    "delete the line, or write it as `toolmill reliability --exclude` does",
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.models.active import open_chat, read_calls, resolve_role
+from orchestration.cli.search import open_chat, read_calls, resolve_role
 from orchestration.cli.terminal import fail, print_json, print_line, report_lines, require_known
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings

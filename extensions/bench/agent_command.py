@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration.cli.models.predictors import choose_role, load_caller
+from orchestration.cli.evaluation import choose_role, load_caller
 from orchestration.cli.terminal import print_json, report_lines
 from orchestration.settings.load import load_settings
 

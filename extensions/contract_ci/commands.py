@@ -152,7 +152,7 @@ def _list_tools(
         return tools
     if not command:
         raise UnusableInput(f"{place} is a folder: say what starts the server: -- COMMAND ARGS…")
-    from orchestration.cli.data.probe import run_probe
+    from orchestration.cli.servers import run_probe
 
     found = run_probe(command, place, env, network, once=True)
     if found["status"] != "ok":
@@ -175,7 +175,7 @@ def _read_questions(path: Path) -> list[Any]:
 
 def _count_affected(server: str) -> Callable[[str], Mapping[str, int] | None]:
     from assets.contracts.changes import iterate_contracts
-    from orchestration.cli.models.blast_radius import collect_made
+    from orchestration.cli.contracts import collect_made
     from orchestration.factories import open_made_warehouse
     from training.reporting.blast_radius import UnknownTool, find_blast_radius, find_tool
 

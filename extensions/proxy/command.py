@@ -78,7 +78,7 @@ def open_local(model: str, waiting: int, book: "ExampleBook | None") -> "LocalUp
     """The champion caller or the one that is named, loaded now."""
     from extensions.proxy.local_caller import LocalCaller
     from extensions.proxy.local_upstream import LocalUpstream
-    from orchestration.cli.models.predictors import load_caller
+    from orchestration.cli.evaluation import load_caller
     from orchestration.settings.load import load_settings
     from training.releases.in_service import find_model_in_service
 
@@ -114,7 +114,7 @@ def open_reviser(name: str, at: str, upstream: str, key: str, timeout_s: float) 
         base = ProxySettings(at or upstream).find_base()
         revise = UpstreamReviser(base, name, key, timeout_s, upstream=upstream)
         return Reviser(name, revise, timeout_s)
-    from orchestration.cli.models.predictors import open_reviser as load_reviser
+    from orchestration.cli.evaluation import open_reviser as load_reviser
     from orchestration.settings.load import load_settings
 
     name = name.removeprefix(LOCAL)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from orchestration.cli.data.crawl import require_marketplaces
+from orchestration.cli.crawling import require_marketplaces
 from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 

@@ -43,7 +43,7 @@ def write_release_weights(home: Path, folder: Path, models: Mapping[str, str]) -
         raise NoWeights(
             f"no trained language model is in this release ({names[:200]}), so there are no weights"
             " to export; leave --weights out. A trained one serves once it passes its gates:"
-            " toolmill champion list"
+            " toolmill champion"
         )
     weights = {
         role: write_model_weights(home, name, folder / WEIGHTS / role)

@@ -3,14 +3,17 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from extensions.sidecar.prompt import read_revision
 from extensions.sidecar.select import FittedRequest, fit_request, rank_candidates
 from serving.repair.revision import ProposedCall, RevisionRequest, make_revision_messages
-from training.evaluation.predictors.adapter import AdapterPredictor
+from training.evaluation.predictors.adapter import AdapterPredictor, resolve_model
 from training.evaluation.predictors.endpoint import EndpointPredictor
 from training.evaluation.predictors.interface import Answered
+
+if TYPE_CHECKING:
+    from orchestration.settings.model import Settings
 
 
 class LocalReviser:
@@ -78,3 +81,31 @@ def _read_answer(answer: Answered, asked: FittedRequest) -> ProposedCall | None:
 
 def _list_contracts(request: RevisionRequest) -> list[Mapping[str, Any]]:
     return [candidate.contract for candidate in request.candidates]
+
+
+def open_reviser(settings: "Settings", name: str) -> LocalReviser | EndpointReviser:
+    """`champion`, a trained sidecar by its name or folder, or `endpoint:` with a role or any
+    model's name. Ends the command where there is no such model."""
+    from orchestration.cli.evaluation import CHAMPION, ENDPOINT, choose_role
+    from orchestration.cli.terminal import fail
+    from orchestration.factories import open_warehouse
+    from training.releases.in_service import find_model_in_service
+    from training.role import get_untrained_model
+
+    home = settings.home_path()
+    if name.startswith(ENDPOINT):
+        role = choose_role(settings, name.removeprefix(ENDPOINT))
+        ledger = open_warehouse(settings).ledger
+        return EndpointReviser(EndpointPredictor(role, ledger, stage="revise:sidecar"))
+    if name == CHAMPION:
+        name = find_model_in_service(home, "sidecar").model
+        if name == get_untrained_model("sidecar"):
+            fail(
+                "--revise champion: no sidecar is better than the ladder alone yet, which is what"
+                " serves; leave --revise out, name a trained sidecar, or endpoint:MODEL",
+                1,
+            )
+    model = resolve_model(home, name, "sidecar")
+    reviser = LocalReviser(home, model, device=settings.training.device)
+    reviser.load()
+    return reviser

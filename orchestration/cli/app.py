@@ -19,34 +19,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from orchestration.cli.data import (
-    contract,
-    crawl,
-    execute,
-    export,
-    judge,
-    match,
-    probe,
-    quarantine,
-    repair,
-    scan,
-    worlds,
+from orchestration.cli import (
+    contracts,
+    crawling,
+    evaluation,
+    outcomes,
+    pairs,
+    releases,
+    search,
+    servers,
+    serving,
 )
-from orchestration.cli.data.crawl import change_demo, open_replicas, require_marketplaces
-from orchestration.cli.ledger import ledger, plan, spend
-from orchestration.cli.models import (
-    active,
-    blast_radius,
-    champion,
-    evaluate,
-    index,
-    log,
-    release,
-    serve,
-)
-from orchestration.cli.outcomes import reliability, replay, trajectories
-from orchestration.cli.servers import grant, login, trust
-from orchestration.cli.terminal import fail, print_line, print_page
+from orchestration.cli.crawling import change_demo, open_replicas, require_marketplaces
+from orchestration.cli.terminal import AsJson, fail, print_json, print_line, print_page
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
 from warehouse.errors import UnusableInput
@@ -124,38 +109,33 @@ app = typer.Typer(
 )
 
 
-_GROUPS = {  # as `--help` shows them
-    "Servers and contracts": (crawl, probe, trust, grant, login, contract, scan, quarantine),
-    "Pairs": (judge, export, match, repair, blast_radius),
-    "Calls that really run": (execute, worlds, trajectories, replay, reliability),
-    "Search and serve": (index, serve, active, log),
-    "Models and releases": (evaluate, champion, release),
-    "Effects": (plan, spend, ledger),
+_PANELS = {  # as `--help` shows them
+    "Servers and contracts": (crawling, servers, contracts),
+    "Pairs": (pairs,),
+    "Calls that really run": (outcomes,),
+    "Search and serve": (search, serving),
+    "Models and releases": (evaluation, releases),
 }
-_NAMES = {ledger: "ledger", log: "log", release: "release", champion: "champion"}
-_NAMES |= {worlds: "worlds", contract: "contract", quarantine: "quarantine"}
-_NAMES |= {reliability: "reliability"}
 
 
-def add_commands(part: typer.Typer, name: str | None, panel: str) -> None:
-    """Adds commands at the top, or under a group's name; a group that exists takes them in."""
+def add_commands(commands: typer.Typer, name: str | None, panel: str) -> None:
+    """Adds commands at the top, or under a group's name. A group that exists takes them in."""
     if name is None:
-        for command in part.registered_commands:
-            command.rich_help_panel = panel
-        app.add_typer(part)
-        for group in part.registered_groups:
-            group.rich_help_panel = panel
+        for entry in (*commands.registered_commands, *commands.registered_groups):
+            entry.rich_help_panel = panel
+        app.registered_commands += commands.registered_commands
+        app.registered_groups += commands.registered_groups
         return
     for group in app.registered_groups:
         if group.name == name and group.typer_instance is not None:
-            group.typer_instance.registered_commands += part.registered_commands
+            group.typer_instance.registered_commands += commands.registered_commands
             return
-    app.add_typer(part, name=name, rich_help_panel=panel)
+    app.add_typer(commands, name=name, rich_help_panel=panel)
 
 
-for _group, _parts in _GROUPS.items():
-    for _part in _parts:
-        add_commands(_part.app, _NAMES.get(_part), _group)
+for _panel, _modules in _PANELS.items():
+    for _module in _modules:
+        add_commands(_module.app, None, _panel)
 for _extension in load_extensions(COMMANDS).values():
     _name = _extension.info.name
     add_commands(
@@ -207,7 +187,7 @@ def toolmill(
         typer.Option("--version", callback=_print_version, is_eager=True, help="print the version"),
     ] = False,
 ) -> None:
-    """Keeps language models fluent in MCP tools as they change.
+    """Keep language models fluent in MCP tools as they change.
 
     `toolmill run` goes through everything once, on demo marketplaces of this machine unless
     toolmill.toml says otherwise; `toolmill dev` shows it in the Dagster UI, `toolmill search` and
@@ -216,9 +196,12 @@ def toolmill(
 
 
 @app.command()
-def settings() -> None:
-    """Print every setting in force as JSON; secrets are masked."""
-    print_page(json.dumps(load_settings().public(), indent=2))
+def settings(
+    everything: Annotated[bool, typer.Option("--all", help="print every setting")] = False,
+) -> None:
+    """Print the settings that differ from their defaults as JSON; secrets are masked."""
+    chosen = load_settings()
+    print_page(json.dumps(chosen.public() if everything else chosen.changed(), indent=2))
 
 
 @app.command()
@@ -232,10 +215,10 @@ def run(
         str | None, typer.Option(help="the demo's size: small, standard or large")
     ] = None,
     server: Annotated[
-        str | None, typer.Option(help="one server anew, by its id; the rows of all others stay")
+        str | None, typer.Option(help="one server again, by its id; the rows of all others stay")
     ] = None,
 ) -> None:
-    """Everything once, without a daemon: crawl, launch, snapshot, synthesise, train, serve."""
+    """Run everything once, without a daemon: crawl, launch, snapshot, synthesise, train, serve."""
     from orchestration.runs.fork_server import warm_up
     from warehouse.home import check_home
 
@@ -260,7 +243,7 @@ def run(
 
 
 def _run_server(chosen: Settings, server: str, marketplaces: list[str] | None) -> None:
-    """One server anew, and what is current of it as JSON."""
+    """Runs one server again, and prints what is current of it as JSON."""
     from orchestration.factories import open_warehouse
     from orchestration.runs.one_server import find_marketplaces, run_one_server, summarise_server
 
@@ -277,7 +260,7 @@ def dev(
     port: Annotated[int, typer.Option(min=1, max=65_535, help="of the Dagster UI")] = 3000,
     day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
 ) -> None:
-    """The Dagster UI and daemon, with the demo marketplaces up when the source is demo."""
+    """Start the Dagster UI and daemon, with the demo marketplaces when the source is demo."""
     from orchestration.runs.fork_server import silence_warnings
     from orchestration.runs.instance import open_instance, size_pools
     from orchestration.runs.process_tree import run_until_signalled
@@ -320,3 +303,54 @@ def _require_free_port(port: int) -> None:
                 " choose another with --port",
                 1,
             )
+
+
+@app.command()
+def plan(
+    marketplace: Annotated[
+        list[str] | None, typer.Option("--marketplace", "-m", help="only these; default: all")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate the next run: due keys, calls, dollars and minutes.
+
+    Nothing is sent. Exit 1 where the run would pass the budget."""
+    from dataclasses import asdict
+
+    from warehouse.home import require_home
+
+    require_marketplaces(marketplace or ())
+    chosen = load_settings()
+    require_home(chosen.home_path())
+    from orchestration.plan import make_plan
+
+    estimate = make_plan(chosen, marketplace)
+    if as_json:
+        print_json(asdict(estimate))
+    for line in () if as_json else estimate.describe():
+        print_line(line)
+    if estimate.exceeded:
+        fail(estimate.exceeded, 1)
+
+
+@app.command()
+def spend() -> None:
+    """Print what every stage has cost: calls, tokens and US dollars.
+
+    Also per accepted pair and marketplace, and attempts of killed runs whose outcome is unknown."""
+    from assets.synthesis.pair_report import count_accepted_pairs, make_spend_rows
+    from assets.synthesis.tables import JUDGEMENTS
+    from orchestration.factories import open_made_warehouse
+
+    warehouse = open_made_warehouse(load_settings())
+    ledger = warehouse.ledger
+    accepted, distinct = count_accepted_pairs(warehouse.tables.read(JUDGEMENTS))
+    costs = ledger.costs()
+    print_json(
+        {
+            "spent_usd": ledger.spent(),
+            "stages": make_spend_rows(costs, accepted, distinct),
+            "costs": costs,
+            "unknown": [attempt.__dict__ for attempt in ledger.list_unknown()],
+        }
+    )

@@ -9,12 +9,15 @@ import logging
 import re
 import sys
 from collections.abc import Collection, Iterable
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from warehouse.sanitize.untrusted_text import escape_json, escape_lines, escape_text
 
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+By = Annotated[str, typer.Option("--by", help="who decides")]
+Why = Annotated[str, typer.Option("--why", help="the reason, as the history keeps it")]
 _LONGEST_WORD = 500  # characters of a word in an error
 
 
@@ -49,6 +52,13 @@ def report_lines() -> Any:
     from warehouse.progress import Lines
 
     return Lines(lambda line: print_line(line, err=True))
+
+
+def require_texts(**options: str) -> None:
+    """Ends the command on the first option that is empty."""
+    for name, text in options.items():
+        if not text.strip():
+            fail(f"--{name} is empty, expected a text", 2)
 
 
 def require_known(option: str, given: Iterable[str] | None, known: Collection[str]) -> None:

@@ -91,7 +91,7 @@ def _describe_made(warehouse: Warehouse) -> str:
             f"  servers      {len(launched):>6}   deployed of {len(deployed)} with a listing",
             f"  tools        {len(snapshots):>6}   contracts of {_count_servers(snapshots)}"
             f" servers",
-            f"  held         {held:>6}   tools in quarantine (`toolmill quarantine list`)",
+            f"  held         {held:>6}   tools in quarantine (`toolmill quarantine`)",
             f"  listed       {len(listed):>6}   tools that marketplaces show and nobody launched",
             f"  pairs        {len(pairs):>6}   {len(accepted)} accepted"
             f" (written by {_name_providers(pairs)}, judged by {_name_providers(accepted)})",

@@ -198,6 +198,22 @@ class Settings(BaseSettings):
         """All settings as JSON values; secrets show only whether they are set."""
         return self.model_dump(mode="json")
 
+    def changed(self) -> dict[str, Any]:
+        """The settings that differ from their defaults, as JSON values."""
+        return _keep_changed(self.public(), type(self).model_construct().public())
+
 
 def config_path() -> Path:
     return Path(os.environ.get(CONFIG, "toolmill.toml"))
+
+
+def _keep_changed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    changed = {}
+    for name, value in values.items():
+        default = defaults.get(name)
+        if isinstance(value, dict) and isinstance(default, dict):
+            value = _keep_changed(value, default)
+            default = {}
+        if value != default:
+            changed[name] = value
+    return changed

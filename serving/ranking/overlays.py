@@ -94,7 +94,7 @@ class Eligible:
         return np.array([matches(tool.server_id, tool.tool) for tool in self._index.tools], bool)
 
 
-_FIX = "`toolmill reliability refresh` writes it again; or delete it: nothing is known then"
+_FIX = "`toolmill run` writes it again; or delete it: nothing is known then"
 
 
 class OverlayBroken(ValueError):

@@ -14,11 +14,10 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from extensions.upkeep.doctor.instance import _list_dead_runs
-from extensions.upkeep.retention.policy import KeepPolicy
-from extensions.upkeep.takedown.collect import Place, find_garbage, remove_garbage
-from extensions.upkeep.takedown.events import SET_TAG, collect_last_runs
-from extensions.upkeep.takedown.progress import find_oldest_start
+from extensions.upkeep.checks import list_dead_runs
+from extensions.upkeep.collect import GarbageScope, find_garbage, remove_garbage
+from extensions.upkeep.dagster_runs import SET_TAG, collect_last_runs, find_oldest_start
+from extensions.upkeep.policy import KeepPolicy
 from orchestration import alerts
 from orchestration.alerts import alert_on_silence, find_last_nightly
 from orchestration.runs.dead_runs import clear_dead_runs, make_process_tags
@@ -109,7 +108,7 @@ def count_work() -> Iterator[Work]:
 
 
 def look_for_dead(log: Log) -> list[str]:
-    return [run.thing for run in _list_dead_runs(log.instance, time.time())]
+    return [run.thing for run in list_dead_runs(log.instance, time.time())]
 
 
 READERS: dict[str, Callable[[Log], Any]] = {
@@ -199,7 +198,7 @@ def test_gc_bounds_the_log_keeps_each_last_word_and_a_run_that_goes_on(
     alive = started(log.instance, make_process_tags())
     before, versions = count_events(log), list_last_versions(log)
     keep = KeepPolicy(grace_days=1, event_days=7)
-    place = Place(
+    place = GarbageScope(
         home, warehouse.state, keep=keep, releases=RetentionPolicy(), now=time.time(),
         instance=log.instance,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`toolmill login` and `logout` as a person meets them, with a browser that consents at once."""
+"""`toolmill login` as a person meets it, with a browser that consents at once."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.servers.oauth_login import TokenStore, open_auth
-from orchestration.cli.servers.login import app
+from orchestration.cli.servers import app
 from tests.servers.probe.test_remote_probe import ask
 from tests.support.oauth_authority import authority
 from tests.support.paths import ROOT
@@ -19,7 +19,7 @@ from tests.support.python_process import PythonProcess
 
 COMMAND = """
 from orchestration.cli.app import one_line_errors
-from orchestration.cli.servers.login import app
+from orchestration.cli.servers import app
 with one_line_errors():
     app()
 """
@@ -64,7 +64,7 @@ def test_a_person_logs_in_a_probe_uses_it_and_a_logout_forgets_it(tmp_path):
         )
         assert [grant["grant_type"] for grant in server.grants][1:] == ["refresh_token"]
 
-        code, out, _err = run(tmp_path, "logout", resource.url)
+        code, out, _err = run(tmp_path, "login", resource.url, "--forget")
         assert (code, json.loads(out)["forgotten"]) == (0, True)
         assert not store.path.exists()
 
@@ -74,7 +74,7 @@ def test_a_person_logs_in_a_probe_uses_it_and_a_logout_forgets_it(tmp_path):
     [
         (["login", "acme.example/mcp"], "expected the http(s) address"),
         (["login", "http://[::1"], "expected the http(s) address"),
-        (["logout", "file:///etc/passwd"], "expected the http(s) address"),
+        (["login", "file:///etc/passwd", "--forget"], "expected the http(s) address"),
         (["login", "http://127.0.0.1:9/x", "--client-secret-from", "env:X"], "--client-id"),
     ],
 )
@@ -103,7 +103,7 @@ def test_a_login_that_fails_says_why_in_json_and_exits_1(tmp_path):
     report = json.loads(out)
     assert (process.returncode, report["status"], report["logged_in"]) == (1, "remote_auth", False)
     assert "access_denied" in report["hint"]
-    assert run(tmp_path, "logout", resource.url)[:2] == (
+    assert run(tmp_path, "login", resource.url, "--forget")[:2] == (
         0,
         json.dumps({"server_id": report["server_id"], "forgotten": False}) + "\n",
     )

@@ -147,4 +147,4 @@ def _find_last_promoted(home: Path, role: str) -> Champion | None:
 
 
 def _describe_pointer_fix(role: str) -> str:
-    return f"`toolmill champion restore {role}` writes it again from {CHAMPIONS}"
+    return f"`toolmill doctor --fix` writes it again from {CHAMPIONS}"

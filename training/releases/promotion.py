@@ -43,7 +43,7 @@ class PromotionPolicy:
 
     by_hand: Annotated[
         tuple[str, ...],
-        Field(description="roles whose candidates wait for `toolmill champion approve`"),
+        Field(description="roles whose candidates wait for `toolmill champion --approve`"),
     ] = ()
 
     @field_validator("by_hand")
@@ -94,7 +94,7 @@ def consider_candidate(
             return Promotion(False, before, why, asked)  # it may be approved after all
         waiting = better and by_hand
         if waiting:
-            why = f"waits for `toolmill champion approve {role}`; {why}"
+            why = f"waits for `toolmill champion {role} --approve`; {why}"
         attempt = {
             "model": candidate,
             "training_set": training_set,

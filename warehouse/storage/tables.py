@@ -33,7 +33,7 @@ from warehouse.storage.takedowns import keep_rows, read_takedowns
 
 WHOLE = "_"  # the partition of a table that has none
 _FIX = (
-    "`toolmill ledger repair` puts it back to the last version of its history; or delete it and"
+    "`toolmill doctor --fix` puts it back to the last version of its history; or delete it and"
     " materialize the asset of that table again"
 )
 

@@ -292,7 +292,7 @@ _FILE = DecisionFile(
     _find_problem,
     TakedownError,
     "look at it: until it can be read nothing is, since nobody knows what was taken down; a line"
-    " that is no JSON goes with `toolmill ledger repair`, then take down again what it said",
+    " that is no JSON goes with `toolmill doctor --fix`, then take down again what it said",
 )
 
 

@@ -28,7 +28,7 @@ _SEEDS = (1, 2)
 
 
 def describe_worlds(known: Sequence[KnownWorld]) -> list[dict[str, Any]]:
-    """What `toolmill worlds list --json` prints: a row a world file; why: what keeps it from being
+    """What `toolmill worlds --json` prints: a row a world file; why: what keeps it from being
     opened here, null where nothing does."""
     return [_describe_world(one) for one in known]
 

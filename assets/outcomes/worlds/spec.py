@@ -28,7 +28,7 @@ class _Part(BaseModel):
 
 class Fit(_Part):
     """A server that the world suits. args, env: of its launch, instead of its recipe's arguments
-    and beside its variables; `{root}` is where it sees the world. version: what `worlds check`
+    and beside its variables; `{root}` is where it sees the world. version: what `worlds --check`
     runs. tools: those that work in this world. restart: it keeps state of its own in memory, so
     that a reset needs a fresh one."""
 

@@ -69,7 +69,7 @@ def write_world_pairs(
         except Exception as error:
             known = isinstance(error, WorldUnavailable)
             found = str(error) if known else describe_failure(error)
-            failure = StepFailed(STEP, "world_failed", found, "see `toolmill worlds check`")
+            failure = StepFailed(STEP, "world_failed", found, "see `toolmill worlds --check`")
             rows += [_start_row(one, due, 0, llm, policy).make_row(failure) for one in own]
             continue
         for unit in own:

@@ -18,7 +18,7 @@ from assets.contracts.match.match import MatchResult
 from extensions.bench.bfcl.data import is_truth, read_bfcl
 from extensions.bench.bfcl.values import LANGUAGES
 from extensions.bench.bfcl.verdict import build_truth, match_bfcl
-from orchestration.cli.data.match import print_verdict
+from orchestration.cli.contracts import print_verdict
 from orchestration.cli.terminal import fail, print_json, print_line
 from warehouse.errors import UnusableInput
 

@@ -7,13 +7,24 @@ from assets.contracts.canonical import contract_digest
 from assets.contracts.validate import validate_call
 from assets.synthesis.export.examples import PreferencePair
 from assets.synthesis.tables import REVISION
+from extensions.sidecar.data.read import read_revision_rows
 from extensions.sidecar.prompt import make_revision_request
 from extensions.sidecar.rows import UNTOUCHED, RevisionRow
 from serving.repair.revision import make_revision_messages
 from training.prompts.render import build_call_message, render_tool_schema
 from training.sets.split import TEST, TRAIN, UNSEEN_SERVER
+from warehouse.store import Warehouse
 
 _SIDES = {TRAIN: TRAIN, UNSEEN_SERVER: TEST}  # other splits are of servers that are trained on
+
+
+def list_revisions(
+    warehouse: Warehouse, clear: Collection[str], most: int, candidates: int
+) -> list[PreferencePair]:
+    """The preference pairs of the current training set's drafts, at most so many rows a split.
+    Raises BadOffer."""
+    rows = read_revision_rows(warehouse, tuple(_SIDES), most, candidates=candidates)
+    return make_preferences(rows, clear)
 
 
 def make_preferences(rows: Iterable[RevisionRow], clear: Collection[str]) -> list[PreferencePair]:

@@ -36,7 +36,7 @@ READS_LISTED = {
     "assets/contracts/defs.py",
     "orchestration/runs/summary.py",  # counts them
     "orchestration/tables.py",  # lists every table, for gc and audits
-    "extensions/upkeep/takedown/reach.py",  # what a take-down reaches
+    "extensions/upkeep/takedowns.py",  # what a take-down reaches
     "training/releases/index_source.py",  # what is searched, where a setting asks for it
 }
 

@@ -176,7 +176,7 @@ def test_a_base_without_tools_is_told_from_one_that_nothing_starts(
         assert once
         return {"status": kind, "hint": "why", "tools": []}
 
-    monkeypatch.setattr("orchestration.cli.data.probe.run_probe", probe)
+    monkeypatch.setattr("orchestration.cli.servers.run_probe", probe)
     (home / "base").mkdir()
     lists = save(home / "a.json", CITIES)
     found, out, err = run(home / "base", lists, "--", "nodee", "server.js")

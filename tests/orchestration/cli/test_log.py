@@ -29,16 +29,16 @@ def toolmill(*arguments: str) -> tuple[int, str, str]:
 
 
 def test_what_is_remembered_is_told_and_deleted_by_token(outcomes: CallLog) -> None:
-    code, out, _ = toolmill("list")
+    code, out, _ = toolmill()
     assert code == 0
     assert "ann  2 lines, 1 searches, 1 queries kept" in out
     assert "\x1b" not in out
-    code, out, _ = toolmill("delete", "--token", "ann", "--json")
+    code, out, _ = toolmill("--delete", "--token", "ann", "--json")
     assert (code, json.loads(out)) == (0, {"deleted": 2, "unreadable": 0, "files": 1})
     assert [line["token"] for line in outcomes.read()] == ["bo\x1b[2J"] * 2
-    assert toolmill("delete", "--query", " Read a  FILE")[1].startswith("deleted 1 lines")
-    assert toolmill("delete", "--before", "2999-01-01")[0] == 0
-    assert json.loads(toolmill("list", "--json")[1]) == []
+    assert toolmill("--delete", "--query", " Read a  FILE")[1].startswith("deleted 1 lines")
+    assert toolmill("--delete", "--before", "2999-01-01")[0] == 0
+    assert json.loads(toolmill("--json")[1]) == []
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_is_remembered_is_told_and_deleted_by_token(outcomes: CallLog) -> N
 def test_a_deletion_that_says_nothing_is_usage(
     outcomes: CallLog, arguments: tuple[str, ...], said: str
 ) -> None:
-    code, _, err = toolmill("delete", *arguments)
+    code, _, err = toolmill("--delete", *arguments)
     assert (code, said in err) == (2, True)
     assert len(list(outcomes.read())) == 4
 

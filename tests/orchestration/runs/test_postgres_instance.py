@@ -5,8 +5,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from extensions.upkeep.doctor.check import Home
-from extensions.upkeep.doctor.instance import check_instance
+from extensions.upkeep.checks import check_instance
+from extensions.upkeep.health import InspectedHome
 from orchestration.runs.instance import (
     POSTGRES,
     SLOTS,
@@ -112,7 +112,7 @@ def test_the_doctor_reads_the_instance_by_the_address_that_a_user_gives(
     with open_instance() as instance:
         assert count(tmp_path).execute_in_process(instance=instance).success
     monkeypatch.setenv(POSTGRES, postgres.url)  # as in a shell of its own: without a driver
-    looked = check_instance(Home(tmp_path, tmp_path / "state"))
+    looked = check_instance(InspectedHome(tmp_path, tmp_path / "state"))
     assert (looked.n, looked.findings) == (1, [])
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from orchestration.cli.data.crawl import change_demo
+from orchestration.cli.crawling import change_demo
 from orchestration.factories import open_warehouse
 from orchestration.runs.nightly import RunResult
 from orchestration.runs.summary import summarise_run

@@ -185,10 +185,10 @@ def test_releases_are_listed_and_shown_with_their_cards(home: Path) -> None:
     assert ("served" in lines[0], "possible" in lines[1]) == (True, True)
     [newest, oldest] = json.loads(run("release", "list", "--json")[1])["releases"]
     assert newest["models"]["retriever"] == M1
-    assert json.loads(run("release", "show")[1])["release"] == newest["release"]
-    shown = json.loads(run("release", "show", oldest["release"][:8])[1])
+    assert json.loads(run("release", "list", "served")[1])["release"] == newest["release"]
+    shown = json.loads(run("release", "list", oldest["release"][:8])[1])
     assert (shown["models"]["retriever"], shown["cards"]) == ("base", {})
-    [card] = json.loads(run("release", "show", newest["release"])[1])["cards"].values()
+    [card] = json.loads(run("release", "list", newest["release"])[1])["cards"].values()
     assert "| gain_at_1 | yes |" in Path(card).read_text()
     run("release", "rollback")
     assert "rolled back" in run("release", "list")[1]
@@ -197,12 +197,11 @@ def test_releases_are_listed_and_shown_with_their_cards(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("release", "show", "zz"), 2, "no release 'zz'; known, newest first: "),
+        (("release", "list", "zz"), 2, "no release 'zz'; known, newest first: "),
         (("release", "rollback", "--to", "zz"), 2, "no release 'zz'"),
         (("release", "rollback", "--to", "zz", "--undo"), 2, "not both"),
         (("release", "rollback", "--undo"), 1, "no rollback stands"),
-        (("champion", "restore", "cook"), 2, "unknown role 'cook'"),
-        (("champion", "restore", "caller"), 1, "names no champion of caller"),
+        (("champion", "cook"), 2, "'cook' does not exist"),
     ],
 )
 def test_bad_input_is_one_line_that_names_the_mend(
@@ -218,25 +217,25 @@ def test_a_home_without_releases_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     code, out, err = run("release", "list")
     assert (code, out, "nothing was made there yet" in err) == (2, "", True)
     claim_home(tmp_path / "new")
-    for command in ("show", "rollback"):
-        code, _, err = run("release", command)
+    for command in (("list", "served"), ("rollback",)):
+        code, _, err = run("release", *command)
         assert (code, "nothing is served yet: `make run`" in err) == (2, True)
 
 
 def test_champions_are_listed_and_a_lost_one_is_put_back(home: Path) -> None:
-    champions = json.loads(run("champion", "list", "--json")[1])
+    champions = json.loads(run("champion", "--json")[1])
     assert (champions["retriever"]["model"], champions["caller"]["model"]) == (
         M1,
         get_untrained_model("caller"),
     )
-    assert "passed  gain_at_1" in run("champion", "list")[1]
+    assert "passed  gain_at_1" in run("champion")[1]
     (home / "champions/retriever.json").write_text("{half")
-    code, _, err = run("champion", "list")
-    assert (code, "toolmill champion restore retriever" in err) == (1, True)
-    assert json.loads(run("champion", "restore", "retriever")[1])["model"] == M1
+    code, _, err = run("champion")
+    assert (code, "toolmill doctor --fix" in err) == (1, True)
+    run("doctor", "--fix")
     assert read_champion(home, "retriever").model == M1
     shutil.rmtree(get_model_folder(home, M1))
-    assert "cannot serve (models/111111111111 is missing)" in run("champion", "list")[1]
+    assert "cannot serve (models/111111111111 is missing)" in run("champion")[1]
 
 
 def test_an_export_is_of_the_served_release_with_its_cards(home: Path, tmp_path: Path) -> None:

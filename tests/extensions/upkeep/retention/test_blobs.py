@@ -6,11 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from extensions.upkeep.retention.blobs import (
-    ReferencesUnknown,
-    collect_references,
-    list_unnamed_blobs,
-)
+from extensions.upkeep.collect import ReferencesUnknown, collect_references, list_unnamed_blobs
 from warehouse.ledger.attempts import Outcome
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse

@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extensions.upkeep.retention.policy import DAY, KeepPolicy
-from extensions.upkeep.retention.versions import (
-    choose_versions,
-    list_kept_versions,
-    list_old_versions,
-)
+from extensions.upkeep.collect import choose_versions, list_kept_versions, list_old_versions
+from extensions.upkeep.policy import DAY, KeepPolicy
 from tests.support.aged import make_old
 from warehouse.storage.files import PointerBroken
 from warehouse.storage.tables import Head, Tables, TableSpec, VersionGone

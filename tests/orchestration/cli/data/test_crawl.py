@@ -1,4 +1,4 @@
-"""`toolmill crawl` and `toolmill parse` as a person meets them."""
+"""`toolmill crawl` as a person meets it."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def sites() -> Iterator[Replicas]:
 def test_a_saved_payload_is_printed_in_the_normal_form(tmp_path: Path) -> None:
     (tmp_path / "page.json").write_text(json.dumps({"servers": [{"server": SERVER}]}))
     done = invoke_toolmill(
-        "parse", "registry", str(tmp_path / "page.json"), "--json", home=tmp_path
+        "crawl", "registry", "--file", str(tmp_path / "page.json"), "--json", home=tmp_path
     )
     assert (done.returncode, done.stderr) == (0, "")
     [listing] = json.loads(done.stdout)
@@ -63,7 +63,7 @@ def test_what_the_marketplace_does_not_serve_is_refused_in_one_line(
 ) -> None:
     path = tmp_path / "payload"
     path.write_text(body)
-    done = invoke_toolmill("parse", marketplace, str(path), home=tmp_path)
+    done = invoke_toolmill("crawl", marketplace, "--file", str(path), home=tmp_path)
     assert done.returncode in (1, 2)
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
@@ -71,8 +71,13 @@ def test_what_the_marketplace_does_not_serve_is_refused_in_one_line(
 
 
 def test_a_file_that_is_not_there_and_a_marketplace_that_is_not_are_usage(tmp_path: Path) -> None:
-    assert invoke_toolmill("parse", "registry", "nowhere.json", home=tmp_path).returncode == 2
-    assert invoke_toolmill("parse", "nowhere", "nowhere.json", home=tmp_path).returncode == 2
+    assert (
+        invoke_toolmill("crawl", "registry", "--file", "nowhere.json", home=tmp_path).returncode
+        == 2
+    )
+    assert (
+        invoke_toolmill("crawl", "nowhere", "--file", "nowhere.json", home=tmp_path).returncode == 2
+    )
     assert invoke_toolmill("crawl", "nowhere", home=tmp_path).returncode == 2
 
 
@@ -88,7 +93,7 @@ def test_one_marketplace_is_crawled_by_hand_and_recorded(sites: Replicas, tmp_pa
     assert report["evidence"]["launch"].split(":")[0] in ("captured", "documented", "guessed")
     assert not (tmp_path / "tables").exists()
     [page] = captures.glob("*.json")
-    parsed = invoke_toolmill("parse", "docker", str(page), home=tmp_path)
+    parsed = invoke_toolmill("crawl", "docker", "--file", str(page), home=tmp_path)
     assert len(json.loads(parsed.stdout)) == 12
     again = invoke_toolmill("crawl", "docker", "--record", str(captures), home=tmp_path)
     assert again.returncode == 2

@@ -50,7 +50,7 @@ def toolmill(*arguments: str) -> tuple[int, str, str]:
 
 
 def held() -> dict[str, set[str]]:
-    code, out, _ = toolmill("quarantine", "list", "--json")
+    code, out, _ = toolmill("quarantine", "--json")
     assert code == 0
     found: dict[str, set[str]] = {}
     for row in json.loads(out)["held"]:
@@ -66,31 +66,31 @@ def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(
     name = pipeline.read_digest(*BAD)
     for rule in sorted(rules):
         assert "find_photo" in held()
-        code, out, _ = toolmill("quarantine", "release", name, "--rule", rule, *SAID)
+        code, out, _ = toolmill("quarantine", name, "--release", "--rule", rule, *SAID)
         assert (code, out.split()[:3]) == (0, ["released", *BAD])
     assert held() == {}
 
 
 def test_a_hold_is_listed_with_who_held_it(pipeline: Pipeline) -> None:
     name = pipeline.read_digest("npm:song", "find_song")
-    code, _, _ = toolmill("quarantine", "hold", name, "--by", "ann\x1b[2J", "--why", "odd")
+    code, _, _ = toolmill("quarantine", name, "--hold", "--by", "ann\x1b[2J", "--why", "odd")
     assert code == 0
-    code, out, _ = toolmill("quarantine", "list")
+    code, out, _ = toolmill("quarantine")
     assert "find_song  * (high)  by ann\\u{1b}[2J" in out
     assert "\x1b" not in out
-    code, _, _ = toolmill("quarantine", "release", name, "--rule", "*", *SAID)
+    code, _, _ = toolmill("quarantine", name, "--release", "--rule", "*", *SAID)
     assert (code, set(held())) == (0, {"find_photo"})
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("release", "c1:" + "0" * 64, "--rule", "concealment", *SAID), 2),
-        (("release", "0" * 64, "--rule", "concealment", *SAID), 2),
-        (("release", "c1:" + "0" * 64, "--rule", "no_such_rule", *SAID), 2),
-        (("hold", "c1:" + "0" * 64, "--by", " ", "--why", "x"), 2),
-        (("hold", "c1:" + "0" * 64), 2),
-        (("release", "c1:" + "0" * 64, *SAID), 2),
+        (("c1:" + "0" * 64, "--release", "--rule", "concealment", *SAID), 2),
+        (("0" * 64, "--release", "--rule", "concealment", *SAID), 2),
+        (("c1:" + "0" * 64, "--release", "--rule", "no_such_rule", *SAID), 2),
+        (("c1:" + "0" * 64, "--hold", "--by", " ", "--why", "x"), 2),
+        (("c1:" + "0" * 64, "--hold"), 2),
+        (("c1:" + "0" * 64, "--release", *SAID), 2),
     ],
 )
 def test_what_cannot_be_decided_is_refused_with_its_code(pipeline, arguments, code) -> None:
@@ -100,12 +100,12 @@ def test_what_cannot_be_decided_is_refused_with_its_code(pipeline, arguments, co
 
 
 def test_a_broken_record_is_one_line_and_code_1(pipeline: Pipeline) -> None:
-    toolmill("quarantine", "hold", pipeline.read_digest(*BAD), *SAID)
+    toolmill("quarantine", pipeline.read_digest(*BAD), "--hold", *SAID)
     [path] = pipeline.warehouse.home.rglob("decisions.jsonl")
     path.write_text("{}\n")
-    code, out, err = toolmill("quarantine", "hold", pipeline.read_digest(*BAD), *SAID)
+    code, out, err = toolmill("quarantine", pipeline.read_digest(*BAD), "--hold", *SAID)
     assert code == 0  # a decision is added, not read
-    code, out, err = toolmill("quarantine", "list")
+    code, out, err = toolmill("quarantine")
     assert (code, out, len(err.splitlines())) == (1, "", 1)
 
 
@@ -135,8 +135,8 @@ def test_a_decision_reaches_the_index_that_is_served_now(pipeline: Pipeline) -> 
     blocked = pipeline.warehouse.home / "router" / "BLOCKED.json"
     name = pipeline.read_digest(*BAD)
     assert not blocked.exists()
-    assert toolmill("quarantine", "hold", name, *SAID)[0] == 0
+    assert toolmill("quarantine", name, "--hold", *SAID)[0] == 0
     assert json.loads(blocked.read_bytes())["digests"] == [name]
     for rule in sorted(held()["find_photo"]):
-        assert toolmill("quarantine", "release", name, "--rule", rule, *SAID)[0] == 0
+        assert toolmill("quarantine", name, "--release", "--rule", rule, *SAID)[0] == 0
     assert json.loads(blocked.read_bytes())["digests"] == []

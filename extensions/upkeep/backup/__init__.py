@@ -1,1 +1,0 @@
-"""Backup: a home and its state as they were at one moment, kept in another folder."""

@@ -1,0 +1,334 @@
+"""What versions of tables still hold of what was taken down, and writing them anew without it.
+
+A version keeps its name, by which histories, models and releases know it: `<digest>.taken.json`
+beside it says which digest its rows have now (`warehouse/storage/tables.py`).
+"""
+
+import calendar
+import io
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+
+from assets.catalogue.catalogue import CATALOGUE
+from assets.contracts.canonical import tool_text
+from assets.vectors.index import build_server_text
+from assets.vectors.texts import build_server_views, split_id
+from extensions.upkeep.garbage import GarbageItem, is_finished, measure_size, remove_path
+from extensions.upkeep.takedowns import find_blobs
+from orchestration.tables import TABLES
+from serving.index.model import IndexBroken
+from serving.ranking.overlays import find_taken_tools
+from training.releases.pointers import hold_pointer_lock
+from training.releases.release import get_pinned_version, read_served
+from warehouse.item_failure import try_item
+from warehouse.json_types import JsonObject
+from warehouse.ledger.database import find_url
+from warehouse.ledger.inspection import list_effect_blobs, list_errors
+from warehouse.ledger.ledger import Ledger
+from warehouse.storage.blobs import Blobs
+from warehouse.storage.files import hold_lock, write_atomically
+from warehouse.storage.lance import LanceStore
+from warehouse.storage.tables import Tables, TableSpec, find_schema_version, write_mark
+from warehouse.storage.takedowns import Takedowns, find_active, find_taken, read_takedowns
+
+_SHA = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class SplitVersion:
+    """A version's file with the rows of it that are taken down and those that stay, the volatile
+    columns beside them."""
+
+    path: Path
+    taken: pl.DataFrame
+    kept: pl.DataFrame
+
+    @property
+    def table(self) -> str:
+        return self.path.parent.parent.name
+
+
+def iterate_versions(tables: Tables, taken: Takedowns) -> Iterator[SplitVersion]:
+    """Every version of every table, also those that nothing reads any more."""
+    for path in sorted(tables.root.glob("*/*/*.parquet")):
+        if not _is_volatile(path):
+            yield _split_version(path, taken)
+
+
+def rewrite_version(spec: TableSpec | None, path: Path, taken: Takedowns) -> bool:
+    """Takes what is taken down out of a version's files; whether there was any. A kill leaves each
+    file whole, old or new, and a mark that tells of both."""
+    with hold_lock(path.parent / ".lock"):  # as whoever stages or removes a version
+        if not path.exists():
+            return False
+        found = _split_version(path, taken)
+        if not len(found.taken):
+            return False
+        own = pl.read_parquet(path)
+        names = own.columns
+        schema_version = spec and find_schema_version(spec, path)
+        if spec is not None and schema_version is not None:
+            write_mark(spec, path, found.kept.select(names), schema_version)
+        beside = path.with_name(f"{path.stem}.volatile.parquet")
+        if beside.exists():  # first: a row that lost its volatile part alone is still found
+            columns = pl.read_parquet(beside).columns
+            _write(beside, found.kept.select(columns))
+        _write(path, found.kept.select(names))
+        return True
+
+
+def collect_blob_names(frame: pl.DataFrame) -> set[str]:
+    """What the columns that name blobs name."""
+    columns = [name for name in frame.columns if name.endswith("_blob")]
+    named = {sha for name in columns for sha in frame[name].drop_nulls().to_list()}
+    return {sha for sha in named if _SHA.fullmatch(sha)}
+
+
+def _split_version(path: Path, taken: Takedowns) -> SplitVersion:
+    beside = path.with_name(f"{path.stem}.volatile.parquet")
+    try:
+        frame = pl.read_parquet(path)
+        volatile = pl.read_parquet(beside) if beside.exists() else None
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise ValueError(
+            f"{path}: cannot be read ({reason}), so nobody knows what it holds of what was taken"
+            " down; `toolmill doctor` says what to do, or remove the file"
+        ) from error
+    if volatile is not None:
+        key = [name for name in frame.columns if name in volatile.columns]
+        frame = frame.join(volatile, on=key, how="left", nulls_equal=True)
+    hit = find_taken(taken, frame)
+    return SplitVersion(path, frame.filter(hit), frame.filter(~hit))
+
+
+def _is_volatile(path: Path) -> bool:
+    return path.name.endswith(".volatile.parquet")
+
+
+def _write(path: Path, frame: pl.DataFrame) -> None:
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd")
+    write_atomically(path, buffer.getvalue())
+
+
+_WHOLE = ("instruction", "positive", "summary")  # columns whose texts are embedded as they are
+
+
+class RowTexts:
+    """The texts of rows, table by table. A server is embedded under the names that the catalogue
+    has for it, so that is to be read before the tables of contracts."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, set[str]] = defaultdict(set)  # server id -> what it is called
+
+    def collect(self, table: str, frame: pl.DataFrame) -> set[str]:
+        """The texts by which rows of a table may stand in the vector store."""
+        found = {
+            text for name in _WHOLE if name in frame.columns for text in frame[name].drop_nulls()
+        }
+        if table == CATALOGUE.name:
+            for name, about, servers in frame.select("name", "description", "server_ids").rows():
+                for server in servers or ():
+                    called = name or split_id(server)
+                    self._names[server].add(called)
+                    found.add(build_server_views(called, about or "", "", [])["server"])
+        if {"server_id", "contract"} <= set(frame.columns):
+            found |= self._collect_contract_texts(frame)
+        return found
+
+    def _collect_contract_texts(self, frame: pl.DataFrame) -> set[str]:
+        rows = frame.select("server_id", "contract").drop_nulls().unique().rows()
+        found, servers = set[str](), defaultdict[str, list[JsonObject]](list)
+        for server, text in rows:
+            contract = try_item(partial(_read_contract, text), lambda _: None)
+            if contract is not None:
+                found.add(tool_text(contract))
+                servers[server].append(contract)
+        for server, contracts in servers.items():
+            found.add(build_server_text(server, contracts))
+            for name in (*self._names[server], split_id(server)):
+                found |= set(build_server_views(name, "", "", contracts).values())
+        return found
+
+
+def _read_contract(text: str) -> JsonObject:
+    contract = json.loads(text)
+    tool_text(contract)  # one that has no text is in no index either
+    return contract
+
+
+KIND = "taken"
+
+
+@dataclass
+class _TakenTraces:
+    """What the rows of all versions say. versions: those that hold taken rows. blobs, texts: what
+    such rows name, and no row that stays."""
+
+    versions: list[SplitVersion] = field(default_factory=list)
+    blobs: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
+
+
+def list_taken(home: Path, state: Path, now: float, oldest: float | None) -> Iterator[GarbageItem]:
+    """All of it, whatever its age, in the order in which it goes; nothing where nothing is taken
+    down. now: epoch seconds; oldest: when the oldest run began that goes on, which may still read
+    older versions of vectors."""
+    taken = read_takedowns(home)
+    if not taken:
+        return
+    found = _look(home, taken)
+    yield from _list_vectors(home, taken, found, now - (oldest or now))
+    yield from _list_blobs(home, state, taken, found)
+    yield from _list_pools(home, taken)
+    yield from _list_jobs(home, taken)
+    yield from _list_indexes(home)
+    for version in found.versions:
+        remove = partial(rewrite_version, TABLES.get(version.table), version.path, taken)
+        name = str(version.path.relative_to(home))
+        yield GarbageItem(KIND, f"{name}: {len(version.taken)} rows", 0, remove)
+
+
+def _look(home: Path, taken: Takedowns) -> _TakenTraces:
+    found, kept_blobs, kept_texts = _TakenTraces(), set[str](), set[str]()
+    texts = RowTexts()
+    for version in iterate_versions(Tables(home / "tables"), taken):
+        kept_blobs |= collect_blob_names(version.kept)
+        kept_texts |= texts.collect(version.table, version.kept)
+        if len(version.taken):
+            found.blobs |= collect_blob_names(version.taken)
+            found.texts |= texts.collect(version.table, version.taken)
+            found.versions.append(version)
+    found.blobs -= kept_blobs
+    found.texts -= kept_texts
+    return found
+
+
+def _list_vectors(
+    home: Path, taken: Takedowns, found: _TakenTraces, oldest_s: float
+) -> Iterator[GarbageItem]:
+    store = LanceStore(home / "lance")
+    last = max(_read_moment(one.at) for one in find_active(home).values())
+
+    def holds(texts: list[str]) -> set[int]:
+        return _find_holders(taken, texts) | {
+            at for at, text in enumerate(texts) if text in found.texts
+        }
+
+    for table in store.list_tables():
+        keys = store.find_texts(holds, table)
+        if keys or store.has_versions(last + 1, table):
+            older = timedelta(seconds=oldest_s)
+            remove = partial(_call, store.remove_rows, keys, older, table)
+            yield GarbageItem(KIND, f"lance/{table}: {len(keys)} vectors", 0, remove)
+
+
+def _list_blobs(
+    home: Path, state: Path, taken: Takedowns, found: _TakenTraces
+) -> Iterator[GarbageItem]:
+    """Blobs that hold a secret, and those that rows which go name alone; before them the answers
+    of the ledger that they are, and errors that hold a secret."""
+    blobs, path, url = Blobs(home / "blobs"), state / "ledger.db", find_url()
+    held = find_blobs(blobs, taken.secrets) if taken.secrets else set()
+    held |= {sha for sha in found.blobs if blobs.path(sha).is_file()}
+    if url or path.exists():
+        answers = held & list_effect_blobs(path, url)
+        errors = sum(bool(_find_holders(taken, [error])) for error in list_errors(path, url))
+        if answers or errors:
+            name = f"ledger: {len(answers)} answers, {errors} errors"
+            yield GarbageItem(KIND, name, 0, partial(_drop_answers, path, blobs, answers, taken))
+    for sha in sorted(held):
+        size = blobs.path(sha).stat().st_size
+        yield GarbageItem(KIND, f"blobs/{sha}", size, partial(blobs.remove, sha, float("inf")))
+
+
+def _drop_answers(path: Path, blobs: Blobs, answers: Collection[str], taken: Takedowns) -> bool:
+    ledger = Ledger(path, blobs, url=find_url())
+    try:
+        errors = ledger.clear_errors(partial(_find_holders, taken))
+        return bool(ledger.forget_answers(answers) + errors)
+    finally:
+        ledger.close()
+
+
+def _find_holders(taken: Takedowns, texts: list[str]) -> set[int]:
+    """The places of the texts that hold a secret."""
+    return {at for secret in taken.secrets for at in secret.find_holders(texts)}
+
+
+def _list_pools(home: Path, taken: Takedowns) -> Iterator[GarbageItem]:
+    for path in sorted((home / "training_sets").glob("*.pool.json")):
+        pool = json.loads(path.read_bytes())
+        gone = [name for name, entry in pool.items() if _is_reached(taken, name, entry)]
+        if gone:
+            remove = partial(_rewrite_pool, path, gone)
+            yield GarbageItem(KIND, f"training_sets/{path.name}: {len(gone)} contracts", 0, remove)
+
+
+def _list_jobs(home: Path, taken: Takedowns) -> Iterator[GarbageItem]:
+    """Jobs of trainings that are finished: their rows are those of the set as it was."""
+    names = [json.dumps(server, ensure_ascii=False).encode() for server in taken.servers]
+    names += [one.encode() for one in taken.contracts | taken.shown]
+    for path in filter(partial(is_finished, home), sorted((home / "jobs").glob("*.json"))):
+        data = path.read_bytes()
+        held = any(secret.is_held_by(data) for secret in taken.secrets)
+        if held or any(name in data for name in names):
+            yield GarbageItem(KIND, f"jobs/{path.name}", len(data), partial(remove_path, path))
+
+
+def _is_reached(taken: Takedowns, digest: str, entry: dict) -> bool:
+    contract = entry.get("contract") or {}
+    texts = [json.dumps(entry, ensure_ascii=False)]
+    tool = str(entry.get("tool") or contract.get("name") or "")
+    return taken.is_reached(str(entry.get("server_id")), tool, digest, texts)
+
+
+def _rewrite_pool(path: Path, gone: Collection[str]) -> bool:
+    pool = json.loads(path.read_bytes())
+    left = {name: entry for name, entry in pool.items() if name not in gone}
+    write_atomically(path, json.dumps(left, ensure_ascii=False).encode())
+    return True
+
+
+def _list_indexes(home: Path) -> Iterator[GarbageItem]:
+    """Versions of the router's index that are not served; the served one goes when a run has built
+    another."""
+    stay = {read_served(home).get("version"), get_pinned_version(home)}
+    for path in sorted((home / "router").glob("*/index.json")):
+        folder = path.parent
+        if folder.name in stay or folder.name.startswith("."):
+            continue
+        try:
+            tools = find_taken_tools(home, folder.name)
+        except IndexBroken:
+            continue  # nothing serves it; retention takes it away
+        if tools:
+            remove = partial(_remove_index, home, folder)
+            name = f"router/{folder.name}: {len(tools)} tools"
+            yield GarbageItem(KIND, name, measure_size(folder), remove)
+
+
+def _remove_index(home: Path, folder: Path) -> bool:
+    with hold_pointer_lock(home):
+        if folder.name in (read_served(home).get("version"), get_pinned_version(home)):
+            return False
+        return remove_path(folder)
+
+
+def _call(act: Callable[..., object], *args: object) -> bool:
+    act(*args)
+    return True
+
+
+def _read_moment(at: str) -> float:
+    return float(calendar.timegm(time.strptime(at, "%Y-%m-%dT%H:%M:%SZ")))

@@ -1,1 +1,0 @@
-"""Retention: what a home keeps of its past, and taking away what nothing refers to."""

@@ -1,0 +1,402 @@
+"""Commands about contracts and calls: `contract`, `scan`, `quarantine`, `match`, `repair` and
+`blast-radius`."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli.terminal import (
+    AsJson,
+    By,
+    Why,
+    fail,
+    print_json,
+    print_line,
+    require_texts,
+)
+from orchestration.settings.load import load_settings
+from warehouse.user_files import parse_json, read_text
+
+if TYPE_CHECKING:
+    from assets.contracts.match.match import MatchResult, ParallelResult
+    from training.reporting.blast_radius import Made
+    from warehouse.storage.tables import Tables
+    from warehouse.store import Warehouse
+
+app = typer.Typer()
+contract_app = typer.Typer(no_args_is_help=True, help="Compare and list tool contracts.")
+app.add_typer(contract_app, name="contract")
+
+
+@contract_app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(help="a tools/list result, its bare list or one tool")],
+    new: Annotated[Path, typer.Argument(help="the same server's later one")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare two tools/list results; exit 1 where a change is breaking or suspicious."""
+    from assets.contracts.tool_diff import diff_files
+
+    report = diff_files(old, new)
+    for line in report.left_out:
+        print_line(line, err=True)
+    print_json(report.answer) if as_json else _print_changes(report.answer)
+    if report.alarming:
+        sys.exit(1)
+
+
+@contract_app.command()
+def history(
+    server_id: Annotated[str, typer.Argument(help="as in the snapshots, e.g. npm:@scope/name")],
+    as_json: AsJson = False,
+) -> None:
+    """List every contract a server was seen with, and what changed."""
+    from assets.contracts.changes import collect_history
+    from orchestration.factories import open_made_warehouse
+
+    report = collect_history(open_made_warehouse(load_settings()).tables, server_id)
+    print_json(report) if as_json else _print_history(report)
+
+
+def _print_history(report: dict[str, Any]) -> None:
+    for tool in report["tools"]:
+        print_line(tool["tool"])
+        for version in tool["contracts"]:
+            now = "now" if version["current"] else "   "
+            times = f"{version['first_seen']} to {version['last_seen']}"
+            print_line(f"  {now} {times} {version['contract_digest']}")
+    for change in report["changes"]:
+        print_line(f"{change['run_date']} {change['class']:<10} {change['tool']}: {change['why']}")
+
+
+def _print_changes(answer: dict[str, Any]) -> None:
+    for change in answer["changes"]:
+        renamed = f" (was {change['renamed_from']})" if change["renamed_from"] else ""
+        print_line(f"{change['class']:<10} {change['tool']}{renamed}: {change['why']}")
+    print_line(f"{len(answer['changes'])} changed, {answer['same']} the same")
+
+
+FILE_CAP = 64 * 1024 * 1024  # bytes
+
+
+TOOLS_CAP = 20_000
+
+
+_OF_A_TOOL = frozenset(("description", "inputSchema", "outputSchema", "annotations", "title"))
+
+
+@app.command()
+def scan(
+    tools: Annotated[Path, typer.Argument(help="a tools/list result, a list of tools or one tool")],
+    before: Annotated[
+        Path | None, typer.Option(help="an earlier list: what became alarming since then")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search tools for prompt injection and poisoning; exit 1 where a finding is high."""
+    from assets.contracts.scan import HIGH, find_rug_pulls, scan_list
+
+    listed = _read_tools(tools)
+    findings = scan_list(listed)
+    if before is not None:
+        findings += find_rug_pulls(_read_tools(before), listed)
+    high = sum(finding.severity == HIGH for finding in findings)
+    if as_json:
+        rows = [finding.as_row() for finding in findings]
+        print_json({"findings": rows, "tools": len(listed), "high": high})
+    else:
+        for finding in findings:
+            where = f"{finding.rule}  {finding.tool}  {finding.field[:80]}"
+            print_line(f"{finding.severity:<6} {where}")
+            print_line(f"       {finding.excerpt}")
+        print_line(f"{len(listed)} tools, {len(findings)} findings, {high} high")
+    if high:
+        raise typer.Exit(1)
+
+
+def _read_tools(path: Path) -> list[Any]:
+    """The tools of a file; ends the command in one line where it holds none."""
+    found = parse_json(read_text(path, FILE_CAP), path)
+    listed = _unwrap_tools(found)
+    if listed is None:
+        fail(f"{path}: no tools found; expected a tools/list result, a list of tools or a tool", 2)
+    if len(listed) > TOOLS_CAP:
+        fail(f"{path}: {len(listed)} tools, at most {TOOLS_CAP} are read", 2)
+    return listed
+
+
+def _unwrap_tools(found: Any) -> list[Any] | None:
+    """The tools of any of the accepted shapes, a JSON-RPC answer and pages of answers included."""
+    if isinstance(found, dict):
+        for key in ("result", "tools"):
+            if isinstance(found.get(key), dict | list):
+                return _unwrap_tools(found[key]) if key == "result" else _find_tool_list(found[key])
+        is_tool = isinstance(found.get("name"), str) and not _OF_A_TOOL.isdisjoint(found)
+        return [found] if is_tool else None
+    return _find_tool_list(found)
+
+
+def _find_tool_list(found: Any) -> list[Any] | None:
+    if not isinstance(found, list):
+        return None
+    if found and all(isinstance(one, dict) and isinstance(one.get("tools"), list) for one in found):
+        return [tool for page in found for tool in page["tools"]]
+    return found if all(isinstance(one, dict) for one in found) else None
+
+
+@app.command()
+def quarantine(
+    contract_digest: Annotated[
+        str | None, typer.Argument(help="c1:…, as the list without arguments prints it")
+    ] = None,
+    hold: Annotated[bool, typer.Option("--hold", help="keep the contract out")] = False,
+    release: Annotated[
+        bool, typer.Option("--release", help="let it in although RULE fired")
+    ] = False,
+    rule: Annotated[
+        str | None, typer.Option(help="the rule whose finding was read; * for a hold as a whole")
+    ] = None,
+    by: By = "",
+    why: Why = "",
+    as_json: AsJson = False,
+) -> None:
+    """List the tools that are kept out, or decide on the contract of one.
+
+    Each rule that fired is released by itself."""
+    from assets.contracts.quarantined_tools import decide_on_tool, list_held_tools
+    from orchestration.factories import open_made_warehouse
+
+    if contract_digest is None:
+        if hold or release:
+            fail("--hold and --release need the digest of a contract", 2)
+        _print_held(list_held_tools(open_made_warehouse(load_settings())), as_json)
+        return
+    if hold == release or (release and not rule):
+        fail("give --hold, or --release with --rule", 2)
+    if not contract_digest.startswith("c1:"):
+        fail(f"{contract_digest[:80]!r} is no contract digest: expected c1:…", 2)
+    require_texts(by=by, why=why)
+    verdict, warehouse = ("held" if hold else "released"), open_made_warehouse(load_settings())
+    decision = decide_on_tool(
+        warehouse, contract_digest, rule=rule or "*", verdict=verdict, by=by, why=why
+    )
+    _block_tools(warehouse)
+    if as_json:
+        print_json(decision)
+        return
+    for tool in decision["tools"]:
+        print_line(f"{verdict}  {tool['server_id']}  {tool['tool']}  {decision['rule']}")
+    print_line("searches leave held tools out from now on; the rest follows with the next run")
+
+
+def _print_held(rows: list[dict[str, Any]], as_json: bool) -> None:
+    tools = len({(row["server_id"], row["tool"], row["contract_digest"]) for row in rows})
+    if as_json:
+        print_json({"held": rows, "tools": tools})
+        return
+    for row in rows:
+        who = f"  by {row['by']}" if row["by"] else ""
+        print_line(f"{row['server_id']}  {row['tool']}  {row['rule']} ({row['severity']}){who}")
+        print_line(f"    {row['contract_digest']}")
+        print_line(f"    {row['excerpt'] or row['why']}")
+    print_line(f"{tools} tools are held")
+
+
+def _block_tools(warehouse: "Warehouse") -> None:
+    """Keeps what is held now out of the answers of the index that is served now."""
+    from assets.contracts.quarantined_tools import DecisionError
+    from orchestration.tool_blocks import block_tools
+
+    try:
+        block_tools(warehouse)
+    except DecisionError as error:  # the decision itself is kept
+        print_line(f"searches go on as before: {error}", err=True)
+
+
+@app.command()
+def match(
+    schema: Annotated[
+        Path,
+        typer.Option(help="contract, input schema, OpenAI function; or a list or mapping of them"),
+    ],
+    expected: Annotated[Path, typer.Option(help="{name, arguments}, or a list of them")],
+    called: Annotated[
+        Path, typer.Option(help="{name, arguments}, or a list of them (parallel calls)")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Compare called tool calls with the expected ones; exit 1 when they do not match."""
+    from assets.contracts.match.call_files import match_files
+
+    result = match_files(schema, expected, called)
+    print_verdict(result, as_json)
+    sys.exit(0 if result.match else 1)
+
+
+def print_verdict(result: "MatchResult | ParallelResult", as_json: bool) -> None:
+    """The verdict as JSON, or as a table of parameters for each call."""
+    from assets.contracts.match.match import MatchResult, render_result
+
+    if as_json:
+        print_json(render_result(result))
+        return
+    if isinstance(result, MatchResult):
+        _print_parameters(result.per_parameter, "")
+    else:
+        for call in result.calls:
+            where = "called too much" if call.expected is None else f"expected {call.expected}"
+            by = "nobody" if call.called is None else f"call {call.called}"
+            print_line(f"{call.name[:80]} ({where}, by {by}): {call.error_kind or 'match'}")
+            _print_parameters(call.per_parameter, "  ")
+    word = "match" if result.match else f"no match: {result.error_kind}"
+    print_line(f"{word} (names F1 {result.name_f1:.2f}, values F1 {result.value_f1:.2f})")
+
+
+def _print_parameters(verdicts: dict[str, str], indent: str) -> None:
+    width = min(40, max(map(len, verdicts), default=0))
+    for name, verdict in verdicts.items():
+        print_line(f"{indent}{name[:80]:<{width}}  {verdict}")
+
+
+@app.command()
+def repair(
+    call: Annotated[Path, typer.Argument(help="a call in any vendor's JSON, or a model's text")],
+    tools: Annotated[Path, typer.Option(help="the request's tools: OpenAI, Anthropic, MCP")],
+    conversation: Annotated[
+        Path | None, typer.Option(help="the request's messages: what values they hold")
+    ] = None,
+    history: Annotated[
+        Path | None, typer.Option(help="history.json, or a folder with a served index")
+    ] = None,
+    revise: Annotated[
+        str | None,
+        typer.Option(
+            help="a model for what rules leave: champion, a sidecar's name or folder,"
+            " endpoint:ROLE_or_MODEL"
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Repair a draft call, or ask one precise question.
+
+    Exit 0 when every call of the file fits or is repaired, 1 when one is left as it was."""
+    from orchestration.cli.evaluation import open_reviser
+    from serving.repair.ladder import repair_files
+    from serving.repair.report import ABSTAINED
+
+    model = open_reviser(load_settings(), revise) if revise else None
+    reports = repair_files(call, tools, conversation, history, model)
+    for report in reports:
+        if as_json:
+            print_json(report.as_dict())
+            continue
+        print_line(f"{report.name[:80] or 'no call'}: {report.outcome} ({report.ms:.1f} ms)")
+        for rung in report.rungs if report.changed else ():
+            for change in rung.what:
+                print_line(f"  {rung.rung:<8}  {change}")
+        if report.reason is not None:
+            print_line(f"  {report.reason.kind}: {report.reason.question}")
+        if report.changed:
+            print_line(report.text)
+    sys.exit(1 if any(report.outcome == ABSTAINED for report in reports) else 0)
+
+
+@app.command("blast-radius")
+def blast(
+    tool: Annotated[str, typer.Argument(help="server_id::tool, a tool's name, or c1:…")],
+    as_json: AsJson = False,
+) -> None:
+    """List what was made of a tool, from pairs to the release.
+
+    Exit 2 for an unknown tool, or where it is not plain which."""
+    from assets.contracts.changes import iterate_contracts
+    from orchestration.factories import open_made_warehouse
+    from training.reporting.blast_radius import find_blast_radius, find_tool
+
+    warehouse = open_made_warehouse(load_settings())
+    target = find_tool(tool, iterate_contracts(warehouse.tables))
+    radius = find_blast_radius(target, collect_made(warehouse))
+    print_json(radius) if as_json else _print_radius(radius)
+
+
+def collect_made(warehouse: "Warehouse") -> "Made":
+    """What all packages keep, as plain rows."""
+    from assets.synthesis.tables import JUDGEMENTS, PAIRS
+    from assets.vectors.index import VECTORS
+    from training.evaluation.caller_table import CALLER_EVALUATION
+    from training.evaluation.retriever import RETRIEVER_EVALUATION
+    from training.last_run import set_name
+    from training.releases.champion import read_champion
+    from training.releases.release import read_current_release
+    from training.reporting.blast_radius import Made
+    from training.role import list_roles
+    from warehouse.storage.lance import LanceStore, make_vector_key
+
+    tables, home = warehouse.tables, warehouse.home
+    evaluations = {"retriever": RETRIEVER_EVALUATION, "caller": CALLER_EVALUATION}
+    return Made(
+        pairs=tables.read(PAIRS).iter_rows(named=True),
+        judgements=tables.read(JUDGEMENTS).iter_rows(named=True),
+        vectors=tables.read(VECTORS).to_dicts(),
+        missing=LanceStore(home / "lance").find_missing,
+        vector_key=make_vector_key,
+        sets=_read_sets(tables),
+        current_set=set_name(warehouse),
+        evaluations={role: tables.read(spec).to_dicts() for role, spec in evaluations.items()},
+        models=_read_cards(home),
+        champions=[
+            {"role": role, "model": read_champion(home, role).model} for role in list_roles()
+        ],
+        release=read_current_release(home),
+        index=_read_entries(home),
+    )
+
+
+def _read_sets(tables: "Tables") -> dict[str, list[dict[str, Any]]]:
+    """Every training set that was published, by its name."""
+    from training.sets.training_set import TRAINING_SET
+
+    return {
+        head.digest: tables.read(TRAINING_SET, as_of=head.at)
+        .select("pair_id", "server_id", "tool", "contract_digest", "negatives")
+        .to_dicts()
+        for head in tables.history(TRAINING_SET.name)
+    }
+
+
+def _read_cards(home: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted((home / "models").glob("*/model.json")):
+        yield json.loads(path.read_bytes())
+
+
+def _read_entries(home: Path) -> Iterator[dict[str, Any]]:
+    """The tools of the served index, as its file lists them."""
+    from serving.index.folder import read_served_version
+    from serving.index.model import IndexMissing
+
+    try:
+        path = home / "router" / read_served_version(home) / "tools.jsonl"
+    except IndexMissing:
+        return
+    with path.open() as lines:
+        yield from map(json.loads, lines)
+
+
+def _print_radius(radius: dict[str, Any]) -> None:
+    from assets.contracts.tool_id import ToolId
+
+    name = f"{ToolId.of_row(radius)}  " if radius["tool"] else ""
+    print_line(f"{name}{len(radius['contracts'])} contracts: {', '.join(radius['contracts'])}")
+    for kind, found in radius.items():
+        if not isinstance(found, dict):
+            continue
+        parts = [
+            f"{by.removeprefix('by_')} " + ", ".join(f"{k}: {n}" for k, n in counts.items())
+            for by, counts in found.items()
+            if by.startswith("by_") and counts
+        ]
+        print_line(f"{found['count']:>7}  {kind:<14} {'; '.join(parts)}".rstrip())

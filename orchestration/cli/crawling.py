@@ -1,0 +1,197 @@
+"""Commands about marketplaces: `crawl` and `demo-marketplaces`."""
+
+import time
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from orchestration.cli.terminal import AsJson, fail, print_json, print_line, report_lines
+from orchestration.settings.load import SettingsError, explain_errors, load_settings
+from orchestration.settings.model import Settings
+
+if TYPE_CHECKING:
+    from assets.marketplaces.policy import MarketplaceAdapter
+
+app = typer.Typer()
+_SHOWN = 20
+
+
+@app.command()
+def crawl(
+    marketplace: Annotated[
+        str, typer.Argument(help="registry, smithery, glama, … or a package's own adapter")
+    ],
+    base_url: Annotated[
+        str | None, typer.Option(help="another address of it, as of a replica")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", help="parse one saved list or detail instead, as a JSON list"),
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="save redacted captures of its pages in this new folder")
+    ] = None,
+    page_cap: Annotated[
+        int | None, typer.Option(min=1, help="at most so many pages of its list")
+    ] = None,
+    detail_cap: Annotated[
+        int | None, typer.Option(min=0, help="at most so many pages of single servers")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read one marketplace now, without writing a table.
+
+    Exit 1 where it failed or lacks a key, or where --file is no such payload."""
+    from assets.marketplaces.crawl.crawl import load_adapter
+    from orchestration.factories import make_crawl_policy
+
+    chosen = load_settings()
+    require_marketplaces([marketplace])
+    if file is not None:
+        _parse_file(marketplace, file)
+        return
+    caps = {"page_cap": page_cap, "detail_cap": detail_cap}
+    policy = replace(
+        make_crawl_policy(chosen, marketplace, at=base_url),
+        **{name: value for name, value in caps.items() if value is not None},
+    )
+    if record is not None and record.exists() and (not record.is_dir() or any(record.iterdir())):
+        fail(f"{record}: is there and not empty; captures go to a folder of their own", 2)
+    adapter = load_adapter(marketplace, policy)
+    local = base_url or marketplace == "private"
+    with nullcontext() if local else open_replicas(chosen):
+        report = _crawl_once(chosen, marketplace, adapter, record)
+    print_json(report) if as_json else _print_listings(report)
+    if report["completeness"] in ("failed", "skipped: key missing"):
+        fail(report["problems"][0]["hint"], 1)
+
+
+def _parse_file(marketplace: str, file: Path) -> None:
+    from assets.marketplaces.crawl.adhoc import parse_file
+    from assets.marketplaces.policy import CrawlError
+
+    try:
+        print_json(parse_file(marketplace, file))
+    except CrawlError as error:
+        why = f"{file}: found {error.found}, expected {error.expected} ({error.kind})"
+        fail(" ".join(why.split()), 2 if error.kind == "unreadable" else 1)
+
+
+def _crawl_once(
+    chosen: Settings, marketplace: str, adapter: "MarketplaceAdapter", record: Path | None
+) -> dict[str, Any]:
+    """The report of one crawl, under a run of its own in the ledger."""
+    from assets.marketplaces.crawl import adhoc
+    from assets.marketplaces.crawl.crawl import crawl as crawl_once
+    from assets.marketplaces.crawl.recorder import PayloadRecorder
+    from assets.marketplaces.policy import CrawlError
+    from orchestration.factories import open_warehouse
+
+    recorder = PayloadRecorder(record, marketplace, time.strftime("%Y-%m-%d")) if record else None
+    warehouse = open_warehouse(chosen)
+    scope = f"{marketplace} ad hoc"
+    try:
+        result = crawl_once(
+            adapter,
+            ledger=warehouse.ledger,
+            memo=warehouse.memo,
+            run_date=f"ad hoc {warehouse.ledger.open_run(scope)}",
+            progress=report_lines(),
+            recorder=recorder,
+        )
+        return adhoc.summarise_crawl(adapter, result)
+    except CrawlError as error:
+        return adhoc.summarise_failure(adapter, error)
+    finally:
+        warehouse.ledger.close_run(scope)
+        if recorder:
+            recorder.finish()
+
+
+def _print_listings(report: dict[str, Any]) -> None:
+    listings = report["listings"]
+    runnable = sum(listing["runnable"] for listing in listings)
+    print_line(f"{report['marketplace']}: {report['completeness']}, {len(listings)} listings")
+    print_line(f"  {runnable} runnable, {len(report['problems'])} problems")
+    for listing in listings[:_SHOWN]:
+        what = listing["url"] or " ".join([listing["command"] or "", *listing["args"]]).strip()
+        print_line(f"  {listing['native_id'][:44]:<44} {(what or listing['reason'] or '')[:80]}")
+    if len(listings) > _SHOWN:
+        print_line(f"  … {len(listings) - _SHOWN} more: --json shows all")
+
+
+@app.command("demo-marketplaces")
+def demo_marketplaces(
+    day: Annotated[int | None, typer.Option(help="1 or 2; default: the setting demo.day")] = None,
+    scale: Annotated[str | None, typer.Option(help="small, standard, large or full")] = None,
+    servers: Annotated[int | None, typer.Option(min=1, help="full: how many are listed")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="full: a folder of real records instead of made-up ones")
+    ] = None,
+    fault: Annotated[str, typer.Option(help="e.g. registry=truncated,glama=storm429:5")] = "",
+    port_file: Annotated[Path | None, typer.Option(help="write the URLs there as JSON")] = None,
+) -> None:
+    """Serve replicas of nine marketplaces on loopback until interrupted."""
+    from demo.replicas.faults import parse_faults
+    from demo.server import serve
+
+    full = scale == "full" or data is not None or servers is not None
+    chosen = change_demo(load_settings(), day, None if full else scale)
+    try:
+        serve(
+            day=chosen.demo.day,
+            scale="full" if full else chosen.demo.scale,
+            faults=parse_faults(fault),
+            ports=chosen.demo.ports(),
+            servers=servers,
+            data=data,
+            port_file=port_file,
+            ready=print_json,
+        )
+    except (ValueError, OSError) as error:
+        fail(str(error), 2)
+
+
+def change_demo(chosen: Settings, day: int | None, scale: str | None) -> Settings:
+    """The settings with another day or scale of the demo. Raises SettingsError."""
+    changes = {name: value for name, value in (("day", day), ("scale", scale)) if value is not None}
+    if not changes:
+        return chosen
+    wrong: list[str] = []
+    try:
+        demo = type(chosen.demo)(**{**chosen.demo.model_dump(), **changes})
+        return chosen.model_copy(update={"demo": demo})
+    except ValidationError as error:
+        wrong = explain_errors(error, {name: f"--{name}" for name in changes})
+    raise SettingsError("\n".join(wrong))
+
+
+def open_replicas(chosen: Settings) -> Any:
+    """The demo marketplaces for the time of a block: those that are up already (started by
+    `toolmill demo-marketplaces` or `toolmill dev`), else our own. None for live marketplaces."""
+    if chosen.source == "live":
+        return nullcontext()
+    from demo.ports import find_running
+    from demo.server import replicas
+
+    ports = chosen.demo.ports()
+    up = find_running(ports)
+    if up:
+        line = f"demo marketplaces are up already ({', '.join(sorted(up))})"
+        print_line(f"{line}, and end with the process that started them", err=True)
+        return nullcontext()
+    return replicas(day=chosen.demo.day, scale=chosen.demo.scale, ports=ports)
+
+
+def require_marketplaces(names: Iterable[str]) -> None:
+    """Ends the command on the first name that no adapter has."""
+    from assets.marketplaces.installed import list_installed
+
+    unknown = sorted(set(names) - set(list_installed()))
+    if unknown:
+        fail(f"unknown marketplace {unknown[0]!r}; known: {', '.join(list_installed())}", 2)

@@ -1,0 +1,276 @@
+"""The command `evaluate`, and the models that commands name: trained callers, endpoints, rules."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli.terminal import (
+    AsJson,
+    fail,
+    print_json,
+    print_line,
+    print_markdown,
+    report_lines,
+    require_known,
+)
+from orchestration.settings.load import load_settings
+from orchestration.settings.model import Settings
+from warehouse.extensions import load_hook
+
+if TYPE_CHECKING:
+    from serving.repair.revision import Revise
+    from training.evaluation.caller.plan import TestPlan
+    from training.evaluation.predictors.interface import Predictor
+    from warehouse.llm.roles import Role
+    from warehouse.store import Warehouse
+
+app = typer.Typer()
+ENDPOINT, CHAMPION = "endpoint:", "champion"
+
+
+@app.command()
+def evaluate(
+    model: Annotated[
+        list[str],
+        typer.Option(
+            "--model",
+            help="a caller's NAME or folder, constrained:NAME, baseline, router,"
+            " endpoint:ROLE_or_MODEL;"
+            " the first is compared with the others, alone with the baseline",
+        ),
+    ],
+    split: Annotated[list[str] | None, typer.Option(help="only these; default: all tests")] = None,
+    candidates: Annotated[list[int] | None, typer.Option(help="tools offered: 10 and 100")] = None,
+    distractors: Annotated[list[str] | None, typer.Option(help="random, hard")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="items of each split, and of every other sort at most")
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="of the distractors; several: all")] = None,
+    perturb: Annotated[bool, typer.Option(help="ask under changed schemas too")] = True,
+    examples: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=20, help="similar accepted train pairs in the prompt; default: the setting"
+        ),
+    ] = None,
+    max_new: Annotated[
+        int | None, typer.Option("--max-new", min=1, help="tokens of a local model's answer")
+    ] = None,
+    bfcl_data: Annotated[
+        Path | None, typer.Option("--bfcl-data", help="instead: a folder of BFCL-format files")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for items.jsonl and report.md")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure callers on the training set's test splits, side by side.
+
+    Right tool, right call, no call where none is right, calls of tools that are gone, changed
+    schemas, tokens, seconds and dollars."""
+    from orchestration.factories import open_warehouse
+
+    settings = load_settings()
+    plan = _make_plan(split, candidates, distractors, limit, seed, perturb)
+    warehouse = open_warehouse(settings)
+    asked = load_predictors(settings, warehouse, model, plan, max_new)
+    if bfcl_data is not None:
+        _evaluate_outside(warehouse, bfcl_data, asked, limit, settings, out)
+    else:
+        n = settings.training.evaluation.examples if examples is None else examples
+        _evaluate_tests(warehouse, plan, asked, n, settings, out, as_json)
+
+
+def _evaluate_tests(
+    warehouse: "Warehouse",
+    plan: "TestPlan",
+    asked: list["Predictor"],
+    examples: int,
+    settings: Settings,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Of the training set's test splits: prints the comparison, and writes it to `out`."""
+    from orchestration.factories import make_embedder
+    from training.evaluation.caller.adhoc import compare_callers, write_out
+    from training.evaluation.caller.bench import load_bench
+    from training.evaluation.caller.markdown import as_markdown
+
+    embed, bench = make_embedder(settings).embed if examples else None, load_bench(warehouse)
+    made = compare_callers(
+        bench, asked, plan, examples=examples, embed=embed, progress=report_lines()
+    )
+    if out is not None:
+        for path in write_out(out, made):
+            print_line(f"wrote {path}", err=True)
+    print_json(made.as_dict()) if as_json else print_markdown(as_markdown(made.summaries))
+    _fail_unanswered(made.rows)
+
+
+def _make_plan(
+    split: list[str] | None,
+    candidates: list[int] | None,
+    distractors: list[str] | None,
+    limit: int | None,
+    seed: list[int] | None,
+    perturb: bool,
+) -> "TestPlan":
+    from training.evaluation.caller.adhoc import LARGE
+    from training.sets.candidates import HARD, RANDOM
+    from training.sets.split import TEST_SPLITS
+
+    require_known("--split", split, TEST_SPLITS)
+    require_known("--distractors", distractors, (RANDOM, HARD))
+    small = next((n for n in candidates or () if n < 2), None)
+    if small is not None:
+        fail(f"--candidates {small}: expected 2 or more tools to choose from", 2)
+    changed: dict[str, Any] = {
+        "splits": split,
+        "candidates": candidates,
+        "distractors": distractors,
+        "seeds": seed,
+    }
+    plan = replace(LARGE, **{n: tuple(dict.fromkeys(held)) for n, held in changed.items() if held})
+    if not perturb:
+        plan = replace(plan, perturbations=0)
+    return plan if limit is None else plan.limit_items(limit)
+
+
+def _evaluate_outside(
+    warehouse: "Warehouse",
+    folder: Path,
+    asked: list["Predictor"],
+    limit: int | None,
+    settings: Settings,
+    out: Path | None,
+) -> None:
+    from orchestration.factories import make_embedder
+    from warehouse.storage.files import write_atomically
+
+    progress = report_lines()
+    embed = make_embedder(settings).embed
+    report = load_hook("evaluate_bfcl")(warehouse, folder, asked, embed, limit, progress)
+    rows = report.pop("rows")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        write_atomically(out / "outside.jsonl", lines.encode())
+    print_json(report)
+    failed = sum(bool(row["failed"]) for row in rows)
+    if failed:
+        fail(f"{failed} of {len(rows)} questions got no answer; run again: what is done is kept", 1)
+
+
+def _fail_unanswered(rows: list[dict[str, Any]]) -> None:
+    """Exit 1 where an endpoint owed answers; a question that a model cannot be asked is counted."""
+    from training.evaluation.caller.adhoc import ENDPOINT_FAILURES, count_unanswered
+
+    for model, kinds in count_unanswered(rows).items():
+        owed = {kind: n for kind, n in kinds.items() if kind in ENDPOINT_FAILURES}
+        if owed:
+            counts = ", ".join(f"{kind} {count}" for kind, count in owed.items())
+            fail(
+                f"{model[:60]}: {sum(owed.values())} questions got no answer ({counts}) and are in"
+                " no figure; repair the endpoint or raise the budget and run again: answers stay",
+                1,
+            )
+
+
+def load_predictors(
+    settings: Settings,
+    warehouse: "Warehouse",
+    models: list[str],
+    plan: "TestPlan",
+    max_new: int | None,
+) -> list["Predictor"]:
+    """Who is asked, each loaded now: a name that is none is told before anything is paid."""
+    from training.evaluation.predictors.baseline import BaselinePredictor
+
+    made = [
+        _load_predictor(settings, warehouse, name, plan, max_new) for name in dict.fromkeys(models)
+    ]
+    labels = [one.label for one in made]
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        fail(f"--model: {twice[:60]!r} is named twice; expected different models", 2)
+    if len(made) == 1 and made[0].kind != "baseline":
+        made.append(BaselinePredictor())
+    if len(made) == 1:
+        fail("--model baseline alone: expected another model to compare it with", 2)
+    return made
+
+
+def _load_predictor(
+    settings: Settings, warehouse: "Warehouse", name: str, plan: "TestPlan", max_new: int | None
+) -> "Predictor":
+    from training.evaluation.predictors.endpoint import EndpointPredictor
+    from training.evaluation.predictors.router import RouterPredictor
+
+    if name == "router":
+        return RouterPredictor(warehouse.home)
+    if name.startswith(ENDPOINT):
+        role = choose_role(settings, name.removeprefix(ENDPOINT))
+        return EndpointPredictor(role, warehouse.ledger, seed=plan.seeds[0])
+    return load_caller(settings, name, max_new)
+
+
+def load_caller(settings: Settings, name: str, max_new: int | None = None) -> "Predictor":
+    """The baseline, or a trained caller by its name or folder, after `constrained:` one that can
+    only write calls that fit."""
+    from training.evaluation.predictors.adapter import CONSTRAINED, AdapterPredictor, resolve_model
+    from training.evaluation.predictors.baseline import BaselinePredictor
+
+    if name in ("baseline", BaselinePredictor.label):
+        return BaselinePredictor()
+    home = settings.home_path()
+    device = settings.training.device
+    model = resolve_model(home, name.removeprefix(CONSTRAINED))
+    held = name.startswith(CONSTRAINED)
+    made = AdapterPredictor(home, model, device=device, max_new=max_new, constrained=held)
+    made.load()  # a name that is none is told now, not after the tools were tried
+    return made
+
+
+def list_roles(settings: Settings) -> dict[str, "Role"]:
+    """The model roles of the settings by name."""
+    from orchestration.factories import make_writer
+
+    return {role.name: role for role in make_writer(settings).roles}
+
+
+def choose_role(settings: Settings, name: str) -> "Role":
+    """A role of the settings, or any model's name at the settings' endpoint."""
+    from warehouse.llm.roles import OFFLINE, Role
+
+    if not name:
+        fail("--model endpoint: has no model; expected endpoint:ROLE or endpoint:MODEL", 2)
+    roles = list_roles(settings)
+    if name in roles:
+        if roles[name].model == OFFLINE:
+            fail(
+                f"role {name!r} has no model (model 'offline'), and rules call no tools; set"
+                f" roles.{name}.model and roles.{name}.base_url in toolmill.toml, or name a model",
+                2,
+            )
+        return roles[name]
+    key = settings.openai_api_key
+    if not settings.openai_base_url and key is None:
+        fail(
+            f"{name[:60]!r} is no role (known: {', '.join(sorted(roles))}), and no endpoint is set"
+            " that could have such a model; set OPENAI_BASE_URL (and OPENAI_API_KEY)",
+            2,
+        )
+    return Role(
+        "evaluated",
+        model=name,
+        base_url=settings.openai_base_url,
+        api_key=key,
+        temperature=0.0,
+    )
+
+
+def open_reviser(settings: Settings, name: str) -> "Revise":
+    """The model of the ladder's rung `revise`: `champion`, a trained sidecar by its name or folder,
+    or `endpoint:` with a role or any model's name. Fails naming what is there."""
+    return load_hook("open_reviser")(settings, name)

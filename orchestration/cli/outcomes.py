@@ -1,0 +1,408 @@
+"""Commands about calls that really run: `execute`, `worlds`, `trajectories`, `replay` and
+`reliability`."""
+
+import asyncio
+import json
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli.terminal import (
+    AsJson,
+    By,
+    Why,
+    fail,
+    print_json,
+    print_line,
+    report_lines,
+    require_known,
+    require_texts,
+)
+from orchestration.settings.load import load_settings
+from orchestration.settings.model import Settings
+
+if TYPE_CHECKING:
+    from assets.outcomes.recording import Recording
+    from assets.outcomes.worlds.spec import World
+
+app = typer.Typer()
+Servers = Annotated[list[str] | None, typer.Option("--server", help="only these servers, by id")]
+
+
+_SHOWN = 40
+
+
+@app.command()
+def execute(
+    tool_id: Annotated[str, typer.Argument(help="<server_id>::<tool>, as `search` prints it")],
+    arguments: Annotated[str, typer.Option(help="a JSON object")] = "{}",
+    world: Annotated[
+        str | None, typer.Option(help="a world's name; default: the one that suits the server")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0.1, max=300, help="seconds for the tool's answer")
+    ] = None,
+) -> None:
+    """Call a tool in a disposable world and print the outcome, with whose fault a failure is.
+
+    The server sees nothing of yours but its secrets and its network. Exit 0 when the answer is
+    useful."""
+    from assets.outcomes.adhoc import execute_tool, find_call, pick_world
+    from orchestration.factories import make_executor, open_made_warehouse
+
+    settings = load_settings()
+    executor = make_executor(settings)
+    if timeout is not None:
+        executor = replace(executor, settings=replace(executor.settings, timeout_s=timeout))
+    call, server = find_call(open_made_warehouse(settings), tool_id, arguments, executor)
+    chosen = pick_world(call, executor, world)
+    found = asyncio.run(execute_tool(call, server, chosen, executor))
+    print_json(found)
+    sys.exit(0 if found["outcome"] == "useful" else 1)
+
+
+@app.command()
+def worlds(
+    name: Annotated[str | None, typer.Argument(help="one world; default: all")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="reset them and prove their tasks on real servers")
+    ] = False,
+    server: Servers = None,
+    offline: Annotated[bool, typer.Option("--offline", help="--check: launch no server")] = False,
+    seed: Annotated[int, typer.Option(help="--check: decides the first state")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """List the worlds that calls run in, or check them; exit 1 where one cannot be used.
+
+    --check runs each task's reference calls, and wrong calls, which its check must catch."""
+    from assets.outcomes.worlds.check import check_resets, describe_worlds
+
+    settings = load_settings()
+    if not check:
+        known = list_known_worlds(settings, name)
+        rows = describe_worlds(known)
+        if as_json:
+            print_json({"worlds": rows})
+        for row in () if as_json else rows:
+            _print_world(row)
+        if any(listed.problem for listed in known):
+            sys.exit(1)
+        return
+    chosen = choose_worlds(settings, name, server)
+    known = [] if name else list_known_worlds(settings, None)
+    problems = [listed.problem for listed in known if listed.problem]
+    with TemporaryDirectory(prefix="toolmill-worlds-") as folder:
+        rows = [check_resets(world, Path(folder) / world.name) for world in chosen]
+    if not offline:
+        for world, row in zip(chosen, rows, strict=True):
+            row["servers"] = _prove(world, server, settings, seed) if row["status"] == "ok" else []
+    _print_check(rows, problems, as_json)
+    proved = [proof["status"] for row in rows for proof in row.get("servers", ())]
+    if problems or "failed" in [*proved, *(row["status"] for row in rows)]:
+        sys.exit(1)
+
+
+def list_known_worlds(settings: Settings, name: str | None) -> list[Any]:
+    """Every world with what keeps it from being used, or the one of a name."""
+    from assets.outcomes.worlds.catalogue import find_world, list_worlds
+
+    known = list_worlds(settings.worlds.paths)
+    if name is None:
+        return known
+    world = find_world(name, settings.worlds.paths)
+    return [listed for listed in known if listed.world and listed.world.name == world.name]
+
+
+def choose_worlds(settings: Settings, name: str | None, servers: list[str] | None) -> list["World"]:
+    """The worlds that can be used, or the one of a name. Ends the command for a server that suits
+    none of them."""
+    from assets.outcomes.worlds.catalogue import find_world, list_worlds
+
+    if name:
+        chosen = [find_world(name, settings.worlds.paths)]
+    else:
+        known = list_worlds(settings.worlds.paths)
+        chosen = [listed.world for listed in known if listed.world and not listed.problem]
+    require_known("--server", servers, sorted({fit.id for w in chosen for fit in w.servers}))
+    return chosen
+
+
+def _prove(
+    world: "World", only: list[str] | None, settings: Settings, seed: int
+) -> list[dict[str, Any]]:
+    from assets.outcomes.worlds.check import prove_tasks
+    from orchestration.factories import make_launcher, open_warehouse
+
+    policy, warehouse = make_launcher(settings).policy, open_warehouse(settings)
+    run_date, rows = warehouse.ledger.open_run("worlds"), []
+    try:
+        for fit in world.servers:
+            if not only or fit.id in only:
+                proof = prove_tasks(world, fit, policy, warehouse.ledger, run_date, seed=seed)
+                rows.append(asyncio.run(proof))
+    finally:
+        warehouse.ledger.close_run("worlds")
+    return rows
+
+
+def _print_world(row: dict[str, Any]) -> None:
+    if row["kind"] is None:
+        print_line(f"{row['name']}  unusable: {row['why']}")
+        return
+    state = f"unavailable: {row['why']}" if row["why"] else "available"
+    print_line(f"{row['name']}  {row['kind']}  {state}")
+    print_line(
+        f"  {row['tools']} tools of {', '.join(row['servers'])};"
+        f" {len(row['tasks'])} kinds of tasks, {len(row['faults'])} faults"
+    )
+
+
+def _print_check(rows: list[dict[str, Any]], problems: list[str], as_json: bool) -> None:
+    if as_json:
+        print_json({"worlds": rows, "problems": problems})
+        return
+    for problem in problems:
+        print_line(problem, err=True)
+    for row in rows:
+        print_line(f"{row['world']}  {row['status']}{_say_why(row)}")
+        for server in row.get("servers", ()):
+            proved = sum(task["status"] == "provable" for task in server["tasks"])
+            counted = f"{proved} of {len(server['tasks'])} tasks provable"
+            print_line(f"  {server['server']}  {server['status']}, {counted}{_say_why(server)}")
+            for task in server["tasks"]:
+                if task["status"] != "provable":
+                    print_line(f"    {task['task']}  {task['status']}{_say_why(task)}")
+
+
+def _say_why(row: dict[str, Any]) -> str:
+    return f": {row['why']}" if row["why"] else ""
+
+
+@app.command()
+def trajectories(
+    name: Annotated[str | None, typer.Argument(help="one world; default: all")] = None,
+    server: Servers = None,
+    seed: Annotated[int, typer.Option(help="decides first states and tasks")] = 1,
+    tasks: Annotated[int, typer.Option(min=1, max=100, help="of each kind")] = 1,
+) -> None:
+    """Carry out the tasks of worlds on real servers, and keep what ended right.
+
+    They are exported with `--tasks trajectory` and learnt from with `training.split.trajectories`.
+    Exit 1 where nothing was kept."""
+    from assets.outcomes.trajectory_play import (
+        Collected,
+        collect_trajectories,
+        publish_trajectories,
+    )
+    from orchestration.factories import make_launcher, open_warehouse
+
+    settings = load_settings()
+    chosen = choose_worlds(settings, name, server)
+    policy, warehouse = make_launcher(settings).policy, open_warehouse(settings)
+    run_date = warehouse.ledger.open_run("trajectories")
+    made, kept = Collected(), 0
+    try:
+        asyncio.run(
+            collect_trajectories(
+                made, chosen, policy, warehouse.ledger, run_date, report_lines(),
+                servers=server or (), seed=seed, n=tasks,
+            )
+        )  # fmt: skip
+    finally:  # what was played until something went wrong is kept
+        warehouse.ledger.close_run("trajectories")
+        if made.made:
+            kept = publish_trajectories(warehouse.tables, made.made, run_date)
+    print_json({**made.get_figures(), "kept_in_all": kept})
+    if not made.get_figures()["kept"]:
+        sys.exit(1)
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="a replay file")],
+    write: Annotated[
+        bool, typer.Option("--write", help="record what this home's worlds were asked")
+    ] = False,
+    listing: Annotated[
+        bool, typer.Option("--list", help="its tasks, one JSON object a line")
+    ] = False,
+    task: Annotated[str | None, typer.Option(help="one task, by id or its beginning")] = None,
+    call: Annotated[
+        list[str] | None,
+        typer.Option(help='a call of the task, in order: {"name": …, "arguments": {…}}'),
+    ] = None,
+) -> None:
+    """Check a replay file, record one, or score calls of one of its tasks.
+
+    Every task's own calls must be worth 1. Exit 1 where a check fails or a call was never
+    recorded."""
+    from assets.outcomes.recording import read_recording
+    from assets.outcomes.replay_environment import score_calls
+
+    if write and (listing or task is not None or call):
+        fail("--write records and does nothing else: give --list, --task and --call apart", 2)
+    if write:
+        _write_file(file)
+        return
+    recording = read_recording(file)
+    if listing:
+        for row in _list_tasks(recording):
+            print_json(row)
+        return
+    if task is None:
+        if call:
+            fail("--call needs --task", 2)
+        report = _check_recording(recording)
+        print_json({"file": str(file), **report})
+        sys.exit(1 if report["not_worth_1"] else 0)
+    ids = [name for name in sorted(recording.tasks) if name.startswith(task)]
+    if len(ids) != 1:
+        found = f"{len(ids)} of {len(recording.tasks)} tasks begin so; --list shows them"
+        fail(f"--task {task[:60]!r}: {found}", 2)
+    score, steps = score_calls(recording, ids[0], [_read_call(text) for text in call or ()])
+    request = recording.tasks[ids[0]].request
+    rows = [vars(step) for step in steps]
+    print_json({"task": ids[0], "request": request, "steps": rows, "score": vars(score)})
+    if not score.known:
+        sys.exit(1)
+
+
+def _write_file(file: Path) -> None:
+    from assets.outcomes.recording import is_recording, record_home, write_recording
+    from orchestration.factories import open_made_warehouse
+
+    if file.exists() and not is_recording(file):
+        fail(f"{file} is there and is no replay file: name another", 2)
+    made = record_home(open_made_warehouse(load_settings()))
+    if made is None:
+        fail(
+            "no trajectory was played in this home whose contracts are clear: run `toolmill"
+            " trajectories` first", 1,
+        )  # fmt: skip
+    write_recording(file, made)
+    print_json({"file": str(file), **_describe(made)})
+
+
+def _check_recording(recording: "Recording") -> dict[str, Any]:
+    from assets.contracts.quarantined_tools import read_clear
+    from assets.outcomes.replay_environment import score_calls
+    from orchestration.factories import open_warehouse
+
+    wrong = []
+    for row in _list_tasks(recording):
+        score, _ = score_calls(recording, row["task"], row["calls"])
+        if score.reward < 1:
+            wrong.append({"task": row["task"], "score": vars(score)})
+    settings = load_settings()
+    known = (settings.home_path() / "tables").is_dir()
+    listed = read_clear(open_warehouse(settings)) if known else []
+    changed = recording.find_changed(listed)
+    return {**_describe(recording), "not_worth_1": wrong, "changed_contracts": changed}
+
+
+def _list_tasks(recording: "Recording") -> list[dict[str, Any]]:
+    """{task, request, calls} of each, its own calls as --call takes them."""
+    return [
+        {
+            "task": name,
+            "request": task.request,
+            "calls": [{"name": call.tool, "arguments": call.arguments} for call in task.calls],
+        }
+        for name, task in sorted(recording.tasks.items())
+    ]
+
+
+def _describe(recording: "Recording") -> dict[str, Any]:
+    return {
+        "tasks": len(recording.tasks),
+        "calls": len(recording.answers),
+        "tools": len(recording.contracts),
+        "volatility": recording.measure_volatility(),
+    }
+
+
+def _read_call(text: str) -> dict[str, Any]:
+    try:
+        held = json.loads(text)
+    except (ValueError, RecursionError):
+        held = None
+    if not isinstance(held, dict) or not isinstance(held.get("name"), str):
+        fail(f"--call {text[:60]!r}: expected a JSON object with `name` and `arguments`", 2)
+    return held
+
+
+@app.command()
+def reliability(
+    tool: Annotated[str | None, typer.Argument(help="a tool id, or part of it")] = None,
+    exclude: Annotated[
+        str | None, typer.Option(help="leave out all that a source says: token:NAME or execution")
+    ] = None,
+    include: Annotated[str | None, typer.Option(help="count an excluded source again")] = None,
+    by: By = "",
+    why: Why = "",
+    as_json: AsJson = False,
+) -> None:
+    """List how often tools work, or decide whose reports count.
+
+    Tools are as the last run left them, the least reliable first. A decision recomputes
+    reliability from executions and the call log; running routers read it at their next query."""
+    if exclude or include:
+        if exclude and include:
+            fail("give --exclude or --include, not both", 2)
+        _decide_on_source(exclude or str(include), bool(exclude), by, why, as_json)
+        return
+    from assets.contracts.tool_id import ToolId
+    from assets.outcomes.reliability.table import RELIABILITY
+    from orchestration.factories import open_made_warehouse
+
+    rows = open_made_warehouse(load_settings()).tables.read(RELIABILITY).to_dicts()
+    shown = [
+        {"tool_id": str(ToolId.of_row(row)), **row}
+        for row in rows
+        if (row["current"] or row["calls"]) and (not tool or tool in str(ToolId.of_row(row)))
+    ]
+    if tool and not shown:
+        fix = "`toolmill search` finds ids; a run, then `toolmill reliability`, knows its tools"
+        fail(f"{tool[:120]!r}: none of {len(rows)} versions of tools; {fix}", 2)
+    shown.sort(key=lambda row: (row["mean"], -row["n"], row["tool_id"]))
+    if as_json:
+        print_json(shown)
+        return
+    for row in shown[:_SHOWN]:
+        old = "" if row["current"] else "  [older contract]"
+        failed = f"  failures {row['failures']}" if row["failed"] else ""
+        interval = f"{row['low']:.2f} to {row['high']:.2f}"
+        works = f"{row['mean']:.2f} ({interval}), n {row['n']:g}, prior {row['prior']:.2f}"
+        print_line(f"{row['tool_id']}{old}  {works}{failed}")
+    if len(shown) > _SHOWN:
+        print_line(f"{len(shown) - _SHOWN} more; --json shows all")
+
+
+def _decide_on_source(source: str, excluded: bool, by: str, why: str, as_json: bool) -> None:
+    from assets.outcomes.policy import SourceDecision, SourceDecisionError, record_source_decision
+    from assets.outcomes.reliability.measure import update_overlay
+    from orchestration.factories import open_made_warehouse
+
+    require_texts(by=by, why=why)
+    settings, at = load_settings(), datetime.now(UTC).isoformat(timespec="seconds")
+    warehouse, verdict = open_made_warehouse(settings), "excluded" if excluded else "included"
+    try:
+        record_source_decision(warehouse.home, SourceDecision(source, verdict, by, why, at))
+    except SourceDecisionError as error:
+        fail(str(error), 2)
+    refreshed = update_overlay(warehouse, settings.reliability)
+    left_out = {reason: n for reason, n in refreshed.left_out.items() if n}
+    versions = len(refreshed.measured.rows)
+    if as_json:
+        print_json({"versions": versions, "sources": refreshed.sources, "left_out": left_out})
+        return
+    for name, n in refreshed.sources.items():
+        print_line(f"{name}  {n} observations")
+    for reason, n in left_out.items():
+        print_line(f"not counted, or less: {n} {reason}")
+    print_line(f"{versions} versions of tools; searches read it from now on")

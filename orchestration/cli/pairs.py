@@ -1,0 +1,185 @@
+"""Commands about pairs: `judge` and `export`."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestration.cli.terminal import fail, print_json, require_known
+from orchestration.settings.load import load_settings
+from orchestration.settings.model import Settings
+from warehouse.extensions import load_hook
+
+if TYPE_CHECKING:
+    from assets.synthesis.export.examples import PreferencePair
+    from assets.synthesis.export.selection import ExportChoice
+    from warehouse.llm.client import LLM
+    from warehouse.store import Warehouse
+
+app = typer.Typer()
+_MOST_ROWS = 20_000  # of revision rows, of each split
+
+
+@app.command()
+def judge(
+    pairs: Annotated[Path, typer.Argument(help="JSON Lines: tool_id, instruction, arguments")],
+    tools: Annotated[Path, typer.Option("--tools", help="JSON Lines of servers with their tools")],
+    rules_only: Annotated[
+        bool, typer.Option("--rules-only", help="stop after the rules: accept, reject or unsure")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", show_default=False, help="a JSON line a row (the default)")
+    ] = True,
+) -> None:
+    """Check pairs by rules, then by the judge of `roles.judge`, which scores them from 1 to 10.
+
+    Without a model the judge is rules too, and each line says so."""
+    from assets.synthesis.judging.adhoc import judge_rows, read_rows, read_tools, verify_rows
+    from orchestration.factories import make_embedder, make_writer
+
+    settings = load_settings()
+    rows, known = read_rows(pairs), read_tools(tools)
+    embed, policy = make_embedder(settings).embed, make_writer(settings).policy
+    if rules_only:
+        verdicts = verify_rows(rows, known, embed, policy)
+    else:
+        with _open_judge(settings) as llm:
+            verdicts = judge_rows(rows, known, embed, llm, policy)
+    for verdict in verdicts:
+        print_json(verdict)
+    unjudged = [] if rules_only else [row for row in verdicts if row["verdict"] == "unsure"]
+    if unjudged:
+        why = unjudged[0]["reasons"][-1]
+        fail(f"{len(unjudged)} of {len(verdicts)} rows were not judged: {why}", 1)
+
+
+@contextmanager
+def _open_judge(settings: Settings) -> Iterator["LLM"]:
+    """The judge's client: over the ledger when a model is paid, else over one that is thrown away,
+    for rules cost nothing and need no home."""
+    from orchestration.factories import make_writer, open_warehouse
+    from warehouse.store import Warehouse
+
+    if settings.roles.judge.model != "offline":
+        yield make_writer(settings).make_llm(open_warehouse(settings), "_")
+        return
+    with TemporaryDirectory(prefix="toolmill-judge-") as folder:
+        yield make_writer(settings).make_llm(Warehouse(Path(folder), Path(folder) / "state"), "_")
+
+
+@app.command()
+def export(
+    name: Annotated[
+        str, typer.Option("--format", help="hf, sharegpt, openai, trl, messages or dpo")
+    ],
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", help="as of a day (its end, UTC) or a date and time")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="a new folder; default: in the home")] = None,
+    split: Annotated[str, typer.Option(help="train, test or all; by server")] = "all",
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            help="comma-separated; default: all of pairs; trajectory: those played; revision (dpo):"
+            " drafts and what they should have been"
+        ),
+    ] = None,
+    commercial_only: Annotated[
+        bool, typer.Option("--commercial-only", help="sources known to permit commercial use")
+    ] = False,
+    proved: Annotated[
+        bool, typer.Option("--proved", help="only pairs that their executed call proves")
+    ] = False,
+    valid: Annotated[
+        bool, typer.Option("--valid", help="none whose executed call had an invalid response")
+    ] = False,
+) -> None:
+    """Write accepted pairs with their tools, split by server, and a dataset card."""
+    from assets.synthesis.export.formats import DPO, FORMATS
+    from assets.synthesis.export.selection import ALL
+    from assets.synthesis.export.write import export as write_export
+    from assets.synthesis.tables import REVISION, TASKS, TRAJECTORY
+    from orchestration.factories import open_made_warehouse
+    from training.sets.split import TEST, TRAIN
+
+    day = as_of or time.strftime("%Y-%m-%d", time.gmtime())
+    wanted = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS
+    require_known("--format", [name], tuple(FORMATS))
+    require_known("--split", [split], (TRAIN, TEST, ALL))
+    require_known("--tasks", wanted, (*TASKS, TRAJECTORY, REVISION))
+    if REVISION in wanted and (name != DPO or as_of):
+        fail("--tasks revision goes with --format dpo, and with what is published now: leave"
+             " --as-of out", 2)  # fmt: skip
+    at, settings = _read_moment(day), load_settings()
+    warehouse = open_made_warehouse(settings)
+    folder = out or settings.home_path() / "exports" / f"{name}-{day.replace(':', '')}"
+    revisions = _list_revisions(warehouse, settings) if REVISION in wanted else ()
+    choice = _make_choice(warehouse, at, split, wanted, commercial_only, proved, valid, revisions)
+    figures = write_export(warehouse.tables, folder, name, choice, day)
+    print_json({"folder": str(folder), "format": name, "as_of": day, **figures.as_json()})
+
+
+def _read_moment(day: str) -> float:
+    from assets.synthesis.export.selection import ExportError, parse_moment
+
+    try:
+        return parse_moment(day)
+    except ExportError as error:
+        fail(str(error), 2)
+
+
+def _make_choice(
+    warehouse: "Warehouse",
+    at: float,
+    split: str,
+    wanted: tuple[str, ...],
+    commercial_only: bool,
+    proved: bool,
+    valid: bool,
+    revisions: Sequence["PreferencePair"],
+) -> "ExportChoice":
+    """What is exported. wanted: tasks."""
+    from assets.catalogue.catalogue import read_same_servers
+    from assets.contracts.quarantined_tools import open_firewall
+    from assets.outcomes.table import PROVED, read_tried
+    from assets.outcomes.trajectory import list_exportable
+    from assets.synthesis.export.selection import ExportChoice, ask_firewall
+    from assets.synthesis.tables import TRAJECTORY
+    from training.sets.split import split_of_same
+
+    same = read_same_servers(warehouse.tables, at)
+    clear = ask_firewall(open_firewall(warehouse))
+    tried = read_tried(warehouse.tables, as_of=at) if proved or valid else {}
+    return ExportChoice(
+        at,
+        lambda server: split_of_same(same.get(server, (server,))),
+        clear,
+        split,
+        wanted,
+        commercial_only,
+        {name for name, one in tried.items() if one.proof == PROVED} if proved else None,
+        {name for name, one in tried.items() if valid and one.invalid},
+        list_exportable(warehouse.tables, at) if TRAJECTORY in wanted else (),
+        revisions,
+    )
+
+
+def _list_revisions(warehouse: "Warehouse", settings: Settings) -> list["PreferencePair"]:
+    """The preference pairs of the current training set's drafts."""
+    from assets.contracts.quarantined_tools import read_clear
+    from orchestration.factories import make_trainer
+    from training.last_run import set_name
+    from training.sets.pool import BadOffer
+
+    if not set_name(warehouse):
+        fail("no training set was published here: run `toolmill run` first", 1)
+    clear = {str(row["contract_digest"]) for row in read_clear(warehouse)}
+    candidates = make_trainer(settings).caller.candidates
+    try:
+        return load_hook("list_revisions")(warehouse, clear, _MOST_ROWS, candidates)
+    except BadOffer as error:
+        fail(str(error), 1)

@@ -1,0 +1,304 @@
+"""Commands that look tools up: `index`, `search` and `agent`."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli.evaluation import choose_role, list_roles
+from orchestration.cli.serving import make_caller
+from orchestration.cli.terminal import (
+    AsJson,
+    fail,
+    print_json,
+    print_line,
+    report_lines,
+    require_known,
+)
+from orchestration.settings.derive import derive_policy
+from orchestration.settings.load import allow_models, load_settings
+from orchestration.settings.model import Settings
+from warehouse.errors import UnusableInput
+
+if TYPE_CHECKING:
+    from assets.servers.calls.log import CallLog
+    from assets.vectors.encoders.embedder import Embedder
+    from serving.agent_loop import AgentLimits, AgentRun
+    from serving.router import Ask, Router, ServedRouter
+    from warehouse.llm.chat import Chat
+    from warehouse.llm.roles import Role
+
+app = typer.Typer()
+STRATEGIES = ("ours", "mcp-zero", "dense", "bm25", "rrf")
+STAGE = "agent"  # of the ledger
+Retriever = Annotated[
+    Path | None, typer.Option("--retriever", help="folder of a trained adapter, as var/models/NAME")
+]
+Place = Annotated[
+    Path | None, typer.Option("--index", help="folder of `index`; default: the served one")
+]
+
+
+@app.command()
+def index(
+    servers: Annotated[Path, typer.Argument(help="JSON Lines: a server with its tools a line")],
+    out: Annotated[Path, typer.Option("--out", help="folder; vectors already there are kept")],
+    retriever: Retriever = None,
+    embedder: Annotated[
+        str | None,
+        typer.Option(
+            help="general, minilm, onnx:MODEL, sentence-transformers:MODEL or openai:MODEL;"
+            " default: the setting embedder.model"
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", show_default=False, help="one JSON object (the default)")
+    ] = True,
+) -> None:
+    """Build an index for `search` and `serve` from any file of servers and their tools."""
+    from serving.adhoc import index_command
+
+    encoder = _open_encoder(retriever, embedder)
+    print_json(index_command(servers, out, encoder, report_lines()))
+
+
+@app.command()
+def search(
+    query: Annotated[
+        str | None, typer.Argument(help="what the tool should do, in any words")
+    ] = None,
+    server: Annotated[str | None, typer.Option(help="what kind of server, in words")] = None,
+    tool: Annotated[str | None, typer.Option(help="what the tool does, in words")] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="JSON Lines with `instruction`, `server` or `tool`; an answer a line"),
+    ] = None,
+    place: Place = None,
+    k: Annotated[int, typer.Option("-k", help="at most so many hits, 1 to 1000")] = 5,
+    stretch: Annotated[int, typer.Option(help="up to so many more, as good as the last")] = 0,
+    trim: Annotated[
+        bool, typer.Option("--trim", help="leave out hits far behind the first")
+    ] = False,
+    strategy: Annotated[str, typer.Option(help=", ".join(STRATEGIES))] = "ours",
+    retriever: Retriever = None,
+    native: Annotated[
+        str | None, typer.Option(help="the answer as an API takes it: anthropic, openai")
+    ] = None,
+    call_id: Annotated[str, typer.Option(help="with --native: of the model's call")] = "call_0",
+    as_json: AsJson = False,
+) -> None:
+    """Find tools in the released index, or in one made by `index`."""
+    require_known("--native", [native] if native else None, ("anthropic", "openai"))
+    require_known("--strategy", [strategy], STRATEGIES)
+    _check_questions(query, tool if server is None else server, queries, native)
+    from serving.adhoc import open_routed, search_command
+    from serving.router import Ask
+
+    settings = load_settings()
+    allow_models(settings)
+    encoder = _open_retriever(retriever) if retriever else None
+    asked = None if queries is None else _read_queries(queries)
+    router = open_routed(place or settings.home_path(), encoder, report_lines())
+    more = {"k": k, "strategy": strategy, "stretch": stretch, "trim": trim}
+    ask = Ask(query=query, server=server, tool=tool, **more)
+    if asked is not None:
+        _print_answers(router, asked, ask)
+    elif native:
+        from serving.discovery.functions import write_native_answer
+
+        print_json(write_native_answer(native, router, router.find(ask).hits, call_id))
+    else:
+        found = search_command(router, ask)
+        print_json(found) if as_json else _print_hits(found)
+
+
+def _check_questions(
+    query: str | None, parts: str | None, queries: Path | None, native: str | None
+) -> None:
+    """Ends the command unless there is one question, or one file of them."""
+    if native and queries is not None:
+        fail("--native answers one search; leave out --queries", 2)
+    if sum(one is not None for one in (query, parts, queries)) != 1:
+        fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
+
+
+def _open_encoder(retriever: Path | None, spec: str | None) -> "Embedder":
+    """The encoder that the options name, else that of the settings."""
+    from assets.vectors.encoders.choose import open_embedder
+    from orchestration.factories import make_index_embedder
+
+    if retriever is None:
+        return open_embedder(spec) if spec else make_index_embedder(load_settings())
+    return _open_retriever(retriever, spec)
+
+
+def _open_retriever(folder: Path, spec: str | None = None) -> "Embedder":
+    """A trained adapter over the base that it names, which the user names too, or over `spec`."""
+    from assets.vectors.encoders.choose import open_retriever
+
+    allow_models(load_settings())
+    return open_retriever(folder, base=spec)
+
+
+def _read_queries(path: Path) -> list[dict[str, str]]:
+    """The questions of a file, read whole before anything is answered."""
+    from warehouse.user_files import read_json_lines
+
+    parts = {"instruction": "query", "server": "server", "tool": "tool"}
+    found = []
+    for number, row in read_json_lines(path):
+        query = {parts[name]: row[name] for name in parts if row.get(name) is not None}
+        if not query or not all(isinstance(text, str) for text in query.values()):
+            raise UnusableInput(
+                f"{path}, line {number}: expected a text in `instruction`, `server` or `tool`"
+            )
+        found.append(query)
+    if not found:
+        raise UnusableInput(f"{path}: no row in it; give one question a line")
+    return found
+
+
+def _print_answers(router: "Router", asked: list[dict[str, str]], ask: "Ask") -> None:
+    """An answer a line; exit 1 where one is an error."""
+    from serving.adhoc import search_many
+
+    wrong = 0
+    for answer in search_many(router, asked, ask):
+        print_json(answer)
+        wrong += "error" in answer
+    if wrong:
+        fail(f"{wrong} of {len(asked)} queries were not answered: `error` says why", 1)
+
+
+def _print_hits(found: dict[str, Any]) -> None:
+    if found["no_tool"]:
+        print_line(f"no suitable tool (probability of one: {found['suitable']:.2f}); nearest:")
+    for hit in found["hits"]:
+        description = json.dumps(hit["description"][:90], ensure_ascii=False)[1:-1]
+        mark = "  [unverified]" if "unverified" in hit["flags"] else ""
+        share = hit["reliability"]
+        works = f"  works {_describe_share(share)}" if share and share["n"] else ""
+        print_line(f"{hit['score']:.3f}  {hit['tool_id']}{mark}{works}  {description}")
+
+
+def _describe_share(share: dict[str, float]) -> str:
+    """`96% [78%, 100%] (n 1)`: of one call alone the share is mostly what like tools did before."""
+    low, high = share["low"], share["high"]
+    return f"{share['mean']:.0%} [{low:.0%}, {high:.0%}] (n {share['n']:g})"
+
+
+@app.command()
+def agent(
+    task: Annotated[str, typer.Argument(help="what should be done, in words")],
+    place: Place = None,
+    model: Annotated[
+        str, typer.Option(help="a role, a model's name at OPENAI_BASE_URL, or offline (rules)")
+    ] = "actor",
+    example: Annotated[
+        bool, typer.Option("--example", help="show the model one worked example")
+    ] = False,
+    strategy: Annotated[str, typer.Option(help=", ".join(STRATEGIES))] = "ours",
+    k: Annotated[int, typer.Option("-k", min=1, max=50, help="tools shown for a request")] = 5,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=100, help="at most so many rounds of asking for tools")
+    ] = 8,
+    tokens: Annotated[
+        int, typer.Option(min=1, help="at most so many tokens of lines that show tools")
+    ] = 4_000,
+    turns: Annotated[
+        int, typer.Option(min=1, max=200, help="at most so many answers of the model")
+    ] = 12,
+    run: Annotated[
+        bool, typer.Option("--run", help="run its calls, as `serve` does; default: plan only")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a model find tools by asking for them (MCP-Zero's active loop), and plan its calls.
+
+    Exit 1 where it neither called nor answered."""
+    from assets.servers.calls.log import CallLog
+    from serving.agent_loop import AgentLimits, describe_run, write_lines
+    from serving.export import open_checked
+    from serving.router import ServedRouter
+
+    require_known("--strategy", [strategy], STRATEGIES)
+    settings = load_settings()
+    role = resolve_role(settings, model)
+    allow_models(settings)
+    where = place or settings.home_path()
+    router = ServedRouter(where, open_checked())
+    index = router.current().index.version
+    limits = AgentLimits(turns=turns, k=k, rounds=rounds, tokens=tokens)
+    options = {"example": example, "strategy": strategy}
+    outcomes = CallLog(where, settings.serve.log.days) if run else None
+    made = asyncio.run(_run_task(settings, task, role, router, limits, options, outcomes))
+    who = {"provider": role.provider if role else "offline", "model": role.model if role else None}
+    report = {"task": task, **who, "index": index, **describe_run(made)}
+    if as_json:
+        print_json(report)
+    for line in () if as_json else write_lines(report):
+        print_line(line)
+    if not made.is_done:
+        raise typer.Exit(1)
+
+
+def resolve_role(settings: Settings, name: str) -> "Role | None":
+    """Whose model converses; None where rules take its place."""
+    from warehouse.llm.roles import OFFLINE
+
+    roles = list_roles(settings)
+    if name == OFFLINE or (name in roles and roles[name].model == OFFLINE):
+        return None
+    return choose_role(settings, name)
+
+
+def open_chat(settings: Settings, role: "Role") -> "Chat":
+    """The role's conversations, paid through the home's ledger."""
+    from orchestration.factories import open_warehouse
+    from warehouse.llm.chat import Chat
+
+    return Chat(role, open_warehouse(settings).ledger, stage=STAGE)
+
+
+def read_calls(text: str) -> list[tuple[str, Any]]:
+    """The calls in a model's text."""
+    from training.prompts.parse_calls import parse_calls
+
+    return [(str(call["name"]), call["arguments"]) for call in parse_calls(text).calls]
+
+
+async def _run_task(
+    settings: Settings,
+    task: str,
+    role: "Role | None",
+    router: "ServedRouter",
+    limits: "AgentLimits",
+    options: dict[str, Any],
+    outcomes: "CallLog | None",
+) -> "AgentRun":
+    """outcomes: where those of its calls are kept, beside the index as `serve` keeps them; None
+    where it only plans."""
+    from serving.agent_loop import OfflineSpeaker, make_runner, run_agent
+    from serving.meta.context import Desk
+    from serving.meta.policy import MetaPolicy
+    from training.evaluation.predictors.slot_copy import copy_slots
+
+    calls = outcomes is not None and settings.serve.calls.enabled
+    caller = make_caller(settings, router, 0) if calls else None
+    chat = open_chat(settings, role) if role else None
+    runner = None
+    if outcomes is not None:
+        policy = derive_policy(MetaPolicy, settings.serve.calls)
+        runner = make_runner(Desk(router, caller, policy, outcomes), policy.local)
+    try:
+        speaker = chat or OfflineSpeaker(copy_slots)
+        return await run_agent(
+            task, speaker, router, limits=limits, run=runner, read_calls=read_calls, **options
+        )
+    finally:
+        if chat is not None:
+            await chat.aclose()
+        if caller is not None:
+            await caller.close()

@@ -1,0 +1,196 @@
+"""Commands about the meta-server: `serve`, `serve-token` and `log`."""
+
+import logging
+from dataclasses import replace
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.cli.terminal import AsJson, fail, log_to_terminal, print_json, print_line
+from orchestration.settings.derive import derive_policy
+from orchestration.settings.load import allow_models, load_settings
+from orchestration.settings.model import Settings
+from warehouse.sanitize.untrusted_text import shorten_text
+
+if TYPE_CHECKING:
+    from assets.servers.calls.caller import ToolCaller
+    from orchestration.settings.serve import Serve
+    from serving.meta.policy import HttpSettings, MetaPolicy
+    from serving.router import ServedRouter
+
+app = typer.Typer()
+
+
+_LONGEST_PATH = 500  # characters of it in the log
+
+
+@app.command()
+def serve(
+    place: Annotated[
+        Path | None,
+        typer.Option(help="an exported release or a folder of `index`; default: the data folder"),
+    ] = None,
+    http: Annotated[
+        bool, typer.Option("--http", help="streamable HTTP in place of standard input and output")
+    ] = False,
+    host: Annotated[str | None, typer.Option(help="with --http; default 127.0.0.1")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="with --http; default 8930; 0: any")
+    ] = None,
+    tokens: Annotated[
+        Path | None, typer.Option(help="TOML or JSON file of who may ask; with --http")
+    ] = None,
+    consent: Annotated[
+        str | None, typer.Option(help="ask, never or always, where the client cannot ask its user")
+    ] = None,
+    trust: Annotated[
+        list[Path] | None,
+        typer.Option(help="public key (PEM); serve only a release signed by one of these"),
+    ] = None,
+    calls: Annotated[
+        bool | None, typer.Option("--calls/--no-calls", help="whether tools may be called")
+    ] = None,
+) -> None:
+    """Serve the MCP meta-server: find_tools, describe_tool, call_tool and report_outcome."""
+    from assets.servers.calls.log import CallLog
+    from serving.meta.transports import run_http, run_stdio
+
+    for name, value in {"--host": host, "--port": port, "--tokens": tokens}.items():
+        if value is not None and not http:
+            fail(f"{name} goes with --http; without it, one client is served over stdio", 2)
+    settings = load_settings()
+    log_to_terminal()
+    policy = _make_policy(settings, consent)
+    listening = _make_http(settings.serve, tokens, host=host, port=port) if http else None
+    allow_models(settings)
+    where = place or settings.home_path()
+    logging.info("home: %s", shorten_text(str(where), _LONGEST_PATH))
+    router = _open_router(where, trust or [], policy)
+    outcomes = CallLog(where, settings.serve.log.days)
+    runs_tools = settings.serve.calls.enabled if calls is None else calls
+    tokens_known = len(listening.tokens) if listening else 0
+    caller = make_caller(settings, router, tokens_known) if runs_tools else None
+    if listening is None:
+        run_stdio(router, caller, policy, outcomes)
+    else:
+        run_http(router, caller, policy, outcomes, listening)
+
+
+@app.command("serve-token")
+def serve_token(
+    name: Annotated[str, typer.Argument(help="whose token it will be")],
+) -> None:
+    """Make a token: print its secret for the client, and the entry for the tokens file."""
+    from serving.meta.access_control import make_token
+
+    secret, digest = make_token()
+    print_json({"secret": secret, "entry": {"name": name, "sha256": digest}})
+
+
+def _drop_unset(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _make_policy(settings: Settings, consent: str | None) -> "MetaPolicy":
+    from serving.meta.policy import LOCAL, MetaPolicy
+
+    serve = settings.serve
+    local = replace(LOCAL, remember=serve.log.remember)
+    more = _drop_unset(consent=consent, local=local)
+    more |= {"learning": settings.reliability} if serve.log.learn else {}
+    return derive_policy(MetaPolicy, serve.calls, **more)
+
+
+def _open_router(where: Path, trusted: list[Path], policy: "MetaPolicy") -> "ServedRouter":
+    """The router of a place; one without an index is told now, not to the first client."""
+    from serving.meta.listing import find_unused_pins
+    from serving.router import ServedRouter
+
+    router = ServedRouter(where, _open_place(trusted))
+    for pattern in find_unused_pins(router.current().index, policy.pinned):
+        logging.warning("serve.calls.pinned: no launched tool of this index fits %r", pattern)
+    return router
+
+
+def _open_place(trusted: list[Path]) -> Any:
+    """How a version of the place is opened: an exported release only as it was exported, and with
+    trusted keys only as one of them signed it."""
+    from serving.export import open_checked, verify_export
+
+    return open_checked(partial(verify_export, trusted=trusted) if trusted else None)
+
+
+def _make_http(serve: "Serve", tokens: Path | None, **address: Any) -> "HttpSettings":
+    from serving.meta.access_control import build_token, read_tokens
+    from serving.meta.policy import HttpSettings
+
+    chosen = serve.http
+    file = tokens or chosen.tokens
+    known = read_tokens(file) if file else ()
+    if chosen.token:
+        secret = chosen.token.get_secret_value()
+        known = (*known, build_token(secret, remember=serve.log.remember))
+    return derive_policy(HttpSettings, chosen, tokens=known, **_drop_unset(**address))
+
+
+def make_caller(settings: Settings, router: "ServedRouter", tokens: int) -> "ToolCaller":
+    """Who runs tools, by the recipes of whatever index is served at that moment; each token is sure
+    of its share of the places."""
+    from assets.servers.calls.caller import CallLimits, ToolCaller
+    from orchestration.settings.deploy_policy import make_deploy_policy
+
+    share = max(1, settings.serve.warm.sessions // max(1, tokens))
+    return ToolCaller(
+        lambda server_id: router.current().index.recipe(server_id),
+        make_deploy_policy(settings),
+        derive_policy(CallLimits, settings.serve.warm, share=share),
+    )
+
+
+@app.command()
+def log(
+    delete: Annotated[
+        bool, typer.Option("--delete", help="delete the lines that all filters below fit, for good")
+    ] = False,
+    token: Annotated[str | None, typer.Option(help="lines under this token's name")] = None,
+    client: Annotated[str | None, typer.Option(help="lines of this client: `name version`")] = None,
+    query: Annotated[str | None, typer.Option(help="lines of this query, in its words")] = None,
+    before: Annotated[str | None, typer.Option(help="lines of the days before YYYY-MM-DD")] = None,
+    place: Annotated[Path | None, typer.Option(help="as of `serve`; default: the home")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List how much the log of calls and searches remembers per token, or delete from it.
+
+    A server may go on running."""
+    from assets.servers.calls.log import CallLog, DeletionSubject, count_lines, remove_lines
+
+    folder = place or load_settings().home_path()
+    if not folder.is_dir():
+        fail(f"{folder}: no such folder", 2)
+    if not delete:
+        if (token, client, query, before) != (None,) * 4:
+            fail("--token, --client, --query and --before go with --delete", 2)
+        rows = count_lines(CallLog(folder))
+        if as_json:
+            print_json(rows)
+            return
+        for row in rows:
+            counts = f"{row['searches']} searches, {row['queries']} queries kept"
+            days = f"{row['first']} to {row['last']}"
+            print_line(f"{row['token'] or '-'}  {row['lines']} lines, {counts}, {days}")
+        print_line(f"{len(rows)} tokens")
+        return
+    try:
+        day = None if before is None else date.fromisoformat(before)
+    except ValueError:
+        fail(f"--before {str(before)[:40]!r}: expected YYYY-MM-DD", 2)
+    counts = remove_lines(CallLog(folder), DeletionSubject(token, client, query, day))
+    if as_json:
+        print_json(counts)
+        return
+    print_line(f"deleted {counts['deleted']} lines of {counts['files']} files")
+    if counts["unreadable"]:
+        print_line(f"and {counts['unreadable']} that were cut short, of unknown tokens")

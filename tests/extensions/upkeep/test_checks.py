@@ -1,0 +1,288 @@
+"""Each check finds the fault that is planted for it, names the thing, and says what to run."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.synthesis.tables import PAIRS
+from assets.vectors.index import VECTORS
+from extensions.scale import postgres_ledger
+from extensions.upkeep import checks
+from extensions.upkeep.checks import CHECKS, list_checks
+from extensions.upkeep.health import (
+    BROKEN,
+    NOTICE,
+    CheckResult,
+    HomeCheck,
+    InspectedHome,
+    run_check,
+)
+from orchestration.cli.app import ROOT
+from orchestration.runs.dead_runs import PROCESS_TAG
+from orchestration.tables import ADAPTERS, TABLES
+from tests.extensions.upkeep.conftest import list_files, publish_rows
+from tests.orchestration.runs.test_dead_runs import a_dead_process, started
+from tests.support.aged import make_old
+from tests.training.promotions import serve_release
+from tests.warehouse.storage.test_lance import rows as vector_rows
+from warehouse.process_identity import identify_process
+from warehouse.storage.lance import LanceStore
+from warehouse.store import Warehouse
+
+BY_NAME = {check.name: check for check in CHECKS}
+
+
+def look(name: str, at: InspectedHome) -> CheckResult:
+    return run_check(BY_NAME[name], at)
+
+
+def expect_finding(name: str, at: InspectedHome, thing: str, fix: str, level: str = BROKEN) -> None:
+    found = [(finding.thing, finding.fix, finding.level) for finding in look(name, at).findings]
+    assert [one for one in found if thing in one[0] and fix in one[1] and one[2] == level], found
+
+
+def test_a_home_that_is_well_has_no_finding_and_is_left_as_it_was(at: InspectedHome) -> None:
+    before = list_files(at.home)
+    results = [run_check(check, at) for check in CHECKS if check.name != "dagster"]
+    assert {result.name: result.findings for result in results if result.findings} == {}
+    assert list_files(at.home) == before
+    looked = {result.name: result.n for result in results}
+    assert (looked["pointers"], looked["ledger"], looked["references"]) == (3, 1, 2)
+
+
+def damage_head(home: Path) -> None:
+    (home / "tables/pairs/registry/HEAD.json").write_text("{")
+
+
+def lose_head(home: Path) -> None:
+    (home / "tables/pairs/registry/HEAD.json").unlink()
+
+
+def lose_version(home: Path) -> None:
+    for path in (home / "tables/pairs/registry").glob("*.parquet"):
+        path.unlink()
+
+
+def lose_all(home: Path) -> None:
+    lose_head(home)
+    lose_version(home)
+
+
+def swap_version(home: Path) -> None:
+    """Another table's rows under the name of a version."""
+    head = json.loads((home / "tables/pairs/registry/HEAD.json").read_bytes())
+    held = home / "tables/pairs/registry" / f"{head['digest']}.parquet"
+    PAIRS.frame([{"pair_id": "other"}]).drop(PAIRS.volatile).write_parquet(held)
+
+
+def tear_history(home: Path) -> None:
+    with (home / "tables/pairs/registry/HEADS.jsonl").open("a") as file:
+        file.write('{"digest": "')
+
+
+def damage_blob(home: Path) -> None:
+    for path in (home / "blobs").glob("??/??/*"):
+        path.write_bytes(b"other")
+
+
+def lose_blobs(home: Path) -> None:
+    for path in (home / "blobs").glob("??/??/*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "thing", "fix"),
+    [
+        ("pointers", damage_head, "pairs/registry/HEAD.json", "toolmill doctor --fix"),
+        ("pointers", lose_head, "pairs/registry/HEAD.json", "toolmill doctor --fix"),
+        ("pointers", lose_all, "pairs/registry/HEAD.json", "materialize pairs again"),
+        ("pointers", lose_version, "pairs/registry/", "materialize pairs again"),
+        ("pointers", swap_version, "pairs/registry/", "materialize pairs again"),
+        ("histories", tear_history, "pairs/registry/HEADS.jsonl", "toolmill doctor --fix"),
+        ("blobs", damage_blob, "blobs/", "toolmill run"),
+        ("references", lose_blobs, "deployments/registry.tools_blob", "restore"),
+        ("ledger", lose_blobs, "blobs", "paid for again"),
+    ],
+)
+def test_damage_is_found(
+    at: InspectedHome, name: str, damage: Callable[[Path], None], thing: str, fix: str
+) -> None:
+    damage(at.home)
+    expect_finding(name, at, thing, fix)
+
+
+def test_a_damaged_home_breaks_no_check(at: InspectedHome) -> None:
+    for path in at.home.rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"\xff{")
+    results = {check.name: run_check(check, at) for check in CHECKS}
+    for name in ("layout", "pointers", "histories", "blobs"):
+        assert results[name].broken, name
+
+
+def test_a_check_that_raises_is_a_finding_of_its_own(at: InspectedHome) -> None:
+    def look_wrong(_: InspectedHome):
+        raise RecursionError("deep\nand wide")
+
+    found = run_check(HomeCheck("mine", "claims", look_wrong), at)
+    assert [one.problem for one in found.broken] == [
+        "cannot be checked: RecursionError: deep and wide"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("installed", "url", "problem", "fix"),
+    [
+        (None, "postgresql://u:secret@h/d", "TOOLMILL_LEDGER_URL needs the package", "uv pip"),
+        (True, "mysql://u:secret@h/d", "TOOLMILL_LEDGER_URL", "expected postgresql://USER"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_a_finding_whose_fix_is_on_the_arrow(
+    at: InspectedHome,
+    monkeypatch: pytest.MonkeyPatch,
+    installed: object,
+    url: str,
+    problem: str,
+    fix: str,
+) -> None:
+    monkeypatch.setenv("TOOLMILL_LEDGER_URL", url)
+    monkeypatch.setattr(postgres_ledger, "find_spec", lambda _: installed)
+    [found] = look("ledger", at).broken
+    assert found.problem.startswith(f"cannot be checked: {problem}")
+    assert fix in found.fix
+    assert "UnusableInput" not in found.problem
+    assert "secret" not in found.problem + found.fix
+
+
+def test_an_older_schema_is_a_notice(at: InspectedHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    newer = replace(PAIRS, schema_version=PAIRS.schema_version + 1)
+    monkeypatch.setitem(TABLES, "pairs", newer)
+    expect_finding("pointers", at, "pairs/registry", "toolmill run", NOTICE)
+    assert not look("pointers", at).broken
+
+
+def test_vectors_that_are_doubled_or_missing_are_found(well: Warehouse, at: InspectedHome) -> None:
+    member = {"marketplace": "registry", "server_id": "npm:a", "tool": "t", "kind": "tool"}
+    texts = [{**member, "tool": n, "text_digest": n, "embedder": "e"} for n in ("a", "b")]
+    publish_rows(well, VECTORS, *texts)
+    store = LanceStore(at.home / "lance")
+    store.insert(vector_rows(["a"]))
+    expect_finding("vectors", at, "lance/texts.lance", "materialize contract_vectors")
+    store.insert(vector_rows(["a", "b"]))
+    assert not look("vectors", at).findings
+    import lancedb
+
+    table = lancedb.connect(store.root).open_table("texts")
+    table.add(table.to_arrow())
+    expect_finding("vectors", at, "lance/texts.lance", "rm -r")
+
+
+def test_an_adapter_that_is_gone_is_found(well: Warehouse, at: InspectedHome) -> None:
+    row = {"model": "m" * 64, "role": "retriever", "pairs": 1, "loss_last": 0.1}
+    staged = well.tables.stage(ADAPTERS[0], ADAPTERS[0].frame([row]))
+    well.tables.promote(staged, "run", [])
+    expect_finding("models", at, "models/mmmm", "materialize retriever_adapter")
+
+
+def test_a_release_is_held_against_all_that_it_names(at: InspectedHome) -> None:
+    assert not look("release", at).findings
+    name, version = serve_release(at.home, "c1")
+    whole = look("release", at).findings
+    assert [one.problem for one in whole if "router/" in one.problem] == []
+    (at.home / "router" / version / "twins.npy").write_bytes(b"")
+    expect_finding("release", at, name[:12], "toolmill release rollback")
+    problems = " ".join(finding.problem for finding in look("release", at).findings)
+    assert "twins.npy has 0 bytes" in problems
+
+
+def test_a_champion_that_cannot_serve_is_found(at: InspectedHome) -> None:
+    path = at.home / "champions" / "caller.json"
+    path.parent.mkdir()
+    path.write_text("[]")
+    expect_finding("champions", at, "champions/caller.json", "toolmill doctor --fix")
+    path.unlink()
+    moving = at.home / checks.MOVING
+    moving.parent.mkdir(exist_ok=True)
+    moving.write_text('{"files": {}, "lines": {}}')
+    expect_finding("champions", at, "MOVING.json", "finishes it", NOTICE)
+
+
+def test_a_home_of_another_version_and_a_full_disk_are_found(
+    at: InspectedHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (at.home / "home.json").write_text('{"layout": 99}')
+    expect_finding("layout", at, "home.json", "install that version")
+    monkeypatch.setattr(checks, "_ROOM", 1 << 60)
+    expect_finding("room", at, str(at.home), "toolmill gc")
+
+
+def test_a_secret_that_others_may_read_is_found(at: InspectedHome) -> None:
+    salt = at.state / "salt"
+    salt.write_bytes(b"x")
+    salt.chmod(0o644)
+    expect_finding("permissions", at, "salt", "chmod 600")
+    salt.chmod(0o600)
+    assert not look("permissions", at).findings
+
+
+def test_what_killed_writers_left_is_found_after_a_day(at: InspectedHome) -> None:
+    left = at.home / "tables" / "pairs" / ".HEAD.json.123.0123abcd"
+    left.write_text("half")
+    assert not look("leftovers", at).findings
+    make_old(left, time.time() - 2 * 86_400)
+    expect_finding("leftovers", at, str(at.home), "toolmill gc --yes", NOTICE)
+
+
+def test_a_run_that_is_started_and_dead_is_found(
+    at: InspectedHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "dagster"
+    folder.mkdir()
+    (folder / "dagster.yaml").write_bytes((ROOT / "dagster.yaml").read_bytes())
+    monkeypatch.setenv("DAGSTER_HOME", str(folder))
+    with dg.DagsterInstance.from_config(str(folder)) as made:
+        alive = {PROCESS_TAG: f"{os.getpid()}@{identify_process()}"}
+        started(made, alive)
+        assert not look("dagster", at).findings
+        dead = started(made, {PROCESS_TAG: a_dead_process()})
+        orphan = started(made, {})
+    found = {finding.thing: finding.fix for finding in look("dagster", at).findings}
+    assert set(found) == {f"run {dead.run_id[:8]}", f"run {orphan.run_id[:8]}"}
+    (folder / "history" / "runs.db").write_bytes(b"not a database at all" * 99)
+    for path in (folder / "history").glob("runs.db-*"):
+        path.unlink()
+    expect_finding("dagster", at, str(folder), "dagster.yaml")
+
+
+def test_installed_checks_are_run_and_a_broken_one_is_a_finding(
+    at: InspectedHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = EntryPoint("own", f"{__name__}:BY_NAME", checks.GROUP)
+    lost = EntryPoint("lost", "no_such_package:CHECK", checks.GROUP)
+    monkeypatch.setattr(checks, "entry_points", lambda group: [own, lost])
+    added = [run_check(check, at) for check in list_checks()][len(CHECKS) :]
+    assert [one.name for one in added] == ["own", "lost"]
+    assert "is a dict, expected a HomeCheck" in added[0].broken[0].problem
+    assert "no_such_package" in added[1].broken[0].problem
+
+
+def test_every_table_of_ours_is_known() -> None:
+    source = " ".join(path.read_text() for path in (ROOT / "orchestration").glob("tables.py"))
+    made = subprocess.run(
+        ["grep", "-rlE", r"^[A-Z_]+ = TableSpec\(", "assets", "training", "warehouse"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    modules = [path.removesuffix(".py").replace("/", ".") for path in made]
+    assert [module for module in modules if f"from {module} import" not in source] == []
+    assert len(TABLES) >= len(modules)
+    assert sys.modules[checks.__name__] is checks

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_905, 50),
+    "warehouse": (7_921, 50),
     "assets/marketplaces": (6_961, 44),
     "assets/servers": (13_081, 58),
     "assets/contracts": (8_209, 40),
@@ -22,7 +22,7 @@ BUDGET = {
     "assets/outcomes": (8_532, 78),
     "training": (15_120, 140),
     "serving": (9_088, 47),
-    "orchestration": (7_463, 80),
+    "orchestration": (6_872, 56),
     "demo": (2_880, 25),
     "extensions/batch": (1_132, 6),
     "extensions/bench": (5_307, 56),
@@ -31,9 +31,9 @@ BUDGET = {
     "extensions/publishing": (1_427, 8),
     "extensions/recommender": (5_502, 62),
     "extensions/scale": (890, 6),
-    "extensions/sidecar": (3_038, 40),
-    "extensions/upkeep": (3_333, 42),
-    "tests": (88_706, 692),
+    "extensions/sidecar": (3_079, 40),
+    "extensions/upkeep": (2_116, 11),
+    "tests": (88_426, 692),
     "benchmarks": (8_290, 74),
 }
 

@@ -52,32 +52,32 @@ def read_purpose(contract: Contract) -> ToolPurpose:
     """Reads the first sentence of the description, else the tool's name."""
     text = str(contract.get("description") or "").strip()[:LONGEST]
     sentence = " ".join(_SENTENCE.split(text, maxsplit=1)[0].split())[:400].rstrip(".!: ")
-    named = _read_purpose_from_name(contract)
+    by_name = _read_purpose_from_name(contract)
     if not _is_latin(sentence) or len(sentence.split()) < 2:
-        return named
+        return by_name
     for _ in range(3):
         sentence = _PREFIX.sub("", sentence, count=1)
-    head, _, rest = sentence.partition(" ")
-    if head.lower().endswith("ly") and find_base_form(rest.partition(" ")[0]):
+    head, _, phrase = sentence.partition(" ")
+    if head.lower().endswith("ly") and find_base_form(phrase.partition(" ")[0]):
         # "Intelligently recommends …": how well it does it is the tool's own praise.
-        head, _, rest = rest.partition(" ")
+        head, _, phrase = phrase.partition(" ")
     verb = find_base_form(head.strip(",.;:"))
-    rest = _tidy_phrase(rest)
-    if verb is None and rest and _is_its_verb(head, contract):
+    phrase = _tidy_phrase(phrase)
+    if verb is None and phrase and _is_its_verb(head, contract):
         # "Demote participants …" of demote_group_participants: a verb, only a rare one.
-        return ToolPurpose(head.lower(), "update", rest)
-    if verb is None or not rest:
+        return ToolPurpose(head.lower(), "update", phrase)
+    if verb is None or not phrase:
         # "Weather forecast API with …": a noun phrase; the verb comes from the name.
         noun = _tidy_phrase(sentence)
         if not noun or len(noun.split()) > 14 or not _ENGLISH & set(noun.lower().split()):
-            return named
+            return by_name
         lowered = noun if noun[1:2].isupper() else noun[0].lower() + noun[1:]
-        return ToolPurpose(named.verb, named.family, lowered)
-    if rest.startswith("/"):
-        return named
-    if rest.startswith("and ") and find_base_form([*rest.split(), "", ""][1]):
-        rest = " ".join(rest.split()[2:]) or named.rest
-    return ToolPurpose(verb, find_family(verb) or named.family, rest)
+        return ToolPurpose(by_name.verb, by_name.family, lowered)
+    if phrase.startswith("/"):
+        return by_name
+    if phrase.startswith("and ") and find_base_form([*phrase.split(), "", ""][1]):
+        phrase = " ".join(phrase.split()[2:]) or by_name.rest
+    return ToolPurpose(verb, find_family(verb) or by_name.family, phrase)
 
 
 _ENGLISH = {"a", "an", "the", "of", "for", "to", "in", "and", "by", "with", "on", "from"}
@@ -96,11 +96,11 @@ def _read_purpose_from_name(contract: Contract) -> ToolPurpose:
         return ToolPurpose("get", "read", " ".join(words))
     verb = find_base_form(words[position]) or "get"
     # `git_status`, `jira_get_issue`: what precedes the verb is the product.
-    rest = words[position + 1 :] + (words[:position] if words[position + 1 :] else [])
-    if position and rest[-position:] == words[:position]:
-        rest = [*rest[:-position], *(["in"] if rest[:-position] else []), *words[:position]]
+    tail = words[position + 1 :] + (words[:position] if words[position + 1 :] else [])
+    if position and tail[-position:] == words[:position]:
+        tail = [*tail[:-position], *(["in"] if tail[:-position] else []), *words[:position]]
     return ToolPurpose(
-        verb, find_family(verb) or "read", " ".join(rest or words[:position] or ["it"])
+        verb, find_family(verb) or "read", " ".join(tail or words[:position] or ["it"])
     )
 
 
@@ -173,12 +173,12 @@ def read_slots(contract: Contract) -> list[ParameterSlot]:
     description = str(contract.get("description") or "")[:LONGEST]
     documented = _read_documented_parameters(description)
     theme = f"{about} {description[:300]}".lower()
-    found = [
+    slots = [
         _make_slot(name, resolve_schema(of, schema), name in required, documented.get(name, ""),
                    about=about, theme=theme)
         for name, of in properties.items()
     ]  # fmt: skip
-    return sorted(found, key=lambda slot: not slot.required)
+    return sorted(slots, key=lambda slot: not slot.required)
 
 
 def read_fields(schema: Schema, root: Schema) -> list[ParameterSlot]:

@@ -84,7 +84,7 @@ def pairs(
         yield from refuse(context, warehouse, PAIRS_AUDIT, "approved_endpoint", error)
         return
     progress = Lines(context.log.info)
-    made = write_pairs(
+    written = write_pairs(
         warehouse,
         name,
         writer.policy,
@@ -98,14 +98,14 @@ def pairs(
         context,
         warehouse,
         PAIRS_AUDIT,
-        PAIRS.frame(made.rows),
-        rules=[_check_written(made.rows), _check_current(made.rows, made.offer)],
-        plan=made.due,
+        PAIRS.frame(written.rows),
+        rules=[_check_written(written.rows), _check_current(written.rows, written.offer)],
+        plan=written.due,
         metadata={
-            **pair_report.report_pairs(made.rows),
-            "held": len(made.offer.held),
-            "moved": made.moved,
-            "retired": len(made.retired),
+            **pair_report.report_pairs(written.rows),
+            "held": len(written.offer.held),
+            "moved": written.moved,
+            "retired": len(written.retired),
             "asked_this_run": llm.counts["asked"],
             "usd_this_run": llm.usd,
             **pair_report.report_batches(llm.batches),
@@ -133,7 +133,7 @@ def judgements(
     except NotApproved as error:
         yield from refuse(context, warehouse, JUDGEMENTS_AUDIT, "approved_endpoint", error)
         return
-    made = judge_pairs(
+    judged = judge_pairs(
         warehouse,
         name,
         writer.policy,
@@ -141,17 +141,17 @@ def judgements(
         Lines(context.log.info),
         only=read_one_server(context),
     )
-    trials = warehouse.tables.stage(JUDGE_TRIALS, JUDGE_TRIALS.frame(made.trials), name)
+    trials = warehouse.tables.stage(JUDGE_TRIALS, JUDGE_TRIALS.frame(judged.trials), name)
     yield from publish(
         context,
         warehouse,
         JUDGEMENTS_AUDIT,
-        JUDGEMENTS.frame(made.rows),
-        rules=made.audit,
-        plan=made.due,
+        JUDGEMENTS.frame(judged.rows),
+        rules=judged.audit,
+        plan=judged.due,
         metadata={
-            **pair_report.report_judgements(made.rows, made.pairs),
-            "trial": pair_report.tabulate_trials(made.trials),
+            **pair_report.report_judgements(judged.rows, judged.pairs),
+            "trial": pair_report.tabulate_trials(judged.trials),
             **pair_report.report_batches(llm.batches),
         },
     )
@@ -207,16 +207,19 @@ def server_summaries(
     public = {row["server_id"] for row in clear if row["marketplace"] != PRIVATE}
     rows: list[dict[str, Any]] = []
     spent = 0.0
-    for name, own in (("_", public), (PRIVATE, {row["server_id"] for row in clear} - public)):
+    for name, server_ids in (
+        ("_", public),
+        (PRIVATE, {row["server_id"] for row in clear} - public),
+    ):
         llm = _open_llm(writer, warehouse, name)
-        made, _ = make_summaries(
-            [row for row in clear if row["server_id"] in own],
+        summaries, _ = make_summaries(
+            [row for row in clear if row["server_id"] in server_ids],
             about,
             llm,
-            [row for row in previous if row["server_id"] in own],
+            [row for row in previous if row["server_id"] in server_ids],
             progress=Lines(context.log.info),
         )
-        rows += made
+        rows += summaries
         spent += llm.usd if llm else 0.0
     flaws = find_summary_flaws(rows)
     yield from publish(

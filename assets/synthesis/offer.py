@@ -48,10 +48,10 @@ class ClearOffer:
 
 def read_offer(warehouse: Warehouse, name: str) -> ClearOffer:
     """What may be written about. Raises DecisionError when the record of decisions is broken."""
-    clear, held = read_contracts(warehouse, name)
+    clear, held_rows = read_contracts(warehouse, name)
     stated = _read_licences(warehouse, name)
     rows = [{**row, "license": stated.get(row["server_id"])} for row in clear]
-    return ClearOffer(rows, frozenset(row["contract_digest"] for row in held))
+    return ClearOffer(rows, frozenset(row["contract_digest"] for row in held_rows))
 
 
 def _read_licences(warehouse: Warehouse, name: str) -> dict[str, str]:

@@ -73,9 +73,9 @@ def write_summary(server: str, contracts: Sequence[JsonObject]) -> str:
 def make_readable(server_id: str) -> str:
     """A server's id as a name: `npm:@acme/jira-mcp` -> jira."""
     _, _, name = server_id.rpartition(":")
-    parts = [_split_name(part) for part in re.split(r"[/:]+", name or server_id)]
+    name_parts = [_split_name(part) for part in re.split(r"[/:]+", name or server_id)]
     # A publisher's name is no field; where nothing else is left, it is all there is.
-    words = next((part for part in reversed(parts) if part), []) or split_identifier(server_id)
+    words = next((part for part in reversed(name_parts) if part), []) or split_identifier(server_id)
     return " ".join(words)[:80] or server_id[:80]
 
 
@@ -87,27 +87,27 @@ def _split_name(part: str) -> list[str]:
 
 def _group_objects(contracts: Sequence[JsonObject]) -> dict[str, dict[str, Counter[str]]]:
     """family -> object -> the verbs that it is done with."""
-    found: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    groups: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for contract in contracts:
         does = read_purpose(contract)
         family = does.family if does.family in _ORDER else "run"
-        verb, rest = _split_verb(does.verb, does.rest)
-        found[family][_find_object(rest)][verb] += 1
-    return found
+        verb, phrase = _split_verb(does.verb, does.rest)
+        groups[family][_find_object(phrase)][verb] += 1
+    return groups
 
 
-def _split_verb(verb: str, rest: str) -> tuple[str, str]:
+def _split_verb(verb: str, phrase: str) -> tuple[str, str]:
     """`get` + "tell the time" -> `tell` + "the time": a verb that the lexicon lacks stands at the
     head of what it is done to, before an article."""
-    head, _, tail = rest.partition(" ")
+    head, _, tail = phrase.partition(" ")
     if tail.lower().startswith(("the ", "a ", "an ", "all ", "your ")) and head.isalpha():
         return head.lower(), tail
-    return verb, rest
+    return verb, phrase
 
 
-def _find_object(rest: str) -> str:
+def _find_object(phrase: str) -> str:
     """The things that a tool is about, without articles and what follows them."""
-    plain = _HEAD.sub("", " ".join(re.sub(r"[^\w\s'/-]+", " ", rest).split()))
+    plain = _HEAD.sub("", " ".join(re.sub(r"[^\w\s'/-]+", " ", phrase).split()))
     words = _CUT.split(plain, maxsplit=1)[0].split()[:_LONGEST]
     while words and words[-1].lower() in _STOP:
         words.pop()
@@ -118,35 +118,41 @@ def _make_clause(family: str, objects: Mapping[str, Counter[str]]) -> str:
     verbs: Counter[str] = Counter()
     for counted in objects.values():
         verbs.update(counted)
-    named = [verb for verb, _ in sorted(verbs.items(), key=lambda one: (-one[1], one[0]))[:_VERBS]]
+    top_verbs = [
+        verb for verb, _ in sorted(verbs.items(), key=lambda item: (-item[1], item[0]))[:_VERBS]
+    ]
     things = _choose_spread(
-        sorted(objects, key=lambda one: (len(one.split()), one.lower())), _OBJECTS
+        sorted(objects, key=lambda item: (len(item.split()), item.lower())), _OBJECTS
     )
     more = " and more" if len(objects) > len(things) else ""
-    return f"{' or '.join(named)} {join_words(things)}{more}"
+    return f"{' or '.join(top_verbs)} {join_words(things)}{more}"
 
 
 def _choose_spread(things: Sequence[str], most: int) -> list[str]:
     """Some of many, none of which only repeats the words of another."""
-    kept: list[str] = []
+    distinct: list[str] = []
     for thing in things:
         words = {stem_plural(word) for word in split_identifier(thing)}
-        if not any({stem_plural(word) for word in split_identifier(one)} >= words for one in kept):
-            kept.append(thing)
-    if len(kept) <= most:
-        return kept
-    return [kept[place * (len(kept) - 1) // (most - 1)] for place in range(most)]
+        if not any(
+            {stem_plural(word) for word in split_identifier(other)} >= words for other in distinct
+        ):
+            distinct.append(thing)
+    if len(distinct) <= most:
+        return distinct
+    return [distinct[place * (len(distinct) - 1) // (most - 1)] for place in range(most)]
 
 
 def _find_domain_words(contracts: Sequence[JsonObject], text: str) -> list[str]:
     """Words that several tools use and that were not said yet."""
-    known = {stem_plural(word) for word in split_identifier(text)}
+    said_words = {stem_plural(word) for word in split_identifier(text)}
     counted: Counter[str] = Counter()
     for contract in contracts:
         counted.update({stem_plural(word): word for word in _walk_words(contract)}.values())
-    ranked = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+    ranked = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     least = 2 if len(contracts) > 2 else 1
-    fits = [word for word, count in ranked if count >= least and stem_plural(word) not in known]
+    fits = [
+        word for word, count in ranked if count >= least and stem_plural(word) not in said_words
+    ]
     return fits[:_WORDS]
 
 

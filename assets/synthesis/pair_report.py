@@ -28,11 +28,15 @@ _SHOWN = 24  # pairs of a table in the UI
 def report_pairs(rows: Sequence[Row]) -> dict[str, Any]:
     """Figures and tables of rows of PAIRS."""
     by_task = {task: [row for row in rows if row["task"] == task] for task in TASKS}
-    counts = [[task, *map(str, _count_outcomes(own))] for task, own in by_task.items() if own]
+    counts = [
+        [task, *map(str, _count_outcomes(task_rows))]
+        for task, task_rows in by_task.items()
+        if task_rows
+    ]
     # A few pairs of every task, so that no kind hides the others.
     each = max(2, _SHOWN // len(TASKS))
-    latest = [row for own in by_task.values()
-              for row in [one for one in own if one["status"] == "ok"][:each]]  # fmt: skip
+    latest = [row for task_rows in by_task.values()
+              for row in [one for one in task_rows if one["status"] == "ok"][:each]]  # fmt: skip
     reasons = [[str(n), why] for why, n in count_reasons(rows)]
     head = ["task", "fate", "tool", "instruction", "call"]
     return {
@@ -58,24 +62,24 @@ def _name_outcome(row: Row) -> str:
 
 
 def _count_outcomes(rows: Sequence[Row]) -> list[int]:
-    found = Counter(_name_outcome(row) for row in rows)
-    return [len(rows), *(found[fate] for fate in _FATES)]
+    outcomes = Counter(_name_outcome(row) for row in rows)
+    return [len(rows), *(outcomes[fate] for fate in _FATES)]
 
 
 def count_reasons(rows: Iterable[Row]) -> list[tuple[str, int]]:
     """Why pairs go no further, most frequent first: certain flaws, twins, failed steps."""
-    found: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     for row in rows:
         if row["status"] == PENDING:
-            found["waits for a batch"] += 1
+            reasons["waits for a batch"] += 1
         elif row["status"] != "ok":
-            found[f"{row['failed_step'] or 'a step'} failed: {row['error_kind']}"] += 1
+            reasons[f"{row['failed_step'] or 'a step'} failed: {row['error_kind']}"] += 1
         elif row["twin_of"]:
-            found["repeats another pair"] += 1
+            reasons["repeats another pair"] += 1
         elif row["verdict"] == "reject":
             flaws = json.loads(row["flaws"] or "[]")
-            found.update({flaw["kind"] for flaw in flaws if flaw["certain"]})
-    return found.most_common()
+            reasons.update({flaw["kind"] for flaw in flaws if flaw["certain"]})
+    return reasons.most_common()
 
 
 def report_batches(batches: Sequence[Batch]) -> dict[str, Any]:
@@ -186,21 +190,21 @@ def make_spend_rows(
     """Rows of SPEND from `Ledger.costs()` and the accepted pairs per marketplace, with a total for
     each marketplace and one for all. distinct: accepted pairs, each once, where some are in
     several marketplaces."""
-    found: dict[tuple[str, str, str], Record] = defaultdict(_make_zeros)
+    costs_by_key: dict[tuple[str, str, str], Record] = defaultdict(_make_zeros)
     for cost in costs:
-        row = found[cost["partition"], cost["stage"].removeprefix("llm:"), cost["model"]]
+        row = costs_by_key[cost["partition"], cost["stage"].removeprefix("llm:"), cost["model"]]
         if cost["status"] in _COUNT:
             row[_COUNT[cost["status"]]] += cost["effects"]
         for name in ("prompt_tokens", "completion_tokens", "usd"):
             row[name] += cost[name]
     sums: dict[str, Record] = defaultdict(_make_zeros)
-    for (marketplace, _, _), row in found.items():
+    for (marketplace, _, _), row in costs_by_key.items():
         for name in _SUMMED:
             sums[marketplace][name] += row[name]
             sums[ALL][name] += row[name]
     whole = sum(accepted.values())
     once = whole if distinct is None else distinct
-    rows = [_make_row(*key, row, accepted.get(key[0], 0)) for key, row in found.items()]
+    rows = [_make_row(*key, row, accepted.get(key[0], 0)) for key, row in costs_by_key.items()]
     for marketplace in sorted((sums.keys() | accepted.keys()) - {ALL, SHARED}):
         pairs = accepted.get(marketplace, 0)
         shared = sums[SHARED]["usd"] * pairs / whole if whole else 0.0
@@ -230,8 +234,8 @@ def audit_cost(rows: Iterable[Record], previous: Iterable[Record], *, most: floa
 
 
 def _find_overall(rows: Iterable[Record]) -> float | None:
-    found = [row for row in rows if (row["marketplace"], row["stage"]) == (ALL, TOTAL)]
-    return found[0]["usd_per_accepted_pair"] if found else None
+    totals = [row for row in rows if (row["marketplace"], row["stage"]) == (ALL, TOTAL)]
+    return totals[0]["usd_per_accepted_pair"] if totals else None
 
 
 def _make_zeros() -> Record:

@@ -69,11 +69,11 @@ class SummaryRequest:
     @property
     def shown(self) -> list[JsonObject]:
         """Its tools by name; of very many, some at even distances."""
-        listed = sorted(self.contracts.values(), key=lambda c: (c["name"], json.dumps(c)))
-        if len(listed) <= MOST_TOOLS:
-            return listed
+        ordered = sorted(self.contracts.values(), key=lambda c: (c["name"], json.dumps(c)))
+        if len(ordered) <= MOST_TOOLS:
+            return ordered
         return [
-            listed[place * (len(listed) - 1) // (MOST_TOOLS - 1)] for place in range(MOST_TOOLS)
+            ordered[place * (len(ordered) - 1) // (MOST_TOOLS - 1)] for place in range(MOST_TOOLS)
         ]
 
 
@@ -99,17 +99,17 @@ def ask_all(
 
 async def _ask_one(llm: LLM, server: SummaryRequest) -> dict[str, Any]:
     """One row, whatever its outcome. Raises LLMError for faults of the settings only."""
-    role, asked, shown = llm.role(ROLE), read_prompt(PROMPT), server.shown
+    role, prompt, tools = llm.role(ROLE), read_prompt(PROMPT), server.shown
     row = make_row(server, provider=role.provider, model=role.model)
-    row |= {"prompt": asked.digest, "tools_shown": len(shown)}
+    row |= {"prompt": prompt.digest, "tools_shown": len(tools)}
     values = {
         "server": make_readable(server.server_id),
         "description": server.description or "none",
-        "tools": "\n".join(map(_describe_tool, shown)),
-        "shown": f"{len(shown)} of the server's {len(server.contracts)} tools are shown.",
+        "tools": "\n".join(map(_describe_tool, tools)),
+        "shown": f"{len(tools)} of the server's {len(server.contracts)} tools are shown.",
     }
     try:
-        messages = asked.make_messages(mark=make_marker(*values.values()), **values)
+        messages = prompt.make_messages(mark=make_marker(*values.values()), **values)
         reply = await llm.complete(ROLE, messages, schema=ServerSummary, seed=_SEED)
     except (LLMError, BudgetExceeded) as error:
         if isinstance(error, LLMError) and error.kind in ("unknown_role", "no_provider"):
@@ -208,26 +208,26 @@ def make_summaries(
     the settings only.
     """
     llm = llm if llm is not None and llm.role(ROLE).model != OFFLINE else None
-    held = {row["server_id"]: dict(row) for row in previous}
+    previous_rows = {row["server_id"]: dict(row) for row in previous}
     servers = _make_servers(rows, descriptions, llm)
     made_of = {
         name: digest_plan(json.loads(row["contracts"]), row["made_by"])
-        for name, row in held.items()
+        for name, row in previous_rows.items()
     }
-    failed = {name for name, row in held.items() if row["status"] != "ok"}
+    failed = {name for name, row in previous_rows.items() if row["status"] != "ok"}
     due = plan_keys(made_of, {name: server.plan for name, server in servers.items()}, retry=failed)
-    wanted = [servers[name] for name in due.due]
-    made = (
-        ask_all(wanted, llm, progress)
+    requests = [servers[name] for name in due.due]
+    written = (
+        ask_all(requests, llm, progress)
         if llm
         else [
             try_item(partial(_summarise_offline, one), partial(make_failed_row, one))
-            for one in wanted
+            for one in requests
         ]
     )
-    kept = [held[name] for name in due.unchanged]
-    fresh = [_keep_text(row, held.get(row["server_id"])) for row in made]
-    return SUMMARIES.frame([*kept, *fresh]).to_dicts(), due
+    unchanged = [previous_rows[name] for name in due.unchanged]
+    fresh = [_keep_text(row, previous_rows.get(row["server_id"])) for row in written]
+    return SUMMARIES.frame([*unchanged, *fresh]).to_dicts(), due
 
 
 def find_summary_flaws(rows: Sequence[Row], floor: float = 0.5) -> list[str]:
@@ -244,18 +244,18 @@ def find_summary_flaws(rows: Sequence[Row], floor: float = 0.5) -> list[str]:
 def _make_servers(
     rows: Iterable[Row], descriptions: Mapping[str, str], llm: LLM | None
 ) -> dict[str, SummaryRequest]:
-    found: dict[str, dict[str, JsonObject]] = defaultdict(dict)
+    contracts: dict[str, dict[str, JsonObject]] = defaultdict(dict)
     for row in rows:
-        found[row["server_id"]][row["contract_digest"]] = read_contract(row)
-    made = {}
-    for name in sorted(found):
+        contracts[row["server_id"]][row["contract_digest"]] = read_contract(row)
+    servers = {}
+    for name in sorted(contracts):
         description = " ".join((descriptions.get(name) or "").split())[:_LONGEST_DESCRIPTION]
         # A description stands in no contract, so no scan of tools has read it.
         description = "" if find_order(description) else description
-        made[name] = SummaryRequest(
-            name, found[name], description, digest(_describe_maker(llm, description))
+        servers[name] = SummaryRequest(
+            name, contracts[name], description, digest(_describe_maker(llm, description))
         )
-    return made
+    return servers
 
 
 def _describe_maker(llm: LLM | None, description: str) -> list[Json]:

@@ -155,8 +155,8 @@ class GoldenCall:
 
 def read_goldens(row: Row) -> list[GoldenCall]:
     """The right calls of a row, in order."""
-    found = json.loads(row["calls"] or "[]")
-    return [GoldenCall(**{**one, "borrowed": tuple(one.get("borrowed") or ())}) for one in found]
+    calls = json.loads(row["calls"] or "[]")
+    return [GoldenCall(**{**call, "borrowed": tuple(call.get("borrowed") or ())}) for call in calls]
 
 
 def read_contract(row: Row) -> dict[str, Json]:
@@ -164,12 +164,12 @@ def read_contract(row: Row) -> dict[str, Json]:
     TypeError."""
     contract = row["contract"]
     try:
-        found = json.loads(contract) if isinstance(contract, str) else dict(contract)
+        body = json.loads(contract) if isinstance(contract, str) else dict(contract)
     except RecursionError as error:
         raise ValueError("the contract is nested too deep to be read") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"the contract is {type(found).__name__}, expected an object")
-    return found
+    if not isinstance(body, dict):
+        raise ValueError(f"the contract is {type(body).__name__}, expected an object")
+    return body
 
 
 def make_tool_key(row: Row) -> str:
@@ -182,25 +182,25 @@ def make_unit_key(row: Row) -> str:
     return f"{make_tool_key(row)}#{row['task']}"
 
 
-def make_single_row(own: GoldenCall, instruction: str, offered: Iterable[str]) -> dict[str, Json]:
+def make_single_row(call: GoldenCall, instruction: str, offered: Iterable[str]) -> dict[str, Json]:
     """The row of PAIRS of one request to one tool, all other columns empty."""
-    made: dict[str, Json] = {
-        "server_id": own.server_id,
-        "tool": own.tool,
-        "contract_digest": own.contract_digest,
+    columns: dict[str, Json] = {
+        "server_id": call.server_id,
+        "tool": call.tool,
+        "contract_digest": call.contract_digest,
         "task": SINGLE,
         "instruction": instruction,
-        "arguments": dump_text(own.arguments),
-        "calls": dump_text([vars(own)]),
+        "arguments": dump_text(call.arguments),
+        "calls": dump_text([vars(call)]),
         "messages": "[]",
-        "offered": dump_text(sorted({own.contract_digest, *offered})),
+        "offered": dump_text(sorted({call.contract_digest, *offered})),
         "status": "ok",
         "verdict": "accept",
     }
-    return dict.fromkeys(PAIRS.columns) | made
+    return dict.fromkeys(PAIRS.columns) | columns
 
 
-def fail_row(known: JsonObject, step: str, hint: str) -> dict[str, Json]:
+def fail_row(columns: JsonObject, step: str, hint: str) -> dict[str, Json]:
     """A row of PAIRS that came to nothing in a way nobody foresaw; `known`: the columns it has."""
     return {
         **dict.fromkeys(PAIRS.columns),
@@ -209,7 +209,7 @@ def fail_row(known: JsonObject, step: str, hint: str) -> dict[str, Json]:
         "simulated": False,
         **dict.fromkeys(("prompt_tokens", "completion_tokens"), 0),
         "usd": 0.0,
-        **known,
+        **columns,
         **dict.fromkeys(("verdict", "cosine", "twin_of", "retry_at")),
         "status": "failed",
         "failed_step": step,
@@ -253,8 +253,8 @@ def make_pair_id(row: Row) -> str:
     whatever marketplace, model or run they come from."""
     texts = row.get("instruction"), row.get("calls"), row.get("messages")
     plan = None if any(texts) else row["plan_digest"]  # a failed row says nothing yet
-    own = [row[name] for name in ("server_id", "tool", "contract_digest", "task", "index")]
-    return "p1:" + digest([*own, *texts, plan])[:40]
+    identity = [row[name] for name in ("server_id", "tool", "contract_digest", "task", "index")]
+    return "p1:" + digest([*identity, *texts, plan])[:40]
 
 
 def make_golden(row: Row, arguments: dict[str, Json], borrowed: Sequence[str] = ()) -> GoldenCall:
@@ -273,7 +273,7 @@ def make_assistant_message(text: str) -> dict[str, Json]:
 
 def make_call_message(first: int, calls: Sequence[tuple[str, JsonObject]]) -> dict[str, Json]:
     """The assistant's message with calls as chat endpoints write them, numbered from `first`."""
-    made = [
+    tool_calls = [
         {
             "id": f"call_{number}",
             "type": "function",
@@ -281,7 +281,7 @@ def make_call_message(first: int, calls: Sequence[tuple[str, JsonObject]]) -> di
         }
         for number, (tool, arguments) in enumerate(calls, first)
     ]
-    return {"role": "assistant", "content": None, "tool_calls": made}
+    return {"role": "assistant", "content": None, "tool_calls": tool_calls}
 
 
 def make_result_message(number: int, text: str) -> dict[str, Json]:
@@ -328,5 +328,5 @@ class TaskSource(Protocol):
 
 def read_origin(row: Row) -> TaskOrigin | None:
     """The task of a world that a row of PAIRS is; None of one that was written for its contract."""
-    held = row.get("world_task")
-    return TaskOrigin(**json.loads(held)) if held else None
+    text = row.get("world_task")
+    return TaskOrigin(**json.loads(text)) if text else None

@@ -51,8 +51,8 @@ def _make_error(contract: Contract, flaws: list[Flaw], rng: random.Random) -> st
 
 
 def _describe_flaw(flaw: Flaw) -> str:
-    named = not flaw.path or flaw.path.split(".")[-1] in flaw.message
-    return flaw.message if named else f"{flaw.path}: {flaw.message}"
+    is_named = not flaw.path or flaw.path.split(".")[-1] in flaw.message
+    return flaw.message if is_named else f"{flaw.path}: {flaw.message}"
 
 
 def _change_types(right: Arguments, rng: random.Random) -> Iterator[Arguments]:
@@ -70,7 +70,7 @@ def _convert_type(value: Json) -> Json:
         case str():
             return [value]
         case list():
-            return ", ".join(str(one) for one in value)
+            return ", ".join(str(item) for item in value)
         case _:
             return json.dumps(value, ensure_ascii=False)
 

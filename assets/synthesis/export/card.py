@@ -46,19 +46,19 @@ class ExportFigures:
     left_out: Counter[str] = field(default_factory=Counter)
     sources: Counter[str] = field(default_factory=Counter)  # of preferences, line by line
 
-    def add(self, one: ExportPair, lines: int) -> None:
-        row = one.row
+    def add(self, pair: ExportPair, lines: int) -> None:
+        row = pair.row
         self.pairs += 1
         self.lines += lines
         self.simulated += bool(row["simulated"])
         self.migrated += row["migrated_from"] is not None
-        self.splits[one.split] += 1
-        self.servers.setdefault(one.split, set()).add(row["server_id"])
+        self.splits[pair.split] += 1
+        self.servers.setdefault(pair.split, set()).add(row["server_id"])
         self.tools.add((row["server_id"], row["tool"]))
         counted = {
             **{name: row[name] for name in ("task", "kind", "provider", "marketplace")},
             "license": normalise_licence(row["license"]),
-            "judge": one.judgement["judge"],
+            "judge": pair.judgement["judge"],
         }
         for name, value in counted.items():
             self.by.setdefault(name, Counter())[str(value or _UNKNOWN)] += 1
@@ -163,8 +163,8 @@ def _write_front_matter(form: ExportFormat, figures: ExportFigures) -> Markdown:
         ]
         configs += [f"- config_name: {config}", "  data_files:", *files]
         infos += [f"- config_name: {config}", "  features:", *columns]
-    known = sorted(figures.by["license"])
-    licence = known[0].lower() if len(known) == 1 and known != [_UNKNOWN] else "other"
+    licences = sorted(figures.by["license"])
+    licence = licences[0].lower() if len(licences) == 1 and licences != [_UNKNOWN] else "other"
     lines = ["---", f"license: {licence}", "tags:", "- tool-calling", "- mcp", "- synthetic",
              "configs:", *configs, "dataset_info:", *infos, "---", ""]  # fmt: skip
     return mark_markdown("\n".join(lines))  # an SPDX expression; the rest is ours
@@ -179,17 +179,17 @@ def _write_ran(figures: ExportFigures) -> str:
 def _group_files(figures: ExportFigures) -> dict[str, list[tuple[str, str]]]:
     """Config -> (split, file) of each of its files: what is learnt whole, and what by its last turn
     alone, are never read together."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    configs: dict[str, list[tuple[str, str]]] = {}
     for name in sorted(figures.files):
         split = name.removesuffix(LAST_TURN)
         config = "default" if split == name else LAST_TURN.strip("_")
-        found.setdefault(config, []).append((split, name))
-    return found
+        configs.setdefault(config, []).append((split, name))
+    return configs
 
 
 def _list_sides(figures: ExportFigures) -> Markdown:
     """How many servers and pairs each side of the split has."""
-    servers = {split: len(found) for split, found in sorted(figures.servers.items())}
+    servers = {split: len(names) for split, names in sorted(figures.servers.items())}
     sides = (
         fill_markdown(
             "{} server{} ({} pairs) in {}",
@@ -226,5 +226,5 @@ def _list_counts(figures: ExportFigures) -> Iterator[Markdown]:
     sources = {"source": figures.sources} if figures.sources else {}
     for name, counts in {**figures.by, **sources, "left out": figures.left_out}.items():
         items = counts.items() if name == "left out" else sorted(counts.items())
-        listed = join_markdown(", ", (fill_markdown("{}: {}", *item) for item in items))
-        yield fill_markdown("- {}: {}", name, listed or "none")
+        text = join_markdown(", ", (fill_markdown("{}: {}", *item) for item in items))
+        yield fill_markdown("- {}: {}", name, text or "none")

@@ -76,18 +76,18 @@ def _list_tools(
     """The tools called come first; one on offer that shares a name with them is left out, as no
     host could tell them apart."""
     needed = [call.contract_digest for call in calls] or [row["contract_digest"]]
-    wanted = list(dict.fromkeys([*needed, *json.loads(row.get("offered") or "[]")]))
-    taken: dict[str, str] = {}
-    for digest in wanted:
+    digests = list(dict.fromkeys([*needed, *json.loads(row.get("offered") or "[]")]))
+    by_name: dict[str, str] = {}
+    for digest in digests:
         if digest not in contracts:
             raise UnusableExample("a contract on offer is not at hand")
         name = contracts[digest]["name"]
-        if taken.setdefault(name, digest) != digest and digest in needed:
+        if by_name.setdefault(name, digest) != digest and digest in needed:
             raise UnusableExample("it calls two tools of one name")
-    shown = [make_function(contracts[digest]) for digest in taken.values()]
+    functions = [make_function(contracts[digest]) for digest in by_name.values()]
     seed = hashlib.sha256(row["pair_id"].encode()).digest()
-    random.Random(int.from_bytes(seed[:8])).shuffle(shown)
-    return shown
+    random.Random(int.from_bytes(seed[:8])).shuffle(functions)
+    return functions
 
 
 def make_messages(row: Row, calls: Sequence[GoldenCall]) -> list[dict[str, Json]]:
@@ -96,8 +96,10 @@ def make_messages(row: Row, calls: Sequence[GoldenCall]) -> list[dict[str, Json]
     if not messages:
         messages = [{"role": "user", "content": row["instruction"]}]
         if calls:
-            made = [_make_call(f"call_{n}", one.tool, one.arguments) for n, one in enumerate(calls)]
-            messages.append({"role": "assistant", "content": None, "tool_calls": made})
+            tool_calls = [
+                _make_call(f"call_{n}", one.tool, one.arguments) for n, one in enumerate(calls)
+            ]
+            messages.append({"role": "assistant", "content": None, "tool_calls": tool_calls})
     right = [(call.tool, call.arguments) for call in calls]
     out = [_make_message(message, right) for message in messages]
     if out[-1]["role"] != "assistant":
@@ -106,26 +108,28 @@ def make_messages(row: Row, calls: Sequence[GoldenCall]) -> list[dict[str, Json]
 
 
 def _make_message(message: Row, right: list[tuple[str, Json]]) -> dict[str, Json]:
-    made: dict[str, Json] = {"role": message["role"], "content": message.get("content")}
+    copy: dict[str, Json] = {"role": message["role"], "content": message.get("content")}
     if message.get("tool_call_id"):
-        made["tool_call_id"] = message["tool_call_id"]
+        copy["tool_call_id"] = message["tool_call_id"]
     if not message.get("tool_calls"):
-        return made
-    made["tool_calls"] = [
+        return copy
+    copy["tool_calls"] = [
         _make_call(
-            one.get("id", f"call_{n}"), one["function"]["name"], _read_arguments(one["function"])
+            tool_call.get("id", f"call_{n}"),
+            tool_call["function"]["name"],
+            _read_arguments(tool_call["function"]),
         )
-        for n, one in enumerate(message["tool_calls"])
+        for n, tool_call in enumerate(message["tool_calls"])
     ]
-    parts = [one["function"] for one in made["tool_calls"]]
-    if any((part["name"], part["arguments"]) not in right for part in parts):
-        made["weight"] = 0
-    return made
+    functions = [tool_call["function"] for tool_call in copy["tool_calls"]]
+    if any((part["name"], part["arguments"]) not in right for part in functions):
+        copy["weight"] = 0
+    return copy
 
 
 def _read_arguments(part: Row) -> Json:
-    held = part["arguments"]
-    return json.loads(held) if isinstance(held, str) else held
+    arguments = part["arguments"]
+    return json.loads(arguments) if isinstance(arguments, str) else arguments
 
 
 def _make_call(name: str, tool: str, arguments: Json) -> dict[str, Json]:
@@ -154,7 +158,7 @@ class PreferencePair:
     def write_line(self) -> Line:
         """The line of the export."""
         return {
-            "prompt": [_strip_message(one) for one in self.prompt],
+            "prompt": [_strip_message(message) for message in self.prompt],
             "chosen": [_strip_message(self.chosen)],
             "rejected": [_strip_message(self.rejected)],
             "tools": json.dumps(list(self.tools), ensure_ascii=False),
@@ -181,17 +185,17 @@ class RefusedRows:
     def find_answers(self, row: Record, example: TrainingExample) -> list[Message]:
         """The last messages of refused rows that differ from an accepted one in that alone; calls
         to tools that are not shown are left out."""
-        shown = {tool["function"]["name"] for tool in example.tools}
-        found = []
+        names = {tool["function"]["name"] for tool in example.tools}
+        answers = []
         for refused in self._rows.get(_make_key(row), []):
             try:
                 messages = make_messages(refused, read_goldens(refused))
             except (UnusableExample, ValueError, TypeError, KeyError):
                 continue
             same = messages[:-1] == example.messages[:-1]
-            if same and _list_names(messages[-1]) <= shown and messages[-1] not in found:
-                found.append(messages[-1])
-        return found
+            if same and _list_names(messages[-1]) <= names and messages[-1] not in answers:
+                answers.append(messages[-1])
+        return answers
 
 
 def write_preferences(example: TrainingExample) -> Iterator[Line]:
@@ -222,11 +226,11 @@ def _is_right_call(message: Message) -> bool:
     return calls and message.get("weight") != 0
 
 
-def _is_other(one: Message, other: Message, tools: Sequence[Mapping[str, Json]]) -> bool:
+def _is_other(answer: Message, other: Message, tools: Sequence[Mapping[str, Json]]) -> bool:
     """Whether two answers say something else: their calls by `match_parallel`, else their words."""
-    calls, others = _list_calls(one), _list_calls(other)
+    calls, others = _list_calls(answer), _list_calls(other)
     if not (calls and others):
-        return bool(calls) != bool(others) or one.get("content") != other.get("content")
+        return bool(calls) != bool(others) or answer.get("content") != other.get("content")
     schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
     return not match_parallel(schemas, calls, others).match
 
@@ -244,8 +248,8 @@ def _list_names(message: Message) -> set[str]:
 
 def _strip_message(message: Message) -> Message:
     """Many chat templates fail on a null content; `weight` is of no use to a preference."""
-    made = {name: value for name, value in message.items() if name != "weight"}
-    return {**made, "content": message.get("content") or ""}
+    fields = {name: value for name, value in message.items() if name != "weight"}
+    return {**fields, "content": message.get("content") or ""}
 
 
 def _make_key(row: Record) -> tuple[str, ...]:

@@ -68,7 +68,10 @@ def _write_trl(example: TrainingExample) -> Iterator[Line]:
     tools = json.dumps(example.tools, ensure_ascii=False)
     for turn, message in enumerate(messages):
         if _is_learnt(message):
-            prompt = [{k: v for k, v in one.items() if k != "weight"} for one in messages[:turn]]
+            prompt = [
+                {k: v for k, v in message_before.items() if k != "weight"}
+                for message_before in messages[:turn]
+            ]
             line = {"prompt": prompt, "completion": [message], "tools": tools}
             yield {**line, **example.about}
 
@@ -93,22 +96,22 @@ def _write_openai_message(message: Line, names: Mapping[str, str]) -> Line:
         return message
     calls = []
     for call in message["tool_calls"]:
-        name, held = call["function"]["name"], call["function"]["arguments"]
-        text = json.dumps(held, ensure_ascii=False)
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        text = json.dumps(arguments, ensure_ascii=False)
         calls.append({**call, "function": {"name": names.get(name, name), "arguments": text}})
     return {**message, "tool_calls": calls}
 
 
 def _make_api_names(names: list[str]) -> dict[str, str]:
     """Names as the API takes them (letters, digits, `_`, `-`, at most 64), no two alike."""
-    found: dict[str, str] = {}
+    api_names: dict[str, str] = {}
     for name in sorted(names):
-        made = base = _OPENAI_NAME.sub("_", name)[:_OPENAI_LONGEST]
+        candidate = base = _OPENAI_NAME.sub("_", name)[:_OPENAI_LONGEST]
         number = 2
-        while made in found.values():
-            made, number = f"{base[: _OPENAI_LONGEST - 4]}_{number}", number + 1
-        found[name] = made
-    return found
+        while candidate in api_names.values():
+            candidate, number = f"{base[: _OPENAI_LONGEST - 4]}_{number}", number + 1
+        api_names[name] = candidate
+    return api_names
 
 
 def _write_sharegpt(example: TrainingExample) -> Iterator[Line]:
@@ -134,8 +137,8 @@ def _write_sharegpt_line(example: TrainingExample, messages: list[Line]) -> Line
     for place, results in together.items():  # of calls made at once: a JSON list
         turns[place]["value"] = json.dumps(results, ensure_ascii=False)
     system = turns.pop(0)["value"] if turns[0]["from"] == "system" else ""
-    asked, answers = turns[::2], turns[1::2]
-    if {turn["from"] for turn in asked} - {"human", "observation"} or len(turns) % 2:
+    questions, answers = turns[::2], turns[1::2]
+    if {turn["from"] for turn in questions} - {"human", "observation"} or len(turns) % 2:
         raise UnusableExample("sharegpt wants turns that alternate")
     if {turn["from"] for turn in answers} - {"gpt", "function_call"}:
         raise UnusableExample("sharegpt wants turns that alternate")
@@ -151,8 +154,8 @@ def _write_sharegpt_turn(message: Line) -> Line:
         return {"from": roles.get(message["role"], message["role"]), "value": content}
     if message.get("content"):
         raise UnusableExample("sharegpt cannot hold words beside a call")
-    made = [call["function"] for call in calls]
-    text = json.dumps(made[0] if len(made) == 1 else made, ensure_ascii=False)
+    functions = [call["function"] for call in calls]
+    text = json.dumps(functions[0] if len(functions) == 1 else functions, ensure_ascii=False)
     return {"from": "function_call", "value": text}
 
 

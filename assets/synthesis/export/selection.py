@@ -172,7 +172,7 @@ def select_pairs(
 ) -> Iterator[ExportPair]:
     """Every pair that was accepted as of then, marketplace by marketplace, each pair once; in
     `left_out` it counts why others are not there."""
-    seen: set[str] = set()
+    pair_ids: set[str] = set()
     for market in tables.partitions(PAIRS.name):
         judged = _read_accepted(tables, market, choice.as_of)
         frame = _read_passed(tables, market, choice.as_of).filter(
@@ -181,13 +181,13 @@ def select_pairs(
         rows = _read_contracts(tables, market, frame, choice.as_of)
         bodies = {row["contract_digest"]: read_contract(row) for row in rows}
         sides = _find_sides(rows, choice)
-        held = set(choice.held(rows))
+        held_digests = set(choice.held(rows))
         for row in frame.iter_rows(named=True):
-            if row["pair_id"] in seen:
+            if row["pair_id"] in pair_ids:
                 continue
-            seen.add(row["pair_id"])
+            pair_ids.add(row["pair_id"])
             split, why = _choose_side(row, choice)
-            if why is None and held & _list_shown(row):
+            if why is None and held_digests & _list_shown(row):
                 why = "a contract that its prompts showed is held"
             called = {
                 row["contract_digest"],
@@ -211,11 +211,13 @@ def _select_added(
     if not choice.more:
         return
     choice = replace(choice, proved=None, invalid=frozenset())  # their end states are the proof
-    digests = {one["contract_digest"] for added in choice.more for one in added.offered}
-    listed = tables.read(SNAPSHOTS, as_of=choice.as_of)
-    listed = listed.filter(pl.col("contract_digest").is_in(list(digests))).to_dicts()
+    digests = {
+        contract_row["contract_digest"] for added in choice.more for contract_row in added.offered
+    }
+    snapshots = tables.read(SNAPSHOTS, as_of=choice.as_of)
+    snapshots = snapshots.filter(pl.col("contract_digest").is_in(list(digests))).to_dicts()
     for added in choice.more:
-        row, rows = added.row, [*listed, *added.offered]
+        row, rows = added.row, [*snapshots, *added.offered]
         split, why = _choose_side(row, choice)
         sides = _find_sides(rows, choice)
         if why is None and set(choice.held(added.offered)) & _list_shown(row):
@@ -228,7 +230,10 @@ def _select_added(
             continue
         offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
         row = {**row, "offered": json.dumps(offered)}
-        bodies = {one["contract_digest"]: read_contract(one) for one in added.offered}
+        bodies = {
+            contract_row["contract_digest"]: read_contract(contract_row)
+            for contract_row in added.offered
+        }
         yield ExportPair(row, {"judge": added.judge, "score": None}, split, bodies)
 
 
@@ -239,8 +244,8 @@ def ask_firewall(wall: ContractFirewall) -> Held:
 
 def _read_accepted(tables: Tables, market: str, at: float) -> dict[str, Record]:
     frame = tables.read(JUDGEMENTS, market, as_of=at).filter(pl.col("verdict") == "accept")
-    kept = frame.select("pair_id", "judge", "score")
-    return {row["pair_id"]: row for row in kept.iter_rows(named=True)}
+    columns = frame.select("pair_id", "judge", "score")
+    return {row["pair_id"]: row for row in columns.iter_rows(named=True)}
 
 
 def _read_passed(tables: Tables, market: str, at: float) -> pl.DataFrame:
@@ -269,8 +274,8 @@ def _choose_side(row: Record, choice: ExportChoice) -> tuple[str, str | None]:
 
 def _list_shown(row: Record) -> set[str]:
     """Every contract that the row rests on, or whose text it would carry."""
-    listed = [*json.loads(row["contracts"] or "[]"), *_list_offered(row)]
-    return {row["contract_digest"], *listed, *(call.contract_digest for call in read_goldens(row))}
+    digests = [*json.loads(row["contracts"] or "[]"), *_list_offered(row)]
+    return {row["contract_digest"], *digests, *(call.contract_digest for call in read_goldens(row))}
 
 
 def _list_offered(row: Record) -> list[str]:
@@ -284,12 +289,12 @@ def _list_offered(row: Record) -> list[str]:
 
 def _read_contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float) -> list[Record]:
     """Snapshot rows of all contracts that the rows rest on, once for each server that has one."""
-    wanted: set[str] = set()
+    digests: set[str] = set()
     for row in frame.iter_rows(named=True):
-        wanted |= _list_shown(row)
+        digests |= _list_shown(row)
     snapshots = tables.read(SNAPSHOTS, market, as_of=at)
-    rows = snapshots.filter(pl.col("contract_digest").is_in(list(wanted))).to_dicts()
-    lacking = wanted - {row["contract_digest"] for row in rows}
+    rows = snapshots.filter(pl.col("contract_digest").is_in(list(digests))).to_dicts()
+    lacking = digests - {row["contract_digest"] for row in rows}
     older = read_old_contracts(tables, lacking, market, as_of=at)
     return [*rows, *(row for name, row in older.items() if name in lacking)]
 
@@ -297,10 +302,10 @@ def _read_contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float)
 def _find_sides(rows: Sequence[Record], choice: ExportChoice) -> dict[str, set[str]]:
     """Contract digest -> the sides of the servers that list it: no tool of a test server is to be
     seen in training, not even as one to leave alone."""
-    found: dict[str, set[str]] = defaultdict(set)
+    sides: dict[str, set[str]] = defaultdict(set)
     for row in rows:
-        found[row["contract_digest"]].add(choice.split_of(row["server_id"]))
-    return found
+        sides[row["contract_digest"]].add(choice.split_of(row["server_id"]))
+    return sides
 
 
 def _format_moment(at: float) -> str:

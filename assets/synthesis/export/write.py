@@ -81,13 +81,13 @@ def _fill_folder(
         def file(path: str, kind: str) -> _LineWriter:
             if path not in files:
                 (folder / path).parent.mkdir(exist_ok=True)
-                made = (
+                writer = (
                     _ParquetFile(folder / path, form)
                     if kind == "parquet"
                     else _JsonLinesFile(folder / path)
                 )
-                files[path] = made
-                stack.callback(made.close)
+                files[path] = writer
+                stack.callback(writer.close)
             return files[path]
 
         refused = RefusedRows(tables, choice.as_of) if form.prefers else None
@@ -134,15 +134,19 @@ def _choose_preferences(choice: ExportChoice, left_out: Counter[str]) -> Iterato
 
 
 def _make_lines(
-    one: ExportPair, form: ExportFormat, refused: RefusedRows | None
+    pair: ExportPair, form: ExportFormat, refused: RefusedRows | None
 ) -> Iterator[tuple[Line, str, Line]]:
     """(line, the name of its file, what is known of its row)."""
-    extra = {"split": one.split, "judge": one.judgement["judge"], "score": one.judgement["score"]}
-    made = make_example(one.row, one.contracts, extra)
+    extra = {
+        "split": pair.split,
+        "judge": pair.judgement["judge"],
+        "score": pair.judgement["score"],
+    }
+    example = make_example(pair.row, pair.contracts, extra)
     if refused is not None:
-        made = replace(made, refused=refused.find_answers(one.row, made))
-    name = form.name_file(one.split, made)
-    return ((line, name, made.about) for line in form.lines(made))
+        example = replace(example, refused=refused.find_answers(pair.row, example))
+    name = form.name_file(pair.split, example)
+    return ((line, name, example.about) for line in form.lines(example))
 
 
 class _JsonLinesFile:
@@ -190,14 +194,14 @@ class _ParquetFile:
         for place, (name, kind) in enumerate(self._columns.items()):
             if kind == "json":
                 texts = [
-                    [json.dumps(one, ensure_ascii=False) for one in line[name]]
+                    [json.dumps(item, ensure_ascii=False) for item in line[name]]
                     for line in self._waiting
                 ]
                 plain = pa.array(texts, pa.list_(pa.string()))
                 arrays.append(plain.cast(self._schema.types[place]))
             else:
-                held = [line.get(name) for line in self._waiting]
-                arrays.append(pa.array(held, self._schema.types[place]))
+                values = [line.get(name) for line in self._waiting]
+                arrays.append(pa.array(values, self._schema.types[place]))
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
         self._waiting = []
 
@@ -205,10 +209,10 @@ class _ParquetFile:
 def _register_llama_factory(folder: Path, names: list[str]) -> None:
     """The registration that LLaMA-Factory reads beside the data."""
     columns = {"messages": "conversations", "system": "system", "tools": "tools"}
-    made = {
+    entries = {
         f"toolmill_{name}": {
             "file_name": f"data/{name}.jsonl", "formatting": "sharegpt", "columns": columns
         }
         for name in names
     }  # fmt: skip
-    (folder / "dataset_info.json").write_text(json.dumps(made, indent=1) + "\n")
+    (folder / "dataset_info.json").write_text(json.dumps(entries, indent=1) + "\n")

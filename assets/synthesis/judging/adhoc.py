@@ -66,7 +66,7 @@ class ToolsFile:
             return
         try:
             schema = tool.get("inputSchema") or {"type": "object"}
-            made = canonicalize_contract({**tool, "inputSchema": schema})
+            contract = canonicalize_contract({**tool, "inputSchema": schema})
             digest = contract_digest({**tool, "inputSchema": schema})
         except (ContractError, KeyError, AttributeError, TypeError, ValueError) as error:
             self.unusable[key] = f"{key[:200]} has no usable contract ({str(error)[:120]})"
@@ -75,15 +75,15 @@ class ToolsFile:
             self.repeated.add(key)
         else:
             self._servers.setdefault(server, []).append(key)
-        self.by_id[key], self.digests[key], self.contracts[digest] = made, digest, made
+        self.by_id[key], self.digests[key], self.contracts[digest] = contract, digest, contract
 
 
 def read_rows(path: Path) -> list[CandidatePair]:
     """The rows of a JSON Lines file. Raises UnusableInput; labels are never read."""
-    found = [_parse_given(path, number, row) for number, row in read_lines(path)]
-    if not found:
+    pairs = [_parse_given(path, number, row) for number, row in read_lines(path)]
+    if not pairs:
         raise UnusableInput(f"{path}: no rows; expected a JSON object a line with {_name_fields()}")
-    return found
+    return pairs
 
 
 def read_tools(path: Path) -> ToolsFile:
@@ -94,8 +94,8 @@ def read_tools(path: Path) -> ToolsFile:
     """
     tools = ToolsFile()
     for _, server in read_lines(path):
-        listed = server.get("tools")
-        for tool in listed if isinstance(listed, list) else []:
+        server_tools = server.get("tools")
+        for tool in server_tools if isinstance(server_tools, list) else []:
             tools.add(get_server_name(server), tool)
     if not tools.by_id and not tools.unusable:
         shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
@@ -105,8 +105,8 @@ def read_tools(path: Path) -> ToolsFile:
 
 def get_server_name(server: JsonObject) -> str:
     """How a record of a servers file names its server; "" where it does not."""
-    found = (server[k] for k in ("qualified_name", "server_id", "name") if server.get(k))
-    return str(next(found, ""))
+    names = (server[k] for k in ("qualified_name", "server_id", "name") if server.get(k))
+    return str(next(names, ""))
 
 
 def _parse_given(path: Path, number: int, row: Row) -> CandidatePair:
@@ -115,8 +115,8 @@ def _parse_given(path: Path, number: int, row: Row) -> CandidatePair:
         raise UnusableInput(f"{where}: no {', '.join(missing)}; expected {_name_fields()}")
     for name in ("tool_id", "instruction"):
         if not isinstance(row[name], str):
-            found = type(row[name]).__name__
-            raise UnusableInput(f"{where}: {name} is {found}, expected a text")
+            kind = type(row[name]).__name__
+            raise UnusableInput(f"{where}: {name} is {kind}, expected a text")
     return CandidatePair(row["tool_id"], row["instruction"], row["arguments"])
 
 
@@ -145,16 +145,20 @@ def verify_rows(
     A row about a tool that the tools file does not hold is a verdict too: `reject`, with the flaw
     `unknown_tool` or `unusable_tool`.
     """
-    found = [_find_flaws(row, tools) for row in rows]
-    open_to_copying = [at for at, one in enumerate(found) if not any(f.certain for f in one)]
+    findings_by_row = [_find_flaws(row, tools) for row in rows]
+    open_to_copying = [
+        at for at, findings in enumerate(findings_by_row) if not any(f.certain for f in findings)
+    ]
     texts = [
         (rows[at].instruction, str(tools.by_id[rows[at].tool_id].get("description") or ""))
         for at in open_to_copying
     ]
     for at, cosine in zip(open_to_copying, compute_cosines(texts, embed), strict=True):
         if echo := make_echo_finding(cosine, policy.copies_above):
-            found[at].append(echo)
-    return [_make_verdict(row, one) for row, one in zip(rows, found, strict=True)]
+            findings_by_row[at].append(echo)
+    return [
+        _make_verdict(row, findings) for row, findings in zip(rows, findings_by_row, strict=True)
+    ]
 
 
 def judge_rows(
@@ -165,21 +169,21 @@ def judge_rows(
     A row that the judge gave no usable answer for stays `unsure`, with the failure as its reason.
     """
     results = verify_rows(rows, tools, embed, policy)
-    asked = [
-        _make_pair_row(at, row, one["verdict"], tools)
-        for at, (row, one) in enumerate(zip(rows, results, strict=True))
-        if one["verdict"] != "reject"
+    pair_rows = [
+        _make_pair_row(at, row, result["verdict"], tools)
+        for at, (row, result) in enumerate(zip(rows, results, strict=True))
+        if result["verdict"] != "reject"
     ]
-    for judgement in judge(asked, tools.contracts, llm, policy):
-        one = results[int(judgement["pair_id"])]
-        one["judge"] = judgement["judge"]
+    for judgement in judge(pair_rows, tools.contracts, llm, policy):
+        result = results[int(judgement["pair_id"])]
+        result["judge"] = judgement["judge"]
         if judgement["status"] == "ok":
-            one |= {"verdict": judgement["verdict"], "score": judgement["score"]}
-            one["reasons"].append(judgement["reasons"])
+            result |= {"verdict": judgement["verdict"], "score": judgement["score"]}
+            result["reasons"].append(judgement["reasons"])
         else:
-            one["verdict"] = "unsure"
+            result["verdict"] = "unsure"
             why = tell_failure(judgement["error_kind"], judgement["hint"])
-            one["reasons"].append(f"not judged: {why}")
+            result["reasons"].append(f"not judged: {why}")
     return results
 
 
@@ -208,5 +212,5 @@ def _make_pair_row(at: int, row: CandidatePair, verdict: str, tools: ToolsFile) 
     digest = tools.digests[row.tool_id]
     beside = [tools.digests[other] for other in tools.list_server_tools(row.server)][: _BESIDE + 1]
     call = GoldenCall(row.server, row.tool, digest, dict(row.arguments))
-    made = make_single_row(call, row.instruction, beside)
-    return {**made, "pair_id": str(at), "verdict": verdict}
+    pair_row = make_single_row(call, row.instruction, beside)
+    return {**pair_row, "pair_id": str(at), "verdict": verdict}

@@ -43,11 +43,16 @@ def make_view(row: Row, contracts: Mapping[str, Contract]) -> JudgeView:
     own, calls = row["contract_digest"], read_goldens(row)
     needed = {call.contract_digest for call in calls} - {own}
     offered = [one for one in json.loads(row.get("offered") or "[]") if one in contracts]
-    known = {one: _get_contract(one, contracts) for one in (own, *sorted(needed), *offered)}
+    shown_contracts = {
+        one: _get_contract(one, contracts) for one in (own, *sorted(needed), *offered)
+    }
     texts = {name: row.get(name) for name in ("instruction", "messages", "calls")}
     texts |= {"contract_digest": own, "task": row.get("task") or SINGLE}
-    meta = {"row": {**texts, "offered": dump_text(list(known))}, "contracts": known}
-    return JudgeView(_make_words(meta["row"], calls, needed, known), meta)
+    meta = {
+        "row": {**texts, "offered": dump_text(list(shown_contracts))},
+        "contracts": shown_contracts,
+    }
+    return JudgeView(_make_words(meta["row"], calls, needed, shown_contracts), meta)
 
 
 def _get_contract(found: str, contracts: Mapping[str, Contract]) -> JsonObject:
@@ -58,23 +63,27 @@ def _get_contract(found: str, contracts: Mapping[str, Contract]) -> JsonObject:
 
 
 def _make_words(
-    row: Row, calls: Sequence[GoldenCall], needed: set[str], known: Mapping[str, Contract]
+    row: Row, calls: Sequence[GoldenCall], needed: set[str], shown_contracts: Mapping[str, Contract]
 ) -> dict[str, str]:
-    own = known[row["contract_digest"]]
-    beside = [one for one in known if one != row["contract_digest"]][: len(needed) + _OTHERS]
+    contract = shown_contracts[row["contract_digest"]]
+    beside = [name for name in shown_contracts if name != row["contract_digest"]][
+        : len(needed) + _OTHERS
+    ]
     others = [
-        _dump(known[one])[:_CONTRACT_CAP] if one in needed else _shorten(known[one])
-        for one in beside
+        _dump(shown_contracts[name])[:_CONTRACT_CAP]
+        if name in needed
+        else _shorten(shown_contracts[name])
+        for name in beside
     ]
     talk = [_dump(message) for message in json.loads(row["messages"] or "[]")]
-    parts = {
-        "contract": _dump(own)[:_CONTRACT_CAP],
+    texts = {
+        "contract": _dump(contract)[:_CONTRACT_CAP],
         "others": "\n".join(others) or "(none)",
         "instruction": str(row["instruction"]),
         "calls": _dump([{"tool": call.tool, "arguments": call.arguments} for call in calls]),
         "conversation": "\n".join(talk)[:_TALK_CAP] or "(the request and the calls above)",
     }
-    return {**parts, "task": str(row["task"]), "marker": make_marker(*parts.values())}
+    return {**texts, "task": str(row["task"]), "marker": make_marker(*texts.values())}
 
 
 def _shorten(contract: Contract) -> str:
@@ -145,12 +154,12 @@ def judge(
     due, how = [row for row in rows if reaches_judge(row)], _describe_judge(llm, policy)
 
     async def judge_one(row: Row) -> dict[str, Json]:
-        made = await _judge_row(row, contracts, llm, policy)
-        return {**made, "plan_digest": _digest_plan(row, how)}
+        judgement = await _judge_row(row, contracts, llm, policy)
+        return {**judgement, "plan_digest": _digest_plan(row, how)}
 
     def fail(row: Row, hint: str) -> dict[str, Json]:
-        made = {**_make_blank(row, llm, policy), "error_kind": INTERNAL, "hint": hint}
-        return {**made, "plan_digest": _digest_plan(row, how)}
+        judgement = {**_make_blank(row, llm, policy), "error_kind": INTERNAL, "hint": hint}
+        return {**judgement, "plan_digest": _digest_plan(row, how)}
 
     return run_batch(
         due, judge_one, llm, fail=fail, workers=_AT_ONCE, stage="judgements", progress=progress
@@ -162,9 +171,9 @@ async def _judge_row(
 ) -> dict[str, Json]:
     blank = _make_blank(row, llm, policy)
     try:
-        shown = make_view(row, contracts)
-        messages = read_prompt("judge").make_messages(**shown.words)
-        replies = await _ask_votes(llm, messages, shown.meta, policy)
+        view = make_view(row, contracts)
+        messages = read_prompt("judge").make_messages(**view.words)
+        replies = await _ask_votes(llm, messages, view.meta, policy)
     except NoContract as error:
         return {**blank, "error_kind": "no_contract", "hint": str(error)[:300]}
     except Pending as error:

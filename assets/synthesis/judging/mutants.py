@@ -59,15 +59,15 @@ def make_mutants(
     """One mutant per flaw kind that this row of one call allows: [{flaw, pair}]. The row is left
     alone."""
     good = MutantSource(row["instruction"], json.loads(row["arguments"]), contract, rng)
-    made: list[dict[str, Json]] = []
+    mutants: list[dict[str, Json]] = []
     for flaw, mutate in _MUTATIONS.items():
         changed = mutate(good)
         if changed is not None and changed != (good.text, good.call):
-            made.append({"flaw": flaw, "pair": rewrite_row(row, *changed)})
+            mutants.append({"flaw": flaw, "pair": rewrite_row(row, *changed)})
     other = _find_other_tool(row, contracts, rng)
     if other is not None:
-        made.append({"flaw": "wrong_tool", "pair": redirect_call(row, other, contracts[other])})
-    return made
+        mutants.append({"flaw": "wrong_tool", "pair": redirect_call(row, other, contracts[other])})
+    return mutants
 
 
 def rewrite_row(row: Pair, text: str, arguments: JsonObject) -> Pair:
@@ -101,8 +101,8 @@ def _make_conversation(row: Pair, text: str, calls: list[dict[str, Json]]) -> st
     answered another call."""
     if not row.get("messages"):
         return row.get("messages")
-    made = make_call_message(1, [(call["tool"], call["arguments"]) for call in calls])
-    return dump_text([make_user_message(text), made])
+    call_message = make_call_message(1, [(call["tool"], call["arguments"]) for call in calls])
+    return dump_text([make_user_message(text), call_message])
 
 
 Changed = tuple[str, dict[str, Json]] | None
@@ -208,7 +208,7 @@ def _find_other_tool(
     leaves the order of the others as it is."""
     call, token = json.loads(row["arguments"]), rng.random()
     others = [contract for contract in contracts if contract != row["contract_digest"]]
-    others.sort(key=lambda one: sha256(f"{token}:{one}".encode()))
+    others.sort(key=lambda name: sha256(f"{token}:{name}".encode()))
     for digest in others[:40]:
         # Its schema refuses nearly all: the other rules are asked of the rest alone.
         if any(find_call_flaws(contracts[digest], call)):
@@ -238,22 +238,22 @@ class TrialCase:
 @cache
 def read_known_good() -> tuple[tuple[Pair, ...], dict[str, dict[str, Json]]]:
     """The known-good rows as rows of PAIRS, and their contracts by digest."""
-    known = json.loads(Path(__file__).with_name("known_good.json").read_text(encoding="utf-8"))
+    document = json.loads(Path(__file__).with_name("known_good.json").read_text(encoding="utf-8"))
     contracts: dict[str, dict[str, Json]] = {}
     digests: dict[tuple[str, str], str] = {}
-    for one in known["tools"]:
-        found = canonical(one["contract"])
-        digest = contract_digest(one["contract"])
-        contracts[digest] = found
-        digests[one["server_id"], found["name"]] = digest
-    rows = [_make_row(one, digests) for one in known["rows"]]
+    for entry in document["tools"]:
+        contract = canonical(entry["contract"])
+        digest = contract_digest(entry["contract"])
+        contracts[digest] = contract
+        digests[entry["server_id"], contract["name"]] = digest
+    rows = [_make_row(entry, digests) for entry in document["rows"]]
     return tuple(rows), contracts
 
 
 def _make_row(facts: JsonObject, digests: Mapping[tuple[str, str], str]) -> Pair:
     server, tool = facts["server_id"], facts["tool"]
     digest = digests[server, tool]
-    offered = sorted(found for (of, _), found in digests.items() if of == server)
+    offered = sorted(name for (of, _), name in digests.items() if of == server)
     call = GoldenCall(server, tool, digest, facts["arguments"])
     row = make_single_row(call, facts["instruction"], offered) | {
         "marketplace": "known_good",
@@ -277,39 +277,47 @@ def make_cases(
     alarms look rare. Each row is drawn, and its mutants are made, by itself: where one row is
     another, what the judge said of the others' is in the ledger.
     """
-    found = [*_make_known_cases(seed)]
+    cases = [*_make_known_cases(seed)]
     for row in _draw_rows(written, contracts, seed, good):
-        found.append(TrialCase(OF_THE_RUN, row))
-        found += _make_mechanical(row, contracts, seed, without=set())
-    return found, {**contracts, **read_known_good()[1]}
+        cases.append(TrialCase(OF_THE_RUN, row))
+        cases += _make_mechanical(row, contracts, seed, without=set())
+    return cases, {**contracts, **read_known_good()[1]}
 
 
 @lru_cache(maxsize=4)
 def _make_known_cases(seed: int) -> tuple[TrialCase, ...]:
     """The known-good rows and their mutants: the same for every marketplace of a run."""
-    rows, own = read_known_good()
-    found: list[TrialCase] = []
+    rows, known_contracts = read_known_good()
+    cases: list[TrialCase] = []
     for row in rows:
         by_sense = row["_mutants"]
         plain = {name: value for name, value in row.items() if name != "_mutants"}
-        found.append(TrialCase(GOOD, plain))
-        found += _make_mechanical(plain, own, seed, without=set(by_sense))
+        cases.append(TrialCase(GOOD, plain))
+        cases += _make_mechanical(plain, known_contracts, seed, without=set(by_sense))
         arguments = json.loads(row["arguments"])
-        found += [
+        cases += [
             TrialCase(kind, rewrite_row(plain, text, arguments)) for kind, text in by_sense.items()
         ]
-    return tuple(replace(one, by_rules=verify_row(one.row, own).verdict) for one in found)
+    return tuple(
+        replace(case, by_rules=verify_row(case.row, known_contracts).verdict) for case in cases
+    )
 
 
 def _draw_rows(written: Iterable[Pair], contracts: Contracts, seed: int, n: int) -> list[Pair]:
-    known = [row for row in written if row["task"] in ONE_CALL and row["verdict"] == "accept"]
-    known = [row for row in known if reaches_judge(row) and row["contract_digest"] in contracts]
-    return sorted(known, key=lambda row: sha256(f"{seed}:{row['pair_id']}".encode()))[:n]
+    candidates = [row for row in written if row["task"] in ONE_CALL and row["verdict"] == "accept"]
+    candidates = [
+        row for row in candidates if reaches_judge(row) and row["contract_digest"] in contracts
+    ]
+    return sorted(candidates, key=lambda row: sha256(f"{seed}:{row['pair_id']}".encode()))[:n]
 
 
 def _make_mechanical(
     row: Pair, contracts: Contracts, seed: int, without: set[str]
 ) -> Sequence[TrialCase]:
     rng = random.Random(f"{seed}:{row['pair_id']}")
-    made = make_mutants(row, contracts[row["contract_digest"]], contracts, rng)
-    return [TrialCase(one["flaw"], one["pair"]) for one in made if one["flaw"] not in without]
+    mutants = make_mutants(row, contracts[row["contract_digest"]], contracts, rng)
+    return [
+        TrialCase(mutant["flaw"], mutant["pair"])
+        for mutant in mutants
+        if mutant["flaw"] not in without
+    ]

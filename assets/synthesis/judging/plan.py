@@ -50,23 +50,23 @@ def judge_pairs(
     ]
     last = tables.read(JUDGEMENTS, name).to_dicts()
     previous = [row for row in last if only in (None, row["server_id"])]
-    wanted = [row for row in written if only in (None, row["server_id"])]
+    server_pairs = [row for row in written if only in (None, row["server_id"])]
     due = plan_keys(
         {row["pair_id"]: row["plan_digest"] for row in previous},
-        plan_judgements(wanted, llm, policy),
+        plan_judgements(server_pairs, llm, policy),
         retry={row["pair_id"] for row in previous if row["error_kind"] in PASSING},
     )
-    asked, unchanged = set(due.due), set(due.unchanged)
-    lacking = [row for row in wanted if row["pair_id"] in asked]
-    made = judge(lacking, offer.contracts, llm, policy, progress=progress)
-    kept = [row for row in previous if row["pair_id"] in unchanged]
+    due_ids, unchanged = set(due.due), set(due.unchanged)
+    lacking = [row for row in server_pairs if row["pair_id"] in due_ids]
+    judgements = judge(lacking, offer.contracts, llm, policy, progress=progress)
+    unchanged_rows = [row for row in previous if row["pair_id"] in unchanged]
     # Nothing judged in this run: the judge's last trial stands.
-    trial = try_judge(written, offer.contracts, llm, policy) if asked else None
+    trial = try_judge(written, offer.contracts, llm, policy) if due_ids else None
     untried = trial is not None and trial.pending > 0
-    fresh = _keep_verdicts(made, previous, untried=untried)
-    rows = keep_other_servers(last, [*kept, *fresh], only)
+    fresh = _keep_verdicts(judgements, previous, untried=untried)
+    rows = keep_other_servers(last, [*unchanged_rows, *fresh], only)
     rows = JUDGEMENTS.frame(rows).to_dicts()
-    waiting = asked - {row["pair_id"] for row in fresh if row["status"] != PENDING}
+    waiting = due_ids - {row["pair_id"] for row in fresh if row["status"] != PENDING}
     audit = [audit_rejections((row for row in written if row["pair_id"] not in waiting), rows)]
     if trial is None or untried:
         trials = tables.read(JUDGE_TRIALS, name).to_dicts()
@@ -77,16 +77,16 @@ def judge_pairs(
 
 
 def _keep_verdicts(
-    made: Sequence[Record], previous: Iterable[Record], *, untried: bool
+    judgements: Sequence[Record], previous: Iterable[Record], *, untried: bool
 ) -> list[Record]:
     """The verdicts of this run; the last one of a pair that waits for a batch stays meanwhile, and
     all last ones do while the judge's own trial waits: nobody knows yet what a new one is worth."""
     last = {row["pair_id"]: row for row in previous if row["status"] == "ok"}
-    waits = {row["pair_id"] for row in made if untried or row["status"] == PENDING}
-    held = (last.get(row["pair_id"]) if row["pair_id"] in waits else row for row in made)
+    waits = {row["pair_id"] for row in judgements if untried or row["status"] == PENDING}
+    verdicts = (last.get(row["pair_id"]) if row["pair_id"] in waits else row for row in judgements)
     if untried:
-        return [row for row in held if row is not None]
-    return [row or own for row, own in zip(held, made, strict=True)]
+        return [row for row in verdicts if row is not None]
+    return [row or judgement for row, judgement in zip(verdicts, judgements, strict=True)]
 
 
 REJECTED_CEILING = 0.9  # the signature of prompts that evolution has made incoherent
@@ -118,8 +118,8 @@ def audit_rejections(pairs: Iterable[JsonObject], judgements: Iterable[JsonObjec
     refused = len(whole) - accepted
     rate = refused / len(whole) if whole else 0.0
     by_filter, by_judge = (
-        ", ".join(f"{kind} {n:,}" for kind, n in found.most_common(_MOST_REASONS))
-        for found in (flaws, criteria)
+        ", ".join(f"{kind} {n:,}" for kind, n in counts.most_common(_MOST_REASONS))
+        for counts in (flaws, criteria)
     )
     why = "; ".join(filter(None, (by_filter, by_judge and f"judge: {by_judge}")))
     observed = f"{refused:,} of {len(whole):,} rejected ({rate:.0%})" + (f": {why}" if why else "")
@@ -128,8 +128,8 @@ def audit_rejections(pairs: Iterable[JsonObject], judgements: Iterable[JsonObjec
 
 
 def _list_certain_flaws(row: JsonObject) -> set[str]:
-    found = json.loads(row.get("flaws") or "[]")
-    certain = {flaw["kind"] for flaw in found if flaw.get("certain", True)}
+    flaws = json.loads(row.get("flaws") or "[]")
+    certain = {flaw["kind"] for flaw in flaws if flaw.get("certain", True)}
     return certain or {"no flaw stated"}
 
 

@@ -43,18 +43,18 @@ Objection = tuple[str, int, str]
 
 def _find_objections(meta: JsonObject) -> Iterable[Objection]:
     """(criterion, the most it can still score, why)."""
-    row, known = meta["row"], meta["contracts"]
+    row, contracts = meta["row"], meta["contracts"]
     instruction, calls = str(row["instruction"]), read_goldens(row)
-    findings = _verify_row(row, calls, known)
+    findings = _verify_row(row, calls, contracts)
     unstated = [f for f in findings if not f.certain and f.kind in _UNSTATED]
     likely = all(_IMPLIED.match(finding.reason) for finding in unstated)
     for finding in findings:
         most = 2 if finding.certain else 6 if likely and finding in unstated else 5
         reason = f"{finding.kind} at {finding.path or 'the text'}: {finding.reason}"
         yield _HITS.get(finding.kind, "correctness"), most, reason
-    yield from _check_words(instruction, {f"{n}": one.arguments for n, one in enumerate(calls)})
-    taken = (find_parroting(known[c.contract_digest], instruction, c.arguments) for c in calls)
-    if why := next(filter(None, taken), None):
+    yield from _check_words(instruction, {f"{n}": call.arguments for n, call in enumerate(calls)})
+    echoes = (find_parroting(contracts[c.contract_digest], instruction, c.arguments) for c in calls)
+    if why := next(filter(None, echoes), None):
         yield "realism", 5, why
 
 
@@ -69,22 +69,25 @@ def _check_words(instruction: str, arguments: Json) -> Iterable[Objection]:
 
 
 def _verify_row(
-    row: Row, calls: Sequence[GoldenCall], known: Mapping[str, Contract]
+    row: Row, calls: Sequence[GoldenCall], contracts: Mapping[str, Contract]
 ) -> list[PairFinding]:
-    own = row["contract_digest"]
-    if row["task"] in ONE_CALL and [call.contract_digest for call in calls] == [own]:
+    digest = row["contract_digest"]
+    if row["task"] in ONE_CALL and [call.contract_digest for call in calls] == [digest]:
         texts = row["instruction"], calls[0].arguments
-        return list(verify(known[own], *texts, server=calls[0].server_id).findings)
-    return list(verify_row(row, known).findings)
+        return list(verify(contracts[digest], *texts, server=calls[0].server_id).findings)
+    return list(verify_row(row, contracts).findings)
 
 
 def _has_repeats(words: list[str], arguments: Json) -> bool:
     """A long word said twice in a row, or three words in a row said twice running. Mere
     repetition is no sign: it refused 26 of 1,224 good requests and caught one flaw."""
-    held = {w for _, v in walk_leaves(arguments) for w in re.findall(r"\w+", fold_text(str(v)))}
-    if any(a == b and len(a) > 3 and a not in held for a, b in pairwise(words)):
+    value_words = {
+        w for _, v in walk_leaves(arguments) for w in re.findall(r"\w+", fold_text(str(v)))
+    }
+    if any(a == b and len(a) > 3 and a not in value_words for a, b in pairwise(words)):
         return True
     return any(
-        words[at : at + 3] == words[at + 3 : at + 6] and not held.issuperset(words[at : at + 3])
+        words[at : at + 3] == words[at + 3 : at + 6]
+        and not value_words.issuperset(words[at : at + 3])
         for at in range(len(words) - 5)
     )

@@ -90,11 +90,11 @@ def _compute_kappa(counts: Counter[tuple[bool, bool]]) -> tuple[float | None, fl
     p = {key: counts[key] / n for key in [(a, b) for a in (True, False) for b in (True, False)]}
     label = {value: p[value, True] + p[value, False] for value in (True, False)}
     verdict = {value: p[True, value] + p[False, value] for value in (True, False)}
-    seen = p[True, True] + p[False, False]
+    observed = p[True, True] + p[False, False]
     chance = sum(label[value] * verdict[value] for value in (True, False))
     if math.isclose(chance, 1.0):
         return None, None
-    kappa = (seen - chance) / (1 - chance)
+    kappa = (observed - chance) / (1 - chance)
     on = sum(p[v, v] * (1 - (label[v] + verdict[v]) * (1 - kappa)) ** 2 for v in (True, False))
     off = (1 - kappa) ** 2 * sum(
         p[a, b] * (verdict[a] + label[b]) ** 2 for a, b in ((True, False), (False, True))
@@ -162,8 +162,8 @@ class MutationReport:
 
     def get_rate(self, kind: str, stage: str = BOTH) -> RefusalRate:
         """The rate of that kind; of no rows when the trial had none."""
-        found = (rate for rate in self.rates if (rate.stage, rate.kind) == (stage, kind))
-        return next(found, _make_rate(stage, kind, Counter()))
+        matches = (rate for rate in self.rates if (rate.stage, rate.kind) == (stage, kind))
+        return next(matches, _make_rate(stage, kind, Counter()))
 
     @property
     def caught(self) -> RefusalRate:
@@ -187,13 +187,13 @@ def try_judge(
     """Tries the rules and the judge on the known-good rows, up to `good` rows of the run, and the
     mutants of both. `contracts`: contract_digest -> contract. Mutants go the way of every row:
     rules first, then the judge; the ledger keeps the answers: known-good rows are paid once."""
-    tried, known = make_cases(rows, contracts, seed=policy.seed, good=good)
-    by_rules = [case.by_rules or verify_row(case.row, known).verdict for case in tried]
-    asked = [
+    tried, contracts_of_trial = make_cases(rows, contracts, seed=policy.seed, good=good)
+    by_rules = [case.by_rules or verify_row(case.row, contracts_of_trial).verdict for case in tried]
+    open_cases = [
         {**case.row, "pair_id": str(place), "status": "ok", "verdict": verdict, "twin_of": None}
         for place, (case, verdict) in enumerate(zip(tried, by_rules, strict=True))
     ]
-    judged = judge(asked, known, llm, policy)
+    judged = judge(open_cases, contracts_of_trial, llm, policy)
     verdicts = {int(row["pair_id"]): row["verdict"] if row["status"] == "ok" else None
                 for row in judged}  # fmt: skip
     both = [
@@ -215,14 +215,16 @@ def _count_rates(
         kinds = [case.kind] if case.kind in (GOOD, OF_THE_RUN) else [case.kind, ALL]
         for kind in kinds:
             counts.setdefault(kind, Counter())[verdict or "unanswered"] += 1
-    return [_make_rate(stage, kind, found) for kind, found in sorted(counts.items())]
+    return [
+        _make_rate(stage, kind, verdict_counts) for kind, verdict_counts in sorted(counts.items())
+    ]
 
 
-def _make_rate(stage: str, kind: str, found: Counter[str]) -> RefusalRate:
-    n = found.total() - found["unanswered"]
-    refused = found["reject"]
-    seen = n, refused, found["unsure"], found["unanswered"]
-    return RefusalRate(stage, kind, *seen, *wilson_interval(refused, n))
+def _make_rate(stage: str, kind: str, verdict_counts: Counter[str]) -> RefusalRate:
+    n = verdict_counts.total() - verdict_counts["unanswered"]
+    refused = verdict_counts["reject"]
+    counts = n, refused, verdict_counts["unsure"], verdict_counts["unanswered"]
+    return RefusalRate(stage, kind, *counts, *wilson_interval(refused, n))
 
 
 def make_trial_rows(report: MutationReport, marketplace: str) -> list[dict[str, Json]]:
@@ -247,9 +249,9 @@ def audit_trial(report: MutationReport | None) -> list[Verdict]:
     if report is None:
         return []
     caught, alarms = report.caught, report.false_alarms
-    silent, asked = caught.unanswered + alarms.unanswered, caught.n + alarms.n
-    answered = silent <= UNANSWERED_CEILING * (silent + asked)
-    observed = f"{silent} of {silent + asked} rows unanswered" + (
+    silent, answered_rows = caught.unanswered + alarms.unanswered, caught.n + alarms.n
+    answered = silent <= UNANSWERED_CEILING * (silent + answered_rows)
+    observed = f"{silent} of {silent + answered_rows} rows unanswered" + (
         f", e.g. {report.error}" if report.error else ""
     )
     bar = f"at most {UNANSWERED_CEILING:.0%} of the trial's rows unanswered"

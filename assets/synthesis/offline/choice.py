@@ -90,19 +90,19 @@ def _score_tools(
     """BM25-like: rare words among the tools weigh more, a word said twice little more."""
     weight = {term: _weigh_rarity(term, tools) for term in terms}
     whole = sum(weight.values()) or 1.0
-    found: list[tuple[float, set[str]]] = []
+    scores: list[tuple[float, set[str]]] = []
     for fields in tools:
         total, shared, meant = 0.0, set[str](), set[str]()
         for term in terms:
-            own = _saturate(fields, term)
+            exact = _saturate(fields, term)
             near = max((_saturate(fields, other) for other in _find_synonyms(term)), default=0.0)
-            held = max(own, _SYNONYM * near)
-            if held:
-                (shared if own else meant).add(term)
-            total += weight[term] * held
+            match = max(exact, _SYNONYM * near)
+            if match:
+                (shared if exact else meant).add(term)
+            total += weight[term] * match
         # One word that may mean the same is chance: dogs turn, and so do currencies.
-        found.append((total / whole, shared | meant if shared or len(meant) > 1 else set()))
-    return found
+        scores.append((total / whole, shared | meant if shared or len(meant) > 1 else set()))
+    return scores
 
 
 def _saturate(fields: Mapping[str, Counter[str]], term: str) -> float:
@@ -125,10 +125,10 @@ def _find_synonyms(term: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _make_synonym_groups() -> list[frozenset[str]]:
-    made: list[frozenset[str]] = []
+    groups: list[frozenset[str]] = []
     for table in ("verbs", "nouns"):
         for key, options in load_lexicon()[table].items():
             if " " not in key:
                 singles = [o for o in options if " " not in o]
-                made.append(frozenset(_stem_words(" ".join([key, *singles]))))
-    return [group for group in made if len(group) > 1]
+                groups.append(frozenset(_stem_words(" ".join([key, *singles]))))
+    return [group for group in groups if len(group) > 1]

@@ -31,15 +31,15 @@ def answer_aside(meta: JsonObject, seed: int) -> Json:
         read_phrases()["asides"],
         key=lambda k: (len(terms & set(map(stem_word, k["about"]))), rng.random()),
     )
-    made = {"instruction": "", "reply": ""}
+    reply = {"instruction": "", "reply": ""}
     for kind in kinds:
         for ask in rng.sample(kind["ask"], len(kind["ask"])):
-            made = _fill_phrase(kind, ask, rng)
+            reply = _fill_phrase(kind, ask, rng)
             if (
-                not terms & set(extract_terms(made["instruction"]))
-                and not choose_tool(contracts, made["instruction"])[0]
+                not terms & set(extract_terms(reply["instruction"]))
+                and not choose_tool(contracts, reply["instruction"])[0]
             ):
-                return {**made, "language": LANGUAGE}
+                return {**reply, "language": LANGUAGE}
     # Every aside shares a word with some tool: the first kind shares the least with them.
     return {**_fill_phrase(kinds[0], kinds[0]["ask"][0], rng), "language": LANGUAGE}
 
@@ -88,18 +88,18 @@ def answer_vague(meta: JsonObject, seed: int) -> Json:
     slot = slot or ParameterSlot(name, {"type": "string"}, True, (name,), "")
     world, profile = meta.get("environment"), meta.get("profile")
     for _ in range(_ATTEMPTS):
-        made = make_request(contract, "direct", rng, profile, world, without=(name,))
+        drafted = make_request(contract, "direct", rng, profile, world, without=(name,))
         item = FilledSlot(
-            slot, draw_in_scenario(slot, root, rng, list(made["values"].values()), world)
+            slot, draw_in_scenario(slot, root, rng, list(drafted["values"].values()), world)
         )
-        values = {**made["values"], name: item.value}
+        values = {**drafted["values"], name: item.value}
         # Drawn until the text really lacks it: a city may stand in the tool's own words.
-        if name in find_absent(contract, made["instruction"], values):
+        if name in find_absent(contract, drafted["instruction"], values):
             break
     return {
-        "instruction": made["instruction"],
+        "instruction": drafted["instruction"],
         "question": _make_question(item, rng),
-        "answer": _make_answer(contract, made["instruction"], values, item, rng),
+        "answer": _make_answer(contract, drafted["instruction"], values, item, rng),
         "values": values,
         "language": LANGUAGE,
     }
@@ -117,7 +117,7 @@ def _make_question(item: FilledSlot, rng: random.Random) -> str:
 
 
 def _make_answer(
-    contract: Contract, asked: str, values: JsonObject, item: FilledSlot, rng: random.Random
+    contract: Contract, request: str, values: JsonObject, item: FilledSlot, rng: random.Random
 ) -> str:
     """The value in a few words, in more when the rules would not find it in those."""
     value = item.value
@@ -129,6 +129,6 @@ def _make_answer(
     if not text:
         return f"{plain[0].upper()}{plain[1:]}."
     answer = rng.choice(read_phrases()["answers"]).replace("{v}", text)
-    if item.slot.name in find_absent(contract, f"{asked}\n{answer}", values):
+    if item.slot.name in find_absent(contract, f"{request}\n{answer}", values):
         return f"{plain[0].upper()}{plain[1:]}."
     return answer

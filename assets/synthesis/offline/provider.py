@@ -63,9 +63,9 @@ class OfflineProvider:
             with limit_steps(_MAX_STEPS):
                 reply = self._make_reply(request)
         except TooMuchWork as error:
-            found = f"more than {_MAX_STEPS:,} steps for one answer"
+            problem = f"more than {_MAX_STEPS:,} steps for one answer"
             hint = "the contract asks for more than a request can say"
-            raise LLMError("bad_request", found, "a contract of usual size", hint) from error
+            raise LLMError("bad_request", problem, "a contract of usual size", hint) from error
         text = json.dumps(reply, ensure_ascii=False)
         return Completion(text=text, finish="stop", model=self.version())
 
@@ -73,8 +73,8 @@ class OfflineProvider:
         name, schema = request.role.name, request.schema
         answer = self._answers.get(name) or _BY_SCHEMA.get(schema)
         if answer is None:
-            expected = f"one of {', '.join(sorted(known.__name__ for known in _BY_SCHEMA))}"
+            expected = f"one of {', '.join(sorted(kind.__name__ for kind in _BY_SCHEMA))}"
             hint = "inject an answer for this role, or give the role a model"
-            found = f"role {name!r} asked for {schema.__name__}"
-            raise LLMError("no_provider", found, expected, hint)
+            problem = f"role {name!r} asked for {schema.__name__}"
+            raise LLMError("no_provider", problem, expected, hint)
         return answer(request.meta, request.seed)

@@ -42,10 +42,10 @@ def repair_arguments(
     meant = repair_call(contract, {**wrong, **values}).arguments
     root = get_input_schema(contract)
     rng = random.Random(digest([contract, meant, seed]))
-    known = {slot.name: slot for slot in read_slots(contract)}
+    slots = {slot.name: slot for slot in read_slots(contract)}
     flawed = {flaw.at[0] for flaw in validate_call(contract, meant) if flaw.at}
     out = {name: meant[name] for name in meant if name not in flawed}
-    for name, slot in known.items():
+    for name, slot in slots.items():
         if name in flawed and (slot.required or name in meant):
             out[name] = draw_new_value(slot, root, rng, out.values())
     return out
@@ -79,26 +79,26 @@ def _make_by_schema(
 ) -> Json:
     theme = f"{contract.get('name')} {str(contract.get('description') or '')[:300]}".lower()
     slot = ParameterSlot("result", resolve_schema(root, root), True, ("result",), "", theme, theme)
-    made = draw_value(slot, root, rng)
-    if isinstance(made, dict):
+    result = draw_value(slot, root, rng)
+    if isinstance(result, dict):
         # What was asked about comes back as it was asked.
-        for name in made.keys() & arguments.keys():
-            if type(made[name]) is type(arguments[name]):
-                made[name] = arguments[name]
-    return made
+        for name in result.keys() & arguments.keys():
+            if type(result[name]) is type(arguments[name]):
+                result[name] = arguments[name]
+    return result
 
 
 def _make_by_purpose(contract: Contract, arguments: JsonObject, rng: random.Random) -> Json:
     aim, noun = read_purpose(contract), _find_noun(contract)
-    asked = {name: value for name, value in arguments.items() if _is_short(value)}
+    echoed = {name: value for name, value in arguments.items() if _is_short(value)}
     if aim.family in _DONE:
-        return {"status": _DONE[aim.family], **asked, **_make_thing(contract, noun, rng)}
+        return {"status": _DONE[aim.family], **echoed, **_make_thing(contract, noun, rng)}
     if aim.family == "compute":
-        return {**asked, "result": round(rng.uniform(1, 500), 2), "unit_checked": True}
+        return {**echoed, "result": round(rng.uniform(1, 500), 2), "unit_checked": True}
     if aim.family == "search" or aim.verb in ("list", "enumerate", "browse") or noun.endswith("s"):
         things = [_make_thing(contract, noun, rng) for _ in range(rng.randint(2, 4))]
         return {"total": len(things), f"{noun.rstrip('s')}s".replace(" ", "_"): things}
-    return {**asked, **_make_thing(contract, noun, rng), "summary": invent_value("sentence", rng)}
+    return {**echoed, **_make_thing(contract, noun, rng), "summary": invent_value("sentence", rng)}
 
 
 def _find_noun(contract: Contract) -> str:
@@ -112,24 +112,24 @@ def _make_thing(contract: Contract, noun: str, rng: random.Random) -> dict[str, 
     """One of the things a tool deals in, as services describe them."""
     about = f"{contract.get('name')} {str(contract.get('description') or '')[:300]}".lower()
     slot = ParameterSlot(noun, {}, True, (noun,), "", about, about)
-    found: dict[str, Json] = {
+    thing: dict[str, Json] = {
         "id": invent_value("id", rng),
         "name": invent_value(choose_themed_sort(slot, "title"), rng, slot),
         "url": invent_value("url", rng),
         "created": invent_value("date", rng),
     }
     if any(mark in about for mark in ("file", "folder", "director", "path", "document")):
-        found["path"] = invent_value("path", rng)
+        thing["path"] = invent_value("path", rng)
     if any(mark in about for mark in ("mail", "contact", "user", "customer", "member")):
-        found |= {"person": invent_value("person", rng), "email": invent_value("email", rng)}
+        thing |= {"person": invent_value("person", rng), "email": invent_value("email", rng)}
     if any(mark in about for mark in ("place", "city", "map", "hotel", "weather", "travel")):
-        found |= {"city": invent_value("city", rng), "address": invent_value("address", rng)}
+        thing |= {"city": invent_value("city", rng), "address": invent_value("address", rng)}
     for word in split_identifier(about)[:40]:
         # What the tool speaks of (a symbol, a branch, a package) is what it returns.
         sort = find_sort(ParameterSlot(word, {}, True, (word,), ""))
-        if sort in _SORTS and word not in found and len(found) < _MOST:
-            found[word] = invent_value(sort, rng)
-    return found
+        if sort in _SORTS and word not in thing and len(thing) < _MOST:
+            thing[word] = invent_value(sort, rng)
+    return thing
 
 
 _MOST = 12  # members of one thing

@@ -37,14 +37,14 @@ def answer_requests(meta: JsonObject, seed: int) -> Json:
     contract = meta["contract"]
     kinds = [kind for kind in meta.get("kinds") or () if kind in STYLES] or STYLES
     profiles = list(meta.get("profiles") or [])
-    made: list[Json] = []
+    drafts: list[Json] = []
     root = digest([contract, seed])
     for index in range(int(meta["count"])):
         style = kinds[index % len(kinds)]
         profile = profiles[index % len(profiles)] if profiles else None
         draft = _choose_best(contract, style, f"{root}:{index}", profile, meta)
-        made.append({"kind": style, **draft, "language": LANGUAGE})
-    return {"requests": made}
+        drafts.append({"kind": style, **draft, "language": LANGUAGE})
+    return {"requests": drafts}
 
 
 def _choose_best(
@@ -57,15 +57,15 @@ def _choose_best(
     for attempt in range(_ATTEMPTS):
         rng = random.Random(f"{root}:{attempt}")
         environment = meta.get("environment")
-        made = make_request(contract, style, rng, profile, environment, far=attempt > 0)
-        text = made["instruction"]
-        faults = 2 * bool(find_parroting(contract, text, made["values"]))
+        draft = make_request(contract, style, rng, profile, environment, far=attempt > 0)
+        text = draft["instruction"]
+        faults = 2 * bool(find_parroting(contract, text, draft["values"]))
         if rivals and choose_tool([contract, *rivals], text)[0] != 1:
             faults += 1
-        tried.append((faults, attempt, made))
+        tried.append((faults, attempt, draft))
         if not faults:
             break
-    return min(tried, key=lambda one: one[:2])[2]
+    return min(tried, key=lambda attempt_result: attempt_result[:2])[2]
 
 
 # Of 420 requests for 140 live tools the judge's rules called 22% echoes after one attempt.
@@ -131,11 +131,11 @@ def _choose_slots(
     most = {"direct": 1 if len(required) < 2 else 0, "detailed": 2, "implicit": 0}[style]
     if style == "implicit" and not required and rng.random() < 0.4:
         most = 1
-    wanted = min(len(plain), rng.randint(min(most, 1 if not required else 0), most) if most else 0)
+    count = min(len(plain), rng.randint(min(most, 1 if not required else 0), most) if most else 0)
     # Authors list what matters first; so do people.
     weights = [1 / (position + 1) for position in range(len(plain))]
     picked: list[ParameterSlot] = []
-    while len(picked) < wanted:
+    while len(picked) < count:
         slot = rng.choices(plain, weights)[0]
         if slot not in picked:
             picked.append(slot)
@@ -157,12 +157,12 @@ def answer_several(meta: JsonObject, seed: int) -> Json:
     rng = random.Random(digest(["several", contracts, meta.get("shape"), seed]))
     alike = len({digest(contract) for contract in contracts}) == 1
     if meta.get("shape") == "sequential":
-        made = _call_in_sequence(contracts, meta, rng)
+        draft = _call_in_sequence(contracts, meta, rng)
     elif alike:
-        made = _call_twice(contracts[0], meta, rng)
+        draft = _call_twice(contracts[0], meta, rng)
     else:
-        made = _call_beside(contracts, meta, rng)
-    return {**made, "language": LANGUAGE}
+        draft = _call_beside(contracts, meta, rng)
+    return {**draft, "language": LANGUAGE}
 
 
 def _call_beside(
@@ -206,16 +206,16 @@ def _draw_another(
     contract: Contract, first: Sequence[FilledSlot], rng: random.Random, world: JsonObject | None
 ) -> list[FilledSlot]:
     """The same parameters; what the request is about has another value, choices may stay."""
-    taken = [item.value for item in first]
-    drawn = fill_parameters(contract, "direct", rng, world, taken=taken)
+    values_before = [item.value for item in first]
+    drawn = fill_parameters(contract, "direct", rng, world, taken=values_before)
     fresh = {item.slot.name: item for item in drawn}
     names = [item.slot.name for item in first]
-    kept = {item.slot.name: item for item in first}
+    items = {item.slot.name: item for item in first}
     # Usually one thing changes and the rest stays as it was said.
-    free = [n for n in names if n in fresh and fresh[n].value != kept[n].value]
-    texts = [n for n in free if isinstance(kept[n].value, str) and kept[n].sort != "choice"]
+    free = [n for n in names if n in fresh and fresh[n].value != items[n].value]
+    texts = [n for n in free if isinstance(items[n].value, str) and items[n].sort != "choice"]
     changed = set((texts or free)[:1])
-    return [fresh[name] if name in changed else kept[name] for name in names]
+    return [fresh[name] if name in changed else items[name] for name in names]
 
 
 def _call_in_sequence(
@@ -224,18 +224,18 @@ def _call_in_sequence(
     """One call of each tool in order; each after the first takes a value out of an earlier result,
     where some result holds what it can take."""
     world = meta.get("environment")
-    shown = list(contracts) if len(contracts) > 1 else [contracts[0]] * 2
+    tools = list(contracts) if len(contracts) > 1 else [contracts[0]] * 2
     text, calls, results = "", [], []
-    for number, contract in enumerate(shown, 1):
-        found = _find_borrowable(contract, results[::-1])
-        without = [found[0]] if found else []
+    for number, contract in enumerate(tools, 1):
+        borrowable = _find_borrowable(contract, results[::-1])
+        without = [borrowable[0]] if borrowable else []
         profile = meta.get("profile") if number == 1 else None
         part = make_request(contract, "direct", rng, profile, world, without)
         sentence = end_sentence(part["instruction"])
         text = _add_sentence(text, sentence, _THEN, rng)
         arguments = dict(part["values"])
-        if found:
-            name, value, where = found
+        if borrowable:
+            name, value, where = borrowable
             slots = {slot.name: slot for slot in read_slots(contract)}
             label = FilledSlot(slots[name], value).label
             clause = rng.choice(_TAKEN).replace("{l}", label).replace("{w}", where)
@@ -268,18 +268,22 @@ _LABELS = {"id": "ID", "url": "link", "created": "date"}
 
 def _find_borrowable(contract: Contract, result: Json) -> tuple[str, Json, str] | None:
     """(parameter, value, what the value is called) that the second call can take, or None."""
-    found = list(_walk_scalars(result))
+    scalars = list(_walk_scalars(result))
     for slot in sorted(read_slots(contract), key=lambda slot: not slot.required)[:20]:
         if slot.schema.get("enum") or "const" in slot.schema or slot.type not in _TYPES:
             continue
         sort = find_sort(slot)
-        wanted = {key for key, sorts in _WHERE.items() if sort in sorts}
-        for key, value in found:
-            kept = find_sort(ParameterSlot(key, {}, True, split_identifier(key), ""))
-            alike = kept == sort != "project"
-            own = key in (slot.name, *slot.words) or key in wanted or alike
+        keys = {key for key, sorts in _WHERE.items() if sort in sorts}
+        for key, value in scalars:
+            key_sort = find_sort(ParameterSlot(key, {}, True, split_identifier(key), ""))
+            alike = key_sort == sort != "project"
+            names_it = key in (slot.name, *slot.words) or key in keys or alike
             turned = int(value) if slot.type == "integer" and str(value).isdecimal() else value
-            if own and isinstance(turned, _TYPES[slot.type]) and fits_schema(turned, slot.schema):
+            if (
+                names_it
+                and isinstance(turned, _TYPES[slot.type])
+                and fits_schema(turned, slot.schema)
+            ):
                 return slot.name, turned, _LABELS.get(key, key.replace("_", " "))
     return None
 

@@ -46,10 +46,14 @@ def revise_request(meta: JsonObject, seed: int) -> Json:
     root = get_input_schema(contract)
     for slot in read_slots(contract):
         if slot.required and slot.name not in values:
-            taken = list(values.values())
-            values[slot.name] = draw_in_scenario(slot, root, rng, taken, meta.get("environment"))
-    named = {re.split(r"[.\[]", str(path), maxsplit=1)[0] for path in meta.get("absent") or ()}
-    lacking = named | set(find_absent(contract, text, values))
+            values_before = list(values.values())
+            values[slot.name] = draw_in_scenario(
+                slot, root, rng, values_before, meta.get("environment")
+            )
+    absent_names = {
+        re.split(r"[.\[]", str(path), maxsplit=1)[0] for path in meta.get("absent") or ()
+    }
+    lacking = absent_names | set(find_absent(contract, text, values))
     filled = fill_slots(contract, values)
     # A drawn or named value that the text does hold needs no second mention.
     revised = _weave_clauses(text, [f for f in filled if f.slot.name in lacking], rng)
@@ -83,7 +87,7 @@ def evolve_request(meta: JsonObject, seed: int) -> Json:
     heads, tails = read_phrases()["evolutions"][kind]
     heads = [head for head in heads if head not in text] or heads
     both = [f"{head} {tail}" for head in heads for tail in tails]
-    added = rng.choice([one for one in both if _FEWEST <= len(one.split()) <= _MOST])
+    added = rng.choice([phrase for phrase in both if _FEWEST <= len(phrase.split()) <= _MOST])
     if len(text) + len(added) + 2 > _LONGEST:
         return {"instruction": text, "values": values}
     text = text[:1].upper() + text[1:] if kind == "context" else text
@@ -101,5 +105,5 @@ _DIRECTIONS = {
 
 def _choose_kind(direction: str, rng: random.Random) -> str:
     lowered = direction.lower()
-    found = [kind for kind, marks in _DIRECTIONS.items() if re.search(marks, lowered)]
-    return found[0] if found else rng.choice(sorted(_DIRECTIONS))
+    kinds = [kind for kind, marks in _DIRECTIONS.items() if re.search(marks, lowered)]
+    return kinds[0] if kinds else rng.choice(sorted(_DIRECTIONS))

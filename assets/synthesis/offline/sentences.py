@@ -28,7 +28,7 @@ _WOVEN = (
 
 
 def weave_values(
-    rest: str, filled: list[FilledSlot], rng: random.Random, free: bool
+    phrase: str, filled: list[FilledSlot], rng: random.Random, free: bool
 ) -> tuple[str, list]:
     """Puts values where the object phrase speaks of them ("a specific city" -> Lisbon).
 
@@ -41,21 +41,23 @@ def weave_values(
             left.append(item)
             continue
         pattern = _match_mention(item)
-        spans = [m.span() for m in re.finditer("\0[^\0]*\0", rest)]
-        found = pattern.finditer(rest) if pattern else ()
-        match = next((m for m in found if not any(a <= m.start() < b for a, b in spans)), None)
+        spans = [m.span() for m in re.finditer("\0[^\0]*\0", phrase)]
+        mentions = pattern.finditer(phrase) if pattern else ()
+        match = next((m for m in mentions if not any(a <= m.start() < b for a, b in spans)), None)
         if match is None:
             left.append(item)
             continue
-        before = rest[: match.start()].split()
+        before = phrase[: match.start()].split()
         compound = bool(before) and before[-1].lower() not in _OPENING and "\0" not in before[-1]
         noun = match.group("noun") or match.group("other")
         text = _say_inline(item, noun, rng, free, compound)
-        rest = rest[: match.start()] + _mark_value(text) + rest[match.end() :]
-    rest = re.sub(r"\b(?:an?|the) ((?:[\w-]+ ){0,2}\0)", r"\1", rest) if "\0" in rest else rest
+        phrase = phrase[: match.start()] + _mark_value(text) + phrase[match.end() :]
+    phrase = (
+        re.sub(r"\b(?:an?|the) ((?:[\w-]+ ){0,2}\0)", r"\1", phrase) if "\0" in phrase else phrase
+    )
     if len(left) < len(filled) or any(item.sort in _ID_LIKE or item.label == "ID" for item in left):
-        rest = _BY_ID.sub("", rest)
-    return re.sub(r"\s+", " ", rest).strip(), left
+        phrase = _BY_ID.sub("", phrase)
+    return re.sub(r"\s+", " ", phrase).strip(), left
 
 
 _BY_ID = re.compile(
@@ -142,9 +144,9 @@ def reword_phrase(phrase: str, rng: random.Random, rate: float) -> str:
         while position < len(words):
             key = " ".join(words[position : position + size]).lower().strip(",.")
             options = nouns.get(key)
-            own = words[position : position + size]
+            window = words[position : position + size]
             # Names stay: "Hacker News" is no headline.
-            fixed = any("\0" in word or (position and word[:1].isupper()) for word in own)
+            fixed = any("\0" in word or (position and word[:1].isupper()) for word in window)
             if options and not fixed and (options == [""] or rng.random() < rate):
                 result += [rng.choice(options)]
                 position += size
@@ -305,14 +307,14 @@ def _frame_request(
         request = f"{body}{opening}{joined}{mark if mark != '?' or len(joined) < 60 else '.'}"
     topic = find_topic(f"{contract.get('name')} {contract.get('description')}")
     contexts = words["contexts"]["general"] + 3 * words["contexts"].get(topic, [])
-    parts = [request]
+    sentences = [request]
     if style == "detailed" or (style == "implicit" and rng.random() < 0.45):
-        parts.insert(0, rng.choice(contexts))
+        sentences.insert(0, rng.choice(contexts))
         if rng.random() < 0.15:
-            parts.reverse()
+            sentences.reverse()
     if rng.random() < {"direct": 0.12, "detailed": 0.2, "implicit": 0.1}[style]:
-        parts.append(rng.choice(words["closers"]))
-    text = " ".join(parts)
+        sentences.append(rng.choice(words["closers"]))
+    text = " ".join(sentences)
     if style == "direct" and rng.random() < 0.15:
         text = text[0].lower() + text[1:].rstrip(".")
     text = re.sub(r"\b(for|to|in|of|at|on|with|from) \1\b", r"\1", text)

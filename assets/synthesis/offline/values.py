@@ -80,18 +80,18 @@ def read_samples(slot: ParameterSlot) -> list[Json]:
     """Values that the contract itself offers."""
     schema = slot.schema
     examples = schema.get("examples")
-    found: list[Json] = list(examples) if isinstance(examples, list) else []
+    samples: list[Json] = list(examples) if isinstance(examples, list) else []
     if "example" in schema:
-        found.append(schema["example"])
+        samples.append(schema["example"])
     for match in _EXAMPLE.finditer(slot.hint):
         span = match.group(1)
         quoted = _QUOTED.findall(span)
         bare = [] if quoted else re.split(r",\s*(?:or\s+|and\s+)?|\s+or\s+", span)
-        found += [_parse_typed(v.strip(" `'\""), slot.type) for v in [*quoted, *bare]]
+        samples += [_parse_typed(v.strip(" `'\""), slot.type) for v in [*quoted, *bare]]
     default = schema.get("default")
     if default not in (None, "", [], {}) and slot.type in ("string", "integer", "number"):
-        found.append(default)
-    return [value for value in found if value not in (None, "") and _is_sayable(value)]
+        samples.append(default)
+    return [value for value in samples if value not in (None, "") and _is_sayable(value)]
 
 
 def _is_sayable(value: Json) -> bool:
@@ -163,8 +163,8 @@ _PLAIN = {
 def fits_schema(value: Json, schema: Schema) -> bool:
     """Whether a value meets a schema. Patterns and references go to the guarded validator."""
     if schema.keys() - _PLAIN:
-        own = {key: part for key, part in schema.items() if key != "$ref"}
-        holder = {"type": "object", "properties": {"v": own}}
+        local_schema = {key: part for key, part in schema.items() if key != "$ref"}
+        holder = {"type": "object", "properties": {"v": local_schema}}
         return not validate_call({"inputSchema": holder}, {"v": value})
     try:
         return Draft202012Validator(schema).is_valid(value)
@@ -176,18 +176,18 @@ def _draw_array(slot: ParameterSlot, root: Schema, rng: random.Random, depth: in
     schema = slot.schema
     items = resolve_schema(schema.get("items") or {}, root)
     low, high = _read_bounds(schema)
-    wanted = 1 if guess_json_type(items) == "object" else rng.randint(1, 3)
-    wanted = min(max(low, wanted), max(high, low))
+    length = 1 if guess_json_type(items) == "object" else rng.randint(1, 3)
+    length = min(max(low, length), max(high, low))
     singular = tuple(_make_singular(word) for word in slot.words)
     member = ParameterSlot(slot.name, items, True, singular, slot.hint)
-    found: list[Json] = []
-    for _ in range(wanted * 6):
+    items_drawn: list[Json] = []
+    for _ in range(length * 6):
         value = draw_value(member, root, rng, depth + 1)
-        if value not in found or not schema.get("uniqueItems", True):
-            found.append(value)
-        if len(found) == wanted:
+        if value not in items_drawn or not schema.get("uniqueItems", True):
+            items_drawn.append(value)
+        if len(items_drawn) == length:
             break
-    return found
+    return items_drawn
 
 
 def _read_bounds(schema: Schema) -> tuple[int, int]:
@@ -213,17 +213,19 @@ def _draw_object(
         chosen = [rng.choice(members)]
     # A schema that requires itself ten times over would otherwise grow without end.
     chosen = chosen[: max(3, 40 >> (2 * depth))]
-    found: dict[str, Json] = {}
+    members_drawn: dict[str, Json] = {}
     for member in chosen:
-        found[member.name] = draw_new_value(member, root, rng, found.values(), depth + 1)
+        members_drawn[member.name] = draw_new_value(
+            member, root, rng, members_drawn.values(), depth + 1
+        )
     extra = slot.schema.get("additionalProperties", True)
     if not members and extra is not False:
         key = rng.choice(list_pool("column"))
         of_map = ParameterSlot("status", {"type": "string"}, True, ("status",), "")
         if extra not in (True, {}):
             of_map = ParameterSlot(key, resolve_schema(extra, root), True, (key,), "")
-        found = {key: draw_value(of_map, root, rng, depth + 1)}
-    return found
+        members_drawn = {key: draw_value(of_map, root, rng, depth + 1)}
+    return members_drawn
 
 
 def _draw_string(slot: ParameterSlot, rng: random.Random, samples: list[Json]) -> str:
@@ -240,9 +242,9 @@ def _draw_string(slot: ParameterSlot, rng: random.Random, samples: list[Json]) -
     if samples:
         return str(rng.choice(samples))
     pattern = schema.get("pattern")
-    made = make_from_pattern(pattern, rng) if isinstance(pattern, str) else None
-    if made and fits_schema(made, schema):
-        return made
+    text = make_from_pattern(pattern, rng) if isinstance(pattern, str) else None
+    if text and fits_schema(text, schema):
+        return text
     shortest, longest = schema.get("minLength") or 0, schema.get("maxLength") or 24
     size = max(shortest, min(longest, 24))
     return "".join(rng.choice("0123456789abcdef") for _ in range(size))
@@ -269,9 +271,9 @@ def draw_in_scenario(
 ) -> Json:
     """A value for a slot, from the world where that has something of its sort."""
     if environment:
-        found = [value for value in _list_existing(slot, environment) if value not in taken]
-        if found and rng.random() < _SHARE:
-            return rng.choice(found)
+        existing = [value for value in _list_existing(slot, environment) if value not in taken]
+        if existing and rng.random() < _SHARE:
+            return rng.choice(existing)
     return draw_new_value(slot, root, rng, taken)
 
 
@@ -283,11 +285,11 @@ def _list_existing(slot: ParameterSlot, environment: JsonObject) -> list[Json]:
     sort = find_sort(slot)
     if slot.type == "integer" and sort != "id":
         return []
-    listed = environment.get(_KIND_OF.get(sort, "")) or []
-    if not isinstance(listed, Sequence) or isinstance(listed, str):
+    things = environment.get(_KIND_OF.get(sort, "")) or []
+    if not isinstance(things, Sequence) or isinstance(things, str):
         return []
-    made = [_convert_thing(sort, str(thing), slot.type) for thing in listed[:50]]
-    return [value for value in made if value is not None and fits_schema(value, schema)]
+    converted = [_convert_thing(sort, str(thing), slot.type) for thing in things[:50]]
+    return [value for value in converted if value is not None and fits_schema(value, schema)]
 
 
 def _convert_thing(sort: str, thing: str, kind: str) -> Json:
@@ -322,8 +324,8 @@ def _convert_file(sort: str, thing: str) -> str | None:
         return name or None
     if sort == "folder_path":
         return (folder or None) if suffix else thing
-    wanted = {"image_path": _IMAGES, "video_path": _VIDEOS}.get(sort)
-    return thing if wanted is None or suffix in wanted else None
+    suffixes = {"image_path": _IMAGES, "video_path": _VIDEOS}.get(sort)
+    return thing if suffixes is None or suffix in suffixes else None
 
 
 _IMAGES, _VIDEOS = {"png", "jpg", "jpeg", "webp"}, {"mp4", "mov", "mkv"}
@@ -331,15 +333,15 @@ _IMAGES, _VIDEOS = {"png", "jpg", "jpeg", "webp"}, {"mp4", "mov", "mkv"}
 
 def _convert_person(sort: str, thing: str) -> str | None:
     """`Wim Dekker <wim@example.org>` as a name, a part of it, or an address."""
-    name, _, rest = thing.partition(" <")
-    address = rest.rstrip(">") or (thing if "@" in thing else "")
+    name, _, remainder = thing.partition(" <")
+    address = remainder.rstrip(">") or (thing if "@" in thing else "")
     if sort == "email":
         return address or None
     if sort == "username":
         return address.partition("@")[0] or (None if " " in thing else thing)
     if "@" in name:
         return None
-    parts = name.split()
-    if sort == "person" or len(parts) < 2:
+    names = name.split()
+    if sort == "person" or len(names) < 2:
         return name if sort == "person" else None
-    return parts[0] if sort == "first" else parts[-1]
+    return names[0] if sort == "first" else names[-1]

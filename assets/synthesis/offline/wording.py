@@ -188,8 +188,8 @@ def append_lost_values(text: str, filled: Iterable[FilledSlot], lost: Sequence[s
     clauses = [say_plainly(item) for item in filled if item.slot.name in lost]
     if not clauses:
         return text
-    listed = "; ".join(clauses)
-    return f"{end_sentence(text)} {listed[0].upper()}{listed[1:]}."
+    text_added = "; ".join(clauses)
+    return f"{end_sentence(text)} {text_added[0].upper()}{text_added[1:]}."
 
 
 def say_plainly(item: FilledSlot) -> str:
@@ -224,11 +224,11 @@ def find_idiom(
     The most specific idioms (most words matched) are taken; `{v}` and `{w}` take the first values
     that fit into a sentence.
     """
-    known = {*split_identifier(aim.rest), *split_identifier(str(contract.get("name")))}
+    tool_words = {*split_identifier(aim.rest), *split_identifier(str(contract.get("name")))}
     fitting = [
         idiom
         for idiom in load_lexicon()["idioms"]
-        if idiom["family"] in ("", aim.family) and set(idiom["when"]) <= known
+        if idiom["family"] in ("", aim.family) and set(idiom["when"]) <= tool_words
     ]
     if not fitting:
         return None
@@ -240,13 +240,13 @@ def find_idiom(
     sayable = [item for item in filled if _is_sayable(item, idiom["needs"], aim.family)]
     if form.count("{") > len(sayable):
         return None
-    held: list[FilledSlot] = []
+    used: list[FilledSlot] = []
     for mark in ("{v}", "{w}"):
         if mark in form:
-            item = _choose_main(sayable, held, aim.family)
-            held.append(item)
+            item = _choose_main(sayable, used, aim.family)
+            used.append(item)
             form = form.replace(mark, _say_value(item, rng))
-    return form[0].upper() + form[1:], [item for item in filled if item not in held]
+    return form[0].upper() + form[1:], [item for item in filled if item not in used]
 
 
 _NEEDS = {
@@ -267,10 +267,10 @@ def _is_sayable(item: FilledSlot, needs: str, family: str) -> bool:
     return item.sort not in _SENTENCES or family in ("create", "send", "run", "update")
 
 
-def _choose_main(sayable: list[FilledSlot], held: list[FilledSlot], family: str) -> FilledSlot:
+def _choose_main(sayable: list[FilledSlot], used: list[FilledSlot], family: str) -> FilledSlot:
     """What the request is about: a new thing's name, else the first required text, else the first
     value."""
-    free = [item for item in sayable if item not in held]
+    free = [item for item in sayable if item not in used]
     names = [i for i in free if i.sort in ("title", "project", "person", "sentence")]
     if family == "create" and names:
         return names[0]

@@ -32,17 +32,19 @@ def read_prompt(name: str, folder: Path = Path(__file__).parent) -> PromptFile:
     is missing."""
     path = folder / f"{name}.md"
     text = path.read_text(encoding="utf-8")
-    parts = re.split(r"^## (system|user)\n", text, flags=re.MULTILINE)
-    found = dict(zip(parts[1::2], parts[2::2], strict=True))
-    if set(found) != {"system", "user"}:
-        raise ValueError(f"{path}: found parts {sorted(found)}, expected `## system`, `## user`")
-    return PromptFile(name, sha256(text.encode()), found["system"].strip(), found["user"].strip())
+    pieces = re.split(r"^## (system|user)\n", text, flags=re.MULTILINE)
+    sections = dict(zip(pieces[1::2], pieces[2::2], strict=True))
+    if set(sections) != {"system", "user"}:
+        raise ValueError(f"{path}: found parts {sorted(sections)}, expected `## system`, `## user`")
+    return PromptFile(
+        name, sha256(text.encode()), sections["system"].strip(), sections["user"].strip()
+    )
 
 
 def make_marker(*texts: str) -> str:
     """The code of a prompt's markers, that none of the texts holds: it is made from all of them,
     so whoever writes one of them cannot know it, and made again should chance put it there."""
-    found = digest(list(texts))[:16]
-    while any(found in text for text in texts):
-        found = digest([found, *texts])[:16]
-    return f"DATA-{found}"
+    marker = digest(list(texts))[:16]
+    while any(marker in text for text in texts):
+        marker = digest([marker, *texts])[:16]
+    return f"DATA-{marker}"

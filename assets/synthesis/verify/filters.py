@@ -35,15 +35,19 @@ def filter_rows(
     decides nothing either. Rows that are not `ok` pass through untouched; what nobody foresaw about
     one row fails that row.
     """
-    made = [dict(row) for row in rows]
-    whole = (row for row in made if row["status"] == "ok")
+    copies = [dict(row) for row in rows]
+    whole = (row for row in copies if row["status"] == "ok")
     read = _try_each((row, partial(_read_request, row, contracts)) for row in whole)
-    vectors = _embed_distinct([text for one in read for text in (one.text, *one.about)], embed)
+    vectors = _embed_distinct(
+        [text for request in read for text in (request.text, *request.about)], embed
+    )
     above = policy.copies_above
-    left = _try_each((one.row, partial(_judge_echo, one, vectors, above)) for one in read)
-    for alike in _group_alike(one for one in left if one.row["verdict"] != "reject"):
+    left = _try_each(
+        (request.row, partial(_judge_echo, request, vectors, above)) for request in read
+    )
+    for alike in _group_alike(request for request in left if request.row["verdict"] != "reject"):
         _mark_twins(alike, vectors, policy.twins_above)
-    return made
+    return copies
 
 
 @dataclass(frozen=True)
@@ -68,25 +72,27 @@ def _try_each(
             row.update(fail_row(row, "filter", hint))
 
         done.append(try_item(make, fail))
-    return [one for one in done if one is not None]
+    return [request for request in done if request is not None]
 
 
 def _read_request(row: dict[str, Json], contracts: Mapping[str, Row]) -> _PairRequest:
     key = row["server_id"], row["tool"], row["task"], int(row["index"]), row["pair_id"]
     text, about = _join_user_text(row), _list_descriptions(row, contracts)
-    return _PairRequest(row, drop_surrogates(text), [drop_surrogates(one) for one in about], key)
+    return _PairRequest(
+        row, drop_surrogates(text), [drop_surrogates(description) for description in about], key
+    )
 
 
 def compute_cosines(
     pairs: Sequence[tuple[str, str]], embed: Embed, *, batch: int = 4096
 ) -> list[float | None]:
     """For each (request, description) their cosine, or None where either is empty."""
-    found: list[float | None] = []
+    cosines: list[float | None] = []
     for start in range(0, len(pairs), batch):
         part = pairs[start : start + batch]
         vectors = _embed_distinct([text for pair in part for text in pair], embed)
-        found += [_compute_cosine(text, [described], vectors) for text, described in part]
-    return found
+        cosines += [_compute_cosine(text, [described], vectors) for text, described in part]
+    return cosines
 
 
 def make_echo_finding(cosine: float | None, above: float) -> PairFinding | None:
@@ -103,11 +109,11 @@ def _judge_echo(
     row = request.row
     cosine = _compute_cosine(request.text, request.about, vectors)
     flaws = json.loads(row.get("flaws") or "[]")
-    kept = [f for f in flaws if (f["kind"], f["path"]) != ("copies_description", _ECHO)]
-    found = make_echo_finding(cosine, above)
-    kept += [asdict(found)] if found else []
-    verdict = decide(PairFinding(**flaw) for flaw in kept).verdict
-    row.update(cosine=cosine, flaws=dump_text(kept), verdict=verdict, twin_of=None)
+    findings = [f for f in flaws if (f["kind"], f["path"]) != ("copies_description", _ECHO)]
+    echo = make_echo_finding(cosine, above)
+    findings += [asdict(echo)] if echo else []
+    verdict = decide(PairFinding(**flaw) for flaw in findings).verdict
+    row.update(cosine=cosine, flaws=dump_text(findings), verdict=verdict, twin_of=None)
     return request
 
 
@@ -124,8 +130,8 @@ def _list_descriptions(row: Row, contracts: Mapping[str, Row]) -> list[str]:
         digests = {golden.contract_digest for golden in read_conversation(row).calls}
     except UnreadableColumn:
         digests = set[str]()
-    known = sorted((digests or {row["contract_digest"]}) & contracts.keys())
-    return [str(contracts[digest].get("description") or "") for digest in known]
+    called = sorted((digests or {row["contract_digest"]}) & contracts.keys())
+    return [str(contracts[digest].get("description") or "") for digest in called]
 
 
 def _embed_distinct(texts: Iterable[str], embed: Embed) -> dict[str, np.ndarray]:
@@ -138,8 +144,8 @@ def _compute_cosine(
 ) -> float | None:
     if text not in vectors:
         return None
-    found = [float(vectors[text] @ vectors[d]) for d in descriptions if d in vectors]
-    return round(max(found), 4) if found else None  # the last bits change with the batch
+    cosines = [float(vectors[text] @ vectors[d]) for d in descriptions if d in vectors]
+    return round(max(cosines), 4) if cosines else None  # the last bits change with the batch
 
 
 def _group_alike(rows: Iterable[_PairRequest]) -> list[list[_PairRequest]]:
@@ -157,11 +163,11 @@ _LIKE = {**dict.fromkeys(ONE_CALL, "one"), **dict.fromkeys((PARALLEL, SEQUENTIAL
 
 
 def _mark_twins(alike: list[_PairRequest], vectors: Mapping[str, np.ndarray], above: float) -> None:
-    alike.sort(key=lambda one: one.key)
-    texts = [one.text for one in alike]
-    found = find_twins(texts, np.stack([vectors[text] for text in texts]), above)
-    for one, first in zip(alike, found, strict=True):
-        one.row["twin_of"] = None if first is None else alike[first].row["pair_id"]
+    alike.sort(key=lambda request: request.key)
+    texts = [request.text for request in alike]
+    twins = find_twins(texts, np.stack([vectors[text] for text in texts]), above)
+    for request, first in zip(alike, twins, strict=True):
+        request.row["twin_of"] = None if first is None else alike[first].row["pair_id"]
 
 
 # Exact search of so many 384-dimensional vectors takes seconds; four times as many take a minute.

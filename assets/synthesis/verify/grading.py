@@ -58,8 +58,10 @@ def grade_words(
     plain = re.findall(r"\w+", fold_text(_COUNTERS.sub(" ", value)))
     if not _holds_figures(plain, text, program=bool(_PROGRAM.search(value[:4000]))):
         return LIKELY if share > 0 else ABSENT  # nearly the text's words, but other figures
-    named = set(split_identifier(name))
-    if named & _OPERATIONS and (share >= 0.5 or _is_same_family(split_identifier(value), text)):
+    name_words = set(split_identifier(name))
+    if name_words & _OPERATIONS and (
+        share >= 0.5 or _is_same_family(split_identifier(value), text)
+    ):
         return STATED
     if schema.get("enum"):
         return STATED if share >= 0.5 else LIKELY
@@ -70,7 +72,7 @@ def grade_words(
         share = max(share, _count_share(re.findall(r"[^\W_]+", fold_text(scoped.group(1))), text))
     if not squeezed.isascii() and not re.search(r"[a-z]", squeezed):
         share = max(share, sum(char in text.squeezed for char in squeezed) / len(squeezed))
-    if share >= (0.5 if len(content) > 2 and named & _COMPOSED else 0.7):
+    if share >= (0.5 if len(content) > 2 and name_words & _COMPOSED else 0.7):
         return STATED
     return (
         LIKELY if share > 0 or (RELATIVE_TIME.search(text.folded) and _is_timely(name)) else ABSENT
@@ -170,8 +172,8 @@ def grade_string(value: str, schema: Schema, name: str, text: RequestText) -> st
     if (clock := grade_time(value, text.folded)) == STATED:
         return clock
     if len(value) < 400 and re.fullmatch(r"[\d.]+(?:\s*[,;|x:]\s*[\d.]+)+", value):
-        parts = re.findall(r"\d+(?:\.\d+)?", value)
-        return STATED if all(float(part) in text.numbers for part in parts) else ABSENT
+        figures = re.findall(r"\d+(?:\.\d+)?", value)
+        return STATED if all(float(part) in text.numbers for part in figures) else ABSENT
     if value.lower() in ("true", "false"):
         return grade_switch(name, text)
     if (step := grade_step(_strip_iso_step(squeezed), text.folded, text.numbers)) is not None:
@@ -193,10 +195,10 @@ def _names_another_choice(squeezed: str, schema: Schema, text: RequestText) -> b
     if not isinstance(choices, list) or squeezed in text.words:
         return False
     others = {squeeze_text(str(choice)[:80]) for choice in choices[:500]} - {squeezed}
-    named = {other for other in others if len(other) > 2}
-    if named & text.words:
+    long_choices = {other for other in others if len(other) > 2}
+    if long_choices & text.words:
         return True
-    return bool(named & text.tokens) and not (
+    return bool(long_choices & text.tokens) and not (
         {squeezed, *make_names().get(squeezed, ())} & text.tokens
     )
 
@@ -216,10 +218,10 @@ def _holds_literally(value: str, squeezed: str, text: RequestText) -> bool:
         return bool({squeezed, f"{squeezed}s"} & text.words)
     bare = squeeze_text(_SCHEME.sub("", value))
     return any(
-        _stands_alone_squeezed(held, at, text)
-        for held in (squeezed, bare)
-        if len(held) > 3
-        for at in _find_places(held, text.squeezed)
+        _stands_alone_squeezed(spelling, at, text)
+        for spelling in (squeezed, bare)
+        if len(spelling) > 3
+        for at in _find_places(spelling, text.squeezed)
     )
 
 
@@ -289,8 +291,10 @@ def walk_leaves(value: Json, path: str = "") -> Iterator[tuple[str, Json]]:
             continue
         if isinstance(value, Mapping):
             members = list(value.items())[:MOST_LEAVES]
-            named = [(f"{path}.{name}" if path else str(name), member) for name, member in members]
-            stack += reversed(named)
+            members_by_path = [
+                (f"{path}.{name}" if path else str(name), member) for name, member in members
+            ]
+            stack += reversed(members_by_path)
         elif isinstance(value, list):
             stack += reversed([(f"{path}[{n}]", m) for n, m in enumerate(value[:MOST_LEAVES])])
         else:
@@ -318,9 +322,9 @@ _PLACES = {"lat", "lon", "lng", "latitude", "longitude", "long"}
 _INDEXES = {"index", "idx", "position", "offset", "row", "column", "col", "page", "skip", "tab"}
 
 
-def _grade_number(given: float, name: str, text: RequestText, listed: bool) -> str:
+def _grade_number(number: float, name: str, text: RequestText, listed: bool) -> str:
     try:
-        value = float(given)
+        value = float(number)
     except OverflowError:
         return ABSENT
     if not math.isfinite(value):
@@ -360,9 +364,11 @@ def _matches_span(value: float, text: RequestText) -> bool:
     """Whether a length of time that is said comes to this many of some unit."""
     if value != round(value, 1) or value <= 0:
         return False
-    wanted = {value, value / 1000, *(value * unit for unit in _UNITS_OF_TIME)}
+    candidates = {value, value / 1000, *(value * unit for unit in _UNITS_OF_TIME)}
     return any(
-        _round(one / unit) in text.numbers.read for one in wanted for unit in text.time_units
+        _round(candidate / unit) in text.numbers.read
+        for candidate in candidates
+        for unit in text.time_units
     )
 
 

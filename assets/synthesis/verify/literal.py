@@ -24,7 +24,7 @@ def is_stated(value: Any, path: str, request: RequestText) -> bool:
     if isinstance(value, int | float):
         return grade_value(value, {}, path, request) == STATED
     last = value.rstrip("/").rpartition("/")[2]
-    words = (fold_text(one).strip() for one in (value, last, last.rpartition(".")[0]))
+    words = (fold_text(text).strip() for text in (value, last, last.rpartition(".")[0]))
     return any(len(word) >= _LEAST and _holds_name(request.folded, word) for word in words)
 
 
@@ -40,12 +40,14 @@ def is_asked(value: Any, path: str, request: RequestText, root: str) -> bool:
         return True
     if "/" in whole and not re.search(r"\s", whole):
         last = whole.rstrip("/").rpartition("/")[2]
-        named = is_stated(value, path, request) or _holds_name(request.folded, last)
-        return named and is_placed(value, request, root)
+        is_named = is_stated(value, path, request) or _holds_name(request.folded, last)
+        return is_named and is_placed(value, request, root)
     if is_stated(value, path, request):
         return True
-    parts = [one for one in re.findall(r"\w+", whole) if len(one) >= _LEAST or _DIGIT.search(one)]
-    return bool(parts) and all(_holds_name(request.folded, part) for part in parts)
+    words = [
+        word for word in re.findall(r"\w+", whole) if len(word) >= _LEAST or _DIGIT.search(word)
+    ]
+    return bool(words) and all(_holds_name(request.folded, part) for part in words)
 
 
 def is_placed(value: Any, request: RequestText, root: str) -> bool:
@@ -60,7 +62,7 @@ def is_placed(value: Any, request: RequestText, root: str) -> bool:
     return all(_holds_name(request.folded, part, after="-_.") for part in folders)
 
 
-def holds_value(value: Any, shown: str) -> bool:
+def holds_value(value: Any, text_shown: str) -> bool:
     """Whether a case-folded text shows a value, or the last part of one that is a path, and not as
     a part of something longer: 100 is not in 1001."""
     text = str(value).strip().casefold()
@@ -68,7 +70,7 @@ def holds_value(value: Any, shown: str) -> bool:
     words = [text, last]
     if isinstance(value, float) and value.is_integer():
         words.append(str(int(value)))  # JSON has one sort of number: 60.0 comes back as 60
-    return any(len(word) >= _LEAST and _search(shown, word, "", "") for word in words)
+    return any(len(word) >= _LEAST and _search(text_shown, word, "", "") for word in words)
 
 
 def _holds_name(text: str, name: str, after: str = "-_./") -> bool:

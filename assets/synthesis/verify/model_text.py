@@ -22,8 +22,8 @@ _LONGEST = 20_000  # characters of one text
 def find_order(text: str) -> str | None:
     """The order that a text gives whoever reads it, as the scan of tools finds it (4 good requests
     look so), or None."""
-    found = scan_list([{"name": "text", "description": text, "inputSchema": {}}])
-    grave = next((one for one in found if one.severity != LOW), None)
+    findings = scan_list([{"name": "text", "description": text, "inputSchema": {}}])
+    grave = next((finding for finding in findings if finding.severity != LOW), None)
     return f"{grave.rule}: {grave.excerpt}" if grave is not None else None
 
 
@@ -39,8 +39,8 @@ def collect_runs(contracts: Iterable[JsonObject]) -> frozenset[tuple[str, ...]]:
 
 def find_repeated_run(text: str, runs: frozenset[tuple[str, ...]]) -> str | None:
     """The first run of words that a text repeats, or None."""
-    found = next((run for run in _split_runs(text) if run in runs), None)
-    return " ".join(found) if found is not None else None
+    repeated = next((run for run in _split_runs(text) if run in runs), None)
+    return " ".join(repeated) if repeated is not None else None
 
 
 def _split_runs(text: str) -> Iterator[tuple[str, ...]]:
@@ -52,15 +52,15 @@ def _walk_texts(value: Json) -> Iterator[str]:
     """Titles and descriptions at any depth, without recursion: nesting may be the attack."""
     stack: list[Json] = [value]
     while stack:
-        one = stack.pop()
-        if isinstance(one, Mapping):
-            for name, member in one.items():
+        node = stack.pop()
+        if isinstance(node, Mapping):
+            for name, member in node.items():
                 if name in ("description", "title") and isinstance(member, str):
                     yield member
                 else:
                     stack.append(member)
-        elif isinstance(one, Sequence) and not isinstance(one, str):
-            stack.extend(one)
+        elif isinstance(node, Sequence) and not isinstance(node, str):
+            stack.extend(node)
 
 
 _LATIN = {"LATIN"}
@@ -99,11 +99,11 @@ def find_other_language(text: str, asked: str) -> str | None:
     return _find_by_words(text, asked) if expected == _LATIN else None
 
 
-def _find_by_words(text: str, asked: str) -> str | None:
+def _find_by_words(text: str, expected: str) -> str | None:
     flat = unicodedata.normalize("NFKD", text[:4000].casefold()).replace("ı", "i")
     flat = "".join(char for char in flat if not unicodedata.combining(char))
     tokens = re.findall(r"[\w']+", flat)
-    held = {name: sum(word in words for word in tokens) for name, words in _WORDS.items()}
-    best = max(held, key=lambda name: held[name])
-    plainly = held[best] >= _ENOUGH and held[best] >= 4 * max(1, held[asked])
-    return best if best != asked and plainly else None
+    counts = {name: sum(word in words for word in tokens) for name, words in _WORDS.items()}
+    best = max(counts, key=lambda name: counts[name])
+    plainly = counts[best] >= _ENOUGH and counts[best] >= 4 * max(1, counts[expected])
+    return best if best != expected and plainly else None

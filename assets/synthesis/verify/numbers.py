@@ -34,51 +34,51 @@ def _spell(number: float, language: str, to: str = "cardinal") -> list[str]:
 def list_spellings(number: float, language: str) -> frozenset[str]:
     """A number as words with one blank between them, as an ordinal or a year too: `two hundred
     six`, `twenty first`, `nineteen ninety six`, `two and a half`."""
-    found = set[str]()
+    spellings = set[str]()
     for to in ("cardinal", "ordinal", "year") if number == int(number) else ("cardinal",):
         spelling = " ".join(_spell(number, language, to))
-        found |= {spelling, spelling.replace(" and ", " "), spelling.removeprefix("one ")}
+        spellings |= {spelling, spelling.replace(" and ", " "), spelling.removeprefix("one ")}
     if number > 0 and number % 1 == 0.5:
         whole = {str(int(number)), *list_spellings(int(number), language)}
-        found |= {f"{one} {half}" for one in whole for half in HALVES}
+        spellings |= {f"{word} {half}" for word in whole for half in HALVES}
     if number == int(number) and 100 < number < 10_000:  # three forty-two, twenty oh five
         first, last = (" ".join(_spell(part, language)) for part in divmod(int(number), 100))
-        found |= {f"{first} {last}", f"{first} oh {last}"}
-    return frozenset(found - _EVERYDAY - {""})
+        spellings |= {f"{first} {last}", f"{first} oh {last}"}
+    return frozenset(spellings - _EVERYDAY - {""})
 
 
 @cache
 def make_vocabularies() -> dict[str, dict[str, int]]:
     """Language -> folded word -> the number below one hundred that it says."""
     ways = [(language, "cardinal") for language in _LANGUAGES] + [("en", "ordinal")]
-    found: dict[str, dict[str, int]] = {language: {} for language in _LANGUAGES}
+    vocabularies: dict[str, dict[str, int]] = {language: {} for language in _LANGUAGES}
     for language, to in ways:
         for number in range(100):
             words = _spell(number, language, to)
             if len(words) == 1 and words[0] not in _EVERYDAY:
-                found[language].setdefault(words[0], number)
-    return found
+                vocabularies[language].setdefault(words[0], number)
+    return vocabularies
 
 
 @cache
 def make_units() -> Mapping[str, int]:
     """Folded word of any language -> the number below one hundred that it says."""
-    found = {"oh": 0}
+    units = {"oh": 0}
     for words in make_vocabularies().values():
-        found = words | found  # the first language that has a word says what it means
-    return found
+        units = words | units  # the first language that has a word says what it means
+    return units
 
 
 @cache
 def make_scales() -> dict[str, float]:
     """Folded word -> what it multiplies the figures before it by."""
-    found: dict[str, float] = {"dozen": 12, "dozens": 12, "grand": 1e3, "lakh": 1e5, "crore": 1e7}
+    scales: dict[str, float] = {"dozen": 12, "dozens": 12, "grand": 1e3, "lakh": 1e5, "crore": 1e7}
     for language in _LANGUAGES:
         for scale in (100, 1_000, 10**6, 10**9):
             for number in (1, 2, 5):
-                one, words = _spell(number, language)[-1], _spell(number * scale, language)
-                found.setdefault(words[-1].removeprefix(one) or words[-1], scale)
-    return found | {f"{word}s": found[word] for word in ("hundred", "thousand", "million")}
+                unit_word, words = _spell(number, language)[-1], _spell(number * scale, language)
+                scales.setdefault(words[-1].removeprefix(unit_word) or words[-1], scale)
+    return scales | {f"{word}s": scales[word] for word in ("hundred", "thousand", "million")}
 
 
 def read_number_word(word: str) -> float | None:
@@ -145,8 +145,8 @@ class TextNumbers(Container[float]):
         """The languages of which it holds a number word, or the script."""
         words, scales = set(self._words), make_scales()
         return [
-            language for language, known in make_vocabularies().items()
-            if not words.isdisjoint(known)
+            language for language, vocabulary in make_vocabularies().items()
+            if not words.isdisjoint(vocabulary)
             or (language == "en" and not words.isdisjoint(scales))
             or (language in _UNSPACED and not self._folded.isascii())
         ]  # fmt: skip
@@ -154,31 +154,33 @@ class TextNumbers(Container[float]):
     @cached_property
     def read(self) -> set[float]:
         folded = self._folded
-        found: set[float] = set()
+        numbers: set[float] = set()
         for match in islice(_DIGITS.finditer(folded), _MOST):
-            found |= _read_digits(match.group(), folded[match.end() : match.end() + 12])
+            numbers |= _read_digits(match.group(), folded[match.end() : match.end() + 12])
         plain = re.finditer(r"(?<![\d.])(?<!\s-)\d{1,40}(?:\.\d{1,30})?|\d{1,40}", folded)
         for match in islice(plain, _MOST):  # 12x34, ids
             if not re.search(r"[\s(,:]-\d*$", folded[max(0, match.end() - 40) : match.end()]):
-                found.add(float(match.group()))
+                numbers.add(float(match.group()))
         powers = islice(_POWERS.finditer(folded), _MOST)
-        found |= {float(f"{match.group(1)}e{match.group(2)}") for match in powers}
+        numbers |= {float(f"{match.group(1)}e{match.group(2)}") for match in powers}
         for match in islice(_GLUED.finditer(folded), _MOST):
-            found.add(float(match.group(1).replace(",", ".")) * _GLUES[match.group(2)])
+            numbers.add(float(match.group(1).replace(",", ".")) * _GLUES[match.group(2)])
         units, scales = make_units(), make_scales()
-        found |= {float(units[word]) for word in self._words if word in units}
-        for one, two in pairwise(self._words):  # two dozen, twenty-five
-            if one in units and two in scales:
-                found.add(units[one] * scales[two])
-            elif units.get(one, 1) % 10 == 0 and 0 < units.get(two, 0) < 10:
-                found.add(float(units[one] + units[two]))
-        found |= {float(digits) for digits in find_spelled_digits(self._words) if len(digits) < 16}
+        numbers |= {float(units[word]) for word in self._words if word in units}
+        for first, second in pairwise(self._words):  # two dozen, twenty-five
+            if first in units and second in scales:
+                numbers.add(units[first] * scales[second])
+            elif units.get(first, 1) % 10 == 0 and 0 < units.get(second, 0) < 10:
+                numbers.add(float(units[first] + units[second]))
+        numbers |= {
+            float(digits) for digits in find_spelled_digits(self._words) if len(digits) < 16
+        }
         spaced = f" {folded.replace('-', ' ')} "
-        found |= {float(n) for phrase, n in _PHRASES.items() if f" {phrase}" in spaced}
-        found |= {1.0} if _A_UNIT.search(folded) else set()
-        found |= {1.5} if _ONE_AND_HALF.search(folded) else set()
-        found |= set(_read_chinese(folded))
-        return found
+        numbers |= {float(n) for phrase, n in _PHRASES.items() if f" {phrase}" in spaced}
+        numbers |= {1.0} if _A_UNIT.search(folded) else set()
+        numbers |= {1.5} if _ONE_AND_HALF.search(folded) else set()
+        numbers |= set(_read_chinese(folded))
+        return numbers
 
 
 _ONE_AND_HALF = re.compile(rf"\b(?:an?|one|une?|una?|uma?) \w{{1,20}} (?:{'|'.join(HALVES)})\b")

@@ -181,8 +181,8 @@ def find_form_flaws(contract: Contract, instruction: str, server: str) -> Iterab
         yield PairFinding("not_an_instruction", "", f"{len(folded)} characters are no request")
     elif is_metatalk(folded):
         yield PairFinding("not_an_instruction", "", "talk about a request instead of a request")
-    if named := _find_tool_name(contract, instruction, server):
-        yield PairFinding("names_the_tool", "", f"the text names {named!r}")
+    if tool_name := _find_tool_name(contract, instruction, server):
+        yield PairFinding("names_the_tool", "", f"the text names {tool_name!r}")
 
 
 def _find_tool_name(contract: Contract, instruction: str, server: str) -> str | None:
@@ -232,17 +232,19 @@ def _is_called_tool(escaped: str, instruction: str) -> bool:
 def find_echo(contract: Contract, instruction: str, arguments: JsonObject) -> Iterable[PairFinding]:
     """The description handed back: nearly all words of the request are the description's own, in
     its order."""
-    held = {
+    value_words = {
         word for _, leaf in walk_leaves(arguments) for word in extract_content(show_scalar(leaf))
     }
-    words = [word for word in extract_content(instruction[:6000]) if word not in held][:300]
+    words = [word for word in extract_content(instruction[:6000]) if word not in value_words][:300]
     described = extract_content(str(contract.get("description") or "")[:6000])
     if len(words) < 4 or not described:
         return
-    known = set(described)
-    own = sum(word in known for word in words) / len(words)
-    if len(words) > 4 and own >= 0.85 and find_longest_run(words, described) >= 5:
-        yield PairFinding("copies_description", "", f"{own:.0%} of its words are the description's")
+    vocabulary = set(described)
+    share = sum(word in vocabulary for word in words) / len(words)
+    if len(words) > 4 and share >= 0.85 and find_longest_run(words, described) >= 5:
+        yield PairFinding(
+            "copies_description", "", f"{share:.0%} of its words are the description's"
+        )
     elif sentence := _find_repeated_sentence(words, str(contract.get("description") or "")):
         yield PairFinding("copies_description", "", f"repeats {sentence[:80]!r} word for word")
 
@@ -253,18 +255,20 @@ def show_scalar(leaf: Json) -> str:
     return "a huge number" if huge else str(leaf)[:2000]
 
 
-def _find_repeated_sentence(asked: list[str], description: str) -> str | None:
+def _find_repeated_sentence(request_words: list[str], description: str) -> str | None:
     """The sentence of a description that a request goes through in order, its verb first, with
     little besides. Of 1,224 good requests none does, of 40 handed-back ones 22."""
-    if not asked or stem_word(asked[0]) not in extract_content(description[:200]):
+    if not request_words or stem_word(request_words[0]) not in extract_content(description[:200]):
         return None
     for sentence in re.split(r"(?<=[.!?。])\s|\n", description[:2000])[:4]:
         words = extract_content(sentence)[:40]
-        if len(words) < 4 or len(set(words) & set(asked)) < 0.8 * len(set(words)):
+        if len(words) < 4 or len(set(words) & set(request_words)) < 0.8 * len(set(words)):
             continue
-        blocks = SequenceMatcher(None, asked[:120], words, autojunk=False).get_matching_blocks()
+        blocks = SequenceMatcher(
+            None, request_words[:120], words, autojunk=False
+        ).get_matching_blocks()
         shared = sum(block.size for block in blocks)
-        if shared >= max(4, 0.8 * len(words)) and shared >= 0.38 * len(asked):
+        if shared >= max(4, 0.8 * len(words)) and shared >= 0.38 * len(request_words):
             return sentence
     return None
 
@@ -290,18 +294,20 @@ _SHARE, _RUN, _FEWEST = 0.6, 3, 3
 
 def find_parroting(contract: Contract, instruction: str, arguments: Json) -> str | None:
     """What the request takes over from the contract, or None."""
-    held = {word for _, leaf in walk_leaves(arguments) for word in extract_content(str(leaf))}
-    words = [word for word in extract_content(instruction) if word not in held][:300]
+    value_words = {
+        word for _, leaf in walk_leaves(arguments) for word in extract_content(str(leaf))
+    }
+    words = [word for word in extract_content(instruction) if word not in value_words][:300]
     if len(words) < _FEWEST:
         return None
-    known = _collect_vocabulary(contract)
-    own = sum(word in known for word in words) / len(words)
-    if own <= _SHARE:
+    vocabulary = _collect_vocabulary(contract)
+    share = sum(word in vocabulary for word in words) / len(words)
+    if share <= _SHARE:
         return None
     run = find_longest_run(words, extract_content(str(contract.get("description") or "")[:3000]))
     if run < _RUN:
         return None
-    return f"{own:.0%} of its words are the contract's, {run} of them in a row"
+    return f"{share:.0%} of its words are the contract's, {run} of them in a row"
 
 
 def _collect_vocabulary(contract: Contract) -> set[str]:
@@ -324,8 +330,8 @@ def find_reversed_ends(arguments: JsonObject, text: RequestText) -> Iterable[Pai
         words = list(split_identifier(str(name)))
         for side, marks in enumerate((_OUT, _IN)):
             if marks & set(words) and isinstance(value, str) and 2 <= len(value) <= 60:
-                rest = "_".join(word for word in words if word not in marks)
-                ends.setdefault(rest, [None, None])[side] = value
+                subject = "_".join(word for word in words if word not in marks)
+                ends.setdefault(subject, [None, None])[side] = value
     for out, into in ends.values():
         if out and into and _goes(into, out, text) and not _goes(out, into, text):
             reason = f"the text goes from {into[:40]!r} to {out[:40]!r}"
@@ -336,11 +342,13 @@ def _goes(start: str, end: str, text: RequestText) -> bool:
     """Whether the text says from `start` to `end`."""
     if fold_text(start) not in text.folded or fold_text(end) not in text.folded:
         return False
-    words = r"\b(?:from|de|desde|da|von|aus|od|dari)\b[^.;?!]{0,30}?" + re.escape(fold_text(start))
-    rest = r"\b[^.;?!]{0,30}?\b(?:to|into|a|para|nach|ke|vers)\b[^.;?!]{0,30}?" + re.escape(
+    from_pattern = r"\b(?:from|de|desde|da|von|aus|od|dari)\b[^.;?!]{0,30}?" + re.escape(
+        fold_text(start)
+    )
+    to_pattern = r"\b[^.;?!]{0,30}?\b(?:to|into|a|para|nach|ke|vers)\b[^.;?!]{0,30}?" + re.escape(
         fold_text(end)
     )
-    return re.search(rf"{words}{rest}\b", text.folded) is not None
+    return re.search(rf"{from_pattern}{to_pattern}\b", text.folded) is not None
 
 
 # What a description begins with is the value's form; further on it may be of what the tool makes.
@@ -360,8 +368,8 @@ def find_other_form(contract: Contract, arguments: JsonObject) -> Iterable[PairF
     root, properties = get_input_schema(contract), get_properties(contract)
     for name, value in arguments.items():
         of = resolve_schema(properties.get(name) or {}, root)
-        said = [of.get("default"), of.get("const"), *_list_choices(of)]
-        if not isinstance(value, str) or not value or value in said:
+        listed_values = [of.get("default"), of.get("const"), *_list_choices(of)]
+        if not isinstance(value, str) or not value or value in listed_values:
             continue
         form = find_stated_form(str(name), str(of.get("description") or ""))
         if form is not None and not _FORMS[form](value):
@@ -381,8 +389,8 @@ def find_stated_form(name: str, about: str) -> str | None:
 
 def _list_choices(of: JsonObject) -> list[object]:
     """The values that a schema allows, where it lists them."""
-    listed = of.get("enum")
-    return listed if isinstance(listed, list) else []
+    choices = of.get("enum")
+    return choices if isinstance(choices, list) else []
 
 
 def _is_json(value: str) -> bool:

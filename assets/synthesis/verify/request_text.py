@@ -30,14 +30,14 @@ def make_names() -> dict[str, tuple[str, ...]]:
     """What a value, folded and squeezed, may be called in a text."""
     from faker.providers.address.en_US import Provider as States
 
-    found = {name: set(others) for name, others in make_synonyms().items()}
+    names = {name: set(others) for name, others in make_synonyms().items()}
     groups = [set(group.split()) for group in _SAME]
     codes = [code for code in States.states_abbr if code != "DC"]
     groups += [{fold_text(n), fold_text(c)} for n, c in zip(States.states, codes, strict=True)]
     for group in groups:
         for name in group:
-            found.setdefault(name, set()).update(group - {name})
-    return {name: tuple(sorted(others)) for name, others in found.items()} | _SPELLED
+            names.setdefault(name, set()).update(group - {name})
+    return {name: tuple(sorted(others)) for name, others in names.items()} | _SPELLED
 
 
 @cache
@@ -158,11 +158,11 @@ class RequestText:
     def tokens(self) -> set[str]:
         """Words and their stems, words of identifiers and the folded aliases of known names."""
         words = set(self.words)
-        known = make_aliases()
+        aliases = make_aliases()
         words |= {part for word in words if "_" in word for part in word.split("_")}
-        words |= {alias for word in words for alias in known.get(word, ())}
+        words |= {alias for word in words for alias in aliases.get(word, ())}
         spoken = f" {self.folded} "
-        words |= {a for name in _list_spaced_names() if name in spoken for a in known[name]}
+        words |= {a for name in _list_spaced_names() if name in spoken for a in aliases[name]}
         return words | {stem_word(word) for word in words}
 
     @cached_property

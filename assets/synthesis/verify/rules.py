@@ -88,10 +88,10 @@ def verify(
 
 def decide(findings: Iterable[PairFinding]) -> RulesVerdict:
     """The verdict that follows from findings: a certain one rejects, any other leaves it open."""
-    found = tuple(findings)
-    if any(finding.certain for finding in found):
-        return RulesVerdict("reject", found)
-    return RulesVerdict("unsure" if found else "accept", found)
+    all_findings = tuple(findings)
+    if any(finding.certain for finding in all_findings):
+        return RulesVerdict("reject", all_findings)
+    return RulesVerdict("unsure" if all_findings else "accept", all_findings)
 
 
 def find_call_flaws(contract: Contract, arguments: Json) -> Iterable[PairFinding]:
@@ -171,13 +171,15 @@ def _is_excused(
 def _grade_leaves(
     name: str, value: Json, schema: Schema, text: RequestText
 ) -> list[tuple[str, str, Json]]:
-    found: list[tuple[str, str, Json]] = []
+    grades: list[tuple[str, str, Json]] = []
     for path, leaf in walk_leaves(value, name):
         of = schema if path == name else _get_member_schema(schema, path)
         last = re.split(r"[.\[]", path)
-        own = next((part for part in reversed(last) if not part.rstrip("]").isdigit()), name)
-        found.append((path, grade_value(leaf, of, own, text, listed=path.endswith("]")), leaf))
-    return found
+        leaf_name = next((part for part in reversed(last) if not part.rstrip("]").isdigit()), name)
+        grades.append(
+            (path, grade_value(leaf, of, leaf_name, text, listed=path.endswith("]")), leaf)
+        )
+    return grades
 
 
 def _get_member_schema(schema: Schema, path: str) -> JsonObject:
@@ -201,8 +203,8 @@ def _is_mostly_stated(grades: list[tuple[str, str, Json]]) -> bool:
 class UnreadableColumn(ValueError):
     """A column that does not hold what it should."""
 
-    def __init__(self, column: str, found: str) -> None:
-        super().__init__(f"{column}: {found}")
+    def __init__(self, column: str, problem: str) -> None:
+        super().__init__(f"{column}: {problem}")
         self.column = column
 
 
@@ -226,7 +228,7 @@ class PairConversation:
 def read_conversation(row: Row) -> PairConversation:
     """Reads a row. Raises Unreadable naming the column."""
     messages: list[tuple[str, str]] = []
-    made: list[tuple[str, Json]] = []
+    calls_made: list[tuple[str, Json]] = []
     results: list[str] = []
     for message in _read_list(row, "messages"):
         if not isinstance(message, Mapping):
@@ -237,11 +239,11 @@ def read_conversation(row: Row) -> PairConversation:
             results.append(text)
         elif text:
             messages.append((role, text))
-        made += [_read_made_call(call) for call in message.get("tool_calls") or []]
+        calls_made += [_read_made_call(call) for call in message.get("tool_calls") or []]
     spoken = [text for role, text in messages if role == "user"]
     text = "\n".join(spoken) or str(row.get("instruction") or "")
     offered = [str(digest) for digest in _read_list(row, "offered")]
-    return PairConversation(messages, made, results, _read_calls(row), offered, text)
+    return PairConversation(messages, calls_made, results, _read_calls(row), offered, text)
 
 
 def is_question(text: str) -> bool:
@@ -252,18 +254,18 @@ def is_question(text: str) -> bool:
 def _read_list(row: Row, column: str) -> list[Json]:
     value = row.get(column)
     try:
-        found = json.loads(value) if isinstance(value, str) and value else value or []
+        items = json.loads(value) if isinstance(value, str) and value else value or []
     except (ValueError, RecursionError) as error:
         raise UnreadableColumn(column, f"not JSON ({str(error)[:60]})") from error
-    if not isinstance(found, list):
-        raise UnreadableColumn(column, f"expected a list, found {type(found).__name__}")
-    return found
+    if not isinstance(items, list):
+        raise UnreadableColumn(column, f"expected a list, found {type(items).__name__}")
+    return items
 
 
 def _read_calls(row: Row) -> list[GoldenCall]:
-    found = _read_list(row, "calls")
+    listed_calls = _read_list(row, "calls")
     try:
-        calls = read_goldens({"calls": json.dumps(found)})
+        calls = read_goldens({"calls": json.dumps(listed_calls)})
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnreadableColumn("calls", f"not a list of calls ({str(error)[:60]})") from error
     for golden in calls:
@@ -299,15 +301,15 @@ def verify_row(row: Row, contracts: Contracts) -> RulesVerdict:
         conversation = read_conversation(row)
     except UnreadableColumn as error:
         return decide([PairFinding("unreadable_row", error.column, str(error))])
-    own = str(row.get("contract_digest"))
-    needed = {own, *conversation.offered}
+    digest = str(row.get("contract_digest"))
+    needed = {digest, *conversation.offered}
     needed |= {golden.contract_digest for golden in conversation.calls}
     if absent := sorted(needed - contracts.keys()):
         return decide([PairFinding("unknown_contract", "", f"{absent[0][:12]} is not at hand")])
-    return decide(check(conversation, own, contracts))
+    return decide(check(conversation, digest, contracts))
 
 
-def _check_several(conversation: PairConversation, own: str, contracts: Contracts) -> Findings:
+def _check_several(conversation: PairConversation, digest: str, contracts: Contracts) -> Findings:
     """Each call against its own contract, over one text."""
     if not conversation.calls:
         yield PairFinding("missing_call", "calls", "the row has no call")
@@ -321,8 +323,8 @@ def _check_several(conversation: PairConversation, own: str, contracts: Contract
 def _check_one(text: str, golden: GoldenCall, contract: Contract) -> Findings:
     yield from find_call_flaws(contract, golden.arguments)
     yield from find_form_flaws(contract, text, golden.server_id)
-    own = {n: v for n, v in golden.arguments.items() if n not in golden.borrowed}
-    yield from find_ungrounded(contract, RequestText(text), own)
+    stated_arguments = {n: v for n, v in golden.arguments.items() if n not in golden.borrowed}
+    yield from find_ungrounded(contract, RequestText(text), stated_arguments)
     yield from find_echo(contract, text, golden.arguments)
 
 
@@ -340,12 +342,12 @@ def _check_borrowed(conversation: PairConversation, number: int, golden: GoldenC
 
 
 def _check_at_least(
-    least: int, conversation: PairConversation, own: str, contracts: Contracts
+    least: int, conversation: PairConversation, digest: str, contracts: Contracts
 ) -> Findings:
     if len(conversation.calls) < least:
-        found = f"{len(conversation.calls)} calls, expected at least {least}"
-        yield PairFinding("missing_call", "calls", found)
-    yield from _check_several(conversation, own, contracts)
+        problem = f"{len(conversation.calls)} calls, expected at least {least}"
+        yield PairFinding("missing_call", "calls", problem)
+    yield from _check_several(conversation, digest, contracts)
 
 
 def _check_agreement(conversation: PairConversation) -> Findings:
@@ -360,12 +362,12 @@ def _check_no_tool(conversation: PairConversation, own: str, contracts: Contract
     yield from _check_no_call(conversation)
     if not conversation.messages or conversation.messages[-1][0] != "assistant":
         yield PairFinding("no_reply", "messages", "the conversation does not end with an answer")
-    held = RequestText(conversation.text)
+    request = RequestText(conversation.text)
     for digest in conversation.offered or [own]:
         contract = contracts[digest]
         yield from find_form_flaws(contract, conversation.text, "")
         work = _find_work_words(contract)
-        if work and sum(word in held.tokens for word in work) / len(work) >= 0.67:
+        if work and sum(word in request.tokens for word in work) / len(work) >= 0.67:
             spoken = " ".join(sorted(work))
             yield PairFinding("may_need_a_tool", "", f"speaks of {spoken}", certain=False)
 
@@ -390,21 +392,21 @@ def _check_question(message: tuple[str, str] | None) -> Findings:
         yield PairFinding("no_question", "messages", "the assistant asks nothing")
 
 
-def _check_missing(conversation: PairConversation, own: str, contracts: Contracts) -> Findings:
+def _check_missing(conversation: PairConversation, digest: str, contracts: Contracts) -> Findings:
     """A required value is absent, and the assistant asks instead of calling."""
     yield from _check_no_call(conversation)
     yield from _check_question(conversation.messages[-1] if conversation.messages else None)
-    yield from find_form_flaws(contracts[own], conversation.text, "")
-    if not get_required(contracts[own]):
+    yield from find_form_flaws(contracts[digest], conversation.text, "")
+    if not get_required(contracts[digest]):
         yield PairFinding("nothing_missing", "", "the tool requires no value")
 
 
 def _check_clarification(
-    conversation: PairConversation, own: str, contracts: Contracts
+    conversation: PairConversation, digest: str, contracts: Contracts
 ) -> Findings:
     """As a missing parameter first; after the answer, the call over all that the user said."""
-    asked = next((m for m in conversation.messages if m[0] == "assistant"), None)
-    yield from _check_question(asked)
+    question = next((m for m in conversation.messages if m[0] == "assistant"), None)
+    yield from _check_question(question)
     if len(conversation.user) < 2:
         yield PairFinding("no_answer", "messages", "the user never answers the question")
     if conversation.calls:
@@ -417,10 +419,10 @@ def _check_clarification(
             yield PairFinding(
                 "nothing_missing", "", "the first message states every required value"
             )
-    yield from _check_several(conversation, own, contracts)
+    yield from _check_several(conversation, digest, contracts)
 
 
-def _check_recovery(conversation: PairConversation, own: str, contracts: Contracts) -> Findings:
+def _check_recovery(conversation: PairConversation, digest: str, contracts: Contracts) -> Findings:
     """The first call really fails, the tool says so, and the last call is the right one."""
     if len(conversation.made) < 2:
         yield PairFinding("missing_call", "messages", "expected a wrong call and a repaired one")
@@ -433,7 +435,7 @@ def _check_recovery(conversation: PairConversation, own: str, contracts: Contrac
             yield PairFinding("no_error", "messages", "the first call fits the contract")
         elif not any(_holds_error(flaw.message, flaw.path, answer) for flaw in flaws):
             yield PairFinding("no_error", "messages", "the tool's message does not hold the error")
-    yield from _check_several(conversation, own, contracts)
+    yield from _check_several(conversation, digest, contracts)
 
 
 def _holds_error(message: str, path: str, squeezed: str) -> bool:

@@ -41,15 +41,15 @@ _YEAR = re.compile(r"(?<![\d.,/:-])(?:19|20)\d\d(?![\d:]|[.,]\d)")
 
 def find_written_dates(folded: str) -> set[Day]:
     """Dates in figures, in every order that makes a date (3/4/2025 is two)."""
-    found: set[Day] = set()
+    days: set[Day] = set()
     for match in list(_WRITTEN.finditer(folded))[:200]:
         if match.group(1):
-            found.add((int(match.group(1)), int(match.group(2)), int(match.group(3))))
+            days.add((int(match.group(1)), int(match.group(2)), int(match.group(3))))
         else:
-            one, two, year = (int(part) for part in match.groups()[3:])
+            first, second, year = (int(part) for part in match.groups()[3:])
             year += 2000 if year < 100 else 0
-            found |= {(year, one, two), (year, two, one)}
-    return {day for day in found if 1 <= day[1] <= 12 and 1 <= day[2] <= 31}
+            days |= {(year, first, second), (year, second, first)}
+    return {day for day in days if 1 <= day[1] <= 12 and 1 <= day[2] <= 31}
 
 
 def parse_days(value: str) -> set[Day]:
@@ -60,9 +60,9 @@ def parse_days(value: str) -> set[Day]:
         return {day} if 1 <= day[1] <= 12 and 1 <= day[2] <= 31 else set()  # type: ignore[return-value]
     if len(value) > 40:
         return set()
-    found = find_written_dates(value)
+    days = find_written_dates(value)
     month = re.fullmatch(r"(\d{4})-(\d{2})", value)
-    return found or ({(int(month.group(1)), int(month.group(2)), 1)} if month else set())
+    return days or ({(int(month.group(1)), int(month.group(2)), 1)} if month else set())
 
 
 def parse_epoch_day(number: float) -> Day | None:
@@ -79,25 +79,25 @@ def grade_date(day: Day, folded: str, numbers: TextNumbers, written: set[Day]) -
     if day in written:
         return STATED
     year, month, date = day
-    named = _names_month(month, folded)
+    month_named = _names_month(month, folded)
     spoken = RELATIVE_TIME.search(folded) is not None
-    years = {int(found) for found in _YEAR.findall(folded)}
+    years = {int(year_text) for year_text in _YEAR.findall(folded)}
     if years and year not in years and (year % 100) not in numbers:
-        return LIKELY if spoken or named else ABSENT  # a year is said, and it is another one
-    if written and not named:
+        return LIKELY if spoken or month_named else ABSENT  # a year is said, and it is another one
+    if written and not month_named:
         return LIKELY  # dates are written out, and this is none of them
-    if date in numbers and (named or month in numbers):
+    if date in numbers and (month_named or month in numbers):
         return STATED
     edge = date == 1 or date == monthrange(max(1, min(year, 9999)), month)[1]
-    if edge and named and _SPAN.search(folded) and not _DAY_OF_MONTH.search(folded):
+    if edge and month_named and _SPAN.search(folded) and not _DAY_OF_MONTH.search(folded):
         return STATED  # "in March": from the 1st to the 31st
-    if edge and not named and (year in numbers or years) and _SPAN.search(folded):
+    if edge and not month_named and (year in numbers or years) and _SPAN.search(folded):
         months = [n for n in range(1, 13) if _names_month(n, folded)]
         if (not months and (month, date) in ((1, 1), (12, 31))) or (
             date == 1 and len(months) > 1 and months[0] < month < months[-1]
         ):
             return STATED  # a whole year, or a month inside "January through March"
-    return LIKELY if named or date in numbers or year in numbers or spoken else ABSENT
+    return LIKELY if month_named or date in numbers or year in numbers or spoken else ABSENT
 
 
 _DAY_OF_MONTH = re.compile(
@@ -179,10 +179,10 @@ _PAST = re.compile(
 
 def grade_time(value: str, folded: str) -> str | None:
     """Whether a text says a time of day (`18:30`, `07:45:00`); None when the value is none."""
-    wanted = re.fullmatch(r"(\d{1,2}):(\d\d)(?::\d\d)?", value)
-    if wanted is None:
+    clock = re.fullmatch(r"(\d{1,2}):(\d\d)(?::\d\d)?", value)
+    if clock is None:
         return None
-    hour, minute = int(wanted.group(1)), int(wanted.group(2))
+    hour, minute = int(clock.group(1)), int(clock.group(2))
     stated = set[tuple[int, int]]()
     for match in list(_CLOCK.finditer(folded))[:50]:
         at, past = int(match.group(1)), int(match.group(2) or 0)

@@ -84,54 +84,54 @@ def _read_month_name(month: int, width: str, style: str, locale: str) -> str:
 @cache
 def read_time_unit_words(unit: str) -> set[str]:
     """Folded words for a unit of time (a key of `TIMES`), in every number and language."""
-    named, lengths = f"duration-{TIMES[unit]}", ("long", "short")
-    words = {word for locale in LOCALES for word in _read_unit_words(named, locale, lengths)}
+    unit_name, lengths = f"duration-{TIMES[unit]}", ("long", "short")
+    words = {word for locale in LOCALES for word in _read_unit_words(unit_name, locale, lengths)}
     # The abbreviations of one language are words of another ("hr" is a day in Indonesian).
-    english = _read_unit_words(named, "en", lengths)
+    english = _read_unit_words(unit_name, "en", lengths)
     return english | {word for word in words if len(word) > 2 or not word.isascii()}
 
 
 def _read_unit_words(unit: str, locale: str, lengths: tuple[str, ...]) -> set[str]:
-    found = set[str]()
+    words = set[str]()
     for length in lengths:
         for number in (1, 2, 5):
             written = format_unit(number, unit, length, locale=locale)  # type: ignore[arg-type]
             bare = re.findall(r"[^\W\d_]+", fold_text(written))
-            found |= {bare[-1]} if bare else set()
-    return {word for word in found if len(word) > 1 or not word.isascii()}
+            words |= {bare[-1]} if bare else set()
+    return {word for word in words if len(word) > 1 or not word.isascii()}
 
 
 @cache
 def make_time_unit_symbols() -> dict[str, str]:
     """What a step may be written with (`min`, `hours`, `d`) -> a key of `TIMES`."""
-    found = {symbol: symbol for symbol in TIMES}
+    symbols = {symbol: symbol for symbol in TIMES}
     for unit, name in TIMES.items():
         words = _read_unit_words(f"duration-{name}", "en", ("long", "short"))
-        found |= {form: unit for word in words for form in (word, f"{word}s")}
-    return found
+        symbols |= {form: unit for word in words for form in (word, f"{word}s")}
+    return symbols
 
 
 @cache
 def make_synonyms() -> dict[str, set[str]]:
     """Folded word -> the words and codes that mean the same: languages, currencies, measures."""
-    found: dict[str, set[str]] = defaultdict(set)
+    synonyms: dict[str, set[str]] = defaultdict(set)
     english = Locale("en")
     for code in (code for code in map(str, english.languages) if len(code) < 4):
         for locale in LOCALES:
             name = str(Locale(locale).languages.get(code) or code)
-            _join_group(found, {code, fold_text(name)})
+            _join_group(synonyms, {code, fold_text(name)})
     for code in list_currencies():
         symbol = english.currency_symbols.get(code, code)
         if len(symbol) == 1:  # a currency that is meant where nothing more is said
             names = [fold_text(get_currency_name(code, n, "en")) for n in (1, 2)]
-            _join_group(found, {code.lower(), symbol, *(name.split()[-1] for name in names)})
+            _join_group(synonyms, {code.lower(), symbol, *(name.split()[-1] for name in names)})
     for unit in _MEASURES:
         lengths = ("long", "short", "narrow")
         words = [_read_unit_words(unit, locale, lengths) for locale in ("en", "en_GB")]
-        _join_group(found, set.union(*words))
-    return dict(found)
+        _join_group(synonyms, set.union(*words))
+    return dict(synonyms)
 
 
-def _join_group(found: dict[str, set[str]], group: set[str]) -> None:
+def _join_group(synonyms: dict[str, set[str]], group: set[str]) -> None:
     for word in group:
-        found[word] |= group - {word}
+        synonyms[word] |= group - {word}

@@ -67,10 +67,10 @@ def migrate_pairs(
     snapshot row, clear and usable ones only. barred: contracts that are held now: a row one of
     whose prompts showed one is retired.
     """
-    contracts, held, result = _ContractHistory(old, now), set(barred), MigrationResult()
+    contracts, held_digests, result = _ContractHistory(old, now), set(barred), MigrationResult()
     for row in rows:
         try:
-            result.moved.append(_migrate_row(row, contracts, held))
+            result.moved.append(_migrate_row(row, contracts, held_digests))
         except UnmovablePair as why:
             result.retired.append((row["pair_id"], str(why)))
         except Exception as error:  # nobody foresaw it: its words are written again
@@ -85,8 +85,10 @@ def _migrate_row(row: Row, contracts: "_ContractHistory", barred: set[str]) -> d
         raise UnmovablePair("the rules had refused it")
     if row["task"] not in ONE_CALL:
         raise UnmovablePair(f"pairs of the task {row['task']} are written again")
-    if shown := barred & set(_read_list(row, "contracts")):
-        raise UnmovablePair(f"a prompt of it showed a contract that is held: {min(shown)[:15]}")
+    if held_shown := barred & set(_read_list(row, "contracts")):
+        raise UnmovablePair(
+            f"a prompt of it showed a contract that is held: {min(held_shown)[:15]}"
+        )
     [call] = read_goldens(row)
     went = {row["contract_digest"]: contracts.find_successor(
         row["contract_digest"], row["server_id"], row["tool"])}  # fmt: skip

@@ -55,12 +55,12 @@ def make_link(contract: Contract) -> ToolLink:
     )
 
 
-def chain_links(one: ToolLink, other: ToolLink) -> tuple[bool, float]:
+def chain_links(first: ToolLink, other: ToolLink) -> tuple[bool, float]:
     """(whether `one` goes first, how well the two join): the better of both orders."""
-    forth, back = _score_joint(one, other), _score_joint(other, one)
+    forth, back = _score_joint(first, other), _score_joint(other, first)
     if forth == back:
         # Neither order is better: the name decides, so that both tools agree on it.
-        return one.name <= other.name, forth
+        return first.name <= other.name, forth
     return forth > back, max(forth, back)
 
 
@@ -85,11 +85,11 @@ def _score_joint(first: ToolLink, second: ToolLink) -> float:
     return max(_count_overlap(words, first.makes) for words in second.takes) + 0.25 * first.finds
 
 
-def _count_overlap(wanted: frozenset[str], made: frozenset[str]) -> float:
+def _count_overlap(parameter_words: frozenset[str], result_words: frozenset[str]) -> float:
     """Share of a parameter's words that the first tool speaks of; loose words count half."""
-    shared = wanted & made
+    shared = parameter_words & result_words
     loose = len(shared & _LOOSE)
-    return (len(shared) - 0.5 * loose) / max(1, len(wanted))
+    return (len(shared) - 0.5 * loose) / max(1, len(parameter_words))
 
 
 def _collect_made_words(contract: Contract) -> set[str]:
@@ -134,8 +134,8 @@ class PartnerBook:
 
     def select_known(self, others: Sequence[Row]) -> list[Row]:
         """Those of `others` that are among the rows, as they are there."""
-        found = (self._rows.get(_make_key(row)) for row in others)
-        return [row for row in found if row is not None and self.is_readable(row)]
+        matches = (self._rows.get(_make_key(row)) for row in others)
+        return [row for row in matches if row is not None and self.is_readable(row)]
 
     def is_readable(self, row: Row) -> bool:
         return self._contracts[_make_key(row)] is not None
@@ -163,15 +163,15 @@ class PartnerBook:
 
     def _rank_partners(self, row: Row, tools: Sequence[Row]) -> list[Row]:
         apart = [tool for tool in tools if tool["tool"] != row["tool"]]
-        own = _make_key(row)
-        return sorted(apart, key=lambda one: hash_fraction("beside", *own, *_make_key(one)))
+        key = _make_key(row)
+        return sorted(apart, key=lambda partner: hash_fraction("beside", *key, *_make_key(partner)))
 
     def _walk_other_servers(self, row: Row) -> Iterator[list[Row]]:
         """The tools of other servers whose names tell them apart, server by server, in an order of
         the row's own."""
-        own = int(hash_fraction("server", *_make_key(row)) * 2**48)
+        mark = int(hash_fraction("server", *_make_key(row)) * 2**48)
         # One hash a server and one a row, mixed: hashing every pair took 4 of 10 s at 4,235 tools.
-        order = sorted(self._marks, key=lambda name: ((self._marks[name] ^ own) * _MIX) & _MASK)
+        order = sorted(self._marks, key=lambda name: ((self._marks[name] ^ mark) * _MIX) & _MASK)
         for name in order:
             if name == row["server_id"]:
                 continue
@@ -180,16 +180,16 @@ class PartnerBook:
 
     def choose_chain(self, row: Row) -> Row | None:
         """The tool that goes best before or after this one: of its server, else of another."""
-        own = _make_key(row)
+        key = _make_key(row)
         make_link(self.get_contract(row))  # what nobody foresaw about its own is raised here
         for tools in (self._servers.get(row["server_id"], []), *self._walk_other_servers(row)):
             apart = [tool for tool in tools if tool["tool"] != row["tool"]]
-            scored = [(self._score_joint(row, one), one) for one in apart]
+            scored = [(self._score_joint(row, other), other) for other in apart]
             fits = [fit for fit in scored if fit[0] >= JOINED]
             if fits:
                 return min(
                     fits,
-                    key=lambda fit: (-fit[0], hash_fraction("chain", *own, *_make_key(fit[1]))),
+                    key=lambda fit: (-fit[0], hash_fraction("chain", *key, *_make_key(fit[1]))),
                 )[1]
         return None
 

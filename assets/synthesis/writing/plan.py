@@ -68,7 +68,7 @@ _ONE_ROW = {
 
 
 def compose_rows(
-    made: Sequence[WritingUnit],
+    units: Sequence[WritingUnit],
     llm: LLM,
     policy: SynthesisPolicy,
     *,
@@ -80,7 +80,7 @@ def compose_rows(
     error_kind and a hint; nothing is dropped and nothing raised but settings (LLMError
     unknown_role, no_provider) and a broken ledger.
     """
-    plans = plan_units(made, llm, policy)
+    plans = plan_units(units, llm, policy)
 
     async def write(unit: WritingUnit) -> Rows:
         if unit.problem:
@@ -101,7 +101,7 @@ def compose_rows(
         return _fail_unit(unit, plans[unit.key], "write", hint, llm, policy)
 
     written = run_batch(
-        made, write, llm, fail=fail, workers=workers, stage="pairs", progress=progress
+        units, write, llm, fail=fail, workers=workers, stage="pairs", progress=progress
     )
     return [row for of_unit in written for row in of_unit]
 
@@ -110,9 +110,11 @@ def _fail_unit(
     unit: WritingUnit, plan: str, step: str, hint: str, llm: LLM, policy: SynthesisPolicy
 ) -> Rows:
     """Its rows where nobody foresaw what happened: of what they are about, nothing is read."""
-    own = describe_unit(unit, plan, llm)
-    made = [fail_row({**own, "index": at}, step, hint) for at in range(count_rows(unit, policy))]
-    return [{**row, "pair_id": make_pair_id(row)} for row in made]
+    columns = describe_unit(unit, plan, llm)
+    rows = [
+        fail_row({**columns, "index": at}, step, hint) for at in range(count_rows(unit, policy))
+    ]
+    return [{**row, "pair_id": make_pair_id(row)} for row in rows]
 
 
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -153,8 +155,8 @@ def write_pairs(
     near = find_near_rows(offer.usable, embedder, store)
     units = make_units(offer.usable, near, policy)
     units = [unit for unit in units if only in (None, unit.own["server_id"])]
-    asked = add_worlds(units, worlds, policy)
-    want = _plan_units(asked, llm, policy, embedder)
+    planned_units = add_worlds(units, worlds, policy)
+    want = _plan_units(planned_units, llm, policy, embedder)
     due = plan_keys(
         {make_unit_key(row): row["plan_digest"] for row in previous},
         want,
@@ -163,19 +165,19 @@ def write_pairs(
     if not due.due and not due.gone:
         return WritingResult(last, due, offer)
     unchanged = set(due.unchanged)
-    kept = [row for row in previous if make_unit_key(row) in unchanged]
+    unchanged_rows = [row for row in previous if make_unit_key(row) in unchanged]
     # A task is drawn anew for a changed contract: it was never written for the old one.
     left = [
         row for row in previous if make_unit_key(row) not in unchanged and not row["world_task"]
     ]
     moved, retired = _migrate_stale(warehouse, name, left, offer, want, due)
     wanted_now = {key: want[key] for key in due.due}
-    made = _compose_lacking(
-        [unit for unit in asked if unit.key in wanted_now], moved, llm, policy, progress
+    new_rows = _compose_lacking(
+        [unit for unit in planned_units if unit.key in wanted_now], moved, llm, policy, progress
     )
-    made += write_world_pairs(asked, wanted_now, worlds, llm, policy)
-    made = [{**row, "plan_digest": want[make_unit_key(row)]} for row in made]
-    rows = [*kept, *moved, *_keep_until_answered(made, left, offer)]
+    new_rows += write_world_pairs(planned_units, wanted_now, worlds, llm, policy)
+    new_rows = [{**row, "plan_digest": want[make_unit_key(row)]} for row in new_rows]
+    rows = [*unchanged_rows, *moved, *_keep_until_answered(new_rows, left, offer)]
     # Copies and twins are looked for in the whole set.
     rows = keep_other_servers(last, _fit_rows(rows), only)
     embed = partial(embed_texts, embedder=embedder, store=store, table=INSTRUCTIONS)
@@ -184,11 +186,11 @@ def write_pairs(
 
 
 def _keep_until_answered(
-    made: Sequence[Record], left: Sequence[Record], offer: ClearOffer
+    new_rows: Sequence[Record], left: Sequence[Record], offer: ClearOffer
 ) -> list[Record]:
     """The rows made in this run. A unit of which a row waits for a batch keeps the rows that it had
     before, with their plan, so that it is due again; where all that they show is still clear."""
-    waiting = {make_unit_key(row) for row in made if row["status"] == PENDING}
+    waiting = {make_unit_key(row) for row in new_rows if row["status"] == PENDING}
     before = [
         row
         for row in left
@@ -197,17 +199,17 @@ def _keep_until_answered(
         and try_item(partial(_offers_calls, row, offer), lambda _: False)
         and offer.shows_only_clear(row)
     ]
-    held = {make_unit_key(row) for row in before}
-    return [*(row for row in made if make_unit_key(row) not in held), *before]
+    kept_units = {make_unit_key(row) for row in before}
+    return [*(row for row in new_rows if make_unit_key(row) not in kept_units), *before]
 
 
 def _fit_rows(rows: Sequence[Record]) -> list[Record]:
     """The rows with all columns, as the table takes them; one that it does not take is failed."""
 
     def fit(row: Record) -> Record:
-        known = {name: row.get(name) for name in _KNOWN}
+        identity = {name: row.get(name) for name in _KNOWN}
         return try_item(
-            lambda: PAIRS.frame([row]).to_dicts()[0], lambda hint: fail_row(known, "table", hint)
+            lambda: PAIRS.frame([row]).to_dicts()[0], lambda hint: fail_row(identity, "table", hint)
         )
 
     try:
@@ -217,11 +219,11 @@ def _fit_rows(rows: Sequence[Record]) -> list[Record]:
 
 
 def _plan_units(
-    asked: Sequence[WritingUnit], llm: LLM, policy: SynthesisPolicy, embedder: Embedder
+    units: Sequence[WritingUnit], llm: LLM, policy: SynthesisPolicy, embedder: Embedder
 ) -> dict[str, str]:
     """Unit -> digest of all that decides its rows, the filters over the whole set included."""
     filters = [embedder.id, policy.copies_above, policy.twins_above]
-    return {key: digest([how, filters]) for key, how in plan_units(asked, llm, policy).items()}
+    return {key: digest([how, filters]) for key, how in plan_units(units, llm, policy).items()}
 
 
 def _migrate_stale(
@@ -241,14 +243,14 @@ def _migrate_stale(
     ]
     if not stale:
         return [], []
-    shown = {one for row in stale for one in json.loads(row["contracts"] or "[]")}
-    old = read_old_contracts(warehouse.tables, shown, name)
-    found = migrate_pairs(
+    digests = {one for row in stale for one in json.loads(row["contracts"] or "[]")}
+    old = read_old_contracts(warehouse.tables, digests, name)
+    migration = migrate_pairs(
         stale, old, {make_tool_key(row): row for row in offer.usable}, barred=offer.held
     )
     wanted_now = set(due.due)
-    moved, retired = [], list(found.retired)
-    for row in found.moved:
+    moved, retired = [], list(migration.retired)
+    for row in migration.moved:
         unit = make_unit_key(row)
         if unit in wanted_now:
             moved.append({**row, "plan_digest": want[unit]})
@@ -265,16 +267,16 @@ def _offers_calls(row: Record, offer: ClearOffer) -> bool:
 
 
 def _compose_lacking(
-    asked: Sequence[WritingUnit],
+    units: Sequence[WritingUnit],
     moved: Sequence[Record],
     llm: LLM,
     policy: SynthesisPolicy,
     progress: Progress | None,
 ) -> list[Record]:
     """The rows that migration left to be written."""
-    held: dict[str, set[int]] = defaultdict(set)
+    moved_indexes: dict[str, set[int]] = defaultdict(set)
     for row in moved:
-        held[make_unit_key(row)].add(row["index"])
-    lacking = [unit for unit in asked if len(held[unit.key]) < count_rows(unit, policy)]
-    made = compose_rows(lacking, llm, policy, progress=progress)
-    return [row for row in made if row["index"] not in held[make_unit_key(row)]]
+        moved_indexes[make_unit_key(row)].add(row["index"])
+    lacking = [unit for unit in units if len(moved_indexes[unit.key]) < count_rows(unit, policy)]
+    rows = compose_rows(lacking, llm, policy, progress=progress)
+    return [row for row in rows if row["index"] not in moved_indexes[make_unit_key(row)]]

@@ -165,8 +165,8 @@ def _draw_world(language: str, rng: random.Random) -> World:
 def _draw_city(faker: Any, rng: random.Random) -> str:
     """Faker's Italian cities were a set before they were a list: their order changes from process
     to process."""
-    held = (getattr(provider, "cities", None) for provider in faker.get_providers())
-    cities = next((found for found in held if found), None)
+    city_lists = (getattr(provider, "cities", None) for provider in faker.get_providers())
+    cities = next((city_list for city_list in city_lists if city_list), None)
     return rng.choice(sorted(cities)) if cities else str(faker.city())
 
 
@@ -200,9 +200,9 @@ def _find_kind(name: str, schema: Schema) -> str | None:
 
 
 def _list_values(schema: Schema) -> list[Json]:
-    found: list[Json] = []
+    values: list[Json] = []
     for key in ("examples", "enum"):
         more = schema.get(key)
-        found += more[:3] if isinstance(more, list) else []
-    found += [schema[key] for key in ("example", "default") if key in schema]
-    return found[:3]
+        values += more[:3] if isinstance(more, list) else []
+    values += [schema[key] for key in ("example", "default") if key in schema]
+    return values[:3]

@@ -40,14 +40,14 @@ class StepFailed(Exception):
     retry_at: epoch seconds."""
 
     def __init__(
-        self, step: str, kind: str, found: str, hint: str, retry_at: float | None = None
+        self, step: str, kind: str, problem: str, hint: str, retry_at: float | None = None
     ) -> None:
-        super().__init__(f"{step}: {kind}: {found}; {hint}")
+        super().__init__(f"{step}: {kind}: {problem}; {hint}")
         self.columns = {
             "status": PENDING if kind == PENDING else "failed",
             "failed_step": step,
             "error_kind": kind,
-            "hint": f"{found[:200]}; {hint}",
+            "hint": f"{problem[:200]}; {hint}",
             "retry_at": retry_at,
         }
 
@@ -83,8 +83,8 @@ def refuse_unasked_words(
     if (run := find_repeated_run(text, runs)) is not None:
         raise StepFailed(step, "suspicious", f"it repeats the tool's own {run!r}", _HINT)
     if (other := find_other_language(text, language)) is not None:
-        found = f"the text is in {other}, asked for {language}"
-        raise StepFailed(step, "wrong_language", found, "another model or seed may help")
+        problem = f"the text is in {other}, asked for {language}"
+        raise StepFailed(step, "wrong_language", problem, "another model or seed may help")
 
 
 def check_values(step: str, values: JsonObject) -> dict[str, Any]:
@@ -111,19 +111,19 @@ def make_receipt(step: str, role: str, reply: Reply[Any], seed: int) -> dict[str
 
 def share_receipt(step: JsonObject, shares: int, place: int) -> dict[str, Json]:
     """One part of a receipt; what does not divide goes to the first parts, so that all add up."""
-    parts = {
+    tokens = {
         name: step[name] // shares + (place < step[name] % shares)
         for name in ("prompt_tokens", "completion_tokens")
     }
-    return {**step, **parts, "usd": step["usd"] / shares}
+    return {**step, **tokens, "usd": step["usd"] / shares}
 
 
 def join_licences(rows: Sequence[JsonObject]) -> str | None:
     """The licences of all sources as one SPDX expression; None where one is not known."""
-    known = [row.get("license") for row in rows]
-    if not all(known):
+    licences = [row.get("license") for row in rows]
+    if not all(licences):
         return None
-    return " AND ".join(sorted({str(name) for name in known}))
+    return " AND ".join(sorted({str(name) for name in licences}))
 
 
 LONGEST = 24_000  # characters of one contract in a prompt: the longest real contract has 20,000
@@ -139,11 +139,11 @@ def show_contract(contract: Contract, longest: int = LONGEST) -> str:
 
 def show_contracts(contracts: Sequence[JsonObject]) -> str:
     """Several contracts, counted from 1 in the order shown."""
-    parts = (
+    texts = (
         f"Tool {number}:\n{show_contract(contract, LONGEST_BESIDE)}"
         for number, contract in enumerate(contracts, 1)
     )
-    return "\n\n".join(parts)
+    return "\n\n".join(texts)
 
 
 def format_value(name: str, value: Json) -> str:
@@ -247,8 +247,8 @@ class RowBuilder:
         what else the answer is about, which fills the prompt too; `words`: what only the prompt
         says. Raises StepFailed without an answer.
         """
-        role, asked = ROLE_OF[step], read_prompt(step)
-        self.prompts[step] = asked.digest
+        role, prompt = ROLE_OF[step], read_prompt(step)
+        self.prompts[step] = prompt.digest
         if isinstance(shows, Mapping):
             meta = {"contract": self.read_contract(shows), **meta}
             shows = [shows]
@@ -257,7 +257,7 @@ class RowBuilder:
         self.shown |= {row["contract_digest"]: row for row in (*shows, *beside)}
         try:
             values = {name: format_value(name, value) for name, value in meta.items()} | words
-            messages = asked.make_messages(mark=make_marker(*values.values()), **values)
+            messages = prompt.make_messages(mark=make_marker(*values.values()), **values)
             reply = await self.llm.complete(
                 role, messages, schema=schema, seed=self.seed, meta=meta
             )
@@ -266,12 +266,14 @@ class RowBuilder:
         self.steps.append(make_receipt(step, role, reply, self.seed))
         return reply
 
-    def credit_reply(self, made: "RowBuilder", reply: Reply[Any], shares: int, place: int) -> None:
+    def credit_reply(
+        self, shared: "RowBuilder", reply: Reply[Any], shares: int, place: int
+    ) -> None:
         """Takes over one of `shares` equal parts of a request that made several rows."""
-        self.prompts |= made.prompts
-        self.shown |= made.shown
-        self.world = made.world
-        self.steps += [share_receipt(step, shares, place) for step in made.steps]
+        self.prompts |= shared.prompts
+        self.shown |= shared.shown
+        self.world = shared.world
+        self.steps += [share_receipt(step, shares, place) for step in shared.steps]
         self.set_writer(reply)
 
     def set_writer(self, reply: Reply[Any]) -> None:
@@ -311,12 +313,12 @@ class RowBuilder:
         simulated: bool = False,
     ) -> None:
         """The whole conversation of the row, its right calls, and what could be called."""
-        own = next((c for c in calls if c.tool == self.unit.own["tool"]
+        own_call = next((c for c in calls if c.tool == self.unit.own["tool"]
                     and c.server_id == self.unit.own["server_id"]), None)  # fmt: skip
         self.columns |= {
             "messages": dump_text(list(messages)),
             "calls": dump_text([{**vars(c), "borrowed": list(c.borrowed)} for c in calls]),
-            "arguments": dump_text(own.arguments) if own is not None else None,
+            "arguments": dump_text(own_call.arguments) if own_call is not None else None,
             "offered": dump_text([row["contract_digest"] for row in offered]),
             "license": join_licences([*self.unit.rows, *offered]),
             "simulated": simulated,
@@ -335,7 +337,7 @@ class RowBuilder:
 
     def make_row(self, failure: StepFailed | None = None) -> dict[str, Json]:
         """The row as it stands, with the receipt of all that was asked for it."""
-        made = {
+        row = {
             **self.columns,
             **(failure.columns if failure is not None else {}),
             "contracts": dump_text(sorted(self.shown)),
@@ -345,4 +347,4 @@ class RowBuilder:
             "completion_tokens": sum(step["completion_tokens"] for step in self.steps),
             "usd": round(sum(step["usd"] for step in self.steps), 9),
         }
-        return {**made, "pair_id": make_pair_id(made)}
+        return {**row, "pair_id": make_pair_id(row)}

@@ -58,8 +58,8 @@ async def write_several(writing: RowBuilder) -> None:
     text, steps = await _write_request(writing, rows)
     text, steps = await _state_values(writing, rows, text, steps)
     if unit.task == PARALLEL:
-        made = [(rows[step.tool - 1]["tool"], step.arguments) for step in steps]
-        messages = [make_user_message(text), make_call_message(1, made)]
+        calls_made = [(rows[step.tool - 1]["tool"], step.arguments) for step in steps]
+        messages = [make_user_message(text), make_call_message(1, calls_made)]
     else:
         messages, steps = await _call_in_sequence(writing, rows, text, steps)
     calls = [make_golden(rows[step.tool - 1], step.arguments, step.borrowed) for step in steps]
@@ -100,8 +100,8 @@ def _find_misshape(shape: str, steps: Sequence[Step], tools: int) -> tuple[str, 
     if shape == PARALLEL:
         if any(step.borrowed for step in steps):
             return "wrong_calls", "calls that should run side by side need each other's results"
-        made = [(step.tool, dump_text(step.arguments)) for step in steps]
-        if len(set(made)) < len(made):
+        calls_made = [(step.tool, dump_text(step.arguments)) for step in steps]
+        if len(set(calls_made)) < len(calls_made):
             return "wrong_calls", "the same call twice"
         return None
     if [step.tool for step in steps] != list(range(1, tools + 1)):
@@ -141,18 +141,18 @@ async def _call_in_sequence(
     """The conversation of a sequence: each call, and what an actor in the tool's place returns."""
     messages: list[dict[str, Json]] = [make_user_message(text)]
     results: list[str] = []
-    made: list[Step] = []
+    steps_made: list[Step] = []
     for number, planned in enumerate(steps, 1):
         row = rows[planned.tool - 1]
         step = (
             await _feed_call(writing, row, text, planned, results) if planned.borrowed else planned
         )
-        made.append(step)
+        steps_made.append(step)
         messages.append(make_call_message(number, [(row["tool"], step.arguments)]))
         if number < len(steps):
             results.append(await _ask_actor(writing, row, step, steps[number:]))
             messages.append(make_result_message(number, results[-1]))
-    return messages, made
+    return messages, steps_made
 
 
 async def _ask_actor(writing: RowBuilder, row: Row, step: Step, later: Sequence[Step]) -> str:
@@ -174,8 +174,8 @@ async def _feed_call(
     context = "\n".join([text, *(f"What an earlier step returned: {result}" for result in results)])
     arguments = await ask_call_of(writing, row, context, step.arguments)
     if names := _find_unheld(arguments, step.borrowed, results):
-        found = f"no earlier result holds {', '.join(names)}"
-        raise StepFailed("call", "not_borrowed", found, _AGAIN)
+        problem = f"no earlier result holds {', '.join(names)}"
+        raise StepFailed("call", "not_borrowed", problem, _AGAIN)
     return step.model_copy(update={"arguments": arguments})
 
 
@@ -183,11 +183,12 @@ def _find_unheld(
     arguments: JsonObject, borrowed: Sequence[str], results: Sequence[str]
 ) -> list[str]:
     """The borrowed arguments that no result states."""
-    held = RequestText("\n".join(results))
+    results_text = RequestText("\n".join(results))
     return [
         name
         for name in borrowed
-        if name not in arguments or find_worst_grade(name, arguments[name], held) != "stated"
+        if name not in arguments
+        or find_worst_grade(name, arguments[name], results_text) != "stated"
     ]
 
 
@@ -207,28 +208,28 @@ async def write_no_tool(writing: RowBuilder) -> None:
 async def write_vague(writing: RowBuilder) -> None:
     """A request that lacks a value and the question for it; for `clarification` also the answer
     and the call that then is right."""
-    own = writing.unit.own
+    row = writing.unit.own
     reply = (await _ask_vague(writing)).value
     text = writing.set_request("missing", reply.instruction)
     question = make_assistant_message(writing.check_text("missing", reply.question))
     messages = [make_user_message(text), question]
     if writing.unit.task == MISSING:
-        writing.set_conversation(messages, [], [own])
+        writing.set_conversation(messages, [], [row])
         return
     answer = writing.check_text("missing", reply.answer)
     values = check_values("missing", reply.values)
     whole = f"{text}\n{reply.question.strip()}\n{answer}"
-    arguments = await ask_call_of(writing, own, whole, values)
-    messages += [make_user_message(answer), make_call_message(1, [(own["tool"], arguments)])]
-    writing.set_conversation(messages, [make_golden(own, arguments)], [own])
+    arguments = await ask_call_of(writing, row, whole, values)
+    messages += [make_user_message(answer), make_call_message(1, [(row["tool"], arguments)])]
+    writing.set_conversation(messages, [make_golden(row, arguments)], [row])
 
 
 async def _ask_vague(writing: RowBuilder) -> Reply[IncompleteRequest]:
     unit = writing.unit
     names = list_required(writing.read_contract(unit.own))
     if not names:
-        found = "the contract requires no value"
-        raise StepFailed("missing", "nothing_missing", found, "plan it for another tool")
+        problem = "the contract requires no value"
+        raise StepFailed("missing", "nothing_missing", problem, "plan it for another tool")
     rng = make_rng(unit.own, unit.task, writing.index, writing.policy, "parameter")
     meta = {
         "parameter": rng.choice(sorted(names)),
@@ -244,29 +245,29 @@ async def _ask_vague(writing: RowBuilder) -> Reply[IncompleteRequest]:
 
 async def write_recovery(writing: RowBuilder) -> None:
     """A request, a call that the contract refuses, the refusal, and the repaired call."""
-    own, asked = writing.unit.own, writing.start_aside()
+    row, shared = writing.unit.own, writing.start_aside()
     try:
-        drafts = await ask_requests(asked, [writing])
+        drafts = await ask_requests(shared, [writing])
     except StepFailed:
-        writing.prompts, writing.shown = asked.prompts, asked.shown
+        writing.prompts, writing.shown = shared.prompts, shared.shown
         raise
-    text, values = await state_request(writing, take_draft(writing, asked, drafts, 1))
-    right = await ask_call_of(writing, own, text, values)
-    rng = make_rng(own, writing.unit.task, writing.index, writing.policy, "wrong")
-    wrong = make_wrong_call(writing.read_contract(own), right, rng)
+    text, values = await state_request(writing, take_draft(writing, shared, drafts, 1))
+    right = await ask_call_of(writing, row, text, values)
+    rng = make_rng(row, writing.unit.task, writing.index, writing.policy, "wrong")
+    wrong = make_wrong_call(writing.read_contract(row), right, rng)
     if wrong is None:
-        found = "the contract refuses no call like the right one"
-        raise StepFailed("wrong_call", "no_wrong_call", found, "it stays without this task")
-    made = {"wrong": wrong.arguments, "error": wrong.error}
-    meta = {"instruction": text, "values": right, **made}
-    repaired = await writing.ask("repair", CallArguments, own, meta)
+        problem = "the contract refuses no call like the right one"
+        raise StepFailed("wrong_call", "no_wrong_call", problem, "it stays without this task")
+    wrong_turn = {"wrong": wrong.arguments, "error": wrong.error}
+    meta = {"instruction": text, "values": right, **wrong_turn}
+    repaired = await writing.ask("repair", CallArguments, row, meta)
     arguments = check_values("repair", repaired.value.arguments)
     messages = [
         make_user_message(text),
-        make_call_message(1, [(own["tool"], wrong.arguments)]),
+        make_call_message(1, [(row["tool"], wrong.arguments)]),
         make_result_message(1, wrong.error),
-        make_call_message(2, [(own["tool"], arguments)]),
+        make_call_message(2, [(row["tool"], arguments)]),
     ]
     # The contract's own validator said it, but no server did.
-    calls = [make_golden(own, arguments)]
-    writing.set_conversation(messages, calls, [own], simulated=True)
+    calls = [make_golden(row, arguments)]
+    writing.set_conversation(messages, calls, [row], simulated=True)

@@ -100,7 +100,7 @@ class InvocationCheck:
 
 
 async def check_invocation(
-    llm: LLM, instruction: str, own: JsonObject, rivals: Sequence[JsonObject], *, seed: int
+    llm: LLM, instruction: str, right: JsonObject, rivals: Sequence[JsonObject], *, seed: int
 ) -> InvocationCheck:
     """Asks both checkers which of `own` and `rivals` (snapshot rows) the request needs.
 
@@ -108,14 +108,14 @@ async def check_invocation(
     named in `failed`; when both fail the first one's LLMError is raised, as are Pending (once both
     were asked) and BudgetExceeded.
     """
-    shown = {row["contract_digest"]: read_contract(row) for row in [*rivals, own]}
-    orders = {role: _shuffle(sorted(shown), seed, role) for role in CHECKERS}
+    contracts_by_digest = {row["contract_digest"]: read_contract(row) for row in [*rivals, right]}
+    orders = {role: _shuffle(sorted(contracts_by_digest), seed, role) for role in CHECKERS}
     picks: dict[str, str | None] = {}
     steps: list[dict[str, Json]] = []
     errors: dict[str, LLMError] = {}
     for role, order in orders.items():
         try:
-            contracts = [shown[digest] for digest in order]
+            contracts = [contracts_by_digest[digest] for digest in order]
             messages = make_choice_messages(contracts, instruction)
             meta = {"contracts": contracts, "instruction": instruction}
             reply = await llm.complete(role, messages, schema=ToolChoice, seed=seed, meta=meta)
@@ -134,7 +134,7 @@ async def check_invocation(
     return InvocationCheck(
         orders[CHECKERS[0]],
         picks,
-        _find_verdict(picks, own["contract_digest"]),
+        _find_verdict(picks, right["contract_digest"]),
         steps,
         llm.identity(CHECKERS[0]) != llm.identity(CHECKERS[1]),
         {role: error.kind for role, error in errors.items()},
@@ -146,8 +146,8 @@ def _shuffle(digests: list[str], seed: int, role: str) -> list[str]:
     return digests
 
 
-def _find_verdict(picks: Mapping[str, str | None], own: str) -> str:
-    right = sum(pick == own for pick in picks.values())
+def _find_verdict(picks: Mapping[str, str | None], right_digest: str) -> str:
+    right = sum(pick == right_digest for pick in picks.values())
     if right:
         return "right" if right == len(picks) else "one"
     return "wrong" if any(picks.values()) else "none"
@@ -185,11 +185,11 @@ async def _state_values(
     if not names:
         return text, values
     text, values = await ask_revision(writing, writing.unit.own, text, values, names)
-    known = {name: values[name] for name in names if name in values}
-    if still := find_unsaid(contract, text, known):
+    named_values = {name: values[name] for name in names if name in values}
+    if still := find_unsaid(contract, text, named_values):
         # A value it did not tell may stand in the text all the same: the caller will see.
-        found = f"the text still lacks {', '.join(still)}"
-        raise StepFailed("revise", "not_stated", found, "another model or seed may help")
+        problem = f"the text still lacks {', '.join(still)}"
+        raise StepFailed("revise", "not_stated", problem, "another model or seed may help")
     return text, values
 
 
@@ -200,8 +200,8 @@ async def ask_revision(
     names = list(dict.fromkeys(names))
     meta = _describe_request(writing, text, values, absent=names)
     reply = await writing.ask("revise", RewrittenRequest, row, meta)
-    given = check_values("revise", reply.value.values)
-    revised = {name: given[name] for name in names if name in given}
+    revised_values = check_values("revise", reply.value.values)
+    revised = {name: revised_values[name] for name in names if name in revised_values}
     text = writing.set_request("revise", reply.value.instruction)
     return text, {**values, **revised}
 
@@ -216,14 +216,14 @@ def _describe_request(
 
 async def evolve_request(writing: RowBuilder, text: str, values: Values) -> tuple[str, Values]:
     """The request made harder, a step for each direction; what a step lost is stated again."""
-    own = writing.unit.own
-    draw = own, writing.unit.task, writing.index, writing.policy
+    row = writing.unit.own
+    draw = row, writing.unit.task, writing.index, writing.policy
     if not is_evolved(*draw):
         return text, values
     for direction in draw_directions(*draw):
         before = text
         text, values = await _evolve_step(writing, direction, before, values)
-        contract = writing.read_contract(own)
+        contract = writing.read_contract(row)
         missed = set(find_unsaid(contract, before, values))
         lost = tuple(name for name in find_unsaid(contract, text, values) if name not in missed)
         text, values = await _state_values(writing, text, values, lost)
@@ -234,13 +234,13 @@ async def _evolve_step(
     writing: RowBuilder, direction: str, text: str, values: Values
 ) -> tuple[str, Values]:
     meta = _describe_request(writing, text, values, direction=direction)
-    own, more = writing.unit.own, DIRECTIONS[direction]
-    reply = await writing.ask("evolve", RewrittenRequest, own, meta, direction=more)
+    row, more = writing.unit.own, DIRECTIONS[direction]
+    reply = await writing.ask("evolve", RewrittenRequest, row, meta, direction=more)
     before, text = text, writing.set_request("evolve", reply.value.instruction)
     added = len(text.split()) - len(before.split())
     if len(text) <= len(before) or added > MOST_ADDED:
-        found = f"{added} words added, expected 10 to 20"
-        raise StepFailed("evolve", "not_evolved", found, "another model or seed may help")
+        problem = f"{added} words added, expected 10 to 20"
+        raise StepFailed("evolve", "not_evolved", problem, "another model or seed may help")
     return text, {**values, **check_values("evolve", reply.value.values)}
 
 
@@ -274,14 +274,14 @@ async def write_single(
 ) -> list[dict[str, Json]]:
     """The rows of a unit `single` or `lookalike`, one for each request asked for."""
     rows = [RowBuilder(unit, plan, index, llm, policy) for index in range(count_rows(unit, policy))]
-    asked = RowBuilder(unit, plan, 0, llm, policy)
+    shared = RowBuilder(unit, plan, 0, llm, policy)
     try:
-        drafts = await ask_requests(asked, rows)
+        drafts = await ask_requests(shared, rows)
     except StepFailed as failure:
         for row in rows:
-            row.prompts, row.shown = dict(asked.prompts), dict(asked.shown)
+            row.prompts, row.shown = dict(shared.prompts), dict(shared.shown)
         return [row.make_row(failure) for row in rows]
-    return list(await asyncio.gather(*(_write_row(row, asked, drafts, len(rows)) for row in rows)))
+    return list(await asyncio.gather(*(_write_row(row, shared, drafts, len(rows)) for row in rows)))
 
 
 async def ask_requests(writing: RowBuilder, rows: list[RowBuilder]) -> Reply[RequestDrafts]:
@@ -301,15 +301,15 @@ async def ask_requests(writing: RowBuilder, rows: list[RowBuilder]) -> Reply[Req
 
 def format_order(row: RowBuilder) -> str:
     """A row's kind and profile, as prompts ask for them."""
-    asked = ", ".join(f"{name}: {value}" for name, value in row.profile.items())
-    return f"kind: {row.columns['kind']}, {asked}"
+    profile = ", ".join(f"{name}: {value}" for name, value in row.profile.items())
+    return f"kind: {row.columns['kind']}, {profile}"
 
 
 async def _write_row(
-    writing: RowBuilder, asked: RowBuilder, drafts: Reply[RequestDrafts], rows: int
+    writing: RowBuilder, shared: RowBuilder, drafts: Reply[RequestDrafts], rows: int
 ) -> dict[str, Json]:
     try:
-        draft = take_draft(writing, asked, drafts, rows)
+        draft = take_draft(writing, shared, drafts, rows)
         text, values = await state_request(writing, draft)
         text, values = await evolve_request(writing, text, values)
         unit = writing.unit
@@ -326,16 +326,16 @@ async def _write_row(
 
 
 def take_draft(
-    writing: RowBuilder, asked: RowBuilder, drafts: Reply[RequestDrafts], rows: int
+    writing: RowBuilder, shared: RowBuilder, drafts: Reply[RequestDrafts], rows: int
 ) -> Draft:
     """The row's own draft, and its part of what all of them cost. Raises StepFailed when the
     generator wrote fewer than it was asked for."""
-    writing.credit_reply(asked, drafts, rows, writing.index)
-    made = drafts.value.requests
-    if writing.index >= len(made):
-        found = f"{len(made)} requests of {rows}"
-        raise StepFailed("generate", "too_few", found, "raise max_tokens of the generator")
-    draft = made[writing.index]
+    writing.credit_reply(shared, drafts, rows, writing.index)
+    requests = drafts.value.requests
+    if writing.index >= len(requests):
+        problem = f"{len(requests)} requests of {rows}"
+        raise StepFailed("generate", "too_few", problem, "raise max_tokens of the generator")
+    draft = requests[writing.index]
     if draft.kind in KINDS:
         writing.columns["kind"] = draft.kind
     return draft

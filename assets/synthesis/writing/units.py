@@ -90,7 +90,7 @@ def make_units(rows: Sequence[Row], near: Near, policy: SynthesisPolicy) -> list
     quarantined text comes back through it.
     """
     book = PartnerBook(rows)
-    made = (
+    planned = (
         try_item(
             partial(_make_unit, task, row, book, near, policy),
             lambda hint, task=task, row=row: WritingUnit(task, (row,), problem=hint),
@@ -98,7 +98,7 @@ def make_units(rows: Sequence[Row], near: Near, policy: SynthesisPolicy) -> list
         for row in rows
         for task in TASKS
     )
-    return [unit for unit in made if unit is not None]
+    return [unit for unit in planned if unit is not None]
 
 
 def draws_task(row: Row, task: str, share: float) -> bool:
@@ -137,19 +137,19 @@ def _make_unit(
             return WritingUnit(task, (row,)) if book.has_parameters(row) else None
 
 
-def plan_units(made: Sequence[WritingUnit], llm: LLM, policy: SynthesisPolicy) -> dict[str, str]:
+def plan_units(units: Sequence[WritingUnit], llm: LLM, policy: SynthesisPolicy) -> dict[str, str]:
     """Unit key -> digest of all that decides its rows: what `warehouse.plan` wants.
 
     In it: the contracts shown, the prompts and roles of the unit's own steps, the rules, what this
     folder does around them, and the policy values it reads. Nothing of other units.
     """
-    identities = {name: llm.identity(name) for name in _list_roles(made, policy)}
+    identities = {name: llm.identity(name) for name in _list_roles(units, policy)}
     return {
         unit.key: try_item(
             partial(_digest_plan, unit, identities, policy),
             lambda hint, unit=unit: digest([ascii(unit.key), hint]),
         )
-        for unit in made
+        for unit in units
     }
 
 
@@ -172,9 +172,9 @@ def count_rows(unit: WritingUnit, policy: SynthesisPolicy) -> int:
     return policy.pairs_per_tool if unit.task == SINGLE else 1
 
 
-def _list_roles(made: Sequence[WritingUnit], policy: SynthesisPolicy) -> list[str]:
-    named = (try_item(partial(list_steps, unit, policy), lambda _: []) for unit in made)
-    return sorted({role for steps in named for role, _ in steps})
+def _list_roles(units: Sequence[WritingUnit], policy: SynthesisPolicy) -> list[str]:
+    steps_of_units = (try_item(partial(list_steps, unit, policy), lambda _: []) for unit in units)
+    return sorted({role for steps in steps_of_units for role, _ in steps})
 
 
 def _digest_plan(unit: WritingUnit, identities: JsonObject, policy: SynthesisPolicy) -> str:

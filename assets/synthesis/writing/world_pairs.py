@@ -34,10 +34,12 @@ def add_worlds(
     """The units; one whose tool has tasks in a world knows what decides them."""
     if source is None or not policy.world_pairs:
         return list(units)
-    found = {name: source.digest_tasks(name, own) for name, own in _group_tools(units).items()}
+    digests = {
+        name: source.digest_tasks(name, tools) for name, tools in _group_tools(units).items()
+    }
 
     def add_world(unit: WritingUnit) -> WritingUnit:
-        decides = found.get(unit.own["server_id"], {}).get(unit.own["tool"])
+        decides = digests.get(unit.own["server_id"], {}).get(unit.own["tool"])
         if unit.task != SINGLE or unit.problem or decides is None:
             return unit
         return replace(unit, world=f"{policy.world_pairs} {decides}")
@@ -58,22 +60,24 @@ def write_world_pairs(
     rows: list[dict[str, Json]] = []
     if source is None:
         return rows
-    wanted: dict[str, list[WritingUnit]] = defaultdict(list)
+    due_units: dict[str, list[WritingUnit]] = defaultdict(list)
     for unit in units:
         if unit.world and unit.key in due:
-            wanted[unit.own["server_id"]].append(unit)
+            due_units[unit.own["server_id"]].append(unit)
     tools = _group_tools(units)
-    for server, own in wanted.items():
+    for server, server_units in due_units.items():
         try:
             tasks = source.draw_tasks(server, tools[server])
         except Exception as error:
-            known = isinstance(error, WorldUnavailable)
-            found = str(error) if known else describe_failure(error)
-            failure = StepFailed(STEP, "world_failed", found, "see `toolmill worlds --check`")
-            rows += [_start_row(one, due, 0, llm, policy).make_row(failure) for one in own]
+            is_known = isinstance(error, WorldUnavailable)
+            problem = str(error) if is_known else describe_failure(error)
+            failure = StepFailed(STEP, "world_failed", problem, "see `toolmill worlds --check`")
+            rows += [
+                _start_row(item, due, 0, llm, policy).make_row(failure) for item in server_units
+            ]
             continue
-        for unit in own:
-            mine = [one for one in tasks if one.tool == unit.own["tool"]]
+        for unit in server_units:
+            mine = [item for item in tasks if item.tool == unit.own["tool"]]
             rows += [
                 _write_row(_start_row(unit, due, number, llm, policy), task)
                 for number, task in enumerate(mine[: policy.world_pairs])
@@ -83,11 +87,11 @@ def write_world_pairs(
 
 def _group_tools(units: Sequence[WritingUnit]) -> dict[str, list[str]]:
     """Server -> its tools that pairs are written of."""
-    found: dict[str, list[str]] = defaultdict(list)
+    tools: dict[str, list[str]] = defaultdict(list)
     for unit in units:
         if unit.task == SINGLE:
-            found[unit.own["server_id"]].append(unit.own["tool"])
-    return found
+            tools[unit.own["server_id"]].append(unit.own["tool"])
+    return tools
 
 
 def _start_row(
@@ -99,14 +103,14 @@ def _start_row(
 
 
 def _write_row(writing: RowBuilder, task: WorldTask) -> dict[str, Json]:
-    own = writing.unit.own
+    row = writing.unit.own
     writing.columns |= {"seed": task.origin.seed, "world_task": dump_text(asdict(task.origin))}
-    writing.shown = {own["contract_digest"]: own}
+    writing.shown = {row["contract_digest"]: row}
     try:
         text = writing.set_request(STEP, task.request)
         arguments = check_values(STEP, task.arguments)
         messages = [make_user_message(text), make_call_message(1, [(task.tool, arguments)])]
-        writing.set_conversation(messages, [make_golden(own, arguments)], [own])
+        writing.set_conversation(messages, [make_golden(row, arguments)], [row])
         writing.verify_row()
     except StepFailed as failure:
         return writing.make_row(failure)

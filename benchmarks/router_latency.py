@@ -24,9 +24,11 @@ from benchmarks.kept_vectors import Kept
 from benchmarks.own_process import run_alone
 from benchmarks.shared_data import SHARED, read_corpus, require_paths
 from serving.adhoc import read_source
-from serving.index.folder import build_index, load_index
-from serving.index.model import Source
-from serving.router import QUERY_TOKENS, Ask, Router
+from serving.index.build import build_index
+from serving.index.folder import load_index
+from serving.index.model import IndexSource
+from serving.ranking.query import ToolQuery
+from serving.router import QUERY_TOKENS, Router
 from warehouse.storage.digest import digest
 
 SMITHERY = SHARED / "smithery" / "servers.jsonl"
@@ -54,7 +56,7 @@ def build_size(home: Path, size: int, threads: int) -> None:
     build_grown(home, size, MiniLM(threads=threads))
 
 
-def grow_source(source: Source, size: int) -> Source:
+def grow_source(source: IndexSource, size: int) -> IndexSource:
     """The tools up to `size`, or with copies beyond it: another server, a number in the name, and
     other words here and there in the description."""
     rows, servers = list(source.rows[:size]), dict(source.servers)
@@ -79,7 +81,7 @@ def grow_source(source: Source, size: int) -> Source:
             about = source.servers[server]
             servers[f"{server}~{copy}"] = {**about, "name": f"{about['name']} {copy}"}
     held = {row["server_id"] for row in rows}
-    return Source(rows, {name: of for name, of in servers.items() if name in held})
+    return IndexSource(rows, {name: of for name, of in servers.items() if name in held})
 
 
 def embed_grown(known: set[str], embed: Embed) -> Embed:
@@ -123,13 +125,13 @@ def measure_size(home: Path, size: int, count: int, threads: int) -> dict[str, A
     before = _read_rss()
     index = load_index(home / "index", build_grown(home, size, model))
     router = Router(index, model)
-    router.find(Ask(query=texts[0]))
+    router.find(ToolQuery(query=texts[0]))
     memory = {"rss_mb": _read_rss(), "index_mb": round(_read_rss() - before, 1)}
     row: dict[str, Any] = {"tools": len(index.tools), "servers": len(index.servers), **memory}
     row["load_average"] = os.getloadavg()[0]
-    row["find"] = _time_each(lambda text: router.find(Ask(query=text)), texts)
+    row["find"] = _time_each(lambda text: router.find(ToolQuery(query=text)), texts)
     known = Router(index, Known(model, texts))
-    row["search"] = _time_each(lambda text: known.find(Ask(query=text)), texts)
+    row["search"] = _time_each(lambda text: known.find(ToolQuery(query=text)), texts)
     row["encode"] = _time_each(lambda text: model.embed([text]), texts)
     row["rss_after_mb"] = _read_rss()
     return row

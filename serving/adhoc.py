@@ -1,101 +1,96 @@
 """`toolmill index` and `toolmill search`: an index of any file of servers, and questions to it.
 
 <out>/router, encoders   as everywhere (`serving/index/folder.py`)
-      source.json.zst    what the index was made of: `search --retriever` makes another of it
-      lance/             vectors by text and encoder: what is known is not embedded again
+      source.json.zst    the source of the index: `search --retriever` makes another of it
+      lance/             vectors by text and encoder, so that no text is embedded twice
+
+`search` runs without the platform's packages, so what only `index` needs is imported in functions.
 """
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from assets.synthesis.judging.adhoc import ToolsFile, get_server_name, read_lines
-from assets.synthesis.offline_summaries import make_readable, write_summary
 from assets.vectors.encoders.embedder import Embedder
 from serving.export import open_checked
-from serving.index.folder import build_index, move_pointer
-from serving.index.model import UNVERIFIED, IndexMissing, Source
-from serving.ranking.query import check_ask
-from serving.router import Ask, BadQuery, Router
+from serving.index.model import UNVERIFIED, IndexMissing, IndexSource
+from serving.ranking.query import BadQuery, ToolQuery, check_ask
+from serving.router import Router
 from warehouse.errors import UnusableInput
 from warehouse.progress import Progress, Silent
 from warehouse.storage.files import write_atomically
 
 AD_HOC = "ad hoc"
 _TEXT_CAP = 4_000  # characters of a description that are read
+_SOURCE = "source.json.zst"
+_BATCH = 64  # queries that share one pass of the encoder
 
 
-def read_source(path: Path) -> tuple[Source, list[str]]:
+def read_source(path: Path) -> tuple[IndexSource, list[str]]:
     """The source of an index, and why tools were left out. A server a line: qualified_name (or
-    server_id, or name), tools, and what is known of display_name, overview or description, tags.
-    The tools of one that says `"unverified": true` carry that mark.
+    server_id, or name), tools, and optionally display_name, overview or description, tags. The
+    tools of a server with `"unverified": true` carry that mark.
 
     Raises UnusableInput.
     """
-    entries, skipped = [], []
-    for at, server in read_lines(path):
-        where = f"{path}, line {at}"
-        if get_server_name(server):
-            entries.append((_read_mark(server, where), server))
-        else:
+    from assets.synthesis.judging.adhoc import ToolsFile, get_server_name, read_lines
+    from assets.synthesis.offline_summaries import make_readable, write_summary
+
+    launched, unverified, skipped = list[Any](), list[Any](), list[str]()
+    for number, server in read_lines(path):
+        where = f"{path}, line {number}"
+        mark = server.get("unverified", False)
+        if not get_server_name(server):
             skipped.append(f"{where}: a server without qualified_name, server_id and name")
-    tools = ToolsFile()
-    servers: dict[str, dict[str, str]] = {}
-    for server in (one for marked, one in entries if not marked):
+        elif not isinstance(mark, bool):
+            raise UnusableInput(f"{where}: unverified is {mark!r:.60}; expected true or false")
+        else:
+            (unverified if mark else launched).append(server)
+    tools, servers = ToolsFile(), dict[str, dict[str, str]]()
+    for server in launched:
         servers[get_server_name(server)] = _describe_server(server)
-        _add_tools(tools, server)
-    launched = frozenset(tools.by_id)
-    # After those that were launched, whatever the order of the lines: it takes no place of theirs.
-    for server in (one for marked, one in entries if marked):
+        for tool in _list_tools(server):
+            tools.add(get_server_name(server), tool)
+    verified = frozenset(tools.by_id)
+    # After the launched ones, whatever the order of the lines: they replace none of those.
+    for server in unverified:
         servers.setdefault(get_server_name(server), _describe_server(server))
-        _add_tools(tools, server, launched)
+        for tool in _list_tools(server):
+            tools.add(get_server_name(server), tool, verified)
     if not tools.by_id:
         shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
         why = next(iter([*tools.unusable.values(), *skipped]), "no tools found")
         raise UnusableInput(f"{path}: {why}; expected a server a line as {shape}")
-    rows = [
-        _make_row(name, key, tools) | ({} if key in launched else {"flags": (UNVERIFIED,)})
-        for name in servers
-        for key in tools.list_server_tools(name)
-    ]
+    rows, described = list[dict[str, Any]](), dict[str, dict[str, str]]()
     for name, facts in servers.items():
-        contracts = [tools.by_id[key] for key in tools.list_server_tools(name)]
-        facts["summary"] = facts["summary"] or write_summary(
-            facts["name"] or make_readable(name), contracts
-        )
-    held = {row["server_id"] for row in rows}
-    about = {name: facts for name, facts in servers.items() if name in held}
-    twice = [f"{key[:200]} stands more than once; the last is kept" for key in tools.repeated]
-    return Source(rows, about, {}, {}), [*skipped, *sorted([*tools.unusable.values(), *twice])]
+        keys = tools.list_server_tools(name)
+        contracts = [tools.by_id[key] for key in keys]
+        for key, contract in zip(keys, contracts, strict=True):
+            row: dict[str, Any] = {
+                "server_id": name,
+                "tool": contract["name"],
+                "contract_digest": tools.digests[key],
+                "contract": json.dumps(contract, ensure_ascii=False),
+                "marketplace": AD_HOC,
+            }
+            rows.append(row if key in verified else row | {"flags": (UNVERIFIED,)})
+        readable = facts["name"] or make_readable(name)
+        facts["summary"] = facts["summary"] or write_summary(readable, contracts)
+        if keys:
+            described[name] = facts
+    repeated = [f"{key[:200]} stands more than once; the last is kept" for key in tools.repeated]
+    problems = [*skipped, *sorted([*tools.unusable.values(), *repeated])]
+    return IndexSource(rows, described, {}, {}), problems
 
 
-def _read_mark(server: Mapping[str, Any], where: str) -> bool:
-    """Whether a server says that nobody launched it; nothing but true and false is read as one."""
-    mark = server.get("unverified", False)
-    if isinstance(mark, bool):
-        return mark
-    raise UnusableInput(f"{where}: unverified is {mark!r:.60}; expected true or false")
-
-
-def _add_tools(tools: ToolsFile, server: Mapping[str, Any], keep: Set[str] = frozenset()) -> None:
-    listed = server.get("tools")
-    for tool in listed if isinstance(listed, list) else []:
-        tools.add(get_server_name(server), tool, keep)
-
-
-def _make_row(server: str, key: str, tools: ToolsFile) -> dict[str, Any]:
-    return {
-        "server_id": server,
-        "tool": tools.by_id[key]["name"],
-        "contract_digest": tools.digests[key],
-        "contract": json.dumps(tools.by_id[key], ensure_ascii=False),
-        "marketplace": AD_HOC,
-    }
+def _list_tools(server: Mapping[str, Any]) -> list[Any]:
+    tools = server.get("tools")
+    return tools if isinstance(tools, list) else []
 
 
 def _describe_server(server: Mapping[str, Any]) -> dict[str, str]:
@@ -109,10 +104,6 @@ def _describe_server(server: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-_SOURCE = "source.json.zst"
-_BATCH = 64  # queries that share one pass of the encoder
-
-
 def index_command(
     servers: Path, out: Path, encoder: Embedder, progress: Progress | None = None
 ) -> dict[str, Any]:
@@ -121,6 +112,10 @@ def index_command(
     Returns {version, out, tools, servers, skipped, embedder, embedded, known, seconds}.
     Raises UnusableInput.
     """
+    import zstandard
+
+    from serving.index.build import move_pointer
+
     began = time.perf_counter()
     source, skipped = read_source(servers)
     try:
@@ -129,8 +124,9 @@ def index_command(
         raise UnusableInput(
             f"--out {out}: {error.strerror}; name a folder that is there or can be made"
         ) from error
-    version, counted = _build_into(out, source, encoder, progress or Silent())
-    _keep_source(out, source)
+    version, counts = _build_into(out, source, encoder, progress or Silent())
+    content = json.dumps(asdict(source), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    write_atomically(out / _SOURCE, zstandard.compress(content))
     move_pointer(out, version)
     return {
         "version": version,
@@ -139,9 +135,41 @@ def index_command(
         "servers": len(source.servers),
         "skipped": skipped,
         "embedder": encoder.id,
-        **counted,
+        **counts,
         "seconds": round(time.perf_counter() - began, 1),
     }
+
+
+def _build_into(
+    place: Path, source: IndexSource, encoder: Embedder, progress: Progress
+) -> tuple[str, dict[str, int]]:
+    from assets.vectors.encoders.saved import save_encoder
+    from serving.index.build import build_index
+
+    save_encoder(encoder, place)
+    cache = VectorCache(place, encoder, progress)
+    version = build_index(place, source, cache, embedder=encoder.id, progress=progress.update)
+    return version, {"embedded": cache.embedded, "known": cache.known}
+
+
+class VectorCache:
+    """Embeds texts through the vector store beside the index."""
+
+    def __init__(self, place: Path, encoder: Embedder, progress: Progress) -> None:
+        from warehouse.storage.lance import LanceStore
+
+        self._store, self._encoder, self._progress = LanceStore(place / "lance"), encoder, progress
+        self.embedded = self.known = 0
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        from serving.index.release_index import VIEWS, embed_views
+
+        before = self._store.count(VIEWS)
+        vectors = embed_views(texts, self._encoder, self._store, self._progress)
+        new = self._store.count(VIEWS) - before
+        self.embedded += new
+        self.known += len(set(texts)) - new
+        return vectors
 
 
 def open_routed(
@@ -155,86 +183,45 @@ def open_routed(
     open_place = open_checked()
     if encoder is None:
         return open_place(place, None)
-    kept = place / _SOURCE
-    if not kept.exists():
+    path = place / _SOURCE
+    if not path.exists():
         raise IndexMissing(
             f"{place}: no {_SOURCE} to embed with {encoder.id}; make the index with"
             " `toolmill index SERVERS.jsonl --out DIR --retriever PATH`"
         )
-    version, _ = _build_into(place, _read_kept(kept), encoder, progress or Silent())
+    import zstandard
+
+    source = IndexSource(**json.loads(zstandard.decompress(path.read_bytes())))
+    version, _ = _build_into(place, source, encoder, progress or Silent())
     return open_place(place, version)
 
 
-def search_command(router: Router, ask: Ask) -> dict[str, Any]:
+def search_command(router: Router, ask: ToolQuery) -> dict[str, Any]:
     """One answer: {index, release, tools, strategy, suitable, no_tool, ms, hits[…]}; `ms` is the
     search with the query's embedding, without loading the index. Raises BadQuery."""
     index = router.index
-    about = {"release": index.release, "tools": len(index.tools)}
-    return about | asdict(router.find(ask))
+    return {"release": index.release, "tools": len(index.tools)} | asdict(router.find(ask))
 
 
 def search_many(
-    router: Router, rows: Iterable[Mapping[str, str]], ask: Ask
+    router: Router, rows: Iterable[Mapping[str, str]], ask: ToolQuery
 ) -> Iterator[dict[str, Any]]:
     """One answer per row {query, server, tool: any of them}, in order; `ms` is a row's share of its
-    batch. A row that cannot be answered is an answer without hits that holds `error`. Raises
-    BadQuery where the question itself is wrong, as by its k."""
+    batch. A row that cannot be answered gives an answer without hits, with `error`. Raises BadQuery
+    if the question itself is wrong, as by its k."""
     check_ask(replace(ask, query="any"))
     asks = [replace(ask, **row) for row in rows]
-    for part in (asks[start : start + _BATCH] for start in range(0, len(asks), _BATCH)):
-        refused = {at: why for at, one in enumerate(part) if (why := _find_refusal(one))}
-        found = iter(router.find_many([one for at, one in enumerate(part) if at not in refused]))
-        for at in range(len(part)):
-            yield {"hits": [], "error": refused[at]} if at in refused else asdict(next(found))
-
-
-def _find_refusal(ask: Ask) -> str | None:
-    try:
-        check_ask(ask)
-    except BadQuery as error:
-        return str(error)
-    return None
-
-
-def _build_into(
-    place: Path, source: Source, encoder: Embedder, progress: Progress
-) -> tuple[str, dict[str, int]]:
-    from assets.vectors.encoders.saved import save_encoder
-
-    save_encoder(encoder, place)
-    cache = VectorCache(place, encoder, progress)
-    version = build_index(place, source, cache, embedder=encoder.id, progress=progress.update)
-    return version, {"embedded": cache.embedded, "known": cache.known}
-
-
-class VectorCache:
-    """Texts to vectors through the store beside the index."""
-
-    def __init__(self, place: Path, encoder: Embedder, progress: Progress) -> None:
-        from warehouse.storage.lance import LanceStore
-
-        self._store, self._encoder, self._progress = LanceStore(place / "lance"), encoder, progress
-        self.embedded = self.known = 0
-
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        from serving.index.release_index import VIEWS, embed_views
-
-        before = self._store.count(VIEWS)
-        found = embed_views(texts, self._encoder, self._store, self._progress)
-        new = self._store.count(VIEWS) - before
-        self.embedded += new
-        self.known += len(set(texts)) - new
-        return found
-
-
-def _keep_source(place: Path, source: Source) -> None:
-    import zstandard
-
-    body = json.dumps(asdict(source), ensure_ascii=False).encode("utf-8", "surrogatepass")
-    write_atomically(place / _SOURCE, zstandard.compress(body))
-
-
-def _read_kept(path: Path) -> Source:
-    import zstandard
-
-    return Source(**json.loads(zstandard.decompress(path.read_bytes())))
+    for batch in (asks[start : start + _BATCH] for start in range(0, len(asks), _BATCH)):
+        refusals = dict[int, str]()
+        for at, row_ask in enumerate(batch):
+            try:
+                check_ask(row_ask)
+            except BadQuery as error:
+                refusals[at] = str(error)
+        usable = [row_ask for at, row_ask in enumerate(batch) if at not in refusals]
+        answers = iter(router.find_many(usable))
+        for at in range(len(batch)):
+            if at in refusals:
+                yield {"hits": [], "error": refusals[at]}
+            else:
+                yield asdict(next(answers))

@@ -7,22 +7,21 @@ from typing import Any, Protocol
 
 from assets.contracts.validate import validate_call
 from serving.discovery.functions import (
-    Offered,
+    OfferedFunction,
     keep_callable,
     list_refused,
     read_arguments,
     write_call_turn,
     write_functions,
 )
-from serving.discovery.hit_text import estimate_tokens
 from serving.discovery.request import parse, write_block, write_system_prompt
-from serving.discovery.session import Round, Session
+from serving.discovery.session import DiscoverySession, SearchRound, estimate_tokens
 from serving.index.model import IndexBroken, IndexMissing
 from serving.meta.call_tool import call_tool
-from serving.meta.consent import Client
-from serving.meta.context import Desk, Reply
+from serving.meta.consent import ConsentClient
+from serving.meta.context import MetaContext, ToolReply
 from serving.meta.describe_tool import NotHere
-from serving.meta.policy import Token
+from serving.meta.policy import ClientToken
 from serving.meta.schemas import MAX_ID, BadField
 from serving.ranking.query import BadQuery
 from serving.router import Router, ServedRouter
@@ -41,7 +40,7 @@ PLANNED, ANSWERED, EMPTY, TURN_LIMIT, BUDGET = (
 UNKNOWN_TOOL, TOO_MANY = "unknown_tool", "too_many_calls"
 
 
-class Speaker(Protocol):
+class AgentModel(Protocol):
     """Who takes part in a conversation: a model behind an endpoint (`warehouse.llm.chat.Chat`), a
     local one, or rules."""
 
@@ -90,7 +89,7 @@ class AgentRun:
     Tokens and dollars are the endpoint's count, `tool_tokens` our estimate of what showing tools
     put into the prompt, once."""
 
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[SearchRound] = field(default_factory=list)
     calls: list[AgentCall] = field(default_factory=list)
     answer: str = ""
     ended: str = TURN_LIMIT
@@ -112,7 +111,7 @@ class AgentRun:
         return list(dict.fromkeys(call.tool_id for call in self.calls if call.tool_id))
 
 
-class Unattended(Client):
+class UnattendedClient(ConsentClient):
     """Nobody who could be asked: the policy's `consent` decides."""
 
     def __init__(self) -> None:
@@ -123,13 +122,13 @@ class Unattended(Client):
         return False
 
 
-def make_runner(desk: Desk, token: Token) -> Runner:
+def make_runner(desk: MetaContext, token: ClientToken) -> Runner:
     """Runs calls as `call_tool` does for a client that cannot ask its user."""
 
     async def run(tool_id: str, arguments: Any) -> tuple[str, str]:
         given = {"tool_id": escape_name(tool_id, MAX_ID), "arguments": arguments}
         try:
-            reply = await call_tool(desk, token, given, Unattended())
+            reply = await call_tool(desk, token, given, UnattendedClient())
         except (BadField, NotHere, IndexMissing, IndexBroken) as error:
             return "refused", str(error)
         return str(reply.structured.get("status", "failed")), _write_reply(reply)
@@ -137,7 +136,7 @@ def make_runner(desk: Desk, token: Token) -> Runner:
     return run
 
 
-def _write_reply(reply: Reply) -> str:
+def _write_reply(reply: ToolReply) -> str:
     """Its text as a model is shown it: quoted, bounded; pictures and sounds by their kind."""
     blocks = [
         block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in reply.blocks
@@ -156,7 +155,7 @@ _UNKNOWN = "not run: no tool {name!r} was shown; ask for it with a <tool_assista
 
 async def run_agent(
     task: str | Sequence[Mapping[str, Any]],
-    speaker: Speaker,
+    speaker: AgentModel,
     router: Router | ServedRouter,
     *,
     limits: AgentLimits | None = None,
@@ -172,7 +171,7 @@ async def run_agent(
     their model's calls on as text. example: the prompt with one worked example. Raises BadQuery.
     """
     limits = limits or AgentLimits()
-    session = Session(
+    session = DiscoverySession(
         router,
         k=limits.k,
         max_rounds=limits.rounds,
@@ -184,7 +183,7 @@ async def run_agent(
     if not any(str(message.get("content") or "").strip() for message in messages):
         raise BadQuery("the task is empty; expected what should be done, in words")
     prompt = f"{write_system_prompt(example)}\n\n{DATA}"
-    talk = _Talk(
+    talk = _AgentConversation(
         session, router, [{"role": "system", "content": prompt}, *map(dict, messages)], limits
     )
     talk.run, talk.read_calls = run, read_calls
@@ -198,12 +197,12 @@ async def run_agent(
     return talk.made
 
 
-class _Talk:
+class _AgentConversation:
     """The messages of one run as they grow, and the tools shown so far."""
 
     def __init__(
         self,
-        session: Session,
+        session: DiscoverySession,
         router: Router | ServedRouter,
         messages: list[dict[str, Any]],
         limits: AgentLimits,
@@ -214,9 +213,9 @@ class _Talk:
         self._session, self._router, self._limits = session, router, limits
         self._messages = messages
         self._contracts: dict[str, Mapping[str, Any]] = {}  # by tool id, of all that were shown
-        self._offered: dict[str, Offered] = {}
+        self._offered: dict[str, OfferedFunction] = {}
 
-    async def take_turn(self, speaker: Speaker) -> None:
+    async def take_turn(self, speaker: AgentModel) -> None:
         """One turn of the model, and what comes of it. Raises LLMError or BudgetExceeded."""
         turn = await speaker.say(self._messages, [one.function for one in self._offered.values()])
         made = self.made
@@ -256,7 +255,7 @@ class _Talk:
             {"role": "user", "content": "\n".join(lines)},
         ]
 
-    def _offer(self, found: Round) -> list[str]:
+    def _offer(self, found: SearchRound) -> list[str]:
         """Puts what was found among the functions; a line for each tool that no API takes."""
         current = getattr(self._router, "current", None)
         index = (current() if current is not None else self._router).index  # type: ignore[union-attr]
@@ -344,7 +343,7 @@ def write_lines(facts: Mapping[str, Any]) -> Iterator[str]:
         yield from facts["answer"].splitlines()
 
 
-def _describe_round(one: Round) -> dict[str, Any]:
+def _describe_round(one: SearchRound) -> dict[str, Any]:
     words = ("query", "server", "tool")
     asked = [{name: text for name in words if (text := getattr(ask, name))} for ask in one.asked]
     facts: dict[str, Any] = {"asked": asked, "shown": [hit.tool_id for hit in one.hits]}

@@ -33,9 +33,10 @@ from extensions.recommender.reranker_file import open_pool
 from extensions.recommender.reranker_fit import fit_reranker
 from extensions.recommender.tool_pool import ToolPool
 from serving.index.folder import load_index
+from serving.ranking.query import ToolQuery
 from serving.ranking.reranking import RERANKED, RerankQuestion
 from serving.ranking.strategies import find_top
-from serving.router import QUERY_TOKENS, Ask, Router
+from serving.router import QUERY_TOKENS, Router
 
 _WARM, _SEED, _TOKENS = 20, 7, 50
 
@@ -68,7 +69,7 @@ def measure_served(asked: argparse.Namespace) -> dict[str, Any]:
     outcomes = draw_outcomes(pool, words, encoder.embed(words[: asked.fitted]), asked.fitted, rng)
     weights = fit_reranker(outcomes, pool, embedder=encoder.id)
     ranked = Router(index, encoder, ranker=BayesianReranker(weights, pool))
-    plain, asks = Router(index, encoder), [Ask(query=text) for text in words[: asked.queries]]
+    plain, asks = Router(index, encoder), [ToolQuery(query=text) for text in words[: asked.queries]]
     found: dict[str, Any] = {"tools": len(index.tools), "fitted": len(outcomes)}
     found["load_average"] = os.getloadavg()[0]
     found |= time_in_turns({"plain": plain.find, "reranked": ranked.find}, asks)
@@ -137,7 +138,7 @@ class _Served:
 
 
 def measure_learning(
-    place: Path, router: Router, asks: Sequence[Ask], count: int, words: Sequence[str]
+    place: Path, router: Router, asks: Sequence[ToolQuery], count: int, words: Sequence[str]
 ) -> dict[str, Any]:
     """How long a log of so many outcomes takes to be learnt beside searches, and those meanwhile;
     then a late report of the first call that worked, after which all others are learnt anew."""

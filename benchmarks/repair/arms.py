@@ -13,7 +13,7 @@ from assets.contracts.rename_history import ContractHistory
 from benchmarks.repair.calls import AskedCall
 from extensions.sidecar.flaws.drafts import FlawedDraft, GoodCall
 from extensions.sidecar.flaws.flaws import make_drafts
-from serving.repair.evidence import Evidence
+from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_drafts
 from serving.repair.report import ABSTAINED, VALID, RepairReport
 from serving.repair.tools import Toolset, read_toolset
@@ -53,7 +53,7 @@ def list_asked(calls: Sequence[AskedCall], draw: Random) -> Iterator[Asked]:
     """Every draft of every call, ten tools offered: the right one, its server's, others'."""
     pool = [(one.good.server, one.good.contract) for one in calls]
     for call in calls:
-        good, evidence = call.good, Evidence(call.conversation)
+        good, evidence = call.good, ConversationEvidence(call.conversation)
         own = [(good.server, one) for one in call.beside if one["name"] != good.name]
         more = [one for one in draw.sample(pool, min(len(pool), 30)) if one[1]["name"] != good.name]
         listed: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from typing import Any
 from assets.contracts.match.match import match_call
 from assets.contracts.validate import validate_call
 from benchmarks.repair.arms import Answer, Asked
-from serving.repair.evidence import Evidence
+from serving.repair.evidence import ConversationEvidence
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def _is_meant(asked: Asked, meant: Any, call: tuple[str, Any]) -> bool:
 def _is_invented(asked: Asked, given: dict[str, Any]) -> bool:
     sent = asked.draft.arguments
     text = sent if isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
-    text, evidence = text.replace("\\", ""), Evidence(asked.conversation)
+    text, evidence = text.replace("\\", ""), ConversationEvidence(asked.conversation)
     return any(
         name in given
         and all(given[name] != meant.get(name) for meant in asked.draft.meant)

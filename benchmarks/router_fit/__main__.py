@@ -52,7 +52,7 @@ from benchmarks.router_fit.suitability import (
     measure_suitability,
 )
 from benchmarks.shared_data import SHARED, require_paths
-from serving.index.model import BUILT_IN, TRAINED, Fusion
+from serving.index.model import BUILT_IN, TRAINED, FusionWeights
 from serving.ranking.signals import FULL
 
 ASKED = 0.37  # of the weight of `full`: no request of a set may stand in its own index
@@ -184,9 +184,9 @@ def write_files(made: dict[str, Any], trained: bool) -> None:
     TRAINED.write_text(json.dumps(made, indent=1) + "\n")
 
 
-def make_fusion(weights: np.ndarray) -> Fusion:
+def make_fusion(weights: np.ndarray) -> FusionWeights:
     """The sum alone."""
-    return Fusion(dict(zip(FEATURES, weights.tolist(), strict=True)), {}, 0.0, 0.0)
+    return FusionWeights(dict(zip(FEATURES, weights.tolist(), strict=True)), {}, 0.0, 0.0)
 
 
 def _read_all(args: argparse.Namespace, retrievers: Sequence[Path | None]) -> Work:

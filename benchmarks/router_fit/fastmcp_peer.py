@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.router_fit.sets import Request
-from serving.index.model import Index
+from serving.index.model import RouterIndex
 
 NAME = "fastmcp"
 _SCRIPT = Path(__file__).with_name("fastmcp_ranks.py")
 
 
 def rank_by_fastmcp(
-    python: Path, index: Index, requests: Sequence[Request], k: int
+    python: Path, index: RouterIndex, requests: Sequence[Request], k: int
 ) -> list[np.ndarray]:
     """Places of the index's tools for each request, best first, at most k. Tools are named
     `<server>_<tool>`, as a mounted server's are. Raises CalledProcessError without fastmcp."""
@@ -37,7 +37,7 @@ def rank_by_fastmcp(
     return [np.array(row, int) for row in ranks]
 
 
-def _write_tool(index: Index, at: int) -> dict[str, object]:
+def _write_tool(index: RouterIndex, at: int) -> dict[str, object]:
     tool, contract = index.tools[at], index.contract(at)
     server = re.sub(r"[^A-Za-z0-9]+", "_", tool.server_id).strip("_")
     return {

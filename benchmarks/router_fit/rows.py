@@ -13,9 +13,10 @@ from benchmarks.router_fit.fastmcp_peer import NAME as FASTMCP
 from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
 from benchmarks.router_fit.sets import QuerySet, Request
 from serving.adhoc import read_source
-from serving.index.folder import build_index, load_index
-from serving.index.model import Index
-from serving.ranking.query import Ask, check_ask
+from serving.index.build import build_index
+from serving.index.folder import load_index
+from serving.index.model import RouterIndex
+from serving.ranking.query import ToolQuery, check_ask
 from serving.ranking.signals import (
     ABOUT,
     COVERAGE,
@@ -24,7 +25,7 @@ from serving.ranking.signals import (
     SERVER,
     UNREAD_WORDS,
     WORDS,
-    Signals,
+    QuerySignals,
     choose_candidates,
 )
 from serving.ranking.strategies import BY_NAME
@@ -82,7 +83,7 @@ def measure_order(found: Array, gold: frozenset[int], wants_all: bool) -> tuple[
     return (*recalls, 1 / (places[0] + 1) if places else 0.0)
 
 
-def open_index(found: QuerySet, home: Path, embedder: Embedder) -> Index:
+def open_index(found: QuerySet, home: Path, embedder: Embedder) -> RouterIndex:
     """The index of a set's pool; built once."""
     place = home / "index" / found.name
     place.mkdir(parents=True, exist_ok=True)
@@ -93,20 +94,22 @@ def open_index(found: QuerySet, home: Path, embedder: Embedder) -> Index:
     return load_index(place, version)
 
 
-def read_signals(index: Index, requests: Sequence[Request], embedder: Embedder) -> list[Signals]:
+def read_signals(
+    index: RouterIndex, requests: Sequence[Request], embedder: Embedder
+) -> list[QuerySignals]:
     """Each request read as the router reads it: of a long one both ends."""
-    asks = [check_ask(Ask(request.text))[0] for request in requests]
+    asks = [check_ask(ToolQuery(request.text))[0] for request in requests]
     texts: Sequence[str] = [ask.query or "" for ask in asks]
     if tokenizer := getattr(embedder, "tokenizer", None):
         texts = TextTokenizer(tokenizer, QUERY_TOKENS, both_ends=True).keep_ends(texts)
     read = zip(asks, embedder.embed(texts), measure_reading(embedder, texts).tolist(), strict=True)
-    return [Signals(index, ask, v, v, reading=(share, share)) for ask, v, share in read]
+    return [QuerySignals(index, ask, v, v, reading=(share, share)) for ask, v, share in read]
 
 
 def collect_rows(
-    index: Index,
+    index: RouterIndex,
     requests: Sequence[Request],
-    signals: Sequence[Signals],
+    signals: Sequence[QuerySignals],
     names: Sequence[str],
     fastmcp: Path | None = None,
 ) -> Rows:
@@ -140,7 +143,7 @@ def collect_rows(
 
 
 def _measure_peer(
-    index: Index,
+    index: RouterIndex,
     places: Sequence[Array],
     requests: Sequence[Request],
     gold: Sequence[frozenset[int]],

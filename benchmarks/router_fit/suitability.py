@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.router_fit.sets import FIT, choose_fitted
 from benchmarks.router_fit.weights import fit_logistic
-from serving.index.model import Fusion, Index
-from serving.ranking.signals import Signals, choose_candidates, weigh_evidence
+from serving.index.model import FusionWeights, RouterIndex
+from serving.ranking.signals import QuerySignals, choose_candidates, weigh_evidence
 from training.evaluation.metrics import bootstrap_mean
 
 KEEP = 0.95  # share of answerable requests that the threshold must not refuse
@@ -50,7 +50,10 @@ class Suitability:
 
 
 def collect_evidence(
-    index: Index, signals: Sequence[Signals], golds: Sequence[frozenset[int]], fusion: Fusion
+    index: RouterIndex,
+    signals: Sequence[QuerySignals],
+    golds: Sequence[frozenset[int]],
+    fusion: FusionWeights,
 ) -> Array:
     """[2, requests, names]; without a server left there is no evidence, as for an empty pool."""
     out = np.zeros((2, len(signals), len(EVIDENCE)))

@@ -22,9 +22,11 @@ from assets.vectors.distinguish import STOP, split_words
 from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.lexicon import join_words, stem_plural
 from serving.adhoc import VectorCache
-from serving.index.folder import build_index, load_index
-from serving.index.model import Source
-from serving.router import Ask, BadQuery, Router
+from serving.index.build import build_index
+from serving.index.folder import load_index
+from serving.index.model import IndexSource
+from serving.ranking.query import BadQuery, ToolQuery
+from serving.router import Router
 from warehouse.json_types import Contract
 from warehouse.progress import Silent
 from warehouse.statistics import wilson_interval
@@ -74,7 +76,7 @@ def find_neighbours(text: str, router: Router, server_id: str) -> dict[str, dict
     """Tool id -> snapshot row of the tools that a search for a text shows, the server's own left
     out."""
     try:
-        hits = router.find(Ask(text, k=_NEAREST)).hits
+        hits = router.find(ToolQuery(text, k=_NEAREST)).hits
     except BadQuery:
         return {}
     index = router.index
@@ -160,10 +162,10 @@ class _SearchField:
     ) -> list[bool]:
         """Whether each question's first hit is the tool that is meant."""
         rows = [make_row(self._server_id, one) for one in contracts.values()]
-        source = Source([*rows, *self._others])
+        source = IndexSource([*rows, *self._others])
         version = build_index(self._place, source, self._cache, embedder=self._encoder.id)
         router = Router(load_index(self._place, version), self._encoder)
-        answers = router.find_many([Ask(question.query, k=1) for question in questions])
+        answers = router.find_many([ToolQuery(question.query, k=1) for question in questions])
         return [
             bool(answer.hits)
             and (answer.hits[0].server_id, answer.hits[0].tool) == (self._server_id, one.tool)

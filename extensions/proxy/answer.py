@@ -13,18 +13,18 @@ import anyio.to_thread
 import httpx2
 from starlette.requests import Request
 
-from extensions.proxy.auto_tools import Chosen, NotChosen, ToolChooser, asks_for_tools
-from extensions.proxy.calls import CallRepair, Offer, ToolsRefused, read_offer
+from extensions.proxy.auto_tools import NotChosen, ToolChoice, ToolChooser, asks_for_tools
+from extensions.proxy.calls import CallRepair, ToolOffer, ToolsRefused, read_offer
 from extensions.proxy.chat_calls import ChatStream, repair_chat
 from extensions.proxy.examples_book import ExampleBook, write_example_text
-from extensions.proxy.exchange import EventReader, Exchange, Metrics, Refused
+from extensions.proxy.exchange import EventReader, HttpExchange, ProxyMetrics, RequestRefused
 from extensions.proxy.local_requests import read_content
 from extensions.proxy.local_upstream import FirstCall, LocalUpstream
 from extensions.proxy.messages_calls import MessageStream, repair_message
 from extensions.proxy.messages_search import MessagesSearch, has_custom_search
 from extensions.proxy.responses_calls import ResponsesStream, repair_response
 from extensions.proxy.responses_search import ResponsesSearch, drop_own_ids, has_client_search
-from extensions.proxy.revising import Reviser
+from extensions.proxy.revising import CallReviser
 from extensions.proxy.tool_search import ToolSearch
 from extensions.proxy.upstream import (
     Headers,
@@ -48,7 +48,7 @@ class ProxyParts:
 
     chooser: ToolChooser | None = None
     local: LocalUpstream | None = None
-    reviser: Reviser | None = None
+    reviser: CallReviser | None = None
     examples: ExampleBook | None = None
     search: ToolSearch | None = None
 
@@ -57,7 +57,7 @@ CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messag
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRequest:
     """body: to send on. repair: what its calls are judged by, None where nothing is to be judged,
     and what the upstream says of it is its answer. search: answers its searches for tools."""
 
@@ -66,13 +66,13 @@ class Prepared:
     search: ResponsesSearch | MessagesSearch | None = None
 
 
-class Preparation:
+class RequestPreparation:
     """Makes requests ready, for one event loop."""
 
-    def __init__(self, settings: ProxySettings, metrics: Metrics, parts: ProxyParts) -> None:
+    def __init__(self, settings: ProxySettings, metrics: ProxyMetrics, parts: ProxyParts) -> None:
         self._settings, self._metrics, self._parts = settings, metrics, parts
 
-    async def prepare_request(self, path: str, body: bytes, headers: Headers) -> Prepared:
+    async def prepare_request(self, path: str, body: bytes, headers: Headers) -> PreparedRequest:
         """A request to one of the three paths above. Raises Refused."""
         try:
             found = json.loads(body)
@@ -80,24 +80,26 @@ class Preparation:
                 return await self._prepare_messages(found, body, headers)
             return await self._prepare_repair(path, found, body, headers)
         except ToolsRefused as error:
-            raise Refused(400, "too_many_tools", str(error)) from None
+            raise RequestRefused(400, "too_many_tools", str(error)) from None
         except (ValueError, RecursionError, AttributeError):
-            return Prepared(body)
+            return PreparedRequest(body)
 
-    async def _prepare_messages(self, found: JsonObject, body: bytes, headers: Headers) -> Prepared:
+    async def _prepare_messages(
+        self, found: JsonObject, body: bytes, headers: Headers
+    ) -> PreparedRequest:
         offer, search = read_offer(found, self._settings.max_tools), self._parts.search
         if offer is None:
-            return Prepared(body)
+            return PreparedRequest(body)
         repair = self._begin_repair(offer, headers)
         if search is None or not has_custom_search(found):
-            return Prepared(body, repair)
+            return PreparedRequest(body, repair)
         count = partial(self._count_outcome, "tool_searches")
         made = await anyio.to_thread.run_sync(MessagesSearch, search, found, repair, count)
-        return Prepared(body, repair, made)
+        return PreparedRequest(body, repair, made)
 
     async def _prepare_repair(
         self, path: str, found: Any, body: bytes, headers: Headers
-    ) -> Prepared:
+    ) -> PreparedRequest:
         chosen, search = dict[str, str](), self._parts.search
         if asks_for_tools(found):
             picked = await self._choose_tools(found)
@@ -110,7 +112,7 @@ class Preparation:
         searches = search is not None and path == RESPONSES and has_client_search(found)
         offer = read_offer(found, self._settings.max_tools, empty=searches)
         if offer is None:
-            return Prepared(body)
+            return PreparedRequest(body)
         if searches:
             found = drop_own_ids(found)
             body = _write_body(found)
@@ -120,11 +122,11 @@ class Preparation:
             body = _write_body(found)
         repair = self._begin_repair(replace(offer, chosen=chosen), headers)
         if search is None or not searches:
-            return Prepared(body, repair)
+            return PreparedRequest(body, repair)
         count = partial(self._count_outcome, "tool_searches")
-        return Prepared(body, repair, ResponsesSearch(search, found, repair, count))
+        return PreparedRequest(body, repair, ResponsesSearch(search, found, repair, count))
 
-    def _begin_repair(self, offer: Offer, headers: Headers) -> CallRepair:
+    def _begin_repair(self, offer: ToolOffer, headers: Headers) -> CallRepair:
         revising, reviser = None, self._parts.reviser
         if reviser is not None:
             revising = reviser.begin_request(headers, partial(self._count_outcome, "calls_revised"))
@@ -133,17 +135,17 @@ class Preparation:
     def _count_outcome(self, name: str, outcome: str) -> None:
         self._metrics.count(name, f'outcome="{outcome}"')
 
-    async def _choose_tools(self, body: Any) -> Chosen:
+    async def _choose_tools(self, body: Any) -> ToolChoice:
         if self._parts.chooser is None:
             reason = 'tools: "auto" needs an index to pick from; start the proxy with --index'
-            raise Refused(400, "no_index", reason)
+            raise RequestRefused(400, "no_index", reason)
         try:
             return await anyio.to_thread.run_sync(self._parts.chooser.choose_tools, body)
         except NotChosen as error:
-            raise Refused(400, "no_tools_chosen", str(error)) from None
+            raise RequestRefused(400, "no_tools_chosen", str(error)) from None
 
 
-def add_examples(body: JsonObject, offer: Offer, book: ExampleBook) -> JsonObject:
+def add_examples(body: JsonObject, offer: ToolOffer, book: ExampleBook) -> JsonObject:
     """The request with accepted calls of like requests before it, as a system message (chat) or at
     the end of `instructions` (Responses): as calls they would want results beside them."""
     texts = [read_content(user_message.get("content")) for user_message in offer.user_messages]
@@ -173,15 +175,15 @@ JUDGED = {
 }
 
 
-class Answering:
+class RequestAnswering:
     """Sends requests on and judges what comes back, for one event loop."""
 
-    def __init__(self, settings: ProxySettings, metrics: Metrics, parts: ProxyParts) -> None:
+    def __init__(self, settings: ProxySettings, metrics: ProxyMetrics, parts: ProxyParts) -> None:
         self._settings, self._metrics, self._parts = settings, metrics, parts
         if not settings.upstream and parts.local is None:
             raise ProxyError("neither --upstream nor --local: nobody is there who answers")
         self._remote = Upstream(settings) if settings.upstream else None
-        self._preparation = Preparation(settings, metrics, parts)
+        self._preparation = RequestPreparation(settings, metrics, parts)
         self._first = FirstCall(parts.local) if parts.local and self._remote else None
 
     async def close(self) -> None:
@@ -190,7 +192,7 @@ class Answering:
             await self._remote.close()
 
     async def answer_request(
-        self, request: Request, body: bytes, exchange: Exchange, *, own: bool
+        self, request: Request, body: bytes, exchange: HttpExchange, *, own: bool
     ) -> None:
         """Answers one request below `/v1`. own: its Authorization is the proxy's token."""
         began = time.perf_counter()
@@ -200,11 +202,11 @@ class Answering:
         try:
             if path in JUDGED:
                 ready = await self._preparation.prepare_request(path, body, headers)
-        except Refused as error:
+        except RequestRefused as error:
             self._metrics.count("refused", f'reason="{error.code}"')
             await exchange.send_error(error)
             return
-        ready = ready or Prepared(body)
+        ready = ready or PreparedRequest(body)
         repair = ready.repair
         raw = request.scope["raw_path"]
         query = request.scope["query_string"]
@@ -234,7 +236,7 @@ class Answering:
             self._metrics.count("calls_left", by=repair.count_left())
             self._metrics.observe_overhead(spent)
 
-    def _open_answer(self, method: str, rest: str, headers: Headers, ready: Prepared) -> Any:
+    def _open_answer(self, method: str, rest: str, headers: Headers, ready: PreparedRequest) -> Any:
         """Of the upstream, or of the local model where there is none."""
         answers, body = self._remote or self._parts.local, ready.body
         assert answers is not None
@@ -243,14 +245,14 @@ class Answering:
             return ready.search.open_answer(answers, method, rest, headers, body, most)
         return answers.open_answer(method, rest, headers, body)
 
-    async def _pass_answer(self, response: httpx2.Response, exchange: Exchange) -> None:
+    async def _pass_answer(self, response: httpx2.Response, exchange: HttpExchange) -> None:
         await exchange.start(response.status_code, keep_headers(response))
         async for part in response.aiter_raw():
             await exchange.send_part(part)
         await exchange.end()
 
     async def _send_repaired(
-        self, response: httpx2.Response, exchange: Exchange, change: Any, repair: CallRepair
+        self, response: httpx2.Response, exchange: HttpExchange, change: Any, repair: CallRepair
     ) -> float:
         """Seconds that it took once the body was there."""
         parts, size, source = [], 0, response.aiter_raw()
@@ -279,7 +281,7 @@ class Answering:
         return time.perf_counter() - began
 
     async def _stream_repaired(
-        self, response: httpx2.Response, exchange: Exchange, kind: Any, repair: CallRepair
+        self, response: httpx2.Response, exchange: HttpExchange, kind: Any, repair: CallRepair
     ) -> float:
         """Seconds that it took, waiting for the upstream and the client left out."""
         await exchange.start(200, keep_headers(response))
@@ -302,13 +304,13 @@ class Answering:
         await exchange.end()
         return spent
 
-    async def _tell_failure(self, error: Exception, exchange: Exchange) -> None:
+    async def _tell_failure(self, error: Exception, exchange: HttpExchange) -> None:
         failed = (
             error if isinstance(error, UpstreamFailed) else explain_failure(error, self._settings)
         )
         self._metrics.count("upstream_failures", f'reason="{failed.code}"')
         logger.warning("%s", failed)
-        await exchange.send_error(Refused(failed.status, failed.code, str(failed)))
+        await exchange.send_error(RequestRefused(failed.status, failed.code, str(failed)))
 
 
 def _is_packed(response: httpx2.Response) -> bool:

@@ -8,15 +8,15 @@ from urllib.parse import urlsplit
 import anyio
 from starlette.requests import ClientDisconnect, Request
 
-from extensions.proxy.answer import JUDGED, Answering, ProxyParts
-from extensions.proxy.exchange import Exchange, Metrics, Refused
+from extensions.proxy.answer import JUDGED, ProxyParts, RequestAnswering
+from extensions.proxy.exchange import HttpExchange, ProxyMetrics, RequestRefused
 from extensions.proxy.upstream import TOKEN, ProxySettings
 from serving.meta.access_control import find_owner
 from serving.meta.policy import HttpSettings
 from warehouse.network.egress import is_loopback
 
 
-class Proxy:
+class ProxyApp:
     """The ASGI application, for one event loop."""
 
     def __init__(
@@ -28,14 +28,14 @@ class Proxy:
         from opentelemetry import trace
 
         self._settings, self._listening = settings, listening
-        self.metrics = Metrics()
-        self._answering = Answering(settings, self.metrics, parts or ProxyParts())
+        self.metrics = ProxyMetrics()
+        self._answering = RequestAnswering(settings, self.metrics, parts or ProxyParts())
         self._tracer = trace.get_tracer("toolmill.proxy")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             return await self._run_lifespan(receive, send)
-        exchange = Exchange(send)
+        exchange = HttpExchange(send)
         path = scope["path"]
         if path == "/healthz":
             return await exchange.send_text("ok\n")
@@ -44,11 +44,13 @@ class Proxy:
             if path == "/metrics":
                 return await exchange.send_text(self.metrics.render_text())
             if not path.startswith("/v1/") or ".." in path.split("/"):
-                raise Refused(404, "not_found", "expected a path below /v1, /healthz or /metrics")
+                raise RequestRefused(
+                    404, "not_found", "expected a path below /v1, /healthz or /metrics"
+                )
             if self.metrics.open >= self._settings.max_open:
                 found = f"{self._settings.max_open} requests are open, allowed are no more"
-                raise Refused(503, "too_many_open", f"{found}; try again", retry_s=1)
-        except Refused as error:
+                raise RequestRefused(503, "too_many_open", f"{found}; try again", retry_s=1)
+        except RequestRefused as error:
             self.metrics.count("refused", f'reason="{error.code}"')
             return await exchange.send_error(error)
         self.metrics.open += 1
@@ -79,7 +81,9 @@ class Proxy:
             if not (host is None or _is_own(f"//{host}")) or not (
                 origin is None or _is_own(origin)
             ):
-                raise Refused(403, "foreign_page", "only pages and names of this machine may ask")
+                raise RequestRefused(
+                    403, "foreign_page", "only pages and names of this machine may ask"
+                )
             return False
         if find_owner(request.headers.get(TOKEN.decode(), ""), self._listening.tokens):
             return False
@@ -87,9 +91,9 @@ class Proxy:
         if scheme.lower() == "bearer" and find_owner(sent.strip(), self._listening.tokens):
             return True
         wanted = "send the proxy's token as API key or in the header x-toolmill-token"
-        raise Refused(401, "invalid_token", wanted)
+        raise RequestRefused(401, "invalid_token", wanted)
 
-    async def _answer_within(self, request: Request, exchange: Exchange, own: bool) -> None:
+    async def _answer_within(self, request: Request, exchange: HttpExchange, own: bool) -> None:
         """Answers until the client is gone or the time is over."""
         try:
             body = await self._read_body(request)
@@ -101,10 +105,10 @@ class Proxy:
                 group.cancel_scope.cancel()
             if anyio.current_time() >= ends and not exchange.started:
                 found = f"the request took more than {self._settings.total_s:g} s"
-                raise Refused(504, "request_timeout", f"{found}; raise --total")
+                raise RequestRefused(504, "request_timeout", f"{found}; raise --total")
         except ClientDisconnect:
             pass
-        except Refused as error:
+        except RequestRefused as error:
             self.metrics.count("refused", f'reason="{error.code}"')
             await exchange.send_error(error)
 
@@ -115,7 +119,9 @@ class Proxy:
             body += part
             if len(body) > most or (declared.isdigit() and int(declared) > most):
                 found = f"the body is larger than {most} bytes"
-                raise Refused(413, "body_too_large", f"{found}; send less, or raise --max-body")
+                raise RequestRefused(
+                    413, "body_too_large", f"{found}; send less, or raise --max-body"
+                )
         return body
 
 
@@ -148,4 +154,4 @@ async def run_proxy(
     from serving.meta.transports import serve_app
 
     gc.freeze()  # a pass over all that was imported takes 50 ms
-    await serve_app(Proxy(settings, listening, parts), listening, "toolmill proxy", ready)
+    await serve_app(ProxyApp(settings, listening, parts), listening, "toolmill proxy", ready)

@@ -9,9 +9,9 @@ import numpy as np
 from assets.vectors.encoders.embedder import embed_queries
 from extensions.proxy.calls import list_user_messages
 from extensions.proxy.exchange import list_dicts
-from serving.discovery.functions import Offered, keep_callable, write_functions
+from serving.discovery.functions import OfferedFunction, keep_callable, write_functions
 from serving.index.model import IndexBroken, IndexMissing
-from serving.ranking.query import Ask, BadQuery
+from serving.ranking.query import BadQuery, ToolQuery
 from serving.router import Router, ServedRouter
 from warehouse.json_types import JsonObject
 from warehouse.llm.chat import write_wire_name
@@ -25,7 +25,7 @@ class NotChosen(ValueError):
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ToolChoice:
     """body: the request with its tools. tool_ids: name on the wire -> tool id of those picked."""
 
     body: JsonObject
@@ -65,7 +65,7 @@ class ToolChooser:
     def __init__(self, served: ServedRouter, k: int = 10) -> None:
         self._served, self._k, self._names = served, k, WireNames()
 
-    def choose_tools(self, body: JsonObject) -> Chosen:
+    def choose_tools(self, body: JsonObject) -> ToolChoice:
         """The request with functions in its API's shape in the place of "auto": what suits the last
         message of the user, and what was called before. Raises NotChosen."""
         try:
@@ -75,7 +75,7 @@ class ToolChooser:
         words = list(_list_words(list_user_messages(body)))
         if not words:
             raise NotChosen('tools: "auto" needs a message of the user in words')
-        ask = Ask(query=words[-1], context=" ".join(words[:-1])[-1000:] or None, k=self._k)
+        ask = ToolQuery(query=words[-1], context=" ".join(words[:-1])[-1000:] or None, k=self._k)
         try:
             hits = keep_callable(router.find(ask).hits)
         except BadQuery as error:
@@ -119,7 +119,7 @@ def _list_call_names(body: JsonObject) -> Iterator[str]:
                 yield one["name"]
 
 
-def _write_body(body: JsonObject, offered: Sequence[Offered]) -> Chosen:
+def _write_body(body: JsonObject, offered: Sequence[OfferedFunction]) -> ToolChoice:
     """The request with functions in the shape of its API; without any, an API takes neither `tools`
     nor `tool_choice`."""
     flat = "messages" not in body
@@ -131,7 +131,7 @@ def _write_body(body: JsonObject, offered: Sequence[Offered]) -> Chosen:
     if tools:
         made["tools"] = tools
         made |= {"tool_choice": body["tool_choice"]} if "tool_choice" in body else {}
-    return Chosen(made, {one.wire: one.tool_id for one in picked})
+    return ToolChoice(made, {one.wire: one.tool_id for one in picked})
 
 
 def _read_name(tool: Any) -> Any:
@@ -139,7 +139,7 @@ def _read_name(tool: Any) -> Any:
     return inner.get("name") if isinstance(inner, Mapping) else None
 
 
-def _write_tool(one: Offered, flat: bool) -> dict[str, Any]:
+def _write_tool(one: OfferedFunction, flat: bool) -> dict[str, Any]:
     if not flat:
         return one.function
     return {"type": "function", **one.function["function"], "strict": False}

@@ -10,11 +10,11 @@ import anyio.to_thread
 
 from assets.contracts.rename_history import ContractHistory
 from extensions.proxy.exchange import list_dicts
-from extensions.proxy.revising import Revising
-from serving.repair.drafts import Draft
+from extensions.proxy.revising import RequestReviser
+from serving.repair.drafts import DraftCall
 from serving.repair.ladder import repair_draft
 from serving.repair.report import ABSTAINED, CHANGED, SKIPPED
-from serving.repair.revision import Revise
+from serving.repair.revision import ReviseCall
 from serving.repair.tools import Toolset, read_toolset
 from warehouse.json_types import JsonObject, Record
 
@@ -24,7 +24,7 @@ class ToolsRefused(ValueError):
 
 
 @dataclass(frozen=True)
-class Offer:
+class ToolOffer:
     """What a request offers and says. toolset: its functions with parameters. unjudged: names of
     those without. user_messages: no others are evidence of a value, for texts of third parties
     stand in them. chosen: name -> tool id of what the router picked."""
@@ -34,7 +34,7 @@ class Offer:
     user_messages: list[Mapping[str, Any]] = field(default_factory=list)
     chosen: Mapping[str, str] = field(default_factory=dict)
 
-    def extend(self, tools: Iterable[Any], tool_ids: Mapping[str, str]) -> "Offer":
+    def extend(self, tools: Iterable[Any], tool_ids: Mapping[str, str]) -> "ToolOffer":
         """The same with functions that were found for it, name -> tool id of those of the index."""
         judged, unjudged = _sort_functions(tools)
         known, new = {name: [*of] for name, of in self.toolset.by_name.items()}, []
@@ -55,7 +55,7 @@ class Offer:
         return name in self.toolset.by_name or name in self.unjudged
 
 
-def read_offer(body: JsonObject, most: int, *, empty: bool = False) -> Offer | None:
+def read_offer(body: JsonObject, most: int, *, empty: bool = False) -> ToolOffer | None:
     """The functions of a request of any API, and what its user says; None without functions, unless
     `empty`. Those in namespaces, and those that earlier tool searches of the conversation
     found, are offered too. Raises ToolsRefused for more than `most` tools."""
@@ -65,7 +65,7 @@ def read_offer(body: JsonObject, most: int, *, empty: bool = False) -> Offer | N
     listed = [*_list_flat(tools)]
     if len(listed) > most:
         raise ToolsRefused(f"the request has {len(listed)} tools, allowed are {most}; send fewer")
-    offer = Offer(Toolset(()), user_messages=list_user_messages(body)).extend(listed, {})
+    offer = ToolOffer(Toolset(()), user_messages=list_user_messages(body)).extend(listed, {})
     if earlier := [*islice(_list_found(body), most)]:
         offer = offer.extend(earlier, {})
     found = offer.toolset.candidates or offer.unjudged
@@ -129,7 +129,7 @@ def _is_result(part: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedCall:
     """name, text: of the call as it is handed on. steps: what was changed. left: why it was not.
     asked: whether a model was asked for it; refused: why its answer was not taken."""
 
@@ -142,15 +142,15 @@ class Fixed:
 
 
 def fix_call(
-    offer: Offer,
+    offer: ToolOffer,
     history: ContractHistory | None,
     name: str,
     text: str,
-    revise: Revise | None = None,
-) -> Fixed:
+    revise: ReviseCall | None = None,
+) -> FixedCall:
     """A call, changed only where it then fits a function that was offered."""
     found = repair_draft(
-        Draft(name, text),
+        DraftCall(name, text),
         offer.toolset,
         conversation=offer.user_messages,
         history=history,
@@ -162,8 +162,8 @@ def fix_call(
     if found.outcome == ABSTAINED:
         reason = found.reason
         left = f"{reason.kind}: {reason.question}" if reason else ""
-        return Fixed(name, text, [], left, asked, refused)
-    return Fixed(found.name, found.text, found.steps, "", asked, refused)
+        return FixedCall(name, text, [], left, asked, refused)
+    return FixedCall(found.name, found.text, found.steps, "", asked, refused)
 
 
 class CallRepair:
@@ -172,12 +172,12 @@ class CallRepair:
 
     def __init__(
         self,
-        offer: Offer,
+        offer: ToolOffer,
         history: ContractHistory | None = None,
-        revising: Revising | None = None,
+        revising: RequestReviser | None = None,
     ) -> None:
         self._offer, self._history, self._revising = offer, history, revising
-        self._known: dict[tuple[str, str, str], Fixed] = {}
+        self._known: dict[tuple[str, str, str], FixedCall] = {}
         self.notes: list[Record] = []
         self._searches: list[Record] = []
 
@@ -185,7 +185,7 @@ class CallRepair:
         """Whether a call of this name could be handed on under another."""
         return not self._offer.has(name)
 
-    async def fix_call(self, call_id: Any, name: Any, text: Any, *, cut: bool) -> Fixed:
+    async def fix_call(self, call_id: Any, name: Any, text: Any, *, cut: bool) -> FixedCall:
         """The call as it is handed on. cut: the answer ended before the call was known to be whole:
         what its tail was is not guessed."""
         name = name if isinstance(name, str) else ""
@@ -195,15 +195,17 @@ class CallRepair:
             self._note(key, self._known[key])
         return self._known[key]
 
-    async def _judge(self, name: str, text: str, cut: bool) -> Fixed:
+    async def _judge(self, name: str, text: str, cut: bool) -> FixedCall:
         if name in self._offer.unjudged:
-            return Fixed(name, text)
+            return FixedCall(name, text)
         if cut and not is_whole(text):
-            return Fixed(name, text, left="cut_off: the answer ended before the call was complete")
+            return FixedCall(
+                name, text, left="cut_off: the answer ended before the call was complete"
+            )
         fixed = await anyio.to_thread.run_sync(fix_call, self._offer, self._history, name, text)
         return await self._ask_model(fixed, name, text) if fixed.left else fixed
 
-    async def _ask_model(self, fixed: Fixed, name: str, text: str) -> Fixed:
+    async def _ask_model(self, fixed: FixedCall, name: str, text: str) -> FixedCall:
         """What a model makes of a call that the ladder left, within its own time."""
         model = self._revising
         if model is None:
@@ -217,7 +219,7 @@ class CallRepair:
             model.count("left" if found.left else "repaired")
         return found
 
-    def _note(self, key: tuple[str, str, str], fixed: Fixed) -> None:
+    def _note(self, key: tuple[str, str, str], fixed: FixedCall) -> None:
         note: dict[str, Any] = {"call": key[0], "tool": key[1]}
         if fixed.asked and self._revising is not None:
             note["revised_by" if fixed.steps else "asked"] = self._revising.label

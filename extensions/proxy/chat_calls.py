@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from extensions.proxy.calls import CallRepair, Fixed, is_whole
-from extensions.proxy.exchange import Event, list_dicts
+from extensions.proxy.calls import CallRepair, FixedCall, is_whole
+from extensions.proxy.exchange import StreamEvent, list_dicts
 
 _Key = tuple[Any, Any, int]  # index of the choice, index of the call, which of that index
 # Of the bytes of an event: it may hold a call or the end of a choice, or a key may be escaped.
@@ -40,7 +40,7 @@ class _ChatCall:
 
 
 @dataclass
-class _Part:
+class _CallPart:
     """Of a call in an event. entry: of `tool_calls`; inner: its `function`."""
 
     key: _Key
@@ -59,12 +59,12 @@ class ChatStream:
     def __init__(self, repair: CallRepair, most: int) -> None:
         self._repair, self._most = repair, most
         self._calls: dict[_Key, _ChatCall] = {}
-        self._held: list[Event] = []
-        self._parts: dict[Event, list[_Part]] = {}  # of those that are held
+        self._held: list[StreamEvent] = []
+        self._parts: dict[StreamEvent, list[_CallPart]] = {}  # of those that are held
         self._numbers: dict[tuple[Any, Any], int] = {}  # which call an index means now
         self._size = 0
 
-    async def feed(self, event: Event) -> bytes:
+    async def feed(self, event: StreamEvent) -> bytes:
         """What may be sent now that this event came."""
         if self._held and _LAST.match(event.raw):  # of a server that says no reason for the end
             unsure = dict.fromkeys((key[0] for key in self._calls), True)
@@ -88,7 +88,7 @@ class ChatStream:
         yield from (one.raw for one in self._held)
         self._held, self._calls, self._parts = [], {}, {}
 
-    def _take_calls(self, event: Event) -> bool:
+    def _take_calls(self, event: StreamEvent) -> bool:
         """Notes the parts of calls in an event; whether it is to be held: it has arguments or a
         name that may change, or other events with calls are held, whose order must stay."""
         parts = [self._read_part(*entry) for entry in _list_entries(event)]
@@ -106,7 +106,7 @@ class ChatStream:
             self._calls[part.key].sent = self._calls[part.key].name
         return False
 
-    def _read_part(self, choice: Any, entry: dict[str, Any], inner: dict[str, Any]) -> _Part:
+    def _read_part(self, choice: Any, entry: dict[str, Any], inner: dict[str, Any]) -> _CallPart:
         """A part, and what it says of its call. Some servers give several calls one index, or
         none: another id begins another one, with another name or after a whole text. Others give
         every part an id of its own."""
@@ -121,12 +121,12 @@ class ChatStream:
         call.id = own or call.id
         # Some repeat it in every part, or what there is of it so far; some send it in pieces.
         call.name = name if name.startswith(call.name) else call.name + name
-        return _Part(key, entry, inner)
+        return _CallPart(key, entry, inner)
 
-    async def _release(self, last: Event, cut: Mapping[Any, bool]) -> bytes:
+    async def _release(self, last: StreamEvent, cut: Mapping[Any, bool]) -> bytes:
         """The held events with what was repaired, then the one that ends the choices. cut: choice
         -> whether its last call may lack its end."""
-        changed: dict[_Key, tuple[_ChatCall, Fixed]] = {}
+        changed: dict[_Key, tuple[_ChatCall, FixedCall]] = {}
         for key in [key for key in self._calls if key[0] in cut]:
             call = self._calls.pop(key)
             text = "".join(call.parts)
@@ -154,10 +154,10 @@ class ChatStream:
         self._parts = {wait: self._parts[wait] for wait in waits if wait in self._parts}
         return b"".join(ready)
 
-    def _has_open_call(self, event: Event) -> bool:
+    def _has_open_call(self, event: StreamEvent) -> bool:
         return any(part.key in self._calls for part in self._parts.get(event, []))
 
-    def _add_empty(self, last: Event, changed: Mapping[_Key, Any]) -> None:
+    def _add_empty(self, last: StreamEvent, changed: Mapping[_Key, Any]) -> None:
         """Makes a place for the text of calls that no event gave arguments: in the last."""
         listed = [part for one in self._held for part in self._parts.get(one, [])]
         placed = {part.key for part in listed if part.inner.get("arguments")}
@@ -167,11 +167,11 @@ class ChatStream:
                 delta = choice["delta"] if isinstance(choice.get("delta"), dict) else {}
                 entry = {"index": key[1], "function": {"arguments": " "}}
                 choice["delta"] = {**delta, "tool_calls": [*list_dicts(delta, "tool_calls"), entry]}
-                self._parts.setdefault(last, []).append(_Part(key, entry, entry["function"]))
+                self._parts.setdefault(last, []).append(_CallPart(key, entry, entry["function"]))
 
 
 def _replace_calls(
-    parts: list[_Part], changed: Mapping[_Key, tuple[_ChatCall, Fixed]], written: set[_Key]
+    parts: list[_CallPart], changed: Mapping[_Key, tuple[_ChatCall, FixedCall]], written: set[_Key]
 ) -> bool:
     """The whole repaired text in the first event of its call that has arguments, nothing in the
     others: their number stays as it was. The name of now where a name stands."""
@@ -202,7 +202,7 @@ def _write_name(inner: dict[str, Any], call: _ChatCall, name: str) -> bool:
     return True
 
 
-def _list_entries(event: Event) -> Iterator[tuple[Any, dict[str, Any], dict[str, Any]]]:
+def _list_entries(event: StreamEvent) -> Iterator[tuple[Any, dict[str, Any], dict[str, Any]]]:
     """(index of the choice, entry, its `function`) of each part of a call in an event."""
     for choice in _list_indexed(event.data, "choices"):
         for entry in _list_indexed(choice.get("delta"), "tool_calls"):

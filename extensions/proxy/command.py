@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from extensions.proxy.auto_tools import ToolChooser
     from extensions.proxy.examples_book import ExampleBook
     from extensions.proxy.local_upstream import LocalUpstream
-    from extensions.proxy.revising import Reviser
+    from extensions.proxy.revising import CallReviser
     from extensions.proxy.tool_search import ToolSearch
     from serving.router import ServedRouter
 
@@ -104,21 +104,21 @@ def open_examples(
     return ExampleBook(read_examples(folder), n, chooser.embed_texts if chooser else None)
 
 
-def open_reviser(name: str, at: str, upstream: str, key: str, timeout_s: float) -> "Reviser":
+def open_reviser(name: str, at: str, upstream: str, key: str, timeout_s: float) -> "CallReviser":
     """A model of the endpoint `at`, "" of the upstream, or with `local:` a sidecar that runs here,
     loaded now: `champion`, its name or its folder."""
-    from extensions.proxy.revising import Reviser, UpstreamReviser, guard_model
+    from extensions.proxy.revising import CallReviser, UpstreamReviser, guard_model
     from extensions.proxy.upstream import ProxySettings
 
     if not name.startswith(LOCAL):
         base = ProxySettings(at or upstream).find_base()
         revise = UpstreamReviser(base, name, key, timeout_s, upstream=upstream)
-        return Reviser(name, revise, timeout_s)
+        return CallReviser(name, revise, timeout_s)
     from orchestration.cli.evaluation import open_reviser as load_reviser
     from orchestration.settings.load import load_settings
 
     name = name.removeprefix(LOCAL)
-    return Reviser(name, guard_model(load_reviser(load_settings(), name)), timeout_s)
+    return CallReviser(name, guard_model(load_reviser(load_settings(), name)), timeout_s)
 
 
 def open_served(place: Path) -> "ServedRouter":

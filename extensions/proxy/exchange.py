@@ -10,7 +10,7 @@ from typing import Any
 _JSON, _STREAM = b"application/json", b"text/event-stream"
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """What the client is told in the place of an answer, in one line."""
 
     def __init__(self, status: int, code: str, message: str, *, retry_s: int = 0) -> None:
@@ -24,7 +24,7 @@ class Refused(Exception):
         return json.dumps({"type": "error", "error": error}).encode()
 
 
-class Exchange:
+class HttpExchange:
     """Sends one answer. status: as sent, 0 before; repaired: calls that were changed in it."""
 
     def __init__(self, send: Any) -> None:
@@ -63,7 +63,7 @@ class Exchange:
         kind = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
         await self.send_whole(200, [kind], text.encode())
 
-    async def send_error(self, error: Refused) -> None:
+    async def send_error(self, error: RequestRefused) -> None:
         """Tells an error: as the answer, as the last event of a stream; any other body that has
         begun is left without its end, so that nobody takes it for whole."""
         if not self.started:
@@ -92,7 +92,7 @@ _HELP = {
 }
 
 
-class Metrics:
+class ProxyMetrics:
     """Counters, one gauge and one histogram, for one event loop."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class Metrics:
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
-class Event:
+class StreamEvent:
     """raw: as it was sent, with the empty line that ends it. data: its JSON object, None for
     anything else, read when it is first asked for. whole: False for what came after the last whole
     event."""
@@ -176,25 +176,25 @@ class EventReader:
     def __init__(self, most: int) -> None:
         self._most, self._buffer, self._searched = most, b"", 0
 
-    def take(self, part: bytes) -> list[Event]:
+    def take(self, part: bytes) -> list[StreamEvent]:
         """The events that these bytes end."""
-        buffer, found, begun = self._buffer + part, list[Event](), 0
+        buffer, found, begun = self._buffer + part, list[StreamEvent](), 0
         for match in _END.finditer(buffer, max(0, self._searched - 3)):
-            found.append(Event(buffer[begun : match.end()]))
+            found.append(StreamEvent(buffer[begun : match.end()]))
             begun = match.end()
         rest = buffer[begun:] if begun else buffer
         if len(rest) > self._most:
-            found.append(Event(rest, unread=True))
+            found.append(StreamEvent(rest, unread=True))
             rest = b""
         self._buffer, self._searched = rest, len(rest)
         return found
 
-    def end(self) -> list[Event]:
+    def end(self) -> list[StreamEvent]:
         """What came after the last whole event."""
-        return [Event(self._buffer, whole=False)] if self._buffer else []
+        return [StreamEvent(self._buffer, whole=False)] if self._buffer else []
 
 
-async def read_events(parts: AsyncIterator[bytes], most: int) -> AsyncIterator[Event]:
+async def read_events(parts: AsyncIterator[bytes], most: int) -> AsyncIterator[StreamEvent]:
     """The events of a body, each longer than `most` bytes part by part, unread."""
     reader = EventReader(most)
     async for part in parts:

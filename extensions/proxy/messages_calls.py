@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from extensions.proxy.calls import CallRepair, Fixed
-from extensions.proxy.exchange import Event, list_dicts
+from extensions.proxy.calls import CallRepair, FixedCall
+from extensions.proxy.exchange import StreamEvent, list_dicts
 
 _CUT = ("max_tokens", "model_context_window_exceeded")  # `stop_reason` of a limit's end
 # Of the bytes of an event: it may be of a call or of the end, or its type may be escaped.
@@ -56,10 +56,10 @@ class MessageStream:
     def __init__(self, repair: CallRepair, most: int) -> None:
         self._repair, self._most = repair, most
         self._calls: dict[Any, _MessageCall] = {}  # index of the block -> its call
-        self._held: list[Event] = []
+        self._held: list[StreamEvent] = []
         self._size = 0
 
-    async def feed(self, event: Event) -> bytes:
+    async def feed(self, event: StreamEvent) -> bytes:
         """What may be sent now that this event came."""
         if not (self._held or _TELLING.search(event.raw)):
             return event.raw
@@ -95,12 +95,12 @@ class MessageStream:
     def _is_decided(self) -> bool:
         return bool(self._held) and all(one.ended for one in self._calls.values())
 
-    def _hold(self, event: Event) -> bytes:
+    def _hold(self, event: StreamEvent) -> bytes:
         self._held.append(event)
         self._size += len(event.raw)
         return b"".join(self.drain()) if self._size > self._most else b""
 
-    def _begin(self, event: Event, data: Mapping[str, Any]) -> bytes:
+    def _begin(self, event: StreamEvent, data: Mapping[str, Any]) -> bytes:
         block, index = data.get("content_block"), data.get("index")
         if not (isinstance(block, Mapping) and block.get("type") == "tool_use"):
             return self._hold(event) if self._held else event.raw
@@ -111,7 +111,7 @@ class MessageStream:
         waits = self._held or call.given or self._repair.may_rename(str(call.name or ""))
         return self._hold(event) if waits else event.raw
 
-    async def _end(self, event: Event, data: dict[str, Any]) -> bytes:
+    async def _end(self, event: StreamEvent, data: dict[str, Any]) -> bytes:
         """The event that says why the answer ended, after all that waits for it."""
         delta = data.get("delta")
         reason = delta.get("stop_reason") if isinstance(delta, Mapping) else None
@@ -124,7 +124,7 @@ class MessageStream:
 
     async def _release(self, *, cut: bool) -> bytes:
         """The held events with what was repaired. cut: a limit ended the answer."""
-        changed: dict[Any, tuple[_MessageCall, Fixed]] = {}
+        changed: dict[Any, tuple[_MessageCall, FixedCall]] = {}
         for index, call in self._calls.items():
             broken = cut or not call.ended
             text = call.text or ("" if broken else "{}")
@@ -137,7 +137,7 @@ class MessageStream:
 
 
 def _write_event(
-    event: Event, changed: Mapping[Any, tuple[_MessageCall, Fixed]]
+    event: StreamEvent, changed: Mapping[Any, tuple[_MessageCall, FixedCall]]
 ) -> Iterator[bytes]:
     """The whole repaired text in the first event of its call that has arguments, nothing in the
     others: their number stays as it was. Where none has any, one more before the block's end."""

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 
 from extensions.proxy.calls import CallRepair
-from extensions.proxy.exchange import Event, list_dicts, read_events
+from extensions.proxy.exchange import StreamEvent, list_dicts, read_events
 from extensions.proxy.tool_search import (
     LAST,
     LIMIT,
@@ -42,13 +42,13 @@ class HeldMessage:
     """The events of one answer and the message that they make. ended: its last one came."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[StreamEvent] = []
         self.message: dict[str, Any] = {}
         self.size, self.ended = 0, False
         self._blocks: dict[int, dict[str, Any]] = {}
         self._inputs: dict[int, str] = {}
 
-    def take(self, event: Event) -> None:
+    def take(self, event: StreamEvent) -> None:
         """Holds one more."""
         self.events.append(event)
         self.size += len(event.raw)

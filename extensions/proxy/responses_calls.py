@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from extensions.proxy.calls import CallRepair
-from extensions.proxy.exchange import Event, list_dicts
+from extensions.proxy.exchange import StreamEvent, list_dicts
 
 _ARGUMENTS = "response.function_call_arguments."
 # Of the bytes of an event: it may hold a call or be the end, or its type may be escaped.
@@ -43,10 +43,10 @@ class ResponsesStream:
 
     def __init__(self, repair: CallRepair, most: int) -> None:
         self._repair, self._most = repair, most
-        self._held: list[Event] = []
+        self._held: list[StreamEvent] = []
         self._size = 0
 
-    async def feed(self, event: Event) -> bytes:
+    async def feed(self, event: StreamEvent) -> bytes:
         """What may be sent now that this event came."""
         if self._size > self._most or not _TELLING.search(event.raw):
             return event.raw
@@ -74,7 +74,7 @@ class ResponsesStream:
         called = item.get("type") == "function_call"
         return called and self._repair.may_rename(str(item.get("name") or ""))
 
-    async def _release(self, event: Event, item: Any) -> bytes:
+    async def _release(self, event: StreamEvent, item: Any) -> bytes:
         index = (event.data or {}).get("output_index")
         mine = [one for one in self._held if (one.data or {}).get("output_index") == index]
         self._held = [one for one in self._held if one not in mine]
@@ -93,7 +93,7 @@ class ResponsesStream:
             ready.append(held.encode() if changed else held.raw)
         return b"".join([*ready, event.encode() if changed else event.raw])
 
-    async def _end(self, event: Event, response: Any) -> bytes:
+    async def _end(self, event: StreamEvent, response: Any) -> bytes:
         """The last event: the whole answer again."""
         if not isinstance(response, dict):
             return event.raw

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 
 from extensions.proxy.calls import CallRepair
-from extensions.proxy.exchange import Event, list_dicts, read_events
+from extensions.proxy.exchange import StreamEvent, list_dicts, read_events
 from extensions.proxy.local_answers import list_item_events
 from extensions.proxy.tool_search import (
     ITEM_ID,
@@ -21,7 +21,7 @@ from extensions.proxy.tool_search import (
     LIMIT,
     MOST_CALLS,
     OwnTools,
-    Searched,
+    SearchAnswer,
     ToolSearch,
     check_stream,
     is_readable,
@@ -193,7 +193,7 @@ class ResponsesSearch:
         waits = any(one.get("type") in _ASKS_CLIENT for one in list_dicts(body, "output"))
         return not over and not waits
 
-    def _note(self, call_id: str, made: Searched) -> None:
+    def _note(self, call_id: str, made: SearchAnswer) -> None:
         self._before.append(made.item)
         self._unsent.append(_drop_id(made.item))
         if made.error:
@@ -228,7 +228,7 @@ class ResponsesSearch:
         usage = sum_usage(self._usages)
         return {**body, "output": output, **({"usage": usage} if usage else {})}
 
-    def _renumber(self, event: Event, begun: int) -> bytes:
+    def _renumber(self, event: StreamEvent, begun: int) -> bytes:
         data = event.data
         if data is None or "type" not in data:
             return event.raw
@@ -253,7 +253,7 @@ def _drop_id(item: Any) -> Any:
     return item
 
 
-def _read_id(event: Event) -> Any:
+def _read_id(event: StreamEvent) -> Any:
     begun = (event.data or {}).get("response")
     return begun.get("id") if isinstance(begun, Mapping) else None
 

@@ -8,7 +8,12 @@ from urllib.parse import urlsplit
 
 from extensions.proxy.upstream import Headers
 from serving.repair.drafts import parse_arguments, read_drafts
-from serving.repair.revision import ProposedCall, Revise, RevisionRequest, make_revision_messages
+from serving.repair.revision import (
+    ProposedCall,
+    ReviseCall,
+    RevisionRequest,
+    make_revision_messages,
+)
 from warehouse.network.http import open_client
 
 
@@ -16,10 +21,10 @@ class OpenRevise(Protocol):
     """Who rewrites drafts for one request; headers: as they are sent to the upstream, so that its
     model is asked with the client's own key. Called in threads."""
 
-    def __call__(self, headers: Headers) -> Revise: ...
+    def __call__(self, headers: Headers) -> ReviseCall: ...
 
 
-def guard_model(revise: Revise) -> OpenRevise:
+def guard_model(revise: ReviseCall) -> OpenRevise:
     """One model that runs here for all requests: it revises one draft at a time."""
     turn = threading.Lock()
 
@@ -31,7 +36,7 @@ def guard_model(revise: Revise) -> OpenRevise:
 
 
 @dataclass(frozen=True)
-class Reviser:
+class CallReviser:
     """label: as clients are told it. timeout_s: of one call; a later answer is not used."""
 
     label: str
@@ -40,17 +45,17 @@ class Reviser:
 
     def begin_request(
         self, headers: Iterable[tuple[bytes, bytes]], count: Callable[[str], None]
-    ) -> "Revising":
+    ) -> "RequestReviser":
         """For the calls of one request. count: notes the outcome of a call: repaired or left."""
-        return Revising(self.label, self.open([*headers]), self.timeout_s, count)
+        return RequestReviser(self.label, self.open([*headers]), self.timeout_s, count)
 
 
 @dataclass(frozen=True)
-class Revising:
+class RequestReviser:
     """A reviser for one request."""
 
     label: str
-    revise: Revise
+    revise: ReviseCall
     timeout_s: float
     count: Callable[[str], None]
 
@@ -83,7 +88,7 @@ class UpstreamReviser:
             trusted=[host], allow_loopback=True, most_bytes=_MOST_BYTES, timeout=timeout_s
         )
 
-    def __call__(self, headers: Headers) -> Revise:
+    def __call__(self, headers: Headers) -> ReviseCall:
         sent = [header for header in headers if self._is_passed(header[0].lower())]
         if self._key:
             sent.append((b"authorization", f"Bearer {self._key}".encode()))

@@ -21,12 +21,12 @@ from extensions.proxy.upstream import UpstreamFailed
 from serving.discovery.functions import (
     ANTHROPIC,
     OPENAI,
-    Offered,
+    OfferedFunction,
     write_functions,
     write_native_answer,
 )
 from serving.index.model import IndexBroken, IndexMissing
-from serving.ranking.query import Ask, BadQuery
+from serving.ranking.query import BadQuery, ToolQuery
 from serving.repair.tools import read_tool
 from serving.router import ServedRouter
 from warehouse.json_types import JsonObject
@@ -39,7 +39,7 @@ class UnreadableSearch(ValueError):
     """Arguments that are no question, in one line for the model."""
 
 
-def read_question(arguments: Any, k: int) -> Ask:
+def read_question(arguments: Any, k: int) -> ToolQuery:
     """The question of a search: `server` and `tool` where the arguments have them, else all their
     texts. arguments: an object, or the text of one. Raises UnreadableSearch."""
     if isinstance(arguments, str):
@@ -51,13 +51,13 @@ def read_question(arguments: Any, k: int) -> Ask:
         raise UnreadableSearch(f"the arguments of the search are no object; {_LIKE}")
     server, tool = (_read_text(arguments.get(name)) for name in ("server", "tool"))
     if server or tool:
-        return Ask(server=server or None, tool=tool or None, k=k)
+        return ToolQuery(server=server or None, tool=tool or None, k=k)
     if not (words := _read_text(" ".join(_list_texts(arguments, 3)))):
         raise UnreadableSearch(f"the search holds no words; {_LIKE}")
-    return Ask(query=words, k=k)
+    return ToolQuery(query=words, k=k)
 
 
-def join_words(ask: Ask) -> str:
+def join_words(ask: ToolQuery) -> str:
     """The question as one text."""
     return " ".join(one for one in (ask.server, ask.tool, ask.query) if one)
 
@@ -157,7 +157,7 @@ _MOST_BYTES = 32_000_000  # of all their items together, as JSON
 
 
 @dataclass(frozen=True)
-class _Known:
+class _ContinuedAnswer:
     response_id: str
     items: tuple[Any, ...]
     size: int
@@ -170,7 +170,7 @@ class ContinuedAnswers:
     is not."""
 
     def __init__(self, most: int = _MOST_CONTINUED, most_bytes: int = _MOST_BYTES) -> None:
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, _ContinuedAnswer] = OrderedDict()
         self._most, self._most_bytes, self._size = most, most_bytes, 0
 
     def note_answer(self, shown: Any, last: Any, items: Sequence[Any]) -> None:
@@ -182,7 +182,7 @@ class ContinuedAnswers:
         size = len(shown) + len(last) + len(json.dumps(items))
         if size > self._most_bytes:
             return
-        self._known[shown] = _Known(last, tuple(items), size)
+        self._known[shown] = _ContinuedAnswer(last, tuple(items), size)
         self._size += size
         while len(self._known) > self._most or self._size > self._most_bytes:
             self._forget(next(iter(self._known)))
@@ -214,7 +214,7 @@ LIMIT = "no more searches in this turn; go on with the tools that are loaded, or
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchAnswer:
     """item: the answer for the conversation. tools: definitions that were found, as functions of
     the API. tool_ids: name on the wire -> tool id, of those of the index. error: what the model is
     told went wrong, "" where nothing did."""
@@ -250,7 +250,7 @@ class ToolSearch:
         call_id: str,
         arguments: Any,
         count: Callable[[str], None] = lambda outcome: None,
-    ) -> Searched:
+    ) -> SearchAnswer:
         """Never raises for what a model wrote or an index lacks. count: notes found, none or
         failed."""
         try:
@@ -273,7 +273,7 @@ class ToolSearch:
         count("failed" if made.error else "found" if made.tools else "none")
         return made
 
-    def find_called(self, names: Sequence[str]) -> list[Offered]:
+    def find_called(self, names: Sequence[str]) -> list[OfferedFunction]:
         """The tools of the index that earlier calls of a conversation name."""
         try:
             router = self._served.current() if self._served and names else None
@@ -285,14 +285,14 @@ class ToolSearch:
         named = [(index.tools[place].tool_id, index.contract(place)) for place in places]
         return [*write_functions(named).values()]
 
-    def _search_tools(self, api: str, own: OwnTools, call_id: str, ask: Ask) -> Searched:
+    def _search_tools(self, api: str, own: OwnTools, call_id: str, ask: ToolQuery) -> SearchAnswer:
         if own.tools:
             found = own.find_tools(join_words(ask), self._k)
             if api == OPENAI:
                 tools = write_definitions(found)
-                return Searched(write_output(call_id, tools), [one.definition for one in found])
+                return SearchAnswer(write_output(call_id, tools), [one.definition for one in found])
             names = [{"type": "tool_reference", "tool_name": one.name} for one in found]
-            return Searched(write_result(call_id, names), [one.definition for one in found])
+            return SearchAnswer(write_result(call_id, names), [one.definition for one in found])
         if self._served is None:
             why = "the request has no deferred tools, and the proxy no index to search"
             return refuse_search(api, call_id, why)
@@ -305,16 +305,16 @@ class ToolSearch:
         item = made["item"]
         if api == OPENAI:
             item["id"] = make_item_id()
-            return Searched(item, item["tools"], made["tool_ids"])
-        return Searched(item, made["tools"], made["tool_ids"])
+            return SearchAnswer(item, item["tools"], made["tool_ids"])
+        return SearchAnswer(item, made["tools"], made["tool_ids"])
 
 
-def refuse_search(api: str, call_id: str, why: str) -> Searched:
+def refuse_search(api: str, call_id: str, why: str) -> SearchAnswer:
     """A search that found nothing, for this reason."""
     if api == ANTHROPIC:
         text = [{"type": "text", "text": f"Tool search: {why}."}]
-        return Searched({**write_result(call_id, text), "is_error": True}, error=why)
-    return Searched(write_output(call_id, []), error=why)
+        return SearchAnswer({**write_result(call_id, text), "is_error": True}, error=why)
+    return SearchAnswer(write_output(call_id, []), error=why)
 
 
 def write_output(call_id: str, tools: list[dict[str, Any]]) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from assets.vectors.encoders.embedder import Embedder
 from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.reranker_file import open_pool
 from extensions.recommender.tool_pool import ToolPool
-from serving.index.folder import build_index, load_index
-from serving.index.model import Source
+from serving.index.build import build_index
+from serving.index.folder import load_index
+from serving.index.model import IndexSource
 from serving.index.release_index import embed_views
 from serving.ranking.overlays import OverlayBroken, read_overlay
 from serving.ranking.reranking import RerankQuestion, write_client_key
@@ -173,7 +174,7 @@ def open_served_order(
 
 def open_order(
     place: Path,
-    source: Source,
+    source: IndexSource,
     embed: Callable[[Sequence[str]], np.ndarray],
     encoder: Embedder,
 ) -> Router:
@@ -183,7 +184,7 @@ def open_order(
     return Router(load_index(place, version), encoder)
 
 
-def drop_requests(source: Source, asked: Collection[str]) -> Source:
+def drop_requests(source: IndexSource, asked: Collection[str]) -> IndexSource:
     """What orders tools of a source, without requests that are asked: no recipe, no history."""
     left_out = {text.strip() for text in asked}
     kept = {

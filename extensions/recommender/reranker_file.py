@@ -28,7 +28,7 @@ from extensions.recommender.reranker import (
 )
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
 from serving.index.arrays import check_finite, read_arrays
-from serving.index.model import RERANKER_FILE, Index, IndexBroken
+from serving.index.model import RERANKER_FILE, IndexBroken, RouterIndex
 from warehouse.storage.files import write_atomically
 
 FORMAT = 2
@@ -231,7 +231,7 @@ def _read_number(value: Any) -> float:
     return float(value)
 
 
-def open_ranker(index: Index) -> BayesianReranker | None:
+def open_ranker(index: RouterIndex) -> BayesianReranker | None:
     """The reranker in an index's folder over its tools; None if it was deleted or an earlier
     version of this program wrote it. Raises IndexBroken."""
     assert index.folder is not None
@@ -244,7 +244,7 @@ def open_ranker(index: Index) -> BayesianReranker | None:
         raise IndexBroken(f"router index {index.version[:12]}: {error}") from error
 
 
-def open_pool(index: Index) -> ToolPool:
+def open_pool(index: RouterIndex) -> ToolPool:
     """The index's tools as a reranker reads them. Raises IndexBroken."""
     facts = [
         ToolFacts(tool.tool_id, tool.server_id, index.contract(place), tool.contract_digest)

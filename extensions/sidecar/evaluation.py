@@ -26,7 +26,7 @@ from extensions.sidecar.rows import SOURCES, UNTOUCHED, RevisionRow
 from serving.repair.ladder import repair_draft
 from serving.repair.report import ABSTAINED
 from serving.repair.revision import ProposedCall, RevisionRequest
-from serving.repair.tools import Candidate, Toolset
+from serving.repair.tools import ToolCandidate, Toolset
 from training.evaluation.predictors.interface import Asked, Predictor
 from warehouse.storage.tables import TableSpec
 
@@ -152,7 +152,9 @@ def _try_with(bench: Bench, model: Revises) -> list[Called]:
 
 
 def _list_parts(row: RevisionRow) -> tuple[str, Any, Toolset, Messages]:
-    tools = Toolset(tuple(Candidate(str(contract["name"]), contract) for contract in row.contracts))
+    tools = Toolset(
+        tuple(ToolCandidate(str(contract["name"]), contract) for contract in row.contracts)
+    )
     return row.draft_name, row.draft_arguments, tools, row.conversation
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from extensions.sidecar.rows import RevisionRow
 from serving.repair.drafts import parse_arguments, read_drafts
 from serving.repair.revision import MESSAGE, ProposedCall, RevisionRequest, make_revision_messages
-from serving.repair.tools import Candidate
+from serving.repair.tools import ToolCandidate
 from training.prompts.parse_calls import parse_calls
 from training.prompts.render import render_answer, render_tool_schema
 from training.prompts.templates import render_prompt_text
@@ -35,7 +35,7 @@ def make_revision_request(row: RevisionRow) -> RevisionRequest:
     return RevisionRequest(
         row.conversation,
         [
-            Candidate(str(contract["name"]), contract, row.server_id or None)
+            ToolCandidate(str(contract["name"]), contract, row.server_id or None)
             for contract in row.contracts
         ],
         row.draft_name,

@@ -8,7 +8,7 @@ from typing import Any
 from assets.contracts.canonical import tool_text
 from assets.vectors.lexical import BM25
 from extensions.sidecar.prompt import render_revision_prompt
-from serving.repair.evidence import Evidence
+from serving.repair.evidence import ConversationEvidence
 from serving.repair.revision import RevisionRequest
 from training.prompts.fit import find_first_fitting
 
@@ -29,7 +29,7 @@ def rank_candidates(request: RevisionRequest) -> RevisionRequest:
     if len(request.candidates) < 2:
         return request
     drafted = request.arguments if isinstance(request.arguments, dict) else {}
-    spoken = Evidence(request.conversation).user
+    spoken = ConversationEvidence(request.conversation).user
     words = " ".join([spoken, request.name, *map(str, drafted)]).replace("_", " ")
     index = BM25.build(
         [tool_text(candidate.contract) for candidate in request.candidates], stemmed=True

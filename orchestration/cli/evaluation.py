@@ -21,7 +21,7 @@ from orchestration.settings.model import Settings
 from warehouse.extensions import load_hook
 
 if TYPE_CHECKING:
-    from serving.repair.revision import Revise
+    from serving.repair.revision import ReviseCall
     from training.evaluation.caller.plan import TestPlan
     from training.evaluation.predictors.interface import Predictor
     from warehouse.llm.roles import Role
@@ -270,7 +270,7 @@ def choose_role(settings: Settings, name: str) -> "Role":
     )
 
 
-def open_reviser(settings: Settings, name: str) -> "Revise":
+def open_reviser(settings: Settings, name: str) -> "ReviseCall":
     """The model of the ladder's rung `revise`: `champion`, a trained sidecar by its name or folder,
     or `endpoint:` with a role or any model's name. Fails naming what is there."""
     return load_hook("open_reviser")(settings, name)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from assets.servers.calls.log import CallLog
     from assets.vectors.encoders.embedder import Embedder
     from serving.agent_loop import AgentLimits, AgentRun
-    from serving.router import Ask, Router, ServedRouter
+    from serving.ranking.query import ToolQuery
+    from serving.router import Router, ServedRouter
     from warehouse.llm.chat import Chat
     from warehouse.llm.roles import Role
 
@@ -94,7 +95,7 @@ def search(
     require_known("--strategy", [strategy], STRATEGIES)
     _check_questions(query, tool if server is None else server, queries, native)
     from serving.adhoc import open_routed, search_command
-    from serving.router import Ask
+    from serving.ranking.query import ToolQuery
 
     settings = load_settings()
     allow_models(settings)
@@ -102,7 +103,7 @@ def search(
     asked = None if queries is None else _read_queries(queries)
     router = open_routed(place or settings.home_path(), encoder, report_lines())
     more = {"k": k, "strategy": strategy, "stretch": stretch, "trim": trim}
-    ask = Ask(query=query, server=server, tool=tool, **more)
+    ask = ToolQuery(query=query, server=server, tool=tool, **more)
     if asked is not None:
         _print_answers(router, asked, ask)
     elif native:
@@ -160,7 +161,7 @@ def _read_queries(path: Path) -> list[dict[str, str]]:
     return found
 
 
-def _print_answers(router: "Router", asked: list[dict[str, str]], ask: "Ask") -> None:
+def _print_answers(router: "Router", asked: list[dict[str, str]], ask: "ToolQuery") -> None:
     """An answer a line; exit 1 where one is an error."""
     from serving.adhoc import search_many
 
@@ -281,7 +282,7 @@ async def _run_task(
     """outcomes: where those of its calls are kept, beside the index as `serve` keeps them; None
     where it only plans."""
     from serving.agent_loop import OfflineSpeaker, make_runner, run_agent
-    from serving.meta.context import Desk
+    from serving.meta.context import MetaContext
     from serving.meta.policy import MetaPolicy
     from training.evaluation.predictors.slot_copy import copy_slots
 
@@ -291,7 +292,7 @@ async def _run_task(
     runner = None
     if outcomes is not None:
         policy = derive_policy(MetaPolicy, settings.serve.calls)
-        runner = make_runner(Desk(router, caller, policy, outcomes), policy.local)
+        runner = make_runner(MetaContext(router, caller, policy, outcomes), policy.local)
     try:
         speaker = chat or OfflineSpeaker(copy_slots)
         return await run_agent(

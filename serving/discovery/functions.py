@@ -9,7 +9,7 @@ from typing import Any
 from assets.contracts.schema_shapes import collect_properties
 from assets.contracts.validate import find_schema_problem
 from serving.index.model import UNVERIFIED
-from serving.ranking.query import Hit
+from serving.ranking.query import ToolHit
 from serving.router import Router
 from serving.untrusted_text import Bounded, show_line
 from warehouse.llm.chat import write_wire_name
@@ -25,7 +25,7 @@ _PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True)
-class Offered:
+class OfferedFunction:
     """A tool that a model may call: its id, its name on the wire, and the OpenAI function."""
 
     tool_id: str
@@ -33,15 +33,17 @@ class Offered:
     function: dict[str, Any]
 
 
-def keep_callable(hits: Iterable[Hit]) -> list[Hit]:
+def keep_callable(hits: Iterable[ToolHit]) -> list[ToolHit]:
     """Without tools that nobody launched: those are only shown."""
     return [hit for hit in hits if UNVERIFIED not in hit.flags]
 
 
-def write_functions(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Offered]:
+def write_functions(
+    contracts: Iterable[tuple[str, Mapping[str, Any]]],
+) -> dict[str, OfferedFunction]:
     """Name on the wire -> tool, of (tool id, contract) in order, without those of `list_refused`.
     The texts are third-party: what shows nothing is taken out, what is long is cut."""
-    found: dict[str, Offered] = {}
+    found: dict[str, OfferedFunction] = {}
     for one in (_write_offered(*one) for one in dict(contracts).items()):
         if _find_refusal(_read_parameters(one)) is None:
             found.setdefault(one.wire, one)  # what was offered first is never called by another's
@@ -76,13 +78,13 @@ def _find_refusal(parameters: Mapping[str, Any]) -> str | None:
     return None if problem is None else f"its parameters are no JSON Schema: {quoted}"
 
 
-def _read_parameters(one: Offered) -> dict[str, Any]:
+def _read_parameters(one: OfferedFunction) -> dict[str, Any]:
     return one.function["function"]["parameters"]
 
 
-def _write_offered(tool_id: str, contract: Mapping[str, Any]) -> Offered:
+def _write_offered(tool_id: str, contract: Mapping[str, Any]) -> OfferedFunction:
     wire = write_wire_name(tool_id)
-    return Offered(tool_id, wire, _write_function(wire, contract))
+    return OfferedFunction(tool_id, wire, _write_function(wire, contract))
 
 
 def _write_function(wire: str, contract: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,7 +184,7 @@ def write_search_tool(api: str, name: str = "find_tools") -> dict[str, Any]:
 
 
 def write_native_answer(
-    api: str, router: Router, hits: Sequence[Hit], call_id: str
+    api: str, router: Router, hits: Sequence[ToolHit], call_id: str
 ) -> dict[str, Any]:
     """What a client sends back for a search. call_id: of the model's call (`id` of Anthropic's
     `tool_use`). {"item": …, "tools": …, "tool_ids": …, "left_out": …}: the item for the
@@ -205,13 +207,13 @@ def write_native_answer(
     return {"item": item, "tools": [write_anthropic_tool(one) for one in found], **facts}
 
 
-def _write_openai_tool(one: Offered) -> dict[str, Any]:
+def _write_openai_tool(one: OfferedFunction) -> dict[str, Any]:
     function = one.function["function"]
     fields = {"type": "function", "name": one.wire, "description": function["description"]}
     return {**fields, "parameters": function["parameters"], "strict": False, "defer_loading": True}
 
 
-def write_anthropic_tool(one: Offered) -> dict[str, Any]:
+def write_anthropic_tool(one: OfferedFunction) -> dict[str, Any]:
     """A deferred tool as a request of Anthropic's declares it."""
     function = one.function["function"]
     fields = {"name": one.wire, "description": function["description"]}

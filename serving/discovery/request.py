@@ -49,7 +49,7 @@ _QUOTED = re.compile(r"^(?:[ \t]{0,4}>){1,8}[ \t]?", re.MULTILINE)
 _NOTHING = {"", "none", "null", "n/a", "na", "unknown", "undefined", "-", "...", "…", "?"}
 
 
-class Field(NamedTuple):
+class RequestFields(NamedTuple):
     """One thing that was asked for, and what had to be supposed to read it."""
 
     server: str | None
@@ -57,7 +57,7 @@ class Field(NamedTuple):
     problems: tuple[str, ...]
 
 
-def parse_fields(body: str) -> list[Field]:
+def parse_fields(body: str) -> list[RequestFields]:
     """What a block asks for, in order; one Field without server and tool where it asks nothing.
 
     A block may hold several requests: a server and tool that follow a complete pair are the next
@@ -69,7 +69,7 @@ def parse_fields(body: str) -> list[Field]:
         body = body[:LONGEST_BODY]
     body = _drop_markup(body)
     if not re.search(r"\w", body):
-        return [Field(None, None, (EMPTY, *problems))]
+        return [RequestFields(None, None, (EMPTY, *problems))]
     labelled = _read_json_fields(body) or list(_iter_labelled(body))
     if not labelled:
         return [_read_bare(body, problems)]
@@ -106,7 +106,7 @@ def _normalise_label(label: str) -> str:
     return _NAMES.get(name, SERVER if "server" in name else TOOL)
 
 
-def _pair_fields(labelled: Sequence[tuple[str, str]]) -> list[Field]:
+def _pair_fields(labelled: Sequence[tuple[str, str]]) -> list[RequestFields]:
     """Label and value pairs as requests."""
     made: list[dict[str, str]] = [{}]
     notes: list[list[str]] = [[]]
@@ -132,16 +132,16 @@ def _pair_fields(labelled: Sequence[tuple[str, str]]) -> list[Field]:
     ]
 
 
-def _make_field(pair: Mapping[str, str], notes: Sequence[str]) -> Field:
+def _make_field(pair: Mapping[str, str], notes: Sequence[str]) -> RequestFields:
     server, tool = pair.get(SERVER), pair.get(TOOL)
     if server is None and tool is None:
-        return Field(
+        return RequestFields(
             None, None, ("both fields are empty; expected what the tool should do", *notes)
         )
     lacking = [
         f"no `{name}:` line" for name, value in ((SERVER, server), (TOOL, tool)) if not value
     ]
-    return Field(server, tool, (*lacking, *notes))
+    return RequestFields(server, tool, (*lacking, *notes))
 
 
 def _read_value(written: str) -> tuple[str | None, list[str]]:
@@ -156,14 +156,14 @@ def _read_value(written: str) -> tuple[str | None, list[str]]:
     return value, []
 
 
-def _read_bare(body: str, problems: Sequence[str]) -> Field:
+def _read_bare(body: str, problems: Sequence[str]) -> RequestFields:
     """A block without any label: a short text is what the tool should do."""
     value, _ = _read_value(body)
     short = value is not None and len(value) <= LONGEST_BARE and "{" not in body
     if not short:
         found = f"no `server:` and no `tool:` line in {len(body.strip()):,} characters"
-        return Field(None, None, (f"{found}; expected one of each", *problems))
-    return Field(
+        return RequestFields(None, None, (f"{found}; expected one of each", *problems))
+    return RequestFields(
         None, value, ("no `server:` or `tool:` line; its text counts as the tool", *problems)
     )
 
@@ -220,7 +220,7 @@ _QUOTES = "`'\"”’»"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ToolRequest:
     """One request. `server` or `tool` is None where the model left it out; both are None in a block
     that asks for nothing. `problems` says what had to be supposed."""
 
@@ -235,7 +235,7 @@ class Wanted:
         return bool(self.server or self.tool)
 
 
-def parse(text: str) -> list[Wanted]:
+def parse(text: str) -> list[ToolRequest]:
     """The requests in a model's text, in order, each once; [] where there is no block.
 
     Never raises. At most MOST requests; the last one says so when there were more. What stands
@@ -243,7 +243,7 @@ def parse(text: str) -> list[Wanted]:
     """
     if not isinstance(text, str):
         return []
-    found: dict[tuple[str | None, ...], Wanted] = {}
+    found: dict[tuple[str | None, ...], ToolRequest] = {}
     for request in _iter_requests(drop_thinking(text)):
         key = (
             _fold_text(request.server),
@@ -253,7 +253,7 @@ def parse(text: str) -> list[Wanted]:
         if key not in found and len(found) == MOST:
             last, kept = found.popitem()
             note = f"the text holds more than {MOST} requests; the first {MOST} count"
-            found[last] = Wanted(kept.server, kept.tool, kept.raw, (*kept.problems, note))
+            found[last] = ToolRequest(kept.server, kept.tool, kept.raw, (*kept.problems, note))
             break
         found.setdefault(key, request)
     return list(found.values())
@@ -275,7 +275,7 @@ def write_system_prompt(example: bool = False) -> str:
     )
 
 
-def _iter_requests(text: str) -> Iterator[Wanted]:
+def _iter_requests(text: str) -> Iterator[ToolRequest]:
     for raw, body, note in _iter_blocks(text):
         if "&" in raw[:6]:
             body = html.unescape(body)
@@ -283,7 +283,7 @@ def _iter_requests(text: str) -> Iterator[Wanted]:
             problems = (note, *field.problems) if note else field.problems
             # A block that asks for nothing has one problem: the one that explains it best.
             problems = problems if field.server or field.tool else problems[:1]
-            yield Wanted(field.server, field.tool, raw, problems)
+            yield ToolRequest(field.server, field.tool, raw, problems)
 
 
 def _iter_blocks(text: str) -> Iterator[tuple[str, str, str | None]]:

@@ -1,13 +1,13 @@
-"""Writing one version of the index: every file, or nothing."""
+"""Building a version of the index: its content in one order, every file or nothing, the pointer."""
 
-import io
 import json
 import re
 import shutil
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from assets.vectors.texts import (
     build_tool_views,
     split_id,
 )
+from serving.index.folder import REBUILD, load_index
 from serving.index.model import (
     DESCRIPTION,
     FORMAT,
@@ -37,92 +38,131 @@ from serving.index.model import (
     SERVER,
     TOOL,
     UNVERIFIED,
-    Server,
-    Source,
-    Tool,
+    IndexBroken,
+    IndexedServer,
+    IndexedTool,
+    IndexMissing,
+    IndexSource,
 )
 from warehouse.storage.digest import digest
+from warehouse.storage.files import read_pointer, write_pointer
 
+Embed = Callable[[Sequence[str]], np.ndarray]
+ReportStep = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 _SEPARATORS = re.compile(r"[\W_]+")
-
-
-def find_twin_places(tools: Sequence[Tool], contracts: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """For each tool the place of the first one that says the same (its own where none does).
-
-    Twins have equal contracts, or one name modulo case and separators, one description (not an
-    empty one) and parameters of the same names: text that differs in meaning is never collapsed,
-    and an unverified tool is no twin of one that was launched.
-    """
-    first: dict[Any, int] = {}
-    out = np.arange(len(tools), dtype=np.int32)
-    for place, (tool, contract) in enumerate(zip(tools, contracts, strict=True)):
-        signatures = (tool.contract_digest, _describe_contract(contract))
-        keys = [(key, tool.unverified) for key in signatures if key]
-        known = [first[key] for key in keys if key in first]
-        out[place] = min(known, default=place)
-        for key in keys:
-            first.setdefault(key, int(out[place]))
-    return out
-
-
-def _describe_contract(contract: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]] | None:
-    about = " ".join(contract.get("description", "").split())
-    name = _SEPARATORS.sub("", contract["name"].lower())
-    if not (about and name):
-        return None
-    return name, about, tuple(name for name, _ in iterate_parameters(contract))
-
-
-_ASKED_MOST = 8  # requests of one contract that become vectors
+_MOST_REQUESTS = 8  # requests of one contract that become vectors
 
 
 @dataclass(frozen=True)
-class Content:
-    """A source in its one order: what the version is named by and made of."""
+class IndexContent:
+    """A source in its one order. `asked` holds (place of the tool, request), `moves` the file of
+    contract history, empty if nothing was renamed."""
 
-    tools: list[Tool]
+    tools: list[IndexedTool]
     contracts: list[dict[str, Any]]
-    servers: list[Server]
-    asked: list[tuple[int, str]]  # place of the tool, request
+    servers: list[IndexedServer]
+    asked: list[tuple[int, str]]
     recipes: dict[str, Mapping[str, Any]]
-    moves: bytes = b""  # the file of contract history; empty where nothing moved
+    moves: bytes = b""
 
 
-def order_content(source: Source) -> Content:
+def build_index(
+    place: Path,
+    source: IndexSource,
+    embed: Embed,
+    *,
+    embedder: str,
+    adapter: str | None = None,
+    release: str = "-",
+    reranker: Path | None = None,
+    progress: ReportStep | None = None,
+) -> str:
+    """Writes `<place>/router/<version>/` and returns the version. A version that exists is kept,
+    one that cannot be read is written again.
+
+    `embed` is called once a view with all its texts and returns unit rows by `embedder`; `adapter`
+    is the digest of the model that the embedder merges, None for the base model; `reranker` is the
+    file of a trained one, in a folder with the model's name. The same source in any order makes the
+    same version. Raises ValueError for a source without tools.
+    """
+    content = order_content(source)
+    if not content.tools:
+        raise ValueError("router index: 0 tools given, expected at least one clear contract")
+    ranker = reranker.parent.name if reranker else None
+    version = compute_version(content, embedder, release, ranker)
+    try:
+        load_index(place, version)
+        return version
+    except IndexMissing:
+        pass
+    except IndexBroken:
+        shutil.rmtree(place / "router" / version)
+    facts = {"format": FORMAT, "version": version, "release": release, "embedder": embedder}
+    facts |= {"adapter": adapter, "reranker": ranker}
+    _write_version(place, content, embed, facts, reranker, progress or (lambda *_: None))
+    return version
+
+
+def move_pointer(place: Path, version: str) -> None:
+    """Serves `version` from now on; a running router notices at its next query."""
+    index = load_index(place, version)
+    path = place / "router" / "HEAD.json"
+    if (read_pointer(path, REBUILD) or {}).get("version") != version:
+        write_pointer(path, {"version": version, "release": index.release, "at": time.time()})
+
+
+def order_content(source: IndexSource) -> IndexContent:
     """Tools ordered by id; a tool listed on several marketplaces is one tool."""
-    found: dict[str, tuple[Tool, dict[str, Any]]] = {}
-    for row in sorted(source.rows, key=_order_key):
-        tool_id = str(ToolId.of_row(row))
-        if tool_id in found:
-            known, contract = found[tool_id]
-            where = tuple(sorted({*known.marketplaces, row["marketplace"]}))
-            flags = tuple(sorted({*known.flags, *(row.get("flags") or ())}))
-            found[tool_id] = (
-                Tool(**{**vars(known), "marketplaces": where, "flags": flags}),
-                contract,
-            )
+    tools: dict[str, IndexedTool] = {}
+    contracts: dict[str, dict[str, Any]] = {}
+    columns = ("server_id", "tool", "marketplace", "contract_digest")
+    for row in sorted(source.rows, key=lambda row: tuple(row[name] for name in columns)):
+        tool_id, flags = str(ToolId.of_row(row)), row.get("flags") or ()
+        if (tool := tools.get(tool_id)) is not None:
+            marketplaces = tuple(sorted({*tool.marketplaces, row["marketplace"]}))
+            flags = tuple(sorted({*tool.flags, *flags}))
+            tools[tool_id] = replace(tool, marketplaces=marketplaces, flags=flags)
             continue
-        contract = parse_contract(row)
-        found[tool_id] = _make_tool(row, tool_id, contract), contract
-    ids = sorted({tool.server_id for tool, _ in found.values()})
-    place = {server_id: at for at, server_id in enumerate(ids)}
-    tools = [Tool(**{**vars(t), "server": place[t.server_id]}) for t, _ in found.values()]
+        contract = row["contract"]
+        contract = json.loads(contract) if isinstance(contract, str) else dict(contract)
+        hint = (contract.get("annotations") or {}).get("readOnlyHint")
+        contracts[tool_id] = contract
+        tools[tool_id] = IndexedTool(
+            tool_id=tool_id,
+            server_id=row["server_id"],
+            tool=row["tool"],
+            description=contract.get("description", "")[:DESCRIPTION],
+            contract_digest=row["contract_digest"],
+            marketplaces=(row["marketplace"],),
+            flags=tuple(sorted(flags)),
+            read_only=hint if isinstance(hint, bool) else None,
+        )
+    ids = sorted({tool.server_id for tool in tools.values()})
+    places = {server_id: place for place, server_id in enumerate(ids)}
+    ordered = [replace(tool, server=places[tool.server_id]) for tool in tools.values()]
     asked = [
-        (at, text)
-        for at, tool in enumerate(tools)
-        for text in list(source.instructions.get(tool.contract_digest, ()))[:_ASKED_MOST]
+        (place, text)
+        for place, tool in enumerate(ordered)
+        for text in list(source.instructions.get(tool.contract_digest, ()))[:_MOST_REQUESTS]
         # A copy that nobody launched would take the requests of the tool it copies.
         if text.strip() and UNVERIFIED not in tool.flags
     ]
     recipes = {name: source.recipes[name] for name in ids if name in source.recipes}
     servers = [_make_server(name, source.servers.get(name, {})) for name in ids]
-    contracts, moves = [c for _, c in found.values()], source.moves
-    moved = write_history(moves) if moves else b""
-    return Content(tools, contracts, servers, asked, recipes, moved)
+    moves = write_history(source.moves) if source.moves else b""
+    return IndexContent(ordered, list(contracts.values()), servers, asked, recipes, moves)
 
 
-def compute_version(content: Content, embedder: str, release: str, reranker: str | None) -> str:
-    """The name of the index these inputs make: by what went in, not by floating-point rounding."""
+def _make_server(server_id: str, facts: Mapping[str, str]) -> IndexedServer:
+    name = facts.get("name") or split_id(server_id)
+    about, summary = facts.get("description") or "", facts.get("summary") or ""
+    return IndexedServer(server_id, name, about, summary)
+
+
+def compute_version(
+    content: IndexContent, embedder: str, release: str, reranker: str | None
+) -> str:
+    """The name of the index: a digest of its inputs, free of floating-point rounding."""
     facts = {
         "format": FORMAT,
         "tools": [asdict(tool) for tool in content.tools],
@@ -138,53 +178,46 @@ def compute_version(content: Content, embedder: str, release: str, reranker: str
     return digest(facts)
 
 
-def parse_contract(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The contract in a snapshot row, where it is stored as JSON text."""
-    held = row["contract"]
-    return json.loads(held) if isinstance(held, str) else dict(held)
+def find_twin_places(
+    tools: Sequence[IndexedTool], contracts: Sequence[Mapping[str, Any]]
+) -> np.ndarray:
+    """For each tool the place of the first one with the same text, int32 [tools]; its own if it is
+    the first.
+
+    Twins have equal contracts, or one name except case and separators, one description (not an
+    empty one) and parameters of the same names: text that differs in meaning is never collapsed. An
+    unverified tool is not a twin of one that was launched.
+    """
+    first: dict[Any, int] = {}
+    twins = np.arange(len(tools), dtype=np.int32)
+    for place, (tool, contract) in enumerate(zip(tools, contracts, strict=True)):
+        about = " ".join(contract.get("description", "").split())
+        name = _SEPARATORS.sub("", contract["name"].lower())
+        signatures: list[Any] = [tool.contract_digest]
+        if about and name:
+            names = tuple(parameter for parameter, _ in iterate_parameters(contract))
+            signatures.append((name, about, names))
+        keys = [(signature, tool.unverified) for signature in signatures if signature]
+        twins[place] = min((first[key] for key in keys if key in first), default=place)
+        for key in keys:
+            first.setdefault(key, int(twins[place]))
+    return twins
 
 
-def _order_key(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return row["server_id"], row["tool"], row["marketplace"], row["contract_digest"]
-
-
-def _make_tool(row: Mapping[str, Any], tool_id: str, contract: Mapping[str, Any]) -> Tool:
-    hint = (contract.get("annotations") or {}).get("readOnlyHint")
-    return Tool(
-        tool_id=tool_id,
-        server_id=row["server_id"],
-        tool=row["tool"],
-        description=contract.get("description", "")[:DESCRIPTION],
-        contract_digest=row["contract_digest"],
-        marketplaces=(row["marketplace"],),
-        flags=tuple(sorted(row.get("flags") or ())),
-        read_only=hint if isinstance(hint, bool) else None,
-    )
-
-
-def _make_server(server_id: str, facts: Mapping[str, str]) -> Server:
-    name = facts.get("name") or split_id(server_id)
-    return Server(server_id, name, facts.get("description") or "", facts.get("summary") or "")
-
-
-Embed = Callable[[Sequence[str]], np.ndarray]
-Step = Callable[[str, int, int], None]  # what is being done, how much of it, of how much
-
-
-def write_version(
+def _write_version(
     place: Path,
-    content: Content,
+    content: IndexContent,
     embed: Embed,
     facts: Mapping[str, Any],
     reranker: Path | None,
-    progress: Step | None,
+    progress: ReportStep,
 ) -> None:
     """Writes `<place>/router/<version>/`; the folder appears whole or not at all."""
     target = place / "router" / facts["version"]
     beside = place / "router" / f".{facts['version']}.{uuid.uuid4().hex[:8]}"
     beside.mkdir(parents=True)
     try:
-        views = _write_views(beside, content, embed, progress or (lambda *_: None))
+        views = _write_views(beside, content, embed, progress)
         _write_rows(beside, content)
         fields = _write_fields(beside, content)
         if content.moves:
@@ -193,14 +226,11 @@ def write_version(
             shutil.copyfile(reranker, beside / RERANKER_FILE)
         files = {path.name: path.stat().st_size for path in sorted(beside.iterdir())}
         counts = {
-            "tools": len(content.tools),
-            "servers": len(content.servers),
-            "asked": len(content.asked),
-            "recipes": len(content.recipes),
+            name: len(getattr(content, name)) for name in ("tools", "servers", "asked", "recipes")
         }
         meta = {**facts, "counts": counts, "views": views, "fields": fields, "files": files}
         (beside / "index.json").write_text(json.dumps(meta, indent=1))
-        if target.exists():  # a folder without index.json: what a kill left
+        if target.exists():  # without index.json: left by a killed process
             shutil.rmtree(target)
         beside.rename(target)
     finally:
@@ -208,30 +238,29 @@ def write_version(
 
 
 def _write_views(
-    folder: Path, content: Content, embed: Embed, progress: Step
+    folder: Path, content: IndexContent, embed: Embed, progress: ReportStep
 ) -> dict[str, dict[str, Any]]:
-    own = [build_tool_views(contract) for contract in content.contracts]
-    held: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    of_tools = [build_tool_views(contract) for contract in content.contracts]
+    by_server: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for tool, contract in zip(content.tools, content.contracts, strict=True):
-        held[tool.server].append(contract)
+        by_server[tool.server].append(contract)
     of_servers = [
-        build_server_views(server.name, server.description, server.summary, held[at])
+        build_server_views(server.name, server.description, server.summary, by_server[at])
         for at, server in enumerate(content.servers)
     ]
     texts: dict[str, tuple[str, list[str], list[int] | None]]
-    texts = {name: (TOOL, [texts[name] for texts in own], None) for name in TOOL_VIEWS}
-    texts |= {name: (SERVER, [texts[name] for texts in of_servers], None) for name in SERVER_VIEWS}
+    texts = {name: (TOOL, [views[name] for views in of_tools], None) for name in TOOL_VIEWS}
+    texts |= {name: (SERVER, [views[name] for views in of_servers], None) for name in SERVER_VIEWS}
     if content.asked:
         owners = [place for place, _ in content.asked]
         texts[ASKED] = (TOOL, [text for _, text in content.asked], owners)
     views = {}
-    for done, (name, (level, listed, owners)) in enumerate(texts.items()):
+    for done, (name, (level, lines, owners)) in enumerate(texts.items()):
         progress(f"embed {name}", done, len(texts))
-        vectors = _embed_once(listed, embed)
-        places = np.arange(len(listed)) if owners is None else np.array(owners)
-        np.save(folder / f"view-{name}.npy", vectors)
+        places = np.arange(len(lines)) if owners is None else np.array(owners)
+        np.save(folder / f"view-{name}.npy", _embed_once(lines, embed))
         np.save(folder / f"view-{name}.owner.npy", places.astype(np.int32))
-        views[name] = {"level": level, "rows": len(listed)}
+        views[name] = {"level": level, "rows": len(lines)}
     progress("embedded", len(texts), len(texts))
     return views
 
@@ -239,17 +268,17 @@ def _write_views(
 def _embed_once(texts: Sequence[str], embed: Embed) -> np.ndarray:
     """One vector a text; a text that several tools share is embedded once."""
     unique = list(dict.fromkeys(texts))
-    at = {text: row for row, text in enumerate(unique)}
+    rows = {text: row for row, text in enumerate(unique)}
     vectors = np.asarray(embed(unique), np.float32)
     if len(vectors) != len(unique):
         raise ValueError(f"router index: {len(unique)} texts but {len(vectors)} vectors")
-    return np.ascontiguousarray(vectors[[at[text] for text in texts]])
+    return np.ascontiguousarray(vectors[[rows[text] for text in texts]])
 
 
-def _write_rows(folder: Path, content: Content) -> None:
+def _write_rows(folder: Path, content: IndexContent) -> None:
     _write_lines(folder / "tools.jsonl", [asdict(tool) for tool in content.tools])
     _write_lines(folder / "servers.jsonl", [asdict(server) for server in content.servers])
-    recipes = [{"server_id": name, "recipe": of} for name, of in content.recipes.items()]
+    recipes = [{"server_id": name, "recipe": recipe} for name, recipe in content.recipes.items()]
     _write_lines(folder / "recipes.jsonl", recipes)
     lengths = _write_lines(folder / "contracts.jsonl", content.contracts)
     np.save(folder / "contracts.starts.npy", np.concatenate([[0], np.cumsum(lengths)]))
@@ -257,30 +286,16 @@ def _write_rows(folder: Path, content: Content) -> None:
 
 
 def _write_lines(path: Path, rows: Sequence[Any]) -> list[int]:
-    """JSON lines; returns the bytes of each, with its line break."""
+    """Writes JSON lines; returns the bytes of each, with its line break."""
     lines = [(json.dumps(row, ensure_ascii=False) + "\n").encode() for row in rows]
     path.write_bytes(b"".join(lines))
     return [len(line) for line in lines]
 
 
-def _write_fields(folder: Path, content: Content) -> dict[str, Any]:
-    texts = _field_texts(content)
-    for name, listed in texts.items():
-        index = BM25.build(listed, stemmed=name not in PLAIN_FIELDS)
-        buffer = io.BytesIO()
-        np.savez(buffer, starts=index.starts, documents=index.documents, weights=index.weights)
-        (folder / f"bm25-{name}.npz").write_bytes(buffer.getvalue())
-        terms = json.dumps(list(index.terms), ensure_ascii=False)
-        (folder / f"bm25-{name}.terms.json").write_text(terms, encoding="utf-8")
-    return {
-        name: {"size": len(listed), "stemmed": name not in PLAIN_FIELDS}
-        for name, listed in texts.items()
-    }
-
-
-def _field_texts(content: Content) -> dict[str, list[str]]:
+def _write_fields(folder: Path, content: IndexContent) -> dict[str, Any]:
     servers = [
-        build_server_field(s.name, s.description, s.summary, s.server_id) for s in content.servers
+        build_server_field(server.name, server.description, server.summary, server.server_id)
+        for server in content.servers
     ]
     rows = [
         build_tool_fields(contract, servers[tool.server])
@@ -289,8 +304,17 @@ def _field_texts(content: Content) -> dict[str, list[str]]:
     texts = {name: [fields[name] for fields in rows] for name in TOOL_FIELDS}
     texts[SERVER_FIELD] = servers
     if content.asked:
-        joined: dict[int, list[str]] = defaultdict(list)
+        requests: dict[int, list[str]] = defaultdict(list)
         for place, text in content.asked:
-            joined[place].append(text)
-        texts[ASKED] = ["\n".join(joined[at]) for at in range(len(content.tools))]
-    return texts
+            requests[place].append(text)
+        texts[ASKED] = ["\n".join(requests[place]) for place in range(len(content.tools))]
+    for name, lines in texts.items():
+        words = BM25.build(lines, stemmed=name not in PLAIN_FIELDS)
+        path = folder / f"bm25-{name}.npz"
+        np.savez(path, starts=words.starts, documents=words.documents, weights=words.weights)
+        terms = json.dumps(list(words.terms), ensure_ascii=False)
+        (folder / f"bm25-{name}.terms.json").write_text(terms, encoding="utf-8")
+    return {
+        name: {"size": len(lines), "stemmed": name not in PLAIN_FIELDS}
+        for name, lines in texts.items()
+    }

@@ -1,21 +1,19 @@
-"""The router's index: one immutable folder a version, and the pointer to the version served.
+"""Reading the router's index: one immutable folder a version, and the pointer to the served one.
 
 router/<version>/index.json        format, version, release, embedder, adapter, counts, files
                  tools.jsonl       what a hit says about each tool
                  servers.jsonl     name, description and summary of each server
-                 contracts.jsonl   the whole contracts;  contracts.starts.npy  where each begins
-                 recipes.jsonl     how each server is launched, where that is known
-                 twins.npy         the first tool that says the same as each
+                 contracts.jsonl   the whole contracts;  contracts.starts.npy  their byte offsets
+                 recipes.jsonl     how each server is launched, if known
+                 twins.npy         place of the first tool with the same text
                  view-<name>.npy   float32 [rows, dim], unit rows;  .owner.npy  whose they are
                  bm25-<field>.npz  an inverted index a field;  .terms.json  its words
                  history.json      optional: contract history (`assets/contracts/rename_history.py`)
                  reranker.npz      optional: a trained reranker
-router/HEAD.json                   {version, release, at}: moves after the folder is whole
+router/HEAD.json                   {version, release, at}: moves after the folder is complete
 """
 
 import json
-import shutil
-import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,21 +32,19 @@ from serving.index.arrays import (
     read_array,
     read_arrays,
 )
-from serving.index.build import Embed, Step, compute_version, order_content, write_version
 from serving.index.model import (
     BLOCK,
     FORMAT,
     SERVER,
     TOOL,
-    Index,
     IndexBroken,
+    IndexedServer,
+    IndexedTool,
     IndexMissing,
-    Server,
-    Source,
-    Tool,
-    View,
+    RouterIndex,
+    VectorView,
 )
-from warehouse.storage.files import PointerBroken, read_pointer, write_pointer
+from warehouse.storage.files import PointerBroken, read_pointer
 
 # What reading JSON, NumPy's files and archives raises for a file that somebody else wrote.
 _UNREADABLE = (
@@ -58,58 +54,6 @@ _UNREADABLE = (
 REBUILD = (
     "build it again: materialize router_index, or `toolmill index SERVERS.jsonl --out` this folder"
 )
-
-
-def build_index(
-    place: Path,
-    source: Source,
-    embed: Embed,
-    *,
-    embedder: str,
-    adapter: str | None = None,
-    release: str = "-",
-    reranker: Path | None = None,
-    progress: Step | None = None,
-) -> str:
-    """Writes `<place>/router/<version>/` and returns the version; an existing version is kept, one
-    that cannot be read is written again.
-
-    `embed` is called once a view with all its texts and gives unit rows by `embedder`; `adapter`
-    is the digest of the model that the embedder merges, None for the base model; `reranker` is
-    the file of a trained one, in the folder that is named as its model is. The same source in any
-    order makes the same version. Raises ValueError for a source without tools.
-    """
-    content = order_content(source)
-    if not content.tools:
-        raise ValueError("router index: 0 tools given, expected at least one clear contract")
-    ranker = reranker.parent.name if reranker else None
-    version = compute_version(content, embedder, release, ranker)
-    if _is_whole(place, version):
-        return version
-    named = {"version": version, "release": release, "embedder": embedder, "adapter": adapter}
-    named |= {"reranker": ranker}
-    write_version(place, content, embed, {"format": FORMAT, **named}, reranker, progress)
-    return version
-
-
-def _is_whole(place: Path, version: str) -> bool:
-    """Whether the version is there and can be read; what is broken is cleared away."""
-    try:
-        load_index(place, version)
-    except IndexMissing:
-        return False
-    except IndexBroken:
-        shutil.rmtree(place / "router" / version)
-        return False
-    return True
-
-
-def move_pointer(place: Path, version: str) -> None:
-    """Serves `version` from now on; a running router notices at its next query."""
-    index = load_index(place, version)
-    path = place / "router" / "HEAD.json"
-    if (read_pointer(path, REBUILD) or {}).get("version") != version:
-        write_pointer(path, {"version": version, "release": index.release, "at": time.time()})
 
 
 def read_served_version(place: Path) -> str:
@@ -135,7 +79,7 @@ def read_served_version(place: Path) -> str:
     return version
 
 
-def load_index(place: Path, version: str) -> Index:
+def load_index(place: Path, version: str) -> RouterIndex:
     """Reads one version. Raises IndexMissing or IndexBroken naming what is wrong and the fix.
 
     Views that a query looks at for some hundred tools are mapped, not read.
@@ -143,49 +87,41 @@ def load_index(place: Path, version: str) -> Index:
     folder = place / "router" / version
     if not folder.is_dir():
         raise IndexMissing(f"no router index {version[:12]} under {place}/router; {REBUILD}")
+    name = f"router index {version[:12]} in {folder}"
     try:
         meta = json.loads((folder / "index.json").read_bytes())
         if meta.get("format") != FORMAT:
             found = f"format {meta.get('format')}, expected {FORMAT}"
-            raise IndexBroken(f"router index {version[:12]} in {folder}: {found}; {REBUILD}")
-        _check_sizes(folder, meta["files"])
-        index = _read(folder, meta)
+            raise IndexBroken(f"{name}: {found}; {REBUILD}")
+        for file, size in meta["files"].items():
+            if (found := (folder / file).stat().st_size) != size:
+                raise ValueError(f"{file} has {found} bytes, expected {size}")
+        index = _read_version(folder, meta)
         index.warm()
         return index
     except IndexBroken:
         raise
     except _UNREADABLE as error:
         message = f"{type(error).__name__}: {error}"
-        raise IndexBroken(
-            f"router index {version[:12]} in {folder}: {message}; delete the folder and {REBUILD}"
-        ) from error
+        raise IndexBroken(f"{name}: {message}; delete the folder and {REBUILD}") from error
 
 
-def _check_sizes(folder: Path, files: Mapping[str, int]) -> None:
-    for name, size in files.items():
-        found = (folder / name).stat().st_size
-        if found != size:
-            raise ValueError(f"{name} has {found} bytes, expected {size}")
-
-
-def _read(folder: Path, meta: Mapping[str, Any]) -> Index:
+def _read_version(folder: Path, meta: Mapping[str, Any]) -> RouterIndex:
     tools = [_read_tool(row) for row in _read_lines(folder / "tools.jsonl")]
     servers = [_read_server(row) for row in _read_lines(folder / "servers.jsonl")]
     if len(tools) != meta["counts"]["tools"] or len(servers) != meta["counts"]["servers"]:
         raise ValueError(f"{len(tools)} tools, expected {meta['counts']['tools']}")
-    named = {name: meta[name] for name in ("version", "release", "embedder", "adapter")}
-    sizes = {TOOL: len(tools), SERVER: len(servers)}
     check_places(np.array([tool.server for tool in tools]), len(tools), len(servers), "tools.jsonl")
-    block, views = _read_views(folder, meta["views"], sizes)
+    block, views = _read_views(folder, meta["views"], {TOOL: len(tools), SERVER: len(servers)})
     starts = read_array(folder / "contracts.starts.npy")
     end = (folder / "contracts.jsonl").stat().st_size
-    return Index(
-        **named,
+    return RouterIndex(
+        **{name: meta[name] for name in ("version", "release", "embedder", "adapter")},
         tools=tools,
         servers=servers,
         views=views,
         block=block,
-        fields={name: _read_field(folder, name, **of) for name, of in meta["fields"].items()},
+        fields={name: _read_field(folder, name, **facts) for name, facts in meta["fields"].items()},
         twins=check_places(read_array(folder / "twins.npy"), len(tools), len(tools), "twins.npy"),
         recipes={row["server_id"]: row["recipe"] for row in _read_lines(folder / "recipes.jsonl")},
         contracts=(folder / "contracts.jsonl").open("rb"),
@@ -200,46 +136,42 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def _read_server(row: dict[str, Any]) -> Server:
+def _read_server(row: dict[str, Any]) -> IndexedServer:
     check_texts(row, ("server_id", "name", "description", "summary"))
-    return Server(**row)
+    return IndexedServer(**row)
 
 
-def _read_tool(row: dict[str, Any]) -> Tool:
+def _read_tool(row: dict[str, Any]) -> IndexedTool:
     check_texts(row, ("tool_id", "server_id", "tool", "description", "contract_digest"))
     if row["tool_id"] != str(ToolId.of_row(row)):
         raise ValueError(f"tools.jsonl: {row['tool_id'][:120]!r} is not the id of its row's tool")
-    listed = {name: tuple(row[name]) for name in ("marketplaces", "flags")}
-    row.pop("reliability", None)  # of folders written before it stood beside the index
-    return Tool(**{**row, **listed})
+    row |= {name: tuple(row[name]) for name in ("marketplaces", "flags")}
+    row.pop("reliability", None)  # in folders written before the overlay was a file of its own
+    return IndexedTool(**row)
 
 
 def _read_views(
-    folder: Path, held: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int]
-) -> tuple[np.ndarray, dict[str, View]]:
-    """The views, and the one array that those every query is held against are slices of."""
-    found = {}
-    for name, of in held.items():
+    folder: Path, facts: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int]
+) -> tuple[np.ndarray, dict[str, VectorView]]:
+    """The block, and the views; those of the block are slices of it."""
+    vectors = {}
+    for name, of_view in facts.items():
         mapped = np.load(folder / f"view-{name}.npy", mmap_mode="r")
-        found[name] = check_vectors(mapped, of["rows"], f"view-{name}.npy")
-    dim = found[BLOCK[0]].shape[1]
-    for name, vectors in found.items():
-        if vectors.shape[1] != dim:
-            raise ValueError(
-                f"view-{name}.npy has {vectors.shape[1]} numbers a row, expected {dim}"
-            )
-    block = np.concatenate([found[name] for name in BLOCK])
-    end = 0
+        vectors[name] = check_vectors(mapped, of_view["rows"], f"view-{name}.npy")
+    dim = vectors[BLOCK[0]].shape[1]
+    for name, rows in vectors.items():
+        if rows.shape[1] != dim:
+            raise ValueError(f"view-{name}.npy has {rows.shape[1]} numbers a row, expected {dim}")
+    block, end = np.concatenate([vectors[name] for name in BLOCK]), 0
     for name in BLOCK:
-        start, end = end, end + len(found[name])
-        found[name] = block[start:end]
-    owners = {}
-    for name, of in held.items():
-        places = read_array(folder / f"view-{name}.owner.npy")
-        owners[name] = check_places(
-            places, of["rows"], sizes[of["level"]], f"view-{name}.owner.npy"
-        )
-    return block, {name: View(found[name], owners[name], of["level"]) for name, of in held.items()}
+        start, end = end, end + len(vectors[name])
+        vectors[name] = block[start:end]
+    views = {}
+    for name, of_view in facts.items():
+        file, level = f"view-{name}.owner.npy", of_view["level"]
+        owners = check_places(read_array(folder / file), of_view["rows"], sizes[level], file)
+        views[name] = VectorView(vectors[name], owners, level)
+    return block, views
 
 
 def _read_field(folder: Path, name: str, size: int, stemmed: bool) -> BM25:

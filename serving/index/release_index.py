@@ -9,8 +9,8 @@ from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.encoders.saved import save_encoder
 from assets.vectors.index import digest_text, embed_texts
-from serving.index.folder import build_index, move_pointer
-from serving.index.model import Index, Source
+from serving.index.build import build_index, move_pointer
+from serving.index.model import IndexSource, RouterIndex
 from warehouse.progress import Progress, Silent
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.storage.lance import TEXTS, LanceStore, make_vector_key
@@ -20,7 +20,7 @@ VIEWS = "views"  # texts that only the router embeds; `texts` is searched for to
 
 def make_router_index(
     home: Path,
-    source: Source,
+    source: IndexSource,
     store: LanceStore,
     retriever: str,
     release: str,
@@ -74,7 +74,7 @@ def embed_views(
     return np.array([found[text] for text in texts], np.float32).reshape(-1, encoder.dim)
 
 
-def view_table(index: Index) -> Markdown:
+def view_table(index: RouterIndex) -> Markdown:
     """The views of an index as a Markdown table."""
     rows = [(name, view.level, len(view.vectors)) for name, view in index.views.items()]
     return make_markdown_table(["view", "of each", "vectors"], rows)

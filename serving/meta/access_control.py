@@ -25,7 +25,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from serving.meta.policy import Token, TokenError
+from serving.meta.policy import ClientToken, TokenError
 
 _SHORTEST = 20  # characters of a secret; `make_token` makes 43
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
@@ -47,7 +47,7 @@ def make_token() -> tuple[str, str]:
     return secret, _digest_secret(secret)
 
 
-def read_tokens(path: Path) -> tuple[Token, ...]:
+def read_tokens(path: Path) -> tuple[ClientToken, ...]:
     """The tokens of a file. Raises TokenError naming the file and the entry."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -63,17 +63,17 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     )
 
 
-def build_token(secret: str, name: str = "env", **facts: Any) -> Token:
+def build_token(secret: str, name: str = "env", **facts: Any) -> ClientToken:
     """The token of a secret from the environment. Raises TokenError when it is easily guessed."""
     if len(secret) < _SHORTEST:
         raise TokenError(
             f"token {name!r}: the secret has {len(secret)} characters, expected at least"
             f" {_SHORTEST}; make one with `openssl rand -base64 32`"
         )
-    return Token(name, _digest_secret(secret), **facts)
+    return ClientToken(name, _digest_secret(secret), **facts)
 
 
-def find_owner(sent: str, tokens: Sequence[Token]) -> Token | None:
+def find_owner(sent: str, tokens: Sequence[ClientToken]) -> ClientToken | None:
     """Whose secret was sent, None when nobody's. Every token is compared, whichever fits."""
     digest = _digest_secret(sent)
     owner = None
@@ -83,7 +83,7 @@ def find_owner(sent: str, tokens: Sequence[Token]) -> Token | None:
     return owner
 
 
-def find_token(name: str, tokens: Iterable[Token]) -> Token | None:
+def find_token(name: str, tokens: Iterable[ClientToken]) -> ClientToken | None:
     """The token of that name."""
     return next((token for token in tokens if token.name == name), None)
 
@@ -92,7 +92,7 @@ def _digest_secret(secret: str) -> str:
     return sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _parse_token(row: Any, where: str) -> Token:
+def _parse_token(row: Any, where: str) -> ClientToken:
     if not isinstance(row, dict):
         raise TokenError(f"{where}: found {type(row).__name__}, expected a table")
     for key, value in row.items():
@@ -107,7 +107,7 @@ def _parse_token(row: Any, where: str) -> Token:
     if allow is not None and not all(isinstance(glob, str) for glob in allow):
         raise TokenError(f"{where}: allow holds something else than texts")
     try:
-        return Token(**{**row, "allow": None if allow is None else tuple(allow)})
+        return ClientToken(**{**row, "allow": None if allow is None else tuple(allow)})
     except TokenError as error:
         raise TokenError(f"{where}: {error}") from None
 
@@ -123,7 +123,7 @@ class TooMany(Exception):
         self.retry_s = retry_s
 
 
-class Limits:
+class RequestLimits:
     """What every token has used. For one event loop: nothing here waits or locks."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -131,7 +131,7 @@ class Limits:
         self._sent: dict[str, deque[float]] = {}
         self._running: dict[str, int] = {}
 
-    def count(self, token: Token) -> None:
+    def count(self, token: ClientToken) -> None:
         """Counts one request. Raises TooMany beyond the requests a minute.
 
         A refused request is not counted: who keeps asking is served again after the same wait.
@@ -152,7 +152,7 @@ class Limits:
         sent.append(now)
 
     @contextmanager
-    def running(self, token: Token) -> Iterator[None]:
+    def running(self, token: ClientToken) -> Iterator[None]:
         """Holds one of the token's places for calls. Raises TooMany when all are taken."""
         running = self._running.get(token.name, 0)
         if token.concurrent is not None and running >= token.concurrent:

@@ -11,27 +11,27 @@ from serving.index.model import IndexBroken, IndexMissing
 from serving.meta.consent import (
     ACCEPT,
     DECLINE,
-    Client,
-    Pending,
+    ConsentClient,
+    ConsentPending,
     explain_consent,
     write_question,
 )
-from serving.meta.context import Desk, Reply, keep_client, shorten_version
+from serving.meta.context import MetaContext, ToolReply, keep_client, shorten_version
 from serving.meta.describe_tool import NotHere, explain_run
-from serving.meta.policy import Token
-from serving.meta.schemas import CALL, INPUTS, Fields
+from serving.meta.policy import ClientToken
+from serving.meta.schemas import CALL, INPUTS, ArgumentFields
 from serving.untrusted_text import Bounded, dump_json, limit_result, mark_text, show_line
 from warehouse.sanitize.untrusted_text import escape_name, quote_name, quote_text, read_name
 from warehouse.storage.digest import digest
 
 if TYPE_CHECKING:
-    from serving.index.model import Tool
+    from serving.index.model import IndexedTool
 
 _PROBLEMS = 20
 
 
 @dataclass
-class Attempt:
+class CallAttempt:
     """One request to call a tool, and what its outcome will say."""
 
     call_id: str
@@ -50,7 +50,9 @@ class Attempt:
         return {**named, "index": self.index, **self.facts}
 
 
-def answer_returned(attempt: Attempt, result: Any, steps: tuple[str, ...], most: int) -> Reply:
+def answer_returned(
+    attempt: CallAttempt, result: Any, steps: tuple[str, ...], most: int
+) -> ToolReply:
     """What the tool returned, its own error included; `most` characters of it."""
     of = quote_name(attempt.tool_id, 200)
     blocks, text, data, cut = limit_result(result.content, result.structured, of, most)
@@ -70,7 +72,9 @@ def answer_returned(attempt: Attempt, result: Any, steps: tuple[str, ...], most:
     return reply
 
 
-def answer_invalid(attempt: Attempt, problems: Any, steps: tuple[str, ...], repair: bool) -> Reply:
+def answer_invalid(
+    attempt: CallAttempt, problems: Any, steps: tuple[str, ...], repair: bool
+) -> ToolReply:
     """Arguments that do not fit the contract, field by field. repair: whether it was tried."""
     listed = _list_problems(problems)
     attempt.note_end("invalid_arguments", error_kind="invalid_arguments", blame="caller")
@@ -90,7 +94,7 @@ def answer_invalid(attempt: Attempt, problems: Any, steps: tuple[str, ...], repa
     return reply
 
 
-def answer_refused(attempt: Attempt, kind: str, why: str, fix: str) -> Reply:
+def answer_refused(attempt: CallAttempt, kind: str, why: str, fix: str) -> ToolReply:
     """A call that the policy does not let run."""
     attempt.note_end("refused", error_kind=kind, blame="us")
     message = f"not run: {why}; to allow it: {fix}" if kind == "no_consent" else f"{why}; {fix}"
@@ -101,7 +105,7 @@ def answer_refused(attempt: Attempt, kind: str, why: str, fix: str) -> Reply:
     return reply
 
 
-def answer_blocked(attempt: Attempt, result: Any) -> Reply:
+def answer_blocked(attempt: CallAttempt, result: Any) -> ToolReply:
     """A result that the policy does not hand on."""
     attempt.note_end("failed", error_kind="result_blocked", blame=result.blame or "tool")
     why = "; ".join(_write_warnings(result))
@@ -114,8 +118,8 @@ def answer_blocked(attempt: Attempt, result: Any) -> Reply:
 
 
 def answer_failed(
-    attempt: Attempt, kind: str, hint: str, blame: str | None, result: Any = None
-) -> Reply:
+    attempt: CallAttempt, kind: str, hint: str, blame: str | None, result: Any = None
+) -> ToolReply:
     """A call without an answer. The hint may hold a server's last words."""
     message = show_line(hint, 600)
     error = {"kind": kind, "message": message, **({"blame": blame} if blame else {})}
@@ -126,7 +130,7 @@ def answer_failed(
     return reply
 
 
-def make_answer(attempt: Attempt, fields: Mapping[str, Any], text: str) -> Reply:
+def make_answer(attempt: CallAttempt, fields: Mapping[str, Any], text: str) -> ToolReply:
     """What every answer says, and `fields`."""
     facts = attempt.facts
     shared: dict[str, Any] = {
@@ -137,7 +141,7 @@ def make_answer(attempt: Attempt, fields: Mapping[str, Any], text: str) -> Reply
     }
     if "seconds" in facts:
         shared["seconds"] = round(facts["seconds"], 3)
-    return Reply({**shared, **fields}, text=text)
+    return ToolReply({**shared, **fields}, text=text)
 
 
 def _describe_findings(result: Any) -> dict[str, Any]:
@@ -174,7 +178,7 @@ def _list_problems(problems: Any) -> list[dict[str, Any]]:
     return [copy(dict(problem)) for problem in list(problems)[:_PROBLEMS]]
 
 
-def _write_head(attempt: Attempt, steps: tuple[str, ...], cut: bool = False) -> str:
+def _write_head(attempt: CallAttempt, steps: tuple[str, ...], cut: bool = False) -> str:
     seconds = attempt.facts.get("seconds")
     took = f" in {seconds:.1f} s" if seconds is not None else ""
     lines = [
@@ -197,10 +201,10 @@ _ALLOW = (
 
 
 @dataclass(frozen=True)
-class Ready:
+class CheckedCall:
     """A call whose arguments fit the contract."""
 
-    tool: "Tool"
+    tool: "IndexedTool"
     contract: dict[str, Any]
     arguments: dict[str, Any]
     steps: tuple[str, ...]
@@ -208,14 +212,18 @@ class Ready:
 
 
 async def call_tool(
-    desk: Desk, token: Token, given: Mapping[str, Any], client: Client, name: str | None = None
-) -> Reply:
+    desk: MetaContext,
+    token: ClientToken,
+    given: Mapping[str, Any],
+    client: ConsentClient,
+    name: str | None = None,
+) -> ToolReply:
     """The result, or why there is none. Raises BadField, NotHere, IndexMissing, IndexBroken, and
     Pending where the client is asked first. name: of the client, as it names itself."""
-    fields = Fields(given, INPUTS[CALL]["properties"])
+    fields = ArgumentFields(given, INPUTS[CALL]["properties"])
     tool_id, repair = read_name(fields.needed("tool_id")), fields.flag("repair")
     arguments = fields.arguments("arguments", anything=repair)
-    attempt = Attempt(uuid.uuid4().hex, tool_id, token.name)
+    attempt = CallAttempt(uuid.uuid4().hex, tool_id, token.name)
     attempt.facts.update(keep_client(token, name))
     asked_again = False
     try:
@@ -226,7 +234,7 @@ async def call_tool(
     except (IndexMissing, IndexBroken):
         attempt.note_end("failed", error_kind="no_index", blame="us")
         raise
-    except Pending:
+    except ConsentPending:
         asked_again = True
         raise
     finally:
@@ -237,13 +245,13 @@ async def call_tool(
 
 
 async def _check_call(
-    desk: Desk,
-    token: Token,
-    attempt: Attempt,
+    desk: MetaContext,
+    token: ClientToken,
+    attempt: CallAttempt,
     arguments: Any,
     repair: bool,
-    client: Client,
-) -> Reply:
+    client: ConsentClient,
+) -> ToolReply:
     router = await desk.router()
     attempt.index = router.index.version
     found = await desk.tool(router, token, attempt.tool_id)
@@ -271,14 +279,18 @@ async def _check_call(
     attempt.facts["repaired"] = len(steps)
     if problems:
         return answer_invalid(attempt, problems, steps, repair)
-    ready = Ready(tool, contract, arguments, steps, explain_run(recipe, tool.server_id))
+    ready = CheckedCall(tool, contract, arguments, steps, explain_run(recipe, tool.server_id))
     refusal = await _ask_consent(desk, token, attempt, ready, client)
     return refusal or await _run(desk, token, attempt, ready)
 
 
 async def _ask_consent(
-    desk: Desk, token: Token, attempt: Attempt, ready: Ready, client: Client
-) -> Reply | None:
+    desk: MetaContext,
+    token: ClientToken,
+    attempt: CallAttempt,
+    ready: CheckedCall,
+    client: ConsentClient,
+) -> ToolReply | None:
     """None when the call may run."""
     tool = ready.tool
     why = explain_consent(tool, desk.policy)
@@ -306,7 +318,9 @@ async def _ask_consent(
     return None
 
 
-async def _run(desk: Desk, token: Token, attempt: Attempt, ready: Ready) -> Reply:
+async def _run(
+    desk: MetaContext, token: ClientToken, attempt: CallAttempt, ready: CheckedCall
+) -> ToolReply:
     caller, limit = desk.caller, desk.policy.timeout_s
     assert caller is not None
     began = anyio.current_time()

@@ -17,7 +17,7 @@ from serving.untrusted_text import bound_value, dump_json, show_line
 from warehouse.sanitize.untrusted_text import escape_exact, quote_name, quote_text
 
 if TYPE_CHECKING:
-    from serving.index.model import Tool
+    from serving.index.model import IndexedTool
     from serving.meta.context import BoundedDict
 
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
@@ -31,7 +31,7 @@ FORM: dict[str, Any] = {
 }
 
 
-class Pending(Exception):
+class ConsentPending(Exception):
     """The request ends with a question; `result` is what the client is sent."""
 
     def __init__(self, result: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ class Pending(Exception):
         self.result = result
 
 
-def explain_consent(tool: "Tool", policy: MetaPolicy) -> str | None:
+def explain_consent(tool: "IndexedTool", policy: MetaPolicy) -> str | None:
     """Why somebody must agree before this tool runs; None when nobody must."""
     if tool.flags:
         return (
@@ -50,7 +50,7 @@ def explain_consent(tool: "Tool", policy: MetaPolicy) -> str | None:
     return None if policy.trust_read_only else "everything is asked for here"
 
 
-def write_question(tool: "Tool", arguments: Mapping[str, Any], runs: str, why: str) -> str:
+def write_question(tool: "IndexedTool", arguments: Mapping[str, Any], runs: str, why: str) -> str:
     """What the person reads: server, tool, arguments, and that some of the text is third-party."""
     shown, cut = bound_value(arguments, _ARGUMENTS)
     more = " (not all of them fit here)" if cut else ""
@@ -66,7 +66,7 @@ def write_question(tool: "Tool", arguments: Mapping[str, Any], runs: str, why: s
     )
 
 
-class Client:
+class ConsentClient:
     """The client of one request, as far as it can be asked."""
 
     def __init__(self, ctx: Any, params: Any, questions: "BoundedDict") -> None:
@@ -115,7 +115,7 @@ class Client:
         number = secrets.token_hex(8)
         self._questions[number] = of
         ask = {"mode": "form", "message": message, "requestedSchema": FORM}
-        raise Pending(
+        raise ConsentPending(
             {
                 "resultType": "input_required",
                 "inputRequests": {_KEY: {"method": "elicitation/create", "params": ask}},

@@ -12,14 +12,14 @@ import anyio.to_thread
 
 from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog
-from serving.meta.access_control import Limits
-from serving.meta.policy import MetaPolicy, Token
+from serving.meta.access_control import RequestLimits
+from serving.meta.policy import ClientToken, MetaPolicy
 from warehouse.bounded_dict import BoundedDict
 from warehouse.extensions import LEARNERS, load_extensions
 from warehouse.sanitize.untrusted_text import drop_surrogates
 
 if TYPE_CHECKING:
-    from serving.index.model import Tool
+    from serving.index.model import IndexedTool
     from serving.router import Router, ServedRouter
 
 
@@ -67,7 +67,7 @@ _THREADS = 4  # requests that search at a time; more of them only wait for the c
 _TURNS = 2  # of them of one token
 
 
-class Caller(Protocol):
+class ToolCaller(Protocol):
     """Runs one call of one tool (`assets/servers/calls`)."""
 
     async def call(
@@ -85,7 +85,7 @@ class Caller(Protocol):
 
 
 @dataclass
-class Reply:
+class ToolReply:
     """What a tool answers: content blocks, structured content, whether it is a failure."""
 
     structured: dict[str, Any]
@@ -101,30 +101,30 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Seen:
+class VisibleTools:
     """What of one index a token may see: places of its tools, and tools by place of server."""
 
     places: frozenset[int]
     servers: dict[int, list[int]]
 
 
-class Desk:
+class MetaContext:
     """One per server; for one event loop."""
 
     def __init__(
         self,
         router: "ServedRouter",
-        caller: Caller | None,
+        caller: ToolCaller | None,
         policy: MetaPolicy,
         outcomes: CallLog,
     ) -> None:
         self.served, self.caller, self.policy, self.outcomes = router, caller, policy, outcomes
-        self.limits = Limits()
+        self.limits = RequestLimits()
         self.learner: OutcomeLearner | None = open_learner(router, outcomes, policy.learning)
         self.queries = BoundedDict()  # (token, client if kept, tool id) -> facts of its search
         self.calls = BoundedDict()  # call id -> (token name, facts of its outcome)
         self.questions = BoundedDict()  # number of a question that waits for its answer -> what of
-        self._seen: WeakKeyDictionary[Router, dict[Any, Seen]] = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[Router, dict[Any, VisibleTools]] = WeakKeyDictionary()
         self._threads: anyio.CapacityLimiter | None = None
         self._turns: dict[str, anyio.CapacityLimiter] = {}
         self._loaded = False
@@ -135,7 +135,7 @@ class Desk:
             self._threads = anyio.CapacityLimiter(_THREADS)
         return await anyio.to_thread.run_sync(partial(fn, *args, **named), limiter=self._threads)
 
-    async def work_for(self, token: Token, fn: Callable[..., T], *args: Any) -> T:
+    async def work_for(self, token: ClientToken, fn: Callable[..., T], *args: Any) -> T:
         """`work` in the token's turn: however much one asks, the others' next request is not behind
         all of it."""
         if token.name not in self._turns:
@@ -154,14 +154,16 @@ class Desk:
         self._loaded = True
         return router
 
-    async def seen(self, router: "Router", token: Token) -> Seen:
+    async def seen(self, router: "Router", token: ClientToken) -> VisibleTools:
         """What the token may see of this router's index: neither quarantined nor off its list."""
         known = self._seen.setdefault(router, {})
         if token.allow not in known:
             known[token.allow] = await self.work(_seen, router, token.allow)
         return known[token.allow]
 
-    async def tool(self, router: "Router", token: Token, tool_id: str) -> tuple[int, "Tool"] | None:
+    async def tool(
+        self, router: "Router", token: ClientToken, tool_id: str
+    ) -> tuple[int, "IndexedTool"] | None:
         """(place, tool) of a tool that the token may use now, else None."""
         place = router.index.place_of(tool_id)
         if place is None or place not in (await self.seen(router, token)).places:
@@ -177,15 +179,15 @@ class Desk:
             logger.error("an outcome could not be written: %s", error)
 
 
-def _seen(router: "Router", allow: tuple[str, ...] | None) -> Seen:
-    from serving.ranking.overlays import Eligible
+def _seen(router: "Router", allow: tuple[str, ...] | None) -> VisibleTools:
+    from serving.ranking.overlays import ToolEligibility
 
-    mask = Eligible(router.index, router.blocked).mask(allow, ())
+    mask = ToolEligibility(router.index, router.blocked).mask(allow, ())
     servers: dict[int, list[int]] = {}
     for place, tool in enumerate(router.index.tools):
         if mask is None or mask[place]:
             servers.setdefault(tool.server, []).append(place)
-    return Seen(frozenset(at for places in servers.values() for at in places), servers)
+    return VisibleTools(frozenset(at for places in servers.values() for at in places), servers)
 
 
 def shorten_version(version: str | None) -> str:
@@ -193,14 +195,14 @@ def shorten_version(version: str | None) -> str:
     return version[:12] if version else "none"
 
 
-def describe_kept(token: Token, desk: Desk) -> str:
+def describe_kept(token: ClientToken, desk: MetaContext) -> str:
     """What the log keeps of what this token asks for, and what learns from it, in a line."""
     kept = f"Kept under the name {token.name!r}: outcome, tool, note; {_REMEMBERED[token.remember]}"
     learns = desk.learner is not None and token.remember == "text"
     return f"{kept}; the order of tools learns from it" if learns else kept
 
 
-def keep_client(token: Token, client: str | None) -> dict[str, str]:
+def keep_client(token: ClientToken, client: str | None) -> dict[str, str]:
     """What a line holds of who asked: a token that opted in may be that of several clients."""
     return {"client": client} if client and token.remember != "digest" else {}
 

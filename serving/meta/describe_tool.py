@@ -5,14 +5,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from serving.meta.consent import explain_consent
-from serving.meta.context import Desk, Reply, shorten_version
-from serving.meta.policy import Token
-from serving.meta.schemas import DESCRIBE, INPUTS, Fields
+from serving.meta.context import MetaContext, ToolReply, shorten_version
+from serving.meta.policy import ClientToken
+from serving.meta.schemas import DESCRIBE, INPUTS, ArgumentFields
 from serving.untrusted_text import Bounded, dump_json, mark_text
 from warehouse.sanitize.untrusted_text import escape_exact, escape_name, quote_name, read_name
 
 if TYPE_CHECKING:
-    from serving.index.model import Tool
+    from serving.index.model import IndexedTool
 
 _CONTRACT = 60_000  # characters of a contract; the longest of 4,239 real ones has 8,801
 _TEXT = 20_000  # of one text in it
@@ -25,15 +25,17 @@ class NotHere(LookupError):
     Which of them is not told: a list of what others may use is nobody's business.
     """
 
-    def __init__(self, tool_id: str, token: Token, version: str) -> None:
+    def __init__(self, tool_id: str, token: ClientToken, version: str) -> None:
         known = f"index {shorten_version(version)} has none that token {token.name!r} may use"
         super().__init__(f"tool_id is {quote_name(tool_id, 120)}; {known}; ask find_tools for ids")
         self.version = version
 
 
-async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> Reply:
+async def describe_tool(
+    desk: MetaContext, token: ClientToken, given: Mapping[str, Any]
+) -> ToolReply:
     """The answer. Raises BadField, NotHere, IndexMissing or IndexBroken."""
-    tool_id = read_name(Fields(given, INPUTS[DESCRIBE]["properties"]).needed("tool_id"))
+    tool_id = read_name(ArgumentFields(given, INPUTS[DESCRIBE]["properties"]).needed("tool_id"))
     router = await desk.router()
     found = await desk.tool(router, token, tool_id)
     if found is None:
@@ -58,7 +60,7 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
         "consent": _describe_consent(desk, token, tool),
         **({"cut": True} if copy.cut else {}),
     }
-    return Reply(facts, text=_write_text(facts, quote_name(tool.tool_id, 400)))
+    return ToolReply(facts, text=_write_text(facts, quote_name(tool.tool_id, 400)))
 
 
 def explain_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
@@ -75,7 +77,7 @@ def explain_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
     return f"{escape_exact(kind, 20)} package {name}{pinned}, run here in the sandbox"
 
 
-def _describe_consent(desk: Desk, token: Token, tool: "Tool") -> dict[str, Any]:
+def _describe_consent(desk: MetaContext, token: ClientToken, tool: "IndexedTool") -> dict[str, Any]:
     why = explain_consent(tool, desk.policy)
     if why is None:
         return {"needed": False, "why": "it says that it only reads"}

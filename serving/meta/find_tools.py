@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from assets.outcomes.policy import TOKEN
 from assets.servers.calls.log import clean_words, pack_vector, query_digest
-from serving.discovery.hit_text import estimate_tokens
-from serving.meta.context import Desk, Reply, keep_client, shorten_version
-from serving.meta.policy import Token
+from serving.discovery.session import estimate_tokens
+from serving.meta.context import MetaContext, ToolReply, keep_client, shorten_version
+from serving.meta.policy import ClientToken
 from serving.meta.schemas import (
     FIND,
     INPUTS,
@@ -23,8 +23,8 @@ from serving.meta.schemas import (
     MAX_TEXT,
     MAX_TOKENS,
     REQUEST,
+    ArgumentFields,
     BadField,
-    Fields,
 )
 from serving.ranking.query import STRATEGIES
 from serving.untrusted_text import show_line, write_parameters
@@ -37,14 +37,15 @@ from warehouse.sanitize.untrusted_text import (
 )
 
 if TYPE_CHECKING:
-    from serving.router import Answer, Ask, Hit, Router
+    from serving.ranking.query import QueryAnswer, ToolHit, ToolQuery
+    from serving.router import Router
 
 
 @dataclass(frozen=True)
-class Question:
+class SearchQuestion:
     """One thing that is asked; `problems` without `ask` mean that it cannot be."""
 
-    ask: "Ask | None"
+    ask: "ToolQuery | None"
     problems: tuple[str, ...] = ()
 
     @property
@@ -65,11 +66,13 @@ class Question:
         return query_digest(self.words)
 
 
-def read_questions(fields: Fields, token: Token, client: str | None = None) -> list[Question]:
+def read_questions(
+    fields: ArgumentFields, token: ClientToken, client: str | None = None
+) -> list[SearchQuestion]:
     """What is asked, in one of four ways. client: as it names itself, where it is kept. Raises
     BadField where it is none or several."""
+    from serving.ranking.query import ToolQuery
     from serving.ranking.reranking import write_client_key
-    from serving.router import Ask
 
     shared = {
         "k": fields.number("k", 5, 1, MAX_K),
@@ -96,33 +99,33 @@ def read_questions(fields: Fields, token: Token, client: str | None = None) -> l
             raise BadField(
                 field, "missing or blank", "what a tool should do, or server and/or tool"
             )
-    return [Question(Ask(**one, **shared)) for one in asked]
+    return [SearchQuestion(ToolQuery(**one, **shared)) for one in asked]
 
 
-def _read_words(fields: Fields) -> dict[str, str]:
+def _read_words(fields: ArgumentFields) -> dict[str, str]:
     """What is asked in words, without what is left out."""
     texts = {name: fields.text(name, MAX_QUERY) for name in REQUEST}
     return {name: text for name, text in texts.items() if text}
 
 
-def drop_shown(ask: "Ask", router: "Router", shown: Sequence[str]) -> "Ask":
+def drop_shown(ask: "ToolQuery", router: "Router", shown: Sequence[str]) -> "ToolQuery":
     """The question without what was shown before, and its twins."""
-    from serving.discovery.hit_text import list_barred
+    from serving.discovery.session import list_barred
 
     return replace(ask, exclude=list_barred(router.index, shown, ask.exclude))
 
 
-def _read_requests(text: str, shared: Mapping[str, Any]) -> list[Question]:
+def _read_requests(text: str, shared: Mapping[str, Any]) -> list[SearchQuestion]:
     from serving.discovery.request import parse
-    from serving.router import Ask
+    from serving.ranking.query import ToolQuery
 
     wanted = parse(text)
     if not wanted:
         expected = "at least one, with lines `server: …` and `tool: …`"
         raise BadField("text", "without a <tool_assistant> block", expected)
     return [
-        Question(
-            Ask(server=one.server, tool=one.tool, **shared) if one.usable else None,
+        SearchQuestion(
+            ToolQuery(server=one.server, tool=one.tool, **shared) if one.usable else None,
             tuple(one.problems),
         )
         for one in wanted
@@ -247,15 +250,15 @@ _NEAREST = 3  # hits that are shown although none seems to suit
 
 
 async def find_tools(
-    desk: Desk, token: Token, given: Mapping[str, Any], client: str | None = None
-) -> Reply:
+    desk: MetaContext, token: ClientToken, given: Mapping[str, Any], client: str | None = None
+) -> ToolReply:
     """The answer. Raises BadField, BadQuery, IndexMissing or IndexBroken. client: as it names
     itself.
 
     MCP-Zero's active loop through one tool: `requests` in the model's words, `shown` what came in
     earlier rounds, `max_tokens` what this round may still cost, `stop` that no other round helps.
     """
-    fields = Fields(given, INPUTS[FIND]["properties"])
+    fields = ArgumentFields(given, INPUTS[FIND]["properties"])
     questions = read_questions(fields, token, keep_client(token, client).get("client"))
     shown = [read_name(one) for one in fields.texts("shown", MAX_EXCLUDE)]
     with_parameters = fields.flag("parameters")
@@ -286,11 +289,11 @@ async def find_tools(
     if (shown or most < MAX_TOKENS) and asks and not any(row["hits"] for row in rows):
         cut = "requests_left_out" in facts or any("left_out" in row for row in rows)
         facts["stop"] = "max_tokens" if cut else "nothing_new"
-    return Reply(facts, text=text)
+    return ToolReply(facts, text=text)
 
 
 def _make_row(
-    router: "Router", question: Question, answer: "Answer | None", with_parameters: bool
+    router: "Router", question: SearchQuestion, answer: "QueryAnswer | None", with_parameters: bool
 ) -> dict[str, Any]:
     problems = [
         show_line(one, 200) for one in (*question.problems, *(answer.notes if answer else ()))
@@ -308,7 +311,7 @@ def _make_row(
     }
 
 
-def _describe_hit(hit: "Hit", router: "Router", with_parameters: bool) -> dict[str, Any]:
+def _describe_hit(hit: "ToolHit", router: "Router", with_parameters: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "tool_id": escape_name(hit.tool_id, 400),
         "says": show_line(hit.description, _SAYS),
@@ -325,10 +328,10 @@ def _describe_hit(hit: "Hit", router: "Router", with_parameters: bool) -> dict[s
 
 
 async def note_search(
-    desk: Desk,
-    token: Token,
+    desk: MetaContext,
+    token: ClientToken,
     router: "Router",
-    question: Question,
+    question: SearchQuestion,
     shown: Sequence[str],
     client: str | None,
 ) -> None:
@@ -346,7 +349,7 @@ async def note_search(
         desk.queries[token.name, asked_by, tool_id] = {**facts, **at}
 
 
-def _read_query(token: Token, router: "Router", question: Question) -> dict[str, Any]:
+def _read_query(token: ClientToken, router: "Router", question: SearchQuestion) -> dict[str, Any]:
     """The words without secrets; or their vector, from which nobody reads a key."""
     words = clean_words(question.words)
     if token.remember == "text":

@@ -8,12 +8,12 @@ from weakref import WeakKeyDictionary
 from serving.meta import resources
 from serving.meta.access_control import TooMany, find_token
 from serving.meta.call_tool import call_tool
-from serving.meta.consent import Client, Pending
-from serving.meta.context import Desk, Reply, describe_kept, read_client
+from serving.meta.consent import ConsentClient, ConsentPending
+from serving.meta.context import MetaContext, ToolReply, describe_kept, read_client
 from serving.meta.describe_tool import NotHere, describe_tool
 from serving.meta.find_tools import find_tools
-from serving.meta.listing import Listed, describe_seen, list_tools
-from serving.meta.policy import Token
+from serving.meta.listing import ToolListing, describe_seen, list_tools
+from serving.meta.policy import ClientToken
 from serving.meta.report_outcome import report_outcome
 from serving.meta.schemas import CALL, DESCRIBE, FIND, INPUTS, MAX_ID, REPORT, BadField
 from warehouse.sanitize.untrusted_text import escape_name
@@ -30,9 +30,9 @@ _INTERNAL = "a fault of toolmill: see its log"
 class RequestHandlers:
     """The handlers of the protocol's requests."""
 
-    def __init__(self, desk: Desk, tokens: Sequence[Token]) -> None:
+    def __init__(self, desk: MetaContext, tokens: Sequence[ClientToken]) -> None:
         self._desk, self._tokens = desk, tokens
-        self._listed: WeakKeyDictionary[Router, dict[Any, Listed]] = WeakKeyDictionary()
+        self._listed: WeakKeyDictionary[Router, dict[Any, ToolListing]] = WeakKeyDictionary()
 
     async def limit_requests(self, ctx: Any, call_next: Any) -> Any:
         """Counts requests; calls of tools are counted where the model can read the answer."""
@@ -60,7 +60,7 @@ class RequestHandlers:
 
         from serving.index.model import IndexBroken, IndexMissing
 
-        token, listed = self._find_token(ctx), Listed()
+        token, listed = self._find_token(ctx), ToolListing()
         try:
             listed = await self._describe_index(token)
         except (IndexMissing, IndexBroken):
@@ -69,7 +69,7 @@ class RequestHandlers:
         tools = list_tools(listed, calls, describe_kept(token, self._desk))
         return ListToolsResult.model_validate({"tools": tools})
 
-    async def _describe_index(self, token: Token) -> Listed:
+    async def _describe_index(self, token: ClientToken) -> ToolListing:
         router = await self._desk.router()
         known = self._listed.setdefault(router, {})
         if token.allow not in known:
@@ -87,13 +87,13 @@ class RequestHandlers:
         try:
             self._desk.limits.count(token)
             reply = await self._answer_call(ctx, params, token)
-        except Pending as pending:
+        except ConsentPending as pending:
             return InputRequiredResult.model_validate(pending.result)
         except Exception as error:
             reply = _describe_failure(error)
         return CallToolResult.model_validate(reply.as_result())
 
-    async def _answer_call(self, ctx: Any, params: Any, token: Token) -> Reply:
+    async def _answer_call(self, ctx: Any, params: Any, token: ClientToken) -> ToolReply:
         given: Mapping[str, Any] = params.arguments or {}
         if params.name == FIND:
             return await find_tools(self._desk, token, given, read_client(ctx))
@@ -104,11 +104,11 @@ class RequestHandlers:
         if params.name != CALL:
             pinned = escape_name(await self._find_pinned(token, params.name), MAX_ID)
             given = {"tool_id": pinned, "arguments": given}
-        client = Client(ctx, params, self._desk.questions)
+        client = ConsentClient(ctx, params, self._desk.questions)
         with self._desk.limits.running(token):
             return await call_tool(self._desk, token, given, client, read_client(ctx))
 
-    async def _find_pinned(self, token: Token, name: str) -> str:
+    async def _find_pinned(self, token: ClientToken, name: str) -> str:
         """The id of a tool that is listed flat. Raises BadField, IndexMissing or IndexBroken."""
         pinned = (await self._describe_index(token)).pinned if self._desk.policy.pinned else {}
         if name not in pinned:
@@ -167,7 +167,7 @@ class RequestHandlers:
         message = {"role": "user", "content": {"type": "text", "text": text}}
         return GetPromptResult.model_validate({"messages": [message]})
 
-    def _find_token(self, ctx: Any) -> Token:
+    def _find_token(self, ctx: Any) -> ClientToken:
         """On whose behalf a request is. Over HTTP with tokens it is the one that was verified."""
         if ctx.request is None or not self._tokens:
             return self._desk.policy.local
@@ -179,11 +179,11 @@ class RequestHandlers:
         return token
 
 
-def _describe_failure(error: Exception) -> Reply:
+def _describe_failure(error: Exception) -> ToolReply:
     """What a model is told of a failure. One that nobody foresaw is for the log alone: the SDK
     would send its text, which may hold anything, to sessions before 2026-07-28."""
     from serving.index.model import IndexBroken, IndexMissing
-    from serving.router import BadQuery
+    from serving.ranking.query import BadQuery
 
     kinds = {
         BadField: "bad_field",
@@ -197,11 +197,11 @@ def _describe_failure(error: Exception) -> Reply:
     if kind is None:
         logger.error("a request failed", exc_info=error)
         facts = {"kind": "internal", "message": _INTERNAL}
-        return Reply({"index": None, "error": facts}, text=_INTERNAL, is_error=True)
+        return ToolReply({"index": None, "error": facts}, text=_INTERNAL, is_error=True)
     facts: dict[str, Any] = {"kind": kind, "message": str(error)}
     if isinstance(error, BadField):
         facts["field"] = error.field
     if isinstance(error, TooMany):
         facts["retry_after_s"] = round(error.retry_s, 1)
     index = error.version if isinstance(error, NotHere) else None
-    return Reply({"index": index, "error": facts}, text=str(error), is_error=True)
+    return ToolReply({"index": index, "error": facts}, text=str(error), is_error=True)

@@ -8,8 +8,8 @@ import anyio
 from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from serving.meta.access_control import Limits, TooMany
-from serving.meta.policy import HttpSettings, Token
+from serving.meta.access_control import RequestLimits, TooMany
+from serving.meta.policy import ClientToken, HttpSettings
 
 _MOST_HEAD = 65_536  # bytes of a request's line and headers
 _WAITING, _SENDING, _ANSWERED = "waiting for a header", "waiting for a body", "being answered"
@@ -101,7 +101,7 @@ _PAUSE_S = 1.0  # until a refusal is sent, so that a client in a loop does not o
 _SESSION = b"mcp-session-id"
 
 
-class Admission:
+class RequestAdmission:
     """An ASGI application around the SDK's; everything by token, for one event loop.
 
     manager: the SDK's, whose sessions name their owners.
@@ -109,7 +109,7 @@ class Admission:
 
     def __init__(self, inner: Any, manager: Any, settings: HttpSettings) -> None:
         self._inner, self._manager, self._settings = inner, manager, settings
-        self._limits = Limits()
+        self._limits = RequestLimits()
         self._open: Counter[str] = Counter()  # requests that are being answered, streams included
         self._opening: Counter[str] = Counter()  # those of them that open a session
         self._tokens = {token.name: _bound_overhead(token) for token in settings.tokens}
@@ -134,7 +134,7 @@ class Admission:
         finally:
             self._open[name] -= 1
 
-    async def _admit(self, token: Token, scope: Any, receive: Any, send: Any) -> None:
+    async def _admit(self, token: ClientToken, scope: Any, receive: Any, send: Any) -> None:
         try:
             self._check_open(token)
             self._limits.count(token)
@@ -149,14 +149,14 @@ class Admission:
         finally:
             self._opening[token.name] -= opens
 
-    def _check_open(self, token: Token) -> None:
+    def _check_open(self, token: ClientToken) -> None:
         """Raises TooMany where the token has too many requests open."""
         most = self._settings.open_requests
         if self._open[token.name] > most:
             found = f"token {token.name!r} has {most} requests open, allowed are no more"
             raise TooMany(f"{found}; come again when one has ended", 1.0)
 
-    def _check_sessions(self, token: Token, scope: Any) -> None:
+    def _check_sessions(self, token: ClientToken, scope: Any) -> None:
         """Raises TooMany where the request would open a session too many."""
         if not _is_opening(scope):
             return
@@ -171,22 +171,22 @@ class Admission:
                 60.0,
             )
 
-    def _find_sender(self, scope: Any) -> Token | None:
+    def _find_sender(self, scope: Any) -> ClientToken | None:
         access = getattr(scope.get("user"), "access_token", None)
         return self._tokens.get(access.client_id) if access is not None else None
 
 
 def guard_manager(manager: Any, settings: HttpSettings) -> None:
     """Puts the limits before a session manager."""
-    manager.asgi_app = Admission(manager.asgi_app, manager, settings)
+    manager.asgi_app = RequestAdmission(manager.asgi_app, manager, settings)
 
 
-def _bound_overhead(token: Token) -> Token:
+def _bound_overhead(token: ClientToken) -> ClientToken:
     """The token with the rate of its HTTP requests."""
     rate = token.requests_per_minute
     if rate is None:
         return token
-    return Token(token.name, requests_per_minute=max(_LEAST_RATE, _OVERHEAD * rate))
+    return ClientToken(token.name, requests_per_minute=max(_LEAST_RATE, _OVERHEAD * rate))
 
 
 def _is_opening(scope: Any) -> bool:

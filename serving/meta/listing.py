@@ -22,8 +22,8 @@ from serving.untrusted_text import show_line
 from warehouse.sanitize.untrusted_text import escape_text, quote_name, quote_text
 
 if TYPE_CHECKING:
-    from serving.index.model import Index, Tool
-    from serving.meta.context import Seen
+    from serving.index.model import IndexedTool, RouterIndex
+    from serving.meta.context import VisibleTools
     from serving.router import Router
 
 _CATEGORIES, _EXAMPLES = 6, 5
@@ -53,7 +53,7 @@ class IndexSummary:
     examples: tuple[str, ...]
 
 
-def summarise_index(index: "Index", servers: Mapping[int, Sequence[int]]) -> IndexSummary:
+def summarise_index(index: "RouterIndex", servers: Mapping[int, Sequence[int]]) -> IndexSummary:
     """servers: place of a server -> places of its tools, those that may be seen."""
     of: dict[str, list[int]] = {}
     for at in servers:
@@ -91,7 +91,7 @@ def reword_name(name: str) -> str | None:
 
 
 def _choose_examples(
-    index: "Index",
+    index: "RouterIndex",
     servers: Mapping[int, Sequence[int]],
     categories: Sequence[str],
     of: Mapping[str, Sequence[int]],
@@ -152,7 +152,7 @@ _HINTS = {
 
 
 @dataclass(frozen=True)
-class Listed:
+class ToolListing:
     """What of one index one token is shown. tools: None without an index. pinned: name in the list
     -> tool id; `flat` are those tools as `tools/list` has them."""
 
@@ -163,7 +163,7 @@ class Listed:
     flat: tuple[dict[str, Any], ...] = ()
 
 
-def describe_seen(router: "Router", seen: "Seen", policy: MetaPolicy) -> Listed:
+def describe_seen(router: "Router", seen: "VisibleTools", policy: MetaPolicy) -> ToolListing:
     """What a token that sees this of the index is shown of it."""
     from warehouse.llm.chat import write_wire_name
 
@@ -177,10 +177,10 @@ def describe_seen(router: "Router", seen: "Seen", policy: MetaPolicy) -> Listed:
     ]
     summary = write_summary(summarise_index(index, seen.servers))
     pinned = dict(zip(names, ids, strict=True))
-    return Listed(len(seen.places), len(seen.servers), summary, pinned, tuple(flat))
+    return ToolListing(len(seen.places), len(seen.servers), summary, pinned, tuple(flat))
 
 
-def select_pinned(router: "Router", seen: "Seen", patterns: tuple[str, ...]) -> list[int]:
+def select_pinned(router: "Router", seen: "VisibleTools", patterns: tuple[str, ...]) -> list[int]:
     """The places of the tools that are shown flat: ids or globs over ids, at most MOST_PINNED."""
     tools = router.index.tools
     exact = [router.index.place_of(pattern) for pattern in patterns]
@@ -206,13 +206,13 @@ def _drop_refused(router: "Router", places: list[int]) -> list[int]:
     return [at for name, at in named.items() if name not in refused]
 
 
-def find_unused_pins(index: "Index", patterns: Sequence[str]) -> list[str]:
+def find_unused_pins(index: "RouterIndex", patterns: Sequence[str]) -> list[str]:
     """The patterns that fit no launched tool of the index: misspelt, or the tool is gone."""
     pairs = [(tool.server_id, tool.tool) for tool in index.tools if not tool.unverified]
     return [pattern for pattern in patterns if not any(starmap(compile_globs([pattern]), pairs))]
 
 
-def list_tools(listed: Listed, calls: bool, kept: str) -> list[dict[str, Any]]:
+def list_tools(listed: ToolListing, calls: bool, kept: str) -> list[dict[str, Any]]:
     """The tools as `tools/list` has them. calls: whether tools may be called at all. kept: what is
     remembered of what this client asks."""
     tools = listed.tools
@@ -234,7 +234,7 @@ def list_tools(listed: Listed, calls: bool, kept: str) -> list[dict[str, Any]]:
 
 
 def _list_flat(
-    name: str, tool: "Tool", contract: Mapping[str, Any], policy: MetaPolicy
+    name: str, tool: "IndexedTool", contract: Mapping[str, Any], policy: MetaPolicy
 ) -> dict[str, Any]:
     """A third-party tool as one of the list. What it says of itself is quoted; that it only reads
     is handed on only where it would run unasked."""

@@ -21,7 +21,7 @@ class TokenError(UnusableInput):
 
 
 @dataclass(frozen=True)
-class Token:
+class ClientToken:
     """One who may ask. `sha256` is the digest of the secret, which is kept nowhere.
 
     `allow` are globs over tool ids (`<server_id>::<tool>`): None allows all, () nothing. `calls`:
@@ -65,7 +65,7 @@ class Token:
 
 
 _CONSENTS = " or ".join(map(repr, get_args(Consent)))
-LOCAL = Token("local", requests_per_minute=None)  # who started the server over stdio
+LOCAL = ClientToken("local", requests_per_minute=None)  # who started the server over stdio
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class MetaPolicy(MetaSettings):
     """How the meta-server behaves. local: whom stdio, and loopback HTTP without tokens, serve.
     learning: what outcomes count that the served reranker learns from at once; None: from none."""
 
-    local: Token = LOCAL
+    local: ClientToken = LOCAL
     learning: ReliabilityPolicy | None = None
     grace_s: float = 120.0  # beyond it, in which a server that is not running yet is started
     consent_timeout_s: float = 300.0
@@ -121,7 +121,7 @@ class MetaPolicy(MetaSettings):
         if self.results not in ("mark", "block"):
             raise TokenError(f"results is {self.results!r}, expected 'mark' or 'block'")
 
-    def consent_of(self, token: Token) -> Consent:
+    def consent_of(self, token: ClientToken) -> Consent:
         """What holds for this token."""
         return token.consent or self.consent
 
@@ -144,7 +144,7 @@ class HttpSettings(AddressSettings):
     included): of one token, a small part of all, so that none takes the place of the others."""
 
     path: str = "/mcp"
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[ClientToken, ...] = ()
     max_body: int = 4_000_000  # bytes of one request
     max_sessions: int = 1_000
     idle_s: float = 1_800.0

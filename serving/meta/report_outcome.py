@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from assets.servers.calls.log import REPORTS
-from serving.meta.context import Desk, Reply, describe_kept, keep_client, shorten_version
+from serving.meta.context import MetaContext, ToolReply, describe_kept, keep_client, shorten_version
 from serving.meta.describe_tool import NotHere
-from serving.meta.policy import Token
-from serving.meta.schemas import INPUTS, MAX_ID, MAX_NOTE, REPORT, BadField, Fields
+from serving.meta.policy import ClientToken
+from serving.meta.schemas import INPUTS, MAX_ID, MAX_NOTE, REPORT, ArgumentFields, BadField
 from serving.untrusted_text import show_line
 from warehouse.sanitize.redact import redact
 from warehouse.sanitize.untrusted_text import read_name
@@ -21,11 +21,11 @@ _KEPT = ("index", "tool_id", "contract_digest", "call_id", *_OF_SEARCH)
 
 
 async def report_outcome(
-    desk: Desk, token: Token, given: Mapping[str, Any], client: str | None = None
-) -> Reply:
+    desk: MetaContext, token: ClientToken, given: Mapping[str, Any], client: str | None = None
+) -> ToolReply:
     """The receipt. Raises BadField, NotHere, IndexMissing or IndexBroken. client: as it names
     itself."""
-    fields = Fields(given, INPUTS[REPORT]["properties"])
+    fields = ArgumentFields(given, INPUTS[REPORT]["properties"])
     outcome = fields.choice("outcome", REPORTS)
     call_id, tool_id = fields.text("call_id", 64), fields.text("tool_id", MAX_ID)
     note = fields.text("note", MAX_NOTE)
@@ -41,13 +41,13 @@ async def report_outcome(
     await desk.record({**facts, **kept, **asked_by})
     version = router.index.version
     notice = describe_kept(token, desk)
-    return Reply(
+    return ToolReply(
         {"index": version, "recorded": True, "kept": notice},
         f"recorded in index {shorten_version(version)}: {outcome}; {notice}",
     )
 
 
-def _find_call_facts(desk: Desk, token: Token, call_id: str) -> dict[str, Any]:
+def _find_call_facts(desk: MetaContext, token: ClientToken, call_id: str) -> dict[str, Any]:
     owner, facts = desk.calls.get(call_id, (None, {}))
     if owner != token.name:
         expected = "the id of a call of yours since this server started; or give tool_id"
@@ -56,7 +56,11 @@ def _find_call_facts(desk: Desk, token: Token, call_id: str) -> dict[str, Any]:
 
 
 async def _find_tool_facts(
-    desk: Desk, token: Token, router: "Router", tool_id: str, asked_by: Mapping[str, str]
+    desk: MetaContext,
+    token: ClientToken,
+    router: "Router",
+    tool_id: str,
+    asked_by: Mapping[str, str],
 ) -> dict[str, Any]:
     found = await desk.tool(router, token, tool_id)
     if found is None:

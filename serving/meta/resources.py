@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from serving.meta.context import Desk, Seen, shorten_version
-from serving.meta.policy import Token
+from serving.meta.context import MetaContext, VisibleTools, shorten_version
+from serving.meta.policy import ClientToken
 from serving.meta.schemas import BadField
 from serving.untrusted_text import NOTE, dump_json, show_line
 from warehouse.sanitize.untrusted_text import escape_exact, escape_name
@@ -55,7 +55,7 @@ def list_templates() -> list[dict[str, Any]]:
     ]
 
 
-async def read(desk: Desk, token: Token, uri: str) -> dict[str, Any]:
+async def read(desk: MetaContext, token: ClientToken, uri: str) -> dict[str, Any]:
     """The content of one resource. Raises NoResource, BadField, IndexMissing or IndexBroken."""
     if uri in (PROMPT, EXAMPLE):
         return {"uri": uri, "mimeType": _TEXT, "text": prompt(uri == EXAMPLE)}
@@ -98,7 +98,7 @@ def _parse_page(uri: str) -> int | None:
     return int(number)
 
 
-def _describe_index(router: "Router", seen: Seen) -> dict[str, Any]:
+def _describe_index(router: "Router", seen: VisibleTools) -> dict[str, Any]:
     index = router.index
     return {
         "index": index.version,
@@ -109,7 +109,7 @@ def _describe_index(router: "Router", seen: Seen) -> dict[str, Any]:
     }
 
 
-def _describe_learning(desk: Desk, router: "Router") -> dict[str, Any]:
+def _describe_learning(desk: MetaContext, router: "Router") -> dict[str, Any]:
     """The reranker of an index that has one; how many outcomes it has learnt since it was fitted,
     where it learns."""
     if router.ranker is None:
@@ -118,7 +118,7 @@ def _describe_learning(desk: Desk, router: "Router") -> dict[str, Any]:
     return {"reranker": {"model": router.index.reranker, "learnt_since": learnt}}
 
 
-def _describe_catalogue(router: "Router", seen: Seen, page: int) -> dict[str, Any]:
+def _describe_catalogue(router: "Router", seen: VisibleTools, page: int) -> dict[str, Any]:
     order = sorted(seen.servers, key=lambda at: router.index.servers[at].server_id)
     pages = max(1, -(-len(order) // PAGE))
     if not 1 <= page <= pages:
@@ -140,7 +140,7 @@ def _describe_catalogue(router: "Router", seen: Seen, page: int) -> dict[str, An
     return {**head, "items": items}
 
 
-def _describe_server(router: "Router", seen: Seen, server_id: str) -> dict[str, Any]:
+def _describe_server(router: "Router", seen: VisibleTools, server_id: str) -> dict[str, Any]:
     index = router.index
     places: Sequence[int] = next(
         (of for at, of in seen.servers.items() if index.servers[at].server_id == server_id), ()

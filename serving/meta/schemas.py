@@ -187,7 +187,7 @@ class BadField(ValueError):
         self.field = field
 
 
-class Fields:
+class ArgumentFields:
     """The arguments of one request to one of our tools."""
 
     def __init__(self, given: Mapping[str, Any], known: Mapping[str, Any], at: str = "") -> None:
@@ -249,7 +249,7 @@ class Fields:
             raise BadField(name, "too long in one entry", f"at most {longest:,} characters each")
         return tuple(value)
 
-    def objects(self, name: str, most: int, known: Mapping[str, Any]) -> list["Fields"]:
+    def objects(self, name: str, most: int, known: Mapping[str, Any]) -> list["ArgumentFields"]:
         """A list of objects, each to be read by field; [] where it is left out."""
         value = self._given.get(name)
         if value is None:
@@ -258,7 +258,7 @@ class Fields:
             raise BadField(name, _name_kind(value), "a list of objects")
         if not 1 <= len(value) <= most:
             raise BadField(name, f"{len(value):,} entries long", f"1 to {most:,}")
-        return [Fields(one, known, f"{name}[{at}].") for at, one in enumerate(value)]
+        return [ArgumentFields(one, known, f"{name}[{at}].") for at, one in enumerate(value)]
 
     def choice(self, name: str, known: tuple[str, ...], default: str | None = None) -> str:
         """One of some words; the default, where there is one, for what is left out."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from assets.servers.calls.log import CallLog
-from serving.meta.context import Caller, Desk, follow_log
+from serving.meta.context import MetaContext, ToolCaller, follow_log
 from serving.meta.handlers import RequestHandlers
-from serving.meta.policy import MetaPolicy, Token
+from serving.meta.policy import ClientToken, MetaPolicy
 from serving.meta.schemas import INPUTS
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 _PATIENCE_S = 5.0  # with a client that does not read what it is sent
 
 
-class Changes:
+class IndexChanges:
     """The clients of one server."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Changes:
                 group.start_soon(_notify_session, session)
 
 
-async def watch_versions(desk: Desk, changes: Changes) -> None:
+async def watch_versions(desk: MetaContext, changes: IndexChanges) -> None:
     """Announces each new version until it is cancelled. It also makes the router look: without a
     query nobody else would."""
     loop, wake = asyncio.get_running_loop(), asyncio.Event()
@@ -78,7 +78,7 @@ async def watch_versions(desk: Desk, changes: Changes) -> None:
         wake.clear()
 
 
-async def _read_version(desk: Desk) -> str | None:
+async def _read_version(desk: MetaContext) -> str | None:
     from serving.index.model import IndexBroken, IndexMissing
 
     try:
@@ -108,11 +108,11 @@ INSTRUCTIONS = (
 
 def make_server(
     router: "ServedRouter",
-    caller: Caller | None,
+    caller: ToolCaller | None,
     policy: MetaPolicy,
     outcomes: CallLog,
     *,
-    tokens: Sequence[Token] = (),
+    tokens: Sequence[ClientToken] = (),
 ) -> "Server[Any]":
     """The server. caller: None switches calls off. tokens: whose requests come over HTTP; () when
     all requests are `policy.local`'s."""
@@ -121,8 +121,8 @@ def make_server(
     from mcp.server.subscriptions import ListenHandler
     from mcp_types import NotificationParams
 
-    desk = Desk(router, caller, policy, outcomes)
-    handlers, changes = RequestHandlers(desk, tokens), Changes()
+    desk = MetaContext(router, caller, policy, outcomes)
+    handlers, changes = RequestHandlers(desk, tokens), IndexChanges()
 
     server: Server[Any] = Server(
         NAME,
@@ -153,7 +153,7 @@ def make_server(
     return server
 
 
-def _make_lifespan(desk: Desk, changes: Changes) -> Callable[[Any], Any]:
+def _make_lifespan(desk: MetaContext, changes: IndexChanges) -> Callable[[Any], Any]:
     """What runs beside the server: it looks for a new index, and learns from the log of calls."""
 
     @asynccontextmanager

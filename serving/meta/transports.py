@@ -12,8 +12,8 @@ import anyio
 
 from assets.servers.calls.log import CallLog
 from serving.meta.access_control import find_owner
-from serving.meta.context import Caller
-from serving.meta.policy import HttpSettings, MetaPolicy, Token, is_loopback
+from serving.meta.context import ToolCaller
+from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy, is_loopback
 from serving.meta.server import NAME, make_server
 
 if TYPE_CHECKING:
@@ -115,14 +115,14 @@ def _show_host(host: str) -> str:
 
 
 def run_stdio(
-    router: "ServedRouter", caller: Caller | None, policy: MetaPolicy, outcomes: CallLog
+    router: "ServedRouter", caller: ToolCaller | None, policy: MetaPolicy, outcomes: CallLog
 ) -> None:
     """Serves until the client closes our standard input."""
     anyio.run(_serve_streams, router, caller, policy, outcomes)
 
 
 async def _serve_streams(
-    router: "ServedRouter", caller: Caller | None, policy: MetaPolicy, outcomes: CallLog
+    router: "ServedRouter", caller: ToolCaller | None, policy: MetaPolicy, outcomes: CallLog
 ) -> None:
     from mcp.server.stdio import stdio_server
 
@@ -145,10 +145,10 @@ async def close_after(caller: Any) -> None:
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
-class Verifier:
+class TokenVerifier:
     """The SDK's question whose a token is, answered from our list."""
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
+    def __init__(self, tokens: Sequence[ClientToken]) -> None:
         self._tokens = tokens
 
     async def verify_token(self, token: str) -> Any:
@@ -171,7 +171,7 @@ def make_http_app(server: "Server[Any]", settings: HttpSettings) -> "Starlette":
         issuer = AuthSettings.model_validate(
             {"issuer_url": "http://127.0.0.1", "resource_server_url": None}
         )
-        auth = {"auth": issuer, "token_verifier": Verifier(settings.tokens)}
+        auth = {"auth": issuer, "token_verifier": TokenVerifier(settings.tokens)}
     app = server.streamable_http_app(
         streamable_http_path=settings.path,
         max_request_body_size=settings.max_body,
@@ -187,7 +187,7 @@ def make_http_app(server: "Server[Any]", settings: HttpSettings) -> "Starlette":
 
 def run_http(
     router: "ServedRouter",
-    caller: Caller | None,
+    caller: ToolCaller | None,
     policy: MetaPolicy,
     outcomes: CallLog,
     settings: HttpSettings,
@@ -203,7 +203,7 @@ def run_http(
 
 async def serve_http(
     router: "ServedRouter",
-    caller: Caller | None,
+    caller: ToolCaller | None,
     policy: MetaPolicy,
     outcomes: CallLog,
     settings: HttpSettings,

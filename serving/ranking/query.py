@@ -1,9 +1,9 @@
 """What is asked of the router, and what it answers."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from serving.ranking.overlays import Reliability
+from serving.ranking.overlays import ToolReliability
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import drop_surrogates
 
@@ -17,14 +17,14 @@ class BadQuery(UnusableInput):
 
 
 @dataclass(frozen=True)
-class Ask:
-    """One question: a user's `query`, or what a model says of the `server` and `tool` it wants.
+class ToolQuery:
+    """One question: a user's `query`, or a model's words for the `server` and `tool` it wants.
 
-    `k` is a hard upper bound on hits, unless `stretch` lets up to that many more in whose score is
-    as good as the k-th; `trim` leaves out hits that fall far behind the first. `exclude` are tool
-    ids; `allowed` are globs over tool ids (None: all, (): nothing). `context` says what the
-    conversation was about and weighs lightly. `client` is who asks (`write_client_key`), where a
-    reranker may know what works for whom. Texts are read to 4,000 characters.
+    `k` is a hard upper bound on hits, except that `stretch` allows up to that many more with a
+    score as good as the k-th; `trim` leaves out hits far behind the first. `exclude` are tool ids;
+    `allowed` are globs over tool ids (None: all, (): nothing). `context` says what the conversation
+    was about and weighs lightly. `client` is who asks (`write_client_key`), for a reranker that
+    knows what works for whom. Texts are read to 4,000 characters.
     """
 
     query: str | None = None
@@ -41,7 +41,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Hit:
+class ToolHit:
     """One tool for a question. `why`: the view that matched best, the scores, words in common."""
 
     tool_id: str
@@ -54,56 +54,55 @@ class Hit:
     twins: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     read_only: bool | None = None
-    reliability: Reliability | None = None
+    reliability: ToolReliability | None = None
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryAnswer:
     """Hits, best first, from one index version. `suitable`: how likely the pool holds a suitable
-    tool at all; `no_tool`: that this is below the threshold it was measured at."""
+    tool at all; `no_tool`: that this is below the measured threshold."""
 
-    hits: list[Hit]
+    hits: list[ToolHit]
     index: str
     strategy: str
     suitable: float
     no_tool: bool
     ms: float
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
-def read_ask(ask: Ask | None = None, **parts: Any) -> Ask:
+def read_ask(ask: ToolQuery | None = None, **parts: Any) -> ToolQuery:
     """The question with its parts by name, lists for sets. Raises BadQuery for an unknown one."""
-    known = {one.name for one in fields(Ask)}
-    if strange := sorted(parts.keys() - known):
-        raise BadQuery(f"a question has no {strange[0]!r}; expected {', '.join(sorted(known))}")
+    names = {field.name for field in fields(ToolQuery)}
+    if unknown := sorted(parts.keys() - names):
+        raise BadQuery(f"a question has no {unknown[0]!r}; expected {', '.join(sorted(names))}")
     for name, kind in (("exclude", frozenset), ("allowed", tuple)):
         if isinstance(parts.get(name), list | set | tuple | frozenset):
             parts[name] = kind(parts[name])
-    return replace(ask or Ask(), **parts)
+    return replace(ask or ToolQuery(), **parts)
 
 
-def check_ask(ask: Ask) -> tuple[Ask, tuple[str, ...]]:
+def check_ask(ask: ToolQuery) -> tuple[ToolQuery, tuple[str, ...]]:
     """The question with its texts tidied, and what was left out of it. Raises BadQuery."""
-    if not 1 <= ask.k <= MOST_HITS:
-        raise BadQuery(f"k is {ask.k}; expected 1 to {MOST_HITS:,}")
-    if not 0 <= ask.stretch <= MOST_HITS:
-        raise BadQuery(f"stretch is {ask.stretch}; expected 0 to {MOST_HITS:,}")
+    for name, least in (("k", 1), ("stretch", 0)):
+        if not least <= getattr(ask, name) <= MOST_HITS:
+            found = f"{name} is {getattr(ask, name)}"
+            raise BadQuery(f"{found}; expected {least} to {MOST_HITS:,}")
     if ask.strategy not in STRATEGIES:
-        known = ", ".join(STRATEGIES)
-        raise BadQuery(f"strategy is {ask.strategy[:40]!r}; expected one of {known}")
+        found = f"strategy is {ask.strategy[:40]!r}"
+        raise BadQuery(f"{found}; expected one of {', '.join(STRATEGIES)}")
     if isinstance(ask.allowed, str) or isinstance(ask.exclude, str):
         raise BadQuery("allowed and exclude are lists of tool ids, found one text")
-    texts = {
-        name: _tidy_text(getattr(ask, name)) for name in ("query", "server", "tool", "context")
-    }
+    given = {name: getattr(ask, name) for name in ("query", "server", "tool", "context")}
+    texts = {name: _tidy_text(text) for name, text in given.items()}
     if not (texts["query"] or texts["server"] or texts["tool"]):
         raise BadQuery("the query is empty; expected what the tool should do, in words")
-    cut = [
-        f"{name} was read to {MAX_TEXT:,} of {len(value):,} characters"
-        for name in texts
-        if (value := getattr(ask, name)) and len(value) > MAX_TEXT
+    notes = [
+        f"{name} was read to {MAX_TEXT:,} of {len(text):,} characters"
+        for name, text in given.items()
+        if text and len(text) > MAX_TEXT
     ]
-    return Ask(**{**vars(ask), **texts}), tuple(cut)
+    return replace(ask, **texts), tuple(notes)
 
 
 def _tidy_text(text: str | None) -> str | None:

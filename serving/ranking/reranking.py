@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from serving.index.model import Index
-from serving.ranking.signals import Signals
-from serving.ranking.strategies import Ranked
+from serving.index.model import RouterIndex
+from serving.ranking.signals import QuerySignals
+from serving.ranking.strategies import ToolRanking
 from warehouse.extensions import RERANKERS, load_extensions
 
 RERANKED = 100  # hits that are reordered
@@ -40,7 +40,7 @@ class Reranker(Protocol):
         ...
 
 
-def open_ranker(index: Index) -> Reranker | None:
+def open_ranker(index: RouterIndex) -> Reranker | None:
     """The index's own reranker, None if it has none that can be used. Raises IndexBroken."""
     if index.reranker is None or index.folder is None:
         return None
@@ -60,13 +60,13 @@ def write_client_key(source: str, client: str | None) -> str | None:
     return f"{source} {client}" if client else None
 
 
-def make_question(signals: Signals, places: np.ndarray) -> RerankQuestion:
+def make_question(signals: QuerySignals, places: np.ndarray) -> RerankQuestion:
     """The question for the reranker, with the tools at `places` as candidates."""
     ask = signals.ask
     return RerankQuestion(signals.tool_text, signals.tool, places, time.time(), ask.client)
 
 
-def rank_by_success(ranker: Reranker, signals: Signals, ranked: Ranked) -> Ranked:
+def rank_by_success(ranker: Reranker, signals: QuerySignals, ranked: ToolRanking) -> ToolRanking:
     """The ranking with its first hundred in the order of P(success), which becomes their score; the
     others follow unchanged. `parts` holds both scores: `success` and `fused`."""
     heads = ranked.places[:RERANKED]
@@ -81,4 +81,4 @@ def rank_by_success(ranker: Reranker, signals: Signals, ranked: Ranked) -> Ranke
     success = np.concatenate([p[order], np.full(len(tail), np.nan, np.float32)])
     parts = {name: values[rows] for name, values in ranked.parts.items()}
     parts |= {"fused": ranked.scores[rows], "success": success}
-    return Ranked(ranked.places[rows], scores, parts, ranked.suitable)
+    return ToolRanking(ranked.places[rows], scores, parts, ranked.suitable)

@@ -1,4 +1,4 @@
-"""The ways to order the pool: ours and the four it is measured against, over one index."""
+"""The orders of the pool: ours, and the four baselines that it is measured against."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,38 +7,39 @@ import numpy as np
 
 from assets.vectors.texts import SERVER_VIEWS
 from serving.index.model import RELIABILITY
-from serving.ranking.signals import CANDIDATES, Signals, choose_candidates, weigh_evidence
+from serving.ranking.signals import CANDIDATES, QuerySignals, choose_candidates, weigh_evidence
 
 RRF_K = 60  # the constant of Cormack et al. 2009, which every product keeps
 MCP_ZERO_SERVERS = 5
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """Places of tools, best first, with their scores and the parts of these by name."""
+class ToolRanking:
+    """Places of tools, best first, with their scores and the parts of these by name (not a number
+    if a part was not computed). `suitable` is known if the strategy weighs it."""
 
-    places: np.ndarray  # int [found]
-    scores: np.ndarray  # float [found]
-    parts: dict[str, np.ndarray] = field(default_factory=dict)  # not a number: not looked at
-    suitable: float | None = None  # known where the strategy weighs it
+    places: np.ndarray
+    scores: np.ndarray
+    parts: dict[str, np.ndarray] = field(default_factory=dict)
+    suitable: float | None = None
 
 
 Mask = np.ndarray | None
 
 
-def rank_dense(signals: Signals, mask: Mask, most: int) -> Ranked:
+def rank_dense(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
     """Cosine of the question to the tool's full text."""
     places = find_top(signals.dense, mask, most)
-    return Ranked(places, signals.dense[places], {"full": signals.dense[places]})
+    return ToolRanking(places, signals.dense[places], {"full": signals.dense[places]})
 
 
-def rank_bm25(signals: Signals, mask: Mask, most: int) -> Ranked:
+def rank_bm25(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
     """BM25 over the tool's whole text."""
     places = find_top(signals.lexical, mask, most)
-    return Ranked(places, signals.lexical[places], {"words": signals.lexical[places]})
+    return ToolRanking(places, signals.lexical[places], {"words": signals.lexical[places]})
 
 
-def rank_rrf(signals: Signals, mask: Mask, most: int) -> Ranked:
+def rank_rrf(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
     """Plain reciprocal rank fusion of both; without a word in common there is no lexical rank."""
     total = np.zeros(len(signals.dense), np.float32)
     for scores in (signals.dense, signals.lexical):
@@ -48,10 +49,10 @@ def rank_rrf(signals: Signals, mask: Mask, most: int) -> Ranked:
         total[ranked] += 1 / (RRF_K + 1 + np.arange(len(ranked), dtype=np.float32))
     places = find_top(total, mask, most)
     parts = {"full": signals.dense[places], "words": signals.lexical[places]}
-    return Ranked(places, total[places], parts)
+    return ToolRanking(places, total[places], parts)
 
 
-def mcp_zero(signals: Signals, mask: Mask, most: int) -> Ranked:
+def rank_mcp_zero(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
     """MCP-Zero's algorithm (arXiv 2506.01056): the five best servers by the better of description
     and summary, within them (s x t) x max(s, t). Servers without an eligible tool are passed over;
     the others follow by server, so that any number of hits can be asked for."""
@@ -66,36 +67,36 @@ def mcp_zero(signals: Signals, mask: Mask, most: int) -> Ranked:
     score = (s * t) * np.maximum(s, t)
     score = np.where(chosen[server_of], score, score - 10)
     places = find_top(score, mask, most)
-    return Ranked(places, score[places], {"server": s[places], "full": t[places]})
+    return ToolRanking(places, score[places], {"server": s[places], "full": t[places]})
 
 
-def rank_fused(signals: Signals, mask: Mask, most: int) -> Ranked:
-    """All views and fields fused by fitted weights over the candidates of first sight; beyond them
-    the order of first sight."""
+def rank_fused(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
+    """All views and fields fused by fitted weights over the candidates; beyond them the rough
+    order."""
     index = signals.index
     fusion = index.fusion
-    found = choose_candidates(signals, mask)
-    suits = fusion.score(found.features)
+    candidates = choose_candidates(signals, mask)
+    suits = fusion.score(candidates.features)
     score = suits
     if signals.overlay is not None:
-        score = suits + np.float32(RELIABILITY) * signals.overlay.lift[found.places]
-    order = np.lexsort((found.places, -np.round(score.astype(np.float64), 6)))[:most]
-    places, scores = found.places[order], score[order]
-    parts = {name: values[order] for name, values in found.features.items()}
-    suitable = fusion.suitable(weigh_evidence(found, suits))
+        score = suits + np.float32(RELIABILITY) * signals.overlay.lift[candidates.places]
+    order = np.lexsort((candidates.places, -np.round(score.astype(np.float64), 6)))[:most]
+    places, scores = candidates.places[order], score[order]
+    parts = {name: values[order] for name, values in candidates.features.items()}
+    suitable = fusion.suitable(weigh_evidence(candidates, suits))
     if most > len(places) == CANDIDATES:
-        rest = find_top(found.rough, mask, most + CANDIDATES)
-        rest = rest[~np.isin(rest, places)][: most - len(places)]
-        behind = scores[-1] - 1 - np.arange(len(rest), dtype=np.float32) * np.float32(0.01)
-        places, scores = np.concatenate([places, rest]), np.concatenate([scores, behind])
-        lost = np.full(len(rest), np.nan, np.float32)
-        parts = {name: np.concatenate([values, lost]) for name, values in parts.items()}
-    return Ranked(places, scores, parts, suitable)
+        others = find_top(candidates.rough, mask, most + CANDIDATES)
+        others = others[~np.isin(others, places)][: most - len(places)]
+        behind = scores[-1] - 1 - np.arange(len(others), dtype=np.float32) * np.float32(0.01)
+        places, scores = np.concatenate([places, others]), np.concatenate([scores, behind])
+        unknown = np.full(len(others), np.nan, np.float32)
+        parts = {name: np.concatenate([values, unknown]) for name, values in parts.items()}
+    return ToolRanking(places, scores, parts, suitable)
 
 
-BY_NAME: dict[str, Callable[[Signals, Mask, int], Ranked]] = {
+BY_NAME: dict[str, Callable[[QuerySignals, Mask, int], ToolRanking]] = {
     "ours": rank_fused,
-    "mcp-zero": mcp_zero,
+    "mcp-zero": rank_mcp_zero,
     "dense": rank_dense,
     "bm25": rank_bm25,
     "rrf": rank_rrf,
@@ -106,11 +107,11 @@ def find_top(scores: np.ndarray, mask: Mask, most: int) -> np.ndarray:
     """Places of the `most` best scores where `mask` holds, best first; equal scores by place, so
     that an answer is the same on every machine."""
     places = np.arange(len(scores)) if mask is None else np.flatnonzero(mask)
-    held = scores if mask is None else scores[places]
+    eligible = scores if mask is None else scores[places]
     if most < len(places):
-        near = np.argpartition(-held, most - 1)[:most]
-        # All that tie with the last one in, so that which of them comes is decided by place.
-        near = np.flatnonzero(held >= held[near].min()) if len(near) else near
-        places, held = places[near], held[near]
-    order = np.lexsort((places, -np.round(held.astype(np.float64), 6)))[:most]
+        near = np.argpartition(-eligible, most - 1)[:most]
+        # All that tie with the last one, so that their places decide between them.
+        near = np.flatnonzero(eligible >= eligible[near].min()) if len(near) else near
+        places, eligible = places[near], eligible[near]
+    order = np.lexsort((places, -np.round(eligible.astype(np.float64), 6)))[:most]
     return places[order]

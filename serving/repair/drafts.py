@@ -21,7 +21,7 @@ LONGEST = 4_000_000  # characters of a draft; its arguments have their own limit
 
 
 @dataclass(frozen=True)
-class Draft:
+class DraftCall:
     """One call as it was written. name: "" where none was given. arguments: text, or a JSON
     value."""
 
@@ -30,7 +30,7 @@ class Draft:
     id: str | None = None
 
 
-def read_drafts(value: Any) -> list[Draft]:
+def read_drafts(value: Any) -> list[DraftCall]:
     """Every call in a draft: OpenAI (`tool_calls`, `function_call`, Responses), Anthropic
     (`tool_use`), MCP (`tools/call`), `{name, arguments}`, a list of these, or text that holds
     them as JSON or as `name(parameter=value)`. [] where no call is in it. Never raises."""
@@ -40,22 +40,22 @@ def read_drafts(value: Any) -> list[Draft]:
         return []
 
 
-def _iterate_drafts(value: Any, depth: int) -> Iterator[Draft]:
+def _iterate_drafts(value: Any, depth: int) -> Iterator[DraftCall]:
     if depth > 6:
         return
-    if isinstance(value, Draft):
+    if isinstance(value, DraftCall):
         yield value
     elif isinstance(value, str):
         yield from _read_text(value[:LONGEST], depth)
     elif isinstance(value, list | tuple):
         for one in value[:_MOST]:
-            if isinstance(one, Draft | Mapping):
+            if isinstance(one, DraftCall | Mapping):
                 yield from _iterate_drafts(one, depth + 1)
     elif isinstance(value, Mapping):
         yield from _read_object(value, depth)
 
 
-def _read_object(value: Mapping[str, Any], depth: int) -> Iterator[Draft]:
+def _read_object(value: Mapping[str, Any], depth: int) -> Iterator[DraftCall]:
     for key in ("tool_calls", "output", "choices", "content"):
         if isinstance(value.get(key), list):
             yield from _iterate_drafts(value[key], depth + 1)
@@ -72,17 +72,17 @@ def _read_object(value: Mapping[str, Any], depth: int) -> Iterator[Draft]:
     name = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), None)
     given = next((key for key in _ARGUMENTS if key in value), None)
     if name is not None or given is not None:
-        yield Draft(name or "", value[given] if given else {}, call_id)
+        yield DraftCall(name or "", value[given] if given else {}, call_id)
 
 
-def _read_text(text: str, depth: int) -> Iterator[Draft]:
+def _read_text(text: str, depth: int) -> Iterator[DraftCall]:
     parts = _TAG.findall(text) or find_fenced(text) or [text]
     for part in parts[:_MOST]:
         found = list(_read_part(part, depth))
         yield from found
 
 
-def _read_part(part: str, depth: int) -> Iterator[Draft]:
+def _read_part(part: str, depth: int) -> Iterator[DraftCall]:
     whole = part.strip()
     try:
         yield from _iterate_drafts(json.loads(whole), depth + 1)
@@ -101,7 +101,7 @@ def _read_part(part: str, depth: int) -> Iterator[Draft]:
     yield from calls
 
 
-def _read_python(text: str) -> Iterator[Draft]:
+def _read_python(text: str) -> Iterator[DraftCall]:
     """`name(parameter=value)`, as some models write calls."""
     try:
         call = ast.parse(text[:100_000], mode="eval").body
@@ -116,7 +116,7 @@ def _read_python(text: str) -> Iterator[Draft]:
             given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
         except (ValueError, TypeError, RecursionError, MemoryError):
             return
-        yield Draft(ast.unparse(call.func), given)
+        yield DraftCall(ast.unparse(call.func), given)
 
 
 LONGEST_ARGUMENTS = 2_000_000  # characters of one call's arguments
@@ -129,7 +129,7 @@ _WHOLE_WORD = re.compile(r"(?:[:\[,]\s*)(?:true|false|null)$")
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedArguments:
     """values: what the text holds, one or several. cut: the last value where the text broke off
     inside of it: it may go on. fault: why nothing was read."""
 
@@ -140,20 +140,20 @@ class Parsed:
     too_large: bool = False
 
 
-def parse_arguments(text: str) -> Parsed:
+def parse_arguments(text: str) -> ParsedArguments:
     """What a text of arguments says. Never raises."""
     if len(text) > LONGEST_ARGUMENTS:
         fault = f"{len(text):,} characters, at most {LONGEST_ARGUMENTS:,} are read"
-        return Parsed(fault=fault, too_large=True)
+        return ParsedArguments(fault=fault, too_large=True)
     if not text.strip():
-        return Parsed([{}], ["no arguments are an empty object"])
+        return ParsedArguments([{}], ["no arguments are an empty object"])
     steps: list[str] = []
     for _ in range(4):
         value, found = _load_strict(text)
         if not found:
             break
         if not isinstance(value, str):
-            return Parsed([value], steps)
+            return ParsedArguments([value], steps)
         steps.append("the arguments were JSON text within JSON text: read it")
         text = value
     fenced = strip_fence(text)
@@ -162,8 +162,8 @@ def parse_arguments(text: str) -> Parsed:
     for read in (_load_raw, _load_several, _load_cut, _load_lenient):
         parsed = read(text)
         if parsed is not None:
-            return Parsed(parsed.values, [*steps, *parsed.steps], parsed.cut)
-    return Parsed(steps=steps, fault="no JSON object can be read out of the text")
+            return ParsedArguments(parsed.values, [*steps, *parsed.steps], parsed.cut)
+    return ParsedArguments(steps=steps, fault="no JSON object can be read out of the text")
 
 
 def measure_depth(value: Any, most: int = DEEPEST) -> int:
@@ -200,7 +200,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _load_raw(text: str) -> Parsed | None:
+def _load_raw(text: str) -> ParsedArguments | None:
     """Line breaks in texts as they are, and the numbers that JSON does not have."""
     odd: list[str] = []
     try:
@@ -210,11 +210,13 @@ def _load_raw(text: str) -> Parsed | None:
     if isinstance(value, str):
         return None
     if odd:
-        return Parsed([value], [f"{name} is no JSON: read as null" for name in dict.fromkeys(odd)])
-    return Parsed([value], ["escaped the line breaks in a text"])
+        return ParsedArguments(
+            [value], [f"{name} is no JSON: read as null" for name in dict.fromkeys(odd)]
+        )
+    return ParsedArguments([value], ["escaped the line breaks in a text"])
 
 
-def _load_several(text: str) -> Parsed | None:
+def _load_several(text: str) -> ParsedArguments | None:
     """Objects one after the other."""
     decoder = json.JSONDecoder(parse_float=WrittenFloat, parse_constant=_refuse_constant)
     values, at = [], 0
@@ -230,11 +232,13 @@ def _load_several(text: str) -> Parsed | None:
             return None
         values.append(value)
     if len(values) > 1 and all(one == values[0] for one in values):
-        return Parsed(values[:1], ["the same arguments stood there more than once: took them once"])
-    return Parsed(values) if len(values) > 1 else None
+        return ParsedArguments(
+            values[:1], ["the same arguments stood there more than once: took them once"]
+        )
+    return ParsedArguments(values) if len(values) > 1 else None
 
 
-def _load_cut(text: str) -> Parsed | None:
+def _load_cut(text: str) -> ParsedArguments | None:
     """A text that ends before it closes what it opened."""
     whole = text.strip()
     if not whole.startswith("{"):
@@ -262,7 +266,7 @@ def _load_cut(text: str) -> Parsed | None:
         cut = "name"
     last = _find_last(value) if cut in ("text", "value") else None
     step = "the text broke off: closed what it had opened"
-    return Parsed([value], [step], cut if cut == "name" else last)
+    return ParsedArguments([value], [step], cut if cut == "name" else last)
 
 
 def _list_open(text: str) -> tuple[str, bool]:
@@ -296,7 +300,7 @@ def _find_last(value: Any) -> str:
     return path
 
 
-def _load_lenient(text: str) -> Parsed | None:
+def _load_lenient(text: str) -> ParsedArguments | None:
     text = text.strip()
     if len(text) > _LOOSE or _CUT_SCALAR.search(text):  # `-21.` would be read as -21.0
         return None
@@ -307,13 +311,13 @@ def _load_lenient(text: str) -> Parsed | None:
     ):
         value, found = _load_strict(changed)
         if found and isinstance(value, dict):
-            return Parsed([value], [step])
+            return ParsedArguments([value], [step])
     value = _load_python(bare) or _load_python(text)
     if isinstance(value, dict):
-        return Parsed([value], ["the arguments were a Python literal: read it"])
+        return ParsedArguments([value], ["the arguments were a Python literal: read it"])
     values = [one for one in repair_json(text) if isinstance(one, dict)]
     if len(values) == 1 and all(_stands_in(leaf, text) for leaf in _list_leaves(values[0])):
-        return Parsed(values, ["repaired the JSON's punctuation"])
+        return ParsedArguments(values, ["repaired the JSON's punctuation"])
     return None
 
 

@@ -22,7 +22,7 @@ _WORD = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"(?<![\w.])[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|[+-]?\d+(?:\.\d+)?")
 
 
-class Evidence:
+class ConversationEvidence:
     """What a conversation says, read once. messages: {role, content}, content a text or a list of
     parts with `text`."""
 
@@ -87,7 +87,7 @@ def list_invented(
     contract: Mapping[str, Any],
     arguments: Mapping[str, Any],
     given: Mapping[str, Any],
-    evidence: Evidence,
+    evidence: ConversationEvidence,
 ) -> Iterator[str]:
     """The required arguments whose value neither the draft's arguments `given`, the contract nor
     the conversation has; and what confirms the call, where the draft does not: nobody else may."""

@@ -15,23 +15,23 @@ from typing import Any
 from assets.contracts.rename_history import ContractHistory, read_history
 from assets.contracts.repair.problems import describe_problems
 from serving.index.folder import load_index, read_served_version
-from serving.repair.drafts import Draft, parse_arguments, read_drafts
-from serving.repair.evidence import Evidence
+from serving.repair.drafts import DraftCall, parse_arguments, read_drafts
+from serving.repair.evidence import ConversationEvidence
 from serving.repair.report import (
     ABSTAINED,
     FAILED,
     REPAIRED,
     RUNGS,
     VALID,
-    Reason,
+    AbstainReason,
     RepairReport,
     RungReport,
     write_arguments,
 )
-from serving.repair.revision import Revise
+from serving.repair.revision import ReviseCall
 from serving.repair.rungs import (
-    State,
-    Step,
+    RepairState,
+    RungStep,
     ask_model,
     fill_missing,
     find_tool,
@@ -46,7 +46,7 @@ from warehouse.errors import UnusableInput
 from warehouse.user_files import parse_json, read_text
 
 Messages = Sequence[Mapping[str, Any]] | str
-_CLIMBS: tuple[Callable[[State], Step], ...] = (
+_CLIMBS: tuple[Callable[[RepairState], RungStep], ...] = (
     parse_draft,
     find_tool,
     validate_draft,
@@ -64,7 +64,7 @@ def repair_draft(
     *,
     conversation: Messages = (),
     history: ContractHistory | None = None,
-    revise: Revise | None = None,
+    revise: ReviseCall | None = None,
 ) -> RepairReport:
     """Climbs the ladder with one draft call.
 
@@ -77,7 +77,9 @@ def repair_draft(
         return _refuse(draft, len(drafts))
     given = conversation
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    state = State(drafts[0], read_toolset(tools), messages, history, revise, Evidence(messages))
+    state = RepairState(
+        drafts[0], read_toolset(tools), messages, history, revise, ConversationEvidence(messages)
+    )
     for name, climb in zip(RUNGS, _CLIMBS, strict=True):
         began = time.perf_counter()
         step = climb(state)
@@ -96,7 +98,7 @@ def repair_drafts(
     *,
     conversation: Messages = (),
     history: ContractHistory | None = None,
-    revise: Revise | None = None,
+    revise: ReviseCall | None = None,
 ) -> list[RepairReport]:
     """Each call of a draft by itself, two that were written into one included; one abstained report
     where it holds none. Never raises."""
@@ -104,7 +106,7 @@ def repair_drafts(
     given: dict[str, Any] = {"conversation": conversation, "history": history, "revise": revise}
     for one in read_drafts(draft):
         values = parse_arguments(one.arguments).values if isinstance(one.arguments, str) else []
-        parts = [Draft(one.name, value) for value in values] if len(values) > 1 else [one]
+        parts = [DraftCall(one.name, value) for value in values] if len(values) > 1 else [one]
         reports += [repair_draft(part, toolset, **given) for part in parts]
     return reports or [repair_draft(draft, toolset, **given)]
 
@@ -119,10 +121,10 @@ def _refuse(draft: Any, count: int) -> RepairReport:
     )
     text = draft if isinstance(draft, str) else write_arguments(draft)
     rungs = [RungReport("parse", FAILED, why=question)]
-    return RepairReport(ABSTAINED, "", None, text, rungs, reason=Reason(kind, question))
+    return RepairReport(ABSTAINED, "", None, text, rungs, reason=AbstainReason(kind, question))
 
 
-def _write_report(state: State, outcome: str) -> RepairReport:
+def _write_report(state: RepairState, outcome: str) -> RepairReport:
     draft, candidate, problems = state.draft, state.candidate, list[dict[str, Any]]()
     name, arguments, given = draft.name, state.arguments, draft.arguments
     if outcome == ABSTAINED:
@@ -157,7 +159,7 @@ def repair_files(
     tools: Path,
     conversation: Path | None = None,
     history: Path | None = None,
-    revise: Revise | None = None,
+    revise: ReviseCall | None = None,
 ) -> list[RepairReport]:
     """A report of each call that the file holds. Raises UnusableInput."""
     return repair_drafts(

@@ -22,7 +22,7 @@ class RungReport:
 
 
 @dataclass(frozen=True)
-class Reason:
+class AbstainReason:
     """Why a call was left. kind: no_call, several_calls, too_large, too_deep, unreadable, cut_off,
     unknown_tool, ambiguous_tool, bad_schema, missing_value or unfit_value. path: where, as
     `$.filters[0].name`. question: what to ask whoever can tell, in one sentence."""
@@ -46,7 +46,7 @@ class RepairReport:
     rungs: list[RungReport]
     server: str | None = None
     id: str | None = None
-    reason: Reason | None = None
+    reason: AbstainReason | None = None
     problems: list[dict[str, Any]] = field(default_factory=list)
 
     @property

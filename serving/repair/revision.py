@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from assets.contracts.repair.problems import Problem
 from assets.synthesis.prompts import read_prompt
-from serving.repair.tools import Candidate
+from serving.repair.tools import ToolCandidate
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class RevisionRequest:
     problems: what validation says of it, [] where the tool itself is unknown."""
 
     conversation: Sequence[Mapping[str, Any]]
-    candidates: Sequence[Candidate]
+    candidates: Sequence[ToolCandidate]
     name: str
     arguments: Any
     problems: Sequence[Problem]
@@ -33,7 +33,7 @@ class ProposedCall:
     question: str | None = None
 
 
-class Revise(Protocol):
+class ReviseCall(Protocol):
     """Rewrites a draft; None leaves it. What it returns is checked like any draft: a call that
     does not fit, whose required values neither conversation, draft nor contract holds, that
     confirms what the draft does not or lacks what guards it, is refused. An exception counts as

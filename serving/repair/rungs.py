@@ -16,16 +16,21 @@ from assets.contracts.repair.problems import (
 from assets.contracts.repair.repair import repair_call
 from assets.contracts.schema_shapes import collect_properties
 from assets.contracts.validate import Flaw, validate_call
-from serving.repair.drafts import DEEPEST, Draft, is_writable, measure_depth, parse_arguments
-from serving.repair.evidence import Evidence, find_stated_value, list_invented, list_unguarded
-from serving.repair.report import CHANGED, FAILED, PASSED, SKIPPED, Reason, RungReport
-from serving.repair.revision import ProposedCall, Revise, RevisionRequest
-from serving.repair.tools import Candidate, Toolset
+from serving.repair.drafts import DEEPEST, DraftCall, is_writable, measure_depth, parse_arguments
+from serving.repair.evidence import (
+    ConversationEvidence,
+    find_stated_value,
+    list_invented,
+    list_unguarded,
+)
+from serving.repair.report import CHANGED, FAILED, PASSED, SKIPPED, AbstainReason, RungReport
+from serving.repair.revision import ProposedCall, ReviseCall, RevisionRequest
+from serving.repair.tools import ToolCandidate, Toolset
 from warehouse.json_types import Schema
 
 
 @dataclass(frozen=True)
-class Step:
+class RungStep:
     """What one rung did; see RungReport."""
 
     outcome: str
@@ -33,49 +38,49 @@ class Step:
     why: str = ""
 
     @classmethod
-    def skip(cls, why: str = "") -> "Step":
+    def skip(cls, why: str = "") -> "RungStep":
         return cls(SKIPPED, [], why)
 
     @classmethod
-    def fail(cls, why: str) -> "Step":
+    def fail(cls, why: str) -> "RungStep":
         return cls(FAILED, [], why)
 
     @classmethod
-    def change(cls, what: list[str], why: str = "") -> "Step":
+    def change(cls, what: list[str], why: str = "") -> "RungStep":
         return cls(CHANGED if what else PASSED, what, why)
 
 
 @dataclass
-class State:
+class RepairState:
     """parsed: the arguments as the draft has them, read. cut: the path of a last value that may go
     on. meant: the tools that the name may mean. flaws: of `arguments` against `candidate`, None
     before both are known. reason: set where the ladder ends without a call."""
 
-    draft: Draft
+    draft: DraftCall
     toolset: Toolset
     messages: Sequence[Mapping[str, Any]]
     history: ContractHistory | None
-    revise: Revise | None
-    evidence: Evidence
+    revise: ReviseCall | None
+    evidence: ConversationEvidence
     rungs: list[RungReport] = field(default_factory=list)
     arguments: Any = None
     parsed: Any = None
     cut: str | None = None
-    candidate: Candidate | None = None
-    meant: list[Candidate] = field(default_factory=list)
+    candidate: ToolCandidate | None = None
+    meant: list[ToolCandidate] = field(default_factory=list)
     flaws: list[Flaw] | None = None
-    reason: Reason | None = None
+    reason: AbstainReason | None = None
 
     @property
     def is_changed(self) -> bool:
         return any(rung.what for rung in self.rungs)
 
-    def stop(self, kind: str, question: str, path: str = "$") -> Step:
+    def stop(self, kind: str, question: str, path: str = "$") -> RungStep:
         """Ends the ladder here."""
-        self.reason = Reason(kind, question, path)
-        return Step.fail(question)
+        self.reason = AbstainReason(kind, question, path)
+        return RungStep.fail(question)
 
-    def choose(self, found: Sequence[Candidate]) -> Candidate | None:
+    def choose(self, found: Sequence[ToolCandidate]) -> ToolCandidate | None:
         """Of several tools of one name the one that takes the arguments as they are, else the one
         whose server the conversation names."""
         if len(found) <= 1:
@@ -85,7 +90,7 @@ class State:
         mentioned = [one for one in left if one.server and self.evidence.holds(one.server)]
         return left[0] if len(left) == 1 else mentioned[0] if len(mentioned) == 1 else None
 
-    def take_repaired(self, candidate: Candidate, arguments: Any) -> list[str]:
+    def take_repaired(self, candidate: ToolCandidate, arguments: Any) -> list[str]:
         """Takes what `repair_call` makes of arguments; its steps."""
         said = self.evidence.is_said
         made = repair_call(candidate.contract, arguments, drop_undeclared=True, is_said=said)
@@ -95,8 +100,8 @@ class State:
 
 
 def ask_for_values(
-    candidate: Candidate, problems: Sequence[Problem], flaws: Sequence[Flaw]
-) -> Reason:
+    candidate: ToolCandidate, problems: Sequence[Problem], flaws: Sequence[Flaw]
+) -> AbstainReason:
     """What is missing first, else the first value that does not fit."""
     missing = [problem for problem in problems if problem["kind"] == "missing_required"]
     if missing:
@@ -104,16 +109,16 @@ def ask_for_values(
         listed = "; ".join(str(one["expected"]) for one in missing[:3])
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         question = f"{candidate.name} needs {listed}{more}{about}. Which value should it have?"
-        return Reason("missing_value", question[:600], str(missing[0]["path"]))
+        return AbstainReason("missing_value", question[:600], str(missing[0]["path"]))
     first = problems[0]
     question = (
         f"{candidate.name}, {first['path']}: expected {first['expected']}, found {first['found']};"
         f" {first['fix']}"
     )
-    return Reason("unfit_value", question[:600], str(first["path"]))
+    return AbstainReason("unfit_value", question[:600], str(first["path"]))
 
 
-def _describe_parameter(candidate: Candidate, flaws: Sequence[Flaw]) -> str:
+def _describe_parameter(candidate: ToolCandidate, flaws: Sequence[Flaw]) -> str:
     """What the contract says of the first parameter that is missing."""
     at = next((flaw.at for flaw in flaws if flaw.kind == "missing_required"), ())
     root = candidate.contract["inputSchema"]
@@ -122,25 +127,25 @@ def _describe_parameter(candidate: Candidate, flaws: Sequence[Flaw]) -> str:
     return f" ({' '.join(str(text).split())[:160]})" if text else ""
 
 
-def ask_for_tool(name: str, meant: Sequence[Candidate], toolset: Toolset) -> Reason:
+def ask_for_tool(name: str, meant: Sequence[ToolCandidate], toolset: Toolset) -> AbstainReason:
     """Which of several servers, or which tool at all."""
     if meant:
         servers = ", ".join(repr(one.server or "unnamed")[:80] for one in meant[:5])
         question = f"{len(meant)} servers have a tool {meant[0].name!r}: {servers}. Which one?"
-        return Reason("ambiguous_tool", question)
+        return AbstainReason("ambiguous_tool", question)
     near = ", ".join(toolset.list_similar(name)) or ", ".join(list(toolset.by_name)[:5]) or "none"
     question = f"there is no tool {name[:80]!r}; the ones most like it: {near[:300]}. Which one?"
-    return Reason("unknown_tool", question)
+    return AbstainReason("unknown_tool", question)
 
 
 def explain_cut(
-    path: str, parsed: Any, arguments: Any, root: Schema, evidence: Evidence
-) -> Reason | None:
+    path: str, parsed: Any, arguments: Any, root: Schema, evidence: ConversationEvidence
+) -> AbstainReason | None:
     """Why a text that broke off cannot be closed; None where its last value is whole: a number that
     the conversation holds, or the only choice of its schema that begins so."""
     if path == "name":
         question = "the call broke off before its next argument: send it again, whole"
-        return Reason("cut_off", question, path)
+        return AbstainReason("cut_off", question, path)
     name, value = _find_last(parsed)
     if isinstance(value, int | float) and not isinstance(value, bool) and evidence.holds(value):
         return None
@@ -151,7 +156,7 @@ def explain_cut(
             return None
     shown = format_value(value, 60)
     question = f"the call broke off at {path}, after {shown}: send it again, whole"
-    return Reason("cut_off", question, path)
+    return AbstainReason("cut_off", question, path)
 
 
 def _find_last(value: Any) -> tuple[Any, Any]:
@@ -163,7 +168,7 @@ def _find_last(value: Any) -> tuple[Any, Any]:
     return name, value
 
 
-def parse_draft(state: State) -> Step:
+def parse_draft(state: RepairState) -> RungStep:
     """Arguments as text become a JSON value."""
     given, steps = state.draft.arguments, []
     if isinstance(given, str):
@@ -178,10 +183,10 @@ def parse_draft(state: State) -> Step:
     if measure_depth(given) > DEEPEST:
         return state.stop("too_deep", f"nested deeper than {DEEPEST} levels: send it flatter")
     state.arguments = state.parsed = given
-    return Step.change(steps)
+    return RungStep.change(steps)
 
 
-def find_tool(state: State) -> Step:
+def find_tool(state: RepairState) -> RungStep:
     """The one tool that the draft's name means."""
     name = state.draft.name
     found, how = state.toolset.find_named(name)
@@ -189,40 +194,42 @@ def find_tool(state: State) -> Step:
         found = []  # what it was renamed to is surer
     state.meant = found
     if not found:
-        return Step.fail(f"no tool {name[:80]!r} among {len(state.toolset.candidates)}")
+        return RungStep.fail(f"no tool {name[:80]!r} among {len(state.toolset.candidates)}")
     state.candidate = state.choose(found)
     if state.candidate is None:
-        return Step.fail(f"{len(found)} servers have a tool {found[0].name[:80]!r}")
+        return RungStep.fail(f"{len(found)} servers have a tool {found[0].name[:80]!r}")
     if not how:
-        return Step(PASSED)
-    return Step.change([f"the tool {name[:80]!r} became {state.candidate.name!r}: {how}"], how)
+        return RungStep(PASSED)
+    return RungStep.change([f"the tool {name[:80]!r} became {state.candidate.name!r}: {how}"], how)
 
 
-def validate_draft(state: State) -> Step:
+def validate_draft(state: RepairState) -> RungStep:
     """What is wrong with the arguments, if anything."""
     if state.candidate is None:
-        return Step.skip("no tool to validate against")
+        return RungStep.skip("no tool to validate against")
     state.flaws = validate_call(state.candidate.contract, state.arguments)
     if any(flaw.kind == "bad_schema" for flaw in state.flaws):
         why = f"no call can be checked against the contract of {state.candidate.name!r}"
         return state.stop("bad_schema", f"{why}: {state.flaws[0].message}"[:300])
     listed = [f"{one.kind} at {format_place(one.at)}" for one in state.flaws[:5]]
-    return Step.fail("; ".join(listed)) if listed else Step(PASSED)
+    return RungStep.fail("; ".join(listed)) if listed else RungStep(PASSED)
 
 
-def fit_values(state: State) -> Step:
+def fit_values(state: RepairState) -> RungStep:
     """Names, types, choices, dates, units and levels, by the schema."""
     if state.candidate is None or not state.flaws:
-        return Step.skip()
+        return RungStep.skip()
     steps = state.take_repaired(state.candidate, state.arguments)
-    return Step.change(steps) if steps else Step.fail("no other form of what was given fits")
+    return (
+        RungStep.change(steps) if steps else RungStep.fail("no other form of what was given fits")
+    )
 
 
-def verify_result(state: State) -> Step:
+def verify_result(state: RepairState) -> RungStep:
     """The last word: the call fits, or the reason why there is none."""
     if state.candidate is None:
         state.reason = ask_for_tool(state.draft.name, state.meant, state.toolset)
-        return Step.fail(state.reason.question)
+        return RungStep.fail(state.reason.question)
     contract = state.candidate.contract
     if not is_writable(state.arguments):
         return state.stop("unfit_value", "a number in the arguments is too large: send it smaller")
@@ -230,43 +237,43 @@ def verify_result(state: State) -> Step:
         root, held = contract["inputSchema"], state.evidence
         state.reason = explain_cut(state.cut, state.parsed, state.arguments, root, held)
         if state.reason is not None:
-            return Step.fail(state.reason.question)
+            return RungStep.fail(state.reason.question)
     state.flaws = validate_call(contract, state.arguments)
     if state.flaws:
         problems = describe_problems(contract, state.arguments, state.flaws)
         state.reason = ask_for_values(state.candidate, problems, state.flaws)
-        return Step.fail(state.reason.question)
-    return Step(PASSED)
+        return RungStep.fail(state.reason.question)
+    return RungStep(PASSED)
 
 
 _SHOWN = 20  # candidates that a model is given
 _UNKNOWN = "it knows none of the names"
 
 
-def look_up_history(state: State) -> Step:
+def look_up_history(state: RepairState) -> RungStep:
     """The names that tool and parameters have now. It starts from the draft: what history knows is
     surer than a likeness of names, so a rename that was guessed is done again."""
     if state.history is None:
-        return Step.skip("no history at hand")
+        return RungStep.skip("no history at hand")
     steps: list[str] = []
     if state.candidate is None and not state.meant:
         steps = _take_successor(state, state.history)
     if state.candidate is None or (not steps and not state.is_changed and not state.flaws):
-        return Step.skip(_UNKNOWN)
+        return RungStep.skip(_UNKNOWN)
     arguments, renamed = _rename_parameters(state, state.history, state.candidate)
     if not steps and not renamed:
-        return Step.skip(_UNKNOWN)
+        return RungStep.skip(_UNKNOWN)
     before, flaws = state.arguments, state.flaws
     coerced = state.take_repaired(state.candidate, arguments)
     if flaws is not None and len(state.flaws or ()) > len(flaws):
         state.arguments, state.flaws = before, flaws
-        return Step.fail("what it knows does not make the call fit")
-    return Step.change([*steps, *renamed, *coerced])
+        return RungStep.fail("what it knows does not make the call fit")
+    return RungStep.change([*steps, *renamed, *coerced])
 
 
-def _take_successor(state: State, history: ContractHistory) -> list[str]:
+def _take_successor(state: RepairState, history: ContractHistory) -> list[str]:
     """Takes the candidate that the tool was renamed to, where exactly one is at hand."""
-    name, found = state.draft.name, list[Candidate]()
+    name, found = state.draft.name, list[ToolCandidate]()
     for server, now in history.find_successors(name):
         named = state.toolset.by_name.get(now, [])
         found += [one for one in named if one.server in (None, server) and one not in found]
@@ -277,7 +284,7 @@ def _take_successor(state: State, history: ContractHistory) -> list[str]:
 
 
 def _rename_parameters(
-    state: State, history: ContractHistory, candidate: Candidate
+    state: RepairState, history: ContractHistory, candidate: ToolCandidate
 ) -> tuple[Any, list[str]]:
     """(the arguments under the names of now, what was renamed)."""
     given, root = state.parsed, candidate.contract["inputSchema"]
@@ -296,11 +303,11 @@ def _rename_parameters(
     return made, [f"{format_place((old,))} is called {new!r} now" for old, new in moves.items()]
 
 
-def fill_missing(state: State) -> Step:
+def fill_missing(state: RepairState) -> RungStep:
     """Required values that the draft lacks and the user states beyond doubt."""
     missing = [one for one in state.flaws or () if one.kind == "missing_required" and one.at]
     if state.candidate is None or not missing or state.cut:
-        return Step.skip()
+        return RungStep.skip()
     contract, made, steps = state.candidate.contract, state.arguments, []
     root, tool = contract["inputSchema"], f"{contract['name']} {contract.get('description')}"
     for flaw in missing:
@@ -312,9 +319,9 @@ def fill_missing(state: State) -> Step:
             steps.append(f"{format_place(flaw.at)} was missing: {stated[1]}")
     flaws = validate_call(contract, made)
     if not steps or len(flaws) > len(state.flaws or ()) - len(steps):
-        return Step.fail("the conversation leaves doubt about what is missing")
+        return RungStep.fail("the conversation leaves doubt about what is missing")
     state.arguments, state.flaws = made, flaws
-    return Step.change(steps)
+    return RungStep.change(steps)
 
 
 def _set_value(arguments: Any, at: Sequence[str | int], value: Any) -> Any:
@@ -325,24 +332,24 @@ def _set_value(arguments: Any, at: Sequence[str | int], value: Any) -> Any:
     return made
 
 
-def ask_model(state: State) -> Step:
+def ask_model(state: RepairState) -> RungStep:
     """A model's rewritten call, where it fits and makes nothing up."""
     if not state.flaws and state.candidate is not None and not state.cut:
-        return Step.skip()
+        return RungStep.skip()
     if state.revise is None:
-        return Step.skip("no model at hand")
+        return RungStep.skip("no model at hand")
     try:
         proposed = state.revise(_build_request(state))
     except Exception as error:  # whatever a model's code raises, the draft stands
-        return Step.fail(f"{type(error).__name__}: {error}"[:200])
+        return RungStep.fail(f"{type(error).__name__}: {error}"[:200])
     if proposed is None:
-        return Step.fail("the model left the draft as it is")
+        return RungStep.fail("the model left the draft as it is")
     if proposed.question:
         return state.stop("missing_value", proposed.question[:500])
     return _take_proposed(state, proposed)
 
 
-def _build_request(state: State) -> RevisionRequest:
+def _build_request(state: RepairState) -> RevisionRequest:
     known = [state.candidate] if state.candidate else state.meant
     own = {id(one) for one in known}
     others = [candidate for candidate in state.toolset.candidates if id(candidate) not in own]
@@ -354,20 +361,20 @@ def _build_request(state: State) -> RevisionRequest:
     return RevisionRequest(state.messages, candidates, name, state.arguments, problems)
 
 
-def _take_proposed(state: State, proposed: ProposedCall) -> Step:
+def _take_proposed(state: RepairState, proposed: ProposedCall) -> RungStep:
     candidate = state.choose(state.toolset.by_name.get(proposed.name, []))
     if candidate is None:
-        return Step.fail(f"the model named a tool that is not there: {proposed.name[:80]!r}")
+        return RungStep.fail(f"the model named a tool that is not there: {proposed.name[:80]!r}")
     made = repair_call(candidate.contract, proposed.arguments)
     if made.problems_left:
         one = made.problems_left[0]
-        return Step.fail(f"the model's call does not fit: {one['kind']} at {one['path']}")
+        return RungStep.fail(f"the model's call does not fit: {one['kind']} at {one['path']}")
     given = state.arguments if isinstance(state.arguments, Mapping) and not state.cut else {}
     invented = list_invented(candidate.contract, made.arguments, given, state.evidence)
     if (name := next(invented, None)) is not None:
-        return Step.fail(f"the model made up {name!r}: nothing that was said holds it")
+        return RungStep.fail(f"the model made up {name!r}: nothing that was said holds it")
     unguarded = list_unguarded(made.arguments, state.arguments, state.flaws or ())
     if (name := next((one for one in unguarded if f"$.{one}" != state.cut), None)) is not None:
-        return Step.fail(f"the model took away or changed {name!r}, which guards the call")
+        return RungStep.fail(f"the model took away or changed {name!r}, which guards the call")
     state.candidate, state.arguments, state.flaws, state.cut = candidate, made.arguments, [], None
-    return Step.change(["a model rewrote the call", *made.steps])
+    return RungStep.change(["a model rewrote the call", *made.steps])

@@ -14,7 +14,7 @@ _NEAREST = 3  # names that an answer about an unknown one lists
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ToolCandidate:
     """A tool that may be called. contract: {name, description, inputSchema}. server: whose it is,
     None where its list does not say."""
 
@@ -27,11 +27,11 @@ class Candidate:
 class Toolset:
     """The candidates of one request, in their order."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[ToolCandidate, ...]
 
     @cached_property
-    def by_name(self) -> dict[str, list[Candidate]]:
-        found: dict[str, list[Candidate]] = {}
+    def by_name(self) -> dict[str, list[ToolCandidate]]:
+        found: dict[str, list[ToolCandidate]] = {}
         for candidate in self.candidates:
             found.setdefault(candidate.name, []).append(candidate)
         return found
@@ -44,7 +44,7 @@ class Toolset:
             found.setdefault(fold_name(split_name(name)[-1]), []).append(name)
         return found
 
-    def find_named(self, name: str) -> tuple[list[Candidate], str]:
+    def find_named(self, name: str) -> tuple[list[ToolCandidate], str]:
         """(the candidates that a name means, how it was found: "" for the very name)."""
         if name in self.by_name:
             return self.by_name[name], ""
@@ -84,9 +84,9 @@ def read_toolset(tools: "Toolset | Iterable[Any]") -> Toolset:
     return Toolset(tuple(one for tool in tools if (one := read_tool(tool)) is not None))
 
 
-def read_tool(tool: Any) -> Candidate | None:
+def read_tool(tool: Any) -> ToolCandidate | None:
     """One tool; None for what is none."""
-    if isinstance(tool, Candidate):
+    if isinstance(tool, ToolCandidate):
         return tool
     if not isinstance(tool, Mapping):
         return None
@@ -103,7 +103,7 @@ def read_tool(tool: Any) -> Candidate | None:
         "description": str(tool.get("description") or ""),
         "inputSchema": schema if schema is not None else {"type": "object", "properties": {}},
     }
-    return Candidate(name, contract, server)
+    return ToolCandidate(name, contract, server)
 
 
 def _is_ending(name: str, other: str) -> bool:

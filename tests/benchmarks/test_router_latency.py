@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.kept_vectors import Kept
 from benchmarks.router_latency import embed_grown, grow_source
-from serving.index.model import Source
+from serving.index.model import IndexSource
 
 
 class Counting:
@@ -42,7 +42,7 @@ def test_a_grown_pool_has_its_size_and_vectors_near_the_real_ones() -> None:
     ]
     rows = [{"server_id": of["name"], "contract": json.dumps(of)} for of in contracts]
     names = [of["name"] for of in contracts]
-    source = grow_source(Source(rows, {name: {"name": name} for name in names}), 8)
+    source = grow_source(IndexSource(rows, {name: {"name": name} for name in names}), 8)
     tools = [json.loads(row["contract"])["name"] for row in source.rows]
     assert len(set(tools)) == len(source.servers) == 8
     model = Counting()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from assets.vectors.index import embed_texts
-from serving.index.folder import build_index, move_pointer
-from serving.index.model import Source
+from serving.index.build import build_index, move_pointer
+from serving.index.model import IndexSource
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import LanceStore
 
@@ -31,7 +31,7 @@ def build(home: Path, rows: list[dict], embedder: WordEmbedder, release: str = "
     def embed(texts: Sequence[str]) -> np.ndarray:
         return embed_texts(texts, embedder, LanceStore(home / "lance"))
 
-    return build_index(home, Source(rows), embed, embedder=embedder.id, release=release)
+    return build_index(home, IndexSource(rows), embed, embedder=embedder.id, release=release)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from serving.meta import HttpSettings, MetaPolicy, run_http, run_stdio
+from serving.meta.policy import HttpSettings, MetaPolicy
+from serving.meta.transports import run_http, run_stdio
 from tests.serving.meta_server import MetaServer, served
 
 

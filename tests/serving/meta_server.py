@@ -19,11 +19,14 @@ from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls.content import check_result
 from assets.servers.calls.log import CallLog
 from assets.servers.calls.result import CallResult
-from serving.index.folder import build_index, load_index, move_pointer, read_served_version
-from serving.index.model import Source
-from serving.meta import HttpSettings, MetaPolicy, Token, make_server
+from serving.index.build import build_index, move_pointer
+from serving.index.folder import load_index, read_served_version
+from serving.index.model import IndexSource
+from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy
+from serving.meta.server import make_server
 from serving.meta.transports import make_config, make_http_app
-from serving.router import Router, ServedRouter, read_blocked
+from serving.ranking.overlays import read_blocked
+from serving.router import Router, ServedRouter
 from tests.vectors.conftest import WordEmbedder
 
 KEY = "ghp_" + "a1B2c3D4e5F6" * 3
@@ -78,7 +81,7 @@ RECIPES = {
 def publish(place: Path, rows: Sequence[dict[str, Any]] = ROWS, release: str = "r1") -> str:
     """Builds an index under `place`, serves it, and returns its version."""
     embedder = WordEmbedder()
-    source = Source(rows, recipes=RECIPES)
+    source = IndexSource(rows, recipes=RECIPES)
     version = build_index(place, source, embedder.embed, embedder=embedder.id, release=release)
     move_pointer(place, version)
     return version
@@ -171,7 +174,7 @@ class MetaServer:
         self.outcomes = CallLog(place)
         self.policy = policy or MetaPolicy(poll_s=0.05, grace_s=0.1)
 
-    def server(self, tokens: Sequence[Token] = (), *, calls: bool = True) -> Any:
+    def server(self, tokens: Sequence[ClientToken] = (), *, calls: bool = True) -> Any:
         caller = self.caller if calls else None
         parts = (served(self.place), caller, self.policy, self.outcomes)
         return make_server(*parts, tokens=tokens)

@@ -15,7 +15,8 @@ from orchestration.cli.app import app, one_line_errors
 from serving.adhoc import read_source
 from serving.export import BadExport, NoExport, check_export, export_release
 from serving.index.folder import load_index, read_served_version
-from serving.router import Ask, open_router
+from serving.ranking.query import ToolQuery
+from serving.router import open_router
 from tests.vectors.test_embed import adapter
 from warehouse.errors import UnusableInput
 from warehouse.llm.chat import write_wire_name
@@ -250,7 +251,7 @@ def test_bad_input_is_one_error_that_names_the_mend(
 def test_an_exported_release_serves_by_itself(index: Path, tmp_path: Path) -> None:
     out = tmp_path / "release"
     manifest = export_release(index, out)
-    asked = Ask("send an email", k=1)
+    asked = ToolQuery("send an email", k=1)
     wanted = open_router(index).find(asked).hits
     shutil.rmtree(index)
     assert open_router(out).find(asked).hits == wanted
@@ -284,7 +285,7 @@ class Absent:
             raise ModuleNotFoundError(name, name=name.partition(".")[0])
 sys.meta_path.insert(0, Absent())
 import orchestration.cli.app, orchestration.settings.deploy_policy, assets.servers.calls.caller
-import serving.meta.transports, serving.meta.transports
+import serving.meta.transports, serving.meta.http_limits
 place = {str(tmp_path / "release")!r}
 sys.argv = ["toolmill", "search", "--index", place, "send an email", "--json"]
 orchestration.cli.app.main()

@@ -6,9 +6,10 @@ from typing import Any
 from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog, query_digest
 from extensions.recommender.online_learner import OnlineLearner
-from serving.index.folder import build_index, move_pointer
-from serving.index.model import RERANKER_FILE, Source
-from serving.router import Ask, Router, ServedRouter
+from serving.index.build import build_index, move_pointer
+from serving.index.model import RERANKER_FILE, IndexSource
+from serving.ranking.query import ToolQuery
+from serving.router import Router, ServedRouter
 from tests.serving.meta_server import opened
 from tests.support.reranked import DIGESTS, ROWS, draw_calls, train
 from tests.vectors.conftest import WordEmbedder
@@ -23,7 +24,7 @@ def publish_ranked(home: Path, rows: Any = ROWS, reranked: bool = True) -> str:
     embedder = WordEmbedder()
     card = train(home, draw_calls(200), embedder)
     file = home / "models" / card["name"] / RERANKER_FILE if reranked else None
-    source = Source(rows, recipes=RECIPES)
+    source = IndexSource(rows, recipes=RECIPES)
     version = build_index(home, source, embedder.embed, embedder=embedder.id, reranker=file)
     move_pointer(home, version)
     return version
@@ -47,7 +48,7 @@ class Learning:
 
     def find_odds(self, client: str | None = None) -> dict[str, float]:
         """P(success) of each tool for QUERY."""
-        hits = self.served.current().find(Ask(QUERY, k=10, client=client)).hits
+        hits = self.served.current().find(ToolQuery(QUERY, k=10, client=client)).hits
         return {hit.tool_id: hit.score for hit in hits}
 
 

@@ -14,7 +14,7 @@ from extensions.recommender.call_history import (
     open_order,
 )
 from extensions.recommender.role import train_reranker
-from serving.index.model import Source
+from serving.index.model import IndexSource
 from tests.outcomes.reliability.observing import Observation, make_frame
 from tests.vectors.conftest import WordEmbedder, snapshot
 
@@ -44,7 +44,7 @@ def draw_calls(count: int, seed: int = 0) -> pl.DataFrame:
 
 def order_rows(home: Path, embedder: WordEmbedder) -> ServedOrder:
     """The order in which the tools of ROWS are served."""
-    return ServedOrder(open_order(home / "order", Source(ROWS), embedder.embed, embedder))
+    return ServedOrder(open_order(home / "order", IndexSource(ROWS), embedder.embed, embedder))
 
 
 def train(home: Path, calls: pl.DataFrame, embedder: WordEmbedder) -> dict:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.encoders.saved import find_encoder_folder
-from serving.index.folder import build_index
-from serving.index.model import Source
+from serving.index.build import build_index
+from serving.index.model import IndexSource
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.vectors.conftest import WordEmbedder
 from training.gates import Gate
@@ -77,7 +77,7 @@ def serve_release(home: Path, contracts: str, rows: list[dict] | None = None) ->
     (encoder / "encoder.json").write_text("{}")
     version = build_index(
         home,
-        Source(rows or SNAPSHOT_ROWS),
+        IndexSource(rows or SNAPSHOT_ROWS),
         embedder.embed,
         embedder=embedder.id,
         adapter=None if models["retriever"] == "base" else models["retriever"],

@@ -6,7 +6,7 @@ from assets.contracts.quarantined_tools import key_contract, read_clear
 from assets.outcomes.recording import save_release_replay
 from assets.vectors.encoders.embedder import Embedder
 from serving.index.folder import load_index
-from serving.index.model import Index, Source
+from serving.index.model import IndexSource, RouterIndex
 from serving.index.release_index import make_router_index, view_table
 from serving.ranking.overlays import write_blocklist
 from training.adapter_table import make_adapter_table
@@ -129,7 +129,7 @@ def router_index(
     )
 
 
-def _check_entries(index: Index, source: Source, stays: object) -> Verdict:
+def _check_entries(index: RouterIndex, source: IndexSource, stays: object) -> Verdict:
     """stays: whether a rollback pinned what is served."""
     if stays:
         return Verdict("one_entry_per_tool", True, "what a rollback serves stays as it is")

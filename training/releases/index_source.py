@@ -23,7 +23,7 @@ from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_contract, select_acc
 from assets.synthesis.verify.model_text import find_order
 from assets.synthesis.writing.migration import find_renamed_parameters, read_old_contracts
 from serving.index.folder import load_index
-from serving.index.model import UNVERIFIED, Source
+from serving.index.model import UNVERIFIED, IndexSource
 from warehouse.item_failure import try_item
 from warehouse.json_types import Row
 from warehouse.storage.tables import Tables
@@ -32,7 +32,7 @@ from warehouse.store import Warehouse
 
 def build_published_source(
     warehouse: Warehouse, *, unverified: bool = False
-) -> tuple[Source, list[str]]:
+) -> tuple[IndexSource, list[str]]:
     """The source of the index that serves the current tables, and the digests of contracts that are
     held out of it. unverified: with the tools that marketplaces list and nobody launched."""
     tables = warehouse.tables
@@ -48,7 +48,7 @@ def build_published_source(
     accepted = select_accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     recipes = map_server_recipes(tables.read(DEPLOYMENTS).to_dicts())
     moves = collect_moves(tables, {row["server_id"] for row in clear})
-    source = Source(rows, about, group_requests_by_contract(accepted), recipes, moves)
+    source = IndexSource(rows, about, group_requests_by_contract(accepted), recipes, moves)
     return source, [row["contract_digest"] for row in held]
 
 
@@ -71,8 +71,7 @@ def list_held_contracts(warehouse: Warehouse, version: str) -> list[str]:
 def make_hold(warehouse: Warehouse) -> Callable[[str], None]:
     """Blocks what is held or taken down today in an index of another day, before that index is
     served."""
-    from serving.ranking.overlays import write_blocklist
-    from serving.router import read_blocked
+    from serving.ranking.overlays import read_blocked, write_blocklist
 
     def hold(version: str) -> None:
         known = read_blocked(warehouse.home)

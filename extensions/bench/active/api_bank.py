@@ -19,7 +19,7 @@ from typing import Any
 from assets.contracts.canonical import ContractError, canonicalize_contract, contract_digest
 from assets.contracts.tool_id import ToolId
 from extensions.bench.active.cases import Case, CaseSet
-from serving.index.model import Source
+from serving.index.model import IndexSource
 from warehouse.errors import UnusableInput
 
 NAME, DOMAIN, FULL, SINGLE, MULTI = "api-bank", "Domain", "Full", "single", "multi"
@@ -56,7 +56,7 @@ def read_api_bank(folder: Path) -> CaseSet:
                 cell = (("pool", pool), ("dialogue", turns))
                 at = f"{path.stem}:{number}:{pool}"
                 cases.append(Case(at, tuple(messages), gold, tuple(held), cell, path.stem))
-    return CaseSet(NAME, Source([_make_row(*one) for one in tools.items()]), cases, dict(left))
+    return CaseSet(NAME, IndexSource([_make_row(*one) for one in tools.items()]), cases, dict(left))
 
 
 def _read_apis(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:

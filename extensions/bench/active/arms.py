@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extensions.bench.active.cases import ACTIVE_EXAMPLE, RETRIEVAL, STANDARD, Case
-from serving.agent_loop import DATA, AgentLimits, AgentRun, ReadCalls, Speaker, run_agent
-from serving.discovery.functions import Offered, write_functions
-from serving.discovery.hit_text import estimate_tokens
-from serving.ranking.query import Ask
+from serving.agent_loop import DATA, AgentLimits, AgentModel, AgentRun, ReadCalls, run_agent
+from serving.discovery.functions import OfferedFunction, write_functions
+from serving.discovery.session import estimate_tokens
+from serving.ranking.query import ToolQuery
 from serving.router import Router
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.roles import LLMError
@@ -34,7 +34,7 @@ Pools = Callable[[Case], Router]
 class Contest:
     """Who is asked, and how. at_once: cases under way together."""
 
-    speaker: Speaker
+    speaker: AgentModel
     read_calls: ReadCalls
     limits: AgentLimits = field(default_factory=AgentLimits)
     strategy: str = "ours"
@@ -99,7 +99,7 @@ def list_right(router: Router, gold: str) -> frozenset[str]:
 
 
 def _run_retrieval(case: Case, router: Router, right: frozenset[str], contest: Contest) -> Row:
-    hits = router.find(Ask(query=case.request, k=1, strategy=contest.strategy)).hits
+    hits = router.find(ToolQuery(query=case.request, k=1, strategy=contest.strategy)).hits
     found = bool(hits) and hits[0].tool_id in right
     return _make_row(found, found, "answered", tool_tokens=0)
 
@@ -124,7 +124,7 @@ async def _run_standard(case: Case, router: Router, right: frozenset[str], conte
     return _make_row(chosen in right, None, ended, tool_tokens=tokens, turns=1, **spent)
 
 
-def _name_tool(name: str, offered: dict[str, Offered]) -> str:
+def _name_tool(name: str, offered: dict[str, OfferedFunction]) -> str:
     return offered[name].tool_id if name in offered else name
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assets.contracts.tool_id import ToolId
-from serving.index.model import Source
+from serving.index.model import IndexSource
 
 RETRIEVAL, STANDARD = "retrieval", "standard"
 ACTIVE, ACTIVE_EXAMPLE = "active", "active_example"
@@ -38,12 +38,12 @@ class CaseSet:
     """Cases of one set with the tools of all their pools. left_out: reason -> how many."""
 
     name: str
-    source: Source
+    source: IndexSource
     cases: Sequence[Case]
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
-def select_source(source: Source, pool: Iterable[str]) -> Source:
+def select_source(source: IndexSource, pool: Iterable[str]) -> IndexSource:
     """The source of an index of these tools alone, without accepted requests: they may be the
     very requests that are asked."""
     held = set(pool)

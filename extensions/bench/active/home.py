@@ -6,7 +6,7 @@ from pathlib import Path
 from assets.contracts.tool_id import ToolId
 from assets.synthesis.tables import ONE_CALL
 from serving.adhoc import read_source
-from serving.index.model import Source
+from serving.index.model import IndexSource
 from training.releases.index_source import build_published_source
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
@@ -15,7 +15,7 @@ from warehouse.store import Warehouse
 from warehouse.user_files import read_json_lines
 
 
-def read_home(warehouse: Warehouse) -> tuple[Source, list[dict[str, str]]]:
+def read_home(warehouse: Warehouse) -> tuple[IndexSource, list[dict[str, str]]]:
     """(source, {tool_id, instruction} of the accepted requests for one call in the test splits)."""
     source, _ = build_published_source(warehouse)
     rows = warehouse.tables.read(TRAINING_SET).to_dicts()
@@ -27,7 +27,7 @@ def read_home(warehouse: Warehouse) -> tuple[Source, list[dict[str, str]]]:
     return source, asked
 
 
-def read_files(servers: Path, requests: Path) -> tuple[Source, Sequence[dict[str, str]]]:
+def read_files(servers: Path, requests: Path) -> tuple[IndexSource, Sequence[dict[str, str]]]:
     """The same of a file of servers, and one of rows {tool_id, instruction}. Raises
     UnusableInput."""
     source, _ = read_source(servers)

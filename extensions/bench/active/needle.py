@@ -11,7 +11,7 @@ from itertools import zip_longest
 
 from assets.contracts.tool_id import ToolId
 from extensions.bench.active.cases import Case, CaseSet
-from serving.index.model import Source
+from serving.index.model import IndexSource
 from warehouse.errors import UnusableInput
 
 NAME = "needle"
@@ -35,7 +35,7 @@ def space_sizes(most: int, count: int) -> list[int]:
 
 
 def make_needles(
-    source: Source, requests: Sequence[Mapping[str, str]], plan: NeedlePlan | None = None
+    source: IndexSource, requests: Sequence[Mapping[str, str]], plan: NeedlePlan | None = None
 ) -> CaseSet:
     """The grid over the tools of a source. requests: {tool_id, instruction}, written for a tool and
     never shown to what is measured. Pools of one seed are nested; same-named tools of other servers

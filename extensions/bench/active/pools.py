@@ -6,7 +6,8 @@ from pathlib import Path
 from assets.vectors.encoders.embedder import Embedder
 from extensions.bench.active.cases import Case, CaseSet, select_source
 from serving.adhoc import VectorCache
-from serving.index.folder import build_index, load_index
+from serving.index.build import build_index
+from serving.index.folder import load_index
 from serving.router import Router
 from warehouse.progress import Progress, Silent
 

@@ -11,7 +11,7 @@ from extensions.bench.active.arms import Contest, Row, run_arms
 from extensions.bench.active.cases import Case, CaseSet
 from extensions.bench.active.pools import RouterPools
 from extensions.bench.active.summary import summarise_arms, write_page
-from serving.agent_loop import ReadCalls, Speaker
+from serving.agent_loop import AgentModel, ReadCalls
 from warehouse.progress import Progress, Silent
 from warehouse.storage.files import write_atomically
 
@@ -31,7 +31,7 @@ class Measured:
 async def evaluate_arms(
     held: CaseSet,
     arms: Sequence[str],
-    speaker: Speaker,
+    speaker: AgentModel,
     read_calls: ReadCalls,
     encoder: Embedder,
     place: Path,

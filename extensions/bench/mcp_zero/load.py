@@ -22,9 +22,8 @@ from assets.vectors.encoders.saved import save_encoder
 from assets.vectors.texts import build_server_views, build_tool_views
 from extensions.bench.mcp_zero.read import Dataset, read_dataset
 from serving.adhoc import read_source
-from serving.index.build import order_content
-from serving.index.folder import build_index, move_pointer
-from serving.index.model import Source
+from serving.index.build import build_index, move_pointer, order_content
+from serving.index.model import IndexSource
 from warehouse.errors import UnusableInput
 from warehouse.storage.files import write_atomically
 
@@ -74,7 +73,7 @@ def load_dataset(path: Path, out: Path, made_by: str = MADE_BY) -> dict[str, Any
 
 
 def _build_by_vectors(
-    found: Dataset, source: Source, out: Path, made_by: str, name: str
+    found: Dataset, source: IndexSource, out: Path, made_by: str, name: str
 ) -> dict[str, Any]:
     encoder = _find_encoder(found, made_by)
     if found.embedder not in (None, encoder.id):
@@ -111,7 +110,7 @@ def _find_encoder(found: Dataset, made_by: str) -> Embedder:
     return encoder
 
 
-def _map_texts(found: Dataset, source: Source) -> dict[str, np.ndarray]:
+def _map_texts(found: Dataset, source: IndexSource) -> dict[str, np.ndarray]:
     """What the index embeds of each tool and server -> the file's vector of it."""
     entries = {one.name: one for one in found.servers}
     content = order_content(source)

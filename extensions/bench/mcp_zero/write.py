@@ -11,8 +11,8 @@ import numpy as np
 from assets.vectors.texts import FULL, SERVER_VIEWS
 from extensions.bench.mcp_zero.parameters import write_parameters
 from serving.index.folder import load_index, read_served_version
-from serving.index.model import Index
-from serving.ranking.overlays import Eligible, read_blocked
+from serving.index.model import RouterIndex
+from serving.ranking.overlays import ToolEligibility, read_blocked
 from warehouse.errors import UnusableInput
 from warehouse.storage.files import write_atomically
 
@@ -47,9 +47,9 @@ def export_dataset(place: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def _select_tools(index: Index, place: Path) -> dict[int, list[int]]:
+def _select_tools(index: RouterIndex, place: Path) -> dict[int, list[int]]:
     """Place of a server -> places of its tools that may leave."""
-    mask = Eligible(index, read_blocked(place)).mask(None, ())
+    mask = ToolEligibility(index, read_blocked(place)).mask(None, ())
     held: dict[int, list[int]] = defaultdict(list)
     for at, tool in enumerate(index.tools):
         if not tool.unverified and (mask is None or mask[at]):
@@ -57,7 +57,7 @@ def _select_tools(index: Index, place: Path) -> dict[int, list[int]]:
     return held
 
 
-def _write_server(index: Index, at: int, tools: Sequence[int]) -> bytes:
+def _write_server(index: RouterIndex, at: int, tools: Sequence[int]) -> bytes:
     server = index.servers[at]
     vectors = {
         f"{part}_embedding": _write_vector(index, view, at)
@@ -74,7 +74,7 @@ def _write_server(index: Index, at: int, tools: Sequence[int]) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _write_tool(index: Index, at: int) -> dict[str, Any]:
+def _write_tool(index: RouterIndex, at: int) -> dict[str, Any]:
     contract = index.contract(at)
     return {
         "name": contract["name"],
@@ -84,7 +84,7 @@ def _write_tool(index: Index, at: int) -> dict[str, Any]:
     }
 
 
-def _write_vector(index: Index, view: str, at: int) -> list[float]:
+def _write_vector(index: RouterIndex, view: str, at: int) -> list[float]:
     """The vector of a tool or server, to seven digits: as many as a float32 has."""
     vectors = index.views[view].vectors
     return [float(f"{number:.7g}") for number in np.asarray(vectors[at]).tolist()]

@@ -14,7 +14,7 @@ from extensions.sidecar.flaws.flaws import make_flawed
 from extensions.sidecar.flaws.kinds import WEIGHTS
 from extensions.sidecar.rows import LEFT, RIGHT, UNTOUCHED, RevisionRow, assign_row_id
 from serving.repair.revision import write_problem
-from serving.repair.tools import Candidate, Toolset
+from serving.repair.tools import ToolCandidate, Toolset
 
 TO_ASK, REFUSED = "value to ask for", "refused"
 _DRAFTS = 4  # flawed drafts of a call
@@ -60,7 +60,7 @@ def build_rows(calls: Iterable[PlacedCall], known: Known, seed: int = 0) -> list
 def make_row(draft: Drafted, known: Known, history: ContractHistory) -> RevisionRow:
     """The row of a draft: as the ladder asks a model, with what the ladder alone makes of it."""
     call, good = draft.call, draft.call.good
-    toolset = Toolset(tuple(Candidate(tool["name"], tool) for tool in call.tools))
+    toolset = Toolset(tuple(ToolCandidate(tool["name"], tool) for tool in call.tools))
     climbed = try_ladder(draft.name, draft.arguments, toolset, call.conversation, history)
     right = [] if call.question else [{"name": good.name, "arguments": dict(good.arguments)}]
     request = climbed.request

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from extensions.sidecar.flaws.drafts import GoodCall
-from serving.repair.evidence import Evidence
+from serving.repair.evidence import ConversationEvidence
 from training.prompts.rows import (
     Turn,
     is_learnt,
@@ -98,7 +98,7 @@ def _read_around(row: Row, turn: Turn) -> tuple[Messages, Refused | None, str]:
 
 def _list_stated(row: Row, conversation: Messages) -> dict[str, Any]:
     """The arguments of the call that follows in the end, as far as they are said by now."""
-    held = Evidence(conversation)
+    held = ConversationEvidence(conversation)
     calls = [call for call in read_calls(row) if call["name"] == row["tool"]][:1]
     given = [pair for call in calls for pair in call["arguments"].items()]
     return {name: value for name, value in given if held.states(value, {}, name)}

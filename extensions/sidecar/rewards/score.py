@@ -25,7 +25,7 @@ from extensions.sidecar.rewards.weights import PARTS, WEIGHTS, RewardWeights
 from extensions.sidecar.rewards.world import ScoreCall
 from extensions.sidecar.rows import UNTOUCHED, RevisionRow
 from serving.repair.drafts import parse_arguments
-from serving.repair.evidence import Evidence, list_invented
+from serving.repair.evidence import ConversationEvidence, list_invented
 from warehouse.sanitize.untrusted_text import fold_words
 
 # Verdicts. Copied: a flawed draft came back as it was. Harmful: it would be sent, and does
@@ -156,7 +156,7 @@ class _Scored:
         required = set(root.get("required") or ())
         drafted = self.draft["arguments"] if self.draft else None
         held = drafted if isinstance(drafted, Mapping) else {}
-        evidence = Evidence(self.row.conversation)
+        evidence = ConversationEvidence(self.row.conversation)
         right = {name for name, one in self.match.per_parameter.items() if one in _MATCHED}
         invented = set(list_invented(self.contract, arguments, held, evidence)) - right
         held_well = required.intersection(arguments) - invented

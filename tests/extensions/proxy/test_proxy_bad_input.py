@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from assets.contracts.rename_history import ContractHistory, ContractMove
-from extensions.proxy.calls import Offer, fix_call, read_offer
+from extensions.proxy.calls import ToolOffer, fix_call, read_offer
 from extensions.proxy.upstream import ProxyError, ProxySettings, make_listening
 from tests.extensions.proxy.samples import (
     BROKEN,
@@ -24,7 +24,7 @@ from tests.extensions.proxy.upstream_script import Script, run_proxied, run_serv
 SECRET = "a-secret-of-more-than-20"
 
 
-def offer(tools: Any = CHAT_TOOLS) -> Offer:
+def offer(tools: Any = CHAT_TOOLS) -> ToolOffer:
     found = read_offer({"tools": tools}, 10)
     assert found is not None
     return found

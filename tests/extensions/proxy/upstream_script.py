@@ -12,7 +12,7 @@ import uvicorn
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from extensions.proxy.app import Proxy
+from extensions.proxy.app import ProxyApp
 from extensions.proxy.upstream import ProxySettings, make_listening
 from serving.meta.transports import make_config
 
@@ -76,7 +76,7 @@ def run_server(app: Any, settings: Any = None) -> Iterator[int]:
 class Running:
     url: str
     script: Script
-    proxy: Proxy
+    proxy: ProxyApp
 
 
 @contextmanager
@@ -87,6 +87,6 @@ def run_proxied(
     with run_server(script) as port:
         settings = ProxySettings(**{"upstream": f"http://127.0.0.1:{port}", **options})
         listening = make_listening("127.0.0.1", 0, token, max_body)
-        proxy = Proxy(settings, listening, parts)
+        proxy = ProxyApp(settings, listening, parts)
         with run_server(proxy, listening) as own:
             yield Running(f"http://127.0.0.1:{own}", script, proxy)

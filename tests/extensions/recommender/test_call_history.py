@@ -22,9 +22,9 @@ from extensions.recommender.call_history import (
 from extensions.recommender.evaluation import REQUEST, evaluate_reranker
 from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
-from serving.index.model import Source
+from serving.index.model import IndexSource
+from serving.ranking.query import ToolQuery
 from serving.ranking.reranking import RERANKED, RerankQuestion
-from serving.router import Ask
 from tests.outcomes.reliability.observing import Observation, make_frame
 from tests.support.reranked import ROWS, draw_calls, order_rows
 from tests.support.reranking import DIM, make_pool
@@ -105,7 +105,7 @@ def test_a_question_has_its_candidates_as_the_router_ranks_them(tmp_path: Path) 
     [asked] = served.ask([WORDS]).values()
     pool = served.pool
     names = [pool.tools[place].tool_id for place in asked.candidates.tolist()]
-    hits = served._router.find(Ask(WORDS, k=RERANKED)).hits
+    hits = served._router.find(ToolQuery(WORDS, k=RERANKED)).hits
     assert names == [hit.tool_id for hit in hits]
     assert names[0] == RIGHT
     assert pool.tools[int(np.argmax(pool.vectors @ asked.vector))].tool_id == NEARER
@@ -143,7 +143,7 @@ def test_words_that_are_asked_are_in_no_index_that_they_are_put_to(tmp_path: Pat
         assert served.version != name
     assert list((warehouse.home / "cache").iterdir()) == []
     assert not (warehouse.home / "router").exists()
-    kept = drop_requests(Source(ROWS, instructions={"c1:a": [texts[0], texts[1]]}), [texts[0]])
+    kept = drop_requests(IndexSource(ROWS, instructions={"c1:a": [texts[0], texts[1]]}), [texts[0]])
     assert kept.instructions == {"c1:a": [texts[1]]}
 
 

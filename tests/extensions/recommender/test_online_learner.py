@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from assets.outcomes.policy import ReliabilityPolicy, SourceDecision, record_source_decision
 from assets.servers.calls.log import DeletionSubject, remove_lines
-from serving.router import Ask, Router
+from serving.ranking.query import ToolQuery
+from serving.router import Router
 from tests.support.online import BAD, GOOD, QUERY, Learning, log_call, log_claim, publish_ranked
 from tests.support.reranked import ROWS
 from tests.vectors.conftest import snapshot
@@ -46,11 +47,11 @@ def decide(home: Path, verdict: str) -> None:
 
 def test_outcomes_change_the_order_that_the_next_search_shows(home: Path) -> None:
     learning = Learning(home)
-    before = learning.settle().find(Ask(QUERY, k=2)).hits
+    before = learning.settle().find(ToolQuery(QUERY, k=2)).hits
     assert before[0].tool_id == GOOD
     assert learning.learner.learnt == 0
     log_turn(learning)
-    after = learning.settle().find(Ask(QUERY, k=2)).hits
+    after = learning.settle().find(ToolQuery(QUERY, k=2)).hits
     assert after[0].tool_id == BAD
     assert learning.learner.learnt == 30
     assert Learning(home).find_odds()[GOOD] > 0.5, "the released file is as it was"

@@ -18,7 +18,8 @@ from extensions.recommender.defs import (
 )
 from extensions.recommender.online_learner import OnlineLearner
 from serving.export import check_export, export_release, open_checked
-from serving.router import Ask, Router, ServedRouter
+from serving.ranking.query import ToolQuery
+from serving.router import Router, ServedRouter
 from tests.support.reranked import DIGESTS, JOBS, ROWS, draw_calls
 from training.policies import Trainer
 from training.releases.defs import release, router_index
@@ -79,7 +80,7 @@ def write_log(home: Path, count: int) -> None:
 
 
 def find_first(router: Router) -> str:
-    return router.find(Ask(QUERY, k=5)).hits[0].tool_id
+    return router.find(ToolQuery(QUERY, k=5)).hits[0].tool_id
 
 
 @pytest.mark.slow  # it trains; six assets, an export and two rollbacks take some ten seconds

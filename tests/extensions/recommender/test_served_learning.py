@@ -12,8 +12,7 @@ from mcp import Client
 
 from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.result import CallResult
-from serving.meta import MetaPolicy
-from serving.meta.policy import LOCAL
+from serving.meta.policy import LOCAL, MetaPolicy
 from tests.serving.meta_server import ERAS, MetaServer, read_text, text
 from tests.support.online import BAD, GOOD, QUERY, publish_ranked
 

@@ -21,7 +21,7 @@ from serving.repair.revision import (
     make_revision_messages,
     write_problem,
 )
-from serving.repair.tools import Candidate
+from serving.repair.tools import ToolCandidate
 from tests.training.conftest import raw_tool
 from training.caller.tiny.base import find_tiny_base_folder
 
@@ -97,7 +97,7 @@ def test_learning_and_serving_ask_with_the_same_prompt(tokenizer: Any) -> None:
     arguments = {"title": "Blue Sky", "count": "two"}
     problems = find_problems(FIND, arguments)
     row = make_row(draft_arguments=arguments, problems=tuple(map(write_problem, problems)))
-    candidates = [Candidate("find_file", FIND, "npm:file"), Candidate("make_file", MAKE)]
+    candidates = [ToolCandidate("find_file", FIND, "npm:file"), ToolCandidate("make_file", MAKE)]
     served = RevisionRequest(row.conversation, candidates, "find_file", arguments, problems)
     prompt = render_revision_prompt(tokenizer, served)
     assert prompt == render_revision_prompt(tokenizer, make_revision_request(row))

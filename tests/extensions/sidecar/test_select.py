@@ -10,7 +10,7 @@ from extensions.sidecar.lessons import make_revision_lessons
 from extensions.sidecar.prompt import render_revision_prompt
 from extensions.sidecar.select import count_tokens, fit_request, rank_candidates
 from serving.repair.revision import RevisionRequest
-from serving.repair.tools import Candidate
+from serving.repair.tools import ToolCandidate
 from tests.extensions.sidecar.test_prompt import make_row, tokenizer
 from tests.training.conftest import DEEDS, THINGS, raw_tool
 
@@ -24,7 +24,7 @@ TURNS = [
 
 
 def ask(name: str = "get_bill", tools: list[Any] = TOOLS) -> RevisionRequest:
-    candidates = [Candidate(tool["name"], tool) for tool in tools]
+    candidates = [ToolCandidate(tool["name"], tool) for tool in tools]
     return rank_candidates(RevisionRequest(TURNS, candidates, name, {"title": "Blue Sky"}, []))
 
 

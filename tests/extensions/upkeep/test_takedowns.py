@@ -24,10 +24,12 @@ from extensions.upkeep.takedowns import (
     take_down,
     take_down_secret,
 )
-from serving.index.folder import load_index, move_pointer, read_served_version
+from serving.index.build import move_pointer
+from serving.index.folder import load_index, read_served_version
 from serving.index.model import IndexMissing
 from serving.ranking.overlays import read_blocked
-from serving.router import Ask, Router, ServedRouter
+from serving.ranking.query import ToolQuery
+from serving.router import Router, ServedRouter
 from tests.extensions.upkeep.conftest import make_deployment, publish_rows
 from tests.servers.conftest import npm
 from tests.serving.conftest import build
@@ -93,7 +95,7 @@ def test_a_server_vanishes_from_tables_launches_and_a_running_router(
         index = load_index(place, version or read_served_version(place))
         return Router(index, embedder, read_blocked(place))
 
-    served, ask = ServedRouter(full.home, opened), Ask("read one text file", k=5)
+    served, ask = ServedRouter(full.home, opened), ToolQuery("read one text file", k=5)
     assert {hit.server_id for hit in served.current().find(ask).hits} == {"npm:files", "npm:clock"}
     policy = DeployPolicy(full.home, POLICY, CONVERSATION)
     assert [job.key for job in plan_jobs([list_files()], {}, policy)] == ["npm:files"]

@@ -11,8 +11,8 @@ from assets.servers.calls.log import CallLog
 from serving.agent_loop import NONE_FITS, AgentLimits, OfflineSpeaker, make_runner, run_agent
 from serving.discovery.functions import write_functions
 from serving.discovery.request import write_block
-from serving.meta import MetaPolicy
-from serving.meta.context import Desk
+from serving.meta.context import MetaContext
+from serving.meta.policy import MetaPolicy
 from serving.ranking.query import BadQuery
 from tests.serving.meta_server import ROWS, Functions, publish, row, served
 from tests.training.evaluation.scripted_agent import Script, calls, says
@@ -77,7 +77,7 @@ async def test_calls_are_run_only_where_a_runner_is_given_and_then_it_goes_on(
 ) -> None:
     publish(tmp_path)
     router, tools = served(tmp_path), Functions()
-    desk = Desk(router, tools, MetaPolicy(), CallLog(tmp_path))
+    desk = MetaContext(router, tools, MetaPolicy(), CallLog(tmp_path))
     run = make_runner(desk, desk.policy.local)
     model = Script(
         says(write_block("files", "read one text file from disk")),

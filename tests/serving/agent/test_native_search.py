@@ -8,7 +8,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from serving.discovery.functions import APIS, write_native_answer, write_search_tool
-from serving.router import Ask, Router
+from serving.ranking.query import ToolQuery
+from serving.router import Router
 from tests.serving.meta_server import ROWS, opened, publish, row
 from warehouse.llm.chat import write_wire_name
 
@@ -22,7 +23,7 @@ def router(tmp_path: Path) -> Router:
 
 
 def answer(api: str, router: Router, k: int = 2) -> dict[str, Any]:
-    hits = router.find(Ask(tool="tell the hour in a city", k=k)).hits
+    hits = router.find(ToolQuery(tool="tell the hour in a city", k=k)).hits
     return write_native_answer(api, router, hits, "id_1")
 
 
@@ -64,7 +65,7 @@ def test_a_tool_that_the_api_refuses_is_left_out_with_its_reason(tmp_path: Path,
     odd = row("npm:odd", "plan", "Plan a day", {"properties": {"due date": {"type": "string"}}})
     publish(tmp_path, [*ROWS, odd])
     router = opened(tmp_path, None)
-    hits = router.find(Ask(tool="plan a day", k=3)).hits
+    hits = router.find(ToolQuery(tool="plan a day", k=3)).hits
     made = write_native_answer(api, router, hits, "c")
     assert hits[0].tool_id == "npm:odd::plan"
     assert list(made["left_out"]) == ["npm:odd::plan"]

@@ -7,11 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.discovery.hit_text import estimate_tokens, make_one_line, render, write_notes
-from serving.discovery.session import BadSession, Session
+from serving.discovery.session import (
+    BadSession,
+    DiscoverySession,
+    estimate_tokens,
+    make_one_line,
+    render,
+    write_notes,
+)
 from serving.index.folder import load_index
-from serving.ranking.overlays import Blocked
-from serving.ranking.query import Ask, BadQuery, Hit
+from serving.ranking.overlays import BlockedTools
+from serving.ranking.query import BadQuery, ToolHit, ToolQuery
 from serving.router import Router
 from tests.serving.conftest import build
 from tests.support.examples import examples
@@ -52,7 +58,7 @@ def ids(round_) -> list[str]:
 
 
 def test_a_block_is_searched_and_its_tools_are_put_into_words(router: Router) -> None:
-    first = Session(router, k=2).ask(f"I should send it.\n{ASK}")
+    first = DiscoverySession(router, k=2).ask(f"I should send it.\n{ASK}")
     assert ids(first)[0] == "pypi:mail::send_email"
     assert "- pypi:mail::send_email: Send an email to somebody" in first.text
     assert first.tokens == first.tokens_total == estimate_tokens(first.text)
@@ -63,29 +69,28 @@ def test_a_block_is_searched_and_its_tools_are_put_into_words(router: Router) ->
 
 def test_several_blocks_are_one_round_and_no_tool_is_listed_twice(router: Router) -> None:
     both = f"{ASK}\n{ASK.replace('send an email', 'search email')}"
-    first = Session(router, k=2).ask(both)
+    first = DiscoverySession(router, k=2).ask(both)
     assert len(first.answers) == 2
     assert sorted(ids(first)) == sorted(set(ids(first)))
     assert {"pypi:mail::send_email", "pypi:mail::search_email"} <= set(ids(first))
 
 
 def test_a_text_without_a_block_is_a_request_in_words(router: Router) -> None:
-    assert ids(Session(router, k=1).ask("tell the time")) == ["pypi:clock::get_time"]
-    found = Session(router, k=1).find(server="clock", tool="tell the time")
-    assert ids(found) == ["pypi:clock::get_time"]
+    assert ids(DiscoverySession(router, k=1).ask("tell the time")) == ["pypi:clock::get_time"]
+    asked = ToolQuery(server="clock", tool="tell the time", k=1)
+    assert ids(DiscoverySession(router).ask(asked)) == ["pypi:clock::get_time"]
 
 
-def test_nothing_is_shown_twice_unless_asked(router: Router) -> None:
-    session = Session(router, k=1)
+def test_nothing_is_shown_twice(router: Router) -> None:
+    session = DiscoverySession(router, k=1)
     first, second = session.ask("read a file"), session.ask("read a file")
     assert ids(first) != ids(second)
-    assert ids(session.ask("read a file", again=True)) == ids(first)
 
 
 def test_a_twin_of_what_was_shown_is_not_news_but_stands_in_for_what_failed(
     router: Router,
 ) -> None:
-    session = Session(router, k=1)
+    session = DiscoverySession(router, k=1)
     first = session.ask("read one text file from disk")
     (name,) = ids(first)
     twin = ({"npm:files::read_file", "npm:copy::read_file"} - {name}).pop()
@@ -95,79 +100,35 @@ def test_a_twin_of_what_was_shown_is_not_news_but_stands_in_for_what_failed(
 
 
 def test_excluded_tools_never_come(router: Router) -> None:
-    session = Session(router, k=6)
+    session = DiscoverySession(router, k=6)
     session.exclude("pypi:mail::send_email")
     assert "pypi:mail::send_email" not in ids(session.ask(ASK))
-    assert "pypi:mail::send_email" not in ids(session.ask(ASK, again=True))
-    barred = Ask(query="time", exclude=frozenset(["pypi:clock::get_time"]), k=6)
-    assert "pypi:clock::get_time" not in ids(Session(router).ask(barred))
+    barred = ToolQuery(query="time", exclude=frozenset(["pypi:clock::get_time"]), k=6)
+    assert "pypi:clock::get_time" not in ids(DiscoverySession(router).ask(barred))
 
 
 def test_an_allow_list_of_the_session_holds_against_any_ask(router: Router) -> None:
-    session = Session(router, allowed=("pypi:mail::*",))
-    wide = Ask(query="read a file", allowed=("*",), k=6)
+    session = DiscoverySession(router, allowed=("pypi:mail::*",))
+    wide = ToolQuery(query="read a file", allowed=("*",), k=6)
     assert {name.split("::")[0] for name in ids(session.ask(wide))} <= {"pypi:mail"}
 
 
-def test_refining_keeps_the_old_words_beside_the_new(router: Router) -> None:
-    session = Session(router, k=1)
-    session.ask(ASK)
-    second = session.refine("search it by words")
-    assert second.asked[0].tool == "search it by words; send an email"
-    assert second.asked[0].server == "mail"
-    third = session.refine("<tool_assistant>\nserver: clock\n</tool_assistant>")
-    assert third.asked[0].server == "clock"
-    assert "send an email" in (third.asked[0].tool or "")
-
-
-def test_refining_for_long_keeps_the_newest_words(router: Router) -> None:
-    session = Session(router, k=1, max_rounds=99)
-    session.ask("time")
-    for number in range(60):
-        query = session.refine(f"word{number} " * 9).asked[:1]
-        if query:
-            assert len(query[0].query or "") < 500
-            assert f"word{number}" in (query[0].query or "")
-
-
-def test_refining_nothing_is_asking(router: Router) -> None:
-    assert ids(Session(router, k=1).refine("tell the time")) == ["pypi:clock::get_time"]
-
-
 def test_a_malformed_block_is_told_and_searches_nothing(router: Router) -> None:
-    session = Session(router)
+    session = DiscoverySession(router)
     first = session.ask("<tool_assistant>\n</tool_assistant>")
     assert first.hits == first.answers == ()
     assert "the block is empty" in first.text
     assert first.tokens > 0
     assert first.stop is None
-    assert session.refine("<tool_assistant></tool_assistant>").problems
-
-
-def test_accepting_ends_it(router: Router) -> None:
-    session = Session(router, k=1)
-    (name,) = ids(session.ask(ASK))
-    with pytest.raises(BadSession, match="was not shown; expected one of: pypi:mail::send_email"):
-        session.accept("npm:files::read_file")
-    stop = session.accept(name)
-    assert (stop.kind, stop.reason) == ("accepted", f"{name} was accepted")
-    after = session.ask(ASK)
-    assert (after.stop, after.text, after.tokens, after.number) == (stop, "", 0, 1)
 
 
 def test_it_ends_after_the_last_round(router: Router) -> None:
-    session = Session(router, k=1, max_rounds=2)
+    session = DiscoverySession(router, k=1, max_rounds=2)
     assert session.ask("time").stop is None
     last = session.ask("email")
     assert last.hits
     assert last.stop is not None
     assert (last.stop.kind, session.ask("file").hits) == ("max_rounds", ())
-
-
-def test_a_tool_of_the_last_round_may_still_be_accepted(router: Router) -> None:
-    session = Session(router, k=1, max_rounds=1)
-    (name,) = ids(session.ask(ASK))
-    assert session.accept(name).kind == "accepted"
 
 
 def test_a_doubtful_answer_is_shown_as_one_and_ends_it_the_second_time(router: Router) -> None:
@@ -177,7 +138,7 @@ def test_a_doubtful_answer_is_shown_as_one_and_ends_it_the_second_time(router: R
         def find_many(self, asks):
             return [replace(one, no_tool=True, suitable=0.1) for one in router.find_many(asks)]
 
-    session = Session(Doubtful(), k=1)
+    session = DiscoverySession(Doubtful(), k=1)
     first = session.ask("bake a cake")
     assert first.text.startswith("No tool surely fits; the nearest:\n- ")
     assert first.stop is None
@@ -188,19 +149,19 @@ def test_a_doubtful_answer_is_shown_as_one_and_ends_it_the_second_time(router: R
 
 
 def test_it_ends_when_the_tokens_are_spent_and_never_spends_more(router: Router) -> None:
-    session = Session(router, k=5, max_tokens=30)
+    session = DiscoverySession(router, k=5, max_tokens=30)
     first = session.ask("email")
     assert 0 < len(first.hits) < 5
     assert first.tokens <= 30
     assert first.stop is not None
     assert first.stop.kind == "max_tokens"
-    tiny = Session(router, max_tokens=1).ask("email")
+    tiny = DiscoverySession(router, max_tokens=1).ask("email")
     assert (tiny.text, tiny.tokens, tiny.hits) == ("", 0, ())
     assert tiny.stop is not None
 
 
 def test_it_ends_when_nothing_new_is_left(router: Router) -> None:
-    session = Session(router, k=20)
+    session = DiscoverySession(router, k=20)
     assert session.ask("email").stop is None
     again = session.ask("email")
     assert again.stop is not None
@@ -208,7 +169,7 @@ def test_it_ends_when_nothing_new_is_left(router: Router) -> None:
 
 
 def test_it_ends_when_the_router_finds_no_suitable_tool_twice(router: Router) -> None:
-    session = Session(router, allowed=())
+    session = DiscoverySession(router, allowed=())
     assert session.ask("email").stop is None
     again = session.ask("electronic mail")
     assert again.stop is not None
@@ -216,7 +177,7 @@ def test_it_ends_when_the_router_finds_no_suitable_tool_twice(router: Router) ->
 
 
 def test_a_refused_question_costs_no_round(router: Router) -> None:
-    session = Session(router)
+    session = DiscoverySession(router)
     with pytest.raises(BadQuery, match="empty"):
         session.ask("  ")
     assert (session.rounds, session.tokens, session.shown) == (0, 0, {})
@@ -225,14 +186,14 @@ def test_a_refused_question_costs_no_round(router: Router) -> None:
 @pytest.mark.parametrize("setting", ["k", "max_rounds", "max_tokens"])
 def test_settings_below_one_are_refused(router: Router, setting: str) -> None:
     with pytest.raises(BadSession, match=f"{setting} is 0; expected at least 1"):
-        Session(router, **{setting: 0})
+        DiscoverySession(router, **{setting: 0})
 
 
 def test_a_new_index_tells_what_is_gone_and_shows_what_changed_anew(
     tmp_path: Path, embedder: WordEmbedder
 ) -> None:
     moving = Moving(router_of(tmp_path, embedder, TOOLS))
-    session = Session(moving, k=6)  # type: ignore[arg-type]
+    session = DiscoverySession(moving, k=6)  # type: ignore[arg-type]
     first = session.ask("email")
     assert {"pypi:mail::send_email", "pypi:clock::get_time"} <= set(ids(first))
     rows = [row for row in TOOLS if row["tool"] != "get_time" and row["tool"] != "send_email"]
@@ -245,28 +206,19 @@ def test_a_new_index_tells_what_is_gone_and_shows_what_changed_anew(
     assert ids(second) == ["pypi:mail::send_email"]
     assert "no longer available: pypi:clock::get_time" in second.text
     assert session.ask("email").gone == ()
-    with pytest.raises(BadSession):
-        session.accept("pypi:clock::get_time")
 
 
 def test_a_tool_that_was_blocked_since_counts_as_gone(router: Router) -> None:
     moving = Moving(router)
-    session = Session(moving, k=1)  # type: ignore[arg-type]
+    session = DiscoverySession(moving, k=1)  # type: ignore[arg-type]
     (name,) = ids(session.ask("email"))
-    moving.router = router.renew(Blocked(tools=frozenset([name])), None)
+    moving.router = router.renew(BlockedTools(tools=frozenset([name])), None)
     assert session.ask("email").gone == (name,)
 
 
-def test_parameters_are_shown_when_asked_for(router: Router) -> None:
-    plain, whole = Session(router, k=1).ask(ASK), Session(router, k=1, schemas=True).ask(ASK)
-    assert '"path":{"type":"string"}' in whole.text
-    assert "parameters" not in plain.text
-    assert whole.tokens > plain.tokens
-
-
-def hit(tool_id: str, description: str) -> Hit:
+def hit(tool_id: str, description: str) -> ToolHit:
     server, _, tool = tool_id.partition("::")
-    return Hit(tool_id, server, tool, 1.0, description, "c1:0", {})
+    return ToolHit(tool_id, server, tool, 1.0, description, "c1:0", {})
 
 
 @given(st.lists(st.tuples(st.text(), st.text()), max_size=5))
@@ -304,12 +256,12 @@ def test_the_estimate_grows_with_the_text(text: str) -> None:
 WORDS = st.sampled_from(["email", "file", "time", "read", "send", ASK, "<tool_assistant>", "city"])
 
 
-@given(st.lists(st.tuples(WORDS, st.booleans()), max_size=12), st.integers(1, 120))
+@given(st.lists(WORDS, max_size=12), st.integers(1, 120))
 @examples(60)
 def test_the_count_adds_up_and_stays_within_its_limit(steps: list, most: int) -> None:
-    session, total, seen = Session(ROUTERS[0], k=2, max_tokens=most), 0, []
-    for text, refining in steps:
-        step = session.refine(text) if refining else session.ask(text)
+    session, total, seen = DiscoverySession(ROUTERS[0], k=2, max_tokens=most), 0, []
+    for text in steps:
+        step = session.ask(text)
         total += step.tokens
         seen += ids(step)
         assert step.tokens_total == session.tokens == total <= most

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from serving.index.model import Moments, compute_products, list_nearly_best
+from serving.index.model import VectorMoments, compute_products, list_nearly_best
 
 SCORES = arrays(np.float32, st.integers(0, 400), elements=st.integers(-40, 40).map(float))
 
@@ -29,5 +29,5 @@ def test_products_and_moments_are_those_of_the_rows() -> None:
     products = compute_products(rows, vector)
     assert products.dtype == np.float32
     np.testing.assert_allclose(products, rows.astype(float) @ vector, rtol=1e-4, atol=1e-5)
-    found = Moments.of(rows).measure_along(vector)
+    found = VectorMoments.of(rows).measure_along(vector)
     np.testing.assert_allclose(found, (products.mean(), products.std()), rtol=1e-3)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.index.build import compute_version, order_content
-from serving.index.folder import build_index, load_index, move_pointer, read_served_version
-from serving.index.model import UNVERIFIED, IndexBroken, IndexMissing, Source
+from serving.index.build import build_index, compute_version, move_pointer, order_content
+from serving.index.folder import load_index, read_served_version
+from serving.index.model import UNVERIFIED, IndexBroken, IndexMissing, IndexSource
 from serving.index.release_index import VIEWS, make_router_index
 from tests.serving.conftest import SNAPSHOT_ROWS, build
 from tests.vectors.conftest import WordEmbedder, snapshot
@@ -19,7 +19,7 @@ from warehouse.storage.lance import LanceStore
 
 
 def test_a_tool_on_two_marketplaces_is_one_tool() -> None:
-    tools = order_content(Source(SNAPSHOT_ROWS)).tools
+    tools = order_content(IndexSource(SNAPSHOT_ROWS)).tools
     clock = next(tool for tool in tools if tool.tool == "get_time")
     assert clock.marketplaces == ("mcpso", "registry")
     assert len(tools) == 4
@@ -35,7 +35,7 @@ def test_the_same_inputs_make_the_same_version(home: Path, embedder: WordEmbedde
 def test_the_order_of_rows_is_no_part_of_the_version(rows: list[dict]) -> None:
     servers = {"npm:files": {"name": "Files", "description": "", "summary": ""}}
     names = {
-        compute_version(order_content(Source(r, servers)), "e", "r", None)
+        compute_version(order_content(IndexSource(r, servers)), "e", "r", None)
         for r in (rows, SNAPSHOT_ROWS)
     }
     assert len(names) == 1
@@ -44,11 +44,11 @@ def test_the_order_of_rows_is_no_part_of_the_version(rows: list[dict]) -> None:
 def test_everything_that_is_answered_with_is_part_of_the_version() -> None:
     digest = SNAPSHOT_ROWS[0]["contract_digest"]
     variants = [
-        Source(SNAPSHOT_ROWS),
-        Source(SNAPSHOT_ROWS, servers={"npm:files": {"name": "Files"}}),
-        Source(SNAPSHOT_ROWS, instructions={digest: ["Show me notes.txt"]}),
-        Source(SNAPSHOT_ROWS, recipes={"npm:files": {"package": "files"}}),
-        Source([{**SNAPSHOT_ROWS[0], "flags": ("poisoning",)}, *SNAPSHOT_ROWS[1:]]),
+        IndexSource(SNAPSHOT_ROWS),
+        IndexSource(SNAPSHOT_ROWS, servers={"npm:files": {"name": "Files"}}),
+        IndexSource(SNAPSHOT_ROWS, instructions={digest: ["Show me notes.txt"]}),
+        IndexSource(SNAPSHOT_ROWS, recipes={"npm:files": {"package": "files"}}),
+        IndexSource([{**SNAPSHOT_ROWS[0], "flags": ("poisoning",)}, *SNAPSHOT_ROWS[1:]]),
     ]
     made = {compute_version(order_content(source), "e", "r", None) for source in variants}
     assert len(made) == len(variants)
@@ -57,7 +57,7 @@ def test_everything_that_is_answered_with_is_part_of_the_version() -> None:
 def test_a_copy_that_nobody_launched_takes_no_requests_of_the_tool_it_copies() -> None:
     copy = {**SNAPSHOT_ROWS[0], "server_id": "remote:copy", "flags": (UNVERIFIED,)}
     asked = {SNAPSHOT_ROWS[0]["contract_digest"]: ["Show me notes.txt"]}
-    made = order_content(Source([*SNAPSHOT_ROWS, copy], instructions=asked))
+    made = order_content(IndexSource([*SNAPSHOT_ROWS, copy], instructions=asked))
     assert [made.tools[at].server_id for at, _ in made.asked] == ["npm:files"]
 
 
@@ -75,7 +75,7 @@ def test_a_loaded_version_holds_what_was_built(home: Path) -> None:
 
 
 def test_contracts_recipes_and_requests_come_back(tmp_path: Path, embedder: WordEmbedder) -> None:
-    source = Source(
+    source = IndexSource(
         SNAPSHOT_ROWS,
         servers={"pypi:mail": {"name": "Mail", "description": "Letters", "summary": "Sends mail"}},
         instructions={SNAPSHOT_ROWS[4]["contract_digest"]: ["Tell Anna I am late", "Write to Bob"]},
@@ -97,7 +97,7 @@ def test_contracts_recipes_and_requests_come_back(tmp_path: Path, embedder: Word
 
 def test_each_text_is_embedded_once_a_view(tmp_path: Path, embedder: WordEmbedder) -> None:
     rows = [snapshot(f"npm:copy-{i}", "read_file", "Read one file") for i in range(5)]
-    build_index(tmp_path, Source(rows), embedder.embed, embedder="words")
+    build_index(tmp_path, IndexSource(rows), embedder.embed, embedder="words")
     assert embedder.embedded.count("read file\nRead one file\npath") == 1
 
 
@@ -172,22 +172,25 @@ def test_what_a_kill_left_is_built_again(home: Path, embedder: WordEmbedder) -> 
 def test_a_failing_encoder_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="texts but 1 vectors"):
         build_index(
-            tmp_path, Source(SNAPSHOT_ROWS), lambda texts: np.ones((1, 4), np.float32), embedder="e"
+            tmp_path,
+            IndexSource(SNAPSHOT_ROWS),
+            lambda texts: np.ones((1, 4), np.float32),
+            embedder="e",
         )
     assert list((tmp_path / "router").iterdir()) == []
 
 
 def test_an_empty_world_is_no_index(tmp_path: Path, embedder: WordEmbedder) -> None:
     with pytest.raises(ValueError, match="0 tools"):
-        build_index(tmp_path, Source([]), embedder.embed, embedder="words")
+        build_index(tmp_path, IndexSource([]), embedder.embed, embedder="words")
 
 
 def test_the_index_of_a_release_embeds_only_what_is_new(tmp_path: Path) -> None:
     store = LanceStore(tmp_path / "lance")
-    first = make_router_index(tmp_path, Source(SNAPSHOT_ROWS), store, "base", "r1")
+    first = make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS), store, "base", "r1")
     assert read_served_version(tmp_path) == first
     held = store.count(VIEWS)
     grown = [*SNAPSHOT_ROWS, snapshot("pypi:mail", "read_email", "Read the newest email")]
-    second = make_router_index(tmp_path, Source(grown), store, "base", "r2")
+    second = make_router_index(tmp_path, IndexSource(grown), store, "base", "r2")
     assert store.count(VIEWS) == held + 2  # the new tool, and the summary by tools of its server
     assert read_served_version(tmp_path) == second != first

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from serving.meta import MetaPolicy, Token
+from serving.meta.policy import ClientToken, MetaPolicy
 from serving.ranking.overlays import write_blocklist
 from tests.serving.meta_server import (
     ERAS,
@@ -308,7 +308,7 @@ async def test_calls_can_be_switched_off_for_all_or_for_one_token(meta: MetaServ
         result = await client.session.call_tool("call_tool", READ)
     assert "call_tool" not in names
     assert "switched off" in read_text(result)
-    reader = with_policy(meta, local=Token("reader", calls=False))
+    reader = with_policy(meta, local=ClientToken("reader", calls=False))
     async with reader.client() as client:
         result = await client.session.call_tool("call_tool", READ)
     assert "may not call" in read_text(result)

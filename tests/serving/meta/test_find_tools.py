@@ -8,8 +8,8 @@ import pytest
 
 from assets.contracts.tool_id import ToolId
 from assets.servers.calls.log import query_digest
-from serving.discovery.hit_text import estimate_tokens
-from serving.meta import MetaPolicy, Token
+from serving.discovery.session import estimate_tokens
+from serving.meta.policy import ClientToken, MetaPolicy
 from serving.ranking.overlays import write_blocklist
 from serving.router import Router
 from tests.serving.meta_server import ERAS, ROWS, MetaServer, publish, read_text, row
@@ -58,7 +58,7 @@ async def test_a_server_and_tool_can_be_asked_for_and_parameters_shown(meta: Met
 
 async def test_an_allow_list_of_a_server_lets_no_longer_named_one_in(tmp_path: Path) -> None:
     publish(tmp_path, [row("npm:files::more", "read_file", "Read one text file"), *ROWS])
-    policy = MetaPolicy(local=Token("t", allow=("npm:files::*",), requests_per_minute=None))
+    policy = MetaPolicy(local=ClientToken("t", allow=("npm:files::*",), requests_per_minute=None))
     async with MetaServer(tmp_path, policy).client() as client:
         found = await client.call_tool("find_tools", {"query": "read one text file", "k": 9})
         described = await client.call_tool(
@@ -258,7 +258,7 @@ async def test_a_tool_held_back_since_the_index_was_built_is_nowhere(meta: MetaS
 
 async def test_an_allow_list_holds_in_search_describe_call_and_catalogue(tmp_path: Path) -> None:
     publish(tmp_path)
-    token = Token("clock-only", allow=("pypi:clock::*",), requests_per_minute=None)
+    token = ClientToken("clock-only", allow=("pypi:clock::*",), requests_per_minute=None)
     meta = MetaServer(tmp_path, MetaPolicy(local=token))
     async with meta.client() as client:
         tools = (await client.list_tools()).tools

@@ -9,9 +9,10 @@ import httpx2
 import pytest
 from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
 
-from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, make_token, run_http
-from serving.meta.server import Changes
-from serving.meta.transports import CannotServe
+from serving.meta.access_control import make_token
+from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy, TokenError
+from serving.meta.server import IndexChanges
+from serving.meta.transports import CannotServe, run_http
 from tests.serving.meta_server import (
     ERAS,
     ROWS,
@@ -43,8 +44,8 @@ READ = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
 WRITE = {"tool_id": "npm:files::write_file", "arguments": {"path": "/tmp/x", "text": "hello"}}
 
 
-def token(secret: str, name: str, **more) -> Token:
-    return Token(name, sha256(secret.encode()).hexdigest(), **more)
+def token(secret: str, name: str, **more) -> ClientToken:
+    return ClientToken(name, sha256(secret.encode()).hexdigest(), **more)
 
 
 ALICE = token(SECRET, "alice")
@@ -258,8 +259,8 @@ async def test_sessions_are_told_of_a_new_index(meta: MetaServer) -> None:
 async def test_a_session_that_has_ended_is_told_nothing(
     meta: MetaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = Changes()
-    monkeypatch.setattr("serving.meta.server.Changes", lambda: changes)
+    changes = IndexChanges()
+    monkeypatch.setattr("serving.meta.server.IndexChanges", lambda: changes)
     async with over_http(meta) as url:
         async with http_client(url, None, "legacy") as client:
             await client.list_tools()

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from assets.catalogue.categories import CATEGORIES, WORDS
 from assets.contracts.scan import scan_tool
 from assets.marketplaces.server_json.document import make_server_listing
-from serving.meta import MetaPolicy, Token
 from serving.meta.listing import (
     MOST_PINNED,
     IndexSummary,
@@ -23,6 +22,7 @@ from serving.meta.listing import (
     summarise_index,
     write_summary,
 )
+from serving.meta.policy import ClientToken, MetaPolicy
 from serving.ranking.overlays import write_blocklist
 from tests.serving.meta_server import ERAS, ROWS, MetaServer, opened, publish, read_text, row
 from tests.support.paths import ROOT
@@ -113,7 +113,7 @@ async def test_find_tools_says_what_this_index_is_for_and_to_this_token(
     publish(tmp_path)
     async with MetaServer(tmp_path).client(mode) as client:
         whole = (await client.list_tools()).tools
-    token = Token("clock-only", allow=("pypi:clock::*",), requests_per_minute=None)
+    token = ClientToken("clock-only", allow=("pypi:clock::*",), requests_per_minute=None)
     async with MetaServer(tmp_path, MetaPolicy(local=token)).client(mode) as client:
         part = (await client.list_tools()).tools
     assert "files & documents (1)" in whole[0].description
@@ -168,7 +168,7 @@ async def test_a_pinned_tool_that_is_held_or_not_allowed_is_neither_listed_nor_c
     publish(tmp_path)
     digest = next(one["contract_digest"] for one in ROWS if one["tool"] == "read_file")
     write_blocklist(tmp_path, [digest])
-    token = Token("files-only", allow=("npm:files::*",), requests_per_minute=None)
+    token = ClientToken("files-only", allow=("npm:files::*",), requests_per_minute=None)
     meta = MetaServer(tmp_path, MetaPolicy(local=token, pinned=("*",)))
     async with meta.client() as client:
         names = [tool.name for tool in (await client.list_tools()).tools]

@@ -10,9 +10,9 @@ from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import dump_recipe
-from serving.index.folder import build_index, move_pointer
-from serving.index.model import Source
-from serving.meta import MetaPolicy
+from serving.index.build import build_index, move_pointer
+from serving.index.model import IndexSource
+from serving.meta.policy import MetaPolicy
 from tests.serving.calling import CONTRACT, LIMITS, Bench
 from tests.serving.meta_server import ERAS, MetaServer, read_text
 from tests.support.untrusted_server import CONVERSATION, POLICY
@@ -31,7 +31,7 @@ class Sandboxed(MetaServer):
         named = {"server_id": recipe.server_id, "tool": "do"}
         rows = [{**named, **facts, "contract": json.dumps(canonicalize_contract(CONTRACT))}]
         embedder = WordEmbedder()
-        index = Source(rows, recipes={recipe.server_id: dump_recipe(recipe)})
+        index = IndexSource(rows, recipes={recipe.server_id: dump_recipe(recipe)})
         move_pointer(place, build_index(place, index, embedder.embed, embedder=embedder.id))
         policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
         self.caller: Any = ToolCaller({recipe.server_id: dump_recipe(recipe)}, policy, LIMITS)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, build_token, read_tokens
-from serving.meta.access_control import Limits, TooMany, find_owner
-from serving.meta.policy import is_loopback
+from serving.meta.access_control import RequestLimits, TooMany, build_token, find_owner, read_tokens
+from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy, TokenError, is_loopback
 from tests.servers.test_light_imports import heavy_after
 
 SECRET = "a-secret-of-some-length"
@@ -31,7 +30,7 @@ consent = "never"
 def test_a_file_in_toml_or_json_names_who_may_what(tmp_path: Path) -> None:
     (tmp_path / "tokens.toml").write_text(TOML)
     alice, ci = read_tokens(tmp_path / "tokens.toml")
-    assert alice == Token("alice", DIGEST, allow=("npm:files::*",), requests_per_minute=60)
+    assert alice == ClientToken("alice", DIGEST, allow=("npm:files::*",), requests_per_minute=60)
     assert (ci.calls, ci.consent, ci.allow) == (False, "never", None)
     rows = {"tokens": [{"name": "alice", "sha256": DIGEST, "allow": []}]}
     (tmp_path / "tokens.json").write_text(json.dumps(rows))
@@ -94,7 +93,7 @@ def test_two_tokens_of_one_name_are_refused() -> None:
     with pytest.raises(TokenError, match="one name"):
         HttpSettings(tokens=(build_token(SECRET), build_token(SECRET + "x")))
     with pytest.raises(TokenError, match="sha256"):
-        HttpSettings(tokens=(Token("a"),))
+        HttpSettings(tokens=(ClientToken("a"),))
 
 
 def test_a_consent_nobody_knows_is_refused() -> None:
@@ -109,15 +108,15 @@ def test_loopback_is_told_from_everything_else() -> None:
 
 def test_a_minute_passes_and_a_token_may_ask_again() -> None:
     now = [0.0]
-    limits = Limits(clock=lambda: now[0])
-    token = Token("a", requests_per_minute=2)
+    limits = RequestLimits(clock=lambda: now[0])
+    token = ClientToken("a", requests_per_minute=2)
     limits.count(token)
     now[0] = 20.0
     limits.count(token)
     with pytest.raises(TooMany, match="come again in 40 s") as raised:
         limits.count(token)
     assert raised.value.retry_s == 40.0
-    limits.count(Token("b", requests_per_minute=2))
+    limits.count(ClientToken("b", requests_per_minute=2))
     now[0] = 60.0
     limits.count(token)
     with pytest.raises(TooMany):
@@ -125,7 +124,7 @@ def test_a_minute_passes_and_a_token_may_ask_again() -> None:
 
 
 def test_a_place_is_given_back_however_a_request_ends() -> None:
-    limits, token = Limits(), Token("a", concurrent=1)
+    limits, token = RequestLimits(), ClientToken("a", concurrent=1)
 
     def fail() -> None:
         with limits.running(token):

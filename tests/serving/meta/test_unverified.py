@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from serving.agent_loop import AgentLimits, run_agent
-from serving.discovery.hit_text import render
 from serving.discovery.request import write_block
+from serving.discovery.session import render
 from serving.index.build import find_twin_places
 from serving.index.folder import load_index
 from serving.index.model import UNVERIFIED
-from serving.meta import MetaPolicy
-from serving.router import Ask
+from serving.meta.policy import MetaPolicy
+from serving.ranking.query import ToolQuery
 from tests.serving.meta_server import (
     ERAS,
     RECIPES,
@@ -80,7 +80,7 @@ async def test_no_outcome_of_it_can_be_reported(meta: MetaServer) -> None:
 
 def test_a_hit_and_a_prompt_carry_the_mark(meta: MetaServer) -> None:
     router = served(meta.place).current()
-    [hit] = router.find(Ask(query=FIND["query"], k=1)).hits
+    [hit] = router.find(ToolQuery(query=FIND["query"], k=1)).hits
     assert hit.flags == (UNVERIFIED,)
     assert render([hit]) == f"- {ID} (unverified: cannot be called): Dig for buried treasure"
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.index.folder import build_index, load_index
-from serving.index.model import Index, Source
-from serving.ranking.query import Ask, check_ask
-from serving.ranking.signals import Signals, choose_candidates
-from serving.router import STRATEGIES, Router
+from serving.index.build import build_index
+from serving.index.folder import load_index
+from serving.index.model import IndexSource, RouterIndex
+from serving.ranking.query import STRATEGIES, ToolQuery, check_ask
+from serving.ranking.signals import QuerySignals, choose_candidates
+from serving.router import Router
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder, snapshot
 
@@ -31,16 +32,16 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
     def made(rows: list[dict], described: dict[str, str] | None = None) -> Router:
         servers = {name: {"description": of} for name, of in (described or {}).items()}
-        version = build_index(place, Source(rows, servers), embedder.embed, embedder="words")
+        version = build_index(place, IndexSource(rows, servers), embedder.embed, embedder="words")
         return Router(load_index(place, version), embedder)
 
     return made
 
 
-def read_features(router: Router, text: str) -> tuple[Index, dict[str, np.ndarray]]:
-    ask, _ = check_ask(Ask(text))
+def read_features(router: Router, text: str) -> tuple[RouterIndex, dict[str, np.ndarray]]:
+    ask, _ = check_ask(ToolQuery(text))
     vector = router.encoder.embed([ask.query or ""])[0]
-    found = choose_candidates(Signals(router.index, ask, vector, vector), None)
+    found = choose_candidates(QuerySignals(router.index, ask, vector, vector), None)
     order = np.argsort(found.places)
     return router.index, {name: values[order] for name, values in found.features.items()}
 
@@ -94,7 +95,9 @@ def test_a_cosine_counts_as_far_as_the_encoder_reads_the_question(
     make: Make, text: str, share: float
 ) -> None:
     plain = make(POOL, {"npm:disk": "Files on a disk", "npm:clock": "Time"})
-    whole, read = (plain.find(Ask(text, k=4)) for plain in (plain, read_by(plain, LatinReader())))
+    whole, read = (
+        plain.find(ToolQuery(text, k=4)) for plain in (plain, read_by(plain, LatinReader()))
+    )
     every = {hit.tool_id: hit.why["scores"] for hit in whole.hits}
     for hit in read.hits:
         scores = every[hit.tool_id] | {"unread joint words": hit.why["scores"]["joint words"]}
@@ -107,7 +110,7 @@ def test_a_cosine_counts_as_far_as_the_encoder_reads_the_question(
 def test_each_side_of_a_question_is_read_by_itself(make: Make) -> None:
     described = {"npm:disk": "Files on a disk", "npm:clock": "Time"}
     router = read_by(make(POOL, described), LatinReader())
-    ask = Ask(server="диск", tool="read a file", k=4)
+    ask = ToolQuery(server="диск", tool="read a file", k=4)
     scores = [hit.why["scores"] for hit in router.find(ask).hits]
     assert any(of["full"] for of in scores)
     assert not any(of["server"] for of in scores)
@@ -116,7 +119,7 @@ def test_each_side_of_a_question_is_read_by_itself(make: Make) -> None:
 def test_every_tool_is_scored_as_it_is_found(make: Make) -> None:
     router, text = read_by(make(POOL), LatinReader()), "прочитай time файл"
     [scores] = router.score_tools([text])
-    for hit in router.find(Ask(text, k=4)).hits:
+    for hit in router.find(ToolQuery(text, k=4)).hits:
         assert scores[router.index.places[hit.tool_id]] == pytest.approx(hit.score, abs=1e-4)
 
 
@@ -134,7 +137,7 @@ def test_a_description_stuffed_with_letters_that_are_not_read_gains_no_rank(
         about = f"{stuffing}{text}" if before else f"{text}{stuffing}"
         evil = snapshot("npm:evil", "best_tool", about)
         router = read_by(make([*POOL, evil]), LatinReader())
-        found = [hit.tool_id for hit in router.find(Ask(text, k=5)).hits]
+        found = [hit.tool_id for hit in router.find(ToolQuery(text, k=5)).hits]
         ranks.append(found.index("npm:evil::best_tool"))
     assert ranks[1] >= ranks[0]
 
@@ -145,7 +148,7 @@ def test_a_question_stuffed_with_letters_that_are_not_read_finds_the_same_tool(
 ) -> None:
     evil = [snapshot(f"npm:evil{at}", "x", f"{letter} " * 40) for at, letter in enumerate("дж天ば")]
     router = read_by(make([*POOL, *evil]), LatinReader())
-    hits = router.find(Ask(f"send an email to somebody {odd}", k=1)).hits
+    hits = router.find(ToolQuery(f"send an email to somebody {odd}", k=1)).hits
     assert hits[0].tool_id == "npm:mail::send_email"
 
 
@@ -158,7 +161,7 @@ def test_a_tool_that_repeats_every_request_stands_behind_the_honest_one(make: Ma
     for described in ({}, {"npm:evil": "\n".join(asked)}):
         router = make([*honest, hostile], described)
         for topic, text in zip(topics, asked, strict=True):
-            assert router.find(Ask(text, k=1)).hits[0].tool_id == f"npm:{topic}::find_{topic}"
+            assert router.find(ToolQuery(text, k=1)).hits[0].tool_id == f"npm:{topic}::find_{topic}"
 
 
 def test_repeating_a_request_often_is_worth_no_more_than_saying_it_once(make: Make) -> None:
@@ -186,7 +189,7 @@ def test_odd_pools_are_answered(make: Make, rows: list[dict]) -> None:
     router = make(rows)
     for text in ("send an email", "送信", "x " * 10_000, "tool 3"):
         for strategy in STRATEGIES:
-            answer = router.find(Ask(text, k=3, strategy=strategy))
+            answer = router.find(ToolQuery(text, k=3, strategy=strategy))
             assert len(answer.hits) == min(3, len(rows))
             assert 0 <= answer.suitable <= 1
 
@@ -216,8 +219,8 @@ def test_tools_that_repeat_every_request_gain_no_rank(make: Make, count: int) ->
     alone, attacked = make(rows), make([*rows, *planted])
     for at in range(0, 120, 7):
         wanted = f"npm:s{at}::tool_{at}"
-        assert alone.find(Ask(asked[at], k=1)).hits[0].tool_id == wanted
-        found = [hit.tool_id for hit in attacked.find(Ask(asked[at], k=5)).hits]
+        assert alone.find(ToolQuery(asked[at], k=1)).hits[0].tool_id == wanted
+        found = [hit.tool_id for hit in attacked.find(ToolQuery(asked[at], k=5)).hits]
         assert found[0] == wanted
 
 
@@ -232,7 +235,7 @@ def test_ten_tools_of_one_server_do_not_say_what_is_usual(make: Make) -> None:
         for at in range(10)
     ]
     attacked = make([*rows, *planted])
-    found = [attacked.find(Ask(text, k=1)).hits[0].tool_id for text in asked]
+    found = [attacked.find(ToolQuery(text, k=1)).hits[0].tool_id for text in asked]
     assert found == [f"npm:s{at}::tool_{at}" for at in range(30)]
 
 
@@ -249,7 +252,7 @@ def test_an_encoder_whose_cosines_lie_high_and_close_ranks_the_same(
     embedder, about = Pressed(), {"npm:disk": "Files on a disk"}
     embedder.dim += 1
     servers = {name: {"description": of} for name, of in about.items()}
-    version = build_index(tmp_path, Source(POOL, servers), embedder.embed, embedder="words")
+    version = build_index(tmp_path, IndexSource(POOL, servers), embedder.embed, embedder="words")
     pressed, plain = Router(load_index(tmp_path, version), embedder), make(POOL, about)
     for query in (
         "send a text",
@@ -257,7 +260,7 @@ def test_an_encoder_whose_cosines_lie_high_and_close_ranks_the_same(
         "read what is on the disk",
         "zebra",
     ):
-        ours, same = (router.find(Ask(query, k=4)) for router in (pressed, plain))
+        ours, same = (router.find(ToolQuery(query, k=4)) for router in (pressed, plain))
         assert [hit.tool_id for hit in ours.hits] == [hit.tool_id for hit in same.hits]
         assert ours.hits[0].score == pytest.approx(same.hits[0].score, abs=0.02)
         assert ours.suitable == pytest.approx(same.suitable, abs=0.01)

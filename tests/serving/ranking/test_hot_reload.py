@@ -9,10 +9,11 @@ from threading import Event
 
 import pytest
 
-from serving.index.folder import move_pointer
-from serving.index.model import IndexBroken, IndexMissing, Source
+from serving.index.build import move_pointer
+from serving.index.model import IndexBroken, IndexMissing, IndexSource
 from serving.index.release_index import make_router_index
-from serving.router import Ask, ServedRouter, open_router
+from serving.ranking.query import ToolQuery
+from serving.router import ServedRouter, open_router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.vectors.conftest import snapshot
 from warehouse.storage.lance import LanceStore
@@ -24,7 +25,7 @@ SMALL, GROWN = (
 
 
 def publish(place: Path, rows: list[dict], release: str = "r1") -> str:
-    return make_router_index(place, Source(rows), LanceStore(place / "lance"), "base", release)
+    return make_router_index(place, IndexSource(rows), LanceStore(place / "lance"), "base", release)
 
 
 def test_thirty_two_threads_ask_while_versions_move(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_thirty_two_threads_ask_while_versions_move(tmp_path: Path) -> None:
 
     def ask() -> None:
         while not done.is_set():
-            answer = served.current().find(Ask("file", k=10, strategy="bm25"))
+            answer = served.current().find(ToolQuery("file", k=10, strategy="bm25"))
             seen.add((answer.index, len(answer.hits)))
             time.sleep(0.05)  # threads that never rest keep the new version from being read
 
@@ -73,15 +74,15 @@ def test_a_broken_new_version_keeps_the_old_and_is_told_of_once(
 def test_what_is_held_takes_effect_without_a_new_version(tmp_path: Path) -> None:
     publish(tmp_path, SNAPSHOT_ROWS)
     served = ServedRouter(tmp_path)
-    assert served.current().find(Ask("send an email", k=1)).hits[0].tool == "send_email"
+    assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool == "send_email"
     path = tmp_path / "router" / "BLOCKED.json"
     path.write_text(json.dumps({"digests": [SNAPSHOT_ROWS[4]["contract_digest"]], "tools": []}))
     served.settle(30)
-    assert served.current().find(Ask("send an email", k=1)).hits[0].tool != "send_email"
+    assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool != "send_email"
     path.write_text("{half")
     served.settle(30)
     # What cannot be read must not set free what was held.
-    assert served.current().find(Ask("send an email", k=1)).hits[0].tool != "send_email"
+    assert served.current().find(ToolQuery("send an email", k=1)).hits[0].tool != "send_email"
 
 
 def test_an_unreadable_list_of_what_is_held_opens_nothing(tmp_path: Path) -> None:

@@ -16,10 +16,11 @@ from assets.contracts.quarantined_tools import Decision, record_decision
 from assets.vectors.encoders.saved import find_encoder_folder
 from serving.export import check_export, export_release
 from serving.index.folder import load_index, read_served_version
-from serving.index.model import Source
+from serving.index.model import IndexSource
 from serving.index.release_index import make_router_index
 from serving.ranking.overlays import read_blocked
-from serving.router import Ask, ServedRouter, open_router
+from serving.ranking.query import ToolQuery
+from serving.router import ServedRouter, open_router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.serving.test_adhoc import run
 from tests.training.promotions import make_summary
@@ -46,7 +47,7 @@ def publish(home: Path, rows: list[dict], contracts: str) -> str:
     name = make_release(home, models, contracts, "set1")
     store = LanceStore(home / "lance")
     return make_router_index(
-        home, Source(rows), store, models["retriever"], name, None, serve_version
+        home, IndexSource(rows), store, models["retriever"], name, None, serve_version
     )
 
 
@@ -98,7 +99,7 @@ def test_a_running_router_follows_rollback_and_undo_and_never_mixes(home: Path) 
         seen = set()
         while not done.is_set():
             used = router.current()
-            answer = used.find(Ask("email or file", k=10, strategy="bm25"))
+            answer = used.find(ToolQuery("email or file", k=10, strategy="bm25"))
             seen.add((answer.index, used.index.embedder, len(answer.hits)))
             time.sleep(0.02)  # threads that never rest keep the new version from being read
         return seen
@@ -143,7 +144,7 @@ def test_a_broken_target_leaves_what_is_served_and_says_so(
         assert router.settle(60).index.version == new
     assert [r.getMessage().count("tokenizer.json") for r in caplog.records] == [1]
     (home / "router/HEAD.json").write_bytes(before)
-    assert router.settle(60).find(Ask("read an email", k=1)).index == new
+    assert router.settle(60).find(ToolQuery("read an email", k=1)).index == new
 
 
 def test_what_is_published_after_a_broken_version_is_followed_at_once(home: Path) -> None:
@@ -173,7 +174,7 @@ def test_what_was_found_out_since_is_blocked_before_an_older_index_is_served(hom
     assert read_blocked(home).digests == frozenset()
     assert run("release", "rollback")[0] == 0
     assert read_blocked(home).digests == {rows["send_email"]}
-    hits = open_router(home).find(Ask("send an email", k=10)).hits
+    hits = open_router(home).find(ToolQuery("send an email", k=10)).hits
     assert "send_email" not in {hit.tool for hit in hits}
 
 
@@ -245,5 +246,5 @@ def test_an_export_is_of_the_served_release_with_its_cards(home: Path, tmp_path:
     assert "gain_at_1" in (tmp_path / "out/cards/retriever.md").read_text()
     assert not (tmp_path / "out/cards/caller.md").exists()
     assert check_export(tmp_path / "out") == manifest
-    asked = Ask("read an email", k=1)
+    asked = ToolQuery("read an email", k=1)
     assert open_router(tmp_path / "out").find(asked).hits == open_router(home).find(asked).hits

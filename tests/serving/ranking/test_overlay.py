@@ -11,13 +11,14 @@ import pytest
 from assets.outcomes.reliability.table import write_overlay
 from serving.index.folder import load_index, read_served_version
 from serving.ranking.overlays import (
-    Overlay,
     OverlayBroken,
-    Reliability,
+    ReliabilityOverlay,
+    ToolReliability,
     read_overlay,
     write_blocklist,
 )
-from serving.router import Ask, Router, ServedRouter
+from serving.ranking.query import ToolQuery
+from serving.router import Router, ServedRouter
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.vectors.conftest import WordEmbedder
 
@@ -29,7 +30,7 @@ def row(snapshot: dict[str, Any], mean: float = 0.5, **more: Any) -> dict[str, A
     return {**named, "mean": mean, "low": 0.2, "high": 0.9, "n": 3.0, **more}
 
 
-def read(home: Path) -> Overlay | None:
+def read(home: Path) -> ReliabilityOverlay | None:
     return read_overlay(home, load_index(home, read_served_version(home)))
 
 
@@ -41,7 +42,7 @@ def test_rows_stand_at_their_tools_under_their_contract(home: Path) -> None:
     assert found is not None
     index = load_index(home, read_served_version(home))
     place = index.places["npm:files::read_file"]
-    assert found.tell(place) == Reliability(0.5, 0.2, 0.9, 3.0)
+    assert found.tell(place) == ToolReliability(0.5, 0.2, 0.9, 3.0)
     assert found.lift[place] == np.float32(-0.25)
     others = [at for at in range(len(index.tools)) if at != place]
     assert [found.tell(at) for at in others] == [None] * len(others)
@@ -84,11 +85,11 @@ def test_outcomes_reach_a_running_router_and_a_broken_file_holds_back_nothing(
         index = load_index(place, version or read_served_version(place))
         return Router(index, embedder, read_blocked(place), _read_overlay(place, index, None))
 
-    served, ask = ServedRouter(home, opened), Ask("read one text file", k=1)
+    served, ask = ServedRouter(home, opened), ToolQuery("read one text file", k=1)
     assert served.current().find(ask).hits[0].reliability is None
     write_overlay(home, [row(READ, 0.7)], 0.7, 1.0)
     [hit] = served.settle(30).find(ask).hits
-    assert hit.reliability == Reliability(0.7, 0.2, 0.9, 3.0)
+    assert hit.reliability == ToolReliability(0.7, 0.2, 0.9, 3.0)
     (home / "router" / "RELIABILITY.json").write_text(json.dumps([]))
     write_blocklist(home, [MAIL["contract_digest"]])
     with caplog.at_level(logging.ERROR):

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.index.folder import build_index, load_index
-from serving.index.model import IndexBroken, Source, load_built_in, read_fusion
-from serving.ranking.overlays import Overlay, Reliability
+from serving.index.build import build_index
+from serving.index.folder import load_index
+from serving.index.model import IndexBroken, IndexSource, load_built_in, read_fusion
+from serving.ranking.overlays import BlockedTools, ReliabilityOverlay, ToolReliability
+from serving.ranking.query import STRATEGIES, BadQuery, ToolQuery
 from serving.ranking.strategies import find_top
-from serving.router import STRATEGIES, Ask, BadQuery, Blocked, Router
+from serving.router import Router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.support.examples import examples
 from tests.support.paths import ROOT
@@ -35,9 +37,9 @@ Make = Callable[..., Router]
 def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
     place, embedder = tmp_path_factory.mktemp("router"), WordEmbedder()
 
-    def made(source: Source | None = None, **settings: object) -> Router:
+    def made(source: IndexSource | None = None, **settings: object) -> Router:
         version = build_index(
-            place, source or Source(POOL), embedder.embed, embedder="words", **settings
+            place, source or IndexSource(POOL), embedder.embed, embedder="words", **settings
         )
         return Router(load_index(place, version), embedder)
 
@@ -49,13 +51,13 @@ def router(make: Make) -> Router:
     return make()
 
 
-def named(router: Router, ask: Ask) -> set[str]:
+def named(router: Router, ask: ToolQuery) -> set[str]:
     hits = router.find(ask).hits
     return {hit.tool_id for hit in hits} | {twin for hit in hits for twin in hit.twins}
 
 
 questions = st.builds(
-    Ask,
+    ToolQuery,
     query=st.sampled_from(["read a file", "send mail", "which time is it", "天气 ?", "zzz"]),
     k=st.integers(1, 12),
     exclude=st.frozensets(st.sampled_from([*IDS, "npm:gone::tool"]), max_size=5),
@@ -67,7 +69,7 @@ questions = st.builds(
 
 @examples(150)
 @given(questions)
-def test_no_strategy_leaks_a_tool_or_gives_more_than_k(router: Router, ask: Ask) -> None:
+def test_no_strategy_leaks_a_tool_or_gives_more_than_k(router: Router, ask: ToolQuery) -> None:
     hits = router.find(ask).hits
     shown = named(router, ask)
     assert len(hits) <= ask.k
@@ -91,8 +93,10 @@ def test_blocked_tools_are_never_answered_and_no_query_reaches_them(
     router: Router, strategy: str
 ) -> None:
     digest = next(row["contract_digest"] for row in POOL if row["tool"] == "get_time")
-    blocked = router.renew(Blocked(frozenset([digest]), frozenset(["npm:files::read_file"])), None)
-    shown = named(blocked, Ask("tell the time, read a file", k=100, strategy=strategy))
+    blocked = router.renew(
+        BlockedTools(frozenset([digest]), frozenset(["npm:files::read_file"])), None
+    )
+    shown = named(blocked, ToolQuery("tell the time, read a file", k=100, strategy=strategy))
     assert "npm:files::read_file" not in shown
     assert "pypi:clock::get_time" not in shown
     assert len(shown) == len(IDS) - 2
@@ -100,12 +104,12 @@ def test_blocked_tools_are_never_answered_and_no_query_reaches_them(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_nothing_allowed_is_answered_with_nothing(router: Router, strategy: str) -> None:
-    answer = router.find(Ask("read a file", allowed=(), strategy=strategy))
+    answer = router.find(ToolQuery("read a file", allowed=(), strategy=strategy))
     assert (answer.hits, answer.suitable, answer.no_tool) == ([], 0.0, True)
 
 
 def test_twins_are_one_hit_and_look_alikes_are_not(router: Router) -> None:
-    hits = {hit.tool_id: hit for hit in router.find(Ask("read one text file", k=20)).hits}
+    hits = {hit.tool_id: hit for hit in router.find(ToolQuery("read one text file", k=20)).hits}
     both = {"npm:files::read_file", "npm:disk::Read-File"}
     shown = both & set(hits)
     assert len(shown) == 1
@@ -115,56 +119,60 @@ def test_twins_are_one_hit_and_look_alikes_are_not(router: Router) -> None:
 
 
 def test_an_excluded_tool_leaves_its_twin(router: Router) -> None:
-    first = router.find(Ask("send an email", k=1)).hits[0]
+    first = router.find(ToolQuery("send an email", k=1)).hits[0]
     assert first.twins
-    second = router.find(Ask("send an email", k=1, exclude=frozenset([first.tool_id]))).hits[0]
+    second = router.find(ToolQuery("send an email", k=1, exclude=frozenset([first.tool_id]))).hits[
+        0
+    ]
     assert (second.tool_id, second.twins) == (first.twins[0], ())
 
 
 def test_what_a_model_wants_of_server_and_tool_is_weighed_apart(router: Router) -> None:
-    asked = Ask(server="a post office", tool="send an email to somebody", k=1)
+    asked = ToolQuery(server="a post office", tool="send an email to somebody", k=1)
     first = router.find(asked).hits[0]
     assert first.tool_id == "pypi:post::send_email"
     other = router.find(replace(asked, server="the mail server")).hits[0]
     assert other.tool_id == "pypi:mail::send_email"
-    assert router.find(Ask(server="clock", k=1)).hits[0].tool_id == "pypi:clock::get_time"
+    assert router.find(ToolQuery(server="clock", k=1)).hits[0].tool_id == "pypi:clock::get_time"
 
 
 def test_context_tips_the_scales_lightly(router: Router) -> None:
-    plain = router.find(Ask("send an email", k=3)).hits
-    tipped = router.find(Ask("send an email", context="the time in a city", k=3)).hits
+    plain = router.find(ToolQuery("send an email", k=3)).hits
+    tipped = router.find(ToolQuery("send an email", context="the time in a city", k=3)).hits
     assert plain[0].tool_id.endswith("send_email")
     assert tipped[0].tool_id == plain[0].tool_id
     assert [hit.score for hit in tipped] != [hit.score for hit in plain]
 
 
 def test_k_is_a_hard_bound_unless_it_may_stretch(router: Router) -> None:
-    ask = Ask("mail", k=1, strategy="bm25", allowed=("npm:*",))
+    ask = ToolQuery("mail", k=1, strategy="bm25", allowed=("npm:*",))
     assert len(router.find(ask).hits) == 1
     stretched = router.find(replace(ask, stretch=2)).hits
     assert len(stretched) == 3  # all of them score nothing: as good as each other
-    assert len(router.find(Ask("tell the time in a city", k=5, trim=True)).hits) < 5
+    assert len(router.find(ToolQuery("tell the time in a city", k=5, trim=True)).hits) < 5
 
 
 def test_reliability_tips_equal_tools_and_not_whether_one_suits(make: Make) -> None:
     same = [snapshot(f"npm:{name}", name, "Search the web for pages") for name in ("aa", "bb")]
-    router, ask = make(Source([*same, *POOL])), Ask("search the web", k=2)
+    router, ask = make(IndexSource([*same, *POOL])), ToolQuery("search the web", k=2)
     plain = router.find(ask)
     first = plain.hits[0].tool_id
     known = np.full(len(router.index.tools), np.nan, np.float32)
     known[router.index.places[first]] = 0.1
-    tipped = router.renew(router.blocked, Overlay(known, known, known, known, 0.8)).find(ask)
+    tipped = router.renew(router.blocked, ReliabilityOverlay(known, known, known, known, 0.8)).find(
+        ask
+    )
     assert [hit.tool_id for hit in tipped.hits] == [hit.tool_id for hit in plain.hits][::-1]
-    assert tipped.hits[1].reliability == Reliability(0.1, 0.1, 0.1, n=0.1)
+    assert tipped.hits[1].reliability == ToolReliability(0.1, 0.1, 0.1, n=0.1)
     assert tipped.hits[0].reliability is None
     assert tipped.suitable == plain.suitable
 
 
 def test_requests_written_for_a_tool_help_it_to_be_found(make: Make) -> None:
-    ask = Ask("am I too late for the train", k=1)
+    ask = ToolQuery("am I too late for the train", k=1)
     place = next(row for row in POOL if row["tool"] == "get_time")
     wanted = {place["contract_digest"]: ["Will I be late for the train to Paris?"]}
-    hit = make(Source(POOL, instructions=wanted)).find(ask).hits[0]
+    hit = make(IndexSource(POOL, instructions=wanted)).find(ask).hits[0]
     assert hit.tool_id == "pypi:clock::get_time"
     assert hit.why["scores"]["asked"] > 0
 
@@ -199,23 +207,23 @@ def test_top_is_the_head_of_the_whole_order(scores: list[float], most: int) -> N
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "\ud800 file", "\x00", "🙂" * 5_000, "- - -"])
 def test_odd_texts_are_answered(router: Router, text: str) -> None:
     for strategy in STRATEGIES:
-        assert len(router.find(Ask(text, k=3, strategy=strategy)).hits) == 3
+        assert len(router.find(ToolQuery(text, k=3, strategy=strategy)).hits) == 3
 
 
 def test_one_text_where_lists_are_due_is_refused(router: Router) -> None:
     with pytest.raises(BadQuery, match="lists of tool ids"):
-        router.find(Ask("file", allowed="npm:*"))  # pyright: ignore[reportArgumentType]
+        router.find(ToolQuery("file", allowed="npm:*"))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_pool_of_one_is_answered(make: Make) -> None:
-    alone = make(Source(POOL[:1]))
+    alone = make(IndexSource(POOL[:1]))
     for strategy in STRATEGIES:
-        assert len(alone.find(Ask("read a file", strategy=strategy)).hits) == 1
+        assert len(alone.find(ToolQuery("read a file", strategy=strategy)).hits) == 1
 
 
 def test_more_hits_than_candidates_come_in_the_order_of_first_sight(make: Make) -> None:
     rows = [snapshot(f"npm:s{i}", f"tool_{i}", f"Does thing number {i}") for i in range(420)]
-    hits = make(Source(rows)).find(Ask("thing number 7", k=400)).hits
+    hits = make(IndexSource(rows)).find(ToolQuery("thing number 7", k=400)).hits
     assert len({hit.tool_id for hit in hits}) == 400
     assert hits[0].tool_id == "npm:s7::tool_7"
     assert hits[-1].why["scores"] == {}

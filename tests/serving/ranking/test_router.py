@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from serving.index.folder import load_index, read_served_version
-from serving.index.model import IndexBroken, Source
+from serving.index.model import IndexBroken, IndexSource
 from serving.index.release_index import make_router_index
-from serving.router import STRATEGIES, Ask, BadQuery, Router, ServedRouter
+from serving.ranking.query import STRATEGIES, BadQuery, ToolQuery
+from serving.router import Router, ServedRouter
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.vectors.conftest import WordEmbedder
 from warehouse.storage.lance import LanceStore
@@ -22,7 +23,7 @@ def router(home: Path, embedder: WordEmbedder) -> Router:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_best_tool_comes_first_with_the_reason(router: Router, strategy: str) -> None:
-    answer = router.find(Ask("send an email to somebody", k=2, strategy=strategy))
+    answer = router.find(ToolQuery("send an email to somebody", k=2, strategy=strategy))
     hits = answer.hits
     assert hits[0].tool_id == "pypi:mail::send_email"
     assert {"send", "email"} <= set(hits[0].why["words"])
@@ -32,34 +33,38 @@ def test_the_best_tool_comes_first_with_the_reason(router: Router, strategy: str
 
 
 def test_k_beyond_the_pool_gives_the_whole_pool(router: Router) -> None:
-    assert len(router.find(Ask("file", k=1_000)).hits) == 4
+    assert len(router.find(ToolQuery("file", k=1_000)).hits) == 4
 
 
 @pytest.mark.parametrize("query", ["", "   \n", None])
 def test_an_empty_query_is_refused(router: Router, query: str | None) -> None:
     with pytest.raises(BadQuery, match="empty"):
-        router.find(Ask(query))
+        router.find(ToolQuery(query))
 
 
 @pytest.mark.parametrize("k", [0, -1, 10_000])
 def test_k_out_of_range_is_refused(router: Router, k: int) -> None:
     with pytest.raises(BadQuery, match=f"k is {k}; expected 1 to 1,000"):
-        router.find(Ask("file", k=k))
+        router.find(ToolQuery("file", k=k))
 
 
 def test_an_unknown_strategy_is_refused(router: Router) -> None:
     with pytest.raises(BadQuery, match="'best'; expected one of ours"):
-        router.find(Ask("file", strategy="best"))
+        router.find(ToolQuery("file", strategy="best"))
 
 
 def test_a_megabyte_of_query_is_read_to_its_bound(router: Router) -> None:
-    answer = router.find(Ask("read a file " * 90_000, k=1))
+    answer = router.find(ToolQuery("read a file " * 90_000, k=1))
     assert answer.hits[0].tool_id == "npm:files::read_file"
     assert answer.notes == ("query was read to 4,000 of 1,080,000 characters",)
 
 
 def test_a_batch_gives_what_single_queries_give(router: Router) -> None:
-    asks = [Ask("tell me the time", k=3), Ask("write a file", strategy="rrf"), Ask("天气")]
+    asks = [
+        ToolQuery("tell me the time", k=3),
+        ToolQuery("write a file", strategy="rrf"),
+        ToolQuery("天气"),
+    ]
     batch = router.find_many(asks)
     assert [a.hits for a in batch] == [router.find(ask).hits for ask in asks]
     assert router.find_many([]) == []
@@ -72,23 +77,25 @@ def test_an_index_of_another_embedder_is_refused(home: Path) -> None:
 
 def test_a_served_router_follows_the_pointer(tmp_path: Path) -> None:
     store = LanceStore(tmp_path / "lance")
-    first = make_router_index(tmp_path, Source(SNAPSHOT_ROWS[:3]), store, "base", "r1")
+    first = make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS[:3]), store, "base", "r1")
     served = ServedRouter(tmp_path)
     seen: list[str] = []
     served.on_change(seen.append)
     assert served.current().index.version == first
     assert served.current() is served.current()
-    second = make_router_index(tmp_path, Source(SNAPSHOT_ROWS), store, "base", "r2")
+    second = make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS), store, "base", "r2")
     assert served.settle(30).index.version == second
     assert seen == [second]
 
 
 def test_a_search_imports_neither_torch_nor_dagster(tmp_path: Path) -> None:
-    make_router_index(tmp_path, Source(SNAPSHOT_ROWS), LanceStore(tmp_path / "lance"), "base", "r1")
+    make_router_index(
+        tmp_path, IndexSource(SNAPSHOT_ROWS), LanceStore(tmp_path / "lance"), "base", "r1"
+    )
     heavy = ("torch", "dagster", "transformers", "lancedb", "polars", "pandas", "pyarrow")
     program = (
-        "import sys, pathlib; from serving.router import Ask, open_router;"
-        f"open_router(pathlib.Path({str(tmp_path)!r})).find(Ask('send mail', k=1));"
+        "import sys, pathlib; from serving.router import ToolQuery, open_router;"
+        f"open_router(pathlib.Path({str(tmp_path)!r})).find(ToolQuery('send mail', k=1));"
         f"print([n for n in {heavy!r} if n in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -96,10 +103,12 @@ def test_a_search_imports_neither_torch_nor_dagster(tmp_path: Path) -> None:
 
 
 def test_a_question_may_be_asked_by_its_parts(router: Router) -> None:
-    whole = router.find(Ask("send an email", k=2, exclude=frozenset({"npm:files::read_file"})))
+    whole = router.find(
+        ToolQuery("send an email", k=2, exclude=frozenset({"npm:files::read_file"}))
+    )
     parts = router.find(query="send an email", k=2, exclude=["npm:files::read_file"])
     assert parts.hits == whole.hits
-    assert router.find(Ask("send an email"), k=1).hits == whole.hits[:1]
+    assert router.find(ToolQuery("send an email"), k=1).hits == whole.hits[:1]
     with pytest.raises(
         BadQuery, match="a question has no 'limit'; expected allowed, client, context"
     ):

@@ -8,7 +8,7 @@ import pytest
 
 from assets.contracts.rename_history import ContractHistory, ContractMove
 from assets.contracts.validate import validate_call
-from serving.repair.evidence import Evidence
+from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_draft, repair_drafts
 from serving.repair.report import ABSTAINED, REPAIRED, RUNGS, VALID
 from serving.repair.revision import ProposedCall
@@ -500,7 +500,7 @@ def test_a_model_that_revises_keeps_what_guards_the_call(given, made, refused):
 
 
 def test_a_long_list_is_not_searched_for():
-    said = Evidence("alpha beta, 7")
+    said = ConversationEvidence("alpha beta, 7")
     assert said.is_said(["alpha beta", {"n": 7}] * 50)
     assert not said.is_said(["alpha beta"] * 101)
     assert not said.is_said([" ", {"a": [None, False]}])

@@ -7,8 +7,9 @@ import pytest
 from assets.contracts.changes import CHANGES, add_changes
 from assets.contracts.rename_history import HISTORY_FILE, parse_history, read_history, write_history
 from assets.contracts.snapshot import SNAPSHOTS
-from serving.index.folder import build_index, load_index, move_pointer
-from serving.index.model import Source
+from serving.index.build import build_index, move_pointer
+from serving.index.folder import load_index
+from serving.index.model import IndexSource
 from serving.repair.ladder import repair_draft
 from tests.synthesis.contract_versions import snapshot
 from tests.synthesis.writing.test_migration import FIND, WRITE, edited
@@ -64,15 +65,15 @@ def test_history_goes_with_the_index_and_its_export_and_repairs_a_call(tmp_path,
     home.mkdir()
     words = WordEmbedder()
     make = {"embed": words.embed, "embedder": words.id}
-    version = build_index(home, Source(rows, moves=found), **make)
-    assert version != build_index(home, Source(rows), **make)
+    version = build_index(home, IndexSource(rows, moves=found), **make)
+    assert version != build_index(home, IndexSource(rows), **make)
     move_pointer(home, version)
     history = load_index(home, version).history
     assert list(history.moves) == found
     draft = {"name": "write_note", "arguments": {"projectKey": "A", "words": "paint"}}
     report = repair_draft(draft, [NOW, FIND], history=history)
     assert (report.name, report.arguments) == ("jot_note", {"projectKey": "A", "text": "paint"})
-    assert load_index(home, build_index(home, Source(rows), **make)).history.moves == ()
+    assert load_index(home, build_index(home, IndexSource(rows), **make)).history.moves == ()
 
 
 def test_the_file_is_the_same_in_any_order_and_bad_ones_are_told(tmp_path, moves):

@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from assets.vectors.encoders.saved import find_encoder_folder
-from serving.index.folder import build_index, read_served_version
+from serving.index.build import build_index
+from serving.index.folder import read_served_version
 from serving.index.model import IndexBroken
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.training.promotions import (
@@ -94,12 +95,12 @@ def test_an_index_that_does_not_fit_its_release_is_not_served(tmp_path: Path) ->
     consider_model(tmp_path, "m1")
     models = {"retriever": "m1", "caller": "baseline:bm25+slots"}
     name = make_release(tmp_path, models, "c1", "set1")
-    from serving.index.model import Source
+    from serving.index.model import IndexSource
     from tests.vectors.conftest import WordEmbedder
 
     words = WordEmbedder("words-base")
     other = build_index(
-        tmp_path, Source(SNAPSHOT_ROWS), words.embed, embedder=words.id, release=name
+        tmp_path, IndexSource(SNAPSHOT_ROWS), words.embed, embedder=words.id, release=name
     )
     with pytest.raises(ReleaseError, match="was made by retriever base, not m1"):
         serve_version(tmp_path, other)

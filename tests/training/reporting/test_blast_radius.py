@@ -13,8 +13,8 @@ from assets.contracts.canonical import tool_text
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.vectors.index import VECTORS, digest_text
 from orchestration.cli.app import app
-from serving.index.folder import build_index, move_pointer
-from serving.index.model import Source
+from serving.index.build import build_index, move_pointer
+from serving.index.model import IndexSource
 from tests.synthesis.export_rows import pair, publish, published, snapshot, tool
 from training.adapter_table import make_adapter_table
 from training.evaluation.retriever import RETRIEVER_EVALUATION
@@ -136,7 +136,7 @@ def vectors(warehouse: Warehouse) -> None:
     publish(warehouse, VECTORS, [*rows, *servers])
     version = build_index(
         warehouse.home,
-        Source([FILE, ISSUE]),
+        IndexSource([FILE, ISSUE]),
         lambda texts: np.eye(len(texts), 4, dtype=np.float32),
         embedder="e",
     )

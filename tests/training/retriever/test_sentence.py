@@ -18,9 +18,10 @@ from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_enco
 from assets.vectors.encoders.sentence_model import SentenceEncoder
 from assets.vectors.encoders.weights import BadAdapter
 from serving.export import export_release
-from serving.index.model import Source
+from serving.index.model import IndexSource
 from serving.index.release_index import make_router_index
-from serving.router import Ask, open_router
+from serving.ranking.query import ToolQuery
+from serving.router import open_router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.training.retriever.test_retriever_course import Killed, killed_after, weights
@@ -259,7 +260,7 @@ def test_an_export_of_a_release_names_the_base_and_holds_the_adapter(
     name = cards["qwen"]["name"]
     monkeypatch.setattr(hub, "_named", set())
     encoder, store = load_retriever(home, name), LanceStore(tmp_path / "lance")
-    make_router_index(tmp_path, Source(SNAPSHOT_ROWS), store, name, "r1", encoder=encoder)
+    make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS), store, name, "r1", encoder=encoder)
     with pytest.raises(BadEmbedder, match="which you did not name"):
         export_release(tmp_path, tmp_path / "out")
     allow_embedder(bases["qwen"])
@@ -267,7 +268,7 @@ def test_an_export_of_a_release_names_the_base_and_holds_the_adapter(
     assert (manifest["embedder"], manifest["models"]) == (encoder.id, {"retriever": name})
     held = {Path(file).name for file in manifest["files"] if file.startswith("encoders/")}
     assert held == {"encoder.json", "adapter_config.json", "adapter_model.safetensors"}
-    assert open_router(tmp_path / "out").find(Ask("send an email", k=1)).hits
+    assert open_router(tmp_path / "out").find(ToolQuery("send an email", k=1)).hits
     monkeypatch.setattr(hub, "_named", set())
     with pytest.raises(BadEmbedder, match="which you did not name"):
         open_router(tmp_path / "out")

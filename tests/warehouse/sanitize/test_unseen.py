@@ -11,7 +11,7 @@ from assets.contracts.scan import scan_tool
 from assets.contracts.scan.tool_texts import TEXT_CAP, split_words
 from assets.servers.calls.content import check_result, shape_result
 from assets.servers.calls.result import CallLimits, CallResult
-from serving.discovery.hit_text import make_one_line
+from serving.discovery.session import make_one_line
 from serving.untrusted_text import limit_result, show_line, show_prose, show_text
 from warehouse.sanitize.scrubber import Scrubber
 from warehouse.sanitize.untrusted_text import drop_unseen, find_seen

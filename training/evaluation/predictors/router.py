@@ -23,7 +23,8 @@ from training.evaluation.predictors.interface import (
 from training.evaluation.predictors.slot_copy import copy_slots
 
 if TYPE_CHECKING:
-    from serving.router import Answer, Ask, Router
+    from serving.ranking.query import QueryAnswer, ToolQuery
+    from serving.router import Router
 
 NOT_IN_INDEX = "not_in_index"
 _BATCH = 32
@@ -89,14 +90,16 @@ class RouterPredictor:
                 out[self._router.index.tools[at].tool_id] = tool
         return out
 
-    def _ask_router(self, asked: Asked, offered: Mapping[str, Any]) -> "Ask":
-        from serving.router import Ask
+    def _ask_router(self, asked: Asked, offered: Mapping[str, Any]) -> "ToolQuery":
+        from serving.ranking.query import ToolQuery
 
         allowed = tuple(sorted(name.translate(_MARKS) for name in offered))
-        return Ask(query=asked.request_text, k=1, allowed=None if asked.whole_pool else allowed)
+        return ToolQuery(
+            query=asked.request_text, k=1, allowed=None if asked.whole_pool else allowed
+        )
 
     def _read_hits(
-        self, asked: Asked, answer: "Answer", offered: Mapping[str, Mapping[str, Any]]
+        self, asked: Asked, answer: "QueryAnswer", offered: Mapping[str, Mapping[str, Any]]
     ) -> Answered:
         if answer.no_tool or not answer.hits:
             return Answered([], "no_call")

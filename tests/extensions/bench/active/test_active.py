@@ -20,7 +20,7 @@ from extensions.bench.active.run import evaluate_arms, sample_cases, write_measu
 from extensions.bench.active.summary import summarise_arms, write_table
 from serving.agent_loop import OfflineSpeaker
 from serving.discovery.request import write_block
-from serving.index.model import Source
+from serving.index.model import IndexSource
 from tests.serving.meta_server import ROWS, row
 from tests.training.evaluation.scripted_agent import says
 from tests.vectors.conftest import WordEmbedder
@@ -39,7 +39,7 @@ ASKED = [
 ]
 TWIN = row("npm:copy", "read_file", "Read one text file from disk", {"required": ["path"]},
            annotations={"readOnlyHint": True})  # fmt: skip
-SOURCE = Source([*ROWS, TWIN], instructions={ROWS[0]["contract_digest"]: ["leaks"]})
+SOURCE = IndexSource([*ROWS, TWIN], instructions={ROWS[0]["contract_digest"]: ["leaks"]})
 
 
 def needles(**plan: Any) -> CaseSet:

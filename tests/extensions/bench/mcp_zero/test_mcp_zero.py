@@ -14,10 +14,12 @@ from extensions.bench.mcp_zero.load import load_dataset
 from extensions.bench.mcp_zero.parameters import make_schema, write_parameters
 from extensions.bench.mcp_zero.read import read_dataset
 from extensions.bench.mcp_zero.write import export_dataset
-from serving.index.folder import build_index, load_index, move_pointer, read_served_version
-from serving.index.model import UNVERIFIED, Source
+from serving.index.build import build_index, move_pointer
+from serving.index.folder import load_index, read_served_version
+from serving.index.model import UNVERIFIED, IndexSource
 from serving.ranking.overlays import write_blocklist
-from serving.router import Ask, Router
+from serving.ranking.query import ToolQuery
+from serving.router import Router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
@@ -101,7 +103,9 @@ def test_questions_are_answered_by_those_vectors(tmp_path: Path) -> None:
 
     out = tmp_path / "out"
     version = load_dataset(write(tmp_path, FILE), out, MADE_BY)["version"]
-    found = Router(load_index(out, version), ByVector()).find(Ask(query="?", strategy="dense", k=1))
+    found = Router(load_index(out, version), ByVector()).find(
+        ToolQuery(query="?", strategy="dense", k=1)
+    )
     assert [hit.tool_id for hit in found.hits] == ["weather::history"]
 
 
@@ -224,7 +228,9 @@ def test_vectors_of_another_model_are_refused(tmp_path: Path) -> None:
 def publish(place: Path, rows: list[dict[str, Any]]) -> None:
     words = WordEmbedder()
     about = {"pypi:mail": {"name": "Mail", "description": "Letters", "summary": "Sends mail"}}
-    move_pointer(place, build_index(place, Source(rows, about), words.embed, embedder=words.id))
+    move_pointer(
+        place, build_index(place, IndexSource(rows, about), words.embed, embedder=words.id)
+    )
 
 
 def test_an_index_is_written_and_read_back_with_its_vectors(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from openai import APIError, BadRequestError, NotFoundError, OpenAI
 
 from extensions.proxy.answer import ProxyParts
-from extensions.proxy.app import Proxy
+from extensions.proxy.app import ProxyApp
 from extensions.proxy.examples_book import ExampleBook, KnownCall
 from extensions.proxy.local_requests import CannotAnswer, LocalAnswer, LocalRequest
 from extensions.proxy.local_upstream import LocalUpstream
@@ -67,7 +67,7 @@ def url(model: ScriptedModel) -> Iterator[str]:
     listening = make_listening("127.0.0.1", 0, "", 1_000_000)
     known = KnownCall("weather in Rome", ({"name": "weather", "arguments": {"city": "Rome"}},))
     parts = ProxyParts(local=LocalUpstream(model, 1, ExampleBook([known], 2)))
-    with run_server(Proxy(ProxySettings(), listening, parts), listening) as port:
+    with run_server(ProxyApp(ProxySettings(), listening, parts), listening) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -339,7 +339,7 @@ def test_the_first_call_is_local_and_the_rest_is_not() -> None:
 def test_nobody_who_answers_is_refused() -> None:
     listening = make_listening("127.0.0.1", 0, "", 1000)
     with pytest.raises(ProxyError, match="neither --upstream nor --local"):
-        Proxy(ProxySettings(), listening)
+        ProxyApp(ProxySettings(), listening)
 
 
 @pytest.mark.parametrize("streamed", [False, True])

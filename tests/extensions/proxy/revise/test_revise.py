@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from extensions.proxy.answer import ProxyParts
-from extensions.proxy.revising import Reviser, UpstreamReviser, guard_model, read_proposal
+from extensions.proxy.revising import CallReviser, UpstreamReviser, guard_model, read_proposal
 from serving.repair.revision import ProposedCall, RevisionRequest
 from tests.extensions.proxy.samples import CHAT_TOOLS, VALID, make_completion, stream_chat
 from tests.extensions.proxy.upstream_script import Running, Script, run_proxied, run_server
@@ -26,7 +26,7 @@ def asked() -> Iterator[tuple[Script, Running]]:
     with run_server(script) as port:
         base = f"http://127.0.0.1:{port}/v1"
         opened = UpstreamReviser(base, "big", upstream=base)
-        reviser = Reviser("big", opened, 20.0)
+        reviser = CallReviser("big", opened, 20.0)
         with run_proxied(parts=ProxyParts(reviser=reviser)) as running:
             yield script, running
 
@@ -177,7 +177,7 @@ def test_no_client_is_told_the_operators_key() -> None:
     """As it is read from a file, with the end of its line, which no header may hold."""
     with run_server(Script()) as port:
         opened = UpstreamReviser(f"http://127.0.0.1:{port}/v1", "big", "sk-operator\n", upstream="")
-        with run_proxied(parts=ProxyParts(reviser=Reviser("big", opened))) as running:
+        with run_proxied(parts=ProxyParts(reviser=CallReviser("big", opened))) as running:
             running.script.body = make_completion(MISSING)
             answer = post(running)
     [told] = answer.json()["toolmill"]["calls"]

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.discovery.hit_text import estimate_tokens
+from serving.discovery.session import estimate_tokens
 from serving.meta.find_tools import fit_answer, fit_rows
 
 

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from assets.servers.calls.log import query_digest
-from serving.agent_loop import Unattended
-from serving.meta import MetaPolicy, Token
+from serving.agent_loop import UnattendedClient
 from serving.meta.call_tool import call_tool
-from serving.meta.context import Desk
+from serving.meta.context import MetaContext
 from serving.meta.find_tools import find_tools
-from serving.meta.policy import LOCAL
+from serving.meta.policy import LOCAL, ClientToken, MetaPolicy
 from serving.meta.report_outcome import report_outcome
 from tests.serving.meta_server import (
     ERAS,
@@ -124,7 +123,7 @@ async def test_tokens_opt_in_one_by_one(tmp_path: Path) -> None:
     meta = MetaServer(tmp_path)
     secrets = {"ann": "a" * 40, "bo": "b" * 40}
     tokens = tuple(
-        Token(name, sha256(secret.encode()).hexdigest(), remember=remember)
+        ClientToken(name, sha256(secret.encode()).hexdigest(), remember=remember)
         for (name, secret), remember in zip(secrets.items(), ("text", "digest"), strict=True)
     )
     async with over_http(meta, tokens=tokens) as url:
@@ -137,11 +136,11 @@ async def test_tokens_opt_in_one_by_one(tmp_path: Path) -> None:
 async def test_a_line_names_the_client_that_asked_and_a_note_holds_no_key(tmp_path: Path) -> None:
     """Two clients of one token: what one searched is not laid to the other."""
     meta, key = open_meta(tmp_path, "text"), "ghp_" + "a1B2" * 9
-    desk = Desk(served(tmp_path), meta.caller, meta.policy, meta.outcomes)
+    desk = MetaContext(served(tmp_path), meta.caller, meta.policy, meta.outcomes)
     token = meta.policy.local
     given = {"tool_id": CALL["tool_id"], "outcome": "failed", "note": f"refused {key}"}
     await find_tools(desk, token, {"query": QUERY}, "editor 1")
-    await call_tool(desk, token, CALL, Unattended(), "shell 2")
+    await call_tool(desk, token, CALL, UnattendedClient(), "shell 2")
     await report_outcome(desk, token, given, "shell 2")
     assert [line["client"] for line in meta.recorded] == ["editor 1", "shell 2", "shell 2"]
     assert [line.get("query") for line in meta.recorded] == [query_digest(QUERY), None, None]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.index.folder import build_index, load_index
-from serving.index.model import Source
+from serving.index.build import build_index
+from serving.index.folder import load_index
+from serving.index.model import IndexSource
 from serving.router import Router
 from tests.training.conftest import make_rows
 from tests.training.evaluation.conftest import PLAN
@@ -25,7 +26,7 @@ from training.sets.training_set import TrainingSet
 def routed(tmp_path_factory: pytest.TempPathFactory) -> RouterPredictor:
     place = tmp_path_factory.mktemp("router")
     encoder = WordEmbedder()
-    version = build_index(place, Source(make_rows()[0]), encoder.embed, embedder=encoder.id)
+    version = build_index(place, IndexSource(make_rows()[0]), encoder.embed, embedder=encoder.id)
     return RouterPredictor(router=Router(load_index(place, version), encoder))
 
 

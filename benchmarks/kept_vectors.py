@@ -8,7 +8,7 @@ import numpy as np
 
 from assets.vectors.encoders.embedder import Embedder, measure_reading
 from assets.vectors.index import embed_texts
-from warehouse.progress import Lines
+from warehouse.progress import ProgressLines
 from warehouse.storage.lance import LanceStore
 
 
@@ -19,7 +19,7 @@ class Kept:
         self.id, self.dim, self._model = model.id, model.dim, model
         self.tokenizer: bytes | None = getattr(model, "tokenizer", None)
         self._store = LanceStore(home / "texts")
-        self._lines = Lines(lambda line: print(line, file=sys.stderr, flush=True))
+        self._lines = ProgressLines(lambda line: print(line, file=sys.stderr, flush=True))
 
     def embed(
         self, texts: Sequence[str], *, on_done: Callable[[int, int], None] | None = None

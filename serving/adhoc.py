@@ -22,7 +22,7 @@ from serving.index.model import UNVERIFIED, IndexMissing, IndexSource
 from serving.ranking.query import BadQuery, ToolQuery, check_ask
 from serving.router import Router
 from warehouse.errors import UnusableInput
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 from warehouse.storage.files import write_atomically
 
 AD_HOC = "ad hoc"
@@ -124,7 +124,7 @@ def index_command(
         raise UnusableInput(
             f"--out {out}: {error.strerror}; name a folder that is there or can be made"
         ) from error
-    version, counts = _build_into(out, source, encoder, progress or Silent())
+    version, counts = _build_into(out, source, encoder, progress or SilentProgress())
     content = json.dumps(asdict(source), ensure_ascii=False).encode("utf-8", "surrogatepass")
     write_atomically(out / _SOURCE, zstandard.compress(content))
     move_pointer(out, version)
@@ -192,7 +192,7 @@ def open_routed(
     import zstandard
 
     source = IndexSource(**json.loads(zstandard.decompress(path.read_bytes())))
-    version, _ = _build_into(place, source, encoder, progress or Silent())
+    version, _ = _build_into(place, source, encoder, progress or SilentProgress())
     return open_place(place, version)
 
 

@@ -26,7 +26,7 @@ from serving.meta.schemas import MAX_ID, BadField
 from serving.ranking.query import BadQuery
 from serving.router import Router, ServedRouter
 from warehouse.ledger.attempts import BudgetExceeded
-from warehouse.llm.chat import Turn, write_wire_name
+from warehouse.llm.chat import ChatTurn, write_wire_name
 from warehouse.llm.roles import LLMError
 from warehouse.sanitize.untrusted_text import escape_name, quote_name, read_name, shorten_text
 
@@ -41,12 +41,12 @@ UNKNOWN_TOOL, TOO_MANY = "unknown_tool", "too_many_calls"
 
 
 class AgentModel(Protocol):
-    """Who takes part in a conversation: a model behind an endpoint (`warehouse.llm.chat.Chat`), a
-    local one, or rules."""
+    """Who takes part in a conversation: a model behind an endpoint
+    (`warehouse.llm.chat.ChatClient`), a local one, or rules."""
 
     async def say(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
-    ) -> Turn: ...
+    ) -> ChatTurn: ...
 
 
 # (tool id, arguments) -> (status, what the model is told of the result)
@@ -230,7 +230,7 @@ class _AgentConversation:
         else:
             made.answer, made.ended = turn.text, ANSWERED if turn.text.strip() else EMPTY
 
-    def _list_calls(self, turn: Turn) -> list[tuple[str, Any]]:
+    def _list_calls(self, turn: ChatTurn) -> list[tuple[str, Any]]:
         if turn.calls or self.read_calls is None:
             return [(name, read_arguments(given)) for name, given in turn.calls]
         read = [(name, given) for name, given in self.read_calls(turn.text)]
@@ -368,7 +368,7 @@ class OfflineSpeaker:
 
     async def say(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
-    ) -> Turn:
+    ) -> ChatTurn:
         """The next turn, by what the last message is."""
         last = messages[-1]
         asked = [at for at, one in enumerate(messages) if _has_asked(one)]
@@ -401,5 +401,5 @@ def _find_request(messages: Sequence[Mapping[str, Any]]) -> str:
     return requests[-1] if requests else ""
 
 
-def _make_turn(text: str, *calls: tuple[str, Any]) -> Turn:
-    return Turn(text, calls, "tool_calls" if calls else "stop", OFFLINE_MODEL, 0, 0)
+def _make_turn(text: str, *calls: tuple[str, Any]) -> ChatTurn:
+    return ChatTurn(text, calls, "tool_calls" if calls else "stop", OFFLINE_MODEL, 0, 0)

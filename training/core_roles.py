@@ -35,7 +35,7 @@ from training.role_steps import (
 from training.sets.pool import load_pool
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
-from warehouse.progress import Lines
+from warehouse.progress import ProgressLines
 from warehouse.storage.lance import LanceStore
 
 _ADAPTER_KINDS = frozenset({"pytorch", "huggingface"})
@@ -86,7 +86,7 @@ def _evaluate_caller(step: RoleStep) -> Measurement:
     candidate = read_last_adapter(warehouse, CALLER)["model"]
     incumbent = find_model_in_service(warehouse.home, CALLER).model
     plan = step.trainer.caller_test
-    rows, notes = evaluate_candidate(warehouse, candidate, incumbent, plan, Lines(step.log))
+    rows, notes = evaluate_candidate(warehouse, candidate, incumbent, plan, ProgressLines(step.log))
     summary = summarise_calls(rows, candidate)
     figures = {
         "n": summary["n"],

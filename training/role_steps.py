@@ -17,7 +17,7 @@ from training.role import (
 from training.runtime.model_store import read_model_card, write_job
 from warehouse.extensions import MODEL_CARDS, load_extensions
 from warehouse.json_types import Row
-from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
@@ -96,9 +96,9 @@ def train_by_script(
     of_set = set_name(step.warehouse)
     name, job = write_job(home, step.role, base, of_set, settings, rows, pool, data)
 
-    def train() -> Outcome:
+    def train() -> EffectOutcome:
         step.launch(f"{package}.script", job)
-        return Outcome(name.encode(), model=name)
+        return EffectOutcome(name.encode(), model=name)
 
     key = digest({"train": name})
     if read_model_card(home, name) is None:

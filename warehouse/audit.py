@@ -18,7 +18,7 @@ _SHORT = {
 
 
 @dataclass(frozen=True)
-class Expect:
+class ColumnExpectation:
     """One Great Expectations expectation: its snake_case type and its arguments. optional: whether
     a null passes; of itself Great Expectations looks at no null but where it is asked for them."""
 
@@ -88,36 +88,38 @@ class Audit:
         return [asdict(verdict) for verdict in self.verdicts]
 
 
-def expect_unique(*columns: str) -> Expect:
+def expect_unique(*columns: str) -> ColumnExpectation:
     """The columns together name a row at most once."""
     if len(columns) == 1:
-        return Expect("expect_column_values_to_be_unique", {"column": columns[0]})
-    return Expect("expect_compound_columns_to_be_unique", {"column_list": list(columns)})
+        return ColumnExpectation("expect_column_values_to_be_unique", {"column": columns[0]})
+    return ColumnExpectation("expect_compound_columns_to_be_unique", {"column_list": list(columns)})
 
 
-def expect_present(column: str) -> Expect:
-    return Expect("expect_column_values_to_not_be_null", {"column": column})
+def expect_present(column: str) -> ColumnExpectation:
+    return ColumnExpectation("expect_column_values_to_not_be_null", {"column": column})
 
 
-def expect_one_of(column: str, values: Sequence[str], *, optional: bool = False) -> Expect:
+def expect_one_of(
+    column: str, values: Sequence[str], *, optional: bool = False
+) -> ColumnExpectation:
     """Each value is one of these. optional: a null is fine."""
     arguments = {"column": column, "value_set": sorted(values)}
-    return Expect("expect_column_values_to_be_in_set", arguments, optional)
+    return ColumnExpectation("expect_column_values_to_be_in_set", arguments, optional)
 
 
-def expect_match(column: str, regex: str, *, optional: bool = False) -> Expect:
+def expect_match(column: str, regex: str, *, optional: bool = False) -> ColumnExpectation:
     """Each value matches. optional: a null is fine."""
     arguments = {"column": column, "regex": regex}
-    return Expect("expect_column_values_to_match_regex", arguments, optional)
+    return ColumnExpectation("expect_column_values_to_match_regex", arguments, optional)
 
 
-def expect_between(column: str, low: float, high: float) -> Expect:
+def expect_between(column: str, low: float, high: float) -> ColumnExpectation:
     arguments = {"column": column, "min_value": low, "max_value": high}
-    return Expect("expect_column_values_to_be_between", arguments)
+    return ColumnExpectation("expect_column_values_to_be_between", arguments)
 
 
 def audit(
-    frame: pl.DataFrame, expectations: Sequence[Expect], rules: Sequence[Verdict] = ()
+    frame: pl.DataFrame, expectations: Sequence[ColumnExpectation], rules: Sequence[Verdict] = ()
 ) -> Audit:
     """Runs the expectations over the frame and joins the verdicts of plain rules.
 
@@ -131,14 +133,16 @@ def audit(
     return Audit(verdicts)
 
 
-def _refuse_nulls(frame: pl.DataFrame, expect: Expect, verdict: Verdict) -> Verdict:
+def _refuse_nulls(frame: pl.DataFrame, expect: ColumnExpectation, verdict: Verdict) -> Verdict:
     nulls = 0 if expect.optional else frame[expect.columns[0]].null_count()
     if not nulls or not verdict.passed:
         return verdict
     return Verdict(expect.rule, False, f"{nulls} null of {len(frame)}", expect.text)
 
 
-def _run_great_expectations(frame: pl.DataFrame, expectations: Sequence[Expect]) -> list[Verdict]:
+def _run_great_expectations(
+    frame: pl.DataFrame, expectations: Sequence[ColumnExpectation]
+) -> list[Verdict]:
     from great_expectations import ExpectationSuite
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
@@ -178,7 +182,7 @@ def _open_table() -> Any:
     return assets.add_dataframe_asset("table").add_batch_definition_whole_dataframe("whole")
 
 
-def _make_verdict(expect: Expect, passed: bool, result: Mapping[str, Any]) -> Verdict:
+def _make_verdict(expect: ColumnExpectation, passed: bool, result: Mapping[str, Any]) -> Verdict:
     unexpected = result.get("unexpected_count", 0)
     examples = [str(value)[:80] for value in result.get("partial_unexpected_list", [])[:3]]
     observed = f"{unexpected} unexpected of {result.get('element_count', '?')}"

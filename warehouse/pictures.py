@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 _ALWAYS = ("warehouse/pictures.py", "warehouse/sanitize", "warehouse/statistics.py")
 
 
-class Pictures:
+class PictureStore:
     """The latest picture of each name under `<home>/cache/pictures`.
 
     sources: files and folders of the repository whose code draws; another word there draws anew.

@@ -12,14 +12,14 @@ class Progress(Protocol):
     def update(self, stage: str, done: int, total: int, **figures: float | int | str) -> None: ...
 
 
-class Silent:
+class SilentProgress:
     """Says nothing; the default of every function that reports progress."""
 
     def update(self, stage: str, done: int, total: int, **figures: float | int | str) -> None:
         return
 
 
-class Lines:
+class ProgressLines:
     """Writes a line per stage at most every `every_s` seconds, and the last one of a known total:
     how much is done, the given figures, and when it will end at the pace of the last minutes."""
 

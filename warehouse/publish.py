@@ -13,11 +13,11 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from warehouse.audit import Audit, Expect, Verdict, audit
+from warehouse.audit import Audit, ColumnExpectation, Verdict, audit
 from warehouse.sanitize.markdown import Markdown, escape_markdown, make_markdown_table, quote_text
 from warehouse.storage.digest import digest_sources
 from warehouse.storage.files import PointerBroken
-from warehouse.storage.tables import Head, Plan, Staged, TableSpec
+from warehouse.storage.tables import RowPlan, StagedVersion, TableHead, TableSpec
 from warehouse.store import Warehouse
 
 OWNER = "team:toolmill"
@@ -37,7 +37,7 @@ class AssetAudit:
     """
 
     asset: str
-    expectations: Sequence[Expect] = ()
+    expectations: Sequence[ColumnExpectation] = ()
     rules: Sequence[str] = ()
     table: TableSpec | None = None
 
@@ -53,7 +53,9 @@ class AssetAudit:
             for name in self.checks
         ]
 
-    def build_results(self, verdicts: Audit, before: Head | None) -> Iterator[dg.AssetCheckResult]:
+    def build_results(
+        self, verdicts: Audit, before: TableHead | None
+    ) -> Iterator[dg.AssetCheckResult]:
         """Every declared check's result. Raises ValueError naming a verdict nobody declared."""
         given = {verdict.rule: verdict for verdict in verdicts.verdicts}
         if unknown := sorted(given.keys() - set(self.checks)):
@@ -77,7 +79,7 @@ class AssetAudit:
 
 
 def audit_table(
-    table: TableSpec, expectations: Sequence[Expect] = (), rules: Sequence[str] = ()
+    table: TableSpec, expectations: Sequence[ColumnExpectation] = (), rules: Sequence[str] = ()
 ) -> AssetAudit:
     """The audit of the asset that is one table."""
     return AssetAudit(table.name, tuple(expectations), tuple(rules), table)
@@ -131,7 +133,7 @@ def publish(
     frame: pl.DataFrame,
     *,
     rules: Sequence[Verdict] = (),
-    plan: Plan | None = None,
+    plan: RowPlan | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Published:
     """Stages `frame`, audits it, and only then moves the partition's pointer.
@@ -224,10 +226,10 @@ def skip_version(
 
 def _audit_version(
     checked: AssetAudit,
-    staged: Staged,
+    staged: StagedVersion,
     frame: pl.DataFrame,
     rules: Sequence[Verdict],
-    before: Head | None,
+    before: TableHead | None,
     last: pl.DataFrame | None,
 ) -> Audit:
     """The verdicts on a staged version; what the same values passed before is not validated again:
@@ -276,7 +278,9 @@ def _describe_column(spec: TableSpec, name: str) -> str | None:
     return told.replace("<", r"\<") or None
 
 
-def _build_refusal(asset: str, partition: str | None, why: str, before: Head | None) -> dg.Failure:
+def _build_refusal(
+    asset: str, partition: str | None, why: str, before: TableHead | None
+) -> dg.Failure:
     name = f"{asset}[{partition}]" if partition else asset
     kept = f"version {before.digest[:12]} stays current" if before else "no version is current"
     return dg.Failure(f"{name} is not published: {why}; {kept}", allow_retries=False)
@@ -290,7 +294,9 @@ def _read_last(warehouse: Warehouse, spec: TableSpec, partition: str | None) -> 
         return None
 
 
-def _count_rows(warehouse: Warehouse, staged: Staged, partition: str | None) -> dict[str, int]:
+def _count_rows(
+    warehouse: Warehouse, staged: StagedVersion, partition: str | None
+) -> dict[str, int]:
     """The standard figures of a table (`dagster.TableMetadataSet`): the UI shows the row count of
     whichever partition was made last as that of the table, so it is the one of all of them."""
     if partition is None:
@@ -302,7 +308,7 @@ def _count_rows(warehouse: Warehouse, staged: Staged, partition: str | None) -> 
         return made
 
 
-def _count_plan(plan: Plan | None) -> dict[str, Any]:
+def _count_plan(plan: RowPlan | None) -> dict[str, Any]:
     if plan is None:
         return {}
     return {

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from warehouse.home import claim_home, describe_unwritable
-from warehouse.ledger.crawl_state import Memo
+from warehouse.ledger.crawl_state import CrawlMemo
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.tables import Tables
@@ -47,10 +47,10 @@ class Warehouse:
         return ledger
 
     @cached_property
-    def memo(self) -> Memo:
+    def memo(self) -> CrawlMemo:
         """What crawls remember between runs, opened on first use in each process."""
         claim_home(self.home)
-        return Memo(self.state / "memo.db")
+        return CrawlMemo(self.state / "memo.db")
 
     def check_writable(self) -> None:
         """Raises HomeUnavailable naming the folder when nothing can be written there, or when it

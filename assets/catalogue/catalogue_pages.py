@@ -10,7 +10,7 @@ from typing import Any
 from assets.catalogue.coverage import DIMENSIONS
 from assets.catalogue.identity import LEVELS
 from warehouse.json_types import JsonObject, Row
-from warehouse.pictures import Pictures
+from warehouse.pictures import PictureStore
 from warehouse.sanitize.markdown import (
     Markdown,
     embed_image,
@@ -244,6 +244,6 @@ def _draw_legend(axis: Any) -> None:
 
 def embed_plot(rows: Rows, home: Path) -> Markdown:
     """The plot as Markdown that holds it."""
-    pictures = Pictures(home, "assets/catalogue")
+    pictures = PictureStore(home, "assets/catalogue")
     png = pictures.draw("coverage", rows, lambda: draw_plot(rows))
     return embed_image("launched against listed servers", png)

@@ -16,7 +16,7 @@ from warehouse.errors import UnusableInput
 from warehouse.json_types import JsonObject, Record
 from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.storage.digest import canonical_json
-from warehouse.storage.tables import Head, Tables, TableSpec
+from warehouse.storage.tables import TableHead, Tables, TableSpec
 
 CHANGES = TableSpec(
     name="contract_changes",
@@ -171,7 +171,7 @@ _UNTIL = " until "
 
 def split_publications(
     tables: Tables, partition: str, last: str | None, since: float
-) -> tuple[list[Head], list[Head]]:
+) -> tuple[list[TableHead], list[TableHead]]:
     """(read, unread) publications of a marketplace's snapshots, in their order. last: the moment of
     the last one that was read; where it is none of theirs, those after `since` (epoch seconds) are
     unread."""
@@ -187,7 +187,7 @@ def fold_changes(tables: Tables) -> tuple[list[Record], str]:
     marks, published = _read_marks(head), head.at if head else 0.0
     last = dict(marks or {})
     states: dict[str, list[Record]] = {}
-    due: list[tuple[float, str, Head]] = []
+    due: list[tuple[float, str, TableHead]] = []
     for name in tables.partitions(SNAPSHOTS.name):
         since = published if marks is None or name in marks else 0.0
         read, unread = split_publications(tables, name, last.get(name), since)
@@ -211,11 +211,11 @@ def format_moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat()
 
 
-def _read_rows(tables: Tables, partition: str, head: Head) -> list[Record]:
+def _read_rows(tables: Tables, partition: str, head: TableHead) -> list[Record]:
     return tables.read_publication(SNAPSHOTS, partition, head).to_dicts()
 
 
-def _read_marks(head: Head | None) -> dict[str, str] | None:
+def _read_marks(head: TableHead | None) -> dict[str, str] | None:
     """Marketplace -> the moment of the last publication that the published changes know, of each
     that they know; None where they are of before the rule. Not when they were published: a
     marketplace may have been meanwhile."""

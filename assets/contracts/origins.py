@@ -17,7 +17,7 @@ from assets.contracts.changes import format_moment, split_publications
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.contracts.tool_renames import find_renames
 from warehouse.json_types import Row
-from warehouse.storage.tables import Staged, Tables, TableSpec
+from warehouse.storage.tables import StagedVersion, Tables, TableSpec
 
 State = dict[tuple[str, str], dict[str, Any]]
 
@@ -47,7 +47,7 @@ class OriginsFold:
     """The state after the publications up to the time `upto`, staged and not yet current."""
 
     state: State
-    staged: Staged
+    staged: StagedVersion
     upto: float
 
     def keep(self, tables: Tables, run_id: str) -> None:

@@ -16,7 +16,7 @@ from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.partitions import close_run_after, marketplaces
 from warehouse.audit import Verdict, expect_match, expect_present, expect_unique
-from warehouse.progress import Lines
+from warehouse.progress import ProgressLines
 from warehouse.publish import (
     Published,
     audit_table,
@@ -66,7 +66,7 @@ def listings(
             ledger=ledger,
             memo=memo,
             run_date=run_date,
-            progress=Lines(context.log.info),
+            progress=ProgressLines(context.log.info),
             since=find_checkpoint(memo, name, head, stamps, now=begun),
         )
     except CrawlError as error:

@@ -27,7 +27,7 @@ from assets.servers.probe.failure_kinds import BLAMES
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
-from warehouse.progress import Lines
+from warehouse.progress import ProgressLines
 from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.sanitize.markdown import make_markdown_table
 from warehouse.sanitize.redact import redact
@@ -85,7 +85,7 @@ def executions(
         warehouse,
         name,
         executor,
-        Lines(context.log.info),
+        ProgressLines(context.log.info),
         scope=read_run_scope(context),
         only=read_one_server(context),
     )
@@ -127,7 +127,12 @@ def trajectories(
     run_date = ledger.open_run(TRAJECTORIES.name)
     try:
         play = collect_trajectories(
-            found, executor.worlds, executor.policy, ledger, run_date, Lines(context.log.info)
+            found,
+            executor.worlds,
+            executor.policy,
+            ledger,
+            run_date,
+            ProgressLines(context.log.info),
         )
         asyncio.run(play)
     finally:

@@ -31,11 +31,11 @@ from assets.synthesis.tables import JUDGEMENTS, PAIRS, select_trainable
 from assets.vectors.confusable_table import CONFUSABLES
 from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Record
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 from warehouse.sanitize.redact import redact
 from warehouse.storage.blobs import BlobCorrupt
 from warehouse.storage.digest import digest
-from warehouse.storage.tables import Plan, plan_keys
+from warehouse.storage.tables import RowPlan, plan_keys
 from warehouse.store import Warehouse
 
 _READS = ("read", "search", "compute")
@@ -150,7 +150,7 @@ class Executed:
     """The rows of EXECUTIONS after a run. left: how many calls the limits left for the next one."""
 
     rows: list[Record]
-    due: Plan
+    due: RowPlan
     left: int
 
 
@@ -163,7 +163,7 @@ class Planned:
     jobs: list[Job]
     plans: dict[str, str]
     again: set[str]
-    due: Plan
+    due: RowPlan
 
 
 def plan_executions(
@@ -202,7 +202,7 @@ def execute_pairs(
         name,
         warehouse.ledger.open_run(scope or name),
         executor.concurrency,
-        progress or Silent(),
+        progress or SilentProgress(),
     )
     wanted = set(due.due)
     asked = [replace(job, again=job.id in planned.again) for job in jobs if job.id in wanted]

@@ -13,7 +13,7 @@ from assets.outcomes.outcome import OUTCOMES, USEFUL
 from assets.outcomes.table import PROOFS, PROVED, REFUTED, Tried, group_by_pair, has_run, is_sample
 from assets.servers.probe.failure_kinds import BLAMES
 from warehouse.json_types import Row
-from warehouse.pictures import Pictures
+from warehouse.pictures import PictureStore
 from warehouse.sanitize.markdown import (
     Markdown,
     embed_image,
@@ -106,7 +106,7 @@ def embed_plot(rows: Sequence[Row], home: Path, name: str) -> Markdown:
     if not rows:
         return Markdown("nothing was executed")
     shown = [_count_outcomes(rows), _measure_shares(rows), _count_ran(rows), len(rows)]
-    pictures = Pictures(home, *_SOURCES)
+    pictures = PictureStore(home, *_SOURCES)
     png = pictures.draw(f"executions-{name}", shown, lambda: draw_executions(rows))
     return embed_image("outcomes of executed calls", png)
 

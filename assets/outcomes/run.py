@@ -27,7 +27,7 @@ from assets.outcomes.worlds.tree import WorldFailed
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.synthesis.contract_reading import read_purpose
 from warehouse.item_failure import describe_failure
-from warehouse.ledger.attempts import Outcome as Receipt
+from warehouse.ledger.attempts import EffectOutcome as Receipt
 from warehouse.ledger.ledger import Ledger
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest, sha256

@@ -18,7 +18,7 @@ from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import MarketplaceLauncher
 from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
-from warehouse.progress import Lines
+from warehouse.progress import ProgressLines
 from warehouse.publish import (
     Published,
     audit_table,
@@ -26,7 +26,7 @@ from warehouse.publish import (
     publish,
 )
 from warehouse.sanitize.markdown import make_markdown_table
-from warehouse.storage.tables import Plan
+from warehouse.storage.tables import RowPlan
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
@@ -74,7 +74,7 @@ def deployments(
         now=time.time(),
         concurrency=launcher.concurrency,
         fleet=launcher.fleet,
-        progress=Lines(context.log.info),
+        progress=ProgressLines(context.log.info),
         only=read_one_server(context),
     )
     before = set(previous["server_id"])
@@ -86,7 +86,7 @@ def deployments(
         DEPLOYMENTS_AUDIT,
         frame,
         rules=[_check_pinned(rows), check_launch_rate(rows)],
-        plan=Plan(
+        plan=RowPlan(
             new=[key for key in run.done if key not in before],
             stale=[key for key in run.done if key in before],
             gone=run.gone,

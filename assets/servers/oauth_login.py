@@ -19,7 +19,7 @@ from assets.servers.probe.remote_probe import probe_remote
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.secrets import OAuthChoice, SecretError, SecretSources, read_source
-from warehouse.network.egress import Connector, is_loopback
+from warehouse.network.egress import EgressConnector, is_loopback
 from warehouse.storage.files import write_atomically
 
 _MAX_BYTES = 1024 * 1024
@@ -182,7 +182,7 @@ def log_in(
     choice: OAuthChoice | None = None,
     port: int = 0,
     timeout_s: float = 300.0,
-    connector: Connector | None = None,
+    connector: EgressConnector | None = None,
 ) -> dict[str, Any]:
     """Logs a person in and keeps the tokens. show: is given the address to open in a browser.
 

@@ -23,7 +23,7 @@ from warehouse.audit import Verdict, expect_between, expect_match, expect_one_of
 from warehouse.json_types import Record
 from warehouse.llm.client import LLM
 from warehouse.llm.roles import PENDING
-from warehouse.progress import Lines
+from warehouse.progress import ProgressLines
 from warehouse.publish import (
     Published,
     audit_table,
@@ -83,7 +83,7 @@ def pairs(
     except NotApproved as error:
         yield from refuse(context, warehouse, PAIRS_AUDIT, "approved_endpoint", error)
         return
-    progress = Lines(context.log.info)
+    progress = ProgressLines(context.log.info)
     written = write_pairs(
         warehouse,
         name,
@@ -138,7 +138,7 @@ def judgements(
         name,
         writer.policy,
         llm,
-        Lines(context.log.info),
+        ProgressLines(context.log.info),
         only=read_one_server(context),
     )
     trials = warehouse.tables.stage(JUDGE_TRIALS, JUDGE_TRIALS.frame(judged.trials), name)
@@ -217,7 +217,7 @@ def server_summaries(
             about,
             llm,
             [row for row in previous if row["server_id"] in server_ids],
-            progress=Lines(context.log.info),
+            progress=ProgressLines(context.log.info),
         )
         rows += summaries
         spent += llm.usd if llm else 0.0

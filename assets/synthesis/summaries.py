@@ -39,7 +39,7 @@ from warehouse.llm.client import LLM, OFFLINE, LLMError, run_batch
 from warehouse.llm.roles import PENDING
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
-from warehouse.storage.tables import Plan, TableSpec, plan_keys
+from warehouse.storage.tables import RowPlan, TableSpec, plan_keys
 
 PROMPT, ROLE = "summarise", "generator"
 MOST_TOOLS = 60  # shown in one prompt, spread evenly over their names
@@ -199,7 +199,7 @@ def make_summaries(
     previous: Iterable[Row] = (),
     *,
     progress: Progress | None = None,
-) -> tuple[list[dict[str, Any]], Plan]:
+) -> tuple[list[dict[str, Any]], RowPlan]:
     """Rows of SUMMARIES, one per server, and what was made, kept and dropped of them.
 
     `rows`: clear contracts, of any number of marketplaces;

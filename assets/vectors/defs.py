@@ -23,7 +23,7 @@ from assets.vectors.index import (
 )
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Row
-from warehouse.progress import Lines
+from warehouse.progress import ProgressLines
 from warehouse.publish import (
     Published,
     audit_table,
@@ -178,7 +178,7 @@ def contract_vectors(
     clear, held = read_contracts(warehouse, name)
     if (server := read_one_server(context)) is not None:
         clear = [row for row in clear if row["server_id"] == server]
-    rows = embed_contracts(clear, embedder, store, Lines(context.log.info))
+    rows = embed_contracts(clear, embedder, store, ProgressLines(context.log.info))
     rows = keep_other_servers(warehouse.tables.read(VECTORS, name).to_dicts(), rows, server)
     if rows:  # a marketplace without one clear tool has no need of LanceDB
         store.compact(pieces=_PIECES)

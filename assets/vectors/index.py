@@ -17,7 +17,7 @@ from assets.contracts.canonical import tool_text
 from assets.vectors.encoders.embedder import Embedder
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import TEXTS, LanceStore, make_vector_key
 from warehouse.storage.tables import TableSpec
@@ -102,7 +102,7 @@ def embed_contracts(
     members = build_texts(rows)
     texts = {make_vector_key(m["text_digest"], embedder.id): m for m in members}
     due = {key: texts[key] for key in store.find_missing(texts)}
-    progress = progress or Silent()
+    progress = progress or SilentProgress()
     _fill_store(due, embedder, store, TEXTS, lambda at, due: progress.update("embed", at, due))
     kept = [name for name in VECTORS.columns if name != "embedder"]
     return [{**{name: m[name] for name in kept}, "embedder": embedder.id} for m in members]

@@ -22,7 +22,14 @@ from warehouse.llm.endpoint import (
     make_body,
     read_choice,
 )
-from warehouse.llm.roles import Completion, LLMError, Prepared, Role, Unanswered, classify_status
+from warehouse.llm.roles import (
+    LLMError,
+    ModelCompletion,
+    NoAnswer,
+    PreparedRequest,
+    Role,
+    classify_status,
+)
 from warehouse.sanitize.untrusted_text import drop_surrogates
 
 URL = "/v1/chat/completions"
@@ -35,12 +42,12 @@ _FAILURE = re.compile(r"batch (\w+): ")
 
 
 @dataclass(frozen=True)
-class Result:
+class RequestResult:
     """What a batch says of one request: its completion, or why there is none. refused: the optional
     parameter that the endpoint complains of."""
 
     key: str
-    completion: Completion | None
+    completion: ModelCompletion | None
     kind: str = ""
     message: str = ""
     refused: str = ""
@@ -63,7 +70,7 @@ def list_kinds(failures: Collection[str]) -> list[str]:
     return [kind for kind in kinds if kind != CANCELLED]
 
 
-def make_line(prepared: Prepared, dropped: Collection[str]) -> bytes:
+def make_line(prepared: PreparedRequest, dropped: Collection[str]) -> bytes:
     """The line of one request; its key is the `custom_id`. dropped: parameters left out."""
     request = prepared.request
     body = drop_refused({"model": request.role.model, **make_body(request)}, dropped)
@@ -104,7 +111,7 @@ def split_lines(parts: Iterator[bytes]) -> Iterator[bytes | None]:
         yield last
 
 
-def read_result(line: bytes, role: Role, dropped: Collection[str]) -> Result | None:
+def read_result(line: bytes, role: Role, dropped: Collection[str]) -> RequestResult | None:
     """What one line of an output or error file says; None for what is no line of one."""
     try:
         row = from_json(line)
@@ -117,25 +124,25 @@ def read_result(line: bytes, role: Role, dropped: Collection[str]) -> Result | N
         found = error if isinstance(error, dict) else {}
         code, message = str(found.get("code") or ""), str(found.get("message") or "no response")
         kind = _CODES.get(code, "bad_request" if "invalid" in code else "server_error")
-        return Result(key, None, kind, drop_surrogates(f"{code} {message}".strip()))
+        return RequestResult(key, None, kind, drop_surrogates(f"{code} {message}".strip()))
     return _read_response(key, response, role, dropped)
 
 
 def _read_response(
     key: str, response: dict[str, Any], role: Role, dropped: Collection[str]
-) -> Result:
+) -> RequestResult:
     status, body = response.get("status_code"), response.get("body")
     if status == 200:
         try:
-            return Result(key, read_choice(body, role).completion)
+            return RequestResult(key, read_choice(body, role).completion)
         except (ValueError, AttributeError) as flaw:
-            return Result(key, None, UNREADABLE, drop_surrogates(str(flaw)))
+            return RequestResult(key, None, UNREADABLE, drop_surrogates(str(flaw)))
     error = body.get("error") if isinstance(body, dict) else None
     message = str(error.get("message") if isinstance(error, dict) else body)[:1000]
     number = status if isinstance(status, int) and not isinstance(status, bool) else 500
     refused = find_rejected(number, message, dropped) or ""
     kind = REJECTED if refused else classify_status(number, message)[0]
-    return Result(key, None, kind, drop_surrogates(f"HTTP {number}: {message}"), refused)
+    return RequestResult(key, None, kind, drop_surrogates(f"HTTP {number}: {message}"), refused)
 
 
 MARK = "toolmill_batch"  # the name of our own name in a batch's metadata
@@ -147,7 +154,7 @@ _PAGE, _MOST_PAGES = 100, 20
 
 
 @dataclass(frozen=True)
-class Status:
+class BatchStatus:
     """How far a batch is, as its provider says. Times are epoch seconds, 0 where it says none."""
 
     id: str
@@ -177,7 +184,7 @@ class BatchEndpoint:
         )
         return _read_id(body)
 
-    def create(self, batch: Batch) -> Status:
+    def create(self, batch: Batch) -> BatchStatus:
         """A new batch of an uploaded file, marked with our name."""
         return self._call_batch(
             lambda batches: batches.create(
@@ -188,7 +195,7 @@ class BatchEndpoint:
             )
         )
 
-    def find(self, name: str, since: float) -> list[Status]:
+    def find(self, name: str, since: float) -> list[BatchStatus]:
         """The batches with our name, oldest first, among those created after `since`, less a day
         for its clock."""
         found, after = [], None
@@ -202,10 +209,10 @@ class BatchEndpoint:
         found.reverse()
         return sorted(found, key=lambda one: one.created_at)
 
-    def retrieve(self, batch_id: str) -> Status:
+    def retrieve(self, batch_id: str) -> BatchStatus:
         return self._call_batch(lambda batches: batches.retrieve(batch_id))
 
-    def cancel(self, batch_id: str) -> Status:
+    def cancel(self, batch_id: str) -> BatchStatus:
         return self._call_batch(lambda batches: batches.cancel(batch_id))
 
     def download(self, file_id: str) -> Iterator[bytes]:
@@ -225,7 +232,7 @@ class BatchEndpoint:
         for client in self._clients.values():
             client.close()
 
-    def _list_page(self, after: str | None) -> list[Status]:
+    def _list_page(self, after: str | None) -> list[BatchStatus]:
         more = {"after": after} if after else {}
         body = self._call(lambda client: client.batches.with_raw_response.list(limit=_PAGE, **more))
         rows = body.get("data")
@@ -233,7 +240,7 @@ class BatchEndpoint:
             raise self._make_failure(ValueError("a list of batches without data"))
         return [_read_status(row) for row in rows]
 
-    def _call_batch(self, ask: Callable[[Any], Any]) -> Status:
+    def _call_batch(self, ask: Callable[[Any], Any]) -> BatchStatus:
         body = self._call(lambda client: ask(client.batches.with_raw_response))
         try:
             return _read_status(body)
@@ -255,7 +262,7 @@ class BatchEndpoint:
         from openai import DefaultHttpxClient, OpenAI
 
         from warehouse.network.egress import SyncConnector
-        from warehouse.network.http import Transport
+        from warehouse.network.http import HttpTransport
 
         role = self._role
         named = role.base_url or os.environ.get("OPENAI_BASE_URL") or ""
@@ -263,7 +270,7 @@ class BatchEndpoint:
         connector = SyncConnector(trusted=[urlsplit(named).hostname or ""])
         # A redirect would hand the requests to whom nobody named.
         http = DefaultHttpxClient(
-            transport=Transport(connector, most_bytes=most_bytes), follow_redirects=False
+            transport=HttpTransport(connector, most_bytes=most_bytes), follow_redirects=False
         )
         client = OpenAI(
             api_key=secret or ("none" if role.base_url else None),
@@ -291,7 +298,7 @@ class BatchEndpoint:
         expected = "an answer of its Batch API"
         hint = f"toolmill batch harvest goes on; look at base_url and api_key of {self._role.name}"
         if passing:
-            return Unanswered(kind, found, expected, hint, maybe_paid=True)
+            return NoAnswer(kind, found, expected, hint, maybe_paid=True)
         return LLMError(kind, found, expected, hint)
 
 
@@ -302,14 +309,14 @@ def _read_id(body: Any) -> str:
     return drop_surrogates(found)
 
 
-def _read_status(body: Any) -> Status:
+def _read_status(body: Any) -> BatchStatus:
     """Raises ValueError for what describes no batch."""
     if not isinstance(body, dict) or not isinstance(body.get("status"), str):
         raise ValueError(f"a batch without a status: {str(body)[:100]}")
     counts, marks = body.get("request_counts"), body.get("metadata")
     counts, marks = (one if isinstance(one, dict) else {} for one in (counts, marks))
     files = (body.get("output_file_id"), body.get("error_file_id"))
-    return Status(
+    return BatchStatus(
         id=_read_id(body),
         status=drop_surrogates(body["status"][:40]),
         mark=str(marks.get(MARK) or ""),

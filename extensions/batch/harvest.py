@@ -13,8 +13,8 @@ from extensions.batch.batch_endpoint import (
     INVALID,
     UNREADABLE,
     BatchEndpoint,
-    Result,
-    Status,
+    BatchStatus,
+    RequestResult,
     describe_failure,
     read_limits,
     read_result,
@@ -22,7 +22,7 @@ from extensions.batch.batch_endpoint import (
 )
 from extensions.batch.outbox import SETTLE_S, find_window_end, send_batch
 from warehouse.errors import UnusableInput
-from warehouse.ledger.attempts import Attempt, Outcome
+from warehouse.ledger.attempts import Attempt, EffectOutcome
 from warehouse.ledger.batch_records import GIVEN_UP, HARVESTED, READY, SENT, Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.paid_calls import make_outcome
@@ -35,7 +35,7 @@ _PASSING = ("token_limit_exceeded", "rate_limit_exceeded", "quota")
 
 
 @dataclass
-class _Tally:
+class _ResultTally:
     """What the files of one batch held."""
 
     seen: set[str] = field(default_factory=set)
@@ -112,12 +112,12 @@ def _release_unanswered(ledger: Ledger, batch: Batch) -> Batch:
 
 
 def _collect_results(
-    ledger: Ledger, batch: Batch, role: Role, endpoint: BatchEndpoint, status: Status
+    ledger: Ledger, batch: Batch, role: Role, endpoint: BatchEndpoint, status: BatchStatus
 ) -> Batch:
     batch = batch.model_copy(update={"status": status.status, "completed_at": status.ended_at})
     if status.status == "failed" and not status.files:
         return _end_invalid(ledger, batch, status)
-    limits, tally = _read_own_limits(ledger, batch), _Tally()
+    limits, tally = _read_own_limits(ledger, batch), _ResultTally()
     for file_id in status.files:
         results = _iterate_results(batch, role, endpoint, file_id, limits, tally)
         _keep_results(ledger, batch, limits, results)
@@ -140,14 +140,14 @@ def _collect_results(
 
 
 def _keep_results(
-    ledger: Ledger, batch: Batch, limits: Mapping[str, int], results: Iterable[Result]
+    ledger: Ledger, batch: Batch, limits: Mapping[str, int], results: Iterable[RequestResult]
 ) -> None:
     """Keeps what one file says, answers in transactions of many; what came before a break of the
     file is kept."""
     waiting = ledger.batches.list_waiting(batch.name)
     ended: dict[str, list[tuple[Attempt, str]]] = {"failed": [], "unknown": []}
 
-    def select_answers() -> Iterator[tuple[Attempt, Outcome]]:
+    def select_answers() -> Iterator[tuple[Attempt, EffectOutcome]]:
         for result in results:
             attempt = waiting.get(result.key)
             if attempt is None:
@@ -170,8 +170,8 @@ def _iterate_results(
     endpoint: BatchEndpoint,
     file_id: str,
     own: Container[str],
-    tally: _Tally,
-) -> Iterator[Result]:
+    tally: _ResultTally,
+) -> Iterator[RequestResult]:
     """The results of one file that are this batch's, each key once; the rest is counted."""
     asked = replace(role, model=batch.model)
     try:
@@ -199,7 +199,7 @@ def _read_own_limits(ledger: Ledger, batch: Batch) -> dict[str, int]:
         return dict.fromkeys(ledger.batches.list_waiting(batch.name), 0)
 
 
-def _end_invalid(ledger: Ledger, batch: Batch, status: Status) -> Batch:
+def _end_invalid(ledger: Ledger, batch: Batch, status: BatchStatus) -> Batch:
     """The provider refused the file: nothing was answered, so nothing was paid. A line that it
     names is at fault alone; the others go again."""
     first = "; ".join(f"{code}: {message}" for code, message, _ in status.errors[:3]) or "no reason"
@@ -223,7 +223,7 @@ def _end_batch(ledger: Ledger, batch: Batch, state: str, problem: str = "") -> B
     return ledger.batches.update(batch, state=state, problem=problem, **totals)
 
 
-def _describe_end(tally: _Tally, missing: int, lost: bool) -> str:
+def _describe_end(tally: _ResultTally, missing: int, lost: bool) -> str:
     """One line about what was not as it should be; "" where all was."""
     parts = [
         f"{missing} without a result, {'perhaps paid' if lost else 'due again'}" if missing else "",
@@ -235,7 +235,7 @@ def _describe_end(tally: _Tally, missing: int, lost: bool) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _find_delay(batch: Batch, status: Status) -> str:
+def _find_delay(batch: Batch, status: BatchStatus) -> str:
     late = time.time() - find_window_end(batch)
     if late < _OVERDUE_S:
         return ""

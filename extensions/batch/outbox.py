@@ -10,14 +10,14 @@ from extensions.batch.batch_endpoint import (
     INVALID,
     REJECTED,
     BatchEndpoint,
-    Status,
+    BatchStatus,
     list_kinds,
     make_line,
 )
 from warehouse.ledger.attempts import EffectPending
 from warehouse.ledger.batch_records import READY, SENT, Batch
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.roles import LLMError, Pending, Prepared, Role, Unanswered
+from warehouse.llm.roles import AnswerPending, LLMError, NoAnswer, PreparedRequest, Role
 from warehouse.storage.blobs import BlobCorrupt
 
 # A provider's list may lag behind what it created; before that time a batch whose creation was
@@ -48,7 +48,7 @@ def send_batch(
             batch = _send_file(ledger, batch, endpoint)
         batch = ledger.batches.update(batch, tried_at=time.time())
         return note_sent(ledger, batch, endpoint.create(batch))
-    except Unanswered as error:
+    except NoAnswer as error:
         return _note_problem(ledger, batch, str(error))
     except (KeyError, BlobCorrupt):
         lost = f"its file of requests is lost: `toolmill batch cancel {batch.name}` makes them due"
@@ -63,7 +63,7 @@ def _send_file(ledger: Ledger, batch: Batch, endpoint: BatchEndpoint) -> Batch:
     return ledger.batches.update(batch, file_id=endpoint.upload(batch.name, data))
 
 
-def note_sent(ledger: Ledger, batch: Batch, status: Status) -> Batch:
+def note_sent(ledger: Ledger, batch: Batch, status: BatchStatus) -> Batch:
     """The batch, known to be at its provider."""
     facts = {"batch_id": status.id, "status": status.status, "sent_at": time.time()}
     return ledger.batches.update(batch, state=SENT, problem="", **facts)
@@ -78,7 +78,7 @@ _SECONDS = {"h": 3600.0, "d": 86_400.0}
 
 
 @dataclass
-class _Gathered:
+class _OpenBatch:
     """A batch that is not sent yet, and the lines of its file."""
 
     batch: Batch
@@ -86,7 +86,7 @@ class _Gathered:
     size: int = 0
 
 
-class Outbox:
+class BatchOutbox:
     """What one run puts into batches. `stage` names the run's part in the batches' records."""
 
     def __init__(
@@ -100,13 +100,13 @@ class Outbox:
     ) -> None:
         self._ledger, self._stage = ledger, stage
         self._partition, self._scope, self._connect = partition, scope, connect
-        self._open: dict[str, _Gathered] = {}  # by role
-        self._full: list[_Gathered] = []
+        self._open: dict[str, _OpenBatch] = {}  # by role
+        self._full: list[_OpenBatch] = []
         self._roles: dict[str, Role] = {}
         self._windows: dict[str, float] = {}  # of batches that hold what is asked for again
         self._dropped: dict[str, list[str]] = {}
 
-    def queue(self, prepared: Prepared) -> None:
+    def queue(self, prepared: PreparedRequest) -> None:
         """Puts a request into a batch, and raises Pending. Returns where it is to be asked for
         directly: it is known by now, or was refused as part of a batch.
 
@@ -143,7 +143,7 @@ class Outbox:
             self._ledger.batches.drop(held.batch, "the run ended before it was sent")
         self._full, self._open = [], {}
 
-    def _claim(self, prepared: Prepared, line: bytes) -> None:
+    def _claim(self, prepared: PreparedRequest, line: bytes) -> None:
         role = prepared.request.role
         # Looked at before a batch is opened for it: a run that only waits opens none.
         if held := self._ledger.batches.find_holder(prepared.key):
@@ -159,7 +159,7 @@ class Outbox:
             gathered.size += len(line)
             self._raise_pending(role, gathered.batch.name)
 
-    def _find_room(self, role: Role, size: int) -> _Gathered:
+    def _find_room(self, role: Role, size: int) -> _OpenBatch:
         held = self._open.get(role.name)
         if held and (
             len(held.lines) >= role.batch_requests or held.size + size > role.batch_mb * _MEGABYTE
@@ -167,7 +167,7 @@ class Outbox:
             self._full.append(self._open.pop(role.name))
             held = None
         if held is None:
-            held = self._open[role.name] = _Gathered(self._open_batch(role))
+            held = self._open[role.name] = _OpenBatch(self._open_batch(role))
         return held
 
     def _open_batch(self, role: Role) -> Batch:
@@ -196,7 +196,7 @@ class Outbox:
             )
         return self._dropped[role.name]
 
-    def _close_file(self, held: _Gathered) -> None:
+    def _close_file(self, held: _OpenBatch) -> None:
         if not held.lines:
             self._ledger.batches.drop(held.batch, "nothing was gathered for it")
             return
@@ -222,7 +222,7 @@ class Outbox:
         # No name and no time in it: the row that says so stays the same row while it waits.
         found = f"its request in a batch of role {role.name}"
         hint = "toolmill batch harvest keeps what was answered; the next run goes on from there"
-        raise Pending(found, hint, self._windows[name])
+        raise AnswerPending(found, hint, self._windows[name])
 
 
 def find_window_end(batch: Batch) -> float:

@@ -28,7 +28,7 @@ _SERVES = {
 
 
 @dataclass
-class Cursor:
+class PollCursor:
     """What the sensor remembers. polls: batch -> (epoch seconds of the next poll, seconds to wait
     after it); asked: answered batches whose run was asked for."""
 
@@ -36,27 +36,29 @@ class Cursor:
     asked: list[str] = field(default_factory=list)
 
 
-def read_cursor(text: str | None) -> Cursor:
+def read_cursor(text: str | None) -> PollCursor:
     """The cursor as `write_cursor` wrote it; an empty one where it cannot be read."""
     try:
         found = json.loads(text or "{}")
         polls = {str(name): (float(at), float(wait)) for name, (at, wait) in found["polls"].items()}
-        return Cursor(polls, [str(name) for name in found["asked"]])
+        return PollCursor(polls, [str(name) for name in found["asked"]])
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Cursor()
+        return PollCursor()
 
 
-def write_cursor(cursor: Cursor) -> str:
+def write_cursor(cursor: PollCursor) -> str:
     return json.dumps(asdict(cursor))
 
 
-def choose_due(open_: Iterable[Batch], cursor: Cursor, now: float) -> list[str]:
+def choose_due(open_: Iterable[Batch], cursor: PollCursor, now: float) -> list[str]:
     """The batches to poll now, those that waited longest first, at most twenty."""
     due = [(cursor.polls.get(one.name, (0.0, 0.0))[0], one.name) for one in open_]
     return [name for at, name in sorted(due) if at <= now][:_MOST_POLLED]
 
 
-def note_polls(cursor: Cursor, polled: Iterable[str], open_: Iterable[Batch], now: float) -> None:
+def note_polls(
+    cursor: PollCursor, polled: Iterable[str], open_: Iterable[Batch], now: float
+) -> None:
     """Doubles the wait of what was polled and is still open; forgets what has ended."""
     polled, left = set(polled), {one.name for one in open_}
     for name in polled & left:
@@ -65,7 +67,7 @@ def note_polls(cursor: Cursor, polled: Iterable[str], open_: Iterable[Batch], no
     cursor.polls = {name: poll for name, poll in cursor.polls.items() if name in left}
 
 
-def request_runs(batches: Iterable[Batch], cursor: Cursor, now: float) -> list[dg.RunRequest]:
+def request_runs(batches: Iterable[Batch], cursor: PollCursor, now: float) -> list[dg.RunRequest]:
     """One run for each part of a marketplace of which batches were answered since the last tick.
 
     A batch without any answer asks for none: its requests go again with the next run that is due

@@ -28,7 +28,7 @@ from serving.index.model import IndexSource
 from serving.ranking.query import BadQuery, ToolQuery
 from serving.router import Router
 from warehouse.json_types import Contract
-from warehouse.progress import Silent
+from warehouse.progress import SilentProgress
 from warehouse.statistics import wilson_interval
 
 _NEAREST = 30  # tools of the index that each own tool is compared with
@@ -155,7 +155,7 @@ class _SearchField:
         self, server_id: str, others: Sequence[dict[str, Any]], encoder: Embedder, place: Path
     ) -> None:
         self._server_id, self._others, self._place = server_id, others, place
-        self._encoder, self._cache = encoder, VectorCache(place, encoder, Silent())
+        self._encoder, self._cache = encoder, VectorCache(place, encoder, SilentProgress())
 
     def count_right(
         self, contracts: Mapping[str, Contract], questions: Sequence[WordingQuestion]

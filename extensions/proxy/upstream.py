@@ -11,7 +11,7 @@ import httpx2
 from assets.contracts.rename_history import ContractHistory
 from serving.meta.policy import HttpSettings, TokenError
 from warehouse.errors import UnusableInput
-from warehouse.network.egress import Connector
+from warehouse.network.egress import EgressConnector
 from warehouse.network.http import AsyncTransport
 
 
@@ -116,7 +116,7 @@ class Upstream:
         self._settings, self._base = settings, settings.find_base()
         host = urlsplit(self._base).hostname or ""
         self._transport = AsyncTransport(
-            Connector(trusted=[host], allow_loopback=True),
+            EgressConnector(trusted=[host], allow_loopback=True),
             httpx2.Limits(max_connections=settings.max_open + 2),
         )
         read_s = settings.timeout_s

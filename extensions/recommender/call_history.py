@@ -27,7 +27,7 @@ from serving.ranking.overlays import OverlayBroken, read_overlay
 from serving.ranking.reranking import RerankQuestion, write_client_key
 from serving.router import Router
 from training.releases.index_source import build_published_source
-from warehouse.progress import Silent
+from warehouse.progress import SilentProgress
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import Tables
@@ -162,7 +162,7 @@ def open_served_order(
         router = open_order(
             Path(folder),
             drop_requests(source, asked),
-            lambda texts: embed_views(texts, encoder, store, Silent()),
+            lambda texts: embed_views(texts, encoder, store, SilentProgress()),
             encoder,
         )
         try:

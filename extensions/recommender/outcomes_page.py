@@ -19,7 +19,7 @@ from extensions.recommender.outcomes_figures import (
 )
 from training.figures import Json, shorten_model
 from training.reporting.drawing import Draw, File, draw_plot
-from warehouse.pictures import Pictures
+from warehouse.pictures import PictureStore
 from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown
 from warehouse.storage.files import write_changed
 
@@ -201,7 +201,7 @@ def write_outcomes(home: Path, facts: Mapping[str, Any]) -> Path:
     folder = home / "reports" / "outcomes"
     folder.mkdir(parents=True, exist_ok=True)
     drawn = choose_outcome_plots(facts)
-    pictures = Pictures(home, *_DRAWN_BY)
+    pictures = PictureStore(home, *_DRAWN_BY)
     for name in _PARTS:
         path = folder / f"{name}.png"
         if draw := drawn.get(name):

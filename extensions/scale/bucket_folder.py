@@ -29,7 +29,7 @@ _VERSION = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
-class Current:
+class CurrentVersion:
     """What a bucket's pointer says. number: one more with each move; tag: of the object as read."""
 
     version: str
@@ -43,7 +43,7 @@ class StaleRead(BucketUnavailable):
     """The bucket, or a cache before it, answers with a pointer that it had before."""
 
 
-def read_current(bucket: Bucket, memory: Path) -> Current | None:
+def read_current(bucket: Bucket, memory: Path) -> CurrentVersion | None:
     """The pointer as it is now; None where nothing was published. memory: the file in which this
     machine keeps the last number that it has seen. Raises StaleRead, BucketUnavailable."""
     found = bucket.read(KEY, _MOST)
@@ -61,7 +61,9 @@ def read_current(bucket: Bucket, memory: Path) -> Current | None:
     return current
 
 
-def move_current(bucket: Bucket, memory: Path, version: str, before: Current | None) -> Current:
+def move_current(
+    bucket: Bucket, memory: Path, version: str, before: CurrentVersion | None
+) -> CurrentVersion:
     """Makes a version current if `before` still is. Raises PointerMoved, BucketUnavailable."""
     number = before.number + 1 if before else 1
     body = {
@@ -71,14 +73,14 @@ def move_current(bucket: Bucket, memory: Path, version: str, before: Current | N
     data = json.dumps(body).encode()
     tag = bucket.swap(KEY, data, before.tag if before else None)
     write_pointer(memory, {"number": number})
-    return Current(tag=tag, **body)
+    return CurrentVersion(tag=tag, **body)
 
 
-def _parse(found: tuple[bytes, str], where: str) -> Current:
+def _parse(found: tuple[bytes, str], where: str) -> CurrentVersion:
     body = parse_object(found[0], where)
     try:
         version, number = str(body["version"]), int(body["number"])
-        made = Current(version, number, str(body["previous"]), float(body["at"]), found[1])
+        made = CurrentVersion(version, number, str(body["previous"]), float(body["at"]), found[1])
     except (KeyError, TypeError, ValueError, OverflowError):
         raise BucketUnavailable(f"{where}: is no pointer of ours; name another prefix") from None
     if not _VERSION.fullmatch(version) or number < 1:
@@ -91,7 +93,7 @@ Files = dict[str, tuple[str, int]]
 
 
 @dataclass(frozen=True)
-class Moved:
+class FolderTransfer:
     """What was published or fetched. sent: files that the bucket, or the folder, did not have."""
 
     version: str
@@ -101,7 +103,7 @@ class Moved:
     bytes_sent: int
 
 
-def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> Moved:
+def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> FolderTransfer:
     """Sends the files of a folder that the bucket lacks, then makes them current; the same folder
     again moves nothing. A kill before the end changes nothing that anybody reads.
 
@@ -129,10 +131,12 @@ def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> Moved:
     if before is None or before.version != version:
         current = move_current(bucket, memory, version, before)
     size = sum(size for _, size in missing.values())
-    return Moved(version, current.number if current else 0, len(held), len(missing), size)
+    return FolderTransfer(version, current.number if current else 0, len(held), len(missing), size)
 
 
-def fetch_folder(bucket: Bucket, out: Path, memory: Path, version: str | None = None) -> Moved:
+def fetch_folder(
+    bucket: Bucket, out: Path, memory: Path, version: str | None = None
+) -> FolderTransfer:
     """Makes a new folder of the current version, or of `version`; each file is held against its
     digest, and the folder is there whole or not at all.
 
@@ -161,9 +165,11 @@ def fetch_folder(bucket: Bucket, out: Path, memory: Path, version: str | None = 
     return _describe(current, wanted, files)
 
 
-def _describe(current: Current, version: str, files: Mapping[str, tuple[str, int]]) -> Moved:
+def _describe(
+    current: CurrentVersion, version: str, files: Mapping[str, tuple[str, int]]
+) -> FolderTransfer:
     size = sum(size for _, size in files.values())
-    return Moved(version, current.number, len(files), len(files), size)
+    return FolderTransfer(version, current.number, len(files), len(files), size)
 
 
 def _digest_files(root: Path) -> Files:

@@ -219,7 +219,7 @@ class PostgresStore:
         self._wrote |= writes
         self._queue.append((sql, tuple(values)))
         if writes and " RETURNING " not in sql and len(self._queue) < _QUEUE:
-            return _Unasked()
+            return _QueuedCursor()
         return self._send()
 
     def _send(self) -> Cursor:
@@ -272,7 +272,7 @@ def _hash(name: str) -> int:
     return zlib.crc32(name.encode()) & 0x7FFFFFFF
 
 
-class _Unasked:
+class _QueuedCursor:
     """Of a statement that may not have been sent yet."""
 
     @property

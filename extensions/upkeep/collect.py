@@ -34,7 +34,7 @@ from warehouse.ledger.inspection import list_effect_blobs
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.files import PointerBroken
 from warehouse.storage.repair import split_lines
-from warehouse.storage.tables import Head, Tables
+from warehouse.storage.tables import TableHead, Tables
 
 # What a part raises where what it must know cannot be read: it then removes nothing.
 _UNKNOWN = (OSError, ValueError, RuntimeError, KeyError)
@@ -142,7 +142,7 @@ def _map_kept(scope: GarbageScope) -> _KeptVersions:
 
 
 def choose_versions(
-    heads: Sequence[Head], policy: KeepPolicy, now: float, moments: Collection[float] = ()
+    heads: Sequence[TableHead], policy: KeepPolicy, now: float, moments: Collection[float] = ()
 ) -> set[str]:
     """The digests that stay of one partition's publications, oldest first: the last ones, and all
     that were current at any time of the last days, or at one of the `moments`."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from serving.agent_loop import AgentLimits, AgentRun
     from serving.ranking.query import ToolQuery
     from serving.router import Router, ServedRouter
-    from warehouse.llm.chat import Chat
+    from warehouse.llm.chat import ChatClient
     from warehouse.llm.roles import Role
 
 app = typer.Typer()
@@ -255,12 +255,12 @@ def resolve_role(settings: Settings, name: str) -> "Role | None":
     return choose_role(settings, name)
 
 
-def open_chat(settings: Settings, role: "Role") -> "Chat":
+def open_chat(settings: Settings, role: "Role") -> "ChatClient":
     """The role's conversations, paid through the home's ledger."""
     from orchestration.factories import open_warehouse
-    from warehouse.llm.chat import Chat
+    from warehouse.llm.chat import ChatClient
 
-    return Chat(role, open_warehouse(settings).ledger, stage=STAGE)
+    return ChatClient(role, open_warehouse(settings).ledger, stage=STAGE)
 
 
 def read_calls(text: str) -> list[tuple[str, Any]]:

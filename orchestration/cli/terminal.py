@@ -49,9 +49,9 @@ def print_json(obj: Any) -> None:
 
 def report_lines() -> Any:
     """Progress as lines on stderr."""
-    from warehouse.progress import Lines
+    from warehouse.progress import ProgressLines
 
-    return Lines(lambda line: print_line(line, err=True))
+    return ProgressLines(lambda line: print_line(line, err=True))
 
 
 def require_texts(**options: str) -> None:

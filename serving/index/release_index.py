@@ -11,7 +11,7 @@ from assets.vectors.encoders.saved import save_encoder
 from assets.vectors.index import digest_text, embed_texts
 from serving.index.build import build_index, move_pointer
 from serving.index.model import IndexSource, RouterIndex
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.storage.lance import TEXTS, LanceStore, make_vector_key
 
@@ -39,7 +39,7 @@ def make_router_index(
     adapter = None if retriever == "base" else retriever
     encoder = encoder or MiniLM(home / "models" / adapter if adapter else None)
     save_encoder(encoder, home)
-    step = progress or Silent()
+    step = progress or SilentProgress()
     version = build_index(
         home,
         source,

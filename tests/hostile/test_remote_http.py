@@ -54,7 +54,7 @@ def test_a_redirect_to_what_is_no_web_address_is_denied(location):
 
 def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
     from tests.support.network import NoNetwork
-    from warehouse.network.egress import Connector, look_up
+    from warehouse.network.egress import EgressConnector, look_up
 
     class Loopback(NoNetwork):
         """Lets loopback through, where the test's own server is, and notes what else was asked."""
@@ -70,7 +70,7 @@ def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
         return ["10.9.8.7"] if host == "metadata.example" else await look_up(host, port)
 
     inner = Loopback()
-    connector = Connector(resolve=answers, inner=inner, allow_loopback=True)
+    connector = EgressConnector(resolve=answers, inner=inner, allow_loopback=True)
     target = "http://metadata.example/latest"
     found, here = probe_script(
         lambda call: call.say(status=307, Location=target), connector=connector

@@ -15,8 +15,8 @@ from assets.marketplaces.crawl.result import (
 )
 from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
-from warehouse.ledger.crawl_state import Memo
-from warehouse.storage.tables import Head
+from warehouse.ledger.crawl_state import CrawlMemo
+from warehouse.storage.tables import TableHead
 
 DAY = 86_400.0
 NOW = 1_795_000_000.0
@@ -73,33 +73,35 @@ def test_merging_the_same_result_twice_changes_nothing(before: set[str], seen: s
         ) == LISTINGS.digest(once)
 
 
-def head(digest: str = "v1") -> Head:
-    return Head(digest, 1, "run", NOW)
+def head(digest: str = "v1") -> TableHead:
+    return TableHead(digest, 1, "run", NOW)
 
 
 EDITS = ["2026-11-01T08:00:00Z", None, "soon", "2026-11-03T12:00:00+02:00"]
 
 
-def asked(memo: Memo, at: Head | None, now: float = NOW, edits: Any = EDITS) -> str | None:
+def asked(
+    memo: CrawlMemo, at: TableHead | None, now: float = NOW, edits: Any = EDITS
+) -> str | None:
     return find_checkpoint(memo, "m", at, edits, now=now)
 
 
 def test_changes_are_asked_for_since_a_day_before_the_newest_edit(tmp_path) -> None:
-    memo = Memo(tmp_path / "memo.db")
+    memo = CrawlMemo(tmp_path / "memo.db")
     assert asked(memo, head()) is None
     save_checkpoint(memo, "m", head(), result("a"), begun=NOW)
     assert asked(memo, head(), NOW + DAY) == "2026-11-02T10:00:00Z"
 
 
 def test_an_edit_stamped_in_the_future_hides_no_change(tmp_path) -> None:
-    memo = Memo(tmp_path / "memo.db")
+    memo = CrawlMemo(tmp_path / "memo.db")
     save_checkpoint(memo, "m", head(), result("a"), begun=NOW)
     assert asked(memo, head(), edits=[*EDITS, "2056-01-01T00:00:00Z"]) == "2026-11-02T10:00:00Z"
     assert asked(memo, head(), edits=["2056-01-01T00:00:00Z", None]) is None
 
 
 def test_a_full_pass_follows_a_lost_table_a_capped_crawl_and_a_week(tmp_path) -> None:
-    memo = Memo(tmp_path / "memo.db")
+    memo = CrawlMemo(tmp_path / "memo.db")
     save_checkpoint(memo, "m", head(), result("a", completeness="capped"), begun=NOW)
     assert asked(memo, head()) is None
     save_checkpoint(memo, "m", head(), result("a"), begun=NOW)
@@ -112,7 +114,7 @@ def test_a_full_pass_follows_a_lost_table_a_capped_crawl_and_a_week(tmp_path) ->
 
 
 def test_a_crawl_after_the_checkpoints_table_was_refused_asks_for_all_again(tmp_path) -> None:
-    memo = Memo(tmp_path / "memo.db")
+    memo = CrawlMemo(tmp_path / "memo.db")
     save_checkpoint(memo, "m", head(), result("a"), begun=NOW)
     save_checkpoint(memo, "m", head("v2"), result("a", completeness="truncated"), begun=NOW + DAY)
     assert asked(memo, head("v2"), NOW + 2 * DAY) is None

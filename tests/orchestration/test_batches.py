@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from extensions.batch.sensor import (
-    Cursor,
+    PollCursor,
     choose_due,
     note_polls,
     read_cursor,
@@ -42,7 +42,7 @@ def make_batch(name: str, **facts: Any) -> Batch:
 
 
 def test_polls_are_bounded_and_wait_longer_each_time() -> None:
-    cursor, open_ = Cursor(), [make_batch(f"b{number:02}") for number in range(25)]
+    cursor, open_ = PollCursor(), [make_batch(f"b{number:02}") for number in range(25)]
     first = choose_due(open_, cursor, 0.0)
     assert len(first) == 20
     note_polls(cursor, first, open_, 0.0)
@@ -59,10 +59,10 @@ def test_polls_are_bounded_and_wait_longer_each_time() -> None:
 
 
 def test_a_cursor_is_read_as_it_was_written_and_a_spoilt_one_is_empty() -> None:
-    cursor = Cursor({"a": (5.0, 120.0)}, ["b"])
+    cursor = PollCursor({"a": (5.0, 120.0)}, ["b"])
     assert read_cursor(write_cursor(cursor)) == cursor
     for spoilt in (None, "", "{", "[]", '{"polls": 3, "asked": []}', '{"polls": {"a": 1}}'):
-        assert read_cursor(spoilt) == Cursor()
+        assert read_cursor(spoilt) == PollCursor()
 
 
 def test_each_marketplace_and_part_is_asked_for_once() -> None:
@@ -76,7 +76,7 @@ def test_each_marketplace_and_part_is_asked_for_once() -> None:
         make_batch("f"),
         make_batch("g", **done, opened_at=1000.0 - 8 * 86_400),
     ]
-    cursor = Cursor()
+    cursor = PollCursor()
     asked = request_runs(batches, cursor, 1000.0)
     found = [
         (one.job_name, one.partition_key, [key.to_user_string() for key in one.asset_selection])
@@ -141,11 +141,11 @@ def test_a_tick_sends_polls_harvests_and_asks_for_the_run(place: Place) -> None:
     place.server.end()
     waiting = run_tick(first.cursor)
     assert not waiting.run_requests, "it is not due yet"
-    done = run_tick(write_cursor(Cursor()))
+    done = run_tick(write_cursor(PollCursor()))
     [request] = done.run_requests or []
     assert (request.job_name, request.partition_key) == ("nightly", "_")
     assert not run_tick(done.cursor).run_requests
-    assert run_tick(write_cursor(Cursor({}, ["x"]))).run_requests is not None
+    assert run_tick(write_cursor(PollCursor({}, ["x"]))).run_requests is not None
 
 
 def test_the_sensor_is_part_of_the_code_location_and_starts_switched_off() -> None:

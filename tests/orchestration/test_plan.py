@@ -12,7 +12,7 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import PAIRS
 from orchestration.plan import describe_run, make_plan
 from orchestration.settings.load import load_settings
-from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.files import PointerBroken
 from warehouse.store import Warehouse
 
@@ -61,7 +61,7 @@ def test_a_new_server_leads_to_as_many_calls_as_the_servers_of_the_home_did(
     warehouse, monkeypatch
 ) -> None:
     for n in range(6):
-        warehouse.ledger.once("llm:judge", f"k{n}", lambda: Outcome(b"by rules"))
+        warehouse.ledger.once("llm:judge", f"k{n}", lambda: EffectOutcome(b"by rules"))
     publish(warehouse, DEPLOYMENTS, [{"server_id": "old", "status": "ok"}])
     publish(warehouse, PAIRS, [{"pair_id": "p", "server_id": "old", "contract_digest": "c1:a"}])
     list_server(warehouse, PACKAGE)

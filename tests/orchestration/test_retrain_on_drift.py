@@ -18,7 +18,7 @@ from training.role import find_role, list_trained_roles
 from training.runtime.model_store import save_model
 from training.sets.audit.manifest import save_manifest
 from training.sets.training_set import TRAINING_SET
-from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
@@ -175,7 +175,7 @@ def test_a_budget_of_gpu_hours_is_held_by_the_ledger(home, instance, monkeypatch
     trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
     publish(home, {"a": "2", "b": "1", "c": "1"})
     ledger = Warehouse(home=home, state=load_settings().state_path()).ledger
-    ledger.once("train:retriever", "k", lambda: Outcome(b"m", model="m"))
+    ledger.once("train:retriever", "k", lambda: EffectOutcome(b"m", model="m"))
     assert len(tick(instance)) == 1
     with ledger._database.transaction() as db:
         db.execute("UPDATE attempts SET started_at = finished_at - 3600")

@@ -21,7 +21,7 @@ from assets.servers.recipes.recipe import dump_recipe
 from tests.serving.calling import PATIENT, SCHEMA, Bench
 from tests.support.untrusted_server import POLICY
 from warehouse.ledger.ledger import Ledger
-from warehouse.progress import Silent
+from warehouse.progress import SilentProgress
 from warehouse.storage.blobs import Blobs
 
 READS = {"readOnlyHint": True}
@@ -65,7 +65,7 @@ class Executing:
     def run(self, jobs: Sequence[Job], **settings: Any) -> list[Row]:
         policy = DeployPolicy(self.bench.folder, POLICY, PATIENT)
         chosen = replace(self.settings, **settings)
-        run = Run(policy, chosen, self.ledger, "registry", "2026-01-01.1", 3, Silent())
+        run = Run(policy, chosen, self.ledger, "registry", "2026-01-01.1", 3, SilentProgress())
         asyncio.run(run.carry_out(jobs))
         self.last = run
         rows = [self.make_row(job, run.done[job.id]) for job in jobs if job.id in run.done]

@@ -37,7 +37,7 @@ from assets.servers.recipes.placeholders import DATA
 from assets.synthesis.export.examples import make_example
 from tests.outcomes.worlds.files import write_world
 from training.prompts.rows import list_turns
-from warehouse.progress import Silent
+from warehouse.progress import SilentProgress
 from warehouse.store import Warehouse
 
 PATH = {"path": {"type": "string"}, "content": {"type": "string"}}
@@ -291,7 +291,9 @@ def test_what_was_played_is_there_whatever_comes_after(
     found, ledger = Collected(), Warehouse(home=tmp_path, state=tmp_path / "state").ledger
     with pytest.raises(ValueError, match="odd"):
         asyncio.run(
-            collect_trajectories(found, worlds, DeployPolicy(tmp_path), ledger, "", Silent())
+            collect_trajectories(
+                found, worlds, DeployPolicy(tmp_path), ledger, "", SilentProgress()
+            )
         )
     assert found.problems == ["bad, npm:files: nothing to draw"]
     assert len(found.made) >= 2

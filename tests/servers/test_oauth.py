@@ -17,7 +17,7 @@ from tests.servers.probe.test_remote_probe import ask
 from tests.support.http_mcp import make_good_script, serve_script
 from tests.support.network import NoNetwork
 from tests.support.oauth_authority import authority
-from warehouse.network.egress import Connector, look_up
+from warehouse.network.egress import EgressConnector, look_up
 
 SERVER = "remote:https://acme.example/mcp"
 
@@ -371,7 +371,7 @@ def test_metadata_that_points_at_a_private_address_is_refused(tmp_path, where):
 
     private = "http://metadata.example"
     inner = Loopback()
-    connector = Connector(resolve=answers, inner=inner, allow_loopback=True)
+    connector = EgressConnector(resolve=answers, inner=inner, allow_loopback=True)
     with authority() as (server, resource, _):
         if where == "resource_metadata":
             server.challenge = f'Bearer resource_metadata="{private}/latest"'

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpcore2
 
-from warehouse.network.egress import Connector
+from warehouse.network.egress import EgressConnector
 
 PRIVATE = [
     *("10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "0.0.0.0", "127.0.0.1"),
@@ -44,11 +44,11 @@ class NoSyncNetwork(httpcore2.NetworkBackend):
         raise httpcore2.ConnectError("no network in this test")
 
 
-def connector(inner: NoNetwork, *answers: list[str], **more: Any) -> Connector:
+def connector(inner: NoNetwork, *answers: list[str], **more: Any) -> EgressConnector:
     """A connector whose look-ups find these addresses, the last of them again and again."""
     found = list(answers)
 
     async def look_up(host: str, port: int) -> list[str]:
         return found.pop(0) if len(found) > 1 else found[0]
 
-    return Connector(resolve=look_up, inner=inner, **more)
+    return EgressConnector(resolve=look_up, inner=inner, **more)

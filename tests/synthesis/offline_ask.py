@@ -9,7 +9,7 @@ from assets.contracts.canonical import canonicalize_contract
 from assets.synthesis.offline.provider import OfflineProvider
 from assets.synthesis.offline.wording import find_absent
 from tests.synthesis.contracts import ALL
-from warehouse.llm.client import Request, Role
+from warehouse.llm.client import ModelRequest, Role
 
 CONTRACTS = [canonicalize_contract(tool) for tool in ALL]
 ENVIRONMENT = {
@@ -23,7 +23,7 @@ ENVIRONMENT = {
 
 def ask(role: str, schema: type[BaseModel], meta: dict[str, Any], seed: int = 0) -> Any:
     """One answer through the provider, parsed as its caller would."""
-    request = Request(Role(role), [], schema, seed, meta, 1024)
+    request = ModelRequest(Role(role), [], schema, seed, meta, 1024)
     completion = asyncio.run(OfflineProvider().answer(request))
     assert completion.model.startswith("offline-")
     return schema.model_validate_json(completion.text)

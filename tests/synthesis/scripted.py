@@ -18,7 +18,7 @@ from tests.support.openai_endpoint import Say
 from tests.synthesis.contracts import ALL
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
-from warehouse.llm.endpoint import Endpoint
+from warehouse.llm.endpoint import OpenAIEndpoint
 
 Json = Any
 Row = Mapping[str, Any]
@@ -68,7 +68,7 @@ def model_llm(ledger: Ledger, url: str, *, second: str | None = None, **settings
     shared = {"model": "m-1", "base_url": url, "api_key": "k", "attempts": 2, "timeout_s": 5.0}
     own = {"checker_b": {"model": second}} if second else {}
     roles = [Role(name, **{**shared, **settings, **own.get(name, {})}) for name in ROLES]
-    return LLM(roles, ledger, endpoint=Endpoint(backoff_s=0.01))
+    return LLM(roles, ledger, endpoint=OpenAIEndpoint(backoff_s=0.01))
 
 
 def others(rows: Sequence[Row], most: int = 3) -> Callable[[Row], list[Row]]:

@@ -37,7 +37,7 @@ from tests.synthesis.scripted import (
     scripted,
 )
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.client import LLM, Completion, Request, Role
+from warehouse.llm.client import LLM, ModelCompletion, ModelRequest, Role
 from warehouse.storage.blobs import Blobs
 
 # Twelve to the power of thirty schemas, written down in thirty lines.
@@ -146,9 +146,9 @@ def test_no_contract_breaks_out_of_its_markers(name: str, description: str) -> N
         def version(self) -> str:
             return ""
 
-        async def answer(self, request: Request) -> Completion:
+        async def answer(self, request: ModelRequest) -> ModelCompletion:
             prompts.append({"messages": [dict(m) for m in request.messages]})
-            return Completion("", "stop", "m")
+            return ModelCompletion("", "stop", "m")
 
     policy = replace(SINGLES, pairs_per_tool=1)
     with tempfile.TemporaryDirectory() as folder:

@@ -25,7 +25,7 @@ from training.releases.release import (
 from training.releases.retention import prune_releases
 from training.role import get_untrained_model, list_roles
 from warehouse.audit import Verdict
-from warehouse.progress import Lines
+from warehouse.progress import ProgressLines
 from warehouse.publish import (
     AssetAudit,
     Published,
@@ -97,7 +97,7 @@ def router_index(
         LanceStore(home / "lance"),
         retriever,
         current["release"],
-        Lines(context.log.info),
+        ProgressLines(context.log.info),
         serve_version,
         encoder,
         reranker,

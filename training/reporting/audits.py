@@ -11,9 +11,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, Protocol
 
-from warehouse.audit import Expect
+from warehouse.audit import ColumnExpectation
 from warehouse.storage.files import PointerBroken, write_changed
-from warehouse.storage.tables import Head, Tables, TableSpec
+from warehouse.storage.tables import TableHead, Tables, TableSpec
 
 _LONGEST = 400  # characters of a cell: what a verdict observed can quote a third party
 _STYLE = (
@@ -32,7 +32,7 @@ class Audited(Protocol):
     @property
     def table(self) -> TableSpec | None: ...
     @property
-    def expectations(self) -> Sequence[Expect]: ...
+    def expectations(self) -> Sequence[ColumnExpectation]: ...
     @property
     def rules(self) -> Sequence[str]: ...
 
@@ -76,7 +76,7 @@ def render_audits(audits: Sequence[Audited], tables: Tables) -> str:
     return f"<!doctype html><html><head>{head}</head><body>{body}</body></html>\n"
 
 
-def _read_heads(tables: Tables, name: str) -> dict[str, Head]:
+def _read_heads(tables: Tables, name: str) -> dict[str, TableHead]:
     found = {}
     for partition in tables.partitions(name):
         try:
@@ -88,7 +88,9 @@ def _read_heads(tables: Tables, name: str) -> dict[str, Head]:
     return found
 
 
-def _render_overview(audits: Sequence[Audited], heads: Mapping[str, Mapping[str, Head]]) -> str:
+def _render_overview(
+    audits: Sequence[Audited], heads: Mapping[str, Mapping[str, TableHead]]
+) -> str:
     rows = [
         [
             f'<a href="#{escape(audit.asset)}">{escape(audit.asset)}</a>',
@@ -107,7 +109,7 @@ def _render_overview(audits: Sequence[Audited], heads: Mapping[str, Mapping[str,
     return text + _render_table(names, rows)
 
 
-def _render_audit(one: Audited, heads: Mapping[str, Head]) -> str:
+def _render_audit(one: Audited, heads: Mapping[str, TableHead]) -> str:
     parts = [f'<h2 id="{escape(one.asset)}">{escape(one.asset)}</h2>']
     if one.table:
         key = ", ".join(one.table.key)
@@ -134,7 +136,7 @@ def _render_audit(one: Audited, heads: Mapping[str, Head]) -> str:
     return "".join(parts)
 
 
-def _render_verdicts(heads: Mapping[str, Head]) -> str:
+def _render_verdicts(heads: Mapping[str, TableHead]) -> str:
     rows = []
     for partition, head in heads.items():
         day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(head.at))

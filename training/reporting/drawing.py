@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from warehouse.pictures import Pictures
+from warehouse.pictures import PictureStore
 
 File = Path | IO[bytes]
 Draw = partial[None]  # a function with all that it shows, but for the file that it writes
@@ -18,7 +18,7 @@ def draw_png(draw: Draw) -> bytes:
     return picture.getvalue()
 
 
-def draw_plot(pictures: Pictures, name: str, draw: Draw) -> bytes:
+def draw_plot(pictures: PictureStore, name: str, draw: Draw) -> bytes:
     """The PNG of a plot. name: under which the home keeps it."""
     shown = [draw.func.__name__, draw.args, draw.keywords]
     return pictures.draw(name, shown, lambda: draw_png(draw))

@@ -12,7 +12,7 @@ from training.drift.drift import sort_signals
 from training.drift.signal import CONTRACTS
 from training.figures import NONE, Json, format_table
 from training.reporting.drawing import File, draw_png
-from warehouse.pictures import Pictures
+from warehouse.pictures import PictureStore
 from warehouse.sanitize.markdown import Markdown, embed_image, fill_markdown, join_markdown
 
 _TITLES = {
@@ -88,7 +88,7 @@ def make_drift_page(history: History, rows: Sequence[Json], home: Path) -> Markd
     if not has_points(points):
         return Markdown("No signal was measured yet.")
     shown = [history, [[row[name] for name in _FIGURES] for row in rows], int(now // _DAY_S)]
-    pictures = Pictures(home, "training/reporting", "training/drift")
+    pictures = PictureStore(home, "training/reporting", "training/drift")
     draw = partial(draw_drift, points)
     return embed_image("drift", pictures.draw("drift", shown, lambda: draw_png(draw)))
 

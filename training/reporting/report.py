@@ -27,7 +27,7 @@ from training.reporting.models import (
 )
 from training.reporting.plots import choose_plots
 from training.reporting.training_set import set_part
-from warehouse.pictures import Pictures
+from warehouse.pictures import PictureStore
 from warehouse.sanitize.markdown import (
     Markdown,
     embed_image,
@@ -52,7 +52,7 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
     folder = home / "reports" / run
     folder.mkdir(parents=True, exist_ok=True)
     drawn = choose_plots(facts)
-    pictures = Pictures(home, *_DRAWN_BY)
+    pictures = PictureStore(home, *_DRAWN_BY)
     for name, draw in drawn.items():
         write_changed(folder / f"{name}.png", draw_plot(pictures, f"report-{name}", draw))
     text = join_markdown("\n\n", filter(None, _render_report_parts(run, facts)))

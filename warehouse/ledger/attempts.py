@@ -55,7 +55,7 @@ class EffectPending(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EffectOutcome:
     """What an effect returned, and what it cost."""
 
     data: bytes
@@ -188,7 +188,7 @@ class Attempts:
         finally:
             _IN_THIS_PROCESS.discard((str(self._database.path), attempt.id))
 
-    def finish(self, attempt: Attempt, outcome: Outcome) -> bytes:
+    def finish(self, attempt: Attempt, outcome: EffectOutcome) -> bytes:
         """Keeps what an effect returned: the blob, then its record."""
         try:
             answer = _make_answer(attempt, outcome, self._blobs.put(outcome.data))
@@ -217,7 +217,7 @@ class Attempts:
                     _write_answer(db, answer)
             file.unlink(missing_ok=True)
 
-    def finish_all(self, outcomes: Sequence[tuple[Attempt, Outcome]]) -> list[Attempt]:
+    def finish_all(self, outcomes: Sequence[tuple[Attempt, EffectOutcome]]) -> list[Attempt]:
         """`finish` for many in one transaction; returns those that were still under way."""
         try:
             with ThreadPoolExecutor(_WRITERS) as pool:
@@ -283,7 +283,7 @@ def sum_spent(db: Connection, scope: str) -> float:
     return db.execute(f"SELECT {_SPENT}", (scope, scope)).fetchone()[0]
 
 
-def _make_answer(attempt: Attempt, outcome: Outcome, blob: str) -> dict[str, Any]:
+def _make_answer(attempt: Attempt, outcome: EffectOutcome, blob: str) -> dict[str, Any]:
     """A received answer as it is recorded."""
     return {
         "id": attempt.id, "key": attempt.key, "stage": attempt.stage, "scope": attempt.scope,
@@ -314,7 +314,7 @@ def _write_answer(db: Connection, answer: dict[str, Any]) -> None:
         )
 
 
-def _is_paid(attempt: Attempt, outcome: Outcome) -> bool:
+def _is_paid(attempt: Attempt, outcome: EffectOutcome) -> bool:
     return attempt.reserved_usd > 0 or outcome.usd > 0
 
 

@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS memo (
 """
 
 
-class Memo:
+class CrawlMemo:
     """Values by (scope, key). One object may serve many threads."""
 
     def __init__(self, path: Path) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from warehouse.ledger.attempts import Attempt, Attempts, EffectPending, Outcome, sum_spent
+from warehouse.ledger.attempts import Attempt, Attempts, EffectOutcome, EffectPending, sum_spent
 from warehouse.ledger.batch_records import (
     DROPPED,
     GATHERING,
@@ -115,7 +115,7 @@ class Batches:
             ).fetchall()
         return {row[1]: Attempt(*row) for row in rows}
 
-    def finish(self, found: Iterable[tuple[Attempt, Outcome]]) -> int:
+    def finish(self, found: Iterable[tuple[Attempt, EffectOutcome]]) -> int:
         """Keeps answers, in transactions of many; how many were not kept before."""
         kept = 0
         for part in _split_parts(found):
@@ -202,7 +202,7 @@ class Ledger:
         self,
         stage: str,
         key: str,
-        fn: Callable[[], Outcome],
+        fn: Callable[[], EffectOutcome],
         *,
         partition: str = "_",
         reserve_usd: float = 0.0,
@@ -229,7 +229,7 @@ class Ledger:
         self,
         stage: str,
         key: str,
-        fn: Callable[[], Awaitable[Outcome]],
+        fn: Callable[[], Awaitable[EffectOutcome]],
         *,
         partition: str = "_",
         reserve_usd: float = 0.0,

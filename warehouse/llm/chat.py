@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.endpoint import Endpoint, read_choice
-from warehouse.llm.paid_calls import PaidCalls, Question
+from warehouse.llm.endpoint import OpenAIEndpoint, read_choice
+from warehouse.llm.paid_calls import PaidCalls, PaidQuestion
 from warehouse.llm.roles import OFFLINE, OPENAI, LLMError, Role, compute_price
 from warehouse.storage.digest import sha256
 
@@ -24,7 +24,7 @@ _DIGESTED = re.compile(rf"_[0-9a-f]{{{_DIGITS}}}\Z")
 
 
 @dataclass(frozen=True)
-class Turn:
+class ChatTurn:
     """What the assistant said. calls: (name, arguments as the endpoint wrote them), in order."""
 
     text: str
@@ -37,7 +37,7 @@ class Turn:
     cached: bool = False
 
 
-class Chat:
+class ChatClient:
     """One role's conversations over one ledger; of one event loop at a time. The stage names them
     in the ledger. Raises LLMError where the role has no model: rules do not converse."""
 
@@ -47,7 +47,7 @@ class Chat:
         ledger: Ledger,
         *,
         stage: str,
-        endpoint: Endpoint | None = None,
+        endpoint: OpenAIEndpoint | None = None,
         scope: str = "usd",
     ) -> None:
         if role.model == OFFLINE:
@@ -66,12 +66,12 @@ class Chat:
             )
         self.role = role
         self._stage = stage
-        self._endpoint = endpoint or Endpoint()
+        self._endpoint = endpoint or OpenAIEndpoint()
         self._calls = PaidCalls([role], ledger, scope=scope)
 
     async def say(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], *, seed: int = 0
-    ) -> Turn:
+    ) -> ChatTurn:
         """The assistant's next turn. tools: OpenAI functions. Raises LLMError or BudgetExceeded;
         both leave everything resumable."""
         role = self.role
@@ -80,7 +80,7 @@ class Chat:
         body |= {"tools": list(tools)} if tools else {}
         text = json.dumps(body, sort_keys=True)
         most = len(text)  # bytes of ASCII: never fewer than the tokens that are billed
-        question = Question(
+        question = PaidQuestion(
             role,
             self._stage,
             sha256(f"chat:{role.model}:{text}".encode()),
@@ -98,7 +98,7 @@ class Chat:
 
         paid = await self._calls.ask(question, answer)
         calls = tuple((name, arguments) for name, arguments in paid.facts["calls"])
-        return Turn(**{**paid.facts, "calls": calls, "usd": paid.usd, "cached": paid.cached})
+        return ChatTurn(**{**paid.facts, "calls": calls, "usd": paid.usd, "cached": paid.cached})
 
     async def aclose(self) -> None:
         """Closes connections of the running event loop; call it before the loop ends."""

@@ -16,28 +16,28 @@ from warehouse.ledger.batch_records import Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.endpoint import open_provider
 from warehouse.llm.json_answers import BadAnswer, parse_answer
-from warehouse.llm.paid_calls import GIVE_UP_AFTER, Paid, PaidCalls, Question
+from warehouse.llm.paid_calls import GIVE_UP_AFTER, PaidAnswer, PaidCalls, PaidQuestion
 from warehouse.llm.roles import (
     OFFLINE,
     OPENAI,
-    Completion,
+    AnswerPending,
     LLMError,
     Message,
-    Pending,
-    Prepared,
+    ModelCompletion,
+    ModelReply,
+    ModelRequest,
+    PreparedRequest,
     Provider,
-    Reply,
-    Request,
     Role,
     Value,
     make_request_key,
     prepare_request,
 )
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 
 __all__ = [
-    "GIVE_UP_AFTER", "LLM", "OFFLINE", "Completion", "LLMError", "Pending", "Prepared", "Provider",
-    "Reply", "Request", "Role", "make_request_key",
+    "GIVE_UP_AFTER", "LLM", "OFFLINE", "AnswerPending", "LLMError", "ModelCompletion",
+    "ModelReply", "ModelRequest", "PreparedRequest", "Provider", "Role", "make_request_key",
 ]  # fmt: skip
 
 # One answer in a few hundred is cut off at its limit; this much more room ends nearly all of them.
@@ -47,7 +47,7 @@ ENLARGE = 4
 class RequestOutbox(Protocol):
     """The requests of one run that go by batch."""
 
-    def queue(self, prepared: Prepared) -> None:
+    def queue(self, prepared: PreparedRequest) -> None:
         """Puts a request into a batch and raises Pending. Returns for one to send directly."""
         ...
 
@@ -126,7 +126,7 @@ class LLM:
         schema: type[Value],
         seed: int = 0,
         meta: Mapping[str, Any] | None = None,
-    ) -> Reply[Value]:
+    ) -> ModelReply[Value]:
         """Asks `role` and returns its answer as a `schema` value.
 
         A truncated answer is asked for once more with a larger limit, an empty or malformed one
@@ -136,20 +136,20 @@ class LLM:
         """
         try:
             who = self.role(role)
-            request = Request(who, messages, schema, seed, meta or {}, who.max_tokens)
+            request = ModelRequest(who, messages, schema, seed, meta or {}, who.max_tokens)
             return await self._ask_until_usable(self._prepare_request(request, ""))
         except (LLMError, BudgetExceeded) as error:
-            self.counts["pending" if isinstance(error, Pending) else "failed"] += 1
+            self.counts["pending" if isinstance(error, AnswerPending) else "failed"] += 1
             raise
 
-    def _prepare_request(self, request: Request, variant: str) -> Prepared:
+    def _prepare_request(self, request: ModelRequest, variant: str) -> PreparedRequest:
         return prepare_request(request, self.provider(request.role).version(), variant)
 
-    async def _ask_until_usable(self, first: Prepared) -> "Reply[Any]":
+    async def _ask_until_usable(self, first: PreparedRequest) -> "ModelReply[Any]":
         request, receipts = first.request, [await self._pay_answer(first)]
         if receipts[-1].facts["finish"] == "length":
             receipts.append(await self._ask_enlarged(request))
-        completion = Completion(**receipts[-1].facts)
+        completion = ModelCompletion(**receipts[-1].facts)
         try:
             value = parse_answer(completion.text, completion.finish, request.schema)
         except BadAnswer as flaw:
@@ -160,12 +160,12 @@ class LLM:
             )
             again = self._prepare_request(asked, "again")
             receipts.append(await self._pay_answer(again, follow_up=True))
-            completion = Completion(**receipts[-1].facts)
+            completion = ModelCompletion(**receipts[-1].facts)
             try:
                 value = parse_answer(completion.text, completion.finish, request.schema)
             except BadAnswer as second:
                 raise _make_unusable(request.role, second) from second
-        return Reply(
+        return ModelReply(
             value=value,
             model=completion.model,
             provider=request.role.provider,
@@ -175,7 +175,7 @@ class LLM:
             cached=all(paid.cached for paid in receipts),
         )
 
-    async def _ask_enlarged(self, request: Request) -> Paid:
+    async def _ask_enlarged(self, request: ModelRequest) -> PaidAnswer:
         """The answer with more room. One that was kept serves whatever the limit is now, unless it
         too was cut off and there is more room now than there was then."""
         wider = replace(request, max_tokens=request.max_tokens * ENLARGE)
@@ -186,7 +186,9 @@ class LLM:
         widest = self._prepare_request(wider, f"to {wider.max_tokens}")
         return await self._pay_answer(widest, follow_up=True)
 
-    async def _pay_answer(self, prepared: Prepared, *, follow_up: bool = False) -> Paid:
+    async def _pay_answer(
+        self, prepared: PreparedRequest, *, follow_up: bool = False
+    ) -> PaidAnswer:
         """The answer to one question: out of the ledger without waiting for anything, or sent.
         Raises Pending where it goes by batch."""
         request = prepared.request
@@ -200,7 +202,7 @@ class LLM:
 
         stage = f"llm:{request.role.name}"
         most = prepared.most_tokens, prepared.most_usd
-        paid = await self._calls.ask(Question(request.role, stage, prepared.key, *most), answer)
+        paid = await self._calls.ask(PaidQuestion(request.role, stage, prepared.key, *most), answer)
         self.counts["cached" if paid.cached else "asked"] += 1
         self.usd += 0.0 if paid.cached else paid.usd
         return paid
@@ -291,7 +293,7 @@ def run_batch(
     llm.begin_stage(stage)
     try:
         found = asyncio.run(
-            _run_workers(records, work_or_fail, llm, workers, stage, progress or Silent())
+            _run_workers(records, work_or_fail, llm, workers, stage, progress or SilentProgress())
         )
     except BaseException:
         llm.drop_requests()

@@ -19,12 +19,12 @@ from pydantic import BaseModel
 
 from warehouse.llm.roles import (
     OPENAI,
-    Completion,
     LLMError,
+    ModelCompletion,
+    ModelRequest,
+    NoAnswer,
     Provider,
-    Request,
     Role,
-    Unanswered,
     classify_status,
 )
 from warehouse.network.http import parse_retry_after
@@ -39,7 +39,7 @@ _MOST_BYTES = 8 << 20  # of an answer, decoded; JSON takes up to 25 times that i
 _OPTIONAL = ("response_format", "max_completion_tokens", "max_tokens", "seed", "temperature")
 
 
-class Endpoint:
+class OpenAIEndpoint:
     """The provider behind every model that is not `offline`."""
 
     def __init__(self, *, backoff_s: float = BACKOFF_S) -> None:
@@ -50,7 +50,7 @@ class Endpoint:
     def version(self) -> str:
         return ""
 
-    async def answer(self, request: Request) -> Completion:
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
         """One chat completion. Raises Unanswered for what may pass (429, 5xx, time-outs, broken
         connections), LLMError for what will not; both name the endpoint and the fix."""
         role = request.role
@@ -88,7 +88,7 @@ class Endpoint:
         """One client per event loop and endpoint: its connections belong to the loop."""
         from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI, DefaultAsyncHttpxClient
 
-        from warehouse.network.egress import Connector
+        from warehouse.network.egress import EgressConnector
         from warehouse.network.http import AsyncTransport
 
         clients = self._clients.setdefault(asyncio.get_running_loop(), {})
@@ -98,7 +98,7 @@ class Endpoint:
             secret = role.api_key.get_secret_value() if role.api_key else None
             key = secret or ("none" if role.base_url else None)
             named = role.base_url or os.environ.get("OPENAI_BASE_URL") or ""
-            connector = Connector(trusted=[urlsplit(named).hostname or ""])
+            connector = EgressConnector(trusted=[urlsplit(named).hostname or ""])
             transport = AsyncTransport(connector, DEFAULT_CONNECTION_LIMITS, most_bytes=_MOST_BYTES)
             # A redirect would hand the conversation to whom nobody named.
             http = DefaultAsyncHttpxClient(transport=transport, follow_redirects=False)
@@ -123,7 +123,7 @@ class Endpoint:
         expected = f"an answer of {role.model!r}"
         if not passing:
             return LLMError(kind, found, expected, hints[kind])
-        return Unanswered(
+        return NoAnswer(
             kind,
             found,
             expected,
@@ -139,7 +139,7 @@ class Endpoint:
             await client.close()
 
 
-def make_body(request: Request) -> dict[str, Any]:
+def make_body(request: ModelRequest) -> dict[str, Any]:
     """A chat completion that asks for JSON of the request's shape, without the model's name."""
     form = {"type": "json_schema", "json_schema": _describe_schema(request.schema)}
     return {
@@ -152,14 +152,14 @@ def make_body(request: Request) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Choice:
+class AnswerChoice:
     """The first choice of a response. calls: (name, arguments as the endpoint wrote them)."""
 
-    completion: Completion
+    completion: ModelCompletion
     calls: tuple[tuple[str, Any], ...]
 
 
-def read_choice(response: Any, role: Role, most_calls: int = 0) -> Choice:
+def read_choice(response: Any, role: Role, most_calls: int = 0) -> AnswerChoice:
     """What a response says. Raises ValueError for what is none."""
     try:
         choice, usage = response["choices"][0], response.get("usage") or {}
@@ -175,7 +175,7 @@ def read_choice(response: Any, role: Role, most_calls: int = 0) -> Choice:
     finish = "refusal" if refusal else drop_surrogates(str(choice.get("finish_reason") or "stop"))
     model = drop_surrogates(str(response.get("model") or role.model))
     text = drop_surrogates(str(refusal or content or ""))
-    return Choice(Completion(text, finish, model, *tokens), calls)
+    return AnswerChoice(ModelCompletion(text, finish, model, *tokens), calls)
 
 
 def _read_count(usage: Mapping[str, Any], name: str) -> int:
@@ -281,7 +281,7 @@ def open_provider(protocol: str) -> Provider:
     """A new provider that speaks `protocol`. Raises LLMError `no_provider` where none is installed
     under that name, or what is installed cannot be made."""
     if protocol == OPENAI:
-        return Endpoint()
+        return OpenAIEndpoint()
     known = load_protocols()
     if protocol not in known:
         expected = f"one of {', '.join((OPENAI, *known))}"
@@ -298,10 +298,10 @@ def open_provider(protocol: str) -> Provider:
         raise LLMError("no_provider", found, expected, hint) from error
     if missing:
         raise LLMError("no_provider", f"{point.value} without {missing[0]}()", expected, hint)
-    return _Guarded(point, made)
+    return _PackageProvider(point, made)
 
 
-class _Guarded:
+class _PackageProvider:
     """Another package's provider, whose faults are told by where they are: its words may hold a
     key."""
 
@@ -311,7 +311,7 @@ class _Guarded:
     def version(self) -> str:
         return str(self._made.version())
 
-    async def answer(self, request: Request) -> Completion:
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
         hint = "correct that package; what it answered before is kept"
         try:
             found = await self._made.answer(request)
@@ -320,7 +320,7 @@ class _Guarded:
         except (Exception, SystemExit) as error:
             told = f"{self._point.value}, which fails with {_describe_place(error)}"
             raise LLMError("provider_failed", told, "a Completion or an LLMError", hint) from error
-        if not isinstance(found, Completion):
+        if not isinstance(found, ModelCompletion):
             told = f"{self._point.value}, which answers with a {type(found).__name__}"
             raise LLMError("provider_failed", told, "a Completion", hint)
         return found

@@ -13,9 +13,17 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from warehouse.ledger.attempts import EffectPending, Outcome
+from warehouse.ledger.attempts import EffectOutcome, EffectPending
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.roles import OFFLINE, LLMError, Pending, Priced, Role, Unanswered, compute_price
+from warehouse.llm.roles import (
+    OFFLINE,
+    AnswerPending,
+    LLMError,
+    NoAnswer,
+    Role,
+    TokenPrices,
+    compute_price,
+)
 
 # Requests may come a second's worth early, tokens ten: they are reserved by an upper bound and
 # corrected a few seconds later, and one bound often passes a second's worth.
@@ -25,7 +33,7 @@ _LONGEST_SLEEP_S = 1.0  # whoever waits looks again, because others give back wh
 _ROUND, _TOO_MANY = 16, 0.25
 
 
-class Bucket:
+class TokenBucket:
     """A token bucket, kept as the time at which all that was taken will have flowed back.
 
     Not bound to an event loop: a role's rate goes on from one loop to the next. An amount larger
@@ -58,7 +66,7 @@ class Bucket:
             self._even_at -= amount / self._per_s
 
 
-class Slots:
+class RoleSlots:
     """At most `most` requests of one role under way, fewer while its endpoint says it is too much.
 
     Additive increase, multiplicative decrease: halved when more than a quarter of the last answers
@@ -116,7 +124,7 @@ APART_S = 0.004
 _LOAD = ("rate_limited", "timeout", "server_error")
 
 
-class Sending:
+class RequestDispatcher:
     """The way out of one client's requests. Slots are a role's own; buckets belong to an endpoint
     and model, and the strictest rate among the roles that share them holds."""
 
@@ -125,14 +133,18 @@ class Sending:
         for role in roles:
             by_place.setdefault(_find_place(role), []).append(role)
         self._requests = {
-            place: Bucket(_find_strictest(r.requests_per_minute for r in sharing), REQUESTS_EARLY_S)
+            place: TokenBucket(
+                _find_strictest(r.requests_per_minute for r in sharing), REQUESTS_EARLY_S
+            )
             for place, sharing in by_place.items()
         }
         self._tokens = {
-            place: Bucket(_find_strictest(r.tokens_per_minute for r in sharing), TOKENS_EARLY_S)
+            place: TokenBucket(
+                _find_strictest(r.tokens_per_minute for r in sharing), TOKENS_EARLY_S
+            )
             for place, sharing in by_place.items()
         }
-        self._slots: WeakKeyDictionary[Any, dict[str, Slots]] = WeakKeyDictionary()
+        self._slots: WeakKeyDictionary[Any, dict[str, RoleSlots]] = WeakKeyDictionary()
         self._next_at = 0.0
         self._silent: Counter[str] = Counter()
         self._shut: dict[tuple, tuple[float, LLMError]] = {}  # place -> (open again at, why)
@@ -152,7 +164,7 @@ class Sending:
         while True:
             try:
                 return await self._send_once(role, most_tokens, attempt, one_try)
-            except Unanswered as error:
+            except NoAnswer as error:
                 attempt += 1
                 if error.retry_after_s > LONGEST_WAIT_S:
                     raise self._shut_until_retry(role, error) from error
@@ -204,8 +216,8 @@ class Sending:
         if at > now:
             await asyncio.sleep(at - now)
 
-    def _learn_from(self, role: Role, slots: Slots, error: LLMError) -> None:
-        if isinstance(error, Unanswered):
+    def _learn_from(self, role: Role, slots: RoleSlots, error: LLMError) -> None:
+        if isinstance(error, NoAnswer):
             if error.kind in _LOAD:
                 slots.note_overload(min(error.retry_after_s, LONGEST_WAIT_S))
         elif error.kind != "bad_request":  # that is the fault of one row, others of the endpoint
@@ -220,17 +232,17 @@ class Sending:
             found = f"{self._silent[role.name]} requests in a row without an answer"
             raise LLMError("endpoint_down", f"{found}, {role.name} stopped", "an answer", hint)
 
-    def _shut_until_retry(self, role: Role, error: Unanswered) -> LLMError:
+    def _shut_until_retry(self, role: Role, error: NoAnswer) -> LLMError:
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time.time() + error.retry_after_s))
         hint = f"run again after {clock} UTC (in {error.retry_after_s:.0f} s): what is done is kept"
         why = LLMError(error.kind, f"{error.found}, {role.name} stopped", error.expected, hint)
         self._shut[_find_place(role)] = (time.monotonic() + error.retry_after_s, why)
         return why
 
-    def _slots_of(self, role: Role) -> Slots:
+    def _slots_of(self, role: Role) -> RoleSlots:
         slots = self._slots.setdefault(asyncio.get_running_loop(), {})
         if role.name not in slots:
-            slots[role.name] = Slots(role.concurrency)
+            slots[role.name] = RoleSlots(role.concurrency)
         return slots[role.name]
 
 
@@ -246,7 +258,7 @@ Facts = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Question:
+class PaidQuestion:
     """What is asked, by its name in the ledger, and the most it may use."""
 
     role: Role
@@ -257,7 +269,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Paid:
+class PaidAnswer:
     """An answer as the ledger keeps it, and its price; `cached` when nothing was sent for it."""
 
     facts: Facts
@@ -272,14 +284,16 @@ class PaidCalls:
         self, roles: Iterable[Role], ledger: Ledger, *, partition: str = "_", scope: str = "usd"
     ) -> None:
         self._ledger, self._partition, self._scope = ledger, partition, scope
-        self._sending = Sending(roles)
+        self._sending = RequestDispatcher(roles)
 
-    def find(self, key: str) -> Paid | None:
+    def find(self, key: str) -> PaidAnswer | None:
         """The answer that was paid under that key, without waiting for anything."""
         data = self._ledger.seen(key)
         return None if data is None else _read_paid(data, cached=True)
 
-    async def ask(self, question: Question, answer: Callable[[int], Awaitable[Facts]]) -> Paid:
+    async def ask(
+        self, question: PaidQuestion, answer: Callable[[int], Awaitable[Facts]]
+    ) -> PaidAnswer:
         """The answer to a question: the kept one, or what `answer(tries before)` returns.
 
         Facts hold model, prompt_tokens and completion_tokens. Raises LLMError or BudgetExceeded;
@@ -293,12 +307,12 @@ class PaidCalls:
         )
 
     async def _try_call(
-        self, question: Question, answer: Callable[[int], Awaitable[Facts]], tries: int
-    ) -> tuple[Paid, int | None]:
+        self, question: PaidQuestion, answer: Callable[[int], Awaitable[Facts]], tries: int
+    ) -> tuple[PaidAnswer, int | None]:
         """One try through the ledger, and the tokens it used (None: nothing was sent)."""
         sent = False
 
-        async def carry_out() -> Outcome:
+        async def carry_out() -> EffectOutcome:
             nonlocal sent
             sent = True
             return make_outcome(await answer(tries), question.role)
@@ -314,20 +328,20 @@ class PaidCalls:
             )
         except EffectPending as pending:
             hint = "wait for the batch, or cancel it: toolmill batch list"
-            raise Pending(f"its request in batch {pending}", hint) from pending
+            raise AnswerPending(f"its request in batch {pending}", hint) from pending
         paid = _read_paid(data, cached=not sent)
         used = paid.facts["prompt_tokens"] + paid.facts["completion_tokens"]
         return paid, used if sent else None
 
 
-def make_outcome(facts: Facts, priced: Priced) -> Outcome:
+def make_outcome(facts: Facts, priced: TokenPrices) -> EffectOutcome:
     """An answer as the ledger keeps it. Facts hold model, prompt_tokens, completion_tokens."""
     used = facts["prompt_tokens"], facts["completion_tokens"]
     usd = compute_price(priced, *used)
     stored = json.dumps({**facts, "usd": usd}, sort_keys=True).encode()
-    return Outcome(stored, facts["model"], *used, usd)
+    return EffectOutcome(stored, facts["model"], *used, usd)
 
 
-def _read_paid(data: bytes, *, cached: bool) -> Paid:
+def _read_paid(data: bytes, *, cached: bool) -> PaidAnswer:
     facts = json.loads(data)
-    return Paid(facts, float(facts.pop("usd")), cached)
+    return PaidAnswer(facts, float(facts.pop("usd")), cached)

@@ -91,7 +91,7 @@ class Role(RoleSettings):
 
 
 @dataclass(frozen=True)
-class Request:
+class ModelRequest:
     """One question. `meta` holds the facts the messages were rendered from: the offline provider
     reads them, an endpoint never sees them."""
 
@@ -104,7 +104,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Completion:
+class ModelCompletion:
     """What a provider returned, as it is stored in the ledger's blob."""
 
     text: str
@@ -124,11 +124,11 @@ class Provider(Protocol):
         """Mixed into the key: answers of another version are other answers ("" for an endpoint)."""
         ...
 
-    async def answer(self, request: Request) -> Completion: ...
+    async def answer(self, request: ModelRequest) -> ModelCompletion: ...
 
 
 @dataclass(frozen=True)
-class Reply(Generic[Value]):
+class ModelReply(Generic[Value]):
     """A parsed answer with its receipt; `cached` when nothing was sent for it in this run."""
 
     value: Value
@@ -157,7 +157,7 @@ class LLMError(RuntimeError):
 PENDING = "pending"
 
 
-class Pending(LLMError):
+class AnswerPending(LLMError):
     """The request lies in a batch, or will with the next. retry_at: epoch seconds, when its window
     ends; 0 where nobody knows."""
 
@@ -176,7 +176,7 @@ def classify_status(status: int, message: str) -> tuple[str, bool]:
     return ("server_error" if passing else "bad_request"), passing
 
 
-class Unanswered(LLMError):
+class NoAnswer(LLMError):
     """No answer to this try; the next may bring one. Raised by a provider, read by dispatch."""
 
     def __init__(
@@ -216,20 +216,20 @@ def drop_thinking(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRequest:
     """One request with its key; nothing is reserved or recorded yet."""
 
-    request: Request
+    request: ModelRequest
     key: str
     most_tokens: int
     most_usd: float
 
 
-def prepare_request(request: Request, version: str, variant: str = "") -> Prepared:
+def prepare_request(request: ModelRequest, version: str, variant: str = "") -> PreparedRequest:
     """The question of a request; `version` is its provider's, `variant` tells a wider or second
     attempt from the first."""
     prompt_tokens = _estimate_prompt_tokens(request)
-    return Prepared(
+    return PreparedRequest(
         request,
         make_request_key(request, version, variant),
         # A rate needs no proof as a budget does; three bytes a token is more than text has.
@@ -238,7 +238,7 @@ def prepare_request(request: Request, version: str, variant: str = "") -> Prepar
     )
 
 
-def make_request_key(request: Request, version: str, variant: str = "") -> str:
+def make_request_key(request: ModelRequest, version: str, variant: str = "") -> str:
     """The ledger key: only what can change the answer. Not the limit, the time-out or the host.
 
     `variant` tells the wider or second attempt from the first. `meta` counts only where the
@@ -270,7 +270,7 @@ def _digest_shape(schema: type[BaseModel]) -> str:
     return digest(schema.model_json_schema())
 
 
-class Priced(Protocol):
+class TokenPrices(Protocol):
     """What has prices, in US dollars per million tokens."""
 
     @property
@@ -280,12 +280,12 @@ class Priced(Protocol):
     def usd_out(self) -> float: ...
 
 
-def compute_price(priced: Priced, prompt_tokens: int, completion_tokens: int) -> float:
+def compute_price(priced: TokenPrices, prompt_tokens: int, completion_tokens: int) -> float:
     """US dollars for so many tokens at the prices of a role or a batch."""
     return (prompt_tokens * priced.usd_in + completion_tokens * priced.usd_out) / 1_000_000
 
 
-def _estimate_prompt_tokens(request: Request) -> int:
+def _estimate_prompt_tokens(request: ModelRequest) -> int:
     """Never fewer prompt tokens than are billed: a byte-level tokenizer makes at most one a byte,
     and an endpoint may bill the schema. Too much reserved stops a little early, too little
     overspends."""

@@ -22,7 +22,7 @@ class PrivateAddress(httpx2.ConnectError):
     """The host is at an address that no third party may send us to."""
 
 
-class _Guard:
+class _EgressGuard:
     """Judges addresses: public ones, loopback where that is allowed, and whatever the operator
     named as a host himself (`trusted`: a model endpoint, a package registry)."""
 
@@ -48,7 +48,7 @@ class _Guard:
             self.judge(host, [host])
 
 
-class Connector(_Guard, httpcore2.AsyncNetworkBackend):
+class EgressConnector(_EgressGuard, httpcore2.AsyncNetworkBackend):
     """Opens connections to judged addresses only.
 
     count: is given the number of bytes that each read brought, headers and chunk sizes as well.
@@ -91,7 +91,7 @@ class Connector(_Guard, httpcore2.AsyncNetworkBackend):
                 stream = await self._dial(addresses, port, share, local_address, socket_options)
         except TimeoutError as error:
             raise httpcore2.ConnectTimeout(f"{host}: none in {timeout or 0:.0f} s") from error
-        return _Counted(stream, self.count) if self.count else stream
+        return _CountingStream(stream, self.count) if self.count else stream
 
     async def _dial(self, addresses: list[str], port: int, *more: Any) -> Any:
         """A connection to the first address that takes one: a name's IPv6 address is of no use to
@@ -111,7 +111,7 @@ class Connector(_Guard, httpcore2.AsyncNetworkBackend):
         await self._inner.sleep(seconds)
 
 
-class SyncConnector(_Guard, httpcore2.NetworkBackend):
+class SyncConnector(_EgressGuard, httpcore2.NetworkBackend):
     """Connector for clients of one thread at a time."""
 
     _inner = httpcore2.SyncBackend()
@@ -143,7 +143,7 @@ class SyncConnector(_Guard, httpcore2.NetworkBackend):
         raise PrivateAddress("no Unix socket is opened")
 
 
-class _Counted(httpcore2.AsyncNetworkStream):
+class _CountingStream(httpcore2.AsyncNetworkStream):
     """A connection whose bytes are counted."""
 
     def __init__(self, inner: httpcore2.AsyncNetworkStream, count: Callable[[int], None]) -> None:
@@ -161,7 +161,7 @@ class _Counted(httpcore2.AsyncNetworkStream):
         await self._inner.aclose()
 
     async def start_tls(self, *args: Any, **more: Any) -> httpcore2.AsyncNetworkStream:
-        return _Counted(await self._inner.start_tls(*args, **more), self._count)
+        return _CountingStream(await self._inner.start_tls(*args, **more), self._count)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

@@ -17,7 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore2
 import httpx2
 
-from warehouse.network.egress import Connector, SyncConnector, is_loopback
+from warehouse.network.egress import EgressConnector, SyncConnector, is_loopback
 
 ENCODING = "gzip"  # the one that is asked for and decoded
 _WINDOW = 31  # zlib's window bits for gzip
@@ -123,7 +123,7 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
 
     def __init__(
         self,
-        connector: Connector,
+        connector: EgressConnector,
         limits: httpx2.Limits = _LIMITS,
         *,
         most_bytes: int | None = None,
@@ -160,7 +160,7 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
         return pool
 
 
-class Transport(httpx2.BaseTransport):
+class HttpTransport(httpx2.BaseTransport):
     """AsyncTransport for clients of one thread at a time.
 
     proxy: of the operator's configuration, in the place of the environment's.
@@ -217,7 +217,7 @@ def open_client(
     answer's body, decoded. options: httpx2.Client's.
     """
     connector = SyncConnector(allow_loopback=allow_loopback, trusted=trusted)
-    transport = Transport(connector, tls=tls, proxy=proxy, most_bytes=most_bytes)
+    transport = HttpTransport(connector, tls=tls, proxy=proxy, most_bytes=most_bytes)
     return httpx2.Client(transport=transport, **options)
 
 

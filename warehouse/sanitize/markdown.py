@@ -130,7 +130,7 @@ def _escape_sign(found: re.Match[str]) -> str:
     return f"{_JOINER if char in _ADDRESS else ''}&#{ord(char)};"
 
 
-class _Escaping(Formatter):
+class _EscapingFormatter(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         return format(value, format_spec) if isinstance(value, Number) else escape_markdown(value)
 
@@ -141,4 +141,4 @@ class _Escaping(Formatter):
             raise ValueError(f"the template has no place for {sorted(map(str, missed))}")
 
 
-_FORMATTER = _Escaping()
+_FORMATTER = _EscapingFormatter()

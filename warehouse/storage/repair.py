@@ -13,7 +13,7 @@ from warehouse.storage.tables import Tables
 
 
 @dataclass
-class Repairs:
+class HomeRepairs:
     """What was found, and repaired unless it was only a look."""
 
     torn_lines: int = 0
@@ -29,13 +29,13 @@ class Repairs:
         return {**asdict(self), "healthy": self.healthy}
 
 
-def repair_home(home: Path, *, dry: bool = False) -> Repairs:
+def repair_home(home: Path, *, dry: bool = False) -> HomeRepairs:
     """Takes lines that are no JSON object out of the `.jsonl` files of a home, and moves a table's
     unreadable or lost pointer to the last version of its history; old files stay as `*.before-…`.
 
     `dry` only looks. Call it while nothing writes there (the run lock held).
     """
-    found = Repairs()
+    found = HomeRepairs()
     for path in list_line_files(home):
         if torn := split_lines(path)[1]:
             found.torn_lines += torn
@@ -87,7 +87,7 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _repair_pointer(tables: Tables, path: Path, found: Repairs, dry: bool) -> None:
+def _repair_pointer(tables: Tables, path: Path, found: HomeRepairs, dry: bool) -> None:
     name, partition = path.parent.parent.name, path.parent.name
     with hold_lock(path.with_name(".lock")):
         try:

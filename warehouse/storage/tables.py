@@ -125,7 +125,7 @@ class TableSpec:
 
 
 @dataclass(frozen=True)
-class Head:
+class TableHead:
     """The current version of one partition of a table."""
 
     digest: str
@@ -136,7 +136,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedVersion:
     """A written version that nothing points to yet, and its volatile columns, not yet written."""
 
     spec: TableSpec
@@ -155,7 +155,9 @@ class Tables:
     def folder(self, name: str, partition: str | None = None) -> Path:
         return self.root / name / (partition or WHOLE)
 
-    def stage(self, spec: TableSpec, frame: pl.DataFrame, partition: str | None = None) -> Staged:
+    def stage(
+        self, spec: TableSpec, frame: pl.DataFrame, partition: str | None = None
+    ) -> StagedVersion:
         """Writes a version; readers do not see it until `promote`. Staging twice is free."""
         spec.check_keys(frame)
         frame = self._drop_taken(frame.select(list(spec.columns))).sort(spec.key)
@@ -171,9 +173,9 @@ class Tables:
                 get_mark_path(version).unlink(missing_ok=True)
         beside = frame.select([*spec.key, *spec.volatile]) if spec.volatile else None
         volatile = None if beside is None else _encode_parquet(beside)
-        return Staged(spec, partition or WHOLE, name, len(frame), volatile)
+        return StagedVersion(spec, partition or WHOLE, name, len(frame), volatile)
 
-    def promote(self, staged: Staged, run_id: str, audit: list[dict[str, Any]]) -> Head:
+    def promote(self, staged: StagedVersion, run_id: str, audit: list[dict[str, Any]]) -> TableHead:
         """Moves the pointer of the partition to a staged version: the last act of publication.
 
         The same version again leaves the pointer as it is and returns it; its volatile columns are
@@ -187,7 +189,7 @@ class Tables:
             if current and current.digest == staged.digest:
                 head = current
             else:
-                head = Head(staged.digest, staged.rows, run_id, time.time(), audit)
+                head = TableHead(staged.digest, staged.rows, run_id, time.time(), audit)
                 write_pointer(folder / "HEAD.json", asdict(head))
             # After the pointer: on a full disk a line before it would tell of a version that never
             # was current. A line that is missing here is read from the pointer, and added later.
@@ -197,7 +199,7 @@ class Tables:
 
     def head(
         self, name: str, partition: str | None = None, as_of: float | None = None
-    ) -> Head | None:
+    ) -> TableHead | None:
         """The current version, or the one current at `as_of` (epoch seconds), or None.
 
         Raises PointerBroken; VersionGone for one that retention has taken away.
@@ -215,12 +217,12 @@ class Tables:
             raise VersionGone(_describe_gone(name, partition, head, as_of))
         return head
 
-    def history(self, name: str, partition: str | None = None) -> list[Head]:
+    def history(self, name: str, partition: str | None = None) -> list[TableHead]:
         """Every publication of one partition that can still be read, oldest first."""
         heads = self.list_publications(name, partition)
         return [head for head in heads if self._is_kept(name, partition, head)]
 
-    def _is_kept(self, name: str, partition: str | None, head: Head) -> bool:
+    def _is_kept(self, name: str, partition: str | None, head: TableHead) -> bool:
         return (self.folder(name, partition) / f"{head.digest}.parquet").exists()
 
     def remove_version(self, file: Path, before: float) -> bool:
@@ -236,7 +238,7 @@ class Tables:
             get_mark_path(file).unlink(missing_ok=True)
         return True
 
-    def list_publications(self, name: str, partition: str | None = None) -> list[Head]:
+    def list_publications(self, name: str, partition: str | None = None) -> list[TableHead]:
         """Every publication of one partition, oldest first; a torn line is passed over."""
         lines = read_history(self.folder(name, partition) / "HEADS.jsonl")
         heads = [head for head in map(_parse_head, lines) if head]
@@ -270,7 +272,7 @@ class Tables:
         head = self.head(spec.name, partition, as_of)
         return spec.frame([]) if head is None else self.read_publication(spec, partition, head)
 
-    def read_publication(self, spec: TableSpec, partition: str, head: Head) -> pl.DataFrame:
+    def read_publication(self, spec: TableSpec, partition: str, head: TableHead) -> pl.DataFrame:
         """The rows of one publication of `history`, whatever the clock said when it was made."""
         folder = self.folder(spec.name, partition)
         frame = pl.read_parquet(folder / f"{head.digest}.parquet")
@@ -288,7 +290,7 @@ class Tables:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RowPlan:
     """Which keys an incremental step must make (`new`, `stale`), drop (`gone`) or may keep."""
 
     new: list[str]
@@ -304,7 +306,7 @@ class Plan:
 
 def plan_keys(
     previous: Mapping[str, str], wanted: Mapping[str, str], retry: Collection[str] = ()
-) -> Plan:
+) -> RowPlan:
     """Compares what was made (key -> provenance digest) with what is wanted now.
 
     `retry` names keys that are due again although their digest is the same (a failed row past its
@@ -313,7 +315,7 @@ def plan_keys(
     again = set(retry)
     both = wanted.keys() & previous.keys()
     stale = {key for key in both if wanted[key] != previous[key] or key in again}
-    return Plan(
+    return RowPlan(
         new=sorted(wanted.keys() - previous.keys()),
         stale=sorted(stale),
         gone=sorted(previous.keys() - wanted.keys()),
@@ -321,10 +323,10 @@ def plan_keys(
     )
 
 
-def _parse_head(body: Mapping[str, Any]) -> Head | None:
+def _parse_head(body: Mapping[str, Any]) -> TableHead | None:
     """A publication as it was written down; None for a line or a pointer that is none."""
     try:
-        head = Head(**body)
+        head = TableHead(**body)
     except TypeError:
         return None
     kinds = ((head.digest, str), (head.rows, int), (head.run_id, str), (head.at, float | int))
@@ -332,7 +334,7 @@ def _parse_head(body: Mapping[str, Any]) -> Head | None:
     return head if whole else None
 
 
-def _describe_gone(name: str, partition: str | None, head: Head, as_of: float) -> str:
+def _describe_gone(name: str, partition: str | None, head: TableHead, as_of: float) -> str:
     moment = time.strftime("%Y-%m-%d %H:%M", time.gmtime(as_of))
     where = f"{name}/{partition or WHOLE}"
     return (

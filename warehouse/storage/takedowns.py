@@ -31,7 +31,7 @@ class UnusableSecret(ValueError):
 
 
 @dataclass(frozen=True)
-class Form:
+class FingerprintForm:
     """One form of the secret. size: bytes; rolled: its rolling sum; proof: scrypt, hex."""
 
     size: int
@@ -45,7 +45,7 @@ class Fingerprint:
 
     salt: str
     base: int
-    forms: tuple[Form, ...]
+    forms: tuple[FingerprintForm, ...]
     _seen: dict[bytes, str] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -60,7 +60,8 @@ class Fingerprint:
         salt = secrets.token_hex(16)
         base = secrets.randbelow(_PRIME - 2**16) + 2**16
         made = [
-            Form(len(form), _roll(form, base), _prove(form, salt)) for form in _list_forms(secret)
+            FingerprintForm(len(form), _roll(form, base), _prove(form, salt))
+            for form in _list_forms(secret)
         ]
         return cls(salt, base, tuple(made))
 
@@ -68,7 +69,8 @@ class Fingerprint:
     def parse(cls, body: Mapping[str, Any]) -> "Fingerprint":
         """What `dump` wrote. Raises ValueError, KeyError or TypeError for anything else."""
         forms = tuple(
-            Form(int(f["size"]), int(f["rolled"]), str(f["proof"])) for f in body["forms"]
+            FingerprintForm(int(f["size"]), int(f["rolled"]), str(f["proof"]))
+            for f in body["forms"]
         )
         if not forms or min(form.size for form in forms) < 1:
             raise ValueError("a fingerprint without forms")

@@ -62,7 +62,7 @@ def list_files(
     """What is no folder at and below one, as paths below `root`: the names of each folder in order,
     then its folders, but for those named in `skip`. A link is listed. Raises UnreadableFile, for a
     tree that is too deep or too large too."""
-    budget = _Budget()
+    budget = _ReadBudget()
     # Each folder is opened in the one that holds it, which stays open: from the root, a chain of
     # 2,000 folders costs 2,000,000 openings.
     held = [(Path(relative), open_folder(root, relative))]
@@ -84,7 +84,7 @@ def list_files(
 
 
 @dataclass
-class _Budget:
+class _ReadBudget:
     """What one walk may still cost."""
 
     folders: int = field(default_factory=lambda: _MOST_FOLDERS)
@@ -100,7 +100,7 @@ class _Budget:
 
 
 def _list_folder(
-    here: Path, folder: int, skip: Collection[str], budget: _Budget
+    here: Path, folder: int, skip: Collection[str], budget: _ReadBudget
 ) -> Generator[Path, None, list[str]]:
     """Yields what is no folder in an open one; returns the names of its folders, in order."""
     below = []

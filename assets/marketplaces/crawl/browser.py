@@ -14,7 +14,7 @@ import httpcore2
 
 from assets.marketplaces.payload import make_forbidden, make_too_large, make_unreachable
 from assets.marketplaces.policy import BrowserSandbox, CrawlError, CrawlPolicy
-from warehouse.network.egress import Connector, PrivateAddress
+from warehouse.network.egress import EgressConnector, PrivateAddress
 
 _SKIPPED = {"image", "media", "font", "manifest", "websocket", "eventsource", "other"}
 _REQUESTS = 1_000  # of one page
@@ -230,7 +230,7 @@ class PageBrowser:
 
     async def _make_resolver_rules(self, url: str) -> str:
         """Pins the marketplace's names to the addresses that were judged; no other resolves."""
-        rules, connector = [], Connector(allow_loopback=self.policy.allow_loopback)
+        rules, connector = [], EgressConnector(allow_loopback=self.policy.allow_loopback)
         for host in sorted(self.hosts):
             parts = urlsplit(f"//{host}")
             name, port = parts.hostname or "", parts.port or 443

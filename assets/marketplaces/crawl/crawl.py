@@ -24,9 +24,9 @@ from assets.marketplaces.policy import (
     UnknownMarketplace,
 )
 from warehouse.item_failure import describe_failure
-from warehouse.ledger.crawl_state import Memo
+from warehouse.ledger.crawl_state import CrawlMemo
 from warehouse.ledger.ledger import Ledger
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 from warehouse.storage.blobs import Blobs
 
 _CHUNK = 500  # listings are Python objects until then: about 10 KB each, as columns 1-2 KB
@@ -197,7 +197,7 @@ class CrawlPipeline:
         if failed >= _ALARM_FROM and failed > _FAILED_SHARE * (failed + self.read_ok):
             raise self.failures[0]
 
-    def check_layout(self, memo: Memo) -> None:
+    def check_layout(self, memo: CrawlMemo) -> None:
         """Raises CrawlError when far fewer records than in the last crawl show launch facts."""
         if not self.adapter.alarm or self.read_ok < _ALARM_FROM or self.hit_rate is None:
             return
@@ -252,7 +252,7 @@ def crawl(
     *,
     ledger: Ledger,
     run_date: str,
-    memo: Memo | None = None,
+    memo: CrawlMemo | None = None,
     progress: Progress | None = None,
     since: str | None = None,
     recorder: PayloadRecorder | None = None,
@@ -268,12 +268,12 @@ def crawl(
     if missing := adapter.missing():
         return _make_skipped(adapter.name, missing)
     since = since if adapter.incremental else None
-    memory = memo or Memo(ledger.path.with_name("memo.db"))
+    memory = memo or CrawlMemo(ledger.path.with_name("memo.db"))
 
     async def run() -> CrawlResult:
         fetcher, browser = PageFetcher(adapter.policy), PageBrowser(adapter.policy)
         pages = PageSource(adapter, ledger, memory, run_date, fetcher, browser, recorder)
-        flow = CrawlPipeline(adapter, pages, progress or Silent())
+        flow = CrawlPipeline(adapter, pages, progress or SilentProgress())
         try:
             fetcher.headers = await adapter.headers(fetcher.post_form)
             await flow.read(since)

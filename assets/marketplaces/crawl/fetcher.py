@@ -17,7 +17,7 @@ from assets.marketplaces.payload import (
     parse_json_object,
 )
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage
-from warehouse.network.egress import Connector, PrivateAddress
+from warehouse.network.egress import EgressConnector, PrivateAddress
 from warehouse.network.http import AsyncTransport, BodyReader, BodyTooLarge, parse_retry_after
 
 
@@ -78,7 +78,7 @@ class PageFetcher:
         self.requests = 0
         self._refusals = 0
         self._paces = {host: RequestPacer(policy.requests_per_second) for host in self.hosts}
-        self._connector = Connector(allow_loopback=policy.allow_loopback)
+        self._connector = EgressConnector(allow_loopback=policy.allow_loopback)
         limits = httpx2.Limits(max_connections=policy.concurrency + 2)
         self._client = httpx2.AsyncClient(
             timeout=policy.timeout_s,

@@ -14,8 +14,8 @@ from assets.marketplaces.crawl.fetcher import PageFetcher
 from assets.marketplaces.crawl.recorder import PayloadRecorder
 from assets.marketplaces.crawl.robots import RobotsPolicy, read_robots
 from assets.marketplaces.policy import CrawlError, FetchedPage, MarketplaceAdapter, RecordRef
-from warehouse.ledger.attempts import Outcome
-from warehouse.ledger.crawl_state import Memo
+from warehouse.ledger.attempts import EffectOutcome
+from warehouse.ledger.crawl_state import CrawlMemo
 from warehouse.ledger.ledger import Ledger
 from warehouse.sanitize.redact import REDACT_VERSION, redact, redact_json
 from warehouse.storage.digest import digest
@@ -31,7 +31,7 @@ class PageSource:
         self,
         adapter: MarketplaceAdapter,
         ledger: Ledger,
-        memo: Memo,
+        memo: CrawlMemo,
         run_date: str,
         fetcher: PageFetcher,
         browser: PageBrowser,
@@ -61,14 +61,14 @@ class PageSource:
         if self._is_backing_off(memory):
             return ""
 
-        async def rendered() -> Outcome:
+        async def rendered() -> EffectOutcome:
             self.fetcher.check_host(url)
             html, complete = await self.browser.render_html(url, ready)
             if self.recorder:
                 self.recorder.save("rendered", url, "text/html", html.encode())
             if not complete:
                 raise _NotReady(redact(html))
-            return Outcome(redact(html).encode())
+            return EffectOutcome(redact(html).encode())
 
         try:
             return (await self._fetch_once("render", url, ref, rendered)).decode()
@@ -98,9 +98,9 @@ class PageSource:
     async def _read(
         self, url: str, check: Callable[[FetchedPage], Any], ref: RecordRef | None
     ) -> Any:
-        async def fetched() -> Outcome:
+        async def fetched() -> EffectOutcome:
             self.details += ref is not None
-            return Outcome(await self._fetch(url, check))
+            return EffectOutcome(await self._fetch(url, check))
 
         self._check_cap(url, ref)
         return json.loads(await self._fetch_once("page", url, ref, fetched))
@@ -193,13 +193,13 @@ class PageSource:
             await self._robots.check(url)
 
     async def _fetch_robots_txt(self, url: str) -> str:
-        async def fetched() -> Outcome:
+        async def fetched() -> EffectOutcome:
             try:
-                return Outcome(await self._fetch(url, read_robots))
+                return EffectOutcome(await self._fetch(url, read_robots))
             except CrawlError as error:
                 if error.status is None or not 400 <= error.status < 500 or error.status == 429:
                     raise
-                return Outcome(b'""')  # RFC 9309, section 2.3.1.3: no file, no restrictions
+                return EffectOutcome(b'""')  # RFC 9309, section 2.3.1.3: no file, no restrictions
 
         return json.loads(await self._fetch_once("page", url, None, fetched))
 

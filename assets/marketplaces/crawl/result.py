@@ -9,8 +9,8 @@ import polars as pl
 
 from assets.marketplaces.listing import Listing, read_row
 from assets.marketplaces.listing_table import LISTINGS
-from warehouse.ledger.crawl_state import Memo
-from warehouse.storage.tables import Head
+from warehouse.ledger.crawl_state import CrawlMemo
+from warehouse.storage.tables import TableHead
 
 # How a crawl ended. Only a `complete` pass may mark a server gone.
 Completeness = Literal["complete", "capped", "truncated", "skipped: key missing", "failed"]
@@ -67,7 +67,12 @@ _DAY_S = 86_400.0
 
 
 def find_checkpoint(
-    memo: Memo, marketplace: str, head: Head | None, stamps: Iterable[str | None], *, now: float
+    memo: CrawlMemo,
+    marketplace: str,
+    head: TableHead | None,
+    stamps: Iterable[str | None],
+    *,
+    now: float,
 ) -> str | None:
     """RFC 3339 time from which changes are wanted, or None for a full pass: there is no complete
     one to build on, it is too old, or the table's current version is not the one it ended in.
@@ -84,7 +89,7 @@ def find_checkpoint(
 
 
 def save_checkpoint(
-    memo: Memo, marketplace: str, head: Head | None, result: CrawlResult, *, begun: float
+    memo: CrawlMemo, marketplace: str, head: TableHead | None, result: CrawlResult, *, begun: float
 ) -> None:
     """Remembers a complete pass that was published; any other leaves the last one standing only
     if it changed nothing."""

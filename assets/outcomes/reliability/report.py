@@ -9,7 +9,7 @@ from typing import Any
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.measure import ReliabilityRefresh
 from warehouse.json_types import Record
-from warehouse.pictures import Pictures
+from warehouse.pictures import PictureStore
 from warehouse.sanitize.markdown import Markdown, embed_image, make_markdown_table
 from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.statistics import wilson_interval
@@ -41,7 +41,7 @@ def embed_plot(called: Sequence[Record], home: Path) -> Markdown:
     """The plot of these tools as Markdown; says so where none was called."""
     if not called:
         return Markdown("no tool was called")
-    pictures = Pictures(home, "assets/outcomes/reliability")
+    pictures = PictureStore(home, "assets/outcomes/reliability")
     png = pictures.draw("reliability", called, lambda: draw_reliability(called))
     return embed_image("reliability of tools", png)
 

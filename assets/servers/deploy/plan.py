@@ -23,9 +23,9 @@ from assets.servers.sandbox.spec import SandboxUnavailable
 from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from warehouse.fleet import Fleet, FleetUnavailable, LocalFleet, map_side_by_side
 from warehouse.item_failure import INTERNAL, try_item
-from warehouse.ledger.attempts import BudgetExceeded, Outcome
+from warehouse.ledger.attempts import BudgetExceeded, EffectOutcome
 from warehouse.ledger.ledger import Ledger
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 from warehouse.storage.blobs import Blobs
 
 _OF_THE_RUN = (SandboxUnavailable, FleetUnavailable, BudgetExceeded)
@@ -77,7 +77,7 @@ def deploy_listings(
     )
     before = {row["server_id"]: row for row in previous}
     result, due = _split_due(plan_jobs(listings, before, policy), before, now, only)
-    on_done = _make_reporter(progress or Silent(), len(due))
+    on_done = _make_reporter(progress or SilentProgress(), len(due))
     done = map_side_by_side(launches.carry_out, due, concurrency=concurrency, on_done=on_done)
     for job, (row, kept) in zip(due, done, strict=True):
         result.rows.append(row)
@@ -149,7 +149,9 @@ class _RunLauncher:
         conditions = f"{job.conditions} {self.run_date}" if self.anew else job.conditions
         key = effect_key(recipe, conditions, attempt, self.run_date)
         launch = partial(deploy_on, self.fleet, recipe, self.policy, self.toolchain)
-        return DeploymentResult.from_json(self.ledger.once(stage, key, lambda: Outcome(launch())))
+        return DeploymentResult.from_json(
+            self.ledger.once(stage, key, lambda: EffectOutcome(launch()))
+        )
 
     def _make_row(
         self,

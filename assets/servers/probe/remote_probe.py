@@ -25,7 +25,7 @@ from assets.servers.probe.remote_outcome import (
 from assets.servers.probe.remote_transport import GuardedTransport, RemotePolicy
 from assets.servers.probe.session import ProbePolicy, ProbeProgress, hold_conversation
 from assets.servers.probe.transcript import MessageFilter, ProbeEvidence, classify_evidence
-from warehouse.network.egress import Connector
+from warehouse.network.egress import EgressConnector
 from warehouse.sanitize.scrubber import Scrubber
 from warehouse.sanitize.secret_names import is_secret_name
 
@@ -144,7 +144,7 @@ def probe_remote(
     policy: RemotePolicy,
     headers: Mapping[str, str] | None = None,
     auth: httpx2.Auth | None = None,
-    connector: Connector | None = None,
+    connector: EgressConnector | None = None,
 ) -> ProbeResult:
     """Lists what a remote server offers. Whatever it does is a result.
 
@@ -202,7 +202,7 @@ class _RemoteProbe:
         self.late = False
 
     async def run(
-        self, transport: Literal["http", "sse", "auto"], connector: Connector | None
+        self, transport: Literal["http", "sse", "auto"], connector: EgressConnector | None
     ) -> None:
         with anyio.move_on_after(self.policy.wall_s) as clock:
             async with GuardedTransport(self.policy, connector) as wire:

@@ -9,7 +9,7 @@ import httpx2
 
 from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.remote_outcome import RemoteFailure, show_text, show_url
-from warehouse.network.egress import Connector
+from warehouse.network.egress import EgressConnector
 from warehouse.network.http import AsyncTransport
 
 MIB = 1024 * 1024
@@ -72,12 +72,12 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     def __init__(
         self,
         policy: RemotePolicy,
-        connector: Connector | None = None,
+        connector: EgressConnector | None = None,
         inner: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.policy = policy
         self.meter = ByteMeter(policy.max_mb * MIB)
-        connector = connector or Connector(allow_loopback=policy.allow_loopback)
+        connector = connector or EgressConnector(allow_loopback=policy.allow_loopback)
         connector.count = lambda size: self.meter.add(wire=size)
         self._inner = inner or AsyncTransport(connector)
         self._timeout = httpx2.Timeout(policy.wall_s, connect=policy.connect_s).as_dict()

@@ -42,7 +42,7 @@ from assets.servers.sandbox.process import (
 from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import HostToolchain
 from assets.servers.sandbox.watchdog import LimitBreach, SandboxWatchdog
-from warehouse.network.egress import Connector, is_loopback
+from warehouse.network.egress import EgressConnector, is_loopback
 from warehouse.network.http import AsyncTransport
 from warehouse.storage.digest import Sha256
 
@@ -283,7 +283,7 @@ def download(
     part = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            connector = Connector(allow_loopback=allow_loopback and _is_on_loopback(url))
+            connector = EgressConnector(allow_loopback=allow_loopback and _is_on_loopback(url))
             found = anyio.run(_stream_bundle, url, file, max_mb << 20, connector, deadline_s)
         if sha256 and found != sha256:
             raise PackageError(
@@ -303,7 +303,7 @@ def _is_on_loopback(url: str) -> bool:
 
 
 async def _stream_bundle(
-    url: str, file: BinaryIO, limit: int, connector: Connector, deadline_s: float
+    url: str, file: BinaryIO, limit: int, connector: EgressConnector, deadline_s: float
 ) -> Sha256:
     total, state = 0, hashlib.sha256()
     try:
@@ -324,7 +324,7 @@ async def _stream_bundle(
 
 
 @asynccontextmanager
-async def _open_bundle(url: str, connector: Connector) -> AsyncIterator[httpx2.Response]:
+async def _open_bundle(url: str, connector: EgressConnector) -> AsyncIterator[httpx2.Response]:
     """The first answer that is no redirect. Redirects are followed here, each over the guarded
     connector: the client would read, and decompress, their bodies without a bound."""
     async with httpx2.AsyncClient(

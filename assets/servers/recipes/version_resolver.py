@@ -32,7 +32,7 @@ from assets.servers.recipes.fetch_phase import (
 from assets.servers.recipes.recipe import ResolvedVersion, find_exact_version, parse_image
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import HostToolchain, ToolMissing
-from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.attempts import EffectOutcome
 from warehouse.ledger.ledger import Ledger
 from warehouse.network.http import open_client
 from warehouse.storage.digest import digest
@@ -309,9 +309,11 @@ class VersionResolver:
         return run_tool(argv, staging=staging, toolchain=self._toolchain, policy=self._policy)
 
 
-def _resolve_once(ask: Callable[[PackageRef], ResolvedVersion], package: PackageRef) -> Outcome:
+def _resolve_once(
+    ask: Callable[[PackageRef], ResolvedVersion], package: PackageRef
+) -> EffectOutcome:
     try:
-        return Outcome(json.dumps(asdict(ask(package))).encode())
+        return EffectOutcome(json.dumps(asdict(ask(package))).encode())
     except ToolMissing as error:
         raise PackageError("needs_software", str(error)) from error
 

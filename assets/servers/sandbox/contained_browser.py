@@ -20,7 +20,7 @@ from assets.servers.sandbox.granted_hosts import make_dialler
 from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy, choose_user
 from assets.servers.sandbox.toolchain import find_python
 from assets.servers.sandbox.watchdog import SandboxWatchdog
-from warehouse.network.egress import Connector
+from warehouse.network.egress import EgressConnector
 
 BROWSER_POLICY = SandboxPolicy(
     backend="bubblewrap",
@@ -110,7 +110,7 @@ def open_browser_sandbox(
     BubblewrapBackend().preflight()
     user = choose_user(_FIRST_USER, _USERS) if os.geteuid() == 0 else None
     python, binds = find_python()
-    gateway = EgressGateway(hosts, {}, make_dialler(Connector(allow_loopback=allow_loopback)))
+    gateway = EgressGateway(hosts, {}, make_dialler(EgressConnector(allow_loopback=allow_loopback)))
     with (
         TemporaryDirectory(prefix="toolmill-browser-", ignore_cleanup_errors=True) as made,
         open_gateway(gateway, user) as socket,

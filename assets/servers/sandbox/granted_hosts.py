@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import SocketStream
 
 from assets.servers.sandbox.gateway import Host, is_host_name, normalise_host
-from warehouse.network.egress import Connector, Resolve, is_address, is_loopback
+from warehouse.network.egress import EgressConnector, Resolve, is_address, is_loopback
 
 HTTPS = 443
 # How runtimes and libraries name the host that they did not reach.
@@ -64,10 +64,12 @@ def make_granted_dial(
     """Connects to public addresses of a name, and to what the user named as an address himself
     (`localhost` too): a name that leads to a private address is refused (PrivateAddress)."""
     named = {host for host, _ in hosts if is_address(host) or is_loopback(host)}
-    return make_dialler(Connector(trusted=named, resolve=resolve))
+    return make_dialler(EgressConnector(trusted=named, resolve=resolve))
 
 
-def make_dialler(connector: Connector) -> Callable[[str, int], Coroutine[Any, Any, SocketStream]]:
+def make_dialler(
+    connector: EgressConnector,
+) -> Callable[[str, int], Coroutine[Any, Any, SocketStream]]:
     """Connects to the judged addresses of a host, without a second look-up."""
 
     async def dial(host: str, port: int) -> SocketStream:

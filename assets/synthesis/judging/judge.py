@@ -16,7 +16,7 @@ from assets.synthesis.tables import SINGLE, GoldenCall, dump_text, reaches_judge
 from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Contract, Json, JsonObject, Row
 from warehouse.ledger.attempts import BudgetExceeded
-from warehouse.llm.client import LLM, OFFLINE, LLMError, Pending, Reply, run_batch
+from warehouse.llm.client import LLM, OFFLINE, AnswerPending, LLMError, ModelReply, run_batch
 from warehouse.llm.roles import Message
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
@@ -176,7 +176,7 @@ async def _judge_row(
         replies = await _ask_votes(llm, messages, view.meta, policy)
     except NoContract as error:
         return {**blank, "error_kind": "no_contract", "hint": str(error)[:300]}
-    except Pending as error:
+    except AnswerPending as error:
         why = {"error_kind": error.kind, "hint": str(error)[:300]}
         return {**blank, **why, "status": error.kind, "retry_at": error.retry_at or None}
     except (LLMError, BudgetExceeded, ValueError) as error:
@@ -187,7 +187,7 @@ async def _judge_row(
 
 async def _ask_votes(
     llm: LLM, messages: Sequence[Message], meta: JsonObject, policy: SynthesisPolicy
-) -> list[Reply[JudgeOpinion]]:
+) -> list[ModelReply[JudgeOpinion]]:
     """One reply a vote. Where one waits for a batch the others are asked for all the same, so that
     they go with it."""
     replies, waiting = [], None
@@ -196,7 +196,7 @@ async def _ask_votes(
             replies.append(
                 await llm.complete("judge", messages, schema=JudgeOpinion, seed=seed, meta=meta)
             )
-        except Pending as error:
+        except AnswerPending as error:
             waiting = error
     if waiting:
         raise waiting
@@ -223,7 +223,7 @@ def cap_overall(opinion: JudgeOpinion) -> float:
     return min([opinion.score, *(getattr(opinion, name) + 1 for name in _BINDING)])
 
 
-def _count_votes(replies: Sequence[Reply[JudgeOpinion]], threshold: float) -> dict[str, Json]:
+def _count_votes(replies: Sequence[ModelReply[JudgeOpinion]], threshold: float) -> dict[str, Json]:
     scores = [cap_overall(reply.value) for reply in replies]
     mean = round(sum(scores) / len(scores), 4)
     each = {

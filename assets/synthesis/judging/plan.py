@@ -16,7 +16,7 @@ from warehouse.json_types import JsonObject, Record
 from warehouse.llm.client import LLM
 from warehouse.llm.roles import PENDING
 from warehouse.progress import Progress
-from warehouse.storage.tables import Plan, plan_keys
+from warehouse.storage.tables import RowPlan, plan_keys
 from warehouse.store import Warehouse
 
 
@@ -26,7 +26,7 @@ class JudgingResult:
 
     rows: list[Record]
     pairs: list[Record]
-    due: Plan
+    due: RowPlan
     trials: list[Record]
     audit: list[Verdict]
 

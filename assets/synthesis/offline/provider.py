@@ -26,7 +26,7 @@ from assets.synthesis.role_schemas import (
     ToolReply,
 )
 from warehouse.json_types import Json, JsonObject
-from warehouse.llm.client import Completion, LLMError, Request
+from warehouse.llm.client import LLMError, ModelCompletion, ModelRequest
 
 Answer = Callable[[JsonObject, int], Json]
 
@@ -58,7 +58,7 @@ class OfflineProvider:
     def version(self) -> str:
         return f"offline-{get_offline_version()}"
 
-    async def answer(self, request: Request) -> Completion:
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
         try:
             with limit_steps(_MAX_STEPS):
                 reply = self._make_reply(request)
@@ -67,9 +67,9 @@ class OfflineProvider:
             hint = "the contract asks for more than a request can say"
             raise LLMError("bad_request", problem, "a contract of usual size", hint) from error
         text = json.dumps(reply, ensure_ascii=False)
-        return Completion(text=text, finish="stop", model=self.version())
+        return ModelCompletion(text=text, finish="stop", model=self.version())
 
-    def _make_reply(self, request: Request) -> Json:
+    def _make_reply(self, request: ModelRequest) -> Json:
         name, schema = request.role.name, request.schema
         answer = self._answers.get(name) or _BY_SCHEMA.get(schema)
         if answer is None:

@@ -50,7 +50,7 @@ from warehouse.llm.roles import PENDING
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
-from warehouse.storage.tables import Plan, plan_keys
+from warehouse.storage.tables import RowPlan, plan_keys
 from warehouse.store import Warehouse
 
 Rows = list[dict[str, Json]]
@@ -127,7 +127,7 @@ class WritingResult:
     """The rows of PAIRS after a run, and how they came to be."""
 
     rows: list[Record]
-    due: Plan
+    due: RowPlan
     offer: ClearOffer
     moved: int = 0  # pairs rewritten for a changed contract
     retired: list[tuple[str, str]] = field(default_factory=list)  # (pair_id, why)
@@ -232,7 +232,7 @@ def _migrate_stale(
     left: Sequence[Record],
     offer: ClearOffer,
     want: Mapping[str, str],
-    due: Plan,
+    due: RowPlan,
 ) -> tuple[list[Record], list[tuple[str, str]]]:
     """Pairs of changed contracts, rewritten for the new ones, and those that cannot be."""
     stale = [

@@ -29,7 +29,7 @@ from assets.synthesis.writing.profiles import (
 from assets.synthesis.writing.units import ROLE_OF, Row, WritingUnit, count_rows
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.ledger.attempts import BudgetExceeded
-from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
+from warehouse.llm.client import LLM, OFFLINE, LLMError, ModelReply
 from warehouse.llm.roles import PENDING
 
 _SETTINGS = ("unknown_role", "no_provider")  # faults of the whole run, not of a row
@@ -97,7 +97,7 @@ def check_values(step: str, values: JsonObject) -> dict[str, Any]:
     return dict(values)
 
 
-def make_receipt(step: str, role: str, reply: Reply[Any], seed: int) -> dict[str, Json]:
+def make_receipt(step: str, role: str, reply: ModelReply[Any], seed: int) -> dict[str, Json]:
     return {
         "step": step,
         "role": role,
@@ -240,7 +240,7 @@ class RowBuilder:
         meta: JsonObject,
         beside: Sequence[Row] = (),
         **words: str,
-    ) -> Reply[Value]:
+    ) -> ModelReply[Value]:
         """One request with the prompt named `step`; its receipt stays with the row.
 
         `shows`: the tool or tools that it is about; `beside`: others that its prompt holds. `meta`:
@@ -267,7 +267,7 @@ class RowBuilder:
         return reply
 
     def credit_reply(
-        self, shared: "RowBuilder", reply: Reply[Any], shares: int, place: int
+        self, shared: "RowBuilder", reply: ModelReply[Any], shares: int, place: int
     ) -> None:
         """Takes over one of `shares` equal parts of a request that made several rows."""
         self.prompts |= shared.prompts
@@ -276,7 +276,7 @@ class RowBuilder:
         self.steps += [share_receipt(step, shares, place) for step in shared.steps]
         self.set_writer(reply)
 
-    def set_writer(self, reply: Reply[Any]) -> None:
+    def set_writer(self, reply: ModelReply[Any]) -> None:
         """Who wrote the request."""
         self.columns |= {"provider": reply.provider, "model": reply.model}
 

@@ -44,7 +44,7 @@ from assets.synthesis.writing.single_call import (
 from assets.synthesis.writing.units import Row
 from assets.synthesis.wrong_calls import make_wrong_call
 from warehouse.json_types import Json, JsonObject
-from warehouse.llm.client import Reply
+from warehouse.llm.client import ModelReply
 
 MOST_CALLS = 3
 _STEP = "several"
@@ -224,7 +224,7 @@ async def write_vague(writing: RowBuilder) -> None:
     writing.set_conversation(messages, [make_golden(row, arguments)], [row])
 
 
-async def _ask_vague(writing: RowBuilder) -> Reply[IncompleteRequest]:
+async def _ask_vague(writing: RowBuilder) -> ModelReply[IncompleteRequest]:
     unit = writing.unit
     names = list_required(writing.read_contract(unit.own))
     if not names:

@@ -52,7 +52,7 @@ from assets.synthesis.writing.row_builder import (
 from assets.synthesis.writing.units import Row, WritingUnit, count_rows
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.ledger.attempts import BudgetExceeded
-from warehouse.llm.client import LLM, LLMError, Pending, Reply
+from warehouse.llm.client import LLM, AnswerPending, LLMError, ModelReply
 
 CHECKERS = ("checker_a", "checker_b")
 STEP = "invocation_check"
@@ -127,7 +127,7 @@ async def check_invocation(
         steps.append(make_receipt(STEP, role, reply, seed))
         number = reply.value.tool
         picks[role] = order[number - 1] if 0 < number <= len(order) else None
-    if waiting := [error for error in errors.values() if isinstance(error, Pending)]:
+    if waiting := [error for error in errors.values() if isinstance(error, AnswerPending)]:
         raise waiting[0]
     if not picks:
         raise next(iter(errors.values()))
@@ -284,7 +284,7 @@ async def write_single(
     return list(await asyncio.gather(*(_write_row(row, shared, drafts, len(rows)) for row in rows)))
 
 
-async def ask_requests(writing: RowBuilder, rows: list[RowBuilder]) -> Reply[RequestDrafts]:
+async def ask_requests(writing: RowBuilder, rows: list[RowBuilder]) -> ModelReply[RequestDrafts]:
     """One request of the generator for the drafts of all `rows`, which share its world."""
     unit = writing.unit
     beside = unit.rivals if unit.task == LOOKALIKE else ()
@@ -306,7 +306,7 @@ def format_order(row: RowBuilder) -> str:
 
 
 async def _write_row(
-    writing: RowBuilder, shared: RowBuilder, drafts: Reply[RequestDrafts], rows: int
+    writing: RowBuilder, shared: RowBuilder, drafts: ModelReply[RequestDrafts], rows: int
 ) -> dict[str, Json]:
     try:
         draft = take_draft(writing, shared, drafts, rows)
@@ -326,7 +326,7 @@ async def _write_row(
 
 
 def take_draft(
-    writing: RowBuilder, shared: RowBuilder, drafts: Reply[RequestDrafts], rows: int
+    writing: RowBuilder, shared: RowBuilder, drafts: ModelReply[RequestDrafts], rows: int
 ) -> Draft:
     """The row's own draft, and its part of what all of them cost. Raises StepFailed when the
     generator wrote fewer than it was asked for."""

@@ -11,7 +11,7 @@ from training.evaluation.retriever import NothingToEvaluate
 from training.policies import Trainer
 from training.runtime.model_store import TrainingFailed
 from training.runtime.script_frame import LossLines
-from warehouse.progress import Lines
+from warehouse.progress import ProgressLines
 from warehouse.publish import (
     Published,
     audit_table,
@@ -45,7 +45,7 @@ def ablations(
             warehouse.home,
             sets,
             choose_ablation_settings(trainer),
-            Lines(context.log.info),
+            ProgressLines(context.log.info),
             lambda step: lines(dict(step)),
         )
     except (NothingToEvaluate, TrainingFailed) as error:

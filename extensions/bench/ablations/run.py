@@ -29,7 +29,7 @@ from training.evaluation.retriever import NothingToEvaluate, select_testable_row
 from training.policies import Trainer
 from training.retriever.settings import NONE, RetrieverSettings
 from training.runtime.model_store import select_recipe
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 from warehouse.storage.tables import TableSpec
@@ -98,7 +98,7 @@ def run_ablations(
     `report` is told of each arm, `losses` of each step of a training.
     Raises TrainingFailed, NothingToEvaluate.
     """
-    settings, reporter = settings or AblationSettings(), report or Silent()
+    settings, reporter = settings or AblationSettings(), report or SilentProgress()
     items = select_testable_rows(sets.accepted)
     if not items:
         raise NothingToEvaluate(

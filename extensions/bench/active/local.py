@@ -6,7 +6,7 @@ from typing import Any
 
 from training.evaluation.predictors.adapter import AdapterPredictor
 from training.evaluation.predictors.interface import CannotPredict
-from warehouse.llm.chat import Turn
+from warehouse.llm.chat import ChatTurn
 from warehouse.llm.roles import LLMError
 
 
@@ -19,7 +19,7 @@ class LocalSpeaker:
 
     async def say(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
-    ) -> Turn:
+    ) -> ChatTurn:
         """The next turn; calls as the model's text holds them."""
         label = self._predictor.label
         try:
@@ -36,7 +36,7 @@ class LocalSpeaker:
                 "offer fewer tools, or use a model with a longer context",
             )
         calls = tuple((str(call["name"]), call["arguments"]) for call in answer.calls)
-        return Turn(
+        return ChatTurn(
             answer.text, calls, "stop", label, answer.prompt_tokens, answer.completion_tokens
         )
 

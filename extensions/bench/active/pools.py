@@ -9,7 +9,7 @@ from serving.adhoc import VectorCache
 from serving.index.build import build_index
 from serving.index.folder import load_index
 from serving.router import Router
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 
 _OPEN = 4  # routers that are held at once: neighbouring cases share one
 
@@ -22,7 +22,7 @@ class RouterPools:
         self, place: Path, held: CaseSet, encoder: Embedder, progress: Progress | None = None
     ) -> None:
         self._place, self._held, self._encoder = place, held, encoder
-        self._vectors = VectorCache(place, encoder, progress or Silent())
+        self._vectors = VectorCache(place, encoder, progress or SilentProgress())
         self._routers: OrderedDict[frozenset[str], Router] = OrderedDict()
 
     def __call__(self, case: Case) -> Router:

@@ -12,7 +12,7 @@ from extensions.bench.active.cases import Case, CaseSet
 from extensions.bench.active.pools import RouterPools
 from extensions.bench.active.summary import summarise_arms, write_page
 from serving.agent_loop import AgentModel, ReadCalls
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 from warehouse.storage.files import write_atomically
 
 
@@ -42,7 +42,7 @@ async def evaluate_arms(
     progress: Progress | None = None,
 ) -> Measured:
     """place: where the indexes of the pools are kept, so that a second model builds none."""
-    reporter = progress or Silent()
+    reporter = progress or SilentProgress()
     cases = sample_cases(held.cases, limit)
     pools = RouterPools(place, held, encoder, reporter)
     contest = Contest(speaker, read_calls, at_once=at_once)

@@ -29,7 +29,7 @@ from training.evaluation.predictors.interface import Answered
 from training.prompts.parse_calls import normalise_call, parse_calls
 from training.prompts.render import render_wire_tool
 from warehouse.ledger.attempts import BudgetExceeded
-from warehouse.llm.chat import Chat, write_wire_name
+from warehouse.llm.chat import ChatClient, write_wire_name
 from warehouse.llm.roles import LLMError
 from warehouse.sanitize.untrusted_text import drop_surrogates
 
@@ -41,7 +41,12 @@ SYSTEM = (
 
 
 async def run_episode(
-    arm: str, task: Task, larger: Chat, tools: ToolCaller, first: Answered | None, limits: Limits
+    arm: str,
+    task: Task,
+    larger: ChatClient,
+    tools: ToolCaller,
+    first: Answered | None,
+    limits: Limits,
 ) -> Episode:
     """Does a task; whatever happens is an outcome. first: the small model's answer, None where the
     larger one is alone. An answer without a call leaves the larger one to begin."""
@@ -75,7 +80,7 @@ class _Talk:
             {"role": "user", "content": task.instruction},
         ]
 
-    async def run_turn(self, larger: Chat) -> None:
+    async def run_turn(self, larger: ChatClient) -> None:
         """One turn of the larger model, and its calls. Raises LLMError or BudgetExceeded."""
         turn = await larger.say(self._messages, self._offered)
         made = self.made

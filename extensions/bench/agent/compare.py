@@ -9,7 +9,7 @@ from extensions.bench.agent.episode import BUDGET, Episode, Limits
 from extensions.bench.agent.tasks import Fresh, Task
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.predictors.interface import Answered, Asked, Predictor
-from warehouse.llm.chat import Chat
+from warehouse.llm.chat import ChatClient
 
 FIRST, ALONE = "small_first", "large_alone"
 ARMS = (FIRST, ALONE)
@@ -36,7 +36,7 @@ def predict_first_calls(small: Predictor, tasks: Sequence[Task]) -> list[Answere
 async def compare_agents(
     tasks: Sequence[Task],
     first: Sequence[Answered],
-    larger: Chat,
+    larger: ChatClient,
     fresh: Fresh,
     limits: Limits,
     on_done: Callable[[int, int], None] | None = None,

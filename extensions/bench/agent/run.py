@@ -28,9 +28,9 @@ from training.evaluation.saved import AGENT, save_evaluation
 from training.releases.index_source import map_server_recipes
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
-from warehouse.llm.chat import Chat
+from warehouse.llm.chat import ChatClient
 from warehouse.llm.roles import Role
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 from warehouse.store import Warehouse
 
 STAGE = "agent_eval"
@@ -59,8 +59,8 @@ async def evaluate_agents(
 
     Raises NothingToEvaluate where no task runs here, LLMError where the role has no model.
     """
-    plan, reporter = plan or AgentPlan(), progress or Silent()
-    chat = Chat(role, warehouse.ledger, stage=STAGE)
+    plan, reporter = plan or AgentPlan(), progress or SilentProgress()
+    chat = ChatClient(role, warehouse.ledger, stage=STAGE)
     recipes = map_server_recipes(warehouse.tables.read(DEPLOYMENTS).to_dicts())
     rows = _read_plan_rows(warehouse, plan)
     tasks, left = make_tasks(

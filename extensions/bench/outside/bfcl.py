@@ -21,7 +21,7 @@ from training.evaluation.metrics import bootstrap_difference
 from training.evaluation.predictors.interface import Answered, Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import OUTSIDE, save_evaluation
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
@@ -45,7 +45,7 @@ def evaluate_outside_set(
     "rules", "skipped", "rows"}; each is paired with the last, the baseline as a rule. per_category:
     items, the first of each; None: all. Kept under `<home>/evaluations` by model. Raises
     UnusableInput, NothingToEvaluate."""
-    reporter = progress or Silent()
+    reporter = progress or SilentProgress()
     skipped: list[str] = []
     items = _choose_items(read_bfcl(folder, skipped), per_category, folder)
     name = f"BFCL-format {folder.name}"

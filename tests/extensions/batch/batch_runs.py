@@ -15,7 +15,7 @@ from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.batch_records import Batch
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, Role, run_batch
-from warehouse.llm.endpoint import Endpoint
+from warehouse.llm.endpoint import OpenAIEndpoint
 from warehouse.storage.blobs import Blobs
 
 PENDING = "pending"
@@ -42,7 +42,7 @@ def make_role(url: str, **settings: Any) -> Role:
 
 def run_stage(ledger: Ledger, role: Role, words: list[str]) -> tuple[dict[str, str], LLM]:
     """One run: word -> what came back, or the kind of its failure."""
-    llm = LLM([role], ledger, endpoint=Endpoint(backoff_s=0.01), batches=True)
+    llm = LLM([role], ledger, endpoint=OpenAIEndpoint(backoff_s=0.01), batches=True)
 
     async def ask(word: str) -> str:
         try:

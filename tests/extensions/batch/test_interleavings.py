@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import warehouse.ledger.ledger as batches_module
-from extensions.batch.batch_endpoint import BatchEndpoint, Status, _read_status
+from extensions.batch.batch_endpoint import BatchEndpoint, BatchStatus, _read_status
 from extensions.batch.harvest import advance_batch
-from extensions.batch.outbox import Outbox
+from extensions.batch.outbox import BatchOutbox
 from tests.extensions.batch.batch_runs import count_attempts, open_ledger
 from tests.support.batch_endpoint import BatchServer
 from tests.support.openai_endpoint import Say
 from warehouse.ledger.batch_records import Batch
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.client import Pending, Role
-from warehouse.llm.roles import Prepared, Request, prepare_request
+from warehouse.llm.client import AnswerPending, Role
+from warehouse.llm.roles import ModelRequest, PreparedRequest, prepare_request
 
 ROLE = Role(
     name="generator", model="m", base_url="http://loopback/v1", batch=True, batch_requests=3,
@@ -59,7 +59,7 @@ class InMemory(BatchEndpoint):
         self._step()
         return file
 
-    def create(self, batch: Batch) -> Status:
+    def create(self, batch: Batch) -> BatchStatus:
         self._step()
         made = self._server.create(
             {"endpoint": "", "input_file_id": batch.file_id, "completion_window": "24h",
@@ -68,12 +68,12 @@ class InMemory(BatchEndpoint):
         self._step()
         return _read_status(made)
 
-    def find(self, name: str, since: float) -> list[Status]:
+    def find(self, name: str, since: float) -> list[BatchStatus]:
         self._step()
         made = [_read_status(one) for one in self._server.batches.values()]
         return [one for one in made if one.mark == name]
 
-    def retrieve(self, batch_id: str) -> Status:
+    def retrieve(self, batch_id: str) -> BatchStatus:
         self._step()
         return _read_status(self._server.batches[batch_id])
 
@@ -86,9 +86,9 @@ class InMemory(BatchEndpoint):
         return
 
 
-def prepare(number: int) -> Prepared:
+def prepare(number: int) -> PreparedRequest:
     messages = [{"role": "user", "content": f"number {number}"}]
-    return prepare_request(Request(ROLE, messages, Said, 0, {}, 64), "")
+    return prepare_request(ModelRequest(ROLE, messages, Said, 0, {}, 64), "")
 
 
 REQUESTS = [prepare(number) for number in range(KEYS)]
@@ -104,13 +104,13 @@ class World:
     def run(self, kill_at: int, gathered: int) -> None:
         """A run that is killed after so many calls to the provider, or while it gathers."""
         ledger = open_ledger(self.folder)
-        outbox = Outbox(
+        outbox = BatchOutbox(
             ledger, "pairs", partition="_", scope="usd",
             connect=lambda _: InMemory(self.server, kill_at),
         )  # fmt: skip
         for prepared in REQUESTS[:gathered]:
             if ledger.seen(prepared.key) is None:
-                with pytest.raises(Pending):
+                with pytest.raises(AnswerPending):
                     outbox.queue(prepared)
         if gathered < KEYS:
             bury_gatherer(ledger)

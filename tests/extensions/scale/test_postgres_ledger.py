@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 from tests.support.postgres import Postgres, find_free_port
 from warehouse import postgres
 from warehouse.errors import UnusableInput
-from warehouse.ledger.attempts import Attempt, BudgetExceeded, Outcome
+from warehouse.ledger.attempts import Attempt, BudgetExceeded, EffectOutcome
 from warehouse.ledger.batch_records import Batch
 from warehouse.ledger.database import URL, Cursor, LedgerUnavailable
 from warehouse.ledger.inspection import measure_health
@@ -34,7 +34,7 @@ def open_machine(state: Path, url: str | None, blobs: Path | None = None) -> Led
 
 
 def pay(ledger: Ledger, key: str, usd: float = 0.01) -> bytes:
-    return ledger.once("llm", key, lambda: Outcome(key.encode(), usd=usd), reserve_usd=0.02)
+    return ledger.once("llm", key, lambda: EffectOutcome(key.encode(), usd=usd), reserve_usd=0.02)
 
 
 WORKER = """
@@ -43,7 +43,7 @@ from pathlib import Path
 from types import SimpleNamespace
 sys.path.insert(0, {root!r})
 from tests.extensions.scale.test_postgres_ledger import open_machine
-from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.attempts import EffectOutcome
 name = sys.argv[1]
 ledger = open_machine(Path({folder!r}) / name, {url!r}, Path({folder!r}) / "blobs")
 def send(key):
@@ -52,7 +52,7 @@ def send(key):
     if name == "0" and key == "k7":
         print("sent", flush=True)
         time.sleep(600)
-    return Outcome(key.encode(), "m", 1, 1, 0.01)
+    return EffectOutcome(key.encode(), "m", 1, 1, 0.01)
 print("ready", flush=True)
 sys.stdin.readline()
 for n in range(24):
@@ -105,9 +105,9 @@ def test_an_answer_that_comes_while_postgres_is_gone_is_not_paid_for_again(
     ledger = open_machine(tmp_path / "a", postgres_url)
     pay(ledger, "before")
 
-    def die() -> Outcome:
+    def die() -> EffectOutcome:
         postgres_server.kill()
-        return Outcome(b"received", usd=0.01)
+        return EffectOutcome(b"received", usd=0.01)
 
     gone = rf"Postgres: it does not answer.*{URL}.*nothing is lost"
     try:
@@ -164,7 +164,7 @@ def test_a_server_that_dies_forgets_no_claim_and_no_answer(
     flight = other._database.select("SELECT status FROM attempts WHERE key = 'flight'")
     assert flight == [("started",)]
     assert other.spent() == pytest.approx(0.22)
-    assert ledger._attempts.finish(held, Outcome(b"flight", usd=0.01)) == b"flight"
+    assert ledger._attempts.finish(held, EffectOutcome(b"flight", usd=0.01)) == b"flight"
     postgres_server.kill()
     postgres_server.start()
     for key in (*keys, "flight"):
@@ -194,7 +194,7 @@ def test_writers_do_not_wait_for_each_others_disk(
     assert claimed.startswith("INSERT INTO attempts")
     assert claimed.index("COMMIT") < claimed.index("pg_logical_emit_message")
     assert finished.endswith(postgres_ledger._AWAIT_DISK)
-    ledger.once("page", "free", lambda: Outcome(b"x"))
+    ledger.once("page", "free", lambda: EffectOutcome(b"x"))
     assert "pg_logical_emit_message" not in sent.pop()  # it costs nothing to do again
     ledger.close()
     assert sent.pop() == postgres_ledger._AWAIT_DISK
@@ -273,9 +273,9 @@ def test_upkeep_sees_what_is_under_way(
     ledger = open_machine(tmp_path / "a", postgres_url)
     assert find_oldest_start(ledger.path.parent, None) is None
 
-    def look() -> Outcome:
+    def look() -> EffectOutcome:
         assert find_oldest_start(ledger.path.parent, None) is not None
-        return Outcome(b"x")
+        return EffectOutcome(b"x")
 
     assert ledger.once("page", "k", look) == b"x"
 

@@ -7,7 +7,7 @@ import pytest
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from extensions.upkeep.health import InspectedHome
-from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.digest import canonical_json
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
@@ -39,7 +39,7 @@ def well(warehouse: Warehouse) -> Warehouse:
     pair = {"pair_id": "p1", "server_id": "npm:a", "tool": "t", "license": "MIT"}
     publish_rows(warehouse, PAIRS, pair)
     publish_rows(warehouse, JUDGEMENTS, {"pair_id": "p1", "verdict": "accept"})
-    warehouse.ledger.once("llm", "k1", lambda: Outcome(b"paid", usd=0.01), reserve_usd=0.1)
+    warehouse.ledger.once("llm", "k1", lambda: EffectOutcome(b"paid", usd=0.01), reserve_usd=0.1)
     return warehouse
 
 

@@ -33,7 +33,7 @@ from training.releases.retention import RetentionPolicy
 from training.sets.training_set import TRAINING_SET
 from warehouse.errors import UnusableInput
 from warehouse.home import is_own_instance
-from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.tables import VersionGone
 from warehouse.store import Warehouse
 
@@ -54,7 +54,7 @@ def grow_old(home: Path) -> None:
 @pytest.fixture
 def lived(warehouse: Warehouse) -> Warehouse:
     """Four nights of one server whose tools change each night, and a killed writer's leftover."""
-    warehouse.ledger.once("llm", "k", lambda: Outcome(b"paid"))
+    warehouse.ledger.once("llm", "k", lambda: EffectOutcome(b"paid"))
     for night in range(4):
         tools = f'[{{"name": "t{night}"}}]'.encode()
         publish_rows(warehouse, DEPLOYMENTS, make_deployment(warehouse, "npm:a", "s", tools))
@@ -109,7 +109,7 @@ def test_what_drift_compares_with_stays_as_long_as_the_model_that_learnt_then(
     card = warehouse.home / "models" / "m1" / "model.json"
     card.parent.mkdir(parents=True)
     card.write_text(json.dumps({"training_set": sets[1].digest}))
-    warehouse.ledger.once("llm", "k", lambda: Outcome(b"paid"))
+    warehouse.ledger.once("llm", "k", lambda: EffectOutcome(b"paid"))
     grow_old(warehouse.home)
     remove_garbage(find_garbage(make_place(warehouse)))
     assert tables.read(JUDGEMENTS, as_of=sets[1].at)["pair_id"].to_list() == ["p1"]
@@ -130,7 +130,7 @@ def test_what_cannot_be_told_is_left_and_said(lived: Warehouse) -> None:
 
 def test_of_a_damaged_ledger_nothing_goes_and_why_is_said(warehouse: Warehouse) -> None:
     for n in range(50):
-        warehouse.ledger.once("llm", f"k{n}", lambda: Outcome(b"paid"))
+        warehouse.ledger.once("llm", f"k{n}", lambda: EffectOutcome(b"paid"))
     warehouse.ledger.close()
     for path in warehouse.state.glob("ledger.db-*"):
         path.unlink()

@@ -26,7 +26,7 @@ from tests.extensions.upkeep.test_collect import make_place
 from tests.vectors.conftest import WordEmbedder, snapshot
 from training.runtime.model_store import CARD, write_job
 from training.sets.pool import load_pool, save_pool
-from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.files import write_atomically
 from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
@@ -67,8 +67,8 @@ def lived(warehouse: Warehouse) -> Warehouse:
         asked = [make_pair(row, night)["instruction"] for row in ROWS]
         embed_texts(asked, embedder, store, table=INSTRUCTIONS)
         store.tag(f"training-set-{night}")
-    warehouse.ledger.once("llm", "clean", lambda: Outcome(b"an answer", usd=0.5))
-    warehouse.ledger.once("llm", "leaky", lambda: Outcome(f"say {KEY}".encode(), usd=0.5))
+    warehouse.ledger.once("llm", "clean", lambda: EffectOutcome(b"an answer", usd=0.5))
+    warehouse.ledger.once("llm", "leaky", lambda: EffectOutcome(f"say {KEY}".encode(), usd=0.5))
     with pytest.raises(RuntimeError):
         warehouse.ledger.once("llm", "failed", fail_with_key)
     pool = {
@@ -78,7 +78,7 @@ def lived(warehouse: Warehouse) -> Warehouse:
     return warehouse
 
 
-def fail_with_key() -> Outcome:
+def fail_with_key() -> EffectOutcome:
     raise RuntimeError(f"401 for {KEY}")
 
 

@@ -14,7 +14,7 @@ from assets.marketplaces.crawl.result import CrawlResult
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, PostForm
 from tests.marketplaces.acme import AcmeAdapter, server
 from tests.marketplaces.site import Answer, Script, Site, site
-from warehouse.ledger.crawl_state import Memo
+from warehouse.ledger.crawl_state import CrawlMemo
 from warehouse.ledger.ledger import Ledger
 
 JSON = "application/json"
@@ -294,7 +294,7 @@ def test_a_memo_that_was_lost_costs_requests_and_no_data(ledger: Ledger, tmp_pat
     with site(acme({"id": "a", "revision": "1", "weak": True})) as here:
         policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
         first = crawl(AcmeAdapter(policy), ledger=ledger, run_date="1")
-        fresh = Memo(tmp_path / "another.db")
+        fresh = CrawlMemo(tmp_path / "another.db")
         again = crawl(AcmeAdapter(policy), ledger=ledger, run_date="2", memo=fresh)
     assert again.frame.drop("fetched_at").equals(first.frame.drop("fetched_at"))
     assert here.paths.count("/servers/a") == 2

@@ -19,7 +19,7 @@ from orchestration.runs.console import (
     RunView,
     read_record,
 )
-from warehouse.progress import Lines
+from warehouse.progress import ProgressLines
 
 
 def record(text: str, level: int = logging.INFO, **meta: Any) -> logging.LogRecord:
@@ -129,7 +129,7 @@ def test_on_a_terminal_what_is_at_work_is_a_block_and_what_ended_stays() -> None
 
 def test_a_total_that_grows_with_what_is_done_makes_no_line_per_record() -> None:
     lines: list[str] = []
-    progress = Lines(lines.append, every_s=3.0, clock=lambda: 0.0)
+    progress = ProgressLines(lines.append, every_s=3.0, clock=lambda: 0.0)
     for count in range(1, 50):
         progress.update("records", count, count)
     assert lines == ["records 1/1"]

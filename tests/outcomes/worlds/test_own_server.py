@@ -27,7 +27,7 @@ from tests.outcomes.worlds.files import SMALL, write_world
 from tests.serving.calling import PATIENT
 from tests.support.local_servers import write_file, write_server
 from tests.support.untrusted_server import POLICY, require_sandbox
-from warehouse.progress import Silent
+from warehouse.progress import SilentProgress
 from warehouse.store import Warehouse
 
 OWN = "private:mcp.json#own"
@@ -118,7 +118,7 @@ def test_its_trajectories_are_kept_with_its_own_words_on_a_wrong_argument(
 ) -> None:
     found = Collected()
     played = collect_trajectories(
-        found, [world], trust(policy), warehouse.ledger, "worlds", Silent()
+        found, [world], trust(policy), warehouse.ledger, "worlds", SilentProgress()
     )
     asyncio.run(played)
     figures = found.get_figures()

@@ -219,12 +219,12 @@ def test_a_closed_port_is_down():
 
 
 def test_a_name_without_an_address_is_down():
-    from warehouse.network.egress import Connector
+    from warehouse.network.egress import EgressConnector
 
     async def nowhere(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    found = ask("https://nowhere.example/mcp", connector=Connector(resolve=nowhere))
+    found = ask("https://nowhere.example/mcp", connector=EgressConnector(resolve=nowhere))
     assert found.error_kind == "remote_down"
     assert "Name or service not known" in str(found.hint)
 

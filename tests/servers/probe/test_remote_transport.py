@@ -15,7 +15,7 @@ from assets.servers.probe.remote_transport import (
 )
 from tests.servers.probe.test_remote_probe import ask
 from tests.support.network import PRIVATE, NoNetwork, connector
-from warehouse.network.egress import Connector
+from warehouse.network.egress import EgressConnector
 
 
 @pytest.mark.parametrize("address", PRIVATE)
@@ -196,9 +196,9 @@ def test_the_environments_proxy_is_used_and_literal_addresses_are_judged(monkeyp
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    found = ask("http://10.0.0.1/mcp", connector=Connector(inner=NoNetwork()))
+    found = ask("http://10.0.0.1/mcp", connector=EgressConnector(inner=NoNetwork()))
     assert (found.error_kind, "10.0.0.1" in str(found.hint)) == ("policy_denied", True)
     inner = NoNetwork()
     # Port 9 of loopback answers nobody: the request went to the proxy, not to the connector.
-    assert ask("http://acme.example/mcp", connector=Connector(inner=inner)).status == "failed"
+    assert ask("http://acme.example/mcp", connector=EgressConnector(inner=inner)).status == "failed"
     assert inner.dialled == []

@@ -9,7 +9,7 @@ import pytest
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.fetch_phase import download
 from tests.marketplaces.site import Answer, site
-from warehouse.network.egress import Connector
+from warehouse.network.egress import EgressConnector
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def test_a_redirect_is_judged_like_the_first_address(tmp_path, monkeypatch):
         moved = {"Location": inside.url}
         with site(lambda *_: Answer(status=302, headers=moved)) as outside:
             # A public host, played by this machine: the allowance is for URLs on loopback only.
-            monkeypatch.setattr(Connector, "find_addresses", _find_addresses)
+            monkeypatch.setattr(EgressConnector, "find_addresses", _find_addresses)
             port = outside.url.rpartition(":")[2]
             with pytest.raises(PackageError, match=r"127\.0\.0\.1, which is not a public address"):
                 download(f"http://public.example:{port}/", tmp_path, allow_loopback=True)

@@ -17,7 +17,7 @@ from assets.servers.sandbox.contained_browser import BROWSER_POLICY, open_browse
 from assets.servers.sandbox.granted_hosts import make_dialler
 from assets.servers.sandbox.spec import SandboxUnavailable
 from tests.marketplaces.site import Answer, Script, site
-from warehouse.network.egress import Connector, PrivateAddress
+from warehouse.network.egress import EgressConnector, PrivateAddress
 
 needs_chromium = pytest.mark.skipif(
     shutil.which("chromium") is None, reason="needs Chromium (Debian: apt-get install chromium)"
@@ -151,7 +151,7 @@ def test_no_private_address_is_dialled_for_a_page(
         raise AssertionError("an address that was not admitted was dialled")
 
     monkeypatch.setattr("assets.servers.sandbox.granted_hosts.anyio.connect_tcp", connect)
-    dial = make_dialler(Connector(resolve=resolve))
+    dial = make_dialler(EgressConnector(resolve=resolve))
     with pytest.raises(PrivateAddress):
         asyncio.run(dial("marketplace.example" if resolved else address, 443))
 

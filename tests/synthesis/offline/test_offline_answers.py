@@ -24,7 +24,7 @@ from assets.synthesis.role_schemas import (
 )
 from tests.synthesis.contracts import CITY_TIME, CONVERT, ODD, PING
 from tests.synthesis.offline_ask import CONTRACTS, ask
-from warehouse.llm.client import LLMError, Request, Role
+from warehouse.llm.client import LLMError, ModelRequest, Role
 
 
 def test_the_caller_gives_the_values_and_repairs_wrong_ones() -> None:
@@ -92,7 +92,7 @@ def test_an_unknown_answer_is_refused_with_what_is_known() -> None:
 
 
 def test_an_injected_answer_goes_first() -> None:
-    request = Request(Role("judge"), [], CallArguments, 0, {}, 64)
+    request = ModelRequest(Role("judge"), [], CallArguments, 0, {}, 64)
     provider = OfflineProvider({"judge": lambda meta, seed: {"arguments": {"injected": True}}})
     assert json.loads(asyncio.run(provider.answer(request)).text)["arguments"] == {"injected": True}
 

@@ -20,7 +20,7 @@ from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.vectors.conftest import snapshot
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, Role
-from warehouse.llm.endpoint import Endpoint
+from warehouse.llm.endpoint import OpenAIEndpoint
 from warehouse.storage.blobs import Blobs
 
 Json = Any
@@ -54,7 +54,7 @@ def a_model(
 
         def client() -> LLM:
             role = Role("generator", **fields)
-            return LLM([role], ledger, endpoint=Endpoint(backoff_s=0.01))
+            return LLM([role], ledger, endpoint=OpenAIEndpoint(backoff_s=0.01))
 
         yield client, served.requests
 

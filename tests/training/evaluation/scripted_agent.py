@@ -10,11 +10,11 @@ from assets.servers.calls.result import CallResult
 from extensions.bench.agent.tasks import Task
 from tests.serving.calling import CONTRACT, OTHER
 from training.evaluation.predictors.interface import Answered
-from warehouse.llm.chat import Turn
+from warehouse.llm.chat import ChatTurn
 
 DO, REST = canonicalize_contract(CONTRACT), canonicalize_contract(OTHER)
 DIGEST = contract_digest(CONTRACT)
-Answer = Turn | Exception
+Answer = ChatTurn | Exception
 
 
 def task(name: str = "p1", **more: Any) -> Task:
@@ -39,12 +39,12 @@ def row(pair_id: str = "p1", **more: Any) -> dict[str, Any]:
     return facts | more
 
 
-def says(text: str, tokens: int = 10) -> Turn:
-    return Turn(text, (), "stop", "m", tokens, 5, 0.001)
+def says(text: str, tokens: int = 10) -> ChatTurn:
+    return ChatTurn(text, (), "stop", "m", tokens, 5, 0.001)
 
 
-def calls(*made: tuple[str, Any], tokens: int = 10) -> Turn:
-    return Turn("", made, "tool_calls", "m", tokens, 5, 0.001)
+def calls(*made: tuple[str, Any], tokens: int = 10) -> ChatTurn:
+    return ChatTurn("", made, "tool_calls", "m", tokens, 5, 0.001)
 
 
 def small(*made: tuple[str, Any], **more: Any) -> Answered:
@@ -58,7 +58,7 @@ class Script:
     def __init__(self, *turns: Answer) -> None:
         self.turns, self.requests = turns, []
 
-    async def say(self, messages: Sequence[Any], tools: Sequence[Any]) -> Turn:
+    async def say(self, messages: Sequence[Any], tools: Sequence[Any]) -> ChatTurn:
         self.requests.append((json.loads(json.dumps(messages)), tools))
         turn = self.turns[min(len(self.requests), len(self.turns)) - 1]
         if isinstance(turn, Exception):

@@ -11,7 +11,13 @@ import pytest
 
 import orchestration.definitions
 from training.reporting.audits import make_suite, render_audits, write_audits
-from warehouse.audit import Expect, Verdict, expect_between, expect_present, expect_unique
+from warehouse.audit import (
+    ColumnExpectation,
+    Verdict,
+    expect_between,
+    expect_present,
+    expect_unique,
+)
 from warehouse.publish import list_declared_audits
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
@@ -28,7 +34,10 @@ TOOLS = TableSpec(
 class Asked:
     asset: str = "tools"
     table: TableSpec | None = TOOLS
-    expectations: tuple[Expect, ...] = (expect_unique("name"), expect_between("seconds", 0, 9))
+    expectations: tuple[ColumnExpectation, ...] = (
+        expect_unique("name"),
+        expect_between("seconds", 0, 9),
+    )
     rules: tuple[str, ...] = ("floor",)
 
 

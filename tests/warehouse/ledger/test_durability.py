@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.warehouse.ledger.test_ledger import open_ledger
-from warehouse.ledger.attempts import BudgetExceeded, Outcome
+from warehouse.ledger.attempts import BudgetExceeded, EffectOutcome
 from warehouse.ledger.database import LedgerUnavailable
 from warehouse.ledger.inspection import (
     copy_ledger,
@@ -27,7 +27,7 @@ class Silence(Exception):
     maybe_paid = True
 
 
-def fail(error: Exception) -> Outcome:
+def fail(error: Exception) -> EffectOutcome:
     raise error
 
 
@@ -36,9 +36,11 @@ def fill_ledger(folder: Path) -> Ledger:
     ledger = open_ledger(folder)
     ledger.set_budget("usd", 0.5)
     for n in range(3):
-        ledger.once("llm", f"k{n}", lambda: Outcome(b"paid", "m", 5, 7, 0.04), reserve_usd=0.1)
-    ledger.once("page", "free", lambda: Outcome(b"page"))
-    ledger.once("train", "lost", lambda: Outcome(b"folder", usd=0.02), reserve_usd=0.02)
+        ledger.once(
+            "llm", f"k{n}", lambda: EffectOutcome(b"paid", "m", 5, 7, 0.04), reserve_usd=0.1
+        )
+    ledger.once("page", "free", lambda: EffectOutcome(b"page"))
+    ledger.once("train", "lost", lambda: EffectOutcome(b"folder", usd=0.02), reserve_usd=0.02)
     ledger.forget("lost")
     with pytest.raises(Silence):
         ledger.once("llm", "silent", lambda: fail(Silence()), reserve_usd=0.1)
@@ -81,7 +83,7 @@ def test_a_copy_is_a_whole_ledger(tmp_path: Path) -> None:
 def test_a_damaged_page_is_found_and_no_list_of_blobs_is_short_of_one(tmp_path: Path) -> None:
     ledger = open_ledger(tmp_path)
     for n in range(400):
-        ledger.once("page", f"{n:04}", lambda: Outcome(b"x"))
+        ledger.once("page", f"{n:04}", lambda: EffectOutcome(b"x"))
     ledger.close()
     data = bytearray(ledger.path.read_bytes())
     middle = len(data) // 2 // 4096 * 4096
@@ -134,7 +136,7 @@ def test_an_answer_whose_commit_found_no_room_is_not_paid_for_again(
     real = ledger._database.store._db  # type: ignore[attr-defined]
     ledger._database.store._db = FullDisk(real, statement)  # type: ignore[attr-defined]
     with pytest.raises(LedgerUnavailable, match="disk is full"):
-        ledger.once("llm", "k", lambda: Outcome(b"paid", "m", 1, 2, 0.04), reserve_usd=0.1)
+        ledger.once("llm", "k", lambda: EffectOutcome(b"paid", "m", 1, 2, 0.04), reserve_usd=0.1)
     assert list_effect_blobs(ledger.path) == {ledger.blobs.put(b"paid")}, "gc leaves it alone"
     ledger._database.store._db = real  # type: ignore[attr-defined]
     if reopened:
@@ -152,7 +154,7 @@ def test_an_answer_that_was_recorded_late_is_counted_once(tmp_path: Path) -> Non
     real = ledger._database.store._db  # type: ignore[attr-defined]
     ledger._database.store._db = FullDisk(real, "INSERT INTO effects")  # type: ignore[attr-defined]
     with pytest.raises(LedgerUnavailable):
-        ledger.once("llm", "k", lambda: Outcome(b"paid", usd=0.04), reserve_usd=0.1)
+        ledger.once("llm", "k", lambda: EffectOutcome(b"paid", usd=0.04), reserve_usd=0.1)
     ledger._database.store._db = real  # type: ignore[attr-defined]
     [file] = (tmp_path / "unrecorded").iterdir()
     answer = file.read_bytes()
@@ -166,8 +168,8 @@ def test_an_answer_that_was_recorded_late_is_counted_once(tmp_path: Path) -> Non
 def test_what_costs_money_waits_for_the_disk(tmp_path: Path) -> None:
     ledger = open_ledger(tmp_path)
 
-    def read_setting() -> Outcome:
-        return Outcome(str(ledger._database.select("PRAGMA synchronous")[0][0]).encode())
+    def read_setting() -> EffectOutcome:
+        return EffectOutcome(str(ledger._database.select("PRAGMA synchronous")[0][0]).encode())
 
     assert ledger.once("llm", "paid", read_setting, reserve_usd=0.1) == b"2"  # FULL
     assert ledger.once("page", "free", read_setting) == b"1"  # NORMAL
@@ -209,4 +211,4 @@ def test_a_ledger_that_is_locked_between_two_effects_sends_nothing(tmp_path: Pat
         with pytest.raises(LedgerUnavailable, match="locked"):
             ledger.once("llm", "k", lambda: pytest.fail("was sent"), reserve_usd=0.1)
         process.kill()
-    assert ledger.once("llm", "k", lambda: Outcome(b"x")) == b"x"
+    assert ledger.once("llm", "k", lambda: EffectOutcome(b"x")) == b"x"

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from warehouse.ledger.attempts import BudgetExceeded, Outcome
+from warehouse.ledger.attempts import BudgetExceeded, EffectOutcome
 from warehouse.ledger.database import URL, LedgerUnavailable, find_url
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
@@ -40,29 +40,29 @@ def ledger(tmp_path: Path, engine: str) -> Ledger:
 def test_the_same_key_is_carried_out_once(ledger: Ledger) -> None:
     calls = []
     for _ in range(3):
-        data = ledger.once("page", "k", lambda: calls.append(1) or Outcome(b"answer"))
+        data = ledger.once("page", "k", lambda: calls.append(1) or EffectOutcome(b"answer"))
         assert data == b"answer"
     assert calls == [1]
     assert ledger.counts() == {("page", "done"): 1}
 
 
 def test_a_failed_effect_is_recorded_and_tried_again(ledger: Ledger) -> None:
-    def down() -> Outcome:
+    def down() -> EffectOutcome:
         raise ConnectionError("refused")
 
     with pytest.raises(ConnectionError):
         ledger.once("page", "k", down)
-    assert ledger.once("page", "k", lambda: Outcome(b"up")) == b"up"
+    assert ledger.once("page", "k", lambda: EffectOutcome(b"up")) == b"up"
     assert ledger.counts() == {("page", "failed"): 1, ("page", "done"): 1}
 
 
 def test_threads_that_want_one_key_share_one_effect(ledger: Ledger) -> None:
     calls = []
 
-    def slow() -> Outcome:
+    def slow() -> EffectOutcome:
         calls.append(1)
         time.sleep(0.3)
-        return Outcome(b"x")
+        return EffectOutcome(b"x")
 
     threads = [threading.Thread(target=ledger.once, args=("s", "k", slow)) for _ in range(5)]
     [thread.start() for thread in threads]
@@ -78,7 +78,7 @@ def test_an_effect_that_ends_between_the_look_and_the_claim_is_read(
 
     def and_another_process_finishes(key: str) -> str | None:
         found = look(key)
-        open_ledger(ledger.path.parent).once("s", key, lambda: Outcome(b"theirs"))
+        open_ledger(ledger.path.parent).once("s", key, lambda: EffectOutcome(b"theirs"))
         return found
 
     monkeypatch.setattr(database, "find_blob", and_another_process_finishes)
@@ -88,10 +88,10 @@ def test_an_effect_that_ends_between_the_look_and_the_claim_is_read(
 async def test_tasks_that_want_one_key_share_one_effect(ledger: Ledger) -> None:
     calls = []
 
-    async def slow() -> Outcome:
+    async def slow() -> EffectOutcome:
         calls.append(1)
         await asyncio.sleep(0.2)
-        return Outcome(b"x")
+        return EffectOutcome(b"x")
 
     answers = await asyncio.gather(*(ledger.once_async("s", "k", slow) for _ in range(5)))
     assert answers == [b"x"] * 5
@@ -101,7 +101,7 @@ async def test_tasks_that_want_one_key_share_one_effect(ledger: Ledger) -> None:
 def test_a_budget_stops_before_the_effect_and_what_is_done_stays(ledger: Ledger) -> None:
     ledger.set_budget("usd", 0.10)
     for n in range(2):
-        ledger.once("llm", f"k{n}", lambda: Outcome(b"x", usd=0.04), reserve_usd=0.05)
+        ledger.once("llm", f"k{n}", lambda: EffectOutcome(b"x", usd=0.04), reserve_usd=0.05)
     with pytest.raises(BudgetExceeded, match=r"0\.080000 of 0\.100000 USD"):
         ledger.once("llm", "k2", lambda: pytest.fail("was sent"), reserve_usd=0.05)
     assert ledger.once("llm", "k0", lambda: pytest.fail("was redone"), reserve_usd=0.05) == b"x"
@@ -111,19 +111,19 @@ def test_a_budget_stops_before_the_effect_and_what_is_done_stays(ledger: Ledger)
 def test_reservations_of_calls_under_way_count(ledger: Ledger) -> None:
     ledger.set_budget("usd", 0.10)
 
-    def nested() -> Outcome:
+    def nested() -> EffectOutcome:
         with pytest.raises(BudgetExceeded):
             ledger.once("llm", "inner", lambda: pytest.fail("was sent"), reserve_usd=0.06)
-        return Outcome(b"x", usd=0.01)
+        return EffectOutcome(b"x", usd=0.01)
 
     ledger.once("llm", "outer", nested, reserve_usd=0.06)
 
 
 def test_a_budget_of_zero_lets_only_free_effects_through(ledger: Ledger) -> None:
     ledger.set_budget("usd", 0.0)
-    assert ledger.once("probe", "free", lambda: Outcome(b"x")) == b"x"
+    assert ledger.once("probe", "free", lambda: EffectOutcome(b"x")) == b"x"
     with pytest.raises(BudgetExceeded):
-        ledger.once("llm", "paid", lambda: Outcome(b"x"), reserve_usd=1e-6)
+        ledger.once("llm", "paid", lambda: EffectOutcome(b"x"), reserve_usd=1e-6)
 
 
 KILLED = """
@@ -131,9 +131,9 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.warehouse.ledger.test_ledger import open_ledger
-from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.attempts import EffectOutcome
 ledger = open_ledger(Path({folder!r}))
-ledger.once("llm", "before", lambda: Outcome(b"kept", usd=0.01), reserve_usd=0.02)
+ledger.once("llm", "before", lambda: EffectOutcome(b"kept", usd=0.01), reserve_usd=0.02)
 def hang():
     print("sent", flush=True)
     time.sleep(60)
@@ -152,13 +152,13 @@ def test_what_a_killed_process_had_sent_is_unknown_and_only_that_is_redone(tmp_p
     ledger = open_ledger(tmp_path)
     assert [attempt.key for attempt in ledger.list_unknown()] == ["in flight"]
     assert ledger.once("llm", "before", lambda: pytest.fail("paid twice")) == b"kept"
-    assert ledger.once("llm", "in flight", lambda: Outcome(b"again")) == b"again"
+    assert ledger.once("llm", "in flight", lambda: EffectOutcome(b"again")) == b"again"
     assert ledger.spent() == pytest.approx(0.03)  # the unknown one may have been paid
 
 
 def test_an_effect_of_a_live_process_is_waited_for_not_repeated(tmp_path: Path) -> None:
     script = KILLED.format(root=str(Path.cwd()), folder=str(tmp_path)).replace(
-        "time.sleep(60)", "time.sleep(1); return Outcome(b'theirs')"
+        "time.sleep(60)", "time.sleep(1); return EffectOutcome(b'theirs')"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     assert process.stdout
@@ -173,7 +173,7 @@ def test_a_step_of_the_clock_pays_nothing_twice(
 ) -> None:
     """A step moves `btime` and with it the start of every process in wall time."""
     script = KILLED.format(root=str(Path.cwd()), folder=str(tmp_path)).replace(
-        "time.sleep(60)", "time.sleep(1); return Outcome(b'theirs')"
+        "time.sleep(60)", "time.sleep(1); return EffectOutcome(b'theirs')"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     assert process.stdout
@@ -191,7 +191,7 @@ def test_a_ledger_made_before_a_fork_knows_the_child_that_uses_it(tmp_path: Path
     script = (
         KILLED.format(root=str(Path.cwd()), folder=str(tmp_path))
         .replace("def hang():", "import os\nif os.fork(): os.wait(); sys.exit()\ndef hang():")
-        .replace("time.sleep(60)", "time.sleep(1); return Outcome(b'theirs')")
+        .replace("time.sleep(60)", "time.sleep(1); return EffectOutcome(b'theirs')")
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     assert process.stdout
@@ -208,12 +208,12 @@ def test_nothing_is_paid_for_that_a_full_disk_could_not_keep(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(LedgerUnavailable, match=r"1,000,000 bytes are free.*nothing was sent"):
         ledger.once("llm", "k", lambda: pytest.fail("was sent"), reserve_usd=0.01)
-    assert ledger.once("page", "free", lambda: Outcome(b"page")) == b"page"
+    assert ledger.once("page", "free", lambda: EffectOutcome(b"page")) == b"page"
     assert ledger.spent() == 0
 
 
 def test_a_lost_or_damaged_blob_counts_as_not_done(ledger: Ledger) -> None:
-    ledger.once("s", "k", lambda: Outcome(b"first"))
+    ledger.once("s", "k", lambda: EffectOutcome(b"first"))
     next(path for path in ledger.blobs.root.rglob("*") if path.is_file()).write_bytes(b"rot")
     assert ledger.seen("k") is None
 
@@ -222,9 +222,9 @@ def test_a_lost_or_damaged_blob_counts_as_not_done(ledger: Ledger) -> None:
 def test_a_damaged_blob_is_paid_for_once_more_and_then_heals(ledger: Ledger, damage: bytes) -> None:
     calls = []
 
-    def pay() -> Outcome:
+    def pay() -> EffectOutcome:
         calls.append(1)
-        return Outcome(b"answer", usd=0.01)
+        return EffectOutcome(b"answer", usd=0.01)
 
     ledger.once("llm", "k", pay, reserve_usd=0.02)
     blob = next(path for path in ledger.blobs.root.rglob("*") if path.is_file())
@@ -245,7 +245,9 @@ def test_a_run_stays_open_until_it_is_closed(ledger: Ledger) -> None:
 
 def test_costs_add_up_per_stage_and_model(ledger: Ledger) -> None:
     for n in range(3):
-        ledger.once("llm", f"k{n}", lambda: Outcome(b"x", "m", 10, 5, 0.5), partition="registry")
+        ledger.once(
+            "llm", f"k{n}", lambda: EffectOutcome(b"x", "m", 10, 5, 0.5), partition="registry"
+        )
     [row] = ledger.costs()
     assert (row["stage"], row["partition"], row["model"]) == ("llm", "registry", "m")
     assert (row["effects"], row["prompt_tokens"], row["completion_tokens"]) == (3, 30, 15)
@@ -254,12 +256,12 @@ def test_costs_add_up_per_stage_and_model(ledger: Ledger) -> None:
 
 def test_the_attempts_of_the_last_run_are_counted(ledger: Ledger) -> None:
     for n in range(2):
-        ledger.once("llm", f"k{n}", lambda: Outcome(b"x"))
+        ledger.once("llm", f"k{n}", lambda: EffectOutcome(b"x"))
     assert ledger.count_last_run("_", ["llm"]) == {"llm": 2}
 
 
 def test_what_an_error_quotes_is_kept_whatever_it_holds(ledger: Ledger) -> None:
-    def fail() -> Outcome:
+    def fail() -> EffectOutcome:
         raise ValueError("nul \0, half \ud800, 100% of ? marks")
 
     with pytest.raises(ValueError, match="marks"):
@@ -269,7 +271,7 @@ def test_what_an_error_quotes_is_kept_whatever_it_holds(ledger: Ledger) -> None:
         ledger.clear_errors(lambda texts: [at for at, one in enumerate(texts) if "?" in one]) == 1
     )
     assert ledger.clear_errors(lambda texts: range(len(texts))) == 0
-    assert ledger.once("page", "k", lambda: Outcome(b"x")) == b"x"
+    assert ledger.once("page", "k", lambda: EffectOutcome(b"x")) == b"x"
     assert ledger.forget_answers([ledger.blobs.put(b"x")]) == 1
     assert ledger.seen("k") is None
 

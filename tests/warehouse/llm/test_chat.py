@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.chat import Chat, Turn, write_wire_name
-from warehouse.llm.endpoint import Endpoint as Wire
+from warehouse.llm.chat import ChatClient, ChatTurn, write_wire_name
+from warehouse.llm.endpoint import OpenAIEndpoint as Wire
 from warehouse.llm.roles import LLMError, Role
 from warehouse.storage.blobs import Blobs
 
@@ -41,9 +41,11 @@ def calling(*calls: tuple[str, Any], content: Any = None, **more: Any) -> Say:
     return Say(raw=json.dumps({"model": "m", "choices": [choice], "usage": usage}), **more)
 
 
-async def converse(endpoint: Endpoint, ledger: Ledger, tools: Any = (TOOL,), **role: Any) -> Turn:
+async def converse(
+    endpoint: Endpoint, ledger: Ledger, tools: Any = (TOOL,), **role: Any
+) -> ChatTurn:
     facts = {"usd_in": 1.0, "usd_out": 2.0, "attempts": 2, **role}
-    chat = Chat(
+    chat = ChatClient(
         Role("actor", model="m", base_url=endpoint.url, **facts),
         ledger,
         stage="t",
@@ -61,7 +63,7 @@ async def test_a_turn_is_paid_once_and_has_its_receipt(ledger: Ledger) -> None:
     assert first.calls == (("time", '{"zone": "Oslo"}'), ("time", {"zone": "Rome"}))
     assert (first.prompt_tokens, first.completion_tokens, first.cached) == (100, 10, False)
     assert first.usd == pytest.approx(0.00012) == ledger.spent()
-    assert again == Turn(**{**vars(first), "cached": True})
+    assert again == ChatTurn(**{**vars(first), "cached": True})
     (body,) = at.requests
     assert (body["tools"], body["messages"], body["model"]) == ([TOOL], ASKED, "m")
     assert "response_format" not in body
@@ -180,7 +182,7 @@ async def test_half_characters_reach_no_ledger(ledger: Ledger) -> None:
 
 async def test_rules_do_not_converse_and_a_budget_holds(ledger: Ledger) -> None:
     with pytest.raises(LLMError, match=r"set roles\.actor\.model"):
-        Chat(Role("actor"), ledger, stage="t")
+        ChatClient(Role("actor"), ledger, stage="t")
     ledger.set_budget("usd", 0.001)
     with openai_endpoint([Say("never")]) as at, pytest.raises(BudgetExceeded):
         await converse(at, ledger)

@@ -15,14 +15,14 @@ from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import (
     GIVE_UP_AFTER,
     LLM,
-    Completion,
     LLMError,
-    Reply,
-    Request,
+    ModelCompletion,
+    ModelReply,
+    ModelRequest,
     Role,
     make_request_key,
 )
-from warehouse.llm.endpoint import Endpoint
+from warehouse.llm.endpoint import OpenAIEndpoint
 from warehouse.llm.json_answers import BadAnswer, parse_answer
 from warehouse.storage.blobs import Blobs
 
@@ -48,9 +48,9 @@ class Scripted:
     def version(self) -> str:
         return self._version
 
-    async def answer(self, request: Request) -> Completion:
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
         self.asked += 1
-        return Completion(text=self.text, finish="stop", model=f"offline:{self._version}")
+        return ModelCompletion(text=self.text, finish="stop", model=f"offline:{self._version}")
 
 
 @pytest.fixture
@@ -61,11 +61,11 @@ def ledger(tmp_path: Path) -> Ledger:
 def client(ledger: Ledger, url: str, **role: Any) -> LLM:
     settings = {"model": "bird-1", "api_key": "k", "timeout_s": 5.0, "attempts": 3, **role}
     who = Role("generator", base_url=url, **settings)
-    return LLM([who], ledger, endpoint=Endpoint(backoff_s=0.01))
+    return LLM([who], ledger, endpoint=OpenAIEndpoint(backoff_s=0.01))
 
 
-def ask(llm: LLM, seed: int = 0, times: int = 1) -> list[Reply[Bird]]:
-    async def run() -> list[Reply[Bird]]:
+def ask(llm: LLM, seed: int = 0, times: int = 1) -> list[ModelReply[Bird]]:
+    async def run() -> list[ModelReply[Bird]]:
         tasks = [llm.complete("generator", ASK, schema=Bird, seed=seed + i) for i in range(times)]
         try:
             return list(await asyncio.gather(*tasks))
@@ -123,7 +123,7 @@ def test_the_key_holds_what_can_change_the_answer_and_nothing_else() -> None:
         messages: Any = ASK, schema: type[BaseModel] = Bird, limit: int = 10, **role: Any,
     ) -> str:  # fmt: skip
         who = Role("generator", **{"model": "m", **role})
-        request = Request(who, messages, schema, seed, meta or {}, limit)
+        request = ModelRequest(who, messages, schema, seed, meta or {}, limit)
         return make_request_key(request, version, variant)
 
     same = key()

@@ -17,11 +17,11 @@ from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.warehouse.llm.test_client import ASK, GOOD, Bird, Scripted, ask, client
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.client import LLM, Completion, LLMError, Reply, Request, Role
-from warehouse.llm.endpoint import Endpoint
-from warehouse.llm.paid_calls import Sending
+from warehouse.llm.client import LLM, LLMError, ModelCompletion, ModelReply, ModelRequest, Role
+from warehouse.llm.endpoint import OpenAIEndpoint
+from warehouse.llm.paid_calls import RequestDispatcher
 from warehouse.llm.roles import prepare_request
-from warehouse.progress import Lines
+from warehouse.progress import ProgressLines
 from warehouse.storage.blobs import Blobs
 
 HOUR = Say("come back later", status=429, headers={"retry-after": "3600"})
@@ -32,8 +32,10 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "state" / "ledger.db", Blobs(tmp_path / "blobs"))
 
 
-def outcomes(llm: LLM, times: int, role: str = "generator") -> list[Reply[Bird] | BaseException]:
-    async def run() -> list[Reply[Bird] | BaseException]:
+def outcomes(
+    llm: LLM, times: int, role: str = "generator"
+) -> list[ModelReply[Bird] | BaseException]:
+    async def run() -> list[ModelReply[Bird] | BaseException]:
         tasks = [llm.complete(role, ASK, schema=Bird, seed=i) for i in range(times)]
         try:
             return await asyncio.gather(*tasks, return_exceptions=True)
@@ -74,14 +76,14 @@ def test_roles_of_one_endpoint_and_model_stop_together_others_go_on(ledger: Ledg
             Role("judge", **at),
             Role("actor", model="m", base_url=free.url, api_key="k"),
         ]
-        llm = LLM(roles, ledger, endpoint=Endpoint(backoff_s=0.01))
+        llm = LLM(roles, ledger, endpoint=OpenAIEndpoint(backoff_s=0.01))
         for name in ("generator", "judge"):
             (error,) = outcomes(llm, 1, name)
             assert isinstance(error, LLMError)
             assert error.kind == "rate_limited"
         assert len(full.requests) == 1
         (reply,) = outcomes(llm, 1, "actor")
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ModelReply)
 
 
 @pytest.mark.parametrize("retry_after", ["-5", "nan", "soon", "inf", "9e99", "Thu, 99 Foo 2026"])
@@ -123,7 +125,7 @@ def test_what_may_have_been_billed_unseen_stays_in_the_budget(
         patience = 0.5 if say.delay_s else 30.0
         llm = client(ledger, endpoint.url, usd_in=1.0, usd_out=1.0, timeout_s=patience, attempts=2)
         who = llm.role("generator")
-        most = prepare_request(Request(who, ASK, Bird, 0, {}, who.max_tokens), "").most_usd
+        most = prepare_request(ModelRequest(who, ASK, Bird, 0, {}, who.max_tokens), "").most_usd
         outcomes(llm, 1)
     assert ledger.spent() == pytest.approx(tries_held * most)
 
@@ -166,7 +168,7 @@ def test_an_endpoint_that_takes_few_at_once_is_asked_for_fewer(ledger: Ledger) -
     with openai_endpoint(narrow) as endpoint:
         llm = client(ledger, endpoint.url, concurrency=24, attempts=50)
         results = outcomes(llm, 150)
-    assert all(isinstance(result, Reply) for result in results)
+    assert all(isinstance(result, ModelReply) for result in results)
     late = [number for number in refused if number > len(endpoint.requests) / 2]
     assert len(late) < len(refused) / 2, "most refusals came before it learned"
 
@@ -195,7 +197,7 @@ def test_a_rate_is_shared_by_the_roles_of_one_endpoint_and_model(ledger: Ledger)
 
 async def test_tokens_that_were_reserved_and_not_used_are_given_back() -> None:
     role = Role("generator", model="m", tokens_per_minute=600)
-    sending = Sending([role])
+    sending = RequestDispatcher([role])
 
     async def small(_tries: int) -> tuple[str, int]:
         return "x", 10
@@ -209,7 +211,7 @@ async def test_tokens_that_were_reserved_and_not_used_are_given_back() -> None:
 
 async def test_what_was_not_sent_uses_up_no_rate() -> None:
     role = Role("generator", model="m", requests_per_minute=1, tokens_per_minute=1)
-    sending = Sending([role])
+    sending = RequestDispatcher([role])
 
     async def refuse(_tries: int) -> tuple[str, None]:
         raise BudgetExceeded("no money")
@@ -231,11 +233,11 @@ class Dear:
     def version(self) -> str:
         return "dear"
 
-    async def answer(self, request: Request) -> Completion:
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
         cost = self.costs[request.seed % len(self.costs)]
         await asyncio.sleep(0)
         self.billed += cost * request.role.usd_out / 1e6
-        return Completion(GOOD, "stop", "dear", completion_tokens=cost)
+        return ModelCompletion(GOOD, "stop", "dear", completion_tokens=cost)
 
 
 @settings(max_examples=10)
@@ -255,11 +257,11 @@ def test_a_budget_is_never_overspent_however_many_ask_at_once(
     results = outcomes(LLM([role], ledger, endpoint=dear), 60)
     assert dear.billed <= limit + 1e-12
     assert ledger.spent() == pytest.approx(dear.billed)
-    answered = sum(isinstance(result, Reply) for result in results)
+    answered = sum(isinstance(result, ModelReply) for result in results)
     ledger.set_budget("usd", 1.0)
     again = outcomes(LLM([role], ledger, endpoint=dear), 60)
-    assert sum(isinstance(reply, Reply) and reply.cached for reply in again) == answered
-    assert all(isinstance(reply, Reply) for reply in again)
+    assert sum(isinstance(reply, ModelReply) and reply.cached for reply in again) == answered
+    assert all(isinstance(reply, ModelReply) for reply in again)
     ledger.close()
 
 
@@ -273,7 +275,7 @@ def test_cached_answers_wait_for_nothing(ledger: Ledger) -> None:
 def test_progress_says_done_cached_failed_usd_and_when_it_ends(ledger: Ledger) -> None:
     clock = iter([0.0, 10.0, 20.0, 21.0])
     written: list[str] = []
-    lines = Lines(written.append, every_s=0.0, clock=lambda: next(clock))
+    lines = ProgressLines(written.append, every_s=0.0, clock=lambda: next(clock))
     llm = LLM([Role("generator")], ledger, offline=Scripted())
     ask(llm, times=2)
     for done in (1, 11, 21):

@@ -12,8 +12,8 @@ from assets.synthesis.writing.writer import PairWriter
 from orchestration.settings.roles import Roles
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm import endpoint
-from warehouse.llm.chat import Chat
-from warehouse.llm.client import LLM, Completion, LLMError, Request, Role
+from warehouse.llm.chat import ChatClient
+from warehouse.llm.client import LLM, LLMError, ModelCompletion, ModelRequest, Role
 from warehouse.storage.blobs import Blobs
 
 ASK = [{"role": "user", "content": "Name a bird."}]
@@ -29,9 +29,9 @@ class AcmeProvider:
     def version(self) -> str:
         return ""
 
-    async def answer(self, request: Request) -> Completion:
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
         assert request.role.base_url == "http://127.0.0.1:9/acme"
-        return Completion('{"word": "heron"}', "stop", request.role.model, 3, 2)
+        return ModelCompletion('{"word": "heron"}', "stop", request.role.model, 3, 2)
 
 
 class NeedsMore:
@@ -40,17 +40,17 @@ class NeedsMore:
 
 
 class Faulty(AcmeProvider):
-    async def answer(self, request: Request) -> Completion:
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
         raise RuntimeError("the key is sk-abc")
 
 
 class Careless(AcmeProvider):
-    async def answer(self, request: Request) -> Completion:
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
         return {"text": "heron"}  # type: ignore[return-value]
 
 
 class Misspelt(AcmeProvider):
-    async def answer(self, request: Request) -> Completion:
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
         return self.anser(request)  # type: ignore[attr-defined]
 
 
@@ -60,12 +60,12 @@ class Leaving:
 
 
 class Quitting(AcmeProvider):
-    async def answer(self, request: Request) -> Completion:
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
         raise SystemExit(0)
 
 
 class Versionless:
-    async def answer(self, request: Request) -> Completion: ...
+    async def answer(self, request: ModelRequest) -> ModelCompletion: ...
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +165,7 @@ def test_settings_name_the_installed_protocols() -> None:
 
 def test_a_conversation_wants_openai(ledger: Ledger) -> None:
     with pytest.raises(LLMError, match=r"protocol 'acme'.*roles\.judge\.protocol"):
-        Chat(role("acme"), ledger, stage="s")
+        ChatClient(role("acme"), ledger, stage="s")
 
 
 def test_private_tools_do_not_leave_by_another_protocol() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.llm.paid_calls import Bucket, Slots
+from warehouse.llm.paid_calls import RoleSlots, TokenBucket
 
 
 class SleepClock:
@@ -19,8 +19,8 @@ class SleepClock:
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def bucket(self, per_minute: float, early_s: float) -> Bucket:
-        return Bucket(per_minute, early_s, clock=lambda: self.now, sleep=self.sleep)
+    def bucket(self, per_minute: float, early_s: float) -> TokenBucket:
+        return TokenBucket(per_minute, early_s, clock=lambda: self.now, sleep=self.sleep)
 
 
 @given(
@@ -77,7 +77,7 @@ async def test_no_rate_never_waits() -> None:
     assert clock.now == 1000.0
 
 
-async def most_at_once(slots: Slots, tasks: int) -> int:
+async def most_at_once(slots: RoleSlots, tasks: int) -> int:
     now = most = 0
 
     async def one() -> None:
@@ -93,7 +93,7 @@ async def most_at_once(slots: Slots, tasks: int) -> int:
 
 
 async def test_slots_halve_under_load_and_come_back_one_a_round() -> None:
-    slots = Slots(8)
+    slots = RoleSlots(8)
     assert await most_at_once(slots, 50) == 8
     for _ in range(5):
         slots.note_overload()
@@ -110,14 +110,14 @@ async def test_slots_halve_under_load_and_come_back_one_a_round() -> None:
 
 
 async def test_one_error_in_twenty_is_not_load() -> None:
-    slots = Slots(32)
+    slots = RoleSlots(32)
     for number in range(2000):
         slots.note_overload() if number % 20 == 7 else slots.note_answer()
     assert slots.limit == 32
 
 
 async def test_slots_never_fall_below_one_and_a_cancelled_wait_loses_none() -> None:
-    slots = Slots(2)
+    slots = RoleSlots(2)
     for _ in range(40):
         slots.note_overload()
     assert slots.limit == 1
@@ -132,7 +132,7 @@ async def test_slots_never_fall_below_one_and_a_cancelled_wait_loses_none() -> N
 
 
 async def test_what_the_endpoint_told_one_request_holds_for_all_once_it_groans() -> None:
-    slots = Slots(4)
+    slots = RoleSlots(4)
     began = time.monotonic()
     for _ in range(5):
         slots.note_overload(0.05)

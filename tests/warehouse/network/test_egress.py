@@ -8,7 +8,7 @@ import pytest
 
 from tests.marketplaces.site import Answer, site
 from tests.support.network import PRIVATE, PUBLIC, NoNetwork, NoSyncNetwork, connector
-from warehouse.network.egress import Connector, PrivateAddress, SyncConnector
+from warehouse.network.egress import EgressConnector, PrivateAddress, SyncConnector
 from warehouse.network.http import open_client
 
 
@@ -57,12 +57,14 @@ async def test_a_look_up_that_hangs_is_left_behind():
         return []
 
     with pytest.raises(httpcore2.ConnectTimeout):
-        await Connector(resolve=hangs, inner=NoNetwork()).connect_tcp("acme.example", 443, 0.05)
+        await EgressConnector(resolve=hangs, inner=NoNetwork()).connect_tcp(
+            "acme.example", 443, 0.05
+        )
 
 
 async def test_no_unix_socket_is_opened():
     with pytest.raises(PrivateAddress):
-        await Connector(inner=NoNetwork()).connect_unix_socket("/run/docker.sock")
+        await EgressConnector(inner=NoNetwork()).connect_unix_socket("/run/docker.sock")
 
 
 async def test_a_host_that_the_operator_named_is_dialled_wherever_it_is():

@@ -10,7 +10,7 @@ from training.evaluation.predictors.examples import Embed, select_similar_exampl
 from training.evaluation.predictors.interface import Asked, Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.prompts.rows import list_named_tools
-from warehouse.progress import Progress, Silent
+from warehouse.progress import Progress, SilentProgress
 
 _CHOOSE_FROM_ALL = ("router",)  # who can take a whole pool; a prompt cannot
 
@@ -27,7 +27,7 @@ def evaluate_predictors(
             "caller evaluation: 0 items; expected accepted pairs in a test split of the training"
             " set. Deploy more servers, or ask for another --split"
         )
-    reporter = progress or Silent()
+    reporter = progress or SilentProgress()
     rows = []
     for predictor in predictors:
         fit = [

@@ -23,11 +23,11 @@ from training.prompts.render import NO_CALL, SYSTEM, render_wire_tool
 from warehouse.json_types import Contract
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.chat import Chat, Turn, write_wire_name
+from warehouse.llm.chat import ChatClient, ChatTurn, write_wire_name
 from warehouse.llm.client import LLMError
 
 if TYPE_CHECKING:
-    from warehouse.llm.endpoint import Endpoint
+    from warehouse.llm.endpoint import OpenAIEndpoint
     from warehouse.llm.roles import Role
 
 STAGE = "evaluate:caller"
@@ -44,7 +44,7 @@ class EndpointPredictor:
         ledger: Ledger,
         *,
         seed: int = 0,
-        endpoint: "Endpoint | None" = None,
+        endpoint: "OpenAIEndpoint | None" = None,
         stage: str = STAGE,
     ) -> None:
         self.label = f"endpoint:{role.model}"
@@ -52,9 +52,9 @@ class EndpointPredictor:
         self._stage = stage
         self._open_chat()
 
-    def _open_chat(self) -> Chat:
+    def _open_chat(self) -> ChatClient:
         try:
-            return Chat(self._role, self._ledger, stage=self._stage, endpoint=self._endpoint)
+            return ChatClient(self._role, self._ledger, stage=self._stage, endpoint=self._endpoint)
         except LLMError as error:
             raise CannotPredict(str(error)) from error
 
@@ -94,13 +94,13 @@ class EndpointPredictor:
 
         return asyncio.run(ask())
 
-    async def _ask_one(self, chat: Chat, asked: Asked) -> Answered:
+    async def _ask_one(self, chat: ChatClient, asked: Asked) -> Answered:
         names = _map_wire_names(asked.tools)
         return await self._say(chat, names, build_messages(asked, names), asked.tools)
 
     async def _say(
         self,
-        chat: Chat,
+        chat: ChatClient,
         names: Mapping[str, str],
         messages: Sequence[dict[str, Any]],
         contracts: Sequence[Contract],
@@ -146,7 +146,7 @@ def _write_wire_message(message: Mapping[str, Any], names: Mapping[str, str]) ->
     return made
 
 
-def _parse_turn(turn: Turn, names: Mapping[str, str], seconds: float | None) -> Answered:
+def _parse_turn(turn: ChatTurn, names: Mapping[str, str], seconds: float | None) -> Answered:
     """Its tool calls under the tools' own names; what a model wrote as text where it made none."""
     spent: dict[str, Any] = {
         "prompt_tokens": turn.prompt_tokens,

@@ -27,7 +27,7 @@ from tests.vectors.conftest import WordEmbedder
 from training.sets.split import TRAIN
 from training.sets.training_set import TrainingSet
 from warehouse.errors import UnusableInput
-from warehouse.llm.chat import Turn, write_wire_name
+from warehouse.llm.chat import ChatTurn, write_wire_name
 from warehouse.llm.roles import LLMError
 from warehouse.store import Warehouse
 
@@ -54,7 +54,7 @@ class Knows:
 
     async def say(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
-    ) -> Turn:
+    ) -> ChatTurn:
         if self.fails:
             raise LLMError("too_long", "a", "b", "c")
         request = next(message["content"] for message in messages if message["role"] == "user")
@@ -62,7 +62,7 @@ class Knows:
         names = [tool["function"]["name"] for tool in tools]
         fit = [one for one in names if f"__{name.partition('::')[2]}_" in one]
         if fit:
-            return Turn("", ((fit[0], "{}"),), "tool_calls", "m", 100, 5)
+            return ChatTurn("", ((fit[0], "{}"),), "tool_calls", "m", 100, 5)
         return says(write_block(None, request))
 
 
@@ -140,8 +140,8 @@ async def test_a_tool_that_says_the_same_counts_too(tmp_path: Path) -> None:
     )
 
     class Other:
-        async def say(self, messages: Any, tools: Any) -> Turn:
-            return Turn(
+        async def say(self, messages: Any, tools: Any) -> ChatTurn:
+            return ChatTurn(
                 "", ((write_wire_name("npm:copy::read_file"), "{}"),), "tool_calls", "m", 0, 0
             )
 

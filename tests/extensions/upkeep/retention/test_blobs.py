@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from extensions.upkeep.collect import ReferencesUnknown, collect_references, list_unnamed_blobs
-from warehouse.ledger.attempts import Outcome
+from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
@@ -34,7 +34,7 @@ def test_what_a_table_an_effect_or_a_memo_names_stays(warehouse: Warehouse) -> N
     staged = warehouse.tables.stage(NAMES, NAMES.frame(rows))
     warehouse.tables.promote(staged, "run", [])
     warehouse.memo.put("validators", "url", {"etag": "x", "blob": known})
-    paid = warehouse.ledger.once("llm", "k", lambda: Outcome(b"paid"))
+    paid = warehouse.ledger.once("llm", "k", lambda: EffectOutcome(b"paid"))
     make_old(warehouse)
     assert collect(warehouse) == {lost}
     assert warehouse.ledger.seen("k") == paid
@@ -43,7 +43,7 @@ def test_what_a_table_an_effect_or_a_memo_names_stays(warehouse: Warehouse) -> N
 
 
 def test_where_the_ledger_is_damaged_nothing_goes(warehouse: Warehouse) -> None:
-    warehouse.ledger.once("llm", "k", lambda: Outcome(b"paid"))
+    warehouse.ledger.once("llm", "k", lambda: EffectOutcome(b"paid"))
     warehouse.ledger.close()
     path = warehouse.state / "ledger.db"
     path.write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)

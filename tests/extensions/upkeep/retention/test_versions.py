@@ -12,7 +12,7 @@ from extensions.upkeep.collect import choose_versions, list_kept_versions, list_
 from extensions.upkeep.policy import DAY, KeepPolicy
 from tests.support.aged import make_old
 from warehouse.storage.files import PointerBroken
-from warehouse.storage.tables import Head, Tables, TableSpec, VersionGone
+from warehouse.storage.tables import TableHead, Tables, TableSpec, VersionGone
 
 NUMBERS = TableSpec(
     name="numbers", key=("n",), columns={"n": pl.Int64, "s": pl.Float64}, volatile=("s",)
@@ -23,7 +23,7 @@ PUBLICATIONS = st.lists(
     st.tuples(st.sampled_from("abcdef"), st.floats(0, 1_000)), min_size=1, max_size=12
 ).map(
     lambda held: [
-        Head(name, 1, "r", NOW - (1_000 - day) * DAY)
+        TableHead(name, 1, "r", NOW - (1_000 - day) * DAY)
         for name, day in sorted(held, key=lambda x: x[1])
     ]
 )
@@ -31,7 +31,7 @@ PUBLICATIONS = st.lists(
 
 @given(PUBLICATIONS, st.integers(1, 4), st.floats(0, 1_000))
 def test_every_moment_of_the_last_days_can_be_read(
-    heads: list[Head], versions: int, days: float
+    heads: list[TableHead], versions: int, days: float
 ) -> None:
     kept = choose_versions(heads, KeepPolicy(versions=versions, days=days), NOW)
     since = NOW - days * DAY

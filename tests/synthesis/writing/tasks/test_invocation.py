@@ -17,8 +17,8 @@ from assets.synthesis.writing.single_call import (
 )
 from tests.synthesis.contracts import CITY_TIME, CONVERT, CREATE_ISSUE, READ_FILE, snapshot_rows
 from warehouse.ledger.ledger import Ledger
-from warehouse.llm.client import LLM, Completion, LLMError, Role
-from warehouse.llm.roles import Request
+from warehouse.llm.client import LLM, LLMError, ModelCompletion, Role
+from warehouse.llm.roles import ModelRequest
 
 Json = Any
 OWN, *RIVALS = snapshot_rows([CITY_TIME, READ_FILE, CREATE_ISSUE, CONVERT])
@@ -29,19 +29,19 @@ class Scripted:
     """Each checker picks the tool of that name, or fails with that kind."""
 
     def __init__(self, picks: Mapping[str, str | LLMError | None]) -> None:
-        self.picks, self.requests = picks, list[Request]()
+        self.picks, self.requests = picks, list[ModelRequest]()
 
     def version(self) -> str:
         return "scripted"
 
-    async def answer(self, request: Request) -> Completion:
+    async def answer(self, request: ModelRequest) -> ModelCompletion:
         self.requests.append(request)
         pick = self.picks[request.role.name]
         if isinstance(pick, LLMError):
             raise pick
         names = [contract["name"] for contract in request.meta["contracts"]]
         number = names.index(pick) + 1 if pick in names else 0
-        return Completion(
+        return ModelCompletion(
             text=json.dumps({"reason": "so", "tool": number}), finish="stop", model=""
         )
 

@@ -56,7 +56,7 @@ def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
 
 
 def predictor(endpoint: Endpoint, warehouse: Warehouse, **changed: Any) -> EndpointPredictor:
-    from warehouse.llm.endpoint import Endpoint as Wire
+    from warehouse.llm.endpoint import OpenAIEndpoint as Wire
 
     held: dict[str, Any] = {"model": "m", "base_url": endpoint.url, "usd_in": 1.0, "usd_out": 2.0,
                             "temperature": 0.0, "attempts": 2} | changed  # fmt: skip

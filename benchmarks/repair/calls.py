@@ -9,7 +9,7 @@ from typing import Any
 from assets.contracts.canonical import ContractError, canonicalize_contract
 from assets.contracts.validate import validate_call
 from benchmarks.shared_data import SHARED, read_corpus
-from extensions.bench.active.api_bank import read_api_bank
+from extensions.bench.active_cases import read_api_bank
 from extensions.sidecar.flaws.drafts import GoodCall
 from training.sets.split import split_of
 

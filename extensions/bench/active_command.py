@@ -12,9 +12,8 @@ from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
-    from extensions.bench.active.cases import CaseSet
-    from extensions.bench.active.needle import NeedlePlan
-    from extensions.bench.active.run import Measured
+    from extensions.bench.active_cases import CaseSet, NeedlePlan
+    from extensions.bench.active_run import Measured
 
 app = typer.Typer(add_completion=False)
 
@@ -47,10 +46,9 @@ def active_eval(
 ) -> None:
     """Measure a model that is shown every tool against one that asks for them: needle grids, and
     API-Bank's Domain and Full pools, single and multi-turn."""
-    from extensions.bench.active.cases import ARMS
-    from extensions.bench.active.needle import NeedlePlan
-    from extensions.bench.active.run import write_measured
-    from extensions.bench.active.summary import write_page
+    from extensions.bench.active_cases import ARMS, NeedlePlan
+    from extensions.bench.active_run import write_measured
+    from extensions.bench.active_summary import write_page
 
     require_known("--set", [which], SETS)
     require_known("--arm", arm, ARMS)
@@ -75,9 +73,7 @@ def active_eval(
 def _read_cases(
     settings: Settings, which: str, data: Path | None, requests: Path | None, plan: "NeedlePlan"
 ) -> "CaseSet":
-    from extensions.bench.active.api_bank import read_api_bank
-    from extensions.bench.active.home import read_files, read_home
-    from extensions.bench.active.needle import make_needles
+    from extensions.bench.active_cases import make_needles, read_api_bank, read_files, read_home
     from orchestration.factories import open_made_warehouse
 
     if which == "api-bank":
@@ -100,7 +96,7 @@ def _read_cases(
 async def _compare(
     settings: Settings, held: "CaseSet", name: str, arms: list[str], limit: int | None
 ) -> "Measured":
-    from extensions.bench.active.run import evaluate_arms
+    from extensions.bench.active_run import evaluate_arms
     from orchestration.factories import make_index_embedder
 
     speaker, facts, at_once, close = _open_speaker(settings, name)
@@ -116,7 +112,7 @@ async def _compare(
 
 def _open_speaker(settings: Settings, name: str) -> tuple[Any, dict[str, Any], int, Any]:
     """(who converses, {provider, model}, cases at once, how it is closed)."""
-    from extensions.bench.active.local import LocalSpeaker
+    from extensions.bench.active_cases import LocalSpeaker
     from serving.agent_loop import OfflineSpeaker
     from training.caller.tiny.base import TINY, find_tiny_base_folder
     from training.evaluation.predictors.adapter import AdapterPredictor, resolve_model

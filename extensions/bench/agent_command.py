@@ -29,8 +29,8 @@ def agent_eval(
 ) -> None:
     """A small model's first call, a larger one goes on: success and tokens against the larger one
     alone, on tasks whose tools run in the sandbox here."""
-    from extensions.bench.agent.episode import Limits
-    from extensions.bench.agent.run import AgentPlan, evaluate_agents
+    from extensions.bench.agent_loop import Limits
+    from extensions.bench.agent_run import AgentPlan, evaluate_agents
     from orchestration.factories import open_warehouse
     from orchestration.settings.deploy_policy import make_deploy_policy
 
@@ -64,9 +64,7 @@ def contamination(
     as_json: AsJson = True,
 ) -> None:
     """How much of an outside set repeats the training pairs: copies, n-grams, near-duplicates."""
-    from extensions.bench.outside.contamination import Bounds
-    from extensions.bench.outside.contamination_kept import check_against_training
-    from extensions.bench.outside.texts import read_texts
+    from extensions.bench.contamination import Bounds, check_against_training, read_texts
     from orchestration.factories import make_embedder, open_warehouse
 
     settings = load_settings()

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from extensions.bench.bfcl.data import BfclItem
+from extensions.bench.bfcl_command import BfclItem
 
 Call = dict[str, Any]
 PEER = Path(__file__).with_name("bfcl_peer.py")

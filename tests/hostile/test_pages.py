@@ -15,7 +15,7 @@ from assets.synthesis import pair_report
 from assets.synthesis.export.card import ExportFigures, write_card
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import ExportChoice
-from extensions.bench.ablations.table import render_ablation_table
+from extensions.bench.ablation_table import render_ablation_table
 from extensions.publishing.card_sections import CardFacts
 from extensions.publishing.model_card import render_card
 from tests.support.pages import list_tokens

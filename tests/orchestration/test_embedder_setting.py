@@ -8,7 +8,7 @@ import pytest
 from assets.vectors.encoders.embedder import BadEmbedder, Prompts, embed_queries
 from assets.vectors.encoders.minilm import MiniLM, make_general_name, open_general
 from assets.vectors.scale import ScaledEmbedder
-from extensions.bench.ablations.run import choose_ablation_settings
+from extensions.bench.ablation_run import choose_ablation_settings
 from orchestration.factories import make_embedder, make_index_embedder, make_trainer
 from orchestration.settings.load import SettingsError, load_settings
 from serving.index.folder import load_index, read_served_version

@@ -25,7 +25,7 @@ BUDGET = {
     "orchestration": (6_872, 56),
     "demo": (2_880, 25),
     "extensions/batch": (1_132, 6),
-    "extensions/bench": (5_307, 56),
+    "extensions/bench": (5_021, 29),
     "extensions/contract_ci": (754, 5),
     "extensions/proxy": (4_073, 20),
     "extensions/publishing": (1_427, 8),

@@ -32,7 +32,7 @@ REPORT_AUDIT = AssetAudit("report", rules=["written"])
 SOURCES = (
     "training/reporting",
     "training/figures.py",
-    "extensions/bench/ablations/table.py",
+    "extensions/bench/ablation_table.py",
     "training/evaluation/caller/markdown.py",
     "training/gates.py",
     "assets/outcomes/report.py",

@@ -30,7 +30,7 @@ _KINDS = ("exact", "contained", "overlap", "near", "any")
 
 
 def render_ablation_part(ablations: Markdown | None) -> Markdown:
-    """`ablations`: Markdown of `ablations/table.py`, or None; its headings a level down."""
+    """`ablations`: Markdown of `ablation_table.py`, or None; its headings a level down."""
     text = escape_markdown(ablations or "").strip()
     if not text:
         return Markdown("")

@@ -49,8 +49,8 @@ def compare_with_champion(warehouse: Warehouse, candidate: str) -> Json | None:
 
 def render_ablations(warehouse: Warehouse) -> Markdown | None:
     """The ablations as Markdown; None where none were run."""
-    from extensions.bench.ablations.run import ABLATIONS
-    from extensions.bench.ablations.table import render_ablation_table, summarise_ablations
+    from extensions.bench.ablation_run import ABLATIONS
+    from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 
     rows = warehouse.tables.read(ABLATIONS).to_dicts()
     return render_ablation_table(summarise_ablations(rows)) if rows else None

@@ -15,7 +15,7 @@ from assets.servers.sandbox.contained_browser import open_browser_sandbox
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.secrets import ServerSecrets
 from assets.synthesis.policy import SynthesisPolicy
-from extensions.bench.ablations.run import AblationSettings, choose_ablation_settings
+from extensions.bench.ablation_run import AblationSettings, choose_ablation_settings
 from orchestration.cli.crawling import change_demo
 from orchestration.factories import list_enabled, make_crawl_policy, make_trainer, make_writer
 from orchestration.settings.deploy_policy import make_deploy_policy

@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls.result import CallResult
-from extensions.bench.agent.tasks import Task
+from extensions.bench.agent_tasks import Task
 from tests.serving.calling import CONTRACT, OTHER
 from training.evaluation.predictors.interface import Answered
 from warehouse.llm.chat import ChatTurn

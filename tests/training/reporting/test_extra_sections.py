@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from extensions.bench.agent.compare import compare_agents, summarise_agents
-from extensions.bench.agent.episode import Limits
-from extensions.bench.outside.bfcl import RULES, summarise_outside_rows
-from extensions.bench.outside.contamination import find_contamination
+from extensions.bench.agent_loop import Limits, compare_agents, summarise_agents
+from extensions.bench.contamination import find_contamination
+from extensions.bench.outside_items import RULES, summarise_outside_rows
 from tests.training.evaluation.scripted_agent import Script, Tools, calls, says, small, task
 from tests.training.reporting.test_report import NOTHING
 from training.evaluation.saved import (

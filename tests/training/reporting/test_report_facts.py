@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extensions.bench.ablations.run import ABLATIONS
+from extensions.bench.ablation_run import ABLATIONS
 from tests.extensions.bench.agent.test_agent_run import publish
 from tests.training.report_figures import MODEL, OTHER, call_rows, calls
 from training.evaluation.caller_table import CALLER_EVALUATION

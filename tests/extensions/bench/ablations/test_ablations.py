@@ -11,12 +11,11 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from extensions.bench.ablations import run as running
-from extensions.bench.ablations.arms import list_contrasts, select_arm_rows
-from extensions.bench.ablations.data import Sets
-from extensions.bench.ablations.options import ARMS
-from extensions.bench.ablations.run import ABLATIONS, AblationSettings, run_ablations
-from extensions.bench.ablations.table import render_ablation_table, summarise_ablations
+from extensions.bench import ablation_run
+from extensions.bench.ablation_arms import Sets, list_contrasts, select_arm_rows
+from extensions.bench.ablation_options import ARMS
+from extensions.bench.ablation_run import ABLATIONS, AblationSettings, run_ablations
+from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 from tests.training.conftest import embed, make_rows
 from tests.training.small_bert import small_bert
 from training.evaluation.retriever import NothingToEvaluate
@@ -127,7 +126,7 @@ def test_a_second_run_reads_all_and_measures_nothing(
     def never(*_: Any) -> Any:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(running, "MEASURED", {"retriever": never})
+    monkeypatch.setattr(ablation_run, "MEASURED", {"retriever": never})
     assert run_ablations(done[0], sets, settings=settings) == done[1]
 
 
@@ -154,13 +153,13 @@ def test_a_kill_loses_the_arm_in_progress_alone(
     kept = list((tmp_path / "ablations" / "measured").iterdir())
     assert len(kept) == 2
     kept[0].write_bytes(b"{half")  # and one of the results is damaged besides
-    calls, real = [], running.MEASURED["retriever"]
+    calls, real = [], ablation_run.MEASURED["retriever"]
 
     def measured(*given: Any) -> Any:
         calls.append(given[-1])
         return real(*given)
 
-    monkeypatch.setattr(running, "MEASURED", {"retriever": measured})
+    monkeypatch.setattr(ablation_run, "MEASURED", {"retriever": measured})
     again = run_ablations(tmp_path, sets, settings=once)
     assert len(calls) == len(set(calls)) == 2  # the one that was killed and the damaged one
     facts = ("role", "arm", "seed", "item_id", "rank")

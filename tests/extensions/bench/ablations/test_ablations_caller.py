@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from extensions.bench.ablations.data import Sets
-from extensions.bench.ablations.run import ABLATIONS, AblationSettings, run_ablations
-from extensions.bench.ablations.table import render_ablation_table, summarise_ablations
+from extensions.bench.ablation_arms import Sets
+from extensions.bench.ablation_run import ABLATIONS, AblationSettings, run_ablations
+from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 from tests.training.conftest import embed, make_rows
 from training.caller.settings import get_base_profile
 from training.sets.training_set import build_training_set

@@ -10,14 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extensions.bench.active.api_bank import read_api_bank
-from extensions.bench.active.arms import Contest, run_arms
-from extensions.bench.active.cases import ARMS, CaseSet, select_source
-from extensions.bench.active.home import read_home
-from extensions.bench.active.needle import NeedlePlan, make_needles, space_sizes
-from extensions.bench.active.pools import RouterPools
-from extensions.bench.active.run import evaluate_arms, sample_cases, write_measured
-from extensions.bench.active.summary import summarise_arms, write_table
+from extensions.bench.active_cases import (
+    ARMS,
+    CaseSet,
+    NeedlePlan,
+    make_needles,
+    read_api_bank,
+    read_home,
+    select_source,
+    space_sizes,
+)
+from extensions.bench.active_run import (
+    Contest,
+    RouterPools,
+    evaluate_arms,
+    run_arms,
+    sample_cases,
+    write_measured,
+)
+from extensions.bench.active_summary import summarise_arms, write_table
 from serving.agent_loop import OfflineSpeaker
 from serving.discovery.request import write_block
 from serving.index.model import IndexSource

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from extensions.bench.active.local import LocalSpeaker
+from extensions.bench.active_cases import LocalSpeaker
 from tests.extensions.bench.active.test_active import bank
 from tests.serving.agent.test_command import home  # noqa: F401
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written

@@ -8,14 +8,16 @@ import pytest
 
 from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CallResult
-from extensions.bench.agent.agent import render_result, run_episode
-from extensions.bench.agent.compare import (
+from extensions.bench.agent_loop import (
+    Episode,
+    Limits,
     compare_agents,
     list_agent_rows,
+    render_result,
+    run_episode,
     summarise_agents,
 )
-from extensions.bench.agent.episode import Episode, Limits
-from extensions.bench.agent.tasks import make_tasks, select_runnable_tasks
+from extensions.bench.agent_tasks import make_tasks, select_runnable_tasks
 from tests.training.evaluation.scripted_agent import (
     DIGEST,
     DO,

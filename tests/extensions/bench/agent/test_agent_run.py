@@ -15,7 +15,7 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import dump_recipe
-from extensions.bench.agent.run import AgentPlan, can_run_here, clear_pool, evaluate_agents
+from extensions.bench.agent_run import AgentPlan, can_run_here, clear_pool, evaluate_agents
 from orchestration.cli.app import app
 from orchestration.settings.model import CONFIG
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, PATIENT, Bench

@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.match.match import ERROR_KINDS, match_call
-from extensions.bench.bfcl.java import read_java_value
-from extensions.bench.bfcl.javascript import read_javascript_value
-from extensions.bench.bfcl.text import CheckerHangs
-from extensions.bench.bfcl.verdict import build_truth, match_bfcl
+from extensions.bench.bfcl_values import CheckerHangs, read_java_value, read_javascript_value
+from extensions.bench.bfcl_verdict import build_truth, match_bfcl
 from tests.contracts.strategies import values
 from tests.support.examples import examples
 

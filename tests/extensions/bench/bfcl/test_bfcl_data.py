@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from extensions.bench.bfcl.data import read_bfcl
-from extensions.bench.bfcl.verdict import match_bfcl
+from extensions.bench.bfcl_command import read_bfcl
+from extensions.bench.bfcl_verdict import match_bfcl
 from warehouse.errors import UnusableInput
 
 ADD = {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}, "required": ["a"]}}

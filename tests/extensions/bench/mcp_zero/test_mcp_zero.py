@@ -9,18 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extensions.bench.mcp_zero import read
-from extensions.bench.mcp_zero.load import load_dataset
-from extensions.bench.mcp_zero.parameters import make_schema, write_parameters
-from extensions.bench.mcp_zero.read import read_dataset
-from extensions.bench.mcp_zero.write import export_dataset
+from extensions.bench import mcp_zero_data
+from extensions.bench.mcp_zero_command import load_dataset
+from extensions.bench.mcp_zero_data import make_schema, read_dataset, write_parameters
 from serving.index.build import build_index, move_pointer
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import UNVERIFIED, IndexSource
-from serving.ranking.overlays import write_blocklist
 from serving.ranking.query import ToolQuery
 from serving.router import Router
-from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 from warehouse.errors import UnusableInput
@@ -176,7 +172,7 @@ def test_what_is_beyond_a_bound_is_one_error_that_names_it(
 def test_all_of_a_file_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
 ) -> None:
-    monkeypatch.setattr(read, name, 2)
+    monkeypatch.setattr(mcp_zero_data, name, 2)
     with pytest.raises(UnusableInput, match=why):
         read_dataset(write(tmp_path, FILE))
 
@@ -231,38 +227,6 @@ def publish(place: Path, rows: list[dict[str, Any]]) -> None:
     move_pointer(
         place, build_index(place, IndexSource(rows, about), words.embed, embedder=words.id)
     )
-
-
-def test_an_index_is_written_and_read_back_with_its_vectors(tmp_path: Path) -> None:
-    publish(tmp_path, SNAPSHOT_ROWS)
-    report = export_dataset(tmp_path, tmp_path / "out.json")
-    assert (report["servers"], report["tools"], report["left_out"]) == (3, 4, 0)
-    assert report["bytes"] == (tmp_path / "out.json").stat().st_size
-    index = load_index(tmp_path, read_served_version(tmp_path))
-    found = read_dataset(tmp_path / "out.json")
-    assert (found.whole, found.embedder, found.skipped) == (True, index.embedder, [])
-    mail = next(one for one in found.servers if one.name == "pypi:mail")
-    assert (mail.description, mail.summary) == ("Letters", "Sends mail")
-    for at, one in enumerate(index.tools):
-        entry = next(entry for entry in found.servers if entry.name == one.server_id)
-        assert np.allclose(entry.tool_vectors[one.tool], index.views["full"].vectors[at], atol=1e-6)
-    assert np.allclose(mail.vectors["summary"], index.views["summary"].vectors[2], atol=1e-6)
-
-
-def test_what_is_held_or_unverified_is_not_written(tmp_path: Path) -> None:
-    publish(tmp_path, [{**SNAPSHOT_ROWS[0], "flags": (UNVERIFIED,)}, *SNAPSHOT_ROWS[1:]])
-    write_blocklist(tmp_path, [SNAPSHOT_ROWS[4]["contract_digest"]])
-    report = export_dataset(tmp_path, tmp_path / "out.json")
-    assert (report["tools"], report["left_out"]) == (2, 2)
-    text = (tmp_path / "out.json").read_text()
-    assert SNAPSHOT_ROWS[0]["tool"] not in text
-    assert SNAPSHOT_ROWS[4]["tool"] not in text
-    publish(tmp_path, [{**row, "flags": (UNVERIFIED,)} for row in SNAPSHOT_ROWS])
-    with pytest.raises(UnusableInput, match="nothing to write"):
-        export_dataset(tmp_path, tmp_path / "none.json")
-    assert not (tmp_path / "none.json").exists()
-    with pytest.raises(UnusableInput, match="folder"):
-        export_dataset(tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extensions.bench.outside.contamination import (
+from extensions.bench.contamination import (
     Bounds,
     find_contamination,
     measure_all_and_clean,
+    read_texts,
 )
-from extensions.bench.outside.texts import read_texts
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import fold_words
 

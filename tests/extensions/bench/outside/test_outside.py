@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from assets.contracts.validate import validate_call
-from extensions.bench.bfcl.data import read_bfcl
-from extensions.bench.outside.bfcl import evaluate_outside_set
-from extensions.bench.outside.items import match_by_our_rules, to_asked, to_contract
+from extensions.bench.bfcl_command import read_bfcl
+from extensions.bench.outside_items import (
+    evaluate_outside_set,
+    match_by_our_rules,
+    to_asked,
+    to_contract,
+)
 from tests.extensions.bench.agent.test_agent_run import publish
 from tests.training.evaluation.scripted_agent import row
 from tests.vectors.conftest import WordEmbedder

@@ -1,38 +1,122 @@
-"""Running the ablations: every arm and seed trained and measured once, on the same held-out items.
-
-    <home>/ablations/measured/<digest>.json   rows and figures of one arm and seed, or of the base
-    <home>/ablations/models/<name>            what it trained; a killed one goes on from its
-                                              checkpoint
-
-An arm is named by what it learns from, with which settings, and what it is asked: arms that come to
-the same are trained once, and a kill loses no more than the steps since a checkpoint.
-"""
+"""One arm of the ablations: trained in this process and asked the held-out items."""
 
 import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from pydantic import ConfigDict
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from assets.columns import SERVER_ID, TOOL, TRAINING_SET
-from extensions.bench.ablations.arms import UNTRAINED, Learnt, select_arm_rows
-from extensions.bench.ablations.data import Sets
-from extensions.bench.ablations.measure import MEASURED, Asked
-from extensions.bench.ablations.options import ARMS, RETRIEVER, AblationOptions
+from assets.vectors.encoders.embedder import embed_queries
+from extensions.bench.ablation_arms import UNTRAINED, Learnt, Sets, select_arm_rows
+from extensions.bench.ablation_options import ARMS, CALLER, RETRIEVER, AblationOptions
 from training.caller.settings import CallerSettings, get_base_profile
-from training.evaluation.retriever import NothingToEvaluate, select_testable_rows
+from training.evaluation.retriever import (
+    BASE_LABEL,
+    NothingToEvaluate,
+    evaluate_retriever,
+    load_retriever,
+    select_testable_rows,
+)
 from training.policies import Trainer
 from training.retriever.settings import NONE, RetrieverSettings
-from training.runtime.model_store import select_recipe
+from training.runtime.model_store import Job, select_recipe
+from warehouse.json_types import Row
 from warehouse.progress import Progress, SilentProgress
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 from warehouse.storage.tables import TableSpec
+
+_LEARNT_FROM = ("pair_id", "contract_digest", "instruction", "calls", "negatives", "offered")
+_COPIED = ("split", "server_id", "tool", "text_digest")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every arm is asked, and where its work is kept."""
+
+    home: Path
+    sets: Sets
+    items: Sequence[Row]
+    losses: Callable[[Mapping[str, Any]], None]
+
+    def describe_inputs(self, role: str, made: Learnt | None) -> dict[str, Any]:
+        """What an arm's result depends on beside its settings."""
+        rows = made.rows if made else ()
+        over = self.sets.texts if role == RETRIEVER else sorted(self.sets.pool)
+        return {
+            "learnt": digest([[row.get(name) for name in _LEARNT_FROM] for row in rows]),
+            "items": digest([[row["pair_id"], row["instruction"]] for row in self.items]),
+            "over": digest(over),
+        }
+
+    def make_job(
+        self, role: str, base: str, settings: Mapping[str, Any], made: Learnt, name: str
+    ) -> Job:
+        """The training of one arm."""
+        rows = [dict(row) for row in made.rows]
+        held = dict(settings)
+        return Job(role, name, self.home, self.sets.name, base, held, rows, self.sets.pool)
+
+
+def measure_retriever(
+    asked: Asked, base: str, settings: Mapping[str, Any], made: Learnt | None, name: str
+) -> dict[str, Any]:
+    """{rows, model}: the rank of the right tool of each item."""
+    from training.retriever.settings import read_settings
+    from training.retriever.train import resolve_retriever_base, train_retriever
+
+    named = resolve_retriever_base(base)
+    model = f"{BASE_LABEL}@{named}"
+    if made is not None:
+        model = name
+        train_retriever(asked.make_job(RETRIEVER, named, settings, made, name), asked.losses)
+    embedder = load_retriever(asked.home, model, prompts=read_settings(settings).prompts)
+
+    def embed(texts: Sequence[str], is_query: bool) -> Any:
+        return embed_queries(embedder, texts) if is_query else embedder.embed(texts)
+
+    ranked = evaluate_retriever(asked.items, asked.sets.texts, {model: embed}, asked.sets.name)
+    kept = (*_COPIED, "rank", "pool")
+    rows = [{"item_id": row["pair_id"], **{key: row[key] for key in kept}} for row in ranked]
+    return {"rows": rows, "model": model}
+
+
+def measure_caller(
+    asked: Asked, base: str, settings: Mapping[str, Any], made: Learnt | None, name: str
+) -> dict[str, Any]:
+    """{rows, model}: whether tool and call of each item are right, among ten candidates, once with
+    random and once with hard distractors; untrained: of the baseline (BM25 and slot copying)."""
+    from training.caller.train import train_caller
+    from training.evaluation.caller.items import make_items
+    from training.evaluation.caller.plan import TestPlan
+    from training.evaluation.caller.run import evaluate_predictors
+    from training.evaluation.predictors.adapter import AdapterPredictor
+    from training.evaluation.predictors.baseline import BaselinePredictor
+
+    given = {key: value for key, value in settings.items() if key != "items"}
+    n = int(settings["items"])
+    plan = TestPlan(
+        candidates=(10,), per_split=n, perturbations=0, irrelevance=0, phantom=0,
+    )  # fmt: skip
+    items = [item for item in make_items(asked.items, asked.sets.pool, plan) if item.phantom == ""]
+    if made is None:
+        predictor: Any = BaselinePredictor()
+    else:
+        train_caller(asked.make_job(CALLER, base, given, made, name), asked.losses)
+        predictor = AdapterPredictor(asked.home, name)
+    scored = evaluate_predictors([predictor], items, asked.sets.name)
+    kept = ("item_id", *_COPIED, "tool_ok", "ast_ok")
+    return {"rows": [{key: row[key] for key in kept} for row in scored], "model": predictor.label}
+
+
+MEASURED = {RETRIEVER: measure_retriever, CALLER: measure_caller}
+
 
 _FORMAT = 1
 _UNTRAINED = ("device", "threads", "items", "query_prompt", "document_prompt")  # ask it too
@@ -62,7 +146,7 @@ ABLATIONS = TableSpec(
 )
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class AblationSettings(AblationOptions):
     """What is trained, how often and where. On a lent GPU: the same with `device` "cuda", a larger
     `caller_base`, and "caller" among the roles."""

@@ -7,15 +7,24 @@ Four questions are asked of every item; one yes makes it contaminated:
 - near: the cosine to a training text is `cosine` or more, by the base embedder.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from training.evaluation.metrics import Figure, bootstrap_mean, measure_share
+from training.evaluation.saved import CONTAMINATION, save_evaluation
 from training.sets.near import iterate_cosine_blocks
+from training.sets.split import TRAIN
+from training.sets.training_set import TRAINING_SET
+from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import fold_words
+from warehouse.store import Warehouse
+from warehouse.user_files import parse_json, read_json_lines, read_text, require_object
 
 KINDS = ("exact", "contained", "overlap", "near")
 
@@ -171,3 +180,103 @@ def _find_nearest_texts(
     cosines = (block for _, block in iterate_cosine_blocks(theirs, ours))
     best = [(block.max(axis=1), block.argmax(axis=1)) for block in cosines]
     return np.concatenate([of for of, _ in best]), np.concatenate([at for _, at in best])
+
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The flags in the order of the items; their summary; the flagged items with the training text
+    nearest to each."""
+
+    found: Contamination = field(repr=False)
+    summary: dict[str, Any]
+    flagged: list[dict[str, Any]] = field(repr=False)
+
+
+def check_against_training(
+    warehouse: Warehouse,
+    texts: Sequence[str],
+    name: str,
+    bounds: Bounds | None = None,
+    embed: Embed | None = None,
+) -> Found:
+    """Holds texts against the requests of the train split. The summary is kept under
+    `<home>/evaluations` by the set's name. embed: of the base embedder; None does without."""
+    bounds = bounds or Bounds()
+    trained = read_trained_texts(warehouse)
+    vectors = None
+    if embed is not None and bounds.cosine and trained and texts:
+        vectors = (embed(texts), embed(trained))
+    found = find_contamination(texts, trained, bounds, vectors)
+    head = warehouse.tables.head(TRAINING_SET.name)
+    summary = {**found.summarise_flags(name), "training_set": head.digest if head else ""}
+    save_evaluation(warehouse.home, CONTAMINATION, name, summary)
+    flagged = [
+        {
+            "item": place,
+            "kinds": list(flag.kinds),
+            "overlap": flag.overlap,
+            "cosine": flag.cosine,
+            "text": texts[place][:200],
+            "nearest": None if flag.nearest is None else trained[flag.nearest][:200],
+        }
+        for place, flag in enumerate(found.flags)
+        if flag.contaminated
+    ]
+    return Found(found, summary, flagged)
+
+
+def read_trained_texts(warehouse: Warehouse) -> list[str]:
+    """The requests that models were trained on."""
+    rows = warehouse.tables.read(TRAINING_SET).filter(split=TRAIN)
+    return sorted(set(rows["instruction"].drop_nulls().to_list()))
+
+
+FIELDS = ("instruction", "query", "question", "text", "prompt", "utterance", "input")
+
+
+def read_texts(path: Path, field: str | None = None) -> list[str]:
+    """The text of every row, in order. field: None takes the first of FIELDS that the rows have,
+    whatever its case. Raises UnusableInput."""
+    rows = list(_iterate_rows(path))
+    if not rows:
+        raise UnusableInput(f"{path}: found no rows; expected one JSON object a line, or a CSV")
+    name = _choose_field(path, rows[0][1], field)
+    return [_read_field_text(where, row, name) for where, row in rows]
+
+
+def _iterate_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(where it stands, the row)."""
+    text = read_text(path)
+    if path.suffix.lower() == ".csv":
+        for number, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), 2):
+            yield f"{path}, row {number}", row
+    elif text.lstrip().startswith("["):
+        for number, row in enumerate(parse_json(text, path), 1):
+            where = f"{path}, entry {number}"
+            yield where, require_object(row, where)
+    else:
+        for number, row in read_json_lines(path):
+            yield f"{path}, line {number}", row
+
+
+def _choose_field(path: Path, row: Mapping[str, Any], wanted: str | None) -> str:
+    names = {str(name).casefold(): str(name) for name in row}
+    for name in (wanted,) if wanted else FIELDS:
+        if name.casefold() in names:
+            return names[name.casefold()]
+    expected = f"field {wanted!r}" if wanted else f"one of {', '.join(FIELDS)}"
+    held = ", ".join(list(names.values())[:12]) or "none"
+    raise UnusableInput(
+        f"{path}: found fields {held[:300]}; expected {expected}; name it by --field"
+    )
+
+
+def _read_field_text(where: str, row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    if not isinstance(value, str):
+        found = type(value).__name__
+        raise UnusableInput(f"{where}: {name!r} is {found}; expected a text")
+    return value

@@ -7,7 +7,7 @@ resampled by tool. The first measure of a role is the one that decides, the othe
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from extensions.bench.ablations.arms import UNTRAINED, list_contrasts
+from extensions.bench.ablation_arms import UNTRAINED, list_contrasts
 from training.evaluation.metrics import Figure, bootstrap_mean
 from training.evaluation.retriever import MEASURES as OF_RANK
 from training.figures import format_interval

@@ -1,15 +1,10 @@
-"""MCP-Zero's data file, read server by server within bounds: whoever wrote it is not trusted.
-
-    [{"server_name", "server_summary", "server_description", "description_embedding",
-      "summary_embedding", "tools": [{"name", "description", "description_embedding",
-                                      "parameter": {"city": "(Optional, string) where"}}]}]
-
-The published one (308 servers, 2,797 tools, vectors of 3,072 numbers) is 333 MB.
-"""
+"""A JSON text read part by part, so that never more than one bounded part of it is decoded: as a
+whole it takes up to 25 times its size."""
 
 import json
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +12,156 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.scan import HIGH, scan_each
-from extensions.bench.mcp_zero.json_text import JsonText
-from extensions.bench.mcp_zero.parameters import make_schema
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.redact import redact
 from warehouse.user_files import read_text
+
+MOST = 2_000_000  # characters of one part; a tool with a vector of 8,192 numbers has 230,000
+_WINDOWS = (1 << 16, 1 << 19, MOST)  # looked at one after another: most parts are short
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
+
+class JsonText:
+    """A place in a text. What it raises is UnusableInput and names the file and the part."""
+
+    def __init__(self, text: str, file: object) -> None:
+        self._text, self._file, self._at = text, file, 0
+        self._decoder = json.JSONDecoder()
+
+    def peek(self) -> str:
+        """The character that comes next, "" at the end."""
+        found = _BLANKS.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+        return self._text[self._at : self._at + 1]
+
+    def preview(self) -> str:
+        """What stands here, for an error."""
+        return repr(self._text[self._at : self._at + 20])
+
+    def iterate_list(self, what: str) -> Iterator[str]:
+        """`what` with its number for each element of the list here; each is taken or iterated by
+        the caller before the next."""
+        self._at += 1
+        number = 0
+        while self.peek() != "]":
+            number += 1
+            yield f"{what} {number}"
+            self._pass_comma("]", f"the list breaks off after {what} {number}")
+        self._at += 1
+
+    def iterate_members(self, where: str) -> Iterator[str]:
+        """The name of each member of the object here; its value is taken or iterated by the caller
+        before the next."""
+        self._at += 1
+        while self.peek() != "}":
+            name = self.take(where)
+            if not isinstance(name, str) or self.peek() != ":":
+                raise self._refuse(f"{where} is not JSON (expected a name and a colon)")
+            self._at += 1
+            yield name
+            self._pass_comma("}", f"{where} is not JSON (it breaks off after {name[:40]!r})")
+        self._at += 1
+
+    def take(self, where: str) -> Any:
+        """The value here, of MOST characters at most."""
+        self.peek()
+        for size in _WINDOWS:
+            window = self._text[self._at : self._at + size]
+            whole = self._at + size >= len(self._text)
+            try:
+                value, end = self._decoder.raw_decode(window)
+            except (ValueError, RecursionError) as error:
+                if whole or isinstance(error, RecursionError):
+                    message = " ".join(str(error).split())[:120]
+                    raise self._refuse(f"{where} is not JSON ({message})") from None
+                continue
+            if whole or end < len(window):  # else a number may go on
+                self._at += end
+                return value
+        raise self._refuse(
+            f"{where} has no JSON value within {MOST:,} characters, the most there is"
+        )
+
+    def _pass_comma(self, end: str, message: str) -> None:
+        if self.peek() == ",":
+            self._at += 1
+        elif self.peek() != end:
+            raise self._refuse(message)
+
+    def _refuse(self, message: str) -> UnusableInput:
+        return UnusableInput(f"{self._file}: {message}")
+
+
+_TYPE_NOTE = re.compile(r"\s*\(\s*([^()]{0,80})\)\s*")
+_OPTIONAL, _REQUIRED = "optional", "required"
+_TYPES = {
+    **dict.fromkeys(("string", "str", "text"), "string"),
+    **dict.fromkeys(("integer", "int"), "integer"),
+    **dict.fromkeys(("number", "float", "double"), "number"),
+    **dict.fromkeys(("boolean", "bool"), "boolean"),
+    **dict.fromkeys(("array", "list"), "array"),
+    **dict.fromkeys(("object", "dict", "json", "dictionary"), "object"),
+}
+_MOST = 200  # parameters of one tool
+_LONGEST = 4_000  # characters of a description
+_LONGEST_NAME = 300
+
+
+def make_schema(parameters: Any) -> dict[str, Any]:
+    """The input schema of a tool's `parameter`; one that is no object takes anything.
+
+    A parameter that does not say that it is optional is required. A type that JSON Schema does not
+    have stays in the description.
+    """
+    if not isinstance(parameters, Mapping) or not parameters:
+        return {"type": "object"}
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    short = [pair for pair in parameters.items() if len(str(pair[0])) <= _LONGEST_NAME]
+    for name, parameter in short[:_MOST]:
+        properties[str(name)], optional = _read_parameter(parameter)
+        required += [] if optional else [str(name)]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def write_parameters(contract: Mapping[str, Any]) -> dict[str, str]:
+    """The `parameter` of a contract; {} where it takes none."""
+    schema = contract.get("inputSchema") or {}
+    properties = schema.get("properties")
+    required = schema.get("required")
+    required = required if isinstance(required, list) else []
+    described = {}
+    for name, one in (properties if isinstance(properties, Mapping) else {}).items():
+        one = one if isinstance(one, Mapping) else {}
+        kind = one.get("type")
+        kinds = kind if isinstance(kind, list) else [kind]
+        words = " or ".join(one for one in kinds if isinstance(one, str)) or "any"
+        head = words if name in required else f"Optional, {words}"
+        about = " ".join(str(one.get("description") or "").split())[:_LONGEST]
+        described[name] = f"({head}) {about}".strip()
+    return described
+
+
+def _read_parameter(parameter: Any) -> tuple[dict[str, Any], bool]:
+    """(schema of one parameter, whether it is optional)."""
+    if isinstance(parameter, Mapping):
+        parameter = f"({parameter.get('type') or ''}) {parameter.get('description') or ''}"
+    text = redact("" if parameter is None else str(parameter)[:_LONGEST])
+    found = _TYPE_NOTE.match(text)
+    if found is None:
+        return ({"description": text} if text else {}), False
+    parts = [part.strip() for part in found[1].split(",")]
+    optional = any(part.lower() == _OPTIONAL for part in parts)
+    kinds = [part for part in parts if part.lower() not in (_OPTIONAL, _REQUIRED, "", "any")]
+    about = text[found.end() :].strip()
+    schema: dict[str, Any] = {}
+    names = [_TYPES.get(word.strip().lower()) for word in (kinds or [""])[0].split(" or ")]
+    if len(kinds) == 1 and None not in names:
+        schema["type"] = names[0] if len(names) == 1 else names
+    elif kinds:
+        about = f"({', '.join(kinds)}) {about}".strip()
+    return ({**schema, "description": about} if about else schema), optional
+
 
 _MOST_SERVERS, _MOST_TOOLS = 100_000, 1_000  # of a file, of a server
 _MOST_IN_ALL = 200_000  # tools of a file; searches were measured to 100,000

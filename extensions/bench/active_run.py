@@ -9,18 +9,34 @@ active_example   the same with one worked example in the prompt
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from extensions.bench.active.cases import ACTIVE_EXAMPLE, RETRIEVAL, STANDARD, Case
+from assets.vectors.encoders.embedder import Embedder
+from extensions.bench.active_cases import (
+    ACTIVE_EXAMPLE,
+    RETRIEVAL,
+    STANDARD,
+    Case,
+    CaseSet,
+    select_source,
+)
+from extensions.bench.active_summary import summarise_arms, write_page
+from serving.adhoc import VectorCache
 from serving.agent_loop import DATA, AgentLimits, AgentModel, AgentRun, ReadCalls, run_agent
 from serving.discovery.functions import OfferedFunction, write_functions
 from serving.discovery.session import estimate_tokens
+from serving.index.build import build_index
+from serving.index.folder import load_index
 from serving.ranking.query import ToolQuery
 from serving.router import Router
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.roles import LLMError
+from warehouse.progress import Progress, SilentProgress
+from warehouse.storage.files import write_atomically
 
 SYSTEM = (
     "You carry out the user's request with the tools you are given. Call the one tool that the next"
@@ -150,3 +166,102 @@ def _describe_active(made: AgentRun, right: frozenset[str]) -> Row:
 def _make_row(right: bool, first: bool | None, ended: str, **spent: Any) -> Row:
     nothing = {"turns": 0, "searches": 0, "prompt_tokens": 0, "completion_tokens": 0, "shown": None}
     return {"right": right, "first": first, "ended": ended, **nothing, **spent}
+
+
+_OPEN = 4  # routers that are held at once: neighbouring cases share one
+
+
+class RouterPools:
+    """Case -> the router of an index of its pool alone, under `place`. What is known of a pool's
+    tools (means, rare words) is then what a user of that pool would have."""
+
+    def __init__(
+        self, place: Path, held: CaseSet, encoder: Embedder, progress: Progress | None = None
+    ) -> None:
+        self._place, self._held, self._encoder = place, held, encoder
+        self._vectors = VectorCache(place, encoder, progress or SilentProgress())
+        self._routers: OrderedDict[frozenset[str], Router] = OrderedDict()
+
+    def __call__(self, case: Case) -> Router:
+        pool = frozenset(case.pool)
+        if pool not in self._routers:
+            source = select_source(self._held.source, pool)
+            version = build_index(self._place, source, self._vectors, embedder=self._encoder.id)
+            self._routers[pool] = Router(load_index(self._place, version), self._encoder)
+            while len(self._routers) > _OPEN:
+                self._routers.popitem(last=False)
+        self._routers.move_to_end(pool)
+        return self._routers[pool]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Every row, the summary, and of whom and what it speaks."""
+
+    facts: dict[str, Any]
+    rows: list[Row]
+    summary: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self.facts, **self.summary}
+
+
+async def evaluate_arms(
+    held: CaseSet,
+    arms: Sequence[str],
+    speaker: AgentModel,
+    read_calls: ReadCalls,
+    encoder: Embedder,
+    place: Path,
+    *,
+    facts: Mapping[str, Any],
+    limit: int | None = None,
+    at_once: int = 1,
+    progress: Progress | None = None,
+) -> Measured:
+    """place: where the indexes of the pools are kept, so that a second model builds none."""
+    reporter = progress or SilentProgress()
+    cases = sample_cases(held.cases, limit)
+    pools = RouterPools(place, held, encoder, reporter)
+    contest = Contest(speaker, read_calls, at_once=at_once)
+    rows = await run_arms(
+        cases, arms, pools, contest, lambda n, of: reporter.update("cases", n, of)
+    )
+    cell = [name for name, _ in cases[0].cell if name != "position"]
+    about = {
+        "set": held.name,
+        **facts,
+        "tools": len({name for case in cases for name in case.pool}),
+        "cases": len(cases),
+        "of_cases": len(held.cases),
+        "left_out": dict(held.left_out),
+        "embedder": encoder.id,
+    }
+    return Measured(about, rows, summarise_arms(rows, cell))
+
+
+def sample_cases(cases: Sequence[Case], most: int | None) -> list[Case]:
+    """At most so many, evenly from all cells in turn."""
+    if most is None or len(cases) <= most:
+        return list(cases)
+    cells: dict[Any, list[Case]] = {}
+    for case in cases:
+        cells.setdefault(case.cell, []).append(case)
+    share, more = divmod(most, len(cells))
+    kept = []
+    for at, of in enumerate(cells.values()):
+        wanted = min(len(of), share + (at < more))
+        kept += [of[place * len(of) // wanted] for place in range(wanted)] if wanted else []
+    return kept
+
+
+def write_measured(folder: Path, made: Measured) -> list[Path]:
+    """`items.jsonl` (a row a case and arm), `summary.json`, `report.md`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made.rows)
+    summary = json.dumps(made.as_dict(), indent=1, ensure_ascii=False)
+    page = "\n".join(write_page(made.facts, made.summary)) + "\n"
+    parts = {"items.jsonl": lines, "summary.json": summary, "report.md": page}
+    for name, text in parts.items():
+        write_atomically(folder / name, text.encode("utf-8", "replace"))
+    return [folder / name for name in parts]

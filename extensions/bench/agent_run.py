@@ -14,14 +14,15 @@ from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
-from extensions.bench.agent.compare import (
+from extensions.bench.agent_loop import (
+    Episode,
+    Limits,
     compare_agents,
     list_agent_rows,
     predict_first_calls,
     summarise_agents,
 )
-from extensions.bench.agent.episode import Episode, Limits
-from extensions.bench.agent.tasks import make_tasks, open_fresh_callers, select_runnable_tasks
+from extensions.bench.agent_tasks import make_tasks, open_fresh_callers, select_runnable_tasks
 from training.evaluation.predictors.interface import Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import AGENT, save_evaluation

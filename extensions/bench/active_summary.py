@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from extensions.bench.active.cases import ARMS
+from extensions.bench.active_cases import ARMS
 from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean
 from training.figures import format_interval, format_table
 from warehouse.json_types import Row

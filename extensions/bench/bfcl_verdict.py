@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.match.match import MatchResult
-from extensions.bench.bfcl.text import CheckerHangs
-from extensions.bench.bfcl.values import LANGUAGES, check_value
+from extensions.bench.bfcl_values import LANGUAGES, CheckerHangs, check_value
 
 Call = Mapping[str, Any]
 _RAISES = (

@@ -75,12 +75,12 @@ def normalise_schema(node: Any, depth: int) -> Any:
             continue
         key = normalise_string(raw) if isinstance(raw, str) else str(raw)
         try:
-            made = _normalise_keyword(key, value, depth)
+            canonical = _normalise_keyword(key, value, depth)
         except NonCanonicalValue as error:
             error.path = f".{key}{error.path}"
             raise
-        if made is not None or value is None:
-            out[key] = made
+        if canonical is not None or value is None:
+            out[key] = canonical
     return out
 
 
@@ -106,11 +106,11 @@ def _normalise_keyword(key: str, value: Any, depth: int) -> Any:
     return normalise_value(value, depth + 1)
 
 
-def _unwrap_single(key: str, made: Any) -> Any:
+def _unwrap_single(key: str, canonical: Any) -> Any:
     """`{}` and `{"not": {}}` as booleans where those are the usual form."""
-    if made == {} and key in _SPARE:
+    if canonical == {} and key in _SPARE:
         return True
-    return False if made == _NEVER and (key in _SPARE or key == "items") else made
+    return False if canonical == _NEVER and (key in _SPARE or key == "items") else canonical
 
 
 def _normalise_dependency(value: Any, depth: int) -> Any:
@@ -163,10 +163,10 @@ def normalise_prose(text: str) -> str:
     text = normalise_string(text).replace("\r\n", "\n").replace("\r", "\n").strip(" \t\n")
     if "\n" not in text:
         return _BLANKS.sub(" ", text)
-    first, *rest = [_BLANKS.sub(" ", line.rstrip(" \t")) for line in text.split("\n")]
-    margin = _find_margin([line for line in rest if line])
+    first, *lines_after = [_BLANKS.sub(" ", line.rstrip(" \t")) for line in text.split("\n")]
+    margin = _find_margin([line for line in lines_after if line])
     lines = [first]
-    for line in rest:
+    for line in lines_after:
         if line or lines[-1]:
             lines.append(line[margin:])
     return "\n".join(lines)
@@ -175,8 +175,8 @@ def normalise_prose(text: str) -> str:
 def _find_margin(lines: list[str]) -> int:
     """How much white space all lines begin with, blank for blank."""
     least, most = min(lines), max(lines)  # all others lie between, so share what these two share
-    for place, (one, other) in enumerate(zip(least, most, strict=False)):
-        if one != other or one not in " \t":
+    for place, (character, other) in enumerate(zip(least, most, strict=False)):
+        if character != other or character not in " \t":
             return place
     return 0
 
@@ -225,27 +225,27 @@ def canonicalize_contract(tool: Contract) -> dict[str, Any]:
     name = tool.get("name")
     if not isinstance(name, str) or not name.strip():
         raise ContractError(f"tool without a usable name: found {name!r}, expected a string")
-    kept: dict[str, Any] = {}
+    contract: dict[str, Any] = {}
     for field in FIELDS:
         value = tool.get(field)
         if value is None:
             continue
         try:
-            made = _canonicalize_field(field, value)
+            canonical = _canonicalize_field(field, value)
         except NonCanonicalValue as error:
             where = f"{field}{error.path}"[:120]
             raise ContractError(f"tool {name[:80]!r}: {where}: {error.reason}") from None
-        if made is not None:
-            kept[field] = made
-    if "inputSchema" not in kept:
+        if canonical is not None:
+            contract[field] = canonical
+    if "inputSchema" not in contract:
         raise ContractError(f"tool {name[:80]!r}: no inputSchema, expected an object schema")
-    return kept
+    return contract
 
 
 def index_contracts(tools: Iterable[Any]) -> tuple[dict[str, dict[str, Any]], dict[int, str]]:
     """(contracts of a raw list by name, the first of each; place in the list -> why that entry has
     no contract of its own)."""
-    found: dict[str, dict[str, Any]] = {}
+    contracts: dict[str, dict[str, Any]] = {}
     problems: dict[int, str] = {}
     for place, tool in enumerate(tools):
         try:
@@ -253,9 +253,9 @@ def index_contracts(tools: Iterable[Any]) -> tuple[dict[str, dict[str, Any]], di
         except (ContractError, AttributeError) as error:
             problems[place] = str(error)
             continue
-        if found.setdefault(body["name"], body) is not body:
+        if contracts.setdefault(body["name"], body) is not body:
             problems[place] = TWICE
-    return found, problems
+    return contracts, problems
 
 
 def contract_digest(tool: Contract) -> str:

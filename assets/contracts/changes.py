@@ -51,11 +51,11 @@ def add_changes(
     run_date = format_date(now)
     before, after = _group_by_server(old), _group_by_server(new)
     key = itemgetter(*CHANGES.key)
-    found: dict[tuple[Any, ...], Record] = {key(row): dict(row) for row in history}
+    rows: dict[tuple[Any, ...], Record] = {key(row): dict(row) for row in history}
     for server in sorted(before):
         for row in _compare_server(server, before[server], after.get(server, {}), run_date):
-            found.setdefault(key(row), row)
-    return sorted(found.values(), key=key)
+            rows.setdefault(key(row), row)
+    return sorted(rows.values(), key=key)
 
 
 def _compare_server(
@@ -64,7 +64,7 @@ def _compare_server(
     was, now = ({tool: row["contract_digest"] for tool, row in of.items()} for of in (old, new))
     if was == now:
         return []
-    found = compare_tools(
+    changes = compare_tools(
         *([json.loads(row["contract"]) for row in of.values()] for of in (old, new))
     )
     return [
@@ -79,15 +79,15 @@ def _compare_server(
             "renamed_from": change.renamed_from,
             "why": escape_text(change.why[:_WHY]),
         }
-        for change in found
+        for change in changes
     ]
 
 
 def _group_by_server(rows: Iterable[JsonObject]) -> dict[str, dict[str, JsonObject]]:
-    found: dict[str, dict[str, JsonObject]] = {}
+    by_server: dict[str, dict[str, JsonObject]] = {}
     for row in rows:
-        found.setdefault(row["server_id"], {}).setdefault(row["tool"], row)
-    return found
+        by_server.setdefault(row["server_id"], {}).setdefault(row["tool"], row)
+    return by_server
 
 
 class UnknownServer(UnusableInput):
@@ -100,14 +100,14 @@ def collect_history(tables: Tables, server_id: str) -> dict[str, Any]:
 
     Oldest first; names are escaped. Raises UnknownServer.
     """
-    seen = _collect_contracts(tables, server_id)
-    if not seen:
+    contracts = _collect_contracts(tables, server_id)
+    if not contracts:
         raise UnknownServer(
             f"{server_id[:120]}: no contract of this server was ever published; a server is named"
             " as in the snapshots, e.g. npm:@scope/name"
         )
     tools: dict[str, list[dict[str, Any]]] = {}
-    for (tool, _), contract in sorted(seen.items(), key=lambda item: item[1]["first_seen"]):
+    for (tool, _), contract in sorted(contracts.items(), key=lambda item: item[1]["first_seen"]):
         tools.setdefault(tool, []).append(contract)
     return {
         "server_id": server_id,
@@ -131,23 +131,23 @@ def iterate_contracts(tables: Tables) -> Iterator[tuple[str, str, str]]:
 
 def _collect_contracts(tables: Tables, server_id: str) -> dict[tuple[str, str], dict[str, Any]]:
     """(tool, digest) -> what is known of that contract, over all publications."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    entries: dict[tuple[str, str], dict[str, Any]] = {}
     for market in tables.partitions(SNAPSHOTS.name):
         now = tables.head(SNAPSHOTS.name, market)
         for head in tables.history(SNAPSHOTS.name, market):
             rows = tables.read(SNAPSHOTS, market, as_of=head.at)
             for row in rows.filter(pl.col("server_id") == server_id).to_dicts():
-                kept = {c: row[c] for c in ("contract_digest", "first_seen", "last_seen")}
-                known = found.setdefault(
+                facts = {c: row[c] for c in ("contract_digest", "first_seen", "last_seen")}
+                entry = entries.setdefault(
                     (row["tool"], row["contract_digest"]),
-                    {**kept, "current": False, "marketplaces": []},
+                    {**facts, "current": False, "marketplaces": []},
                 )
-                known["first_seen"] = min(known["first_seen"], row["first_seen"])
-                known["last_seen"] = max(known["last_seen"], row["last_seen"] or "")
-                known["current"] |= now is not None and head.digest == now.digest
-                if market not in known["marketplaces"]:
-                    known["marketplaces"].append(market)
-    return found
+                entry["first_seen"] = min(entry["first_seen"], row["first_seen"])
+                entry["last_seen"] = max(entry["last_seen"], row["last_seen"] or "")
+                entry["current"] |= now is not None and head.digest == now.digest
+                if market not in entry["marketplaces"]:
+                    entry["marketplaces"].append(market)
+    return entries
 
 
 def _collect_changes(tables: Tables, server_id: str) -> list[dict[str, Any]]:
@@ -193,16 +193,18 @@ def fold_changes(tables: Tables) -> tuple[list[Record], str]:
         read, unread = split_publications(tables, name, last.get(name), since)
         states[name] = _read_rows(tables, name, read[-1]) if read else []
         turn = 0.0  # a publication never goes before the one that it replaced
-        for one in unread:
-            turn = max(turn, one.at)
-            due.append((turn, name, one))
+        for publication in unread:
+            turn = max(turn, publication.at)
+            due.append((turn, name, publication))
         if heads := read + unread:
             last[name] = format_moment(heads[-1].at)
     rows = tables.read(CHANGES).to_dicts()
-    for _, name, one in sorted(due, key=lambda one: one[:2]):
+    for _, name, publication in sorted(due, key=lambda publication: publication[:2]):
         before = [row for part in states.values() for row in part]
-        states[name] = _read_rows(tables, name, one)
-        rows = add_changes(rows, before, [row for part in states.values() for row in part], one.at)
+        states[name] = _read_rows(tables, name, publication)
+        rows = add_changes(
+            rows, before, [row for part in states.values() for row in part], publication.at
+        )
     return rows, "; ".join(f"{name}{_UNTIL}{moment}" for name, moment in sorted(last.items()))
 
 
@@ -220,8 +222,8 @@ def _read_marks(head: TableHead | None) -> dict[str, str] | None:
     that they know; None where they are of before the rule. Not when they were published: a
     marketplace may have been meanwhile."""
     audit = head.audit if head else []
-    kept = next((row["observed"] for row in audit if row.get("rule") == READ_RULE), None)
-    if kept is None:
+    observed = next((row["observed"] for row in audit if row.get("rule") == READ_RULE), None)
+    if observed is None:
         return None
-    pairs = (part.partition(_UNTIL) for part in kept.split("; "))
+    pairs = (part.partition(_UNTIL) for part in observed.split("; "))
     return {name: moment for name, sign, moment in pairs if sign}

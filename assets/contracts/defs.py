@@ -128,7 +128,7 @@ def findings(
     contracts = tables.read(SNAPSHOTS, name).to_dicts()
     previous = tables.read(FINDINGS, name).to_dicts()
     past = fold_origins(tables, name)
-    found = scan_snapshot(
+    scan = scan_snapshot(
         contracts,
         _read_launches(warehouse, name),
         past.state,
@@ -138,16 +138,16 @@ def findings(
         run_date=format_date(clock.time()),
     )
     server = read_one_server(context)
-    rows = keep_other_servers(previous, found.rows, server)
+    rows = keep_other_servers(previous, scan.rows, server)
     before = tables.read(SCANS, name).to_dicts()
-    scans = tables.stage(SCANS, SCANS.frame(keep_other_servers(before, found.scans, server)), name)
+    scans = tables.stage(SCANS, SCANS.frame(keep_other_servers(before, scan.scans, server)), name)
     yield from publish(
         context,
         warehouse,
         FINDINGS_AUDIT,
         FINDINGS.frame(rows),
         rules=[_check_escaped(rows), _check_current(rows, contracts)],
-        metadata=report.report_findings(rows, len(contracts), found.read),
+        metadata=report.report_findings(rows, len(contracts), scan.read),
     )
     # Only now does the firewall rely on these scans; before, it reads the contracts itself.
     tables.promote(scans, context.run_id, [])
@@ -196,8 +196,10 @@ def _check_escaped(rows: list[dict]) -> Verdict:
 
 def _check_current(rows: list[dict], contracts: list[dict]) -> Verdict:
     """A high finding holds a contract, so there must be one to hold."""
-    known = {key_contract(row) for row in contracts}
-    lost = [row for row in rows if row["severity"] == HIGH and key_contract(row) not in known]
+    contract_keys = {key_contract(row) for row in contracts}
+    lost = [
+        row for row in rows if row["severity"] == HIGH and key_contract(row) not in contract_keys
+    ]
     return Verdict("high_findings_current", not lost, f"{len(lost)} about contracts not listed")
 
 
@@ -219,12 +221,12 @@ def clear_contracts(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
     name, tables = context.partition_key, warehouse.tables
-    clear, held = open_firewall(warehouse).split(tables.read(SNAPSHOTS, name).to_dicts())
+    clear, quarantined = open_firewall(warehouse).split(tables.read(SNAPSHOTS, name).to_dicts())
     rows = select_columns(CLEAR, clear)
     slipped = [row["contract_digest"] for row in open_firewall(warehouse).split(rows)[1]]
     lost = find_unresolvable(rows)
     # What is held goes first: a run that dies in between holds more, never less.
-    kept_out = tables.stage(HELD, HELD.frame(select_columns(HELD, held)), name)
+    kept_out = tables.stage(HELD, HELD.frame(select_columns(HELD, quarantined)), name)
     tables.promote(kept_out, context.run_id, [])
     yield from publish(
         context,
@@ -235,10 +237,10 @@ def clear_contracts(
             Verdict("resolvable", not lost, f"{len(lost)} digests of other contracts"),
             Verdict("none_held", not slipped, f"{len(slipped)} held contracts"),
         ],
-        metadata={"held": len(held)},
+        metadata={"held": len(quarantined)},
     )
-    if held:
-        context.log.info(f"tools held: {len(held)} (toolmill quarantine)")
+    if quarantined:
+        context.log.info(f"tools held: {len(quarantined)} (toolmill quarantine)")
     close_run_after(context, warehouse.ledger, "clear_contracts")
 
 
@@ -270,37 +272,37 @@ def listed_contracts(
     launched = _read_launched(warehouse)
     decided = read_decisions(warehouse.home)
     aliases = _read_aliases(warehouse)
-    shown = _iterate_shown(warehouse, aliases)
-    made = build_listed(shown, launched, decided, previous, clock.time())
+    listings = _iterate_shown(warehouse, aliases)
+    result = build_listed(listings, launched, decided, previous, clock.time())
     slipped = [
         row
-        for row in made.rows
+        for row in result.rows
         if row["server_id"] in launched and row["standing"] not in ("differs", "absent")
     ]
     yield from publish(
         context,
         warehouse,
         LISTED_AUDIT,
-        LISTED.frame(made.rows),
+        LISTED.frame(result.rows),
         rules=[Verdict("none_launched", not slipped, f"{len(slipped)} of servers that ran")],
         metadata={
-            **Counter(str(row["standing"]) for row in made.rows),
-            "confirmed": made.confirmed,
-            "malformed": made.malformed,
-            "unread": made.unread,
-            "listed_differs": _render_differences(made.rows),
+            **Counter(str(row["standing"]) for row in result.rows),
+            "confirmed": result.confirmed,
+            "malformed": result.malformed,
+            "unread": result.unread,
+            "listed_differs": _render_differences(result.rows),
         },
     )
 
 
 def _read_aliases(warehouse: Warehouse) -> Aliases:
     """Listing id -> (the listings of its server, their server ids)."""
-    found: Aliases = defaultdict(lambda: (frozenset(), frozenset()))
+    aliases: Aliases = defaultdict(lambda: (frozenset(), frozenset()))
     for row in warehouse.tables.read(CATALOGUE).filter(pl.col("gone").is_null()).to_dicts():
         names = frozenset(read_listing_ids(row))
         for name in names:
-            found[name] = (names, frozenset(row["server_ids"] or ()))
-    return found
+            aliases[name] = (names, frozenset(row["server_ids"] or ()))
+    return aliases
 
 
 def _iterate_shown(warehouse: Warehouse, aliases: Aliases) -> Iterator[ShownListing]:
@@ -319,11 +321,11 @@ def _iterate_shown(warehouse: Warehouse, aliases: Aliases) -> Iterator[ShownList
 def _read_launched(warehouse: Warehouse) -> dict[str, dict[str, str]]:
     """Every server that listed its tools to a launch, one that listed none included."""
     ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok")["server_id"]
-    found: dict[str, dict[str, str]] = {server: {} for server in ran}
+    launched: dict[str, dict[str, str]] = {server: {} for server in ran}
     columns = ["server_id", "tool", "contract"]
     for server, tool, contract in warehouse.tables.read(SNAPSHOTS).select(columns).iter_rows():
-        found.setdefault(server, {})[tool] = contract
-    return found
+        launched.setdefault(server, {})[tool] = contract
+    return launched
 
 
 def _render_differences(rows: list[dict]) -> Markdown:

@@ -51,14 +51,14 @@ _CAP = 200  # findings of one list
 def find_behaviour(behaviour: str | None) -> Iterator[tuple[str, ScanFinding]]:
     """(tool, finding) for what a second look at a server showed; `behaviour` as a deployment has
     it: a JSON list of {tool, change, varied}, null when nobody looked again."""
-    for one in _read_changes(behaviour)[:_CAP]:
-        if isinstance(one, Mapping) and isinstance(one.get("tool"), str):
-            change, varied = _CHANGES.get(str(one.get("change"))), str(one.get("varied"))
+    for entry in _read_changes(behaviour)[:_CAP]:
+        if isinstance(entry, Mapping) and isinstance(entry.get("tool"), str):
+            change, varied = _CHANGES.get(str(entry.get("change"))), str(entry.get("varied"))
             to_whom = _VARIED.get(varied)
             rule = "depends_on_asker" if to_whom else "unstable"
-            rule = "dated" if one.get("change") == "dated" else rule
+            rule = "dated" if entry.get("change") == "dated" else rule
             what = f"{change or _CHANGES['changed']} {to_whom or 'when probed again'}"
-            yield one["tool"], _build_finding(one["tool"], rule, "", what)
+            yield entry["tool"], _build_finding(entry["tool"], rule, "", what)
 
 
 def find_misshapen(
@@ -95,10 +95,10 @@ def _build_finding(tool: str, rule: str, field: str, what: str) -> ScanFinding:
 
 def _read_changes(text: str | None) -> list[Any]:
     try:
-        found = json.loads(text) if text else []
+        changes = json.loads(text) if text else []
     except (ValueError, RecursionError):
         return []
-    return found if isinstance(found, list) else []
+    return changes if isinstance(changes, list) else []
 
 
 Key = tuple[str, str]  # (server_id, tool)
@@ -176,48 +176,57 @@ def scan_snapshot(
     previous: rows of SCANS and FINDINGS of the last run; results: what results of calls showed, by
     contract; run_date: the date of new findings.
     """
-    held = {(row["server_id"], row["tool"]): row for row in scans}
+    scans_by_tool = {(row["server_id"], row["tool"]): row for row in scans}
     before: dict[str, list[Row]] = defaultdict(list)
     for row in previous:
         before[row["server_id"]].append(row)
     servers: dict[str, list[Row]] = defaultdict(list)
     for row in snapshot:
         servers[row["server_id"]].append(row)
-    known = frozenset(row["tool"] for rows in servers.values() for row in rows)
-    kept, out, read = [], [], 0
+    all_names = frozenset(row["tool"] for rows in servers.values() for row in rows)
+    scan_rows, out, read = [], [], 0
     for server in sorted(servers.keys() | launches.keys()):
         rows, launch = servers.get(server, []), launches.get(server)
         launch = launch or LaunchOutput(rows[0]["marketplace"])
-        own = frozenset(row["tool"] for row in rows)
+        own_names = frozenset(row["tool"] for row in rows)
         scanned = [
-            try_item(partial(_scan_row, row, own, known, origins, held), partial(_make_unread, row))
+            try_item(
+                partial(_scan_row, row, own_names, all_names, origins, scans_by_tool),
+                partial(_make_unread, row),
+            )
             for row in rows
         ]
-        besides = _scan_besides(server, launch, own, held)
-        kept += scanned + besides
-        last = ((one, held.get((server, one["tool"]))) for one in scanned)
+        besides = _scan_besides(server, launch, own_names, scans_by_tool)
+        scan_rows += scanned + besides
+        last = ((scan_row, scans_by_tool.get((server, scan_row["tool"]))) for scan_row in scanned)
         read += sum(not (was and was["scan_key"] == now["scan_key"] != "") for now, was in last)
         owner = {"marketplace": launch.marketplace, "server_id": server}
         out += _build_rows(owner, rows, scanned, launch, before[server])
         out += _assign_findings(owner, rows, besides)
         for row in rows:
             of = (server, row["tool"], row["contract_digest"])
-            out += (_build_row(owner, row, row["tool"], one) for one in (results or {}).get(of, ()))
+            out += (
+                _build_row(owner, row, row["tool"], scan_row)
+                for scan_row in (results or {}).get(of, ())
+            )
     known_before = (row for rows in before.values() for row in rows)
-    return ScanResult(_date_findings(out, known_before, run_date), kept, read)
+    return ScanResult(_date_findings(out, known_before, run_date), scan_rows, read)
 
 
 def read_findings(row: Row) -> list[ScanFinding]:
     """The findings kept in a row of SCANS."""
-    return [ScanFinding(**{**one, "span": tuple(one["span"])}) for one in json.loads(row["found"])]
+    return [
+        ScanFinding(**{**row_finding, "span": tuple(row_finding["span"])})
+        for row_finding in json.loads(row["found"])
+    ]
 
 
 def _scan_besides(
-    server: str, launch: LaunchOutput, own: frozenset[str], held: Mapping[Key, Row]
+    server: str, launch: LaunchOutput, own_names: frozenset[str], last_scans: Mapping[Key, Row]
 ) -> list[dict[str, Any]]:
     """The row of SCANS of what a server says besides its tools, under no tool's name; [] where it
     says nothing. A server that did not run has said what it said when it last did."""
-    last = held.get((server, ""))
+    last = last_scans.get((server, ""))
     if launch.extras is None:
         return [dict(last)] if last is not None else []
     if not any(launch.extras.values()):
@@ -225,10 +234,12 @@ def _scan_besides(
     row = {"server_id": server, "tool": "", "contract_digest": ""}
 
     def scan(extras: JsonObject = launch.extras) -> dict[str, Any]:
-        facts = digest([digest_rules(), sorted(own), json.dumps(extras)])
+        facts = digest([digest_rules(), sorted(own_names), json.dumps(extras)])
         if last is not None and last["scan_key"] == facts:
             return dict(last)
-        return _build_scan(row, facts, _dump_findings(limit_findings(scan_extras(extras, own))))
+        return _build_scan(
+            row, facts, _dump_findings(limit_findings(scan_extras(extras, own_names)))
+        )
 
     return [try_item(scan, partial(_make_unread, row))]
 
@@ -238,51 +249,59 @@ def _assign_findings(
 ) -> Iterator[dict[str, Any]]:
     """Rows of FINDINGS of what a server says besides its tools. A high one is about every tool: it
     stands beside each of them before a model."""
-    found = [finding for row in besides for finding in read_findings(row)]
-    high = [one for one in found if one.severity == HIGH][:_OF_A_RULE]
-    for one in found:
-        for row in rows if one in high and rows else [None]:
-            yield _build_row(owner, row, row["tool"] if row else "", one)
+    findings = [finding for row in besides for finding in read_findings(row)]
+    high = [server_finding for server_finding in findings if server_finding.severity == HIGH][
+        :_OF_A_RULE
+    ]
+    for server_finding in findings:
+        for row in rows if server_finding in high and rows else [None]:
+            yield _build_row(owner, row, row["tool"] if row else "", server_finding)
 
 
 def _scan_row(
-    row: Row, own: frozenset[str], known: frozenset[str], origins: State, held: Mapping[Key, Row]
+    row: Row,
+    own_names: frozenset[str],
+    all_names: frozenset[str],
+    origins: State,
+    last_scans: Mapping[Key, Row],
 ) -> dict[str, Any]:
     """The row of SCANS of one tool."""
     key, tool = (row["server_id"], row["tool"]), json.loads(row["contract"])
     past = origins.get(key, {})
-    facts = _digest_facts(row, find_mentioned(tool), own, known, past)
-    last = held.get(key)
+    facts = _digest_facts(row, find_mentioned(tool), own_names, all_names, past)
+    last = last_scans.get(key)
     if last is not None and last["scan_key"] == facts:
         return _build_scan(row, facts, last["found"])
-    found = scan_tool(tool, own, known) + list(_compare_history(tool, past, own, known))
-    return _build_scan(row, facts, _dump_findings(limit_findings(found)))
+    findings = scan_tool(tool, own_names, all_names) + list(
+        _compare_history(tool, past, own_names, all_names)
+    )
+    return _build_scan(row, facts, _dump_findings(limit_findings(findings)))
 
 
 def _make_unread(row: Row, hint: str) -> dict[str, Any]:
     """The row of SCANS of a tool whose scan nobody foresaw to fail: it is held, and read again."""
-    found = build_finding(row["tool"], "", hint, build_hit("not_scanned", 0, len(hint)))
-    return _build_scan(row, "", _dump_findings([found]))
+    finding = build_finding(row["tool"], "", hint, build_hit("not_scanned", 0, len(hint)))
+    return _build_scan(row, "", _dump_findings([finding]))
 
 
-def _dump_findings(found: Sequence[ScanFinding]) -> str:
-    return json.dumps([one.as_row() for one in found])
+def _dump_findings(findings: Sequence[ScanFinding]) -> str:
+    return json.dumps([finding.as_row() for finding in findings])
 
 
-def _build_scan(row: Row, facts: str, found: str) -> dict[str, Any]:
+def _build_scan(row: Row, facts: str, findings_json: str) -> dict[str, Any]:
     names = ("server_id", "tool", "contract_digest")
-    return {**{name: row[name] for name in names}, "scan_key": facts, "found": found}
+    return {**{name: row[name] for name in names}, "scan_key": facts, "found": findings_json}
 
 
 def _digest_facts(
-    row: Row, names: frozenset[str], own: frozenset[str], known: frozenset[str], past: Row
+    row: Row, names: frozenset[str], own_names: frozenset[str], all_names: frozenset[str], past: Row
 ) -> str:
     return digest(
         {
             "contract": row["contract_digest"],
             "rules": digest_rules(),
-            "own": sorted(names & own),
-            "elsewhere": sorted((names & known) - own),
+            "own": sorted(names & own_names),
+            "elsewhere": sorted((names & all_names) - own_names),
             "past": [past.get("first_digest"), past.get("before_digest")],
             "schema": row["schema_problem"],
         }
@@ -290,17 +309,17 @@ def _digest_facts(
 
 
 def _compare_history(
-    tool: Row, past: Row, own: frozenset[str], known: frozenset[str]
+    tool: Row, past: Row, own_names: frozenset[str], all_names: frozenset[str]
 ) -> Iterator[ScanFinding]:
     """What became alarming since the tool was first seen, and since it was last otherwise."""
-    seen: set[tuple[str, str, str]] = set()
+    reported: set[tuple[str, str, str]] = set()
     for name in ("first", "before"):
         text = past.get(f"{name}_contract")
         if text is None or past[f"{name}_digest"] == past["contract_digest"]:
             continue
-        for alarm in find_alarms(json.loads(text), tool, own, known):
-            if (alarm.rule, alarm.field, alarm.excerpt) not in seen:
-                seen.add((alarm.rule, alarm.field, alarm.excerpt))
+        for alarm in find_alarms(json.loads(text), tool, own_names, all_names):
+            if (alarm.rule, alarm.field, alarm.excerpt) not in reported:
+                reported.add((alarm.rule, alarm.field, alarm.excerpt))
                 yield alarm
 
 
@@ -313,18 +332,18 @@ def _build_rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows of FINDINGS of one server, without their date."""
     by_tool = {row["tool"]: row for row in rows}
-    found = [(row["tool"], finding) for row in scanned for finding in read_findings(row)]
+    findings = [(row["tool"], finding) for row in scanned for finding in read_findings(row)]
     names = list(by_tool)
-    found += [(names[place], one) for place, one in scan_names(names)]
-    found += [
+    findings += [(names[place], tool_finding) for place, tool_finding in scan_names(names)]
+    findings += [
         (row["tool"], describe_unusable(row["tool"], row["schema_problem"]))
         for row in rows
         if row["schema_problem"]
     ]
-    found += find_misshapen(launch.tools, launch.problems or {})
-    found += find_behaviour(launch.behaviour)
-    for tool, one in found:
-        yield _build_row(owner, by_tool.get(tool), tool, one)
+    findings += find_misshapen(launch.tools, launch.problems or {})
+    findings += find_behaviour(launch.behaviour)
+    for tool, tool_finding in findings:
+        yield _build_row(owner, by_tool.get(tool), tool, tool_finding)
     if launch.behaviour is None:
         yield from _keep_remembered(owner, by_tool, previous)
 
@@ -340,19 +359,19 @@ def _keep_remembered(
             yield {**row, **owner}
 
 
-def _build_row(owner: Row, row: Row | None, tool: str, one: ScanFinding) -> dict[str, Any]:
+def _build_row(owner: Row, row: Row | None, tool: str, finding: ScanFinding) -> dict[str, Any]:
     """One row of FINDINGS. Of a tool without a contract nothing is made: there is nothing to hold,
     and its finding is medium at most."""
     return {
         **owner,
-        "tool": tool if row is not None else one.tool,
+        "tool": tool if row is not None else finding.tool,
         "contract_digest": row["contract_digest"] if row is not None else "",
-        "rule": one.rule,
-        "severity": one.severity if row is not None or one.severity != HIGH else MEDIUM,
-        "field": one.field,
-        "span": json.dumps(list(one.span)),
-        "excerpt": one.excerpt,
-        "why": one.why,
+        "rule": finding.rule,
+        "severity": finding.severity if row is not None or finding.severity != HIGH else MEDIUM,
+        "field": finding.field,
+        "span": json.dumps(list(finding.span)),
+        "excerpt": finding.excerpt,
+        "why": finding.why,
     }
 
 
@@ -368,12 +387,12 @@ def _date_findings(
     return list(out.values())
 
 
-def limit_findings(found: Iterable[ScanFinding]) -> list[ScanFinding]:
+def limit_findings(findings: Iterable[ScanFinding]) -> list[ScanFinding]:
     """The gravest first, and of each rule and severity only the first few."""
     count: Counter[tuple[str, str]] = Counter()
     out = []
-    for one in sorted(found, key=rank_severity, reverse=True):
-        count[one.rule, one.severity] += 1
-        if count[one.rule, one.severity] <= _OF_A_RULE:
-            out.append(one)
+    for finding in sorted(findings, key=rank_severity, reverse=True):
+        count[finding.rule, finding.severity] += 1
+        if count[finding.rule, finding.severity] <= _OF_A_RULE:
+            out.append(finding)
     return out

@@ -87,7 +87,7 @@ class ListedContracts:
 
 
 def build_listed(
-    shown: Iterable[ShownListing],
+    listings: Iterable[ShownListing],
     launched: Launched,
     decided: Iterable[Decision],
     previous: Iterable[Row],
@@ -99,13 +99,15 @@ def build_listed(
     for row in previous:
         before[row["listing_id"]][row["tool"]] = row
     decisions, out = DecisionIndex(decided), ListedContracts()
-    for one in shown:
-        build = partial(_build_listing, one, launched, decisions, before[one.listing_id], now)
-        made = try_item(build, lambda _: ListedContracts(unread=1))
-        out.rows += made.rows
-        out.confirmed += made.confirmed
-        out.malformed += made.malformed
-        out.unread += made.unread
+    for listing in listings:
+        build = partial(
+            _build_listing, listing, launched, decisions, before[listing.listing_id], now
+        )
+        result = try_item(build, lambda _: ListedContracts(unread=1))
+        out.rows += result.rows
+        out.confirmed += result.confirmed
+        out.malformed += result.malformed
+        out.unread += result.unread
     out.rows.sort(key=lambda row: (row["listing_id"], row["tool"]))
     return out
 
@@ -115,24 +117,28 @@ def read_shown(tool: JsonObject) -> tuple[Contract, tuple[str, ...]]:
     says nothing: marketplaces write `{}` for one they do not know."""
     schema = tool.get("inputSchema")
     stated = isinstance(schema, Mapping) and bool(schema.keys() - {"type", "$schema"})
-    shown = [name for name in FIELDS if tool.get(name) is not None and name != "inputSchema"]
+    shown_fields = [name for name in FIELDS if tool.get(name) is not None and name != "inputSchema"]
     filled = {**tool, "inputSchema": schema if stated else _ANYTHING}
-    return filled, tuple(sorted([*shown, *(["inputSchema"] if stated else [])]))
+    return filled, tuple(sorted([*shown_fields, *(["inputSchema"] if stated else [])]))
 
 
 def _build_listing(
-    one: ShownListing,
+    listing: ShownListing,
     launched: Launched,
     decided: DecisionIndex,
     before: Mapping[str, Row],
     now: float,
 ) -> ListedContracts:
-    filled = [read_shown(tool) for tool in one.tools]
+    filled = [read_shown(tool) for tool in listing.tools]
     contracts, problems = index_contracts([tool for tool, _ in filled])
-    kept = [shown for place, (_, shown) in enumerate(filled) if place not in problems]
-    fields = dict(zip(contracts, kept, strict=True))
+    contract_fields = [
+        shown_fields for place, (_, shown_fields) in enumerate(filled) if place not in problems
+    ]
+    fields = dict(zip(contracts, contract_fields, strict=True))
     out = ListedContracts(malformed=len(problems))
-    ran = [launched[name] for name in sorted({one.server_id, *one.aliases}) if name in launched]
+    ran = [
+        launched[name] for name in sorted({listing.server_id, *listing.aliases}) if name in launched
+    ]
     if ran:
         compared = [
             (name, _compare_launched(contracts[name], fields[name], ran)) for name in contracts
@@ -143,28 +149,31 @@ def _build_listing(
         if row is None:
             out.confirmed += 1
         else:
-            out.rows.append(_build_row(one, contracts[name], fields[name], row, before, now))
+            out.rows.append(_build_row(listing, contracts[name], fields[name], row, before, now))
     return out
 
 
 def _compare_launched(
-    contract: Contract, shown: Iterable[str], ran: Sequence[Mapping[str, str]]
+    contract: Contract, shown_fields: Iterable[str], ran: Sequence[Mapping[str, str]]
 ) -> dict[str, Any] | None:
     """What a launch says otherwise of a listed contract; None where one confirms what is shown."""
     name, differs = contract["name"], None
     for tools in ran:
         if name not in tools:
             continue
-        known = json.loads(tools[name])
-        listed = {**known, **{part: contract[part] for part in shown if part in contract}}
-        changes = compare_tools([listed], [known])
+        launched_contract = json.loads(tools[name])
+        listed_contract = {
+            **launched_contract,
+            **{part: contract[part] for part in shown_fields if part in contract},
+        }
+        changes = compare_tools([listed_contract], [launched_contract])
         if not changes:
             return None
         change = changes[0]
         facts = {"cls": change.cls, "fields": list(change.fields), "why": change.why}
         differs = differs or {
             "standing": DIFFERS,
-            "launched_digest": DIGEST_PREFIX + digest(known),
+            "launched_digest": DIGEST_PREFIX + digest(launched_contract),
             "listed_differs": canonical_json(facts).decode(),
         }
     return differs or {"standing": ABSENT}
@@ -177,30 +186,32 @@ def _scan_contracts(
     again where one of its contracts or the rules changed."""
     digests = {name: DIGEST_PREFIX + digest(body) for name, body in contracts.items()}
     key = digest([digest_rules(), sorted(digests.values())])
-    known = [before[name] for name in contracts if name in before]
-    if len(known) == len(contracts) and all(row["scan_key"] == key for row in known):
-        rules = {row["tool"]: set(json.loads(row["rules"])) for row in known}
+    previous_rows = [before[name] for name in contracts if name in before]
+    if len(previous_rows) == len(contracts) and all(
+        row["scan_key"] == key for row in previous_rows
+    ):
+        rules = {row["tool"]: set(json.loads(row["rules"])) for row in previous_rows}
     else:
         rules = _find_high_rules(contracts)
     for name, body_digest in digests.items():
         standing = UNVERIFIED if decided.is_clear(body_digest, rules[name]) else HELD
-        found = json.dumps(sorted(rules[name]))
-        yield name, {"standing": standing, "rules": found, "scan_key": key}
+        rules_json = json.dumps(sorted(rules[name]))
+        yield name, {"standing": standing, "rules": rules_json, "scan_key": key}
 
 
 def _find_high_rules(contracts: Mapping[str, Contract]) -> dict[str, set[str]]:
     """Tool -> the rules with a high finding about it."""
     each = scan_each(list(contracts.values()))
     return {
-        name: {one.rule for one in found if one.severity == HIGH}
-        for name, found in zip(contracts, each, strict=True)
+        name: {finding.rule for finding in findings if finding.severity == HIGH}
+        for name, findings in zip(contracts, each, strict=True)
     }
 
 
 def _build_row(
-    one: ShownListing,
+    listing: ShownListing,
     contract: Contract,
-    shown: Iterable[str],
+    shown_fields: Iterable[str],
     standing: Row,
     before: Mapping[str, Row],
     now: float,
@@ -209,13 +220,13 @@ def _build_row(
     name, last = DIGEST_PREFIX + sha256(text), before.get(contract["name"])
     same = last is not None and last["contract_digest"] == name
     return {
-        "listing_id": one.listing_id,
-        "marketplace": one.marketplace,
-        "server_id": one.server_id,
+        "listing_id": listing.listing_id,
+        "marketplace": listing.marketplace,
+        "server_id": listing.server_id,
         "tool": contract["name"],
         "contract_digest": name,
         "contract": None if standing["standing"] == HELD else text.decode(),
-        "shown": json.dumps(list(shown)),
+        "shown": json.dumps(list(shown_fields)),
         "first_seen": last["first_seen"] if same and last else format_date(now),
         **standing,
     }
@@ -231,11 +242,11 @@ def read_unverified(warehouse: Warehouse) -> list[dict[str, Any]]:
     """
     tables = warehouse.tables
     launched = set(tables.read(SNAPSHOTS)["server_id"])
-    held = DecisionIndex(read_decisions(warehouse.home)).find_held_digests()
-    held |= set(tables.read(FINDINGS).filter(severity=HIGH)["contract_digest"])
+    blocked = DecisionIndex(read_decisions(warehouse.home)).find_held_digests()
+    blocked |= set(tables.read(FINDINGS).filter(severity=HIGH)["contract_digest"])
     rows = tables.read(LISTED).filter(pl.col("standing") == UNVERIFIED).to_dicts()
     return [
         row
         for row in rows
-        if row["server_id"] not in launched and row["contract_digest"] not in held
+        if row["server_id"] not in launched and row["contract_digest"] not in blocked
     ]

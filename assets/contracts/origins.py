@@ -70,38 +70,38 @@ def fold_origins(tables: Tables, partition: str) -> OriginsFold:
 
 def advance_state(state: Mapping[tuple[str, str], Row], rows: Iterable[Row]) -> State:
     """The state after one more publication."""
-    listed = {(row["server_id"], row["tool"]): row for row in rows}
-    out: State = {key: {**row, "gone": key not in listed} for key, row in state.items()}
-    parents = _find_parents(state, listed)
-    for key, row in listed.items():
-        known = state.get(key) or state.get((key[0], parents.get(key, "")))
-        out[key] = _update_origin(row, known)
+    current_rows = {(row["server_id"], row["tool"]): row for row in rows}
+    out: State = {key: {**row, "gone": key not in current_rows} for key, row in state.items()}
+    parents = _find_parents(state, current_rows)
+    for key, row in current_rows.items():
+        origin = state.get(key) or state.get((key[0], parents.get(key, "")))
+        out[key] = _update_origin(row, origin)
     return out
 
 
-def _update_origin(row: Row, known: Row | None) -> dict[str, Any]:
+def _update_origin(row: Row, origin: Row | None) -> dict[str, Any]:
     now = {name: row[name] for name in ("server_id", "tool", "contract_digest", "contract")}
-    if known is None:
+    if origin is None:
         first = {"first_digest": row["contract_digest"], "first_contract": row["contract"]}
         return {**now, **first, "before_digest": None, "before_contract": None, "gone": False}
-    kept = {name: known[name] for name in ("first_digest", "first_contract")}
-    changed = known["contract_digest"] != row["contract_digest"]
+    first_columns = {name: origin[name] for name in ("first_digest", "first_contract")}
+    changed = origin["contract_digest"] != row["contract_digest"]
     source = ("contract_digest", "contract") if changed else ("before_digest", "before_contract")
-    before = dict(zip(("before_digest", "before_contract"), map(known.get, source), strict=True))
-    return {**now, **kept, **before, "gone": False}
+    before = dict(zip(("before_digest", "before_contract"), map(origin.get, source), strict=True))
+    return {**now, **first_columns, **before, "gone": False}
 
 
 def _find_parents(
-    state: Mapping[tuple[str, str], Row], listed: Mapping[tuple[str, str], Row]
+    state: Mapping[tuple[str, str], Row], current_rows: Mapping[tuple[str, str], Row]
 ) -> dict[tuple[str, str], str]:
     """Key of a new tool -> name of the tool that went in the same run and is most alike."""
     gone: dict[str, dict[str, Any]] = {}
     come: dict[str, dict[str, Any]] = {}
-    for (server, tool), row in listed.items():
+    for (server, tool), row in current_rows.items():
         if (server, tool) not in state:
             come.setdefault(server, {})[tool] = json.loads(row["contract"])
     for (server, tool), row in state.items():
-        if server in come and (server, tool) not in listed and not row["gone"]:
+        if server in come and (server, tool) not in current_rows and not row["gone"]:
             gone.setdefault(server, {})[tool] = json.loads(row["contract"])
     return {
         (server, new): old

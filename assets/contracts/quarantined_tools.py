@@ -107,11 +107,11 @@ def split_rows(
     for finding in findings:
         if finding["severity"] == HIGH:
             high[key_contract(finding)].append(finding["rule"])
-    decisions, clear, held = DecisionIndex(decided), [], []
+    decisions, clear, held_rows = DecisionIndex(decided), [], []
     for row in rows:
         ok = decisions.is_clear(row["contract_digest"], high.get(key_contract(row), ()))
-        (clear if ok else held).append(dict(row))
-    return clear, held
+        (clear if ok else held_rows).append(dict(row))
+    return clear, held_rows
 
 
 def key_contract(row: Row) -> Contract:
@@ -141,12 +141,12 @@ class ContractFirewall:
         for row in rows:
             if row.get("contract") and key_contract(row) not in self._scanned:
                 due[row["server_id"]].append(row)
-        for server, listed in due.items():
-            each = scan_each([json.loads(row["contract"]) for row in listed])
-            for row, found in zip(listed, each, strict=True):
+        for server, server_rows in due.items():
+            each = scan_each([json.loads(row["contract"]) for row in server_rows])
+            for row, findings in zip(server_rows, each, strict=True):
                 digest = row["contract_digest"]
                 owner = {"server_id": server, "tool": row["tool"], "contract_digest": digest}
-                yield from ({**one.as_row(), **owner} for one in found)
+                yield from ({**finding.as_row(), **owner} for finding in findings)
 
 
 def open_firewall(warehouse: Warehouse) -> ContractFirewall:
@@ -197,15 +197,15 @@ def read_contracts(
     """
     tables = warehouse.tables
     by_person = DecisionIndex(read_decisions(warehouse.home)).find_held_digests()
-    held = tables.read(HELD, marketplace).to_dicts()
-    elsewhere = set() if marketplace else set(map(key_contract, held))
+    held_rows = tables.read(HELD, marketplace).to_dicts()
+    elsewhere = set() if marketplace else set(map(key_contract, held_rows))
     clear = []
     for row in tables.read(CLEAR, marketplace).to_dicts():
         if row["contract_digest"] in by_person or key_contract(row) in elsewhere:
-            held.append({name: row[name] for name in HELD.columns})
+            held_rows.append({name: row[name] for name in HELD.columns})
         else:
             clear.append(row)
-    return clear, held
+    return clear, held_rows
 
 
 def read_clear(warehouse: Warehouse, marketplace: str | None = None) -> list[Record]:
@@ -239,20 +239,25 @@ def find_held_rows(warehouse: Warehouse) -> list[dict[str, Any]]:
 def list_held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
     """One row for each reason that holds a tool: {server_id, tool, contract_digest, rule, severity,
     field, excerpt, why, since, by}. All texts are escaped; `by` is the person who held it."""
-    held = {key_contract(row): row for row in find_held_rows(warehouse)}
-    last = {(one.contract_digest, one.rule): one for one in read_decisions(warehouse.home)}
+    held_by_key = {key_contract(row): row for row in find_held_rows(warehouse)}
+    last = {
+        (past_decision.contract_digest, past_decision.rule): past_decision
+        for past_decision in read_decisions(warehouse.home)
+    }
     out = {}
-    for found in warehouse.tables.read(FINDINGS).to_dicts():
-        key = key_contract(found)
-        decision = last.get((key[2], found["rule"]))
+    for finding in warehouse.tables.read(FINDINGS).to_dicts():
+        key = key_contract(finding)
+        decision = last.get((key[2], finding["rule"]))
         if (
-            found["severity"] == HIGH
-            and key in held
+            finding["severity"] == HIGH
+            and key in held_by_key
             and not (decision and decision.verdict == RELEASED_VERDICT)
         ):
-            out.setdefault((*key, found["rule"]), _build_reason(key, found))
-    for key in held:
-        for decision in (one for (name, _), one in last.items() if name == key[2]):
+            out.setdefault((*key, finding["rule"]), _build_reason(key, finding))
+    for key in held_by_key:
+        for decision in (
+            past_decision for (name, _), past_decision in last.items() if name == key[2]
+        ):
             if decision.verdict == HELD_VERDICT:
                 by_person = {
                     "rule": decision.rule,

@@ -44,22 +44,22 @@ class ContractHistory:
 
     @cached_property
     def _by_old_name(self) -> dict[str, list[ContractMove]]:
-        found: dict[str, list[ContractMove]] = {}
+        moves: dict[str, list[ContractMove]] = {}
         for move in self.moves:
             if move.was != move.tool:
-                found.setdefault(move.was, []).append(move)
-        return found
+                moves.setdefault(move.was, []).append(move)
+        return moves
 
     @cached_property
     def _by_name(self) -> dict[str, list[ContractMove]]:
-        found: dict[str, list[ContractMove]] = {}
+        moves: dict[str, list[ContractMove]] = {}
         for move in self.moves:
-            found.setdefault(move.tool, []).append(move)
-        return found
+            moves.setdefault(move.tool, []).append(move)
+        return moves
 
     def find_successors(self, name: str) -> list[tuple[str, str]]:
         """(server, name now) of what was called so once, over all renames since."""
-        found: dict[tuple[str, str], None] = {}
+        successors: dict[tuple[str, str], None] = {}
         for move in self._by_old_name.get(name, ()):
             server, now = move.server_id, move.tool
             for _ in range(_LONGEST_CHAIN):
@@ -67,22 +67,22 @@ class ContractHistory:
                 if not later or later[-1].tool == name:
                     break
                 now = later[-1].tool
-            found[server, now] = None
-        return list(found)
+            successors[server, now] = None
+        return list(successors)
 
     def find_renamed(self, tool: str, server: str | None = None) -> dict[str, str]:
         """Parameters of a tool by the names they had, also under a former name of the tool. Where
         two servers moved one name to different ones, and the server is not known, neither
         counts."""
-        found: dict[str, set[str]] = {}
+        targets_by_name: dict[str, set[str]] = {}
         for move in self._list_moves(tool, server):
             for old, new in move.renamed.items():
-                for targets in found.values():
+                for targets in targets_by_name.values():
                     if old in targets:  # renamed again
                         targets.discard(old)
                         targets.add(new)
-                found.setdefault(old, set()).add(new)
-        return {old: next(iter(new)) for old, new in found.items() if len(new) == 1}
+                targets_by_name.setdefault(old, set()).add(new)
+        return {old: next(iter(new)) for old, new in targets_by_name.items() if len(new) == 1}
 
     def _list_moves(self, tool: str, server: str | None) -> list[ContractMove]:
         names, todo = {tool}, [tool]
@@ -108,14 +108,14 @@ def read_history(path: Path) -> ContractHistory:
 
 def parse_history(value: Any, where: object) -> ContractHistory:
     """The history that a JSON value holds. Raises UnusableInput."""
-    held = require_object(value, where)
-    if held.get("format") != FORMAT or not isinstance(held.get("moves"), list):
+    history = require_object(value, where)
+    if history.get("format") != FORMAT or not isinstance(history.get("moves"), list):
         raise UnusableInput(
             f"{where}: expected {{'format': {FORMAT}, 'moves': [...]}}, found format"
-            f" {held.get('format')!r:.40}; take {HISTORY_FILE} of a release"
+            f" {history.get('format')!r:.40}; take {HISTORY_FILE} of a release"
         )
     return ContractHistory(
-        tuple(_read_move(row, f"{where}, move {at}") for at, row in enumerate(held["moves"]))
+        tuple(_read_move(row, f"{where}, move {at}") for at, row in enumerate(history["moves"]))
     )
 
 
@@ -127,5 +127,5 @@ def _read_move(row: Any, where: str) -> ContractMove:
     pairs = renamed.items() if isinstance(renamed, dict) else [(None, None)]
     if not all(isinstance(old, str) and isinstance(new, str) for old, new in pairs):
         raise UnusableInput(f"{where}: renamed is {renamed!r:.60}, expected {{old: new}}")
-    rest = {key: str(row.get(key) or "") for key in ("from_digest", "to_digest", "date")}
-    return ContractMove(row["server_id"], row["tool"], row["was"], renamed, **rest)
+    details = {key: str(row.get(key) or "") for key in ("from_digest", "to_digest", "date")}
+    return ContractMove(row["server_id"], row["tool"], row["was"], renamed, **details)

@@ -30,16 +30,20 @@ class ResultFindings:
         self._home = home
         self._known: set[tuple[Any, ...]] | None = None
 
-    def add(self, contract: Contract, found: Iterable[ScanFinding]) -> None:
+    def add(self, contract: Contract, findings: Iterable[ScanFinding]) -> None:
         """Keeps what is new of a result's findings. Raises OSError (disk full)."""
         if self._known is None:
-            kept = read_result_findings(self._home)
-            self._known = {_identify(of, one) for of, listed in kept.items() for one in listed}
-        for one in map(_shorten, found):
-            if (key := _identify(contract, one)) not in self._known:
+            recorded = read_result_findings(self._home)
+            self._known = {
+                _identify(of, finding)
+                for of, contract_findings in recorded.items()
+                for finding in contract_findings
+            }
+        for finding in map(_shorten, findings):
+            if (key := _identify(contract, finding)) not in self._known:
                 server_id, tool, digest = contract
-                named = {"server_id": server_id, "name": tool, "contract_digest": digest}
-                append_line(self._home / _FILE, json.dumps({**named, **one.as_row()}))
+                identity = {"server_id": server_id, "name": tool, "contract_digest": digest}
+                append_line(self._home / _FILE, json.dumps({**identity, **finding.as_row()}))
                 self._known.add(key)
 
 
@@ -55,14 +59,14 @@ def read_result_findings(home: Path) -> dict[Contract, list[ScanFinding]]:
     return out
 
 
-def _shorten(found: ScanFinding) -> ScanFinding:
+def _shorten(finding: ScanFinding) -> ScanFinding:
     """A finding without where exactly it stood: the next result has it elsewhere."""
-    part = found.field.split("/")[1] if "/" in found.field else found.field
-    return replace(found, field=f"/result/{part}", span=(0, 0), excerpt=redact(found.excerpt))
+    part = finding.field.split("/")[1] if "/" in finding.field else finding.field
+    return replace(finding, field=f"/result/{part}", span=(0, 0), excerpt=redact(finding.excerpt))
 
 
-def _identify(contract: Contract, found: ScanFinding) -> tuple[Any, ...]:
-    return (*contract, found.rule, found.severity, found.field)
+def _identify(contract: Contract, finding: ScanFinding) -> tuple[Any, ...]:
+    return (*contract, finding.rule, finding.severity, finding.field)
 
 
 def _parse_line(text: str) -> tuple[Contract, ScanFinding] | None:
@@ -70,8 +74,8 @@ def _parse_line(text: str) -> tuple[Contract, ScanFinding] | None:
         line: JsonObject = json.loads(text)
         contract = tuple(str(line[name]) for name in ("server_id", "name", "contract_digest"))
         names = ScanFinding.__dataclass_fields__
-        found = ScanFinding(**{name: line[name] for name in names if name != "span"}, span=(0, 0))
+        finding = ScanFinding(**{name: line[name] for name in names if name != "span"}, span=(0, 0))
     except (ValueError, KeyError, TypeError):
         return None
-    whole = found.rule in RULES and found.severity in SEVERITIES
-    return ((contract[0], contract[1], contract[2]), found) if whole else None
+    whole = finding.rule in RULES and finding.severity in SEVERITIES
+    return ((contract[0], contract[1], contract[2]), finding) if whole else None

@@ -56,12 +56,16 @@ def compare(old: Schema, new: Schema, label: str, *, results: bool = False) -> l
         return []
     walk = _SchemaWalk(old, new, results)
     try:
-        found = list(walk.compare_nodes(old, new, label, 0, top=True))[:_MAX_FIELDS]
+        changes = list(walk.compare_nodes(old, new, label, 0, top=True))[:_MAX_FIELDS]
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
         # Untrusted schemas hold anything anywhere; what is no schema cannot be shown to be safe.
-        found = [SchemaChange(label, "breaking", "it differs, and is malformed beyond comparison")]
-    found += _find_unusable(old, new, label)
-    return found or [SchemaChange(label, "wording", "written in another way; it accepts the same")]
+        changes = [
+            SchemaChange(label, "breaking", "it differs, and is malformed beyond comparison")
+        ]
+    changes += _find_unusable(old, new, label)
+    return changes or [
+        SchemaChange(label, "wording", "written in another way; it accepts the same")
+    ]
 
 
 def _find_unusable(old: Schema, new: Schema, label: str) -> list[SchemaChange]:
@@ -104,16 +108,19 @@ class _SchemaWalk:
             yield self._build_cut_short(path, safe)
             return
         self._under.add(pair)
-        found = list(self._compare_fields(old, new, path, depth, top))
+        changes = list(self._compare_fields(old, new, path, depth, top))
         self._under.discard(pair)
         if safe:
-            found = [self._ease_finding(one) for one in found]
-        elif not any(one.cls == "breaking" for one in found):
-            own = {f"{path}.{key}" for key in old.keys() | new.keys()}
-            found = [_harden_finding(one) if one.path in own else one for one in found]
-            if not any(one.cls == "breaking" for one in found):
-                found.append(self._build_cut_short(path, safe))
-        yield from found
+            changes = [self._ease_finding(change) for change in changes]
+        elif not any(change.cls == "breaking" for change in changes):
+            own_paths = {f"{path}.{key}" for key in old.keys() | new.keys()}
+            changes = [
+                _harden_finding(change) if change.path in own_paths else change
+                for change in changes
+            ]
+            if not any(change.cls == "breaking" for change in changes):
+                changes.append(self._build_cut_short(path, safe))
+        yield from changes
 
     def _turn_sides(self, old: Any, new: Any) -> tuple[Any, Any]:
         return (new, old) if self.results else (old, new)
@@ -124,10 +131,12 @@ class _SchemaWalk:
             path, cls, "it differs deeper inside" + ("" if safe else ", maybe stricter")
         )
 
-    def _ease_finding(self, one: SchemaChange) -> SchemaChange:
+    def _ease_finding(self, change: SchemaChange) -> SchemaChange:
         # What is valid is not all: a reader misses a field, a server heeds a word of its own.
-        stays = one.path.endswith(".nullable") or (self.results and one.why == _GONE)
-        return replace(one, cls="compatible") if one.cls == "breaking" and not stays else one
+        stays = change.path.endswith(".nullable") or (self.results and change.why == _GONE)
+        return (
+            replace(change, cls="compatible") if change.cls == "breaking" and not stays else change
+        )
 
     def _compare_fields(
         self, old: Schema, new: Schema, path: str, depth: int, top: bool
@@ -170,13 +179,13 @@ class _SchemaWalk:
         if not differs:
             return
         was, now = self._turn_sides(old, new)
-        asked = {k: now[k] for k in group if k in now}
-        kept = not asked or self.proof.accepts(was, asked, scope)
+        required_keywords = {k: now[k] for k in group if k in now}
+        preserved = not required_keywords or self.proof.accepts(was, required_keywords, scope)
         for keyword in differs:
-            cls = self._classify_keyword(keyword, old, new, kept)
+            cls = self._classify_keyword(keyword, old, new, preserved)
             yield SchemaChange(f"{path}.{keyword}", cls, _describe_change(keyword, old, new))
 
-    def _classify_keyword(self, keyword: str, old: Schema, new: Schema, kept: bool) -> str:
+    def _classify_keyword(self, keyword: str, old: Schema, new: Schema, preserved: bool) -> str:
         if keyword == "nullable":  # OpenAPI's word: validators ignore it, servers do not
             was, now = self._turn_sides(old, new)
             return "breaking" if was.get(keyword) and not now.get(keyword) else "compatible"
@@ -184,7 +193,7 @@ class _SchemaWalk:
             keyword == "enum" and _is_same_set(old.get(keyword), new.get(keyword))
         ):
             return "wording"
-        return "compatible" if kept else "breaking"
+        return "compatible" if preserved else "breaking"
 
     def _compare_paired(
         self, key: str, old: Schema, new: Schema, path: str, depth: int
@@ -194,7 +203,9 @@ class _SchemaWalk:
         if not isinstance(before, list) or not isinstance(after, list):
             return
         gone = [part for part in before if not any(equals_json(part, other) for other in after)]
-        come = [one for one in enumerate(after) if not any(equals_json(one[1], b) for b in before)]
+        come = [
+            added for added in enumerate(after) if not any(equals_json(added[1], b) for b in before)
+        ]
         if len(gone) == len(come) and len(before) == len(after):
             for part, (place, other) in zip(gone, come, strict=True):
                 yield from self.compare_nodes(part, other, f"{path}.{key}[{place}]", depth + 1)
@@ -204,8 +215,8 @@ class _SchemaWalk:
     ) -> Iterator[SchemaChange]:
         before, after = _read_properties(old), _read_properties(new)
         needed, needs = (
-            {name for name in read_list(one.get("required")) if isinstance(name, str)}
-            for one in (old, new)
+            {name for name in read_list(side.get("required")) if isinstance(name, str)}
+            for side in (old, new)
         )
         for name in sorted(before.keys() | after.keys() | needed | needs):
             where = f"{path}.properties{format_step(name)}"
@@ -231,11 +242,11 @@ class _SchemaWalk:
             return SchemaChange(where, "breaking", _GONE)
         spare = new.get("additionalProperties")
         if spare is None or spare is False:
-            kept = spare is None and (scope.after is None or name in scope.after)
+            preserved = spare is None and (scope.after is None or name in scope.after)
         else:
-            kept = self.proof.accepts(_read_properties(old)[name], spare)
-        cls = "compatible" if kept else "breaking"
-        return SchemaChange(where, cls, "it is no longer declared" if kept else _GONE)
+            preserved = self.proof.accepts(_read_properties(old)[name], spare)
+        cls = "compatible" if preserved else "breaking"
+        return SchemaChange(where, cls, "it is no longer declared" if preserved else _GONE)
 
     def _classify_added(
         self, name: str, old: Schema, new: Schema, where: str, scope: NameScope, needed: bool
@@ -266,13 +277,15 @@ class _SchemaWalk:
             return
         was, now = self._turn_sides(before, after)
         if self.results or now is not None:
-            kept = self.proof.accepts(
+            preserved = self.proof.accepts(
                 True if was is None else was, True if now is None else now, NameScope(None, None)
             )
         else:
-            kept = was is False  # explicit before and silent now: unknown arguments are flaws again
+            preserved = (
+                was is False
+            )  # explicit before and silent now: unknown arguments are flaws again
         why = _describe_change(key, old, new)
-        yield SchemaChange(where, "compatible" if kept else "breaking", why)
+        yield SchemaChange(where, "compatible" if preserved else "breaking", why)
 
 
 _GONE = "it is gone"
@@ -293,10 +306,10 @@ def _is_same_at(key: str, old: Schema, new: Schema) -> bool:
     return (key in old) == (key in new) and equals_json(old.get(key), new.get(key))
 
 
-def _harden_finding(one: SchemaChange) -> SchemaChange:
-    if one.cls != "compatible" or one.path.endswith(".default"):
-        return one
-    return replace(one, cls="breaking", why=f"{one.why}; not shown to accept all that it did")
+def _harden_finding(change: SchemaChange) -> SchemaChange:
+    if change.cls != "compatible" or change.path.endswith(".default"):
+        return change
+    return replace(change, cls="breaking", why=f"{change.why}; not shown to accept all that it did")
 
 
 def _read_properties(schema: Schema) -> JsonObject:
@@ -351,15 +364,15 @@ def compare_annotations(old: JsonObject, new: JsonObject) -> list[SchemaChange]:
     unasked; so is one made against the tool's own word. Repeating a call may do harm once
     `idempotentHint` is withdrawn: breaking. A first promise, or a default spelt out, is compatible.
     """
-    found = []
+    changes = []
     for key in sorted(old.keys() | new.keys()):
         was, now = old.get(key), new.get(key)
         if key in old and key in new and was is now:
             continue
         if json.dumps(was, sort_keys=True) != json.dumps(now, sort_keys=True):
             cls, why = _classify_hint(key, was, now)
-            found.append(SchemaChange(f"annotations{format_step(key)}", cls, why))
-    return found
+            changes.append(SchemaChange(f"annotations{format_step(key)}", cls, why))
+    return changes
 
 
 def _classify_hint(key: str, was: Any, now: Any) -> tuple[str, str]:

@@ -43,18 +43,20 @@ def is_never(schema: Schema) -> bool:
 
 def list_kinds(schema: Schema) -> frozenset[str]:
     """The types a schema names, numbers with their integers; all when it names none."""
-    named = schema.get("type")
-    listed = {named} if isinstance(named, str) else set(map(str, read_list(named)))
-    return frozenset(listed | ({"integer"} if "number" in listed else set()) or KINDS)
+    type_keyword = schema.get("type")
+    kinds = (
+        {type_keyword} if isinstance(type_keyword, str) else set(map(str, read_list(type_keyword)))
+    )
+    return frozenset(kinds | ({"integer"} if "number" in kinds else set()) or KINDS)
 
 
 def list_finite_values(schema: Schema) -> list[Any] | None:
     """Every value that could fit, when they are few and listed."""
     if "const" in schema:
         return [schema["const"]]
-    listed = schema.get("enum")
-    if isinstance(listed, list):
-        return listed if len(listed) <= _FINITE else None
+    listed_values = schema.get("enum")
+    if isinstance(listed_values, list):
+        return listed_values if len(listed_values) <= _FINITE else None
     if list_kinds(schema) <= {"null", "boolean"}:
         return [None, True, False]
     return None
@@ -63,10 +65,10 @@ def list_finite_values(schema: Schema) -> list[Any] | None:
 def iterate_alternatives(was: Schema) -> Iterator[Schema]:
     """Schemas of which each accepted value fits at least one: its alternatives, or its types."""
     for key in ("anyOf", "oneOf"):
-        parts = was.get(key)
-        if isinstance(parts, list) and parts:
+        alternatives = was.get(key)
+        if isinstance(alternatives, list) and alternatives:
             base = {k: v for k, v in was.items() if k != key}
-            yield from ({"allOf": [base, part]} for part in parts)
+            yield from ({"allOf": [base, part]} for part in alternatives)
             return
     kinds = list_kinds(was)
     split = sorted(kinds - ({"integer"} if "number" in kinds else set()))
@@ -183,25 +185,25 @@ _EXPLICIT = ("additionalProperties", "unevaluatedProperties", "patternProperties
 
 def resolve(schema: Any, root: Schema) -> JsonObject:
     """The schema a chain of local `$ref`s leads to; {} for anything that cannot be followed."""
-    seen: set[str] = set()
+    visited: set[str] = set()
     while isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
         reference = schema["$ref"]
-        if reference in seen or not reference.startswith("#"):
+        if reference in visited or not reference.startswith("#"):
             return {}
-        seen.add(reference)
+        visited.add(reference)
         siblings = {k: v for k, v in schema.items() if k != "$ref"}
-        found = follow_reference(reference, root)
-        target = {} if found is None else found
+        followed = follow_reference(reference, root)
+        target = {} if followed is None else followed
         schema = {**target, **siblings} if isinstance(target, Mapping) and siblings else target
     return schema if isinstance(schema, Mapping) else {}
 
 
 def iterate_branches(schema: Any, root: Schema, limit: int = 64) -> Iterator[JsonObject]:
     """The schema itself and every schema that may apply to the same value (allOf, anyOf, …)."""
-    stack, seen = [schema], 0
-    while stack and seen < limit:
+    stack, visited = [schema], 0
+    while stack and visited < limit:
         current = resolve(stack.pop(), root)
-        seen += 1
+        visited += 1
         yield current
         for key in _COMBINATORS:
             if isinstance(current.get(key), list):
@@ -211,13 +213,13 @@ def iterate_branches(schema: Any, root: Schema, limit: int = 64) -> Iterator[Jso
 
 def collect_properties(schema: Any, root: Schema) -> dict[str, Any]:
     """Name -> schema of every property that any branch knows."""
-    known: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
     for branch in iterate_branches(schema, root):
         properties = branch.get("properties")
         if isinstance(properties, Mapping):
             for name, value in properties.items():
-                known.setdefault(name, value)
-    return known
+                declared.setdefault(name, value)
+    return declared
 
 
 def is_open(schema: Any, root: Schema) -> bool:

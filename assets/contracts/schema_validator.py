@@ -205,10 +205,14 @@ def _guard_dialect(base: Any) -> Any:
         "patternProperties": _guarded_pattern_properties,
         "multipleOf": _check_multiple,
     }
-    known = {name: check for name, check in guarded.items() if name in base.VALIDATORS}
-    checks = {**base.VALIDATORS, **known}
+    guards = {name: check for name, check in guarded.items() if name in base.VALIDATORS}
+    checks = {**base.VALIDATORS, **guards}
     return _fix_dialect(
-        base, {name: limit_depth(_count_steps(one), _CALL_DEPTH) for name, one in checks.items()}
+        base,
+        {
+            name: limit_depth(_count_steps(plain_check), _CALL_DEPTH)
+            for name, plain_check in checks.items()
+        },
     )
 
 
@@ -252,8 +256,8 @@ def _parse_instant(value: str) -> None:
 
 
 def _parse_uri(value: str) -> None:
-    parts = urlsplit(value)
-    if not parts.scheme or not (parts.netloc or parts.path) or any(c.isspace() for c in value):
+    url = urlsplit(value)
+    if not url.scheme or not (url.netloc or url.path) or any(c.isspace() for c in value):
         raise ValueError("no scheme")
 
 

@@ -59,14 +59,16 @@ def build_snapshot(
     run_date = format_date(now)
     rows: list[Record] = []
     for deployment in deployments:
-        known = before.get(deployment["server_id"], {})
-        kept = [{**row, "marketplace": deployment["marketplace"]} for row in known.values()]
+        known_tools = before.get(deployment["server_id"], {})
+        kept_rows = [
+            {**row, "marketplace": deployment["marketplace"]} for row in known_tools.values()
+        ]
         if deployment["status"] != "ok":
-            rows += kept
+            rows += kept_rows
             continue
-        seen = format_date(deployment["probed_at"] or now)
-        build = partial(_build_rows, deployment, blobs, known, run_date, seen)
-        rows += try_item(build, lambda _, kept=kept: kept)
+        seen_on = format_date(deployment["probed_at"] or now)
+        build = partial(_build_rows, deployment, blobs, known_tools, run_date, seen_on)
+        rows += try_item(build, lambda _, kept_rows=kept_rows: kept_rows)
     return sorted(rows, key=lambda row: (row["server_id"], row["tool"]))
 
 
@@ -74,10 +76,10 @@ def list_malformed(deployments: Iterable[JsonObject], blobs: Blobs) -> list[Reco
     """{server_id, tool, problem} of every listed tool that has no usable contract, escaped."""
     rows: list[Record] = []
     for deployment in deployments:
-        named = try_item(
+        problems = try_item(
             partial(_list_problems, deployment, blobs), lambda hint: [("", f"{INTERNAL}: {hint}")]
         )
-        for name, problem in named:
+        for name, problem in problems:
             facts = {"tool": escape_text(name[:_SHOWN]), "problem": escape_text(problem[:_SHOWN])}
             rows.append({"server_id": deployment["server_id"], **facts})
     return rows
@@ -92,22 +94,26 @@ def _list_problems(deployment: JsonObject, blobs: Blobs) -> list[tuple[str, str]
 
 
 def _build_rows(
-    deployment: JsonObject, blobs: Blobs, known: Mapping[str, JsonObject], run_date: str, seen: str
+    deployment: JsonObject,
+    blobs: Blobs,
+    known_tools: Mapping[str, JsonObject],
+    run_date: str,
+    seen_on: str,
 ) -> list[Record]:
-    listed = index_contracts(read_raw_tools(deployment, blobs))[0].values()
-    return [_build_row(deployment, body, known, run_date, seen) for body in listed]
+    contracts = index_contracts(read_raw_tools(deployment, blobs))[0].values()
+    return [_build_row(deployment, body, known_tools, run_date, seen_on) for body in contracts]
 
 
 def _build_row(
     deployment: JsonObject,
     body: dict[str, Any],
-    known: Mapping[str, JsonObject],
+    known_tools: Mapping[str, JsonObject],
     run_date: str,
-    seen: str,
+    seen_on: str,
 ) -> Record:
     text = canonical_json(body)
     name = DIGEST_PREFIX + sha256(text)
-    last = known.get(body["name"])
+    last = known_tools.get(body["name"])
     last = last if last is not None and last["contract_digest"] == name else None
     return {
         "marketplace": deployment["marketplace"],
@@ -120,7 +126,7 @@ def _build_row(
         else find_schema_problem(body["inputSchema"]),
         "recipe_digest": deployment["recipe_digest"],
         "first_seen": last["first_seen"] if last else run_date,
-        "last_seen": seen,
+        "last_seen": seen_on,
         **{column: deployment.get(column) for column in ("certificate", "certified", "protocol")},
     }
 

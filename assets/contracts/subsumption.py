@@ -66,10 +66,10 @@ def _find_limit(key: str, schema: Schema, kinds: frozenset[str]) -> tuple[float,
         return (sign * least if _is_number(least) else 0 if sign > 0 else -math.inf), False
     end = "Minimum" if sign > 0 else "Maximum"
     limit, open_at = schema.get(end.lower()), schema.get(f"exclusive{end}")
-    found = [(-math.inf, False)]
-    found += [(sign * limit, open_at is True)] if _is_number(limit) else []
-    found += [(sign * open_at, True)] if _is_number(open_at) else []
-    bound, excluded = max(found)
+    limits = [(-math.inf, False)]
+    limits += [(sign * limit, open_at is True)] if _is_number(limit) else []
+    limits += [(sign * open_at, True)] if _is_number(open_at) else []
+    bound, excluded = max(limits)
     if "number" not in kinds and abs(bound) < 2**53:  # integers: the first one that is allowed
         return (math.floor(bound) + 1 if excluded else math.ceil(bound)), False
     return bound, excluded
@@ -165,8 +165,8 @@ class AcceptanceProof:
             return False
         if all(self._accepts_keyword(key, was, now, names, d) for key in now.keys() & ASSERTING):
             return True
-        parts = list(iterate_alternatives(was))
-        return bool(parts) and all(self.accepts(p, now, names, depth=d) for p in parts)
+        branches = list(iterate_alternatives(was))
+        return bool(branches) and all(self.accepts(p, now, names, depth=d) for p in branches)
 
     def declare_scope(self, was: Any, now: Any, top: bool = False) -> NameScope:
         """The names that two versions of one object declare."""
@@ -203,12 +203,12 @@ class AcceptanceProof:
             case "items" if _holds_plain_items(was) and _holds_plain_items(now):
                 return self.accepts(was.get(key, True), now[key], depth=d)
             case "allOf" | "anyOf":
-                parts = (self.accepts(was, p, names, depth=d) for p in read_list(now[key]))
-                if all(parts) if key == "allOf" else any(parts):
+                verdicts = (self.accepts(was, p, names, depth=d) for p in read_list(now[key]))
+                if all(verdicts) if key == "allOf" else any(verdicts):
                     return True
                 return key == "anyOf" and self._is_unchanged(key, was, now)
-        held = check_bounds(key, was, now, kinds)
-        return held if held is not None else self._is_unchanged(key, was, now)
+        verdict = check_bounds(key, was, now, kinds)
+        return verdict if verdict is not None else self._is_unchanged(key, was, now)
 
     def takes(self, name: str, was: Schema, now: Schema, names: NameScope, depth: int = 0) -> bool:
         """Whether what could stand under `name` is accepted by the property `now` declares."""
@@ -222,11 +222,11 @@ class AcceptanceProof:
     def _keeps_open(self, was: Schema, now: Schema, d: int) -> bool:
         """Whether `additionalProperties` refuses nothing: neither names that were declared before
         and are no more, nor those nobody declared."""
-        spare, listed = now["additionalProperties"], read_mapping(now.get("properties"))
+        spare, declared = now["additionalProperties"], read_mapping(now.get("properties"))
         if spare is not True and not self._is_unchanged("patternProperties", was, now):
             return False
         gone = [part for name, part in read_mapping(was.get("properties")).items()
-                if name not in listed]  # fmt: skip
+                if name not in declared]  # fmt: skip
         return all(self.accepts(part, spare, depth=d)
                    for part in (was.get("additionalProperties", True), *gone))  # fmt: skip
 
@@ -234,19 +234,20 @@ class AcceptanceProof:
         """Whether a keyword, with those that mean something only beside it, is as it was."""
         group = next((group for group in GROUPS if key in group), (key,))
         return all(
-            (one in was) == (one in now) and self.is_alike(was.get(one), now.get(one))
-            for one in group
+            (keyword in was) == (keyword in now)
+            and self.is_alike(was.get(keyword), now.get(keyword))
+            for keyword in group
         )
 
     def fold_before(self, schema: Any, depth: int = 0) -> Schema:
         """A schema of the old side with `$ref` and `allOf` folded in. What does not fit into one
         mapping is left out: the old side may only grow by it."""
         schema = resolve_plain(schema, self.was_root, {})
-        parts = schema.get("allOf")
-        if not isinstance(parts, list):
+        branches = schema.get("allOf")
+        if not isinstance(branches, list):
             return schema
         merged: Schema = {k: v for k, v in schema.items() if k != "allOf"}
-        for part in parts[:32] if depth < 8 else ():
+        for part in branches[:32] if depth < 8 else ():
             spend_steps()
             merged = merge_schemas(merged, self.fold_before(part, depth + 1))
         return merged
@@ -276,9 +277,9 @@ class AcceptanceProof:
     @cached_property
     def _validators(self) -> tuple[Any, Any]:
         """Of the new side and the old one; None where the root is no schema."""
-        found = [(root, *find_dialect(root)) for root in (self.now_root, self.was_root)]
+        dialects = [(root, *find_dialect(root)) for root in (self.now_root, self.was_root)]
         now, was = [None if problem else dialect(root, registry=SEALED, format_checker=FORMATS)
-                    for root, dialect, problem in found]  # fmt: skip
+                    for root, dialect, problem in dialects]  # fmt: skip
         return now, was
 
 
@@ -287,5 +288,5 @@ def _holds_plain_items(schema: Schema) -> bool:
 
 
 def _list_names(schema: Any, root: Schema, top: bool) -> frozenset[str] | None:
-    known = collect_properties(schema, root)
-    return frozenset(known) if (top or known) and not is_open(schema, root) else None
+    properties = collect_properties(schema, root)
+    return frozenset(properties) if (top or properties) and not is_open(schema, root) else None

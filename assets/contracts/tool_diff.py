@@ -52,9 +52,9 @@ def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[
     Takes raw tools or contracts. A tool without a usable contract counts as absent, unless it had
     one; of two tools with one name the first counts.
     """
-    listed = list(new)
-    before, (after, problems) = index_contracts(old)[0], index_contracts(listed)
-    unusable = _find_unusable_tools(listed, problems)
+    new_tools = list(new)
+    before, (after, problems) = index_contracts(old)[0], index_contracts(new_tools)
+    unusable = _find_unusable_tools(new_tools, problems)
     origins = find_renames(
         {n: body for n, body in before.items() if n not in after and n not in unusable},
         {name: body for name, body in after.items() if name not in before},
@@ -105,24 +105,24 @@ def _compare_within(
 
 
 def _describe_added(body: Tool, names: frozenset[str]) -> ToolChange:
-    found = _find_alarms(None, body, names)
+    changes = _find_alarms(None, body, names)
     return _build_change(
-        body["name"], [SchemaChange("added", "compatible", "a new tool"), *found], None
+        body["name"], [SchemaChange("added", "compatible", "a new tool"), *changes], None
     )
 
 
 def _describe_changed(old: Tool, new: Tool, names: frozenset[str]) -> ToolChange:
-    found: list[SchemaChange] = []
+    changes: list[SchemaChange] = []
     renamed = old["name"] if old["name"] != new["name"] else None
     if renamed is not None:
-        found.append(SchemaChange("name", "breaking", "calls of the old name find no tool"))
+        changes.append(SchemaChange("name", "breaking", "calls of the old name find no tool"))
     for field in ("title", "description"):
         if old.get(field) != new.get(field):
-            found.append(SchemaChange(field, "wording", f"the {field} was rewritten"))
-    found += compare_annotations(old.get("annotations") or {}, new.get("annotations") or {})
-    found += _compare_inputs(old["inputSchema"], new["inputSchema"])
-    found += _compare_outputs(old.get("outputSchema"), new.get("outputSchema"))
-    return _build_change(new["name"], [*found, *_find_alarms(old, new, names)], renamed)
+            changes.append(SchemaChange(field, "wording", f"the {field} was rewritten"))
+    changes += compare_annotations(old.get("annotations") or {}, new.get("annotations") or {})
+    changes += _compare_inputs(old["inputSchema"], new["inputSchema"])
+    changes += _compare_outputs(old.get("outputSchema"), new.get("outputSchema"))
+    return _build_change(new["name"], [*changes, *_find_alarms(old, new, names)], renamed)
 
 
 def _find_alarms(old: Tool | None, new: Tool, names: frozenset[str]) -> list[SchemaChange]:
@@ -149,12 +149,12 @@ def _convert_pointer(pointer: str, tool: Any) -> str:
 
 
 def _compare_inputs(old: JsonObject, new: JsonObject) -> list[SchemaChange]:
-    found = compare(old, new, "inputSchema")
-    if found:
+    changes = compare(old, new, "inputSchema")
+    if changes:
         problem = find_schema_problem(new)
         if problem and not find_schema_problem(old):
-            found.append(SchemaChange("inputSchema", "breaking", f"no usable schema: {problem}"))
-    return found
+            changes.append(SchemaChange("inputSchema", "breaking", f"no usable schema: {problem}"))
+    return changes
 
 
 def _compare_outputs(old: JsonObject | None, new: JsonObject | None) -> list[SchemaChange]:
@@ -167,19 +167,19 @@ def _compare_outputs(old: JsonObject | None, new: JsonObject | None) -> list[Sch
     return []
 
 
-def _build_change(tool: str, found: list[SchemaChange], renamed: str | None) -> ToolChange:
-    cls = max((one.cls for one in found), key=CLASSES.index)
-    deciding = [one for one in found if one.cls == cls]
+def _build_change(tool: str, changes: list[SchemaChange], renamed: str | None) -> ToolChange:
+    cls = max((change.cls for change in changes), key=CLASSES.index)
+    deciding = [change for change in changes if change.cls == cls]
     why = f"{deciding[0].path}: {deciding[0].why}"
     if len(deciding) > 1:
         why += f" (and {len(deciding) - 1} more {cls})"
-    return ToolChange(tool, cls, _select_fields(found, deciding), renamed, why)
+    return ToolChange(tool, cls, _select_fields(changes, deciding), renamed, why)
 
 
-def _select_fields(found: list[SchemaChange], deciding: list[SchemaChange]) -> tuple[str, ...]:
+def _select_fields(changes: list[SchemaChange], deciding: list[SchemaChange]) -> tuple[str, ...]:
     """Sorted; of too many, those that decide the class come first."""
-    listed = dict.fromkeys(one.path for one in (*deciding, *found))
-    return tuple(sorted(list(listed)[:_MOST_FIELDS]))
+    paths = dict.fromkeys(change.path for change in (*deciding, *changes))
+    return tuple(sorted(list(paths)[:_MOST_FIELDS]))
 
 
 _LIMITS = "more output, pages or tools than the limits allow"  # as a server that runs is told
@@ -247,5 +247,5 @@ def read_tools(path: Path) -> list[dict[str, Any]]:
     return tools
 
 
-def _build_unreadable(path: Path, found: str) -> UnusableInput:
-    return UnusableInput(" ".join(f"{path}: {found}; {_FIX}".split()))
+def _build_unreadable(path: Path, reason: str) -> UnusableInput:
+    return UnusableInput(" ".join(f"{path}: {reason}; {_FIX}".split()))

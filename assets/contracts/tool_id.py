@@ -32,7 +32,7 @@ class ToolId(NamedTuple):
     def __str__(self) -> str:
         tool = self.tool
         if ":" in tool or "%" in tool:
-            tool = _CODED.sub(lambda found: _CODES[found[0]], tool)
+            tool = _CODED.sub(lambda match: _CODES[match[0]], tool)
         return f"{self.server_id}{_SEPARATOR}{tool}"
 
     @classmethod
@@ -49,7 +49,7 @@ class ToolId(NamedTuple):
         server_id, separator, tool = text.rpartition(_SEPARATOR)
         if not (separator and tool):
             raise BadToolId(f"{text[:120]!r} is no tool id, expected <server_id>::<tool>")
-        return cls(server_id, _CODE.sub(lambda found: _READ[found[0]], tool))
+        return cls(server_id, _CODE.sub(lambda match: _READ[match[0]], tool))
 
 
 def compile_globs(globs: Sequence[str]) -> Callable[[str, str], bool]:
@@ -58,10 +58,10 @@ def compile_globs(globs: Sequence[str]) -> Callable[[str, str], bool]:
     A glob is parted as an id is, so that `npm:files::*` means the tools of that one server and not
     those of a server `npm:files::more`; one without `::` is held against the whole id.
     """
-    parts = [glob.rpartition(_SEPARATOR) for glob in globs]
-    heads = [(head, _match_any([head]), tail) for head, separator, tail in parts if separator]
-    whole = _match_any([tail for _, separator, tail in parts if not separator])
-    named, tails = frozenset(globs), dict[str, Callable[[str], object]]()
+    split_globs = [glob.rpartition(_SEPARATOR) for glob in globs]
+    heads = [(head, _match_any([head]), tail) for head, separator, tail in split_globs if separator]
+    whole = _match_any([tail for _, separator, tail in split_globs if not separator])
+    exact_ids, tails = frozenset(globs), dict[str, Callable[[str], object]]()
 
     def matches(server_id: str, tool: str) -> bool:
         if server_id not in tails:
@@ -73,7 +73,7 @@ def compile_globs(globs: Sequence[str]) -> Callable[[str, str], bool]:
             tails[server_id] = _match_any(fit)
         text = str(ToolId(server_id, tool))
         written = text[len(server_id) + len(_SEPARATOR) :]
-        return bool(text in named or tails[server_id](written) or whole(text))
+        return bool(text in exact_ids or tails[server_id](written) or whole(text))
 
     return matches
 

@@ -27,12 +27,12 @@ Tool = Mapping[str, Any]
 
 def find_renames(gone: Mapping[str, Tool], come: Mapping[str, Tool]) -> dict[str, str]:
     """new name -> old name, most similar bodies first; each name is used once."""
-    found = _pair_tools(gone, come, _find_twins(gone, come))
-    used = set(found.values())
+    pairs = _pair_tools(gone, come, _find_twins(gone, come))
+    used = set(pairs.values())
     left = {old: body for old, body in gone.items() if old not in used}
-    new = {name: body for name, body in come.items() if name not in found}
+    new = {name: body for name, body in come.items() if name not in pairs}
     with limit_steps(_MAX_STEPS):
-        return found | _pair_tools(left, new, _list_candidates(left, new))
+        return pairs | _pair_tools(left, new, _list_candidates(left, new))
 
 
 def _pair_tools(
@@ -48,13 +48,13 @@ def _pair_tools(
                 scored.append((-score, -names, new, old))
     except TooMuchWork:
         pass  # those compared so far: who renames and rewrites more than that made other tools
-    found: dict[str, str] = {}
-    taken: set[str] = set()
+    pairs: dict[str, str] = {}
+    used_names: set[str] = set()
     for _, _, new, old in sorted(scored):
-        if new not in found and old not in taken:
-            found[new] = old
-            taken.add(old)
-    return found
+        if new not in pairs and old not in used_names:
+            pairs[new] = old
+            used_names.add(old)
+    return pairs
 
 
 def _find_twins(gone: Mapping[str, Tool], come: Mapping[str, Tool]) -> Iterator[tuple[str, str]]:

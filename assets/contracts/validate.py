@@ -72,9 +72,9 @@ def validate_call(contract: Contract, arguments: Any) -> list[Flaw]:
             return [Flaw("bad_schema", problem)]
         with limit_steps(_MAX_STEPS):
             flaws = list(islice(_find_schema_flaws(schema, arguments), _MAX_FLAWS))
-            known = {flaw.path for flaw in flaws if flaw.kind == "unknown_argument"}
+            reported = {flaw.path for flaw in flaws if flaw.kind == "unknown_argument"}
             more = _find_unknown(schema, schema, arguments, (), True)
-            return [*flaws, *(f for f in more if f.path not in known)][:_MAX_FLAWS]
+            return [*flaws, *(f for f in more if f.path not in reported)][:_MAX_FLAWS]
     except TooMuchWork:
         return [Flaw("bad_schema", f"it takes more than {_MAX_STEPS:,} steps to check a call")]
     except RecursionError:
@@ -132,12 +132,12 @@ def _find_unknown(
     if not isinstance(value, Mapping):
         return
     spend_steps()
-    known = collect_properties(schema, root)
+    declared = collect_properties(schema, root)
     # A nested object that lists no properties is free-form; a call without parameters is not.
-    closed = (top or bool(known)) and not is_open(schema, root)
+    closed = (top or bool(declared)) and not is_open(schema, root)
     for name, item in value.items():
         where = (*at, str(name))
-        if name in known:
-            yield from _find_unknown(known[name], root, item, where, False)
+        if name in declared:
+            yield from _find_unknown(declared[name], root, item, where, False)
         elif closed:
             yield Flaw("unknown_argument", f"{name!r} is not declared", where)

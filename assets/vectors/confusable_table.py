@@ -54,10 +54,10 @@ def build_clusters(
     mute = np.asarray(silent if silent is not None else [False] * len(names), bool)
     link = _ClusterLinkage(matrix, names, mute)
     edges = dict(_find_near(matrix, mute)) | dict(_name_clusters(matrix, names))
-    for (one, other), _ in sorted(edges.items(), key=lambda edge: (-edge[1], edge[0])):
-        link.join(one, other)
-    found = (sorted(members) for members in link.members.values() if len(members) > 1)
-    return sorted(found)
+    for (first, other), _ in sorted(edges.items(), key=lambda edge: (-edge[1], edge[0])):
+        link.join(first, other)
+    clusters = (sorted(members) for members in link.members.values() if len(members) > 1)
+    return sorted(clusters)
 
 
 class _ClusterLinkage:
@@ -68,9 +68,9 @@ class _ClusterLinkage:
         self._of = list(range(len(names)))
         self.members: dict[int, list[int]] = {place: [place] for place in self._of}
 
-    def join(self, one: int, other: int) -> None:
+    def join(self, first: int, other: int) -> None:
         """Joins the clusters of two texts if every two texts of them are alike."""
-        a, b = sorted((self._of[one], self._of[other]))
+        a, b = sorted((self._of[first], self._of[other]))
         if a == b or len(self.members[a]) + len(self.members[b]) > CAP:
             return
         if not self._are_all_alike(self.members[a], self.members[b]):
@@ -85,9 +85,9 @@ class _ClusterLinkage:
         return bool(np.all(same | (compute_cosines(self._matrix[a], self._matrix[b]) >= least)))
 
 
-def compute_cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def compute_cosines(first: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Rounded, because the last bits of a product depend on the machine and on its neighbours."""
-    return np.round(one @ other.T, 4)
+    return np.round(first @ other.T, 4)
 
 
 def _find_near(matrix: np.ndarray, mute: np.ndarray) -> Iterator[tuple[tuple[int, int], float]]:
@@ -116,8 +116,8 @@ def _find_nearest(
     rows, columns, values = rows[order], columns[order], values[order]
     starts = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]]) if len(rows) else rows
     rank = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
-    kept = rank < _NEAREST
-    for row, column, value in zip(rows[kept], columns[kept], values[kept], strict=True):
+    nearest = rank < _NEAREST
+    for row, column, value in zip(rows[nearest], columns[nearest], values[nearest], strict=True):
         yield (int(row), int(column)), float(value)
 
 
@@ -182,13 +182,15 @@ def find_confusables(
     if len(matrix) != len(rows):
         raise ValueError(f"confusables: {len(rows)} rows but {len(matrix)} vectors")
     texts, vectors = _build_texts(rows, matrix)
-    found = build_clusters(vectors, [text.name for text in texts], [text.silent for text in texts])
-    grouped = {place for places in found for place in places}
-    found += [[at] for at, text in enumerate(texts) if len(text.tools) > 1 and at not in grouped]
+    clusters = build_clusters(
+        vectors, [text.name for text in texts], [text.silent for text in texts]
+    )
+    grouped = {place for places in clusters for place in places}
+    clusters += [[at] for at, text in enumerate(texts) if len(text.tools) > 1 and at not in grouped]
     rarity = WordRarity(tool_text(text.contract) for text in texts)
     about = about or {}
     out = []
-    for places in found:
+    for places in clusters:
         pairs = list(_find_pairs(places, texts, vectors))
         tools = sorted({(r["server_id"], r["tool"]) for pair in pairs for r in pair[:2]})
         if not pairs:
@@ -201,17 +203,17 @@ def find_confusables(
             for pair in pairs
             for row in pair[:2]
         }
-        for one, other, cosine, kind in pairs:
-            first, second = (sides[row["server_id"], row["tool"]] for row in (one, other))
+        for left, other, cosine, kind in pairs:
+            first, second = (sides[row["server_id"], row["tool"]] for row in (left, other))
             sentence, kinds = tell_apart(first, second, rarity)
             out.append(
                 {
-                    **{key: one[key] for key in ("server_id", "tool", "contract_digest")},
+                    **{key: left[key] for key in ("server_id", "tool", "contract_digest")},
                     "other_server_id": other["server_id"],
                     "other_tool": other["tool"],
                     "other_digest": other["contract_digest"],
                     "cosine": cosine,
-                    "same_name": _fold_name(one["tool"]) == _fold_name(other["tool"]),
+                    "same_name": _fold_name(left["tool"]) == _fold_name(other["tool"]),
                     "cluster": name,
                     "cluster_tools": len(tools),
                     "kind": kind,
@@ -228,14 +230,14 @@ def list_hard_negatives(rows: Sequence[Row], most: int = 8) -> dict[str, list[st
     twins = _group_twins(rows)
     near: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
-        one, other = row["contract_digest"], row["other_digest"]
-        if row["kind"] == CONFUSABLE and other not in twins.get(one, (one,)):
-            for here, there in ((one, other), (other, one)):
+        tool_digest, other = row["contract_digest"], row["other_digest"]
+        if row["kind"] == CONFUSABLE and other not in twins.get(tool_digest, (tool_digest,)):
+            for here, there in ((tool_digest, other), (other, tool_digest)):
                 for twin in twins.get(here, (here,)):
                     near[twin][there] = max(row["cosine"], near[twin].get(there, -1.0))
     return {
-        name: sorted(held, key=lambda one: (-held[one], one))[:most]
-        for name, held in sorted(near.items())
+        name: sorted(cosines, key=lambda tool_digest: (-cosines[tool_digest], tool_digest))[:most]
+        for name, cosines in sorted(near.items())
     }
 
 
@@ -245,10 +247,10 @@ def _group_twins(rows: Iterable[Row]) -> dict[str, set[str]]:
     for row in rows:
         if row["kind"] == TWINS:
             names = row["contract_digest"], row["other_digest"]
-            one, other = (groups.setdefault(name, {name}) for name in names)
-            if one is not other:
-                one |= other
-                groups |= dict.fromkeys(other, one)
+            first, other = (groups.setdefault(name, {name}) for name in names)
+            if first is not other:
+                first |= other
+                groups |= dict.fromkeys(other, first)
     return groups
 
 
@@ -260,18 +262,18 @@ def _build_texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Distinc
         key=lambda at: (rows[at]["server_id"], rows[at]["tool"], rows[at]["marketplace"]),
     )
     tools: dict[str, list[int]] = defaultdict(list)
-    seen: set[tuple[str, str]] = set()
+    listed_tools: set[tuple[str, str]] = set()
     contracts: dict[int, dict[str, Any]] = {}
     for at in order:
         key = (rows[at]["server_id"], rows[at]["tool"])
-        if key not in seen:
-            seen.add(key)
+        if key not in listed_tools:
+            listed_tools.add(key)
             contracts[at] = read_contract(rows[at])
             tools[tool_text(contracts[at])].append(at)
     owners: dict[str, set[str]] = defaultdict(set)
     for at, contract in contracts.items():
         owners[_render_plain(contract)].add(rows[at]["server_id"])
-    made = [
+    distinct = [
         _DistinctText(
             tools=tuple(rows[at] for at in places),
             contract=contracts[places[0]],
@@ -282,7 +284,7 @@ def _build_texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Distinc
         )
         for places in tools.values()
     ]
-    return made, np.asarray(matrix)[[places[0] for places in tools.values()]]
+    return distinct, np.asarray(matrix)[[places[0] for places in tools.values()]]
 
 
 def _find_pairs(
@@ -290,37 +292,37 @@ def _find_pairs(
 ) -> Iterator[tuple[Row, Row, float, str]]:
     """(one, other, cosine, kind) of a cluster; tools of one server are no pair."""
     for at in places:
-        first, *rest = texts[at].tools
-        for other in rest:
+        first, *copies = texts[at].tools
+        for other in copies:
             if first["server_id"] != other["server_id"]:
                 yield (*_order_pair(first, other), 1.0, TWINS)
     alike = compute_cosines(vectors[list(places)], vectors[list(places)])
     for (i, a), (j, b) in combinations(enumerate(places), 2):
-        one, other = texts[a], texts[b]
-        pair = next(((x, y) for x in one.tools for y in other.tools
+        left, other = texts[a], texts[b]
+        pair = next(((x, y) for x in left.tools for y in other.tools
                      if x["server_id"] != y["server_id"]), None)  # fmt: skip
         if pair is not None:
             cosine = round(float(alike[i, j]), 4)
             yield (
                 *_order_pair(*pair),
                 cosine,
-                TWINS if _are_twins(one, other, cosine) else CONFUSABLE,
+                TWINS if _are_twins(left, other, cosine) else CONFUSABLE,
             )
 
 
-def _are_twins(one: _DistinctText, other: _DistinctText, cosine: float) -> bool:
+def _are_twins(first: _DistinctText, other: _DistinctText, cosine: float) -> bool:
     """One tool under two names. The vectors of long texts that share a preamble are equal although
     `service_restart` is not `service_update`: the names, or all that is said, must agree too."""
-    same_text = one.description == other.description and not one.silent
-    if one.name == other.name and same_text:
+    same_text = first.description == other.description and not first.silent
+    if first.name == other.name and same_text:
         return True
-    a, b = (set(find_names(text.contract["name"])) for text in (one, other))
+    a, b = (set(find_names(text.contract["name"])) for text in (first, other))
     a, b = ({word.rstrip("s") for word in words} for words in (a, b))
     return cosine >= TWIN and (same_text or 2 * len(a & b) >= len(a | b))
 
 
-def _order_pair(one: Row, other: Row) -> tuple[Row, Row]:
-    first, second = sorted((one, other), key=lambda row: (row["server_id"], row["tool"]))
+def _order_pair(left: Row, other: Row) -> tuple[Row, Row]:
+    first, second = sorted((left, other), key=lambda row: (row["server_id"], row["tool"]))
     return first, second
 
 

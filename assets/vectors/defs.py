@@ -50,19 +50,19 @@ Tool = tuple[str, str]
 
 def compute_figures(rows: Sequence[Row], tools: Iterable[Row]) -> dict[str, float]:
     """Counts over all marketplaces. `tools`: snapshot rows, all of them."""
-    known = {(row["server_id"], row["tool"]) for row in tools}
+    tool_keys = {(row["server_id"], row["tool"]) for row in tools}
     twins, look = _select_kind(rows, TWINS), _select_kind(rows, CONFUSABLE)
-    named = [row for row in rows if row["kind"] == CONFUSABLE]
+    named_pairs = [row for row in rows if row["kind"] == CONFUSABLE]
     return {
-        "tools": len(known),
+        "tools": len(tool_keys),
         "clusters": len({row["cluster"] for row in rows}),
         "largest_cluster": max((row["cluster_tools"] for row in rows), default=0),
         "pairs": len(rows),
-        "with_a_twin": len(twins & known),
-        "with_a_confusable": len(look & known),
-        "names_shared_across_servers": _count_sharing(known),
-        "confusable_pairs_told_apart": sum(row["apart_by"] != "[]" for row in named),
-        "confusable_pairs_not_told_apart": sum(row["apart_by"] == "[]" for row in named),
+        "with_a_twin": len(twins & tool_keys),
+        "with_a_confusable": len(look & tool_keys),
+        "names_shared_across_servers": _count_sharing(tool_keys),
+        "confusable_pairs_told_apart": sum(row["apart_by"] != "[]" for row in named_pairs),
+        "confusable_pairs_not_told_apart": sum(row["apart_by"] == "[]" for row in named_pairs),
     }
 
 
@@ -94,23 +94,23 @@ def render_markdown(rows: Sequence[Row], tools: Sequence[Row]) -> Markdown:
         ([kind, _compute_share(count, pairs)] for kind, count in kinds.most_common()),
     )
     worst = make_markdown_table(_HEAD, map(_describe_worst, _list_largest(rows)), cap=_SENTENCE)
-    parts = [lead, by_kind, Markdown("### Largest clusters"), worst]
-    return join_markdown("\n\n", parts)
+    sections = [lead, by_kind, Markdown("### Largest clusters"), worst]
+    return join_markdown("\n\n", sections)
 
 
 def _select_kind(rows: Sequence[Row], kind: str) -> set[Tool]:
     mine = [row for row in rows if row["kind"] == kind]
-    own = {(row["server_id"], row["tool"]) for row in mine}
-    return own | {(row["other_server_id"], row["other_tool"]) for row in mine}
+    own_keys = {(row["server_id"], row["tool"]) for row in mine}
+    return own_keys | {(row["other_server_id"], row["other_tool"]) for row in mine}
 
 
 def _count_sharing(tools: Iterable[Tool]) -> int:
     """How many tools have a name, modulo case and separators, that another server uses too."""
-    listed = [(server, "".join(filter(str.isalnum, tool.casefold()))) for server, tool in tools]
+    names = [(server, "".join(filter(str.isalnum, tool.casefold()))) for server, tool in tools]
     servers: dict[str, set[str]] = defaultdict(set)
-    for server, name in listed:
+    for server, name in names:
         servers[name].add(server)
-    return sum(len(servers[name]) > 1 for _, name in listed)
+    return sum(len(servers[name]) > 1 for _, name in names)
 
 
 def _list_largest(rows: Sequence[Row]) -> list[list[Row]]:
@@ -175,7 +175,7 @@ def contract_vectors(
 ) -> Published:
     name = context.partition_key
     store = LanceStore(warehouse.home / "lance")
-    clear, held = read_contracts(warehouse, name)
+    clear, quarantined = read_contracts(warehouse, name)
     if (server := read_one_server(context)) is not None:
         clear = [row for row in clear if row["server_id"] == server]
     rows = embed_contracts(clear, embedder, store, ProgressLines(context.log.info))
@@ -194,7 +194,7 @@ def contract_vectors(
                 "unit_norm", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} vectors of norm 1"
             )
         ],
-        metadata={"embedder": embedder.id, "held": len(held)},
+        metadata={"embedder": embedder.id, "held": len(quarantined)},
     )
     close_run_after(context, warehouse.ledger, "contract_vectors")
 
@@ -213,10 +213,10 @@ def confusables(
 ) -> Published:
     tables = warehouse.tables
     tools = read_clear(warehouse)
-    listed = list({(row["server_id"], row["tool"]): row for row in tools}.values())
-    texts = [tool_text(read_contract(row)) for row in listed]
+    tools_once = list({(row["server_id"], row["tool"]): row for row in tools}.values())
+    texts = [tool_text(read_contract(row)) for row in tools_once]
     matrix = embed_texts(texts, embedder, LanceStore(warehouse.home / "lance"))
-    rows = find_confusables(listed, matrix, map_descriptions(tables.read(CATALOGUE).to_dicts()))
+    rows = find_confusables(tools_once, matrix, map_descriptions(tables.read(CATALOGUE).to_dicts()))
     yield from publish(
         context,
         warehouse,

@@ -72,23 +72,23 @@ class ComparedTool:
     def all_words(self) -> frozenset[str]:
         """All that it may be said to have; of the whole text, so that nothing is denied it."""
         texts = (tool_text(self.contract), self.server_id)
-        held = [word for text in texts for word in (*split_words(text), *find_names(text))]
-        return frozenset(map(stem_plural, [*held, *self.server_words, *split_words(self.about)]))
+        words = [word for text in texts for word in (*split_words(text), *find_names(text))]
+        return frozenset(map(stem_plural, [*words, *self.server_words, *split_words(self.about)]))
 
     @cached_property
     def taken(self) -> dict[str, tuple[str, JsonObject]]:
         """Parameter as it reads -> (as it is written, its schema)."""
-        found = iterate_parameters(self.contract)
+        parameters = iterate_parameters(self.contract)
         return {
             flatten_name(name): (name, schema if isinstance(schema, Mapping) else {})
-            for name, schema in found
+            for name, schema in parameters
         }
 
     @cached_property
     def needed(self) -> set[str]:
         required = (self.contract.get("inputSchema") or {}).get("required")
-        listed = required if isinstance(required, list) else []
-        return {flatten_name(name) for name in listed if isinstance(name, str)} & self.taken.keys()
+        names = required if isinstance(required, list) else []
+        return {flatten_name(name) for name in names if isinstance(name, str)} & self.taken.keys()
 
     @cached_property
     def effect(self) -> str | None:
@@ -108,11 +108,11 @@ class WordRarity:
     """In how large a share of all tools' texts a word stands."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        listed = list(texts)
+        all_texts = list(texts)
         self._held = Counter(
-            word for text in listed for word in {*map(stem_plural, split_words(text))}
+            word for text in all_texts for word in {*map(stem_plural, split_words(text))}
         )
-        self._total = max(len(listed), 1)
+        self._total = max(len(all_texts), 1)
 
     def compute_share(self, word: str) -> float:
         return self._held[stem_plural(word)] / self._total
@@ -161,19 +161,19 @@ def tell_apart(a: ComparedTool, b: ComparedTool, rarity: WordRarity) -> tuple[st
     facts: tuple[list[str], list[str]] = ([], [])
     kinds: list[str] = []
     for kind, find in _FINDERS:
-        found = find(a, b, rarity), find(b, a, rarity)
-        if any(found):
+        facts_found = find(a, b, rarity), find(b, a, rarity)
+        if any(facts_found):
             kinds.append(kind)
-            for own, fact in zip(facts, found, strict=True):
-                own += [fact] if fact else []
+            for own_facts, fact in zip(facts, facts_found, strict=True):
+                own_facts += [fact] if fact else []
         if len(kinds) == (_MOST - 1 if kinds[:1] == [SERVER] else _MOST):
             break
     if not kinds:
         return _tell_nothing(a, b), []
     lead = "Nothing but their servers tells them apart: " if kinds == [SERVER] else ""
     sides = [
-        f"{side.label} {join_words(own) if own else 'has nothing of its own'}"
-        for side, own in zip((a, b), facts, strict=True)
+        f"{side.label} {join_words(own_facts) if own_facts else 'has nothing of its own'}"
+        for side, own_facts in zip((a, b), facts, strict=True)
     ]
     return f"{lead}{'; '.join(sides)}.", kinds
 
@@ -183,20 +183,20 @@ def _find_only(words: Iterable[str], other: ComparedTool) -> list[str]:
 
 
 def _tell_by_servers(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
-    held = _find_only(side.server_words, other)
-    return f"is for {_format_list(held[:_MOST])}" if held else ""
+    words = _find_only(side.server_words, other)
+    return f"is for {_format_list(words[:_MOST])}" if words else ""
 
 
 def _tell_by_names(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
-    held = [word for word in _find_only(side.name_words, other) if word not in side.server_words]
-    return f"has {_format_list(held[:_MOST])} in its name" if held else ""
+    words = [word for word in _find_only(side.name_words, other) if word not in side.server_words]
+    return f"has {_format_list(words[:_MOST])} in its name" if words else ""
 
 
 def _tell_by_words(side: ComparedTool, other: ComparedTool, rarity: WordRarity) -> str:
     field = {*side.name_words, *split_words(side.about)}
     only = [word for word in _find_only(side.words, other) if word not in side.name_words]
-    held = rarity.pick_telling(only, _MOST, field)
-    return f"speaks of {_format_list(held)}" if held else ""
+    words = rarity.pick_telling(only, _MOST, field)
+    return f"speaks of {_format_list(words)}" if words else ""
 
 
 def _tell_by_required(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
@@ -217,29 +217,29 @@ def _tell_by_effect(side: ComparedTool, other: ComparedTool, _: WordRarity) -> s
 def _tell_by_limits(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
     """Of the first shared parameter that may hold other values."""
     for name in sorted(side.taken.keys() & other.taken.keys()):
-        (own, one), (_name, another) = side.taken[name], other.taken[name]
-        mine, theirs = (_list_values(schema.get("enum")) for schema in (one, another))
+        (own_name, own_schema), (_name, another) = side.taken[name], other.taken[name]
+        mine, theirs = (_list_values(schema.get("enum")) for schema in (own_schema, another))
         if mine and theirs and set(mine) != set(theirs):
             only = [value for value in mine if value not in theirs]
-            return f"lets {own} be {_format_list(only[:_MOST])}" if only else ""
+            return f"lets {own_name} be {_format_list(only[:_MOST])}" if only else ""
         for limit, word in (
             ("maximum", "up to"),
             ("minimum", "from"),
             ("maxLength", "up to"),
             ("maxItems", "up to"),
         ):
-            x, y = one.get(limit), another.get(limit)
+            x, y = own_schema.get(limit), another.get(limit)
             if isinstance(x, int | float) and isinstance(y, int | float) and x != y:
-                return f"takes {own} {word} {x:g}"
+                return f"takes {own_name} {word} {x:g}"
     return ""
 
 
 def _tell_by_clauses(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
     clauses = re.split(r"[.;!?\n•✓×]+\s|\n", str(side.contract.get("description") or "")[:2000])
     for clause in clauses:
-        held = [word for word in split_words(clause) if word not in STOP]
-        new = [word for word in held if stem_plural(word) not in other.all_words]
-        if len(held) >= 3 and 2 * len(new) >= len(held):
+        words = [word for word in split_words(clause) if word not in STOP]
+        new = [word for word in words if stem_plural(word) not in other.all_words]
+        if len(words) >= 3 and 2 * len(new) >= len(words):
             return f'says "{join_lines(clause.rstrip(" .:,"), _LONGEST)}"'
     return ""
 
@@ -258,8 +258,8 @@ _FINDERS = (
 
 
 def _tell_nothing(a: ComparedTool, b: ComparedTool) -> str:
-    one, other = (flatten_name(side.contract["name"]) for side in (a, b))
-    shared = ["same name"] if one == other else []
+    first, other = (flatten_name(side.contract["name"]) for side in (a, b))
+    shared = ["same name"] if first == other else []
     words, others = ({stem_plural(word) for word in side.words} for side in (a, b))
     shared += ["same words"] if words == others else ["nearly the same words"]
     same = a.taken.keys() == b.taken.keys()

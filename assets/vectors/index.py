@@ -47,8 +47,8 @@ VECTORS = TableSpec(
 
 def read_contract(row: Row) -> dict[str, Any]:
     """The contract in a snapshot row, where it is stored as JSON text."""
-    held = row["contract"]
-    return json.loads(held) if isinstance(held, str) else dict(held)
+    contract = row["contract"]
+    return json.loads(contract) if isinstance(contract, str) else dict(contract)
 
 
 def digest_text(text: str) -> str:
@@ -60,8 +60,8 @@ def build_server_text(server_id: str, contracts: Sequence[JsonObject]) -> str:
     """The one text of a server, made from its id and its tools, in an order of its own."""
     kind, _, name = server_id.partition(":")
     tools = sorted(tool_text(contract, "name") for contract in contracts)
-    listed = ", ".join(tools[:_SERVER_TOOLS])
-    return f"{(name or kind).replace('/', ' ').lstrip('@')} server\ntools: {listed}"
+    names = ", ".join(tools[:_SERVER_TOOLS])
+    return f"{(name or kind).replace('/', ' ').lstrip('@')} server\ntools: {names}"
 
 
 def build_texts(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -104,8 +104,8 @@ def embed_contracts(
     due = {key: texts[key] for key in store.find_missing(texts)}
     progress = progress or SilentProgress()
     _fill_store(due, embedder, store, TEXTS, lambda at, due: progress.update("embed", at, due))
-    kept = [name for name in VECTORS.columns if name != "embedder"]
-    return [{**{name: m[name] for name in kept}, "embedder": embedder.id} for m in members]
+    columns = [name for name in VECTORS.columns if name != "embedder"]
+    return [{**{name: m[name] for name in columns}, "embedder": embedder.id} for m in members]
 
 
 def embed_texts(
@@ -127,10 +127,10 @@ def embed_texts(
         key: {"text_digest": name, "kind": TOOL, "text": text}
         for key, name, text in zip(keys, names, texts, strict=True)
     }
-    found = store.find_vectors(keys, table)
-    due = {key: member for key, member in members.items() if key not in found}
-    found |= _fill_store(due, embedder, store, table, on_done or (lambda done, due: None))
-    return np.stack([found[key] for key in keys]) if keys else np.zeros((0, 0), np.float32)
+    vectors = store.find_vectors(keys, table)
+    due = {key: member for key, member in members.items() if key not in vectors}
+    vectors |= _fill_store(due, embedder, store, table, on_done or (lambda done, due: None))
+    return np.stack([vectors[key] for key in keys]) if keys else np.zeros((0, 0), np.float32)
 
 
 def _fill_store(
@@ -142,8 +142,8 @@ def _fill_store(
 ) -> dict[str, np.ndarray]:
     """Embeds texts that the store lacks, and writes every few hundred of them; their vectors,
     float32 [dim]. due: by their key, as is what is returned."""
-    made: dict[str, np.ndarray] = {}
-    ordered = sorted(due.items(), key=lambda one: one[1]["text_digest"])
+    vectors_by_key: dict[str, np.ndarray] = {}
+    ordered = sorted(due.items(), key=lambda entry: entry[1]["text_digest"])
     for start in range(0, len(ordered), _CHUNK):
         chunk = ordered[start : start + _CHUNK]
         vectors = embedder.embed([member["text"] for _, member in chunk]).astype(np.float32)
@@ -153,15 +153,15 @@ def _fill_store(
             for (key, member), vector in zip(chunk, vectors, strict=True)
         ]  # fmt: skip
         store.insert(rows, table)
-        made.update(zip([key for key, _ in chunk], vectors, strict=True))
+        vectors_by_key.update(zip([key for key, _ in chunk], vectors, strict=True))
         on_done(start + len(chunk), len(due))
-    return made
+    return vectors_by_key
 
 
 def find_norm_flaws(members: Iterable[Row], store: LanceStore) -> list[str]:
     """The audit's question: which member rows have no vector in the store, or not a unit one."""
-    listed = list(members)
-    keys = [make_vector_key(member["text_digest"], member["embedder"]) for member in listed]
+    member_rows = list(members)
+    keys = [make_vector_key(member["text_digest"], member["embedder"]) for member in member_rows]
     lacking = store.find_missing(keys)
     if lacking:
         return sorted(f"{key}: no vector" for key in lacking)

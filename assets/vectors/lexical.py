@@ -26,8 +26,8 @@ FUNCTION_WORDS = frozenset(_STOP_WORDS.split())
 
 def split_words(text: str) -> list[str]:
     """Lower-case words; camelCase and snake_case are split, stop words and a plural `s` dropped."""
-    found = (word.lower() for word in _WORD.findall(_CAMEL.sub(" ", text)))
-    return [_drop_plural(word) for word in found if word not in FUNCTION_WORDS]
+    words = (word.lower() for word in _WORD.findall(_CAMEL.sub(" ", text)))
+    return [_drop_plural(word) for word in words if word not in FUNCTION_WORDS]
 
 
 _SUFFIX_LIST = """izations ization ations ation ments ment nesses ness ingly ings ing edly ed ies
@@ -123,9 +123,9 @@ class BM25:
     def sum_rarity(self, terms: Iterable[str]) -> float:
         """IDF of the terms together; one that no document holds counts as the rarest there is."""
         places = [self.terms.get(term) for term in terms]
-        held = [place for place in places if place is not None]
+        known_places = [place for place in places if place is not None]
         unknown = float(_measure_rarity(np.zeros(1, np.float32), self.size)[0])
-        return float(self._rarity[held].sum()) + unknown * (len(places) - len(held))
+        return float(self._rarity[known_places].sum()) + unknown * (len(places) - len(known_places))
 
     def match_rarity(self, terms: Iterable[str], documents: np.ndarray) -> np.ndarray:
         """How alike the terms and the words of each of these documents are: the cosine of the two
@@ -157,39 +157,39 @@ class BM25:
         nine of ten other servers do in the median: however many texts a server lists, it does not
         set its own scale.
         """
-        held = np.flatnonzero(self._masses > 0)
-        servers, at = np.unique(owners[held], return_inverse=True)
+        nonempty = np.flatnonzero(self._masses > 0)
+        servers, at = np.unique(owners[nonempty], return_inverse=True)
         order = np.argsort(at, kind="stable")
         ends = np.cumsum(np.bincount(at, minlength=len(servers)))[:-1]
-        votes = [np.median(of) for of in np.split(self._masses[held][order], ends) if len(of)]
+        votes = [np.median(of) for of in np.split(self._masses[nonempty][order], ends) if len(of)]
         few = len(servers) <= _FEW
         floor = (_FLOOR_OF_FEW if few else _FLOOR) * self.sum_rarity([""])
-        texts = np.quantile(self._masses[held], _USUAL) if len(held) else 0.0
-        found = np.minimum(_find_quantile_of_others(np.array(votes)), texts)
-        usual = np.maximum(_MANY * found, floor)
+        texts = np.quantile(self._masses[nonempty], _USUAL) if len(nonempty) else 0.0
+        typical = np.minimum(_find_quantile_of_others(np.array(votes)), texts)
+        usual = np.maximum(_MANY * typical, floor)
         credit = np.ones(self.size, np.float32)
-        credit[held] = np.minimum(usual[at] / self._masses[held], 1.0) ** _DILUTION
+        credit[nonempty] = np.minimum(usual[at] / self._masses[nonempty], 1.0) ** _DILUTION
         return credit
 
     def _find_postings(self, place: int, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where the postings of the term at `place` would name each of the documents, and whether
         they do, both [documents]."""
         start, end = int(self.starts[place]), int(self.starts[place + 1])
-        held = self.documents[start:end]  # in rising order
-        at = np.minimum(np.searchsorted(held, documents), end - start - 1)
-        return start + at, held[at] == documents
+        postings = self.documents[start:end]  # in rising order
+        at = np.minimum(np.searchsorted(postings, documents), end - start - 1)
+        return start + at, postings[at] == documents
 
     def find_shared(self, query: str, documents: np.ndarray) -> list[list[str]]:
         """The query's words that each document holds, heaviest first: why it matched."""
-        found: list[list[tuple[float, str]]] = [[] for _ in documents]
+        shared: list[list[tuple[float, str]]] = [[] for _ in documents]
         for term in self.cut_query(query):
             place = self.terms.get(term)
             if place is None:
                 continue
-            at, held = self._find_postings(place, documents)
-            for which in np.flatnonzero(held).tolist():
-                found[which].append((float(self.weights[at[which]]), term))
-        return [[term for _, term in sorted(of, reverse=True)] for of in found]
+            at, present = self._find_postings(place, documents)
+            for which in np.flatnonzero(present).tolist():
+                shared[which].append((float(self.weights[at[which]]), term))
+        return [[term for _, term in sorted(of, reverse=True)] for of in shared]
 
 
 def _measure_rarity(df: np.ndarray, size: int) -> np.ndarray:

@@ -54,10 +54,10 @@ class CosineScale:
     """What takes one encoder's vectors to MiniLM's scale. `known`: its unit vectors [n, dim] of
     REFERENCE; `who` is named where a vector has no direction."""
 
-    def __init__(self, known: np.ndarray, who: str) -> None:
-        self._who, self._centre = who, known.mean(0)
-        found = measure_unrelated(self._centre_rows(known))
-        self._lift = min(max((UNRELATED - found) / (1 - found), 0.0), 0.99)
+    def __init__(self, reference: np.ndarray, who: str) -> None:
+        self._who, self._centre = who, reference.mean(0)
+        unrelated = measure_unrelated(self._centre_rows(reference))
+        self._lift = min(max((UNRELATED - unrelated) / (1 - unrelated), 0.0), 0.99)
 
     def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Unit rows [n, dim + 1]."""

@@ -86,10 +86,14 @@ def check_contracts(before: Sequence[JsonObject], after: Sequence[JsonObject]) -
     (was, left_before), (now, left_out) = index_contracts(before), index_contracts(after)
     changes = compare_tools(before, after)
     past = [*scan_list(list(before)), *_find_misshapen(before, left_before)]
-    known = {(one.tool, one.rule, one.excerpt) for one in past}
-    found = [*scan_list(list(after)), *_find_misshapen(after, left_out)]
-    found += find_rug_pulls(list(before), list(after))
-    findings = [one for one in found if (one.tool, one.rule, one.excerpt) not in known]
+    past_keys = {(finding.tool, finding.rule, finding.excerpt) for finding in past}
+    all_findings = [*scan_list(list(after)), *_find_misshapen(after, left_out)]
+    all_findings += find_rug_pulls(list(before), list(after))
+    findings = [
+        finding
+        for finding in all_findings
+        if (finding.tool, finding.rule, finding.excerpt) not in past_keys
+    ]
     touched = {change.tool for change in changes} | {change.renamed_from for change in changes}
     return {
         "changes": [_describe_change(change, was, now) for change in changes],
@@ -136,8 +140,8 @@ def add_neighbours(
 
     base = MiniLM()
     was, now = (index_contracts(tools)[0] for tools in lists)
-    found = [find_lookalikes(server_id, one, router, base) for one in (was, now)]
-    report["lookalikes"] = [one.as_row() for one in list_new(*found)]
+    lookalikes = [find_lookalikes(server_id, lookalike, router, base) for lookalike in (was, now)]
+    report["lookalikes"] = [lookalike.as_row() for lookalike in list_new(*lookalikes)]
     if questions:
         unknown = sorted({question.tool for question in questions} - now.keys())
         if unknown:
@@ -160,5 +164,5 @@ def list_failing(fail_on: str) -> tuple[str, ...]:
 def is_alarming(report: Mapping[str, Any], fail_on: str) -> bool:
     """Whether the check fails: on a change that `list_failing` names, or a high finding."""
     failing = list_failing(fail_on)
-    changed = any(one["class"] in failing for one in report["changes"])
-    return changed or any(one["severity"] == HIGH for one in report["findings"] if failing)
+    changed = any(entry["class"] in failing for entry in report["changes"])
+    return changed or any(entry["severity"] == HIGH for entry in report["findings"] if failing)

@@ -68,7 +68,7 @@ def check_change(
     try:
         if affected:
             require_home(load_settings().home_path())  # before a server is started, which makes one
-        old, new = (_list_tools(one, command or [], env, network) for one in (before, after))
+        old, new = (_list_tools(entry, command or [], env, network) for entry in (before, after))
         name = server or f"private:{after.resolve().name}"
         report = _compare_lists(name, old, new, index, questions, affected)
         page = _write_files(report, fail_on, markdown, annotations)
@@ -132,8 +132,8 @@ def _compare_lists(
     if index is not None:
         from serving.adhoc import open_routed
 
-        asked = _read_questions(questions) if questions else []
-        check.add_neighbours(report, name, (old, new), open_routed(index), asked)
+        asked_questions = _read_questions(questions) if questions else []
+        check.add_neighbours(report, name, (old, new), open_routed(index), asked_questions)
     if affected:
         check.add_affected(report, _count_affected(name))
     return report
@@ -154,23 +154,23 @@ def _list_tools(
         raise UnusableInput(f"{place} is a folder: say what starts the server: -- COMMAND ARGS…")
     from orchestration.cli.servers import run_probe
 
-    found = run_probe(command, place, env, network, once=True)
-    if found["status"] != "ok":
-        raise NoTools(place, found["status"], found["hint"])
-    return found["tools"]
+    probe = run_probe(command, place, env, network, once=True)
+    if probe["status"] != "ok":
+        raise NoTools(place, probe["status"], probe["hint"])
+    return probe["tools"]
 
 
 def _read_questions(path: Path) -> list[Any]:
     from extensions.contract_ci.wording import WordingQuestion
     from warehouse.user_files import read_json_lines
 
-    found = []
+    rows = []
     for at, row in read_json_lines(path):
         values = [row.get(key) for key in ("query", "tool")]
         if not all(isinstance(value, str) and value.strip() for value in values):
             raise UnusableInput(f'{path}, line {at}: expected {{"query": "…", "tool": "…"}}')
-        found.append(WordingQuestion(str(values[0]), str(values[1])))
-    return found
+        rows.append(WordingQuestion(str(values[0]), str(values[1])))
+    return rows
 
 
 def _count_affected(server: str) -> Callable[[str], Mapping[str, int] | None]:
@@ -180,24 +180,24 @@ def _count_affected(server: str) -> Callable[[str], Mapping[str, int] | None]:
     from training.reporting.blast_radius import UnknownTool, find_blast_radius, find_tool
 
     warehouse = open_made_warehouse(load_settings())
-    seen = list(iterate_contracts(warehouse.tables))
-    _tell_unknown(server, {name for name, _, _ in seen})
+    contracts = list(iterate_contracts(warehouse.tables))
+    _tell_unknown(server, {name for name, _, _ in contracts})
 
     def count(tool: str) -> Mapping[str, int] | None:
         try:
-            target = find_tool(f"{server}::{tool}", seen)
+            target = find_tool(f"{server}::{tool}", contracts)
         except UnknownTool:
             return None
         radius = find_blast_radius(target, collect_made(warehouse))
-        return {kind: one["count"] for kind, one in radius.items() if isinstance(one, dict)}
+        return {kind: entry["count"] for kind, entry in radius.items() if isinstance(entry, dict)}
 
     return count
 
 
-def _tell_unknown(server: str, known: set[str]) -> None:
+def _tell_unknown(server: str, servers: set[str]) -> None:
     """A line where nothing can be counted, for want of such a server."""
-    if server not in known:
-        near = ", ".join(difflib.get_close_matches(server, sorted(known), n=3))
+    if server not in servers:
+        near = ", ".join(difflib.get_close_matches(server, sorted(servers), n=3))
         print_line(
             f"--affected: no server {server[:120]!r} is known in this home, so nothing is counted;"
             " names are the server_id of its snapshots, what `toolmill search` prints before ::"

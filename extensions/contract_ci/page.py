@@ -26,76 +26,86 @@ def write_page(report: Mapping[str, Any]) -> Markdown:
         f"{sum(change['class'] == cls for change in changes)} {cls}"
         for cls in ("suspicious", "breaking", "compatible", "wording")
     )
-    parts = [
+    sections = [
         Markdown("## Tool contracts"),
         fill_markdown("{} tools changed ({}), {} the same.", len(changes), counts, report["same"]),
     ]
     if changes:
-        parts.append(_list_changes(changes))
+        sections.append(_list_changes(changes))
     if report["findings"]:
         rows = [
-            (one["severity"], one["rule"], quote_text(one["tool"]), quote_text(one["excerpt"]))
-            for one in report["findings"][:_MOST]
+            (
+                entry["severity"],
+                entry["rule"],
+                quote_text(entry["tool"]),
+                quote_text(entry["excerpt"]),
+            )
+            for entry in report["findings"][:_MOST]
         ]
         table = make_markdown_table(("severity", "rule", "tool", "text"), rows)
-        parts += [Markdown("### Found by the scan"), table]
+        sections += [Markdown("### Found by the scan"), table]
     if report.get("lookalikes"):
         rows = [
-            (quote_text(one["tool"]), quote_text(one["other"]), one["cosine"], one["tells_apart"])
-            for one in report["lookalikes"][:_MOST]
+            (
+                quote_text(entry["tool"]),
+                quote_text(entry["other"]),
+                entry["cosine"],
+                entry["tells_apart"],
+            )
+            for entry in report["lookalikes"][:_MOST]
         ]
         heads = ("tool", "looks like", "cosine", "what tells them apart")
-        parts += [Markdown("### New look-alikes"), make_markdown_table(heads, rows)]
+        sections += [Markdown("### New look-alikes"), make_markdown_table(heads, rows)]
     if "wording" in report:
-        parts += [Markdown("### Wording"), _show_wording(report["wording"])]
+        sections += [Markdown("### Wording"), _show_wording(report["wording"])]
     if report["left_out"]:
         lines = [fill_markdown("- {}", quote_text(line)) for line in report["left_out"][:_MOST]]
-        parts += [Markdown("### Not compared"), join_markdown("\n", lines)]
-    return join_markdown("\n\n", parts)
+        sections += [Markdown("### Not compared"), join_markdown("\n", lines)]
+    return join_markdown("\n\n", sections)
 
 
 def _list_changes(changes: list[dict[str, Any]]) -> Markdown:
     order = ("suspicious", "breaking", "compatible", "wording")
     rows = []
-    for one in sorted(changes, key=lambda each: order.index(each["class"]))[:_MOST]:
-        renamed = f" (was {one['renamed_from']})" if one["renamed_from"] else ""
-        call, made = one["call"], one.get("affected") or {}
+    for entry in sorted(changes, key=lambda each: order.index(each["class"]))[:_MOST]:
+        renamed = f" (was {entry['renamed_from']})" if entry["renamed_from"] else ""
+        call, affected = entry["call"], entry.get("affected") or {}
         rows.append(
             (
-                one["class"],
-                quote_text(one["tool"] + renamed),
-                one["why"],
+                entry["class"],
+                quote_text(entry["tool"] + renamed),
+                entry["why"],
                 fill_markdown("{}: {}", quote_text(json.dumps(call["arguments"])), call["why"])
                 if call and call["arguments"] is not None
                 else (call or {}).get("why", ""),
-                ", ".join(f"{n} {kind}" for kind, n in made.items() if n),
+                ", ".join(f"{n} {kind}" for kind, n in affected.items() if n),
             )
         )
     heads = ("class", "tool", "why", "a call that was right", "made of it")
-    shown = len(heads) if any("affected" in change for change in changes) else len(heads) - 1
-    return make_markdown_table(heads[:shown], [row[:shown] for row in rows])
+    columns = len(heads) if any("affected" in change for change in changes) else len(heads) - 1
+    return make_markdown_table(heads[:columns], [row[:columns] for row in rows])
 
 
-def _show_wording(found: Mapping[str, Any]) -> Markdown:
-    before, after = (found[key]["recall_at_1"] for key in ("before", "after"))
-    if not found["wordings"]:
+def _show_wording(wording: Mapping[str, Any]) -> Markdown:
+    before, after = (wording[key]["recall_at_1"] for key in ("before", "after"))
+    if not wording["wordings"]:
         return fill_markdown(
             "No other wording was found to help; Recall@1 is {} on {} held-out questions.",
             f"{before:.2f}",
-            found["held_out"],
+            wording["held_out"],
         )
     lead = fill_markdown(
         "On {} held-out questions Recall@1 was {} and is {} [{}, {}] with these descriptions{}.",
-        found["held_out"],
+        wording["held_out"],
         f"{before:.2f}",
         f"{after:.2f}",
-        f"{found['after']['low']:.2f}",
-        f"{found['after']['high']:.2f}",
-        "" if found["shown_to_help"] else ": no gain is shown",
+        f"{wording['after']['low']:.2f}",
+        f"{wording['after']['high']:.2f}",
+        "" if wording["shown_to_help"] else ": no gain is shown",
     )
     rows = [
-        (quote_text(one["tool"]), quote_text(one["description"], _LONGEST))
-        for one in found["wordings"]
+        (quote_text(entry["tool"]), quote_text(entry["description"], _LONGEST))
+        for entry in wording["wordings"]
     ]
     table = make_markdown_table(("tool", "description"), rows, cap=_LONGEST)
     return join_markdown("\n\n", [lead, table])
@@ -121,20 +131,20 @@ def write_annotations(report: Mapping[str, Any], fail_on: str) -> list[str]:
 
 def _list_texts(report: Mapping[str, Any], fail_on: str) -> Iterator[tuple[str, str]]:
     failing = list_failing(fail_on)
-    for change in sorted(report["changes"], key=lambda one: one["class"] != "suspicious"):
+    for change in sorted(report["changes"], key=lambda entry: entry["class"] != "suspicious"):
         if change["class"] in ALARMING:
             call = change["call"] or {}
-            shown = [change["why"], call.get("why")]
+            details = [change["why"], call.get("why")]
             if call.get("arguments") is not None:
-                shown.append(f"was right: {json.dumps(call['arguments'], ensure_ascii=False)}")
+                details.append(f"was right: {json.dumps(call['arguments'], ensure_ascii=False)}")
             level = "error" if change["class"] in failing else "warning"
-            yield level, f"{change['class']}: {change['tool']}: {'; '.join(filter(None, shown))}"
-    for one in report["findings"]:
-        if one["severity"] == HIGH or one["rule"] == "malformed_tool":
-            level = "error" if failing and one["severity"] == HIGH else "warning"
-            yield level, f"{one['rule']}: {one['tool']}: {one['excerpt']}"
-    for one in report.get("lookalikes", ()):
-        yield "warning", f"look-alike: {one['tool']} of {one['other']}"
+            yield level, f"{change['class']}: {change['tool']}: {'; '.join(filter(None, details))}"
+    for entry in report["findings"]:
+        if entry["severity"] == HIGH or entry["rule"] == "malformed_tool":
+            level = "error" if failing and entry["severity"] == HIGH else "warning"
+            yield level, f"{entry['rule']}: {entry['tool']}: {entry['excerpt']}"
+    for entry in report.get("lookalikes", ()):
+        yield "warning", f"look-alike: {entry['tool']} of {entry['other']}"
 
 
 def _escape_data(text: str) -> str:

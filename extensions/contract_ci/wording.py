@@ -61,15 +61,17 @@ def find_lookalikes(
     if not rows:
         return []
     matrix = base.embed([tool_text(json.loads(row["contract"])) for row in rows])
-    found = []
+    lookalikes = []
     for pair in find_confusables(rows, matrix):
         sides = [(pair["server_id"], pair["tool"]), (pair["other_server_id"], pair["other_tool"])]
-        own = [side for side in sides if side[0] == server_id]
-        if pair["kind"] == CONFUSABLE and len(own) == 1:
+        own_sides = [side for side in sides if side[0] == server_id]
+        if pair["kind"] == CONFUSABLE and len(own_sides) == 1:
             (other,) = (side for side in sides if side[0] != server_id)
             name = "::".join(other)
-            found.append(LookAlike(own[0][1], name, pair["cosine"], pair["tells_apart"]))
-    return sorted(found, key=lambda one: (one.tool, -one.cosine, one.other))
+            lookalikes.append(LookAlike(own_sides[0][1], name, pair["cosine"], pair["tells_apart"]))
+    return sorted(
+        lookalikes, key=lambda lookalike: (lookalike.tool, -lookalike.cosine, lookalike.other)
+    )
 
 
 def find_neighbours(text: str, router: Router, server_id: str) -> dict[str, dict[str, Any]]:
@@ -99,8 +101,10 @@ def make_row(server_id: str, contract: Contract) -> dict[str, Any]:
 
 def list_new(before: Iterable[LookAlike], after: Iterable[LookAlike]) -> list[LookAlike]:
     """Those of `after` whose pair was none before."""
-    known = {(one.tool, one.other) for one in before}
-    return [one for one in after if (one.tool, one.other) not in known]
+    known_pairs = {(lookalike.tool, lookalike.other) for lookalike in before}
+    return [
+        lookalike for lookalike in after if (lookalike.tool, lookalike.other) not in known_pairs
+    ]
 
 
 _MOST_WORDS = 5
@@ -161,15 +165,15 @@ class _SearchField:
         self, contracts: Mapping[str, Contract], questions: Sequence[WordingQuestion]
     ) -> list[bool]:
         """Whether each question's first hit is the tool that is meant."""
-        rows = [make_row(self._server_id, one) for one in contracts.values()]
+        rows = [make_row(self._server_id, entry) for entry in contracts.values()]
         source = IndexSource([*rows, *self._others])
         version = build_index(self._place, source, self._cache, embedder=self._encoder.id)
         router = Router(load_index(self._place, version), self._encoder)
         answers = router.find_many([ToolQuery(question.query, k=1) for question in questions])
         return [
             bool(answer.hits)
-            and (answer.hits[0].server_id, answer.hits[0].tool) == (self._server_id, one.tool)
-            for answer, one in zip(answers, questions, strict=True)
+            and (answer.hits[0].server_id, answer.hits[0].tool) == (self._server_id, entry.tool)
+            for answer, entry in zip(answers, questions, strict=True)
         ]
 
 
@@ -188,55 +192,57 @@ def propose_wordings(
             f"{len(questions)} questions for this server's tools; at least {2 * LEAST} are needed"
         )
     others: dict[str, dict[str, Any]] = {}
-    for one in questions:
-        others |= find_neighbours(one.query, router, server_id)
+    for entry in questions:
+        others |= find_neighbours(entry.query, router, server_id)
     with TemporaryDirectory(prefix="toolmill-ci-") as folder:
         field = _SearchField(server_id, list(others.values()), router.encoder, Path(folder))
-        best, kept = dict(contracts), []
+        best, wordings = dict(contracts), []
         right = sum(field.count_right(best, chosen_by))
-        for name in sorted({one.tool for one in chosen_by}):
-            asked = [one.query for one in chosen_by if one.tool == name]
-            for text in write_wordings(contracts[name], server_id, asked):
+        for name in sorted({entry.tool for entry in chosen_by}):
+            queries = [entry.query for entry in chosen_by if entry.tool == name]
+            for text in write_wordings(contracts[name], server_id, queries):
                 tried = {**best, name: canonicalize_contract({**best[name], "description": text})}
                 count = sum(field.count_right(tried, chosen_by))
                 if count > right:
                     best, right = tried, count
             if best[name] != contracts[name]:
-                kept.append(ToolWording(name, best[name]["description"]))
-        before, after = (sum(field.count_right(one, held_out)) for one in (contracts, best))
-    return WordingProposal(kept, len(held_out), before, after)
+                wordings.append(ToolWording(name, best[name]["description"]))
+        before, after = (sum(field.count_right(entry, held_out)) for entry in (contracts, best))
+    return WordingProposal(wordings, len(held_out), before, after)
 
 
 def _split_halves(
     questions: Sequence[WordingQuestion],
 ) -> tuple[list[WordingQuestion], list[WordingQuestion]]:
     halves: tuple[list[WordingQuestion], list[WordingQuestion]] = ([], [])
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for question in sorted(set(questions), key=lambda each: (each.tool, each.query)):
-        halves[seen[question.tool] % 2].append(question)
-        seen[question.tool] += 1
+        halves[counts[question.tool] % 2].append(question)
+        counts[question.tool] += 1
     return halves
 
 
-def write_wordings(contract: Contract, server_id: str, asked: Sequence[str]) -> Iterator[str]:
+def write_wordings(contract: Contract, server_id: str, queries: Sequence[str]) -> Iterator[str]:
     """The description with one more sentence: its users' words, its server's name, what it takes.
     asked: questions that mean the tool."""
     text = str(contract.get("description") or "").strip()
     lead = f"{text.rstrip('.')}. " if text else ""
-    known = {stem_plural(word) for word in split_words(f"{contract['name']} {text}")}
-    if words := _list_asked(asked, known):
+    known_words = {stem_plural(word) for word in split_words(f"{contract['name']} {text}")}
+    if words := _list_asked(queries, known_words):
         yield f"{lead}Also: {', '.join(words)}."
     server = re.split(r"[/:]", server_id.rstrip("/"))[-1]
     yield f"{lead}Part of {server}."
-    taken = list((contract.get("inputSchema") or {}).get("properties") or {})
-    if taken:
-        yield f"{lead}Takes {join_words(taken[:_MOST_WORDS])}."
+    parameters = list((contract.get("inputSchema") or {}).get("properties") or {})
+    if parameters:
+        yield f"{lead}Takes {join_words(parameters[:_MOST_WORDS])}."
 
 
-def _list_asked(asked: Sequence[str], known: set[str]) -> list[str]:
+def _list_asked(queries: Sequence[str], known_words: set[str]) -> list[str]:
     """Words of two questions or more that the tool does not have, the most frequent first."""
     counts: Counter[str] = Counter()
-    for query in asked:
+    for query in queries:
         counts.update({word for word in split_words(query) if word not in STOP})
-    new = [word for word, count in counts.items() if count > 1 and stem_plural(word) not in known]
+    new = [
+        word for word, count in counts.items() if count > 1 and stem_plural(word) not in known_words
+    ]
     return sorted(new, key=lambda word: (-counts[word], word))[:_MOST_WORDS]

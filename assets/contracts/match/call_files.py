@@ -43,7 +43,7 @@ def parse_calls(value: Any, path: Path, any_arguments: bool = False) -> tuple[li
     if not isinstance(value, list):
         return [_parse_call(value, str(path), any_arguments)], False
     return [
-        _parse_call(one, f"{path}, entry {i}", any_arguments) for i, one in enumerate(value)
+        _parse_call(entry, f"{path}, entry {i}", any_arguments) for i, entry in enumerate(value)
     ], True
 
 
@@ -53,9 +53,11 @@ def read_rows(path: Path) -> list[tuple[int, str, list[Any]]]:
     for line, row in read_json_lines(path):
         where = f"{path}, line {line}"
         if not isinstance(row.get("id"), str) or not isinstance(row.get("calls"), list):
-            found = ", ".join(f"{key} {_name_kind(value)}" for key, value in list(row.items())[:6])
+            description = ", ".join(
+                f"{key} {_name_kind(value)}" for key, value in list(row.items())[:6]
+            )
             raise UnusableInput(
-                f"{where}: found {found or 'an empty object'};"
+                f"{where}: found {description or 'an empty object'};"
                 f' expected {{"id": "...", "calls": [{_CALL}, ...]}}'
             )
         calls = [
@@ -72,9 +74,11 @@ def _parse_call(value: Any, where: str, any_arguments: bool) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UnusableInput(f"{where}: found {_name_kind(value)}; expected a call {_CALL}")
     if not isinstance(value.get("name"), str):
-        named = "name" in value
-        found = f"name {_name_kind(value['name'])}" if named else f"{list(value)[:6]}, no name"
-        raise UnusableInput(f"{where}: found {found}; expected a call {_CALL}")
+        has_name = "name" in value
+        description = (
+            f"name {_name_kind(value['name'])}" if has_name else f"{list(value)[:6]}, no name"
+        )
+        raise UnusableInput(f"{where}: found {description}; expected a call {_CALL}")
     arguments = value.get("arguments")
     if not any_arguments and not isinstance(arguments, dict | None):
         raise UnusableInput(
@@ -89,29 +93,32 @@ def read_schemas(path: Path) -> ToolSchemas:
     if isinstance(value, dict) and isinstance(value.get("tools"), list):
         value = value["tools"]
     if isinstance(value, list):
-        named: dict[str, Any] = {}
-        for i, one in enumerate(value):
-            name, schema = _parse_named_schema(one)
+        schemas_by_name: dict[str, Any] = {}
+        for i, entry in enumerate(value):
+            name, schema = _parse_named_schema(entry)
             if name is None or schema is None:
                 raise UnusableInput(
-                    f"{path}, entry {i}: found {_name_kind(one)} without name and input schema;"
+                    f"{path}, entry {i}: found {_name_kind(entry)} without name and input schema;"
                     f" expected {_SCHEMA}"
                 )
-            if name in named and named[name] != schema:
+            if name in schemas_by_name and schemas_by_name[name] != schema:
                 raise UnusableInput(
                     f"{path}, entry {i}: a second, other schema of {name!r}; leave one of them"
                 )
-            named[name] = schema
-        return ToolSchemas(named)
+            schemas_by_name[name] = schema
+        return ToolSchemas(schemas_by_name)
     if not isinstance(value, dict):
         raise UnusableInput(f"{path}: found {_name_kind(value)}; expected {_SCHEMA}")
     name, schema = _parse_named_schema(value)
     if schema is not None:
         return ToolSchemas({name: schema} if name else {}, None if name else schema)
     if _is_mapping(value):
-        inner = {key: (one, _parse_named_schema(one)[1]) for key, one in value.items()}
+        inner = {key: (entry, _parse_named_schema(entry)[1]) for key, entry in value.items()}
         return ToolSchemas(
-            {key: one if found is None else found for key, (one, found) in inner.items()}
+            {
+                key: entry if inner_schema is None else inner_schema
+                for key, (entry, inner_schema) in inner.items()
+            }
         )
     return ToolSchemas({}, value)
 
@@ -141,16 +148,16 @@ _WORDS = {
 def _is_mapping(value: JsonObject) -> bool:
     """Whether these are schemas by tool name, and not one schema."""
     return bool(value) and not _WORDS & value.keys() and all(
-        isinstance(one, dict) for one in value.values()
+        isinstance(entry, dict) for entry in value.values()
     )  # fmt: skip
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         twice = find_repeated_name(pairs)
         raise ValueError(f"{twice!r:.80} stands twice in one object; leave one of them")
-    return found
+    return members
 
 
 def _name_kind(value: Any) -> str:
@@ -165,21 +172,23 @@ def match_files(schema: Path, expected: Path, called: Path) -> MatchResult | Par
     Raises UnusableInput.
     """
     schemas = read_schemas(schema)
-    wanted, several = read_calls(expected)
+    expected_calls, several = read_calls(expected)
     calls, also = read_calls(called, any_arguments=True)
-    named = {call["name"]: find_schema(schemas, call["name"], schema) for call in wanted}
+    schemas_by_name = {
+        call["name"]: find_schema(schemas, call["name"], schema) for call in expected_calls
+    }
     if several or also:
-        return match_parallel(named, wanted, calls)
-    return match_call(named[wanted[0]["name"]], wanted[0], calls[0])
+        return match_parallel(schemas_by_name, expected_calls, calls)
+    return match_call(schemas_by_name[expected_calls[0]["name"]], expected_calls[0], calls[0])
 
 
 def find_schema(schemas: ToolSchemas, name: str, path: Path) -> Any:
     """The input schema of a tool. Raises UnusableInput where `path` has none of that name."""
-    found = schemas.of(name)
-    if found is None:
-        known = ", ".join(sorted(schemas.named)[:8]) or "none"
+    schema = schemas.of(name)
+    if schema is None:
+        tool_names = ", ".join(sorted(schemas.named)[:8]) or "none"
         raise UnusableInput(
-            f"{path}: no tool {name[:80]!r}, which a call is expected of; it has {known[:300]};"
-            " give that tool's contract, or an input schema alone"
+            f"{path}: no tool {name[:80]!r}, which a call is expected of; it has"
+            f" {tool_names[:300]}; give that tool's contract, or an input schema alone"
         )
-    return found
+    return schema

@@ -102,13 +102,13 @@ class ParallelResult:
     def assigned(self) -> list[int | None]:
         """For each expected call the position of the call that fulfils it, or None."""
         expected = [call for call in self.calls if call.expected is not None]
-        return [one.called if one.match else None for one in expected]
+        return [verdict.called if verdict.match else None for verdict in expected]
 
 
 def find_kind(verdicts: Mapping[str, str]) -> str | None:
     """The gravest error kind among the verdicts of parameters."""
-    found = set(verdicts.values())
-    worst = next((verdict for verdict in _WRONG if verdict in found), None)
+    present = set(verdicts.values())
+    worst = next((verdict for verdict in _WRONG if verdict in present), None)
     return _KIND_OF.get(worst, worst) if worst else None
 
 
@@ -152,11 +152,11 @@ def assign_rows(gains: Sequence[Sequence[int]]) -> list[int | None]:
         return [None] * rows
     if rows > columns:
         turned = assign_rows([list(column) for column in zip(*gains, strict=True)])
-        found: list[int | None] = [None] * rows
+        assignment: list[int | None] = [None] * rows
         for column, row in enumerate(turned):
             if row is not None:
-                found[row] = column
-        return found
+                assignment[row] = column
+        return assignment
     return list(_try_all_orders(gains) if columns <= _FEW else _solve_hungarian(gains))
 
 
@@ -229,22 +229,22 @@ def match_parallel(
     """
     wants, haves = ([read_call(schemas, call) for call in side] for side in (expected, called))
     partner = _choose_pairs(wants, haves)
-    found = {row: _compare_calls(wants[row], haves[column]) for row, column in partner.items()}
+    results = {row: _compare_calls(wants[row], haves[column]) for row, column in partner.items()}
     verdicts = [
-        CallVerdict(want.name, row, partner[row], *_build_verdicts(found[row]))
+        CallVerdict(want.name, row, partner[row], *_build_verdicts(results[row]))
         if row in partner
         else CallVerdict(want.name, row, None, False, "too_few_calls", want.all("missing"))
         for row, want in enumerate(wants)
     ]
-    taken = set(partner.values())
+    called_columns = set(partner.values())
     verdicts += [
         CallVerdict(have.name, None, column, False, "too_many_calls", have.all("extra"))
         for column, have in enumerate(haves)
-        if column not in taken
+        if column not in called_columns
     ]
     kinds = [verdict.error_kind for verdict in verdicts]
     kind = "no_call" if wants and not haves else pick_gravest(kinds)
-    tool = Counter(one.name for one in wants) == Counter(one.name for one in haves)
+    tool = Counter(read.name for read in wants) == Counter(read.name for read in haves)
     names, values = _sum_counts(verdicts, wants, haves)
     return ParallelResult(kind is None, kind, verdicts, tool, compute_f1(names), compute_f1(values))
 
@@ -265,13 +265,17 @@ def _compare_calls(want: ReadCall, have: ReadCall) -> MatchResult:
 
 
 def _compare_parameter(
-    name: str, want: ReadCall, have: ReadCall, wanted: dict[str, Any], had: dict[str, Any]
+    name: str,
+    want: ReadCall,
+    have: ReadCall,
+    expected_arguments: dict[str, Any],
+    had: dict[str, Any],
 ) -> str:
     if name not in had:
         return "default" if want.form(name)[1] else "missing"
-    if name not in wanted:
+    if name not in expected_arguments:
         return "default" if have.form(name)[1] else "extra"
-    a, b = wanted[name], had[name]
+    a, b = expected_arguments[name], had[name]
     # Most arguments of a right call are the same to the letter, which is ten times as fast to see.
     if type(a) is type(b) and isinstance(a, str | int) and a == b and want.parts == have.parts:
         return "match"
@@ -286,27 +290,27 @@ def _choose_pairs(wants: Sequence[ReadCall], haves: Sequence[ReadCall]) -> dict[
 
     Matching is an equivalence, so taking any equal call leaves as many for the others.
     """
-    pairs = _pair_calls(wants, haves, {}, lambda one: one.key, _pair_in_order)
-    pairs |= _pair_calls(wants, haves, pairs, lambda one: one.name, _count_most_right)
-    return pairs | _pair_calls(wants, haves, pairs, lambda one: None, _pair_in_order)
+    pairs = _pair_calls(wants, haves, {}, lambda call: call.key, _pair_in_order)
+    pairs |= _pair_calls(wants, haves, pairs, lambda call: call.name, _count_most_right)
+    return pairs | _pair_calls(wants, haves, pairs, lambda call: None, _pair_in_order)
 
 
 def _pair_calls(
     wants: Sequence[ReadCall],
     haves: Sequence[ReadCall],
-    taken: Mapping[int, int],
+    paired: Mapping[int, int],
     group: Callable[[ReadCall], Any],
     choose: Callable[[Sided, Sided], Iterable[tuple[int, int]]],
 ) -> dict[int, int]:
     """Pairs of what is not taken yet, chosen within each group."""
     columns: dict[Any, Sided] = defaultdict(list)
-    used = set(taken.values())
+    used = set(paired.values())
     for column, have in enumerate(haves):
         if column not in used:
             columns[group(have)].append((column, have))
     rows: dict[Any, Sided] = defaultdict(list)
     for row, want in enumerate(wants):
-        if row not in taken and group(want) in columns:
+        if row not in paired and group(want) in columns:
             rows[group(want)].append((row, want))
     return dict(pair for key, some in rows.items() for pair in choose(some, columns[key]))
 
@@ -317,7 +321,7 @@ def _pair_in_order(rows: Sided, columns: Sided) -> Iterator[tuple[int, int]]:
 
 
 def _count_most_right(rows: Sided, columns: Sided) -> Iterable[tuple[int, int]]:
-    sizes = [sum(len(one.given or ()) + 1 for _, one in side) for side in (rows, columns)]
+    sizes = [sum(len(call.given or ()) + 1 for _, call in side) for side in (rows, columns)]
     alone = len(rows) == len(columns) == 1
     if alone or len(rows) * sizes[1] + len(columns) * sizes[0] > _MAX_CELLS:
         return _pair_in_order(rows, columns)
@@ -347,14 +351,14 @@ def _sum_counts(
     """((right, missing, extra) names, the same of values) of all calls together."""
     names, values = [0, 0, 0], [0, 0, 0]
     for verdict in verdicts:
-        parts = MatchResult(verdict.match, verdict.error_kind, verdict.per_parameter)
-        counts = ((names, parts.name_counts()), (values, parts.value_counts()))
+        result = MatchResult(verdict.match, verdict.error_kind, verdict.per_parameter)
+        counts = ((names, result.name_counts()), (values, result.value_counts()))
         if verdict.error_kind in ("wrong_tool", "not_an_object", "not_a_call"):
             # No parameter was compared: all that were asked are missing, all given ones too many.
             sides = (wants[verdict.expected or 0], haves[verdict.called or 0])
             lost = (0, *(len(side.given or ()) for side in sides))
             counts = ((names, lost), (values, lost))
-        for total, found in counts:
+        for total, count in counts:
             for place in range(3):
-                total[place] += found[place]
+                total[place] += count[place]
     return tuple(names), tuple(values)

@@ -41,35 +41,39 @@ def normalise_value(value: Any, schema: Any, root: Schema, name: str, depth: int
         return _format_scalar(value)
     if depth > _MAX_DEPTH or not isinstance(value, dict | list | Mapping | tuple):
         return normalise_exactly(value)
-    parts = collect_parts(schema, root, value)
+    schemas = collect_parts(schema, root, value)
     if isinstance(value, list | tuple):
-        places, rest, unordered = find_items(parts)
+        places, rest_schema, unordered = find_items(schemas)
         forms = [
-            normalise_value(item, places[i] if i < len(places) else rest, root, name, depth + 1)
+            normalise_value(
+                item, places[i] if i < len(places) else rest_schema, root, name, depth + 1
+            )
             for i, item in enumerate(value)
         ]
         return "a[" + ",".join(sorted(forms) if unordered else forms) + "]"
-    named = normalise_object(value, parts, root, depth)
-    given = [f"{_quote_text(key)}:{held}" for key, (held, usual) in named.items() if not usual]
-    return "o{" + ",".join(sorted(given)) + "}"
+    properties = normalise_object(value, schemas, root, depth)
+    members = [
+        f"{_quote_text(key)}:{form}" for key, (form, usual) in properties.items() if not usual
+    ]
+    return "o{" + ",".join(sorted(members)) + "}"
 
 
 def normalise_object(
-    value: Mapping[Any, Any], parts: Parts, root: Schema, depth: int
+    value: Mapping[Any, Any], schemas: Parts, root: Schema, depth: int
 ) -> dict[str, tuple[str, bool]]:
     """Name -> `property_form` of everything an object gives."""
-    named = ((format_key(key), item) for key, item in value.items())
-    return {name: normalise_property(item, name, parts, root, depth) for name, item in named}
+    properties = ((format_key(key), item) for key, item in value.items())
+    return {name: normalise_property(item, name, schemas, root, depth) for name, item in properties}
 
 
 def normalise_property(
-    value: Any, name: str, parts: Parts, root: Schema, depth: int = 0
+    value: Any, name: str, schemas: Parts, root: Schema, depth: int = 0
 ) -> tuple[str, bool]:
     """(Normal form, whether it says no more than the schema's default)."""
-    about = find_property(parts, name)
-    held = normalise_value(value, about, root, name, depth + 1)
+    about = find_property(schemas, name)
+    form = normalise_value(value, about, root, name, depth + 1)
     has_default, default = find_default(about, root)
-    return held, has_default and normalise_value(default, about, root, name, depth + 1) == held
+    return form, has_default and normalise_value(default, about, root, name, depth + 1) == form
 
 
 def normalise_exactly(value: Any) -> str:
@@ -83,15 +87,17 @@ def normalise_exactly(value: Any) -> str:
         if not is_value:
             out.append(item)
         elif isinstance(item, Mapping):
-            named = sorted(((format_key(key), held) for key, held in item.items()), key=_take_first)
+            members = sorted(
+                ((format_key(key), item_value) for key, item_value in item.items()), key=_take_first
+            )
             waiting.append(("}", False))
-            for key, held in reversed(named):
-                waiting.extend(((",", False), (held, True), (f"{_quote_text(key)}:", False)))
+            for key, item_value in reversed(members):
+                waiting.extend(((",", False), (item_value, True), (f"{_quote_text(key)}:", False)))
             out.append("o{")
         elif isinstance(item, list | tuple):
             waiting.append(("]", False))
-            for held in reversed(item):
-                waiting.extend(((",", False), (held, True)))
+            for item_value in reversed(item):
+                waiting.extend(((",", False), (item_value, True)))
             out.append("a[")
         else:
             out.append(f"s={_quote_text(item)}" if isinstance(item, str) else _format_scalar(item))
@@ -112,9 +118,9 @@ def _format_scalar(value: Any) -> str:
     return f"n{value:x}." if isinstance(value, int) else f"?{type(value).__name__}:{value!r}"
 
 
-def _normalise_text(value: str, parts: Parts, name: str) -> str:
+def _normalise_text(value: str, schemas: Parts, name: str) -> str:
     exact = _is_exact_name(name)
-    for part in parts:
+    for part in schemas:
         if part.get("format") == "date-time":
             instant = _parse_instant(value)
             return f"st{instant}" if instant else f"s={_quote_text(value)}"
@@ -184,16 +190,16 @@ class ReadCall:
 
     def __init__(self, schema: Any, call: Any) -> None:
         self.is_call = isinstance(call, dict | Mapping)
-        name, given = (call.get("name"), call.get("arguments")) if self.is_call else ("", "")
+        name, arguments = (call.get("name"), call.get("arguments")) if self.is_call else ("", "")
         self.name = name if isinstance(name, str) else f"{type(name).__name__} {name!r:.80}"
         self.root: Schema = schema if isinstance(schema, dict | Mapping) else {}
         self.given: dict[str, Any] | None = None
-        if given is None or isinstance(given, dict | Mapping):
-            self.given = {format_key(key): value for key, value in (given or {}).items()}
+        if arguments is None or isinstance(arguments, dict | Mapping):
+            self.given = {format_key(key): value for key, value in (arguments or {}).items()}
             self.parts = (
                 (self.root,)
                 if is_plain(self.root)
-                else self._within(lambda: collect_parts(self.root, self.root, given or {}), ())
+                else self._within(lambda: collect_parts(self.root, self.root, arguments or {}), ())
             )
         self._forms: dict[str, tuple[str, bool]] = {}
 
@@ -225,8 +231,8 @@ class ReadCall:
     def key(self) -> tuple[Any, ...]:
         """The same for two calls that match, and only for them."""
         forms = [(name, *self.form(name)) for name in self.given or ()]
-        given = sorted((name, held) for name, held, usual in forms if not usual)
-        return (self.name, self.given is None, *given)
+        keyed_forms = sorted((name, form) for name, form, usual in forms if not usual)
+        return (self.name, self.given is None, *keyed_forms)
 
     def all(self, verdict: str) -> dict[str, str]:
         return dict.fromkeys(self.given or (), verdict)

@@ -49,17 +49,17 @@ def collect_parts(schema: Any, root: Schema, value: Any) -> Parts:
     if _JOINTS.isdisjoint(schema):
         spend_steps()
         return (schema,)
-    found: list[Schema] = []
-    waiting, seen = [schema], set()
+    declared: list[Schema] = []
+    waiting, visited = [schema], set()
     while waiting:
         current = waiting.pop(0)
         spend_steps()
-        if not isinstance(current, Mapping) or id(current) in seen:
+        if not isinstance(current, Mapping) or id(current) in visited:
             continue
-        seen.add(id(current))
-        found.append(current)
+        visited.add(id(current))
+        declared.append(current)
         waiting.extend(_resolve_next(current, root, value))
-    return found
+    return declared
 
 
 def _resolve_next(schema: Schema, root: Schema, value: Any) -> list[Any]:
@@ -70,15 +70,18 @@ def _resolve_next(schema: Schema, root: Schema, value: Any) -> list[Any]:
         following.append(follow_reference(reference, root))
     following.extend(read_list(schema.get("allOf")))
     for key in ("anyOf", "oneOf"):
-        listed = read_list(schema.get(key))
-        following.extend([one for one in listed if _fits_value(one, root, value)] or listed)
+        alternatives = read_list(schema.get(key))
+        following.extend(
+            [candidate for candidate in alternatives if _fits_value(candidate, root, value)]
+            or alternatives
+        )
     if "if" in schema:
         branch = "then" if _fits_value(schema["if"], root, value) else "else"
         following.append(schema.get(branch))
     if isinstance(value, Mapping):
         for key in ("dependentSchemas", "dependencies"):
-            given = read_mapping(schema.get(key))
-            following.extend(one for name, one in given.items() if name in value)
+            dependents = read_mapping(schema.get(key))
+            following.extend(candidate for name, candidate in dependents.items() if name in value)
     return following
 
 
@@ -95,11 +98,16 @@ def _fits_value(schema: Any, root: Schema, value: Any, depth: int = 0) -> bool:
         follow_reference(schema["$ref"], root), root, value, depth + 1
     ):
         return False
-    if not all(_fits_value(one, root, value, depth + 1) for one in read_list(schema.get("allOf"))):
+    if not all(
+        _fits_value(candidate, root, value, depth + 1)
+        for candidate in read_list(schema.get("allOf"))
+    ):
         return False
     for key in ("anyOf", "oneOf"):
-        listed = read_list(schema.get(key))
-        if listed and not any(_fits_value(one, root, value, depth + 1) for one in listed):
+        alternatives = read_list(schema.get(key))
+        if alternatives and not any(
+            _fits_value(candidate, root, value, depth + 1) for candidate in alternatives
+        ):
             return False
     if isinstance(value, Mapping):
         return _fits_object(schema, root, value, depth)
@@ -124,8 +132,8 @@ def _fits_object(schema: Schema, root: Schema, value: JsonObject, depth: int) ->
 
 
 def _fits_type(schema: Schema, value: Any) -> bool:
-    named = schema.get("type")
-    kinds = [named] if isinstance(named, str) else read_list(named)
+    types = schema.get("type")
+    kinds = [types] if isinstance(types, str) else read_list(types)
     kind = name_json_type(value)
     if not kinds or kind in kinds or (kind == "integer" and "number" in kinds):
         return True
@@ -135,11 +143,11 @@ def _fits_type(schema: Schema, value: Any) -> bool:
 def _fits_listed(schema: Schema, value: Any) -> bool:
     if "const" in schema and not _equals_value(schema["const"], value):
         return False
-    listed = schema.get("enum")
-    if not isinstance(listed, list):
+    choices = schema.get("enum")
+    if not isinstance(choices, list):
         return True
-    spend_steps(len(listed) // 64)
-    return any(_equals_value(one, value) for one in listed)
+    spend_steps(len(choices) // 64)
+    return any(_equals_value(candidate, value) for candidate in choices)
 
 
 def _equals_value(a: Any, b: Any) -> bool:
@@ -150,45 +158,53 @@ def _equals_value(a: Any, b: Any) -> bool:
     return equals_json(a, b)
 
 
-def find_property(parts: Parts, name: str) -> Any:
+def find_property(schemas: Parts, name: str) -> Any:
     """The schema of one named property: declared, else by pattern, else of all others; several
     parts that declare it hold together."""
-    found = []
-    for part in parts:
+    declared = []
+    for part in schemas:
         properties = part.get("properties")
         if isinstance(properties, Mapping) and name in properties:
-            found.append(properties[name])
+            declared.append(properties[name])
             continue
         patterns = read_mapping(part.get("patternProperties"))
-        fitting = [one for pattern, one in patterns.items() if matches_pattern(pattern, name)]
+        fitting = [
+            candidate for pattern, candidate in patterns.items() if matches_pattern(pattern, name)
+        ]
         other = part.get("additionalProperties", part.get("unevaluatedProperties"))
         if fitting:
-            found.extend(fitting)
+            declared.extend(fitting)
         elif isinstance(other, Mapping):
-            found.append(other)
-    return found[0] if len(found) == 1 else {"allOf": found} if found else {}
+            declared.append(other)
+    return declared[0] if len(declared) == 1 else {"allOf": declared} if declared else {}
 
 
-def find_items(parts: Parts) -> tuple[list[Any], Any, bool]:
+def find_items(schemas: Parts) -> tuple[list[Any], Any, bool]:
     """(schemas by place, schema of the rest, whether the order means nothing) of an array.
 
     The order means nothing where the items are unique, or the schema says `format: set` or
     `x-unordered: true`; a tuple keeps its order.
     """
     places: list[Any] = []
-    rest: list[Any] = []
+    rest_schemas: list[Any] = []
     unordered = False
-    for part in parts:
+    for part in schemas:
         items = part.get("items")
         if isinstance(items, list):
             places, items = places or items, part.get("additionalItems")
         elif isinstance(part.get("prefixItems"), list):
             places = places or part["prefixItems"]
         if isinstance(items, Mapping):
-            rest.append(items)
+            rest_schemas.append(items)
         loose = part.get("uniqueItems") is True or part.get("x-unordered") is True
         unordered = unordered or loose or part.get("format") == "set"
-    rest_schema = rest[0] if len(rest) == 1 else {"allOf": rest} if rest else {}
+    rest_schema = (
+        rest_schemas[0]
+        if len(rest_schemas) == 1
+        else {"allOf": rest_schemas}
+        if rest_schemas
+        else {}
+    )
     return places, rest_schema, unordered and not places
 
 

@@ -57,24 +57,24 @@ def split_identifier(name: str) -> tuple[str, ...]:
 
 def find_same_name(name: str, among: Iterable[str]) -> str | None:
     """The only one of `among` that is the same but for case and separators."""
-    wanted = fold_name(name)
-    found = [one for one in among if fold_name(one) == wanted] if wanted else []
-    return found[0] if len(found) == 1 else None
+    folded = fold_name(name)
+    matches = [candidate for candidate in among if fold_name(candidate) == folded] if folded else []
+    return matches[0] if len(matches) == 1 else None
 
 
 def find_nearest(name: str, among: Iterable[str]) -> str | None:
     """The one of `among` that is spelt most like the name, where it is close and nothing else is
     as close: one slip in four letters, two in eight. Numbers in it have to agree: `date1` is no
     slip for `date2`; nor is another word one (`is_misspelt`)."""
-    wanted = fold_name(name)
-    if not 4 <= len(wanted) <= _LONGEST:
+    folded = fold_name(name)
+    if not 4 <= len(folded) <= _LONGEST:
         return None
-    allowed = _count_allowed(wanted)
+    allowed = _count_allowed(folded)
     ranked = sorted(
-        (count_slips(wanted, fold_name(one), allowed), one)
-        for one in list(among)[:_MOST]
-        if _list_numbers(one) == _list_numbers(name)
-        and abs(len(fold_name(one)) - len(wanted)) <= allowed
+        (count_slips(folded, fold_name(candidate), allowed), candidate)
+        for candidate in list(among)[:_MOST]
+        if _list_numbers(candidate) == _list_numbers(name)
+        and abs(len(fold_name(candidate)) - len(folded)) <= allowed
     )
     if not ranked or ranked[0][0] > allowed or not is_misspelt(name, ranked[0][1]):
         return None

@@ -68,36 +68,39 @@ def find_schema(root: Schema, at: Place) -> Any:
 
 def _find_item(schema: Any, root: Schema, place: int) -> Any:
     for branch in iterate_branches(schema, root):
-        first, rest = branch.get("prefixItems"), branch.get("items")
+        first, items_schema = branch.get("prefixItems"), branch.get("items")
         if isinstance(first, list) and place < len(first):
             return first[place]
-        if isinstance(rest, list) and place < len(rest):
-            return rest[place]
-        if isinstance(rest, Mapping):
-            return rest
+        if isinstance(items_schema, list) and place < len(items_schema):
+            return items_schema[place]
+        if isinstance(items_schema, Mapping):
+            return items_schema
     return {}
 
 
 def find_types(schema: Any, root: Schema) -> set[str]:
     """The types that some branch of a schema names; none: it does not say."""
-    found: set[str] = set()
+    types: set[str] = set()
     for branch in iterate_branches(schema, root):
-        named = branch.get("type")
-        found |= {named} if isinstance(named, str) else set(named or ())
+        type_keyword = branch.get("type")
+        types |= {type_keyword} if isinstance(type_keyword, str) else set(type_keyword or ())
         if "type" not in branch and isinstance(branch.get("properties"), Mapping):
-            found.add("object")
-    return found or {name_json_type(value) for value in find_choices(schema, root)}
+            types.add("object")
+    return types or {name_json_type(value) for value in find_choices(schema, root)}
 
 
 def find_choices(schema: Any, root: Schema) -> list[Any]:
     """The values that `enum` and `const` of any branch allow, in their order."""
-    found: dict[str, Any] = {}
+    choices: dict[str, Any] = {}
     for branch in iterate_branches(schema, root):
-        named = branch.get("enum")
+        listed_values = branch.get("enum")
         more = [branch["const"]] if "const" in branch else []
-        for value in [*(named[:_CHOICES] if isinstance(named, list) else []), *more]:
-            found.setdefault(json.dumps(value, sort_keys=True), value)
-    return list(found.values())
+        for value in [
+            *(listed_values[:_CHOICES] if isinstance(listed_values, list) else []),
+            *more,
+        ]:
+            choices.setdefault(json.dumps(value, sort_keys=True), value)
+    return list(choices.values())
 
 
 def is_required(root: Schema, at: Place) -> bool:
@@ -127,21 +130,21 @@ def describe_expected(schema: Any, root: Schema) -> str:
     """What a schema asks for, in one line."""
     choices = find_choices(schema, root)
     if choices:
-        listed = ", ".join(format_value(value, 40) for value in choices[:12])
+        examples = ", ".join(format_value(value, 40) for value in choices[:12])
         more = f" and {len(choices) - 12} more" if len(choices) > 12 else ""
-        return f"one of {listed}{more}"
+        return f"one of {examples}{more}"
     types = sorted(find_types(schema, root))
-    parts = [" or ".join(types) or "any value"]
+    phrases = [" or ".join(types) or "any value"]
     if "array" in types:
         inner = sorted(find_types(_find_item(schema, root, 0), root))
-        parts = [parts[0] + (f" of {' or '.join(inner)}" if inner else "")]
+        phrases = [phrases[0] + (f" of {' or '.join(inner)}" if inner else "")]
     for branch in iterate_branches(schema, root):
         if isinstance(branch.get("format"), str):
-            parts.append(f"in the format {branch['format'][:40]}")
+            phrases.append(f"in the format {branch['format'][:40]}")
         for key, words in _BOUNDS.items():
             if key in branch and isinstance(branch[key], int | float | str):
-                parts.append(words.format(str(branch[key])[:80]))
-    return ", ".join(dict.fromkeys(parts))[:300]
+                phrases.append(words.format(str(branch[key])[:80]))
+    return ", ".join(dict.fromkeys(phrases))[:300]
 
 
 def format_value(value: Any, limit: int = 80) -> str:
@@ -186,18 +189,18 @@ def find_output_problems(contract: Contract, structured: Any) -> list[Problem]:
         return [{"path": OUTPUT, "kind": "missing_required", "found": "nothing",
                  "expected": "structured content, as the contract says", "fix": fix}]  # fmt: skip
     flaws = validate_call({"inputSchema": schema}, structured)
-    found = [
+    problems = [
         _build_problem(flaw, schema, structured)
         for flaw in flaws
         if flaw.kind != "unknown_argument"
     ]
     fix = "the server has to fix it; do not rely on this part"
-    return [{**one, "path": OUTPUT + one["path"][1:], "fix": fix} for one in found]
+    return [{**problem, "path": OUTPUT + problem["path"][1:], "fix": fix} for problem in problems]
 
 
 def _build_problem(flaw: Flaw, root: Schema, arguments: Any) -> Problem:
-    found, expected, fix = _describe_flaw(flaw, root, arguments)
-    about = {"found": found, "expected": expected, "fix": fix}
+    found_text, expected, fix = _describe_flaw(flaw, root, arguments)
+    about = {"found": found_text, "expected": expected, "fix": fix}
     return {"path": format_place(flaw.at), "kind": flaw.kind, **about}
 
 
@@ -241,10 +244,14 @@ def _describe_unknown(
 ) -> tuple[str, str, str]:
     declared = find_declared(root, flaw.at[:-1])
     around = find_value(arguments, flaw.at[:-1])
-    free = [one for one in declared if not isinstance(around, Mapping) or one not in around]
+    free = [
+        candidate
+        for candidate in declared
+        if not isinstance(around, Mapping) or candidate not in around
+    ]
     near = _find_similar(name, free)
-    listed = ", ".join(declared[:12]) + (" …" if len(declared) > 12 else "")
-    expected = f"only {listed}" if declared else "no arguments"
+    names = ", ".join(declared[:12]) + (" …" if len(declared) > 12 else "")
+    expected = f"only {names}" if declared else "no arguments"
     fix = f"call it {near!r}" if near else f"leave {name[:80]!r} out"
     return f"{name[:80]!r}: {format_value(value)}", expected, fix
 
@@ -253,7 +260,7 @@ def _list_unknown(flaw: Flaw, root: Schema, arguments: Any) -> list[str]:
     """What stands beside a missing name and is not declared."""
     around = find_value(arguments, flaw.at[:-1])
     declared = set(find_declared(root, flaw.at[:-1]))
-    return [one for one in around if one not in declared] if isinstance(around, Mapping) else []
+    return [name for name in around if name not in declared] if isinstance(around, Mapping) else []
 
 
 def _find_similar(name: str, among: list[str]) -> str | None:

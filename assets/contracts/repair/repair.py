@@ -81,28 +81,28 @@ def propose_nesting(schema: Schema, arguments: Mapping[str, Any]) -> Iterator[tu
         homes = [home for home, names in inner.items() if name in names]
         if len(homes) == 1:
             moves[name] = (homes[0], str(name))
-    made = _move_names(arguments, moves)
-    if moves and made is not None:
+    repaired = _move_names(arguments, moves)
+    if moves and repaired is not None:
         homes = ", ".join(dict.fromkeys(home for home, _ in moves.values()))
-        yield made, f"$: moved {', '.join(moves)[:100]} into {homes[:100]}"
+        yield repaired, f"$: moved {', '.join(moves)[:100]} into {homes[:100]}"
     for name in unknown:
-        held = arguments[name]
-        if isinstance(held, Mapping) and held and not is_guard(str(name)) and all(
-            one in declared and one not in arguments for one in held
+        value = arguments[name]
+        if isinstance(value, Mapping) and value and not is_guard(str(name)) and all(
+            key_inside in declared and key_inside not in arguments for key_inside in value
         ):  # fmt: skip
-            rest = {key: one for key, one in arguments.items() if key != name}
-            yield {**rest, **held}, f"$: took the arguments out of {str(name)[:80]!r}"
+            remaining = {key: key_inside for key, key_inside in arguments.items() if key != name}
+            yield {**remaining, **value}, f"$: took the arguments out of {str(name)[:80]!r}"
 
 
 def _move_names(arguments: Mapping[str, Any], moves: Mapping[str, tuple[str, str]]) -> Any:
     """None where something is at the place already."""
-    made = {name: value for name, value in arguments.items() if name not in moves}
+    repaired = {name: value for name, value in arguments.items() if name not in moves}
     for name, (home, inner) in moves.items():
-        around = made.get(home, {})
+        around = repaired.get(home, {})
         if not isinstance(around, Mapping) or inner in around:
             return None
-        made[home] = {**around, inner: arguments[name]}
-    return made
+        repaired[home] = {**around, inner: arguments[name]}
+    return repaired
 
 
 def propose_pairing(
@@ -120,21 +120,23 @@ def propose_pairing(
     types = find_types(declared[meant], schema)
     fits = name_json_type(arguments[name]) in types | ({"integer"} if "number" in types else set())
     if fits and _is_related(str(name), str(meant), declared[meant], tool):
-        made = {meant if key == name else key: one for key, one in arguments.items()}
-        yield made, f"$: {str(name)[:80]!r} became {meant!r}, the only one that is missing"
+        repaired = {meant if key == name else key: value for key, value in arguments.items()}
+        yield repaired, f"$: {str(name)[:80]!r} became {meant!r}, the only one that is missing"
 
 
 def _is_related(name: str, meant: str, schema: Any, tool: str) -> bool:
     """Whether one name is the other with words that say nothing new, or begins it, or stands in its
     description. Not where one of two ends is named in one of them, or each has a word of its own:
     `from_account` is never `to_account`, nor `user_id` `group_id`."""
-    ours, theirs = ({w.removesuffix("s") for w in split_identifier(one)} for one in (name, meant))
-    own, besides = ours - theirs, theirs - ours
-    if (own | besides) & _ENDS or re.findall(r"\d+", name) != re.findall(r"\d+", meant):
+    ours, theirs = (
+        {w.removesuffix("s") for w in split_identifier(identifier)} for identifier in (name, meant)
+    )
+    our_words, besides = ours - theirs, theirs - ours
+    if (our_words | besides) & _ENDS or re.findall(r"\d+", name) != re.findall(r"\d+", meant):
         return False
     if ours & theirs:
-        said = _PLAIN | {word.removesuffix("s") for word in split_identifier(tool)}
-        return not (own and besides) and own | besides <= said
+        plain_words = _PLAIN | {word.removesuffix("s") for word in split_identifier(tool)}
+        return not (our_words and besides) and our_words | besides <= plain_words
     if len(short := fold_name(name)) > 2 and fold_name(meant).startswith(short):
         return True
     description = schema.get("description") if isinstance(schema, Mapping) else None
@@ -163,16 +165,16 @@ def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[Prop
     if arguments is None:
         yield ProposedChange({}, "no arguments are an empty object", True)
     if isinstance(arguments, str):
-        found = parse_json(arguments)
-        if isinstance(found, dict):
-            yield ProposedChange(found, "the arguments were JSON text: read it", True)
+        parsed = parse_json(arguments)
+        if isinstance(parsed, dict):
+            yield ProposedChange(parsed, "the arguments were JSON text: read it", True)
         return
     if isinstance(arguments, list) and len(arguments) == 1 and isinstance(arguments[0], dict):
         yield ProposedChange(arguments[0], "the arguments were in a list of one: took it out", True)
     if not isinstance(arguments, Mapping):
         return
     declared = collect_properties(schema, schema)
-    for name, held in arguments.items():
+    for name, value in arguments.items():
         if name in declared or (name not in _WRAPPERS and name != tool):
             continue
         if not all(
@@ -181,7 +183,7 @@ def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[Prop
             if argument != name
         ):
             continue
-        inner = parse_json(held) if isinstance(held, str) else held
+        inner = parse_json(value) if isinstance(value, str) else value
         if isinstance(inner, dict):
             yield ProposedChange(
                 inner, f"the arguments were wrapped in {name!r}: took them out", True
@@ -206,7 +208,7 @@ def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Prop
         yield ProposedChange(_remove_at(arguments, flaw.at), step)
     if value is ABSENT:
         return
-    name = next((one for one in reversed(flaw.at) if isinstance(one, str)), "")
+    name = next((step_name for step_name in reversed(flaw.at) if isinstance(step_name, str)), "")
     for other, opens in propose_values(value, find_schema(schema, flaw.at), schema, name):
         step = (
             f"{format_place(flaw.at)}: {format_value(value, 60)} became {format_value(other, 60)}"
@@ -216,10 +218,10 @@ def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Prop
 
 def propose_levels(schema: Schema, arguments: Any, tool: str) -> Iterator[ProposedChange]:
     """Arguments on another level, and the one that was meant by the only other name."""
-    for made, step in propose_nesting(schema, arguments):
-        yield ProposedChange(made, step, True)
-    for made, step in propose_pairing(schema, arguments, tool):
-        yield ProposedChange(made, step, True)
+    for repaired, step in propose_nesting(schema, arguments):
+        yield ProposedChange(repaired, step, True)
+    for repaired, step in propose_pairing(schema, arguments, tool):
+        yield ProposedChange(repaired, step, True)
 
 
 def propose_drops(
@@ -242,9 +244,9 @@ def propose_drops(
     around = find_value(arguments, flaw.at[:-1])
     if is_guard(name) or (is_said is not None and is_said(around[name])):
         return
-    missing = [one for one in declared if is_required(schema, (*flaw.at[:-1], one))]
-    if any(one not in around for one in missing) or any(
-        is_reminiscent(name, one) for one in declared
+    missing = [other for other in declared if is_required(schema, (*flaw.at[:-1], other))]
+    if any(other not in around for other in missing) or any(
+        is_reminiscent(name, other) for other in declared
     ):
         return
     why = "forbids" if closed else "does not name"
@@ -255,9 +257,11 @@ def propose_drops(
 def _is_foreign(schema: Schema, name: str) -> bool:
     """Whether a contract says which arguments there are, and knows none of this name, neither
     within another."""
-    listed = any("properties" in branch for branch in iterate_branches(schema, schema))
+    lists_properties = any("properties" in branch for branch in iterate_branches(schema, schema))
     declared = collect_properties(schema, schema).values()
-    return listed and not any(name in collect_properties(one, schema) for one in declared)
+    return lists_properties and not any(
+        name in collect_properties(property_schema, schema) for property_schema in declared
+    )
 
 
 def _propose_names(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[ProposedChange]:
@@ -267,14 +271,14 @@ def _propose_names(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Propo
         return
     declared = find_declared(schema, flaw.at[:-1])
     free = [name for name in declared if name not in around]
-    known = set(declared)
-    unknown = [str(name) for name in around if name not in known]
+    declared_names = set(declared)
+    unknown = [str(name) for name in around if name not in declared_names]
     wrong = [str(flaw.at[-1])] if flaw.kind == "unknown_argument" else unknown
     for alike in (find_same_name, find_nearest):
         for name in wrong:
             meant = alike(name, free)
             # Of two that both mean it, neither is sure.
-            if meant is None or any(alike(one, [meant]) for one in unknown if one != name):
+            if meant is None or any(alike(other, [meant]) for other in unknown if other != name):
                 continue
             place = format_place(flaw.at[:-1])
             step = f"{place}: {name!r} became {meant!r}"
@@ -285,24 +289,24 @@ def _replace_at(arguments: Any, at: Place, value: Any) -> Any:
     """A copy with another value at a place."""
     if not at:
         return value
-    first, rest = at[0], at[1:]
-    made = dict(arguments) if isinstance(arguments, Mapping) else list(arguments)
-    made[first] = _replace_at(made[first], rest, value)  # type: ignore[index,call-overload]
-    return made
+    first, inner_path = at[0], at[1:]
+    repaired = dict(arguments) if isinstance(arguments, Mapping) else list(arguments)
+    repaired[first] = _replace_at(repaired[first], inner_path, value)  # type: ignore[index,call-overload]
+    return repaired
 
 
 def _remove_at(arguments: Any, at: Place) -> Any:
     around = find_value(arguments, at[:-1])
     if isinstance(around, list):
         return arguments
-    kept = {name: one for name, one in around.items() if name != at[-1]}
-    return _replace_at(arguments, at[:-1], kept)
+    remaining = {name: value for name, value in around.items() if name != at[-1]}
+    return _replace_at(arguments, at[:-1], remaining)
 
 
 def _rename_at(arguments: Any, at: Place, name: str, meant: str) -> Any:
     around = find_value(arguments, at)
-    made = {meant if key == name else key: one for key, one in around.items()}
-    return _replace_at(arguments, at, made)
+    repaired = {meant if key == name else key: value for key, value in around.items()}
+    return _replace_at(arguments, at, repaired)
 
 
 _TRIES = 120  # validations of one repair; 13,163 golden calls with one fault took at most 5
@@ -342,15 +346,15 @@ def repair_call(
         return RepairResult(arguments, [], describe_problems(contract, arguments, flaws))
     try:
         with limit_steps(_STEPS) as work:
-            found, left, steps = _RepairLadder(contract, schema, drop_undeclared, is_said).climb(
-                deepcopy(arguments), flaws, _DEEP
-            )
+            arguments_now, left, steps = _RepairLadder(
+                contract, schema, drop_undeclared, is_said
+            ).climb(deepcopy(arguments), flaws, _DEEP)
         spent = work.left < 0
     except (_TriesExhausted, TooMuchWork, RecursionError):
         spent = True
     if spent:  # half a repair would be another one the next time
-        found, left, steps = arguments, flaws, []
-    return RepairResult(found, steps, describe_problems(contract, found, left))
+        arguments_now, left, steps = arguments, flaws, []
+    return RepairResult(arguments_now, steps, describe_problems(contract, arguments_now, left))
 
 
 @dataclass
@@ -379,14 +383,14 @@ class _RepairLadder:
     ) -> tuple[Any, list[Flaw], list[str]] | None:
         for change in self._list_changes(arguments, flaws):
             words = [change.step]
-            made, left = change.made, self._find_flaws(change.made)
+            repaired, left = change.made, self._find_flaws(change.made)
             if left is None:
                 continue
             if left and change.opens and depth > 0 and _weigh_change(left) >= _weigh_change(flaws):
-                made, left, more = self.climb(made, left, depth - 1)
+                repaired, left, more = self.climb(repaired, left, depth - 1)
                 words += more
             if _weigh_change(left) < _weigh_change(flaws):
-                return made, left, words
+                return repaired, left, words
         return None
 
     def _list_changes(self, arguments: Any, flaws: list[Flaw]) -> Iterator[ProposedChange]:
@@ -398,8 +402,8 @@ class _RepairLadder:
             if any(flaw.kind == "unknown_argument" for flaw in flaws):
                 yield from propose_levels(self.schema, arguments, tool)
             for flaw in flaws:
-                given = (self.drop_undeclared, self.is_said)
-                yield from propose_drops(self.schema, arguments, flaw, *given)
+                options = (self.drop_undeclared, self.is_said)
+                yield from propose_drops(self.schema, arguments, flaw, *options)
 
     def _find_flaws(self, arguments: Any) -> list[Flaw] | None:
         """None where the arguments cannot be judged."""

@@ -37,9 +37,9 @@ class WrittenFloat(float):
     written: str
 
     def __new__(cls, written: str) -> "WrittenFloat":
-        made = super().__new__(cls, written)
-        made.written = written
-        return made
+        number = super().__new__(cls, written)
+        number.written = written
+        return number
 
     def __deepcopy__(self, _: Any) -> "WrittenFloat":
         return self
@@ -55,7 +55,7 @@ def propose_values(
         yield from ((choice, False) for choice in _propose_choices(value, choices))
     if isinstance(value, str):
         yield from _parse_text_value(value, types)
-        yield from ((one, False) for one in _propose_written(value, types, schema, root, name))
+        yield from ((piece, False) for piece in _propose_written(value, types, schema, root, name))
     elif isinstance(value, bool):
         if "string" in types:
             yield ("true" if value else "false"), False
@@ -74,11 +74,11 @@ def propose_values(
         if "string" in types and (not several or _is_json_text(name, schema, root)):
             yield json.dumps(value, ensure_ascii=False), False
     if "array" in types and not isinstance(value, list) and value is not None:
-        parts = [one.strip() for one in value.split(",")] if isinstance(value, str) else []
+        pieces = [piece.strip() for piece in value.split(",")] if isinstance(value, str) else []
         # Of 84 golden lists of texts, none of one held a comma in it and one of several did, a
         # list of sentences: a few words between commas are a list.
-        if len(parts) > 1 and all(0 < len(part.split()) <= _WORDS for part in parts):
-            yield parts, True
+        if len(pieces) > 1 and all(0 < len(part.split()) <= _WORDS for part in pieces):
+            yield pieces, True
         if not (isinstance(value, str) and value.strip().lower() in ("", "null", "none")):
             yield [value], True
 
@@ -95,10 +95,10 @@ def _parse_text_value(text: str, types: set[str]) -> Iterator[tuple[Any, bool]]:
     if "null" in types and word.lower() in ("null", "none"):
         yield None, False
     if types & {"array", "object"}:
-        found = parse_json(word)
-        wanted = (list if "array" in types else (), dict if "object" in types else ())
-        if isinstance(found, tuple(one for one in wanted if one)):  # type: ignore[arg-type]
-            yield found, True
+        parsed = parse_json(word)
+        json_types = (list if "array" in types else (), dict if "object" in types else ())
+        if isinstance(parsed, tuple(json_type for json_type in json_types if json_type)):  # type: ignore[arg-type]
+            yield parsed, True
 
 
 def _propose_written(
@@ -136,7 +136,7 @@ def _propose_choices(value: Any, choices: list[Any]) -> Iterator[Any]:
         return
     bare = _ENCLOSED.sub(r"\1", word.strip())
     bare = bare.replace(",", "") if _THOUSANDS.fullmatch(bare) else bare
-    signs = [_list_signs(one) for one in {word, bare}]
+    signs = [_list_signs(spelling) for spelling in {word, bare}]
     names = [text for text in texts if _list_signs(text) in signs]
     if (meant := find_same_name(word, names)) is not None:
         yield texts[meant]
@@ -185,7 +185,7 @@ def _is_number(value: Any) -> bool:
 def _is_json_text(name: str, schema: Any, root: Schema) -> bool:
     """Whether name or description say that a text holds JSON."""
     about = [name, *(str(branch.get("description")) for branch in iterate_branches(schema, root))]
-    return any(_JSON_TEXT.search(one[:2000]) for one in about)
+    return any(_JSON_TEXT.search(text[:2000]) for text in about)
 
 
 def _format_number(value: float) -> str:

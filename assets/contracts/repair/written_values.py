@@ -61,44 +61,48 @@ _SHORT = {"m", "d", "h", "s", "w", "g", "in", "min", "of"}  # other words in a d
 def read_quantity(text: str, name: str, schema: Any, root: Schema) -> float | None:
     """The number that a text means for a parameter, in the unit that its name or description says;
     None where the unit of either is unknown and they may differ."""
-    found = _QUANTITY.fullmatch(text.strip()) if len(text) <= 60 else None
-    if found is None:
+    quantity = _QUANTITY.fullmatch(text.strip()) if len(text) <= 60 else None
+    if quantity is None:
         return None
-    value = float(found["number"].replace(",", "")) * (-1 if found["sign"] == "-" else 1)
-    unit = (found["unit"] or "").lower()
-    if found["currency"] and not _is_in_currency(found["currency"], name, schema, root):
+    value = float(quantity["number"].replace(",", "")) * (-1 if quantity["sign"] == "-" else 1)
+    unit = (quantity["unit"] or "").lower()
+    if quantity["currency"] and not _is_in_currency(quantity["currency"], name, schema, root):
         return None
     if not unit:
         return value
     if unit == "%":
         return _read_percent(value, name, schema, root)
-    wanted = find_unit(name, schema, root)
+    parameter_unit = find_unit(name, schema, root)
     if unit in _BYTES_UNSURE:
-        return value if wanted == unit else None
+        return value if parameter_unit == unit else None
     if unit not in _UNITS:
-        known = _list_words(name, schema, root) | (_THINGS if wanted is None else set())
-        return value if len(unit) > 2 and _stem(unit) in known else None
-    if wanted is None:
+        countable_words = _list_words(name, schema, root) | (
+            _THINGS if parameter_unit is None else set()
+        )
+        return value if len(unit) > 2 and _stem(unit) in countable_words else None
+    if parameter_unit is None:
         return None
     kind, factor = _UNITS[unit]
-    if wanted not in _UNITS or _UNITS[wanted][0] != kind:
+    if parameter_unit not in _UNITS or _UNITS[parameter_unit][0] != kind:
         return None
-    return float(f"{value * factor / _UNITS[wanted][1]:.12g}")
+    return float(f"{value * factor / _UNITS[parameter_unit][1]:.12g}")
 
 
 def find_unit(name: str, schema: Any, root: Schema) -> str | None:
     """The unit that a parameter counts in, by the last words of its name, else by the one unit its
     description says."""
     words = split_identifier(name)
-    known = [word for word in words[-2:] if word in _UNITS or word in _BYTES_UNSURE]
-    named = [word for word in known if len(word) > 1 or (word == words[-1] and len(words) > 1)]
-    if named:
-        return named[-1]
+    unit_words = [word for word in words[-2:] if word in _UNITS or word in _BYTES_UNSURE]
+    naming_words = [
+        word for word in unit_words if len(word) > 1 or (word == words[-1] and len(words) > 1)
+    ]
+    if naming_words:
+        return naming_words[-1]
     units = set()
     for branch in iterate_branches(schema, root):
         text = branch.get("description") if isinstance(branch, Mapping) else None
-        for found in _SAID.finditer(str(text or "")[:2000].lower()):
-            word, bracketed = found[1], found[2]
+        for unit_match in _SAID.finditer(str(text or "")[:2000].lower()):
+            word, bracketed = unit_match[1], unit_match[2]
             if word in _UNITS and word not in _SHORT:
                 units.add(word)
             elif bracketed in _UNITS and bracketed not in ("in", "of"):
@@ -110,9 +114,12 @@ def _is_in_currency(sign: str, name: str, schema: Any, root: Schema) -> bool:
     """Whether a sign of money can be left out: nothing says that the parameter is in another
     currency, nor that a parameter beside it names one."""
     words = _list_words(name, schema, root)
-    said = {one for one, names in _CURRENCIES.items() if names & words}
-    beside = any("currency" in split_identifier(one) for one in collect_properties(root, root))
-    return sign in said or not (said or beside)
+    stated = {currency_sign for currency_sign, names in _CURRENCIES.items() if names & words}
+    beside = any(
+        "currency" in split_identifier(currency_sign)
+        for currency_sign in collect_properties(root, root)
+    )
+    return sign in stated or not (stated or beside)
 
 
 def _list_words(name: str, schema: Any, root: Schema) -> set[str]:
@@ -132,8 +139,8 @@ def _read_percent(value: float, name: str, schema: Any, root: Schema) -> float |
     tops = [b["maximum"] for b in iterate_branches(schema, root) if _is_number(b.get("maximum"))]
     if tops and max(tops) <= 1:
         return value / 100
-    named = {"percent", "percentage", "pct"} & set(split_identifier(name))
-    return value if named or (tops and max(tops) == 100) else None
+    naming_words = {"percent", "percentage", "pct"} & set(split_identifier(name))
+    return value if naming_words or (tops and max(tops) == 100) else None
 
 
 def _is_number(value: Any) -> bool:
@@ -201,10 +208,10 @@ def parse_moment(text: str) -> datetime | None:
     orders = (False,) if _YEAR.match(text.strip()) else (False, True)
     for default in (datetime(2001, 1, 1), datetime(2004, 12, 28)):
         for first in orders:
-            found = _read_moment(text, default, first)
-            if found is None:
+            moment = _read_moment(text, default, first)
+            if moment is None:
                 return None
-            readings.append(found)
+            readings.append(moment)
     days = {reading.date() for reading in readings}
     return (
         readings[0]
@@ -217,8 +224,8 @@ def _parse_clock(text: str) -> str | None:
     """`3pm`, `15:30`: a time of day, with its seconds."""
     if not _CLOCK.search(text) or _YEAR.search(text):
         return None
-    found = _read_moment(text, datetime(2001, 1, 1), False)
-    return found.timetz().isoformat() if found else None
+    moment = _read_moment(text, datetime(2001, 1, 1), False)
+    return moment.timetz().isoformat() if moment else None
 
 
 def _read_moment(text: str, default: datetime, day_first: bool) -> datetime | None:

@@ -68,57 +68,57 @@ def scan_list(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[S
 
     elsewhere: names of tools on other servers, as far as they are known.
     """
-    return [found for one in scan_each(tools, elsewhere) for found in one]
+    return [finding for tool_findings in scan_each(tools, elsewhere) for finding in tool_findings]
 
 
 def scan_each(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[list[ScanFinding]]:
     """The same, a list a tool: a finding's `tool` is made printable and short, and two names can
     come to the same."""
-    own = frozenset(name for tool in tools if (name := read_name(tool)))
-    out = [scan_tool(tool, own, elsewhere) for tool in tools]
-    for index, found in scan_names([read_name(tool) for tool in tools]):
-        out[index].append(found)
-    return [sorted(one, key=rank_severity, reverse=True) for one in out]
+    own_names = frozenset(name for tool in tools if (name := read_name(tool)))
+    out = [scan_tool(tool, own_names, elsewhere) for tool in tools]
+    for index, finding in scan_names([read_name(tool) for tool in tools]):
+        out[index].append(finding)
+    return [sorted(tool_findings, key=rank_severity, reverse=True) for tool_findings in out]
 
 
 def scan_names(names: Sequence[str]) -> Iterator[tuple[int, ScanFinding]]:
     """(index, finding) for names of one list that are the same or look the same."""
-    for index, found in find_neighbours(names):
-        yield index, build_finding(names[index], "/name", names[index], found)
+    for index, hit in find_neighbours(names):
+        yield index, build_finding(names[index], "/name", names[index], hit)
 
 
 def scan_tool(
-    tool: Any, own: Set[str] = frozenset(), elsewhere: Set[str] = frozenset()
+    tool: Any, own_names: Set[str] = frozenset(), elsewhere: Set[str] = frozenset()
 ) -> list[ScanFinding]:
     """The findings of one tool. own, elsewhere: names of tools on the same and on other servers."""
     name = read_name(tool)
-    odd = [build_finding(name, "/name", name, found) for found in judge_tool_name(name)]
-    return [*odd, *scan_contents(name, read_fields(tool), own, elsewhere)]
+    odd = [build_finding(name, "/name", name, hit) for hit in judge_tool_name(name)]
+    return [*odd, *scan_contents(name, read_fields(tool), own_names, elsewhere)]
 
 
 def scan_contents(
-    name: str, contents: ToolTexts, own: Set[str], elsewhere: Set[str] = frozenset()
+    name: str, contents: ToolTexts, own_names: Set[str], elsewhere: Set[str] = frozenset()
 ) -> list[ScanFinding]:
     """The findings of a tool of that name, or of some of its texts."""
-    own = own | {name} | {text.parameter for text in contents.texts}
-    out = keep_findings(_find_all(name, contents, own, elsewhere))
+    own_names = own_names | {name} | {text.parameter for text in contents.texts}
+    out = keep_findings(_find_all(name, contents, own_names, elsewhere))
     return [*out, *_find_combined(out)]
 
 
-def keep_findings(found: Iterable[ScanFinding]) -> list[ScanFinding]:
+def keep_findings(findings: Iterable[ScanFinding]) -> list[ScanFinding]:
     """KEPT_CAP findings of each rule and severity, and one finding that says how many were left
     out: many of one kind cannot crowd out another."""
     out: list[ScanFinding] = []
     counts: Counter[tuple[str, str]] = Counter()
     more: Counter[tuple[str, str]] = Counter()
     last: ScanFinding | None = None
-    for one in found:
-        kind = one.rule, one.severity
+    for finding in findings:
+        kind = finding.rule, finding.severity
         counts[kind] += 1
         if counts[kind] <= KEPT_CAP:
-            out.append(one)
+            out.append(finding)
         else:
-            more[kind], last = more[kind] + 1, one
+            more[kind], last = more[kind] + 1, finding
     if last is not None:
         left_out = ", ".join(
             f"{count} of {rule} ({grade})" for (rule, grade), count in more.items()
@@ -130,17 +130,17 @@ def keep_findings(found: Iterable[ScanFinding]) -> list[ScanFinding]:
 
 
 def _find_all(
-    name: str, contents: ToolTexts, own: Set[str], elsewhere: Set[str]
+    name: str, contents: ToolTexts, own_names: Set[str], elsewhere: Set[str]
 ) -> Iterator[ScanFinding]:
     about = split_words(name, name=True).words
     for pointer, what in contents.capped:
         yield build_finding(name, pointer, what, build_hit("not_read_whole", 0, len(what)))
     for text in contents.texts:
-        for found in find_hits(text, own, elsewhere, about):
-            yield build_finding(name, text.field, text.text, found)
+        for hit in find_hits(text, own_names, elsewhere, about):
+            yield build_finding(name, text.field, text.text, hit)
         for span in islice(find_secret_keys(text.text), 1):
-            found = build_finding(name, text.field, text.text, build_hit(_KEY, *span, HIGH))
-            yield replace(found, excerpt="")  # a finding is shown
+            hit = build_finding(name, text.field, text.text, build_hit(_KEY, *span, HIGH))
+            yield replace(hit, excerpt="")  # a finding is shown
 
 
 def read_name(tool: Any) -> str:
@@ -158,7 +158,7 @@ def find_mentioned(tool: Any) -> frozenset[str]:
 
 
 def find_hits(
-    text: ToolText, own: Set[str], elsewhere: Set[str], about: Sequence[str]
+    text: ToolText, own_names: Set[str], elsewhere: Set[str], about: Sequence[str]
 ) -> Iterator[RuleHit]:
     """All hits in one text of a tool, as it was sent and as it is shown. about: words of the tool's
     own name."""
@@ -166,36 +166,36 @@ def find_hits(
         return
     yield from find_hidden(text.text, text.role)
     yielded = set[RuleHit]()
-    for found in _find_read(text, own, elsewhere, about):
-        yielded.add(found)
-        yield found
-    seen, places = find_seen(text.text)
+    for hit in _find_read(text, own_names, elsewhere, about):
+        yielded.add(hit)
+        yield hit
+    visible, places = find_seen(text.text)
     if places:
-        for found in _find_read(replace(text, text=seen), own, elsewhere, about):
-            end = places[max(found.start, found.end - 1)] + 1
-            found = replace(found, start=places[found.start], end=end)
-            if found not in yielded:
-                yield found
+        for hit in _find_read(replace(text, text=visible), own_names, elsewhere, about):
+            end = places[max(hit.start, hit.end - 1)] + 1
+            hit = replace(hit, start=places[hit.start], end=end)
+            if hit not in yielded:
+                yield hit
 
 
 def _find_read(
-    text: ToolText, own: Set[str], elsewhere: Set[str], about: Sequence[str]
+    text: ToolText, own_names: Set[str], elsewhere: Set[str], about: Sequence[str]
 ) -> Iterator[RuleHit]:
     """Hits of what a text says, plainly or encoded."""
-    within = read_ideas(text, own, elsewhere)
+    within = read_ideas(text, own_names, elsewhere)
     yield from _find_worded(text, within)
     yield from word_rules.judge_parameter(text, about, within)
     for run in decode_text(text.text):
         inner = ToolText(text.field, run.text, "data", text.parameter)
         worst = max(
-            (found.severity for found in _find_worded(inner, read_ideas(inner, own, elsewhere))),
+            (hit.severity for hit in _find_worded(inner, read_ideas(inner, own_names, elsewhere))),
             key=SEVERITIES.index,
             default="",
         )
         if not run.text:
             yield build_hit("not_read_whole", run.start, run.end)
-        elif found := build_encoded_hit(run, worst):
-            yield found
+        elif hit := build_encoded_hit(run, worst):
+            yield hit
 
 
 def _find_worded(text: ToolText, within: IdeaSpans) -> Iterator[RuleHit]:
@@ -208,28 +208,28 @@ def _find_worded(text: ToolText, within: IdeaSpans) -> Iterator[RuleHit]:
     yield from find_links(text.text)
 
 
-def read_ideas(text: ToolText, own: Set[str], elsewhere: Set[str] = frozenset()) -> IdeaSpans:
+def read_ideas(text: ToolText, own_names: Set[str], elsewhere: Set[str] = frozenset()) -> IdeaSpans:
     """Every idea in one text of a tool, names and addresses included."""
     name = text.role == "name" or not any(char.isspace() for char in text.text[:200])
     within = find_ideas(split_words(text.text, name=name))
-    word_rules.mark_foreign(text.text, within, own, elsewhere)
+    word_rules.mark_foreign(text.text, within, own_names, elsewhere)
     word_rules.mark_addresses(text.text, within)
-    word_rules.mark_own_parameters(text, within, own)
+    word_rules.mark_own_parameters(text, within, own_names)
     return within
 
 
-def _find_combined(found: Sequence[ScanFinding]) -> Iterator[ScanFinding]:
+def _find_combined(findings: Sequence[ScanFinding]) -> Iterator[ScanFinding]:
     """One more finding where doubtful signs of two kinds of intent meet."""
-    if any(one.severity == HIGH for one in found):
+    if any(finding.severity == HIGH for finding in findings):
         return
     signs: dict[str, ScanFinding] = {}
-    for one in found:
-        family = RULES[one.rule].family
-        if one.severity == MEDIUM and family in _INTENT:
-            signs.setdefault(family, one)
+    for finding in findings:
+        family = RULES[finding.rule].family
+        if finding.severity == MEDIUM and family in _INTENT:
+            signs.setdefault(family, finding)
     if len(signs) >= 2:
         first = next(iter(signs.values()))
-        rules = ", ".join(sorted(one.rule for one in signs.values()))
+        rules = ", ".join(sorted(finding.rule for finding in signs.values()))
         why = f"{RULES['several_signs'].why}: {rules}"
         yield replace(first, rule="several_signs", severity=HIGH, why=why)
 
@@ -241,13 +241,13 @@ def digest_rules() -> str:
     return digest_sources(_ROOT, "assets/contracts/scan", "warehouse/sanitize")
 
 
-def scan_extras(extras: JsonObject, own: Set[str] = frozenset()) -> list[ScanFinding]:
+def scan_extras(extras: JsonObject, own_names: Set[str] = frozenset()) -> list[ScanFinding]:
     """The findings of a server's instructions and of each entry of its lists of prompts, resources
     and templates; TOTAL_CAP characters in all. own: the names of its tools."""
-    return keep_findings(_scan_entries(extras, own))
+    return keep_findings(_scan_entries(extras, own_names))
 
 
-def _scan_entries(extras: JsonObject, own: Set[str]) -> Iterator[ScanFinding]:
+def _scan_entries(extras: JsonObject, own_names: Set[str]) -> Iterator[ScanFinding]:
     read = 0
     for at, entry in _list_entries(extras):
         if read > TOTAL_CAP:
@@ -256,7 +256,7 @@ def _scan_entries(extras: JsonObject, own: Set[str]) -> Iterator[ScanFinding]:
             break
         texts = read_fields(entry)
         read += sum(len(text.text) for text in texts.texts)
-        for content in scan_contents("", texts, own):
+        for content in scan_contents("", texts, own_names):
             yield replace(content, field=at + content.field)
 
 
@@ -280,14 +280,14 @@ class ResultScan:
     unread: bool = False
 
 
-def scan_result(tool: str, parts: JsonObject, most: int = MOST) -> ResultScan:
+def scan_result(tool: str, result_parts: JsonObject, most: int = MOST) -> ResultScan:
     """What a tool answered, part by part (content, structured, …), each any JSON value.
 
     Of each rule and part the gravest hit counts. A finding's `field` points into the parts, its
     excerpt holds the words alone. Linear in the text, which is bounded by `most` for each part.
     """
     out = ResultScan()
-    for part, value in parts.items():
+    for part, value in result_parts.items():
         read = read_pieces(value, most)
         out.unread = out.unread or bool(read.capped)
         gravest: dict[str, tuple[ScanFinding, str]] = {}
@@ -297,9 +297,9 @@ def scan_result(tool: str, parts: JsonObject, most: int = MOST) -> ResultScan:
                 before = gravest.get(hit.rule.id)
                 if before is None or rank_severity(hit) > rank_severity(before[0]):
                     words = text.text[hit.start : hit.end]
-                    made = build_finding(tool, f"/{part}{text.field}", text.text, hit)
-                    made = replace(made, excerpt=escape_text(words[:EXCERPT_CAP]))
-                    gravest[hit.rule.id] = made, words
+                    finding = build_finding(tool, f"/{part}{text.field}", text.text, hit)
+                    finding = replace(finding, excerpt=escape_text(words[:EXCERPT_CAP]))
+                    gravest[hit.rule.id] = finding, words
         out.found += gravest.values()
     return out
 

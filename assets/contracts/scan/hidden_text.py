@@ -48,9 +48,9 @@ def find_hidden(text: str, role: str) -> Iterator[RuleHit]:
         return
     yield from _find_controls(text)
     yield from _find_written(text)
-    for found in _TAG_RUN.finditer(text):
-        if not text[: found.start()].endswith(_FLAG) or len(found[0]) > 8:
-            yield build_hit("hidden_tags", *found.span())
+    for match in _TAG_RUN.finditer(text):
+        if not text[: match.start()].endswith(_FLAG) or len(match[0]) > 8:
+            yield build_hit("hidden_tags", *match.span())
             break
     yield from _find_directions(text)
     yield from keep_gravest(_find_zero_width(text))
@@ -66,59 +66,59 @@ def decode_tags(text: str) -> str:
 
 
 def _find_controls(text: str) -> Iterator[RuleHit]:
-    found = _ESCAPE.search(text)
-    if found:
-        yield build_hit("terminal_escape", *found.span())
-    found = _REWRITE.search(text) or _CONTROL.search(text)
-    if found:
+    match = _ESCAPE.search(text)
+    if match:
+        yield build_hit("terminal_escape", *match.span())
+    match = _REWRITE.search(text) or _CONTROL.search(text)
+    if match:
         # A backspace or a lone carriage return rewrites the line that a person reads.
-        yield build_hit("control_character", *found.span(), HIGH if found[0] in "\x08\x7f" else "")
+        yield build_hit("control_character", *match.span(), HIGH if match[0] in "\x08\x7f" else "")
 
 
 def _find_written(text: str) -> Iterator[RuleHit]:
-    found = _WRITTEN_ESCAPE.search(text)
-    if found:
+    match = _WRITTEN_ESCAPE.search(text)
+    if match:
         why = "writes a terminal escape out as text"
-        yield build_hit("terminal_escape", *found.span(), LOW, why)
+        yield build_hit("terminal_escape", *match.span(), LOW, why)
 
 
 def _find_directions(text: str) -> Iterator[RuleHit]:
     natural = _RIGHT_TO_LEFT.search(text)
     yield from keep_gravest(
         build_hit(
-            "bidi_override", *found.span(), LOW if natural and found[0] in "\u202a\u202b" else ""
+            "bidi_override", *match.span(), LOW if natural and match[0] in "\u202a\u202b" else ""
         )
-        for found in _OVERRIDE.finditer(text)
+        for match in _OVERRIDE.finditer(text)
     )
-    found = _ISOLATE.search(text)
-    if found and not natural:
-        yield build_hit("bidi_override", *found.span(), MEDIUM)
+    match = _ISOLATE.search(text)
+    if match and not natural:
+        yield build_hit("bidi_override", *match.span(), MEDIUM)
 
 
 def _find_zero_width(text: str) -> Iterator[RuleHit]:
-    needed = {found.start() for found in _JOINED.finditer(text)}
-    for found in _ZERO_RUN.finditer(text):
-        start, end = found.span()
-        if all(at in needed for at in range(start, end)) or (start == 0 and found[0] == "\ufeff"):
+    needed = {match.start() for match in _JOINED.finditer(text)}
+    for match in _ZERO_RUN.finditer(text):
+        start, end = match.span()
+        if all(at in needed for at in range(start, end)) or (start == 0 and match[0] == "\ufeff"):
             continue
         before, after = text[start - 1 : start], text[end : end + 1]
-        inside = before.isalnum() and after.isalnum() and found[0].strip("\u00ad")
+        inside = before.isalnum() and after.isalnum() and match[0].strip("\u00ad")
         long = end - start >= _LONG_RUN
         yield build_hit("zero_width", start, end, HIGH if long else MEDIUM if inside else LOW)
 
 
 def _find_selectors(text: str) -> Iterator[RuleHit]:
-    for found in _SELECTOR_RUN.finditer(text):
-        start, end = found.span()
+    for match in _SELECTOR_RUN.finditer(text):
+        start, end = match.span()
         if end - start == 1 and _HAN.match(text[start - 1 : start]):
             continue
         yield build_hit("variation_selectors", start, end, "" if end - start > 2 else MEDIUM)
 
 
 def _find_letters(text: str, role: str) -> Iterator[RuleHit]:
-    for found in _WORD.finditer(text):
-        if is_disguised(found[0], wholly=role == "name"):
-            yield build_hit("lookalike_letters", *found.span(), HIGH if role == "name" else "")
+    for match in _WORD.finditer(text):
+        if is_disguised(match[0], wholly=role == "name"):
+            yield build_hit("lookalike_letters", *match.span(), HIGH if role == "name" else "")
             break
 
 
@@ -153,18 +153,18 @@ def decode_text(text: str) -> Iterator[DecodedRun]:
     """Every run of a text that decodes to readable text, and runs within what was decoded; the last
     is empty where the budget was spent before the end."""
     left = _BUDGET
-    todo = [(found, 1) for found in _decode_once(text)] + [
-        (found, 1) for found in _decode_whole(text)
-    ]
-    for found, depth in todo:
-        left -= len(found.text)
+    todo = [(run, 1) for run in _decode_once(text)] + [(run, 1) for run in _decode_whole(text)]
+    for run, depth in todo:
+        left -= len(run.text)
         if left < 0:
-            yield DecodedRun(found.start, found.end, "", False)
+            yield DecodedRun(run.start, run.end, "", False)
             return
-        yield found
+        yield run
         if depth < _DEPTH:
-            inner = _decode_once(found.text)
-            todo += [(replace(one, start=found.start, end=found.end), depth + 1) for one in inner]
+            inner = _decode_once(run.text)
+            todo += [
+                (replace(inner_run, start=run.start, end=run.end), depth + 1) for inner_run in inner
+            ]
 
 
 def _decode_once(text: str) -> Iterator[DecodedRun]:
@@ -232,11 +232,11 @@ def _is_readable(text: str) -> bool:
     return len(head) >= 6 and odd - head.count("\n") <= len(head) // 20
 
 
-def build_encoded_hit(found: DecodedRun, worst: str) -> RuleHit | None:
+def build_encoded_hit(run: DecodedRun, worst: str) -> RuleHit | None:
     """The hit of a decoded run. worst: the gravest severity of the rules on what it says."""
     if worst in (HIGH, MEDIUM):
-        return build_hit("encoded_instruction", found.start, found.end)
-    return build_hit("encoded_text", found.start, found.end) if found.plain else None
+        return build_hit("encoded_instruction", run.start, run.end)
+    return build_hit("encoded_text", run.start, run.end) if run.plain else None
 
 
 _TEMPLATE = re.compile(
@@ -267,13 +267,13 @@ def find_marks(text: str) -> Iterator[RuleHit]:
         ("authority_tag", _TAG),
         ("authority_tag", _BANNER),
     ):
-        found = pattern.search(text)
-        if found:
-            yield build_hit(rule, *found.span())
+        match = pattern.search(text)
+        if match:
+            yield build_hit(rule, *match.span())
     yield from _find_comments(text)
-    found = _PADDING.search(text)
-    if found and text[found.end() :].strip():
-        yield build_hit("out_of_view", *found.span())
+    match = _PADDING.search(text)
+    if match and text[match.end() :].strip():
+        yield build_hit("out_of_view", *match.span())
 
 
 def _find_comments(text: str) -> Iterator[RuleHit]:

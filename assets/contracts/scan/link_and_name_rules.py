@@ -43,7 +43,7 @@ _NEAR = 200  # characters before code in which the sign of a link may stand
 
 def find_links(text: str) -> Iterator[RuleHit]:
     """All hits of the addresses in a text."""
-    yield from keep_gravest(_judge_code(text, found) for found in _CODE.finditer(text))
+    yield from keep_gravest(_judge_code(text, match) for match in _CODE.finditer(text))
     for name in _METADATA:
         at = text.find(name)
         if at >= 0:
@@ -64,10 +64,10 @@ def find_hosts(text: str) -> set[str]:
     return {host for url in _URL.findall(text) if (host := _read_host(url))}
 
 
-def _judge_code(text: str, found: re.Match[str]) -> RuleHit:
-    before = text[max(0, found.start() - _NEAR) : found.start()].rstrip(" \"'")
+def _judge_code(text: str, match: re.Match[str]) -> RuleHit:
+    before = text[max(0, match.start() - _NEAR) : match.start()].rstrip(" \"'")
     in_link = before.endswith(("](", "href=", "src="))
-    return build_hit("code_link", *found.span(), "" if in_link else MEDIUM)
+    return build_hit("code_link", *match.span(), "" if in_link else MEDIUM)
 
 
 def _judge_link(url: str, full: str, start: int) -> Iterator[RuleHit]:
@@ -91,11 +91,11 @@ def _judge_link(url: str, full: str, start: int) -> Iterator[RuleHit]:
 
 def _find_slots(url: str) -> set[str]:
     """Words of the places in an address that wait for personal data."""
-    named = [found[1] for found in _SLOT.finditer(url)]
-    named += [found[1] for found in _BARE_SLOT.finditer(url)]
+    slots = [match[1] for match in _SLOT.finditer(url)]
+    slots += [match[1] for match in _BARE_SLOT.finditer(url)]
     return {
-        word for name in named for word in split_words(name, name=True).words if word in _PERSONAL
-    } | {word for name in named for word in split_words(name.lower()).words if word in _PERSONAL}
+        word for name in slots for word in split_words(name, name=True).words if word in _PERSONAL
+    } | {word for name in slots for word in split_words(name.lower()).words if word in _PERSONAL}
 
 
 def _read_host(url: str) -> str:
@@ -144,15 +144,15 @@ def _is_sample(key: str) -> bool:
 
 def find_neighbours(names: Sequence[str]) -> Iterator[tuple[int, RuleHit]]:
     """(index of the tool, hit) for every name but the first of those that look the same."""
-    seen: dict[str, int] = {}
+    first_by_name: dict[str, int] = {}
     shapes: dict[str, int] = {}
     for index, name in enumerate(names):
         if not name:
             continue
-        if name in seen:
+        if name in first_by_name:
             yield index, build_hit("name_collision", 0, len(name))
             continue
-        seen[name] = index
+        first_by_name[name] = index
         shape = fold_skeleton(name)
         first = shapes.setdefault(shape, index) if shape else index
         if first != index:
@@ -161,14 +161,14 @@ def find_neighbours(names: Sequence[str]) -> Iterator[tuple[int, RuleHit]]:
             yield index, build_hit("name_lookalike", 0, len(name), severity, why)
 
 
-def _choose_severity(one: str, other: str) -> str:
+def _choose_severity(first: str, other: str) -> str:
     """Letters of another script deceive; case, separators or digits are mostly poor taste."""
     if (
-        fold_latin(one.casefold()) == fold_latin(other.casefold())
-        and one.casefold() != other.casefold()
+        fold_latin(first.casefold()) == fold_latin(other.casefold())
+        and first.casefold() != other.casefold()
     ):
         return HIGH
-    plain = ["".join(char for char in name.casefold() if char.isalnum()) for name in (one, other)]
+    plain = ["".join(char for char in name.casefold() if char.isalnum()) for name in (first, other)]
     return LOW if plain[0] == plain[1] else MEDIUM
 
 

@@ -62,7 +62,7 @@ def find_rug_pulls(before: Sequence[Any], after: Sequence[Any]) -> list[ScanFind
 def find_alarms(
     old: JsonObject | None,
     new: JsonObject,
-    own: Set[str] = frozenset(),
+    own_names: Set[str] = frozenset(),
     elsewhere: Set[str] = frozenset(),
     own_before: Set[str] | None = None,
 ) -> list[ScanFinding]:
@@ -71,16 +71,18 @@ def find_alarms(
     own, elsewhere: names of tools on the same server and on others; own_before: if it differed.
     """
     was, now = read_fields(old or {}), read_fields(new)
-    known = own if own_before is None else own_before
+    names_before = own_names if own_before is None else own_before
     gone, fresh = _drop_known(was, now), _drop_known(now, was)
-    found: list[ScanFinding] = []
-    if scan_contents(read_name(new), fresh, own, elsewhere):  # else no text can have become worse
-        before = scan_tool(old, known, elsewhere) if old is not None else []
-        found = list(_find_worse(before, scan_tool(new, own, elsewhere), old is None))
+    findings: list[ScanFinding] = []
+    if scan_contents(
+        read_name(new), fresh, own_names, elsewhere
+    ):  # else no text can have become worse
+        before = scan_tool(old, names_before, elsewhere) if old is not None else []
+        findings = list(_find_worse(before, scan_tool(new, own_names, elsewhere), old is None))
     return [
-        *found,
+        *findings,
         *_find_hidden(read_name(new), gone, fresh),
-        *_find_signs(read_name(new), gone, fresh, known, own),
+        *_find_signs(read_name(new), gone, fresh, names_before, own_names),
         *(_find_asked_parameters(read_name(new), was, now) if old is not None else ()),
         *(_find_promises(old, new) if old is not None else ()),
         *(_find_new_hosts(read_name(new), was, now) if old is not None else ()),
@@ -89,26 +91,28 @@ def find_alarms(
 
 def _drop_known(contents: ToolTexts, others: ToolTexts) -> ToolTexts:
     """The texts that stand in one version only: most stand in both."""
-    seen = {(text.text, text.role, text.parameter) for text in others.texts}
-    left = [text for text in contents.texts if (text.text, text.role, text.parameter) not in seen]
+    known_texts = {(text.text, text.role, text.parameter) for text in others.texts}
+    left = [
+        text for text in contents.texts if (text.text, text.role, text.parameter) not in known_texts
+    ]
     return ToolTexts(left, contents.capped)
 
 
 def _find_worse(
-    known: Sequence[ScanFinding], now: Sequence[ScanFinding], is_new: bool
+    known_findings: Sequence[ScanFinding], now: Sequence[ScanFinding], is_new: bool
 ) -> Iterator[ScanFinding]:
     """One finding for each rule above low that did not fire, or was milder, before."""
     worst: dict[str, int] = {}
-    for one in known:
-        worst[one.rule] = max(worst.get(one.rule, -1), SEVERITIES.index(one.severity))
-    for one in now:
-        rank = SEVERITIES.index(one.severity)
-        if rank > max(worst.get(one.rule, -1), 0):
-            worst[one.rule] = rank
+    for finding in known_findings:
+        worst[finding.rule] = max(worst.get(finding.rule, -1), SEVERITIES.index(finding.severity))
+    for finding in now:
+        rank = SEVERITIES.index(finding.severity)
+        if rank > max(worst.get(finding.rule, -1), 0):
+            worst[finding.rule] = rank
             if not is_new:
-                why = f"{RULES['rug_pull'].why}: {one.rule} ({one.why})"
-                one = replace(one, rule="rug_pull", why=why)
-            yield one
+                why = f"{RULES['rug_pull'].why}: {finding.rule} ({finding.why})"
+                finding = replace(finding, rule="rug_pull", why=why)
+            yield finding
 
 
 def _find_hidden(tool: str, was: ToolTexts, now: ToolTexts) -> Iterator[ScanFinding]:
@@ -118,8 +122,8 @@ def _find_hidden(tool: str, was: ToolTexts, now: ToolTexts) -> Iterator[ScanFind
         for hit in _find_unseen(text.text):
             spent[hit[0]] -= 1
             if spent[hit[0]] < 0:
-                found = build_hit("hidden_added", *hit.span())
-                yield build_finding(tool, text.field, text.text, found)
+                unseen_hit = build_hit("hidden_added", *hit.span())
+                yield build_finding(tool, text.field, text.text, unseen_hit)
                 return
 
 
@@ -129,7 +133,7 @@ def _find_unseen(text: str) -> Iterator[re.Match[str]]:
 
 
 def _find_signs(
-    tool: str, was: ToolTexts, now: ToolTexts, own_before: Set[str], own: Set[str]
+    tool: str, was: ToolTexts, now: ToolTexts, own_before: Set[str], own_names: Set[str]
 ) -> Iterator[ScanFinding]:
     """Signs that the earlier version did not hold in the same words."""
     before = {
@@ -138,31 +142,31 @@ def _find_signs(
         for sign in _find_new_signs(text, own_before)
     }
     for text in now.texts:
-        for new_sign in _find_new_signs(text, own):
+        for new_sign in _find_new_signs(text, own_names):
             if _make_sign_key(text, new_sign) not in before:
                 before.add(_make_sign_key(text, new_sign))
                 yield build_finding(tool, text.field, text.text, new_sign)
 
 
-def _find_new_signs(text: ToolText, own: Set[str]) -> Iterator[RuleHit]:
-    within = read_ideas(text, own)
+def _find_new_signs(text: ToolText, own_names: Set[str]) -> Iterator[RuleHit]:
+    within = read_ideas(text, own_names)
     for rule in _NEW_SIGNS if within.found else ():
         yield from judge_text(rule, text.text, within)
 
 
-def _make_sign_key(text: ToolText, found: RuleHit) -> tuple[str, str]:
-    return found.rule.id, text.text[found.start : found.end].casefold()
+def _make_sign_key(text: ToolText, hit: RuleHit) -> tuple[str, str]:
+    return hit.rule.id, text.text[hit.start : hit.end].casefold()
 
 
 def _find_asked_parameters(tool: str, was: ToolTexts, now: ToolTexts) -> Iterator[ScanFinding]:
     """Parameters that ask by their name for what a tool need not know."""
-    known = {text.text for text in was.texts if text.role == "name"}
+    known_names = {text.text for text in was.texts if text.role == "name"}
     for text in now.texts:
-        named = text.role == "name" and text.field.startswith("/inputSchema")
-        spelled = _CAMEL.sub("_", text.text[:200]) if named else ""
-        if text.text not in known and _ASKED_NAME.search(spelled):
-            found = build_hit("asks_anew", 0, len(text.text))
-            yield build_finding(tool, text.field, text.text, found)
+        is_parameter = text.role == "name" and text.field.startswith("/inputSchema")
+        spelled = _CAMEL.sub("_", text.text[:200]) if is_parameter else ""
+        if text.text not in known_names and _ASKED_NAME.search(spelled):
+            hit = build_hit("asks_anew", 0, len(text.text))
+            yield build_finding(tool, text.field, text.text, hit)
 
 
 def _find_promises(old: JsonObject, new: JsonObject) -> Iterator[ScanFinding]:
@@ -170,19 +174,19 @@ def _find_promises(old: JsonObject, new: JsonObject) -> Iterator[ScanFinding]:
         if change.cls == "suspicious":
             field = f"/annotations/{change.path.removeprefix('annotations.')}"
             why = f"{RULES['broken_promise'].why}: {change.why}"
-            found = build_hit("broken_promise", 0, len(change.why), why=why)
-            yield build_finding(read_name(new), field, change.why, found)
+            hit = build_hit("broken_promise", 0, len(change.why), why=why)
+            yield build_finding(read_name(new), field, change.why, hit)
 
 
 def _find_new_hosts(tool: str, was: ToolTexts, now: ToolTexts) -> Iterator[ScanFinding]:
-    known = {host for text in was.texts for host in find_hosts(text.text)}
+    known_hosts = {host for text in was.texts for host in find_hosts(text.text)}
     for text in now.texts:
-        fresh = sorted(find_hosts(text.text) - known)
+        fresh = sorted(find_hosts(text.text) - known_hosts)
         if fresh:
             at = max(0, text.text.casefold().find(fresh[0]))
-            found = build_hit("new_host", at, at + len(fresh[0]), MEDIUM if known else LOW)
-            yield build_finding(tool, text.field, text.text, found)
-            known.update(fresh)
+            hit = build_hit("new_host", at, at + len(fresh[0]), MEDIUM if known_hosts else LOW)
+            yield build_finding(tool, text.field, text.text, hit)
+            known_hosts.update(fresh)
 
 
 def _read_annotations(tool: Contract) -> JsonObject:
@@ -191,11 +195,11 @@ def _read_annotations(tool: Contract) -> JsonObject:
 
 
 def _index_by_name(tools: Sequence[Any]) -> dict[str, JsonObject]:
-    found: dict[str, JsonObject] = {}
+    tools_by_name: dict[str, JsonObject] = {}
     for tool in tools:
         if read_name(tool):
-            found.setdefault(read_name(tool), tool)
-    return found
+            tools_by_name.setdefault(read_name(tool), tool)
+    return tools_by_name
 
 
 def _find_origins(old: JsonObject, new: JsonObject) -> dict[str, str]:

@@ -64,8 +64,8 @@ def build_trie() -> tuple[dict[str, Any], frozenset[str]]:
 def _split_parts(phrase: str) -> list[str]:
     out = []
     for piece in phrase.split():
-        parts = split_words(piece.removesuffix("*")).words
-        out += [*parts[:-1], parts[-1] + "*"] if piece.endswith("*") else parts
+        tokens = split_words(piece.removesuffix("*")).words
+        out += [*tokens[:-1], tokens[-1] + "*"] if piece.endswith("*") else tokens
     return out
 
 
@@ -84,11 +84,11 @@ def _list_keys(word: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(keys))
 
 
-def find_ideas(found: WordList) -> IdeaSpans:
+def find_ideas(words: WordList) -> IdeaSpans:
     """Every idea in a text."""
     root, _ = build_trie()
-    out = IdeaSpans(found)
-    all_keys = [_list_keys(word) for word in found.words]
+    out = IdeaSpans(words)
+    all_keys = [_list_keys(word) for word in words.words]
     for first, keys in enumerate(all_keys):
         nodes = [root[key] for key in keys if key in root]
         last = first
@@ -118,8 +118,8 @@ def parse_patterns(*texts: str) -> tuple[IdeaPattern, ...]:
     """Patterns from their text form."""
     out = []
     for text in texts:
-        parts = text.split()
-        out.append(IdeaPattern(tuple(parts[0::2]), tuple(int(gap) for gap in parts[1::2])))
+        tokens = text.split()
+        out.append(IdeaPattern(tuple(tokens[0::2]), tuple(int(gap) for gap in tokens[1::2])))
     return tuple(out)
 
 
@@ -230,12 +230,15 @@ def _read_rules() -> dict[str, ScanRule]:
     text = Path(__file__).with_name("rules.toml").read_text(encoding="utf-8")
     out = {}
     for name, stated in tomllib.loads(text).items():
-        held: dict[str, Any] = {
-            key: tuple(one) if isinstance(one, list) else one for key, one in stated.items()
+        fields: dict[str, Any] = {
+            key: tuple(field_value) if isinstance(field_value, list) else field_value
+            for key, field_value in stated.items()
         }
-        held |= {key: parse_patterns(*held[key]) for key in ("patterns", "asks") if key in held}
+        fields |= {
+            key: parse_patterns(*fields[key]) for key in ("patterns", "asks") if key in fields
+        }
         out[name] = ScanRule(
-            name, **{**held, "subject": frozenset(held.get("subject", "").split())}
+            name, **{**fields, "subject": frozenset(fields.get("subject", "").split())}
         )
     return out
 
@@ -254,9 +257,9 @@ class RuleHit:
     why: str = ""
 
 
-def rank_severity(one: RuleHit | ScanFinding) -> int:
+def rank_severity(hit: RuleHit | ScanFinding) -> int:
     """A key that grows with the severity."""
-    return SEVERITIES.index(one.severity)
+    return SEVERITIES.index(hit.severity)
 
 
 def keep_gravest(hits: Iterable[RuleHit]) -> list[RuleHit]:
@@ -269,21 +272,21 @@ def build_hit(rule: str, start: int, end: int, severity: str = "", why: str = ""
     return RuleHit(RULES[rule], start, end, severity or RULES[rule].severity, why)
 
 
-def build_finding(tool: str, field: str, text: str, found: RuleHit) -> ScanFinding:
+def build_finding(tool: str, field: str, text: str, hit: RuleHit) -> ScanFinding:
     """The finding of a hit, with an excerpt of the text around it."""
-    head = max(0, found.start - _AROUND)
-    tail = min(len(text), found.end + _AROUND, head + EXCERPT_CAP)
+    head = max(0, hit.start - _AROUND)
+    tail = min(len(text), hit.end + _AROUND, head + EXCERPT_CAP)
     excerpt = (
         ("…" if head else "") + escape_text(text[head:tail]) + ("…" if tail < len(text) else "")
     )
     return ScanFinding(
         tool=escape_text(tool[:NAME_CAP]),
-        rule=found.rule.id,
-        severity=found.severity,
+        rule=hit.rule.id,
+        severity=hit.severity,
         field=escape_text(field),
-        span=(found.start, found.end),
+        span=(hit.start, hit.end),
         excerpt=excerpt,
-        why=found.why or found.rule.why,
+        why=hit.why or hit.rule.why,
     )
 
 

@@ -84,34 +84,36 @@ class WordList:
 
 def split_words(text: str, *, name: bool = False) -> WordList:
     """The words of a text. `name`: an identifier, whose camelCase parts are words too."""
-    shown, offsets = find_seen(text)
-    found: list[tuple[str, int, int]] = []
-    joined = _join_letters(shown)
-    for token in _TOKEN.finditer(shown):
+    visible, offsets = find_seen(text)
+    spans: list[tuple[str, int, int]] = []
+    joined = _join_letters(visible)
+    for token in _TOKEN.finditer(visible):
         start, end = token.span()
         if start in joined:
             word, end = joined[start]
-            found.append((word, start, end))
-        elif found and start < found[-1][2]:
+            spans.append((word, start, end))
+        elif spans and start < spans[-1][2]:
             continue  # within letters that were joined
         elif name:
-            found += [(p[0], start + p.start(), start + p.end()) for p in _CAMEL.finditer(token[0])]
+            spans += [(p[0], start + p.start(), start + p.end()) for p in _CAMEL.finditer(token[0])]
             if not token[0].isascii():
-                found.append((token[0], start, end))
+                spans.append((token[0], start, end))
         else:
-            found.append((token[0], start, end))
+            spans.append((token[0], start, end))
     places, place, before = [], 0, 0
-    for at, (_, start, end) in enumerate(found):
-        abbreviated = at > 0 and len(found[at - 1][0]) == 1 and shown[before - 1 : before].isascii()
+    for at, (_, start, end) in enumerate(spans):
+        abbreviated = (
+            at > 0 and len(spans[at - 1][0]) == 1 and visible[before - 1 : before].isascii()
+        )
         place += 1 + (
-            0 if abbreviated else _measure_distance(shown[before:start])
+            0 if abbreviated else _measure_distance(visible[before:start])
         )  # "e.g. " ends nothing
         places.append(place)
         before = end
     return WordList(
-        [fold_text(word[:_WORD_CAP]) for word, _, _ in found],
-        [offsets[start] if offsets else start for _, start, _ in found],
-        [offsets[end - 1] + 1 if offsets else end for _, _, end in found],
+        [fold_text(word[:_WORD_CAP]) for word, _, _ in spans],
+        [offsets[start] if offsets else start for _, start, _ in spans],
+        [offsets[end - 1] + 1 if offsets else end for _, _, end in spans],
         places,
     )
 
@@ -227,29 +229,29 @@ def read_fields(tool: Any) -> ToolTexts:
 def read_pieces(value: Any, most: int) -> ToolTexts:
     """All strings of any JSON value, `most` characters in all: long ones in pieces that overlap,
     short ones joined as paragraphs (a row of a table costs by its length then), none twice."""
-    out, seen, short = ToolTexts([], []), set(), list[ToolText]()
+    out, seen_texts, short = ToolTexts([], []), set(), list[ToolText]()
     for text in _walk_fields(value, out):
-        if text.text in seen:
+        if text.text in seen_texts:
             continue
-        if most <= 0 or len(seen) >= STRINGS_CAP:
+        if most <= 0 or len(seen_texts) >= STRINGS_CAP:
             out.capped.append((text.field, "more text than is read of one result"))
             break
-        seen.add(text.text)
-        kept = text.text[:most]
-        if len(kept) < len(text.text):
-            out.capped.append((text.field, f"{len(text.text)} characters, {len(kept)} read"))
-        most -= len(kept) + len(_PARAGRAPH_FIELDS)
-        if text.role == "data" and len(kept) <= _SHORT:
+        seen_texts.add(text.text)
+        excerpt = text.text[:most]
+        if len(excerpt) < len(text.text):
+            out.capped.append((text.field, f"{len(text.text)} characters, {len(excerpt)} read"))
+        most -= len(excerpt) + len(_PARAGRAPH_FIELDS)
+        if text.role == "data" and len(excerpt) <= _SHORT:
             short.append(text)
             continue
         # Unseen characters may stretch a phrase over more than two pieces share.
-        seen_text = drop_unseen(kept) if len(kept) > TEXT_CAP else kept
-        for whole in dict.fromkeys((kept, seen_text)):
+        seen_text = drop_unseen(excerpt) if len(excerpt) > TEXT_CAP else excerpt
+        for whole in dict.fromkeys((excerpt, seen_text)):
             for start in range(0, max(1, len(whole) - _OVERLAP), TEXT_CAP - _OVERLAP):
                 piece = whole[start : start + TEXT_CAP]
                 out.texts.append(ToolText(text.field, piece, text.role, text.parameter))
     for batch in (short[at : at + _BATCH] for at in range(0, len(short), _BATCH)):
-        joined = _PARAGRAPH_FIELDS.join(one.text[:_SHORT] for one in batch)
+        joined = _PARAGRAPH_FIELDS.join(short_text.text[:_SHORT] for short_text in batch)
         out.texts.append(ToolText(batch[0].field, joined, "data", batch[0].parameter))
     return out
 
@@ -266,14 +268,14 @@ def _walk_fields(tool: Any, out: ToolTexts) -> Iterator[ToolText]:
         elif depth >= DEPTH_CAP:
             out.capped.append((at, f"nested deeper than {DEPTH_CAP} levels"))
         elif isinstance(value, Mapping):
-            named = key == "properties"
+            is_properties = key == "properties"
             below = []
             for name, child in value.items():
                 name = str(name)
                 field = _format_pointer(at, name)
-                if named or name not in _KEYWORDS:
-                    yield ToolText(field + "#", name, "name", name if named else parameter)
-                below.append((child, field, name, name if named else parameter, depth + 1))
+                if is_properties or name not in _KEYWORDS:
+                    yield ToolText(field + "#", name, "name", name if is_properties else parameter)
+                below.append((child, field, name, name if is_properties else parameter, depth + 1))
             stack.extend(reversed(below))
         else:
             stack.extend(

@@ -51,28 +51,28 @@ _COMMAND = re.compile(
 
 
 def mark_foreign(
-    text: str, within: IdeaSpans, own: Set[str], elsewhere: Set[str] = frozenset()
+    text: str, within: IdeaSpans, own_names: Set[str], elsewhere: Set[str] = frozenset()
 ) -> None:
     """Enters the names of tools that the list does not hold as the idea FOREIGN, and those that are
     known to stand on another server as ELSEWHERE too."""
-    spans, known = [], []
-    for found in _COINED.finditer(text):
-        name = found[0]
-        if name in own:
+    spans, elsewhere_spans = [], []
+    for match in _COINED.finditer(text):
+        name = match[0]
+        if name in own_names:
             continue
-        span = within.words.at(found.start()), within.words.at(found.end() - 1)
+        span = within.words.at(match.start()), within.words.at(match.end() - 1)
         if span[0] >= 0 and name in elsewhere:
-            known.append(span)
+            elsewhere_spans.append(span)
         if span[0] >= 0 and (name in elsewhere or _is_tool(name)):
             spans.append(span)
-    for idea, where in (("FOREIGN", spans), ("ELSEWHERE", known)):
+    for idea, where in (("FOREIGN", spans), ("ELSEWHERE", elsewhere_spans)):
         if where:
             within.found[idea] = where
 
 
 def find_identifiers(text: str) -> Iterator[str]:
     """Whatever may be the name of a tool or parameter."""
-    yield from (found[0] for pattern in (_COINED, PLAIN) for found in pattern.finditer(text))
+    yield from (match[0] for pattern in (_COINED, PLAIN) for match in pattern.finditer(text))
 
 
 def _is_tool(name: str) -> bool:
@@ -83,8 +83,8 @@ def _is_tool(name: str) -> bool:
 def mark_addresses(text: str, within: IdeaSpans) -> None:
     """Enters mail addresses, URLs, phone numbers and wallets as the idea ADDRESS."""
     spans = []
-    for found in _ADDRESS.finditer(text):
-        first, last = within.words.at(found.start()), within.words.at(found.end() - 1)
+    for match in _ADDRESS.finditer(text):
+        first, last = within.words.at(match.start()), within.words.at(match.end() - 1)
         if 0 <= first <= last:
             spans.append((first, last))
     if spans:
@@ -93,12 +93,12 @@ def mark_addresses(text: str, within: IdeaSpans) -> None:
 
 def find_commands(text: str, within: IdeaSpans) -> Iterator[RuleHit]:
     """Shell commands that no honest description tells a model to run."""
-    found = _COMMAND.search(text)
-    if not found:
+    match = _COMMAND.search(text)
+    if not match:
         return
-    at = max(0, within.words.at(found.start()))
+    at = max(0, within.words.at(match.start()))
     mentioned = is_in_sentence(("DETECTS", "NEG"), within, at, 14)
-    yield build_hit("command_order", found.start(), found.end(), MEDIUM if mentioned else HIGH)
+    yield build_hit("command_order", match.start(), match.end(), MEDIUM if mentioned else HIGH)
 
 
 _WHERE_IT_MATTERS = frozenset(
@@ -114,14 +114,14 @@ _ASKS = tuple(
 )
 
 
-def mark_own_parameters(text: ToolText, within: IdeaSpans, own: Set[str]) -> None:
+def mark_own_parameters(text: ToolText, within: IdeaSpans, own_names: Set[str]) -> None:
     """Enters the names of the tool's own parameters as the idea OWN_PARAMETER, where it matters."""
     if within.found.keys().isdisjoint(_WHERE_IT_MATTERS):
         return
     spans = []
-    for found in PLAIN.finditer(text.text):
-        if found[0] in own and found[0] != text.parameter:
-            first, last = within.words.at(found.start()), within.words.at(found.end() - 1)
+    for match in PLAIN.finditer(text.text):
+        if match[0] in own_names and match[0] != text.parameter:
+            first, last = within.words.at(match.start()), within.words.at(match.end() - 1)
             if first >= 0:
                 spans.append((first, last))
     if spans:
@@ -141,9 +141,9 @@ def judge_parameter(text: ToolText, about: Sequence[str], within: IdeaSpans) -> 
             # A parameter that says by its name that it is a secret hides nothing.
             declared = rule.id == "secrets_parameter" and not rule.subject.isdisjoint(own_words)
             if rule.subject.isdisjoint(about) and not declared:
-                found = next(judge_text(rule, text.text, within), None)
-                if found:
-                    yield found
+                hit = next(judge_text(rule, text.text, within), None)
+                if hit:
+                    yield hit
                     break
 
 

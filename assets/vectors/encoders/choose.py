@@ -46,29 +46,29 @@ def open_embedder(
     """
     kind, name = check_spec(spec)
     prompts = prompts or Prompts()
-    made: Embedder
+    embedder: Embedder
     if kind in ("onnx", "sentence-transformers"):
         base = name if kind == "onnx" else f"{SENTENCE}{name}"
         return open_base(base, prompts=prompts, threads=threads)
     if kind == "general":
         from assets.vectors.encoders.minilm import open_general
 
-        made = open_general(threads=threads, precision=name or FP32)
+        embedder = open_general(threads=threads, precision=name or FP32)
     elif kind == "minilm":
         from assets.vectors.encoders.minilm import MiniLM
 
-        made = MiniLM(threads=threads, precision=name or FP32)
+        embedder = MiniLM(threads=threads, precision=name or FP32)
     else:
         from assets.vectors.encoders.endpoint import EndpointEncoder
 
         model, where = _split_model(name)
-        made = EndpointEncoder(
+        embedder = EndpointEncoder(
             model,
             base_url=base_url or where,
             api_key=api_key,
             timeout_s=timeout_s,
         )
-    return add_prompts(made, prompts)
+    return add_prompts(embedder, prompts)
 
 
 def open_base(
@@ -87,8 +87,8 @@ def open_base(
         return SentenceEncoder(base, threads=threads, prompts=prompts, adapter=adapter)
     from assets.vectors.encoders.minilm import MiniLM, resolve_prompts
 
-    made = MiniLM(adapter, threads=threads, base=base)
-    return add_prompts(made, resolve_prompts(base, prompts))
+    embedder = MiniLM(adapter, threads=threads, base=base)
+    return add_prompts(embedder, resolve_prompts(base, prompts))
 
 
 def open_retriever(
@@ -108,23 +108,25 @@ def open_retriever(
     )
 
     kind, model = check_spec(base) if base else ("", "")
-    named = read_adapter_base(adapter) or ""
+    base_name = read_adapter_base(adapter) or ""
     if kind == "openai":
         raise BadEmbedder(f"{adapter}: an adapter cannot be merged into the endpoint {base!r:.80}")
-    if kind == "" and named.startswith(SENTENCE):
-        wanted, _ = split_reference(named.removeprefix(SENTENCE))
-        kind, model = "sentence-transformers", find_trusted_model(wanted) or ""
+    if kind == "" and base_name.startswith(SENTENCE):
+        model_name, _ = split_reference(base_name.removeprefix(SENTENCE))
+        kind, model = "sentence-transformers", find_trusted_model(model_name) or ""
         if not model:
             raise BadAdapter(
-                f"{adapter}: it was trained on {SENTENCE}{wanted!r:.120}, which you did not name;"
-                " nothing of it was opened. If you trust that model, name it as the embedder, as by"
+                f"{adapter}: it was trained on {SENTENCE}{model_name!r:.120}, which you did not"
+                " name; nothing of it was opened. If you trust that model, name it as the embedder, as by"
                 " EMBEDDER_MODEL"
             )
-    found = {"onnx": model, "sentence-transformers": f"{SENTENCE}{model}"}.get(kind, BASE)
-    return open_base(found, adapter=adapter, prompts=read_adapter_prompts(adapter), threads=threads)
+    base_spec = {"onnx": model, "sentence-transformers": f"{SENTENCE}{model}"}.get(kind, BASE)
+    return open_base(
+        base_spec, adapter=adapter, prompts=read_adapter_prompts(adapter), threads=threads
+    )
 
 
 def _split_model(name: str) -> tuple[str, str | None]:
     """`model` or `model@http://host/v1`; a model's name may hold an @ of its own."""
-    found = re.fullmatch(r"(.+?)@(https?://.+)", name)
-    return (found[1], found[2]) if found else (name, None)
+    match = re.fullmatch(r"(.+?)@(https?://.+)", name)
+    return (match[1], match[2]) if match else (name, None)

@@ -17,6 +17,15 @@ class BadEmbedder(UnusableInput):
     """An embedder that was asked for is unknown, not installed, or cannot be used."""
 
 
+def require_same_files(model: str, digest: str, expected: str) -> None:
+    """Raises BadEmbedder unless the files of a model have the digest it was named with, if any."""
+    if expected and expected != digest:
+        raise BadEmbedder(
+            f"{model}: its files are {digest}, expected {expected}: the model changed since it was"
+            " named; name it again without the part after @, or put the old files back"
+        )
+
+
 class EmbeddingFailed(RuntimeError):
     """An embedder that answers for others gave no vectors, or unusable ones."""
 
@@ -124,10 +133,10 @@ class Prompts:
     def given(self) -> bool:
         return self.query is not None or self.document is not None
 
-    def fill(self, own: "Prompts") -> "Prompts":
+    def fill(self, defaults: "Prompts") -> "Prompts":
         """These, and where one is not given that of the model."""
-        query = own.query if self.query is None else self.query
-        return Prompts(query, own.document if self.document is None else self.document)
+        query = defaults.query if self.query is None else self.query
+        return Prompts(query, defaults.document if self.document is None else self.document)
 
     def mark(self) -> str:
         """What names them in an embedder's id, with another text another one; empty without any."""
@@ -176,8 +185,8 @@ class PromptedEmbedder:
         """What the inner one writes, and the prompts. Raises BadEmbedder."""
         if not isinstance(self._inner, SavableEmbedder):
             raise BadEmbedder(f"{self.id}: a {type(self._inner).__name__} cannot be saved")
-        held = self._inner.saved()
-        return replace(held, facts={**held.facts, "prompts": self._prompts.as_dict()})
+        inner_files = self._inner.saved()
+        return replace(inner_files, facts={**inner_files.facts, "prompts": self._prompts.as_dict()})
 
 
 def add_prompts(embedder: Embedder, prompts: Prompts) -> Embedder:
@@ -187,15 +196,15 @@ def add_prompts(embedder: Embedder, prompts: Prompts) -> Embedder:
 
 def read_prompts(card: dict[str, Any]) -> Prompts:
     """The prompts of a saved encoder. Raises ValueError where they are no texts."""
-    held = card.get("prompts")
-    if held is None:
+    prompts = card.get("prompts")
+    if prompts is None:
         return Prompts()
-    if not isinstance(held, dict) or set(held) - {"query", "document"}:
-        raise ValueError(f"prompts is {str(held)[:60]}, expected {{query, document}}")
-    for name, text in held.items():
+    if not isinstance(prompts, dict) or set(prompts) - {"query", "document"}:
+        raise ValueError(f"prompts is {str(prompts)[:60]}, expected {{query, document}}")
+    for name, text in prompts.items():
         if text is not None and not isinstance(text, str):
             raise ValueError(f"prompts: {name} is {text!r:.60}, expected a text")
-    return Prompts(held.get("query"), held.get("document"))
+    return Prompts(prompts.get("query"), prompts.get("document"))
 
 
 def drop_mark(name: str, prompts: Prompts) -> str:

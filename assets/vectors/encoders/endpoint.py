@@ -47,10 +47,10 @@ class _FailedRequest(Exception):
     """A try that failed: why, whether another may pass, the seconds it is asked to wait."""
 
     def __init__(
-        self, found: str, hint: str, passing: bool = False, retry_after_s: float = 0.0
+        self, problem: str, hint: str, passing: bool = False, retry_after_s: float = 0.0
     ) -> None:
-        super().__init__(found)
-        self.found, self.hint, self.passing = found, hint, passing
+        super().__init__(problem)
+        self.found, self.hint, self.passing = problem, hint, passing
         self.retry_after_s = retry_after_s
 
 
@@ -117,9 +117,9 @@ class EmbeddingsClient:
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
-            found = f"status 200 with no JSON that can be read ({content[:80]!r})"
+            problem = f"status 200 with no JSON that can be read ({content[:80]!r})"
             hint = "check that base_url ends where /embeddings begins"
-            raise _FailedRequest(found, hint, True) from None
+            raise _FailedRequest(problem, hint, True) from None
 
     def _read_answer(self, answer: Any) -> bytes:
         """The body; the client's own limit begins anew with every byte, this one does not."""
@@ -143,8 +143,8 @@ class EmbeddingsClient:
 def _build_refusal(status: int, message: str, retry_after: str) -> _FailedRequest:
     kind, passing = classify_status(status, message)
     hint = _LOST if status in (404, 405) else _HINTS[kind, passing]
-    found = f"status {status}" if kind == "auth" else f"status {status} ({message})"
-    return _FailedRequest(found, hint, passing, parse_retry_after(retry_after) or 0.0)
+    problem = f"status {status}" if kind == "auth" else f"status {status} ({message})"
+    return _FailedRequest(problem, hint, passing, parse_retry_after(retry_after) or 0.0)
 
 
 OPENAI = "https://api.openai.com/v1"
@@ -231,20 +231,20 @@ class EndpointEncoder:
         sent = [drop_surrogates(text)[:_CUT] for text in texts]
         answer = self._wire.ask(self.model, [text if text.strip() else _BLANK for text in sent])
         try:
-            given = list(answer["data"])
-            by_place = {item.get("index", at): item["embedding"] for at, item in enumerate(given)}
+            items = list(answer["data"])
+            by_place = {item.get("index", at): item["embedding"] for at, item in enumerate(items)}
             rows = np.array([by_place[at] for at in range(len(texts))], np.float32)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise self._describe_unusable(
                 f"no list of vectors ({type(error).__name__}: {error})"
             ) from None
-        if rows.ndim != 2 or rows.shape[1] < 1 or len(given) != len(texts):
-            raise self._describe_unusable(f"{len(given)} vectors, of shape {rows.shape}")
+        if rows.ndim != 2 or rows.shape[1] < 1 or len(items) != len(texts):
+            raise self._describe_unusable(f"{len(items)} vectors, of shape {rows.shape}")
         return rows
 
-    def _describe_unusable(self, found: str) -> EmbeddingFailed:
+    def _describe_unusable(self, problem: str) -> EmbeddingFailed:
         return EmbeddingFailed(
-            f"{self.base_url}/embeddings: {' '.join(found.split())[:200]}, expected one list of"
+            f"{self.base_url}/embeddings: {' '.join(problem.split())[:200]}, expected one list of"
             f" numbers for each text; check that {self.model!r} embeds texts"
         )
 
@@ -264,9 +264,9 @@ def reopen_endpoint(card: dict[str, Any]) -> EndpointEncoder:
 
 def _read_own_keys() -> dict[str, str]:
     """The addresses that the user's settings name, and which variable holds the key of each."""
-    own = {(os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/"): OPENAI_KEY}
-    named = (os.environ.get("EMBEDDER_BASE_URL") or "").rstrip("/")
-    return {**own, named: OTHER_KEY} if named else own
+    keys = {(os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/"): OPENAI_KEY}
+    embedder_url = (os.environ.get("EMBEDDER_BASE_URL") or "").rstrip("/")
+    return {**keys, embedder_url: OTHER_KEY} if embedder_url else keys
 
 
 def _choose_variable(base_url: str) -> str:
@@ -276,16 +276,16 @@ def _choose_variable(base_url: str) -> str:
 def _check_url(base_url: str) -> str:
     """The address without its last slash. Raises BadEmbedder for one that carries a secret."""
     try:
-        parts = urlsplit(base_url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-        secret = parts.username or parts.password or parts.query or parts.fragment
+        url = urlsplit(base_url)
+        usable = url.scheme in ("http", "https") and bool(url.hostname)
+        secret = url.username or url.password or url.query or url.fragment
     except ValueError:
         usable = secret = False
     if not usable:
         raise BadEmbedder(f"base_url {base_url[:80]!r}: expected http(s)://host/v1")
     if secret:
         raise BadEmbedder(
-            f"base_url of {parts.hostname}: has credentials or a query, which would be stored with"
+            f"base_url of {url.hostname}: has credentials or a query, which would be stored with"
             " the index; give the key in the environment"
         )
     return base_url.rstrip("/")

@@ -38,16 +38,16 @@ def build_onnx_graph(weights: EncoderWeights, head: PoolingHead | None = None) -
     unseen = graph.add_operation("Unsqueeze", unseen, graph.add_constant(np.array([1, 2])))
     for layer in range(weights.config["num_hidden_layers"]):
         hidden = _add_layer(graph, weights, hidden, unseen, f"encoder.layer.{layer}")
-    made = _add_pooling(graph, head, hidden, mask)
+    output = _add_pooling(graph, head, hidden, mask)
     dim = weights.config["hidden_size"]
     for layer in head.layers:
-        made = graph.add_operation("MatMul", made, graph.add_constant(layer.weight.T))
+        output = graph.add_operation("MatMul", output, graph.add_constant(layer.weight.T))
         if layer.bias is not None:
-            made = graph.add_operation("Add", made, graph.add_constant(layer.bias))
-        made = graph.add_operation(layer.activation, made) if layer.activation else made
+            output = graph.add_operation("Add", output, graph.add_constant(layer.bias))
+        output = graph.add_operation(layer.activation, output) if layer.activation else output
         dim = len(layer.weight)
-    norm = graph.add_operation("ReduceL2", made, graph.add_constant(np.array([1])), keepdims=1)
-    graph.add_operation("Div", made, norm, name=VECTORS)
+    norm = graph.add_operation("ReduceL2", output, graph.add_constant(np.array([1])), keepdims=1)
+    graph.add_operation("Div", output, norm, name=VECTORS)
     return graph.serialise(dim)
 
 
@@ -62,15 +62,15 @@ def quantise_graph(model: bytes) -> bytes:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder, _keep_logging():
-        made = Path(folder) / "int8.onnx"
+        file = Path(folder) / "int8.onnx"
         quantize_dynamic(
             onnx.load_from_string(model),
-            made,
+            file,
             per_channel=True,
             weight_type=QuantType.QInt8,
             op_types_to_quantize=["MatMul", "Gather"],
         )
-        return made.read_bytes()
+        return file.read_bytes()
 
 
 @contextmanager
@@ -110,12 +110,12 @@ class _OnnxGraph:
     def serialise(self, dim: int) -> bytes:
         from onnx import TensorProto, helper
 
-        given = [
+        inputs = [
             helper.make_tensor_value_info(name, TensorProto.INT64, ["texts", "tokens"])
             for name in (IDS, MASK)
         ]
-        made = helper.make_tensor_value_info(VECTORS, TensorProto.FLOAT, ["texts", dim])
-        graph = helper.make_graph(self._nodes, "minilm", given, [made], self._constants)
+        output = helper.make_tensor_value_info(VECTORS, TensorProto.FLOAT, ["texts", dim])
+        graph = helper.make_graph(self._nodes, "minilm", inputs, [output], self._constants)
         opsets = [helper.make_opsetid("", _OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
         # Says that the model needs no preparation before it is quantised, which else warns.
@@ -128,11 +128,11 @@ def _add_pooling(graph: _OnnxGraph, head: PoolingHead, hidden: str, mask: str) -
     if head.pooling != MEAN:
         place = 0 if head.pooling == FIRST else -1
         return graph.add_operation("Gather", hidden, graph.add_constant(np.array(place)), axis=1)
-    seen = graph.add_operation(
+    masked = graph.add_operation(
         "Mul", hidden, graph.add_operation("Unsqueeze", mask, graph.add_constant(np.array([2])))
     )
     first = graph.add_constant(np.array([1]))
-    total = graph.add_operation("ReduceSum", seen, first, keepdims=0)
+    total = graph.add_operation("ReduceSum", masked, first, keepdims=0)
     if not head.layers:
         return total  # the mean's divisor would be taken out again by the norm
     return graph.add_operation(
@@ -203,7 +203,7 @@ def _add_linear(graph: _OnnxGraph, weights: EncoderWeights, x: str, name: str) -
 
 
 def _add_norm(graph: _OnnxGraph, weights: EncoderWeights, x: str, name: str) -> str:
-    parts = [weights.matrices[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias")]
-    scale, shift = (graph.add_constant(part) for part in parts)
+    arrays = [weights.matrices[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias")]
+    scale, shift = (graph.add_constant(part) for part in arrays)
     near_zero = weights.config["layer_norm_eps"]
     return graph.add_operation("LayerNormalization", x, scale, shift, axis=-1, epsilon=near_zero)

@@ -30,12 +30,12 @@ def split_hub_id(model: str) -> tuple[str, str | None]:
     folder = Path(model).expanduser()
     if folder.is_dir():
         return str(folder), None
-    if found := _PINNED.fullmatch(model):
-        return found[1], found[2]
+    if pinned := _PINNED.fullmatch(model):
+        return pinned[1], pinned[2]
     if not _NAME.fullmatch(model):
         raise UnpinnedModel(f"{model}: no such folder")
-    name, _, given = model.partition("@")
-    reason = f"{given!r} is no commit" if given else "it names no revision"
+    name, _, revision = model.partition("@")
+    reason = f"{revision!r} is no commit" if revision else "it names no revision"
     raise UnpinnedModel(
         f"{model}: no such folder, and as a hub id {reason}; expected {name}@<commit>, the 40 hex"
         " digits of a commit as the model's page on the hub lists them"
@@ -56,10 +56,10 @@ def fetch_model(model: str, patterns: Sequence[str]) -> Path:
     try:
         from huggingface_hub import snapshot_download
 
-        found = snapshot_download(
+        folder_found = snapshot_download(
             name, revision=commit, allow_patterns=list(patterns), etag_timeout=10.0
         )
-        return Path(found)
+        return Path(folder_found)
     except Exception as error:  # of the hub, of HTTP and of names it refuses, all unlike
         message = " ".join(str(error).split())[:160]
         raise NotFetched(
@@ -70,8 +70,8 @@ def fetch_model(model: str, patterns: Sequence[str]) -> Path:
 def split_reference(model: str) -> tuple[str, str]:
     """(model, 16 hex digits of its files, "" without any) of `<folder or hub id>[@<16 hex>]`."""
     head, _, tail = model.rpartition("@")
-    known = len(tail) == 16 and all(char in "0123456789abcdef" for char in tail)
-    return (head, tail) if known else (model, "")
+    is_digest = len(tail) == 16 and all(char in "0123456789abcdef" for char in tail)
+    return (head, tail) if is_digest else (model, "")
 
 
 def allow_embedder(spec: str) -> None:
@@ -86,9 +86,9 @@ def allow_embedder(spec: str) -> None:
 
 def find_trusted_model(model: str) -> str | None:
     """The model as the user names it, where EMBEDDER_MODEL or a setting does."""
-    own = os.environ.get("EMBEDDER_MODEL", "").strip()
-    if own and resolve_model(own) == model:
-        return own
+    own_model = os.environ.get("EMBEDDER_MODEL", "").strip()
+    if own_model and resolve_model(own_model) == model:
+        return own_model
     return model if model in _named else None
 
 

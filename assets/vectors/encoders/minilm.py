@@ -5,7 +5,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.encoders.embedder import BadEmbedder, Prompts
+from assets.vectors.encoders.embedder import BadEmbedder, Prompts, require_same_files
 from assets.vectors.encoders.graph import build_onnx_graph, quantise_graph
 from assets.vectors.encoders.hub import (
     SENTENCE,
@@ -32,9 +32,8 @@ from assets.vectors.encoders.weights import (
     BadAdapter,
     EncoderWeights,
     find_base_path,
-    is_other_base,
-    read_adapter_base,
     read_weights,
+    require_own_base,
 )
 from warehouse.storage.digest import sha256
 from warehouse.storage.files import find_file_flaw, read_recipe_file
@@ -65,14 +64,10 @@ def name_base(base: str) -> str:
         return make_sentence_base_name(base)
     if base.strip() in ("", *DEFAULT):
         return BASE
-    where, known = split_reference(base)
-    found = digest_base(where)[:16]
-    if known and known != found:
-        raise BadEmbedder(
-            f"base {where}: its files are {found}, expected {known}: the model changed since it was"
-            " named; name it again without the part after @, or put the old files back"
-        )
-    return f"{where}@{found}"
+    where, expected = split_reference(base)
+    digest_found = digest_base(where)[:16]
+    require_same_files(f"base {where}", digest_found, expected)
+    return f"{where}@{digest_found}"
 
 
 def find_base(base: str) -> EncoderBase:
@@ -95,12 +90,12 @@ def find_base_folder(base: str) -> Path:
     return find_base(base).folder
 
 
-def resolve_prompts(base: str, given: Prompts) -> Prompts:
+def resolve_prompts(base: str, explicit: Prompts) -> Prompts:
     """The prompts of a base that is run here: those given, and where one is not that of its own
     files. Raises BadEmbedder where its pooling leaves them out."""
-    found = find_base(base)
-    prompts = given.fill(found.prompts)
-    if prompts.given and not found.head.reads_prompt:
+    base_found = find_base(base)
+    prompts = explicit.fill(base_found.prompts)
+    if prompts.given and not base_found.head.reads_prompt:
         raise BadEmbedder(
             f"base {base}: its prompts are left out of the pooling (include_prompt), which"
             f" `{SENTENCE}` does"
@@ -125,12 +120,12 @@ def digest_base(base: str) -> str:
     """SHA-256 over the files that make an encoder of it. Raises BadEmbedder."""
     if base.startswith(SENTENCE):
         return digest_sentence_base(base)
-    found = find_base(base)
-    folder = found.folder
+    base_found = find_base(base)
+    folder = base_found.folder
     stamps = tuple(
         (folder / name).stat().st_mtime_ns for name in (BASE_CONFIG, BASE_TOKENIZER, BASE_WEIGHTS)
     )
-    return _digest_folder(folder, found.head.digest, stamps)
+    return _digest_folder(folder, base_found.head.digest, stamps)
 
 
 @lru_cache(maxsize=8)
@@ -198,8 +193,8 @@ class MiniLM(OnnxEncoder):
             raise BadEmbedder(f"precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
         self._adapter, self._base = adapter, name_base(base)
         # MiniLM's own files are known to be whole: to name the encoder, they need not be read.
-        named = (adapter, max_tokens, precision, self._base)
-        name, weights, head = _read_model(*named, adapted_alone=self._base == BASE)
+        identity = (adapter, max_tokens, precision, self._base)
+        name, weights, head = _read_model(*identity, adapted_alone=self._base == BASE)
         super().__init__(
             self.model,
             (find_base_folder(self._base) / "tokenizer.json").read_bytes(),
@@ -238,21 +233,17 @@ def _read_model(
     adapted_alone: bool = False,
 ) -> tuple[str, EncoderWeights, PoolingHead]:
     """(id, weights, what pools their tokens); adapted_alone: see `read_weights`."""
-    named = read_adapter_base(adapter) if adapter else None
-    if named and is_other_base(named, base):
-        raise BadAdapter(
-            f"{adapter}: this adapter belongs to another base model: it was trained on {named}, not"
-            f" on {base}; take that base, or train it again"
-        )
-    found = find_base(base)
-    weights = read_weights(adapter, found.folder, adapted_alone=adapted_alone)
+    if adapter:
+        require_own_base(adapter, lambda: base)
+    base_found = find_base(base)
+    weights = read_weights(adapter, base_found.folder, adapted_alone=adapted_alone)
     most = weights.config["max_position_embeddings"]
     if not 3 <= max_tokens <= most:
         raise BadEmbedder(f"max_tokens {max_tokens}: {base} takes 3 to {most}")
     name = f"{base.rpartition('/')[2]}/{max_tokens}"  # a folder's place is not its identity
     if weights.adapter:
         name += f"+{weights.adapter[:16]}"
-    return f"{name}/{INT8}" if precision == INT8 else name, weights, found.head
+    return f"{name}/{INT8}" if precision == INT8 else name, weights, base_found.head
 
 
 GENERAL = "general"

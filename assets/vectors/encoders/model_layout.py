@@ -37,20 +37,22 @@ def list_modules(model: Path) -> list[ModelModule]:
             f"{model}: has no {MODULES}, which says how tokens become one vector: guessing that"
             " would make another model of it"
         )
-    listed = read_model_json(path)
-    if not isinstance(listed, list) or not 0 < len(listed) <= _MOST:
+    entries = read_model_json(path)
+    if not isinstance(entries, list) or not 0 < len(entries) <= _MOST:
         raise BadEmbedder(f"{path}: no list of 1 to {_MOST} modules")
-    return [_read_module(model, path, one) for one in listed]
+    return [_read_module(model, path, entry) for entry in entries]
 
 
-def _read_module(model: Path, path: Path, one: Any) -> ModelModule:
-    kind, where = (one.get("type"), one.get("path")) if isinstance(one, dict) else (None, None)
+def _read_module(model: Path, path: Path, entry: Any) -> ModelModule:
+    kind, where = (
+        (entry.get("type"), entry.get("path")) if isinstance(entry, dict) else (None, None)
+    )
     if not isinstance(kind, str) or not isinstance(where, str):
-        raise BadEmbedder(f"{path}: a module without its type and path ({str(one)[:80]!r})")
+        raise BadEmbedder(f"{path}: a module without its type and path ({str(entry)[:80]!r})")
     if not kind.startswith(_OURS):
         raise BadEmbedder(f"{path}: {kind[:80]!r} is code of its own, which is not run")
-    parts = PurePosixPath(where)
-    if parts.is_absolute() or ".." in parts.parts or "\0" in where:
+    module_path = PurePosixPath(where)
+    if module_path.is_absolute() or ".." in module_path.parts or "\0" in where:
         raise BadEmbedder(f"{path}: {where[:80]!r} is no folder inside the model's")
     return ModelModule(kind.rpartition(".")[2], model / where)
 
@@ -75,16 +77,16 @@ def read_model_prompts(model: Path) -> Prompts:
     if not path.is_file():
         return Prompts()
     config = read_model_json(path)
-    held = (config.get("prompts") if isinstance(config, dict) else config) or {}
-    if not isinstance(held, dict) or not all(
-        isinstance(text, str | None) for text in held.values()
+    prompts = (config.get("prompts") if isinstance(config, dict) else config) or {}
+    if not isinstance(prompts, dict) or not all(
+        isinstance(text, str | None) for text in prompts.values()
     ):
-        raise BadEmbedder(f"{path}: prompts is {str(held)[:80]!r}, expected texts by name")
-    usual = held.get(str(config.get("default_prompt_name")))
+        raise BadEmbedder(f"{path}: prompts is {str(prompts)[:80]!r}, expected texts by name")
+    usual = prompts.get(str(config.get("default_prompt_name")))
 
     def find(*names: str) -> str | None:
-        return next((held[name] for name in names if held.get(name)), None) or (
-            None if any(name in held for name in names) else usual
+        return next((prompts[name] for name in names if prompts.get(name)), None) or (
+            None if any(name in prompts for name in names) else usual
         )
 
     return Prompts(find("query") or None, find("document", "passage", "corpus") or None)
@@ -149,21 +151,21 @@ def read_head(modules: Sequence[ModelModule], dim: int) -> PoolingHead:
     BadEmbedder."""
     path = modules[1].folder / "config.json"
     pooling = _read_object(path)
-    named = _find_poolings(pooling)
-    if len(named) != 1 or named[0] not in _POOLINGS:
+    poolings = _find_poolings(pooling)
+    if len(poolings) != 1 or poolings[0] not in _POOLINGS:
         raise BadEmbedder(
-            f"{path}: pools by {' and '.join(map(str, named)) or 'nothing'}, expected one of"
+            f"{path}: pools by {' and '.join(map(str, poolings)) or 'nothing'}, expected one of"
             f" {', '.join(_POOLINGS)}"
         )
-    layers, stamps = [], [named[0]]
-    for module in (one for one in modules if one.kind == "Dense"):
+    layers, stamps = [], [poolings[0]]
+    for module in (module_entry for module_entry in modules if module_entry.kind == "Dense"):
         layer, digest = _read_dense(module.folder, dim)
         dim = len(layer.weight)
         layers.append(layer)
         stamps.append(digest)
     plain = stamps == [MEAN]
     return PoolingHead(
-        named[0],
+        poolings[0],
         tuple(layers),
         "" if plain else sha256(" ".join(stamps).encode()),
         pooling.get("include_prompt", True) is not False,
@@ -189,23 +191,23 @@ def _read_dense(folder: Path, dim: int) -> tuple[DenseLayer, str]:
     activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
     name = activation.rpartition(".")[2]
     if not activation.startswith("torch.nn.") or name not in _ACTIVATIONS:
-        known = ", ".join(_ACTIVATIONS)
+        activations = ", ".join(_ACTIVATIONS)
         raise BadEmbedder(
-            f"{folder / 'config.json'}: activation {activation[:60]!r}, expected {known}"
+            f"{folder / 'config.json'}: activation {activation[:60]!r}, expected {activations}"
         )
     if not file.is_file():
         raise BadEmbedder(f"{folder}: its Dense layer has no model.safetensors")
     tensors = read_tensors(file)
     weight, bias = tensors.pop("linear.weight", None), tensors.pop("linear.bias", None)
-    wanted = [config.get("out_features"), dim]
-    if weight is None or list(weight.shape) != wanted or tensors:
+    shape = [config.get("out_features"), dim]
+    if weight is None or list(weight.shape) != shape or tensors:
         raise BadEmbedder(
-            f"{file}: holds {_describe(weight)} as linear.weight, expected {wanted} and no more"
+            f"{file}: holds {_describe(weight)} as linear.weight, expected {shape} and no more"
             " than its bias"
         )
-    for part, one in (("linear.weight", weight), ("linear.bias", bias)):
-        if one is not None and one.dtype.kind != "f":
-            raise BadEmbedder(f"{file}: {part} holds {one.dtype}, expected floats")
+    for part, tensor in (("linear.weight", weight), ("linear.bias", bias)):
+        if tensor is not None and tensor.dtype.kind != "f":
+            raise BadEmbedder(f"{file}: {part} holds {tensor.dtype}, expected floats")
     if (bias is not None) != bool(config.get("bias", True)) or (
         bias is not None and bias.shape != weight.shape[:1]
     ):
@@ -222,19 +224,20 @@ def read_tensors(file: Path, names: Container[str] | None = None) -> dict[str, n
 
     try:
         if names is None:
-            found = load_file(str(file))
+            tensors_found = load_file(str(file))
         else:
-            with safe_open(str(file), "np") as held:
-                found = {n: held.get_tensor(n) for n in held.keys() if n in names}  # noqa: SIM118
+            with safe_open(str(file), "np") as file_tensors:
+                chosen = [name for name in file_tensors.keys() if name in names]  # noqa: SIM118
+                tensors_found = {name: file_tensors.get_tensor(name) for name in chosen}
     except Exception as error:  # of safetensors and numpy, each of its own kind
         message = " ".join(str(error).split())[:120]
         raise BadEmbedder(f"{file}: not readable as safetensors ({message})") from error
-    made = {name: one.astype(np.float32, copy=False) if one.dtype.kind == "f" else one
-            for name, one in found.items()}  # fmt: skip
-    odd = next((n for n, one in made.items() if not np.isfinite(one).all()), None)
+    tensors = {name: tensor.astype(np.float32, copy=False) if tensor.dtype.kind == "f" else tensor
+            for name, tensor in tensors_found.items()}  # fmt: skip
+    odd = next((n for n, tensor in tensors.items() if not np.isfinite(tensor).all()), None)
     if odd is not None:
         raise BadEmbedder(f"{file}: {odd} holds what is no finite number")
-    return made
+    return tensors
 
 
 def _describe(tensor: np.ndarray | None) -> str:
@@ -242,10 +245,10 @@ def _describe(tensor: np.ndarray | None) -> str:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    found = read_model_json(path)
-    if not isinstance(found, dict):
-        raise BadEmbedder(f"{path}: {type(found).__name__}, expected an object")
-    return found
+    config_found = read_model_json(path)
+    if not isinstance(config_found, dict):
+        raise BadEmbedder(f"{path}: {type(config_found).__name__}, expected an object")
+    return config_found
 
 
 _NEEDED = {
@@ -267,8 +270,8 @@ def check_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise BadEmbedder(f"{path}: no object")
     for name, (needed, usual) in _NEEDED.items():
-        if (found := config.get(name, usual)) != needed:
-            raise BadEmbedder(f"{name} is {found!r:.60}, not {needed!r}")
+        if (value := config.get(name, usual)) != needed:
+            raise BadEmbedder(f"{name} is {value!r:.60}, not {needed!r}")
     for name in _SIZES:
         if not isinstance(config.get(name), int) or not 0 < config[name] < 2**31:
             raise BadEmbedder(f"{path}: {name} is {str(config.get(name))[:60]!r}, no size")
@@ -285,15 +288,18 @@ def check_weights(file: Path, config: Mapping[str, Any]) -> None:
     from safetensors import safe_open
 
     try:
-        with safe_open(str(file), "np") as held:
-            slices = {n.removeprefix("bert."): held.get_slice(n) for n in held.keys()}  # noqa: SIM118
-            found = {name: (one.get_shape(), one.get_dtype()) for name, one in slices.items()}
+        with safe_open(str(file), "np") as file_tensors:
+            names = list(file_tensors.keys())
+            slices = {name.removeprefix("bert."): file_tensors.get_slice(name) for name in names}
+            tensors_found = {
+                name: (tensor.get_shape(), tensor.get_dtype()) for name, tensor in slices.items()
+            }
     except Exception as error:  # of safetensors, of no common kind
         raise BadEmbedder(f"{file}: not readable as safetensors ({str(error)[:120]})") from error
     for name, shape in _iterate_shapes(config):
-        known, kind = found.get(name, ("missing", "F32"))
-        if known != shape:
-            raise BadEmbedder(f"{file}: {name} is {known}, expected {shape}")
+        shape_found, kind = tensors_found.get(name, ("missing", "F32"))
+        if shape_found != shape:
+            raise BadEmbedder(f"{file}: {name} is {shape_found}, expected {shape}")
         if kind not in _FLOATS:
             raise BadEmbedder(f"{file}: {name} holds {kind}, expected {', '.join(_FLOATS)}")
 
@@ -314,10 +320,10 @@ def _check_tokens(file: Path, size: int, _: tuple[int, ...]) -> None:
         read = tokenizer.encode("a").ids  # with what it puts around every text
     except Exception as error:  # of the tokenizers' own kind, none of its own
         raise BadEmbedder(f"{file}: not readable as a tokenizer ({str(error)[:120]})") from error
-    token, last = max(vocabulary.items(), key=lambda one: one[1], default=("", -1))
+    token, last = max(vocabulary.items(), key=lambda token_id: token_id[1], default=("", -1))
     if last >= size:
         raise BadEmbedder(f"{file}: token {token[:40]!r} is {last}, and vectors are {size}")
-    if odd := [one for one in read if one >= size]:
+    if odd := [token_id for token_id in read if token_id >= size]:
         raise BadEmbedder(f"{file}: puts token {odd[0]} around a text, and vectors are {size}")
 
 

@@ -164,9 +164,9 @@ def _write_encoder(embedder: SavableEmbedder, folder: Path) -> None:
     saved = embedder.saved()
     for name, data in saved.files.items():
         write_atomically(folder / name, data)
-    listed = {n: {"bytes": len(d), "sha256": sha256(d)} for n, d in saved.files.items()}
+    file_facts = {n: {"bytes": len(d), "sha256": sha256(d)} for n, d in saved.files.items()}
     card = {"format": FORMAT, "id": embedder.id, "dim": embedder.dim, **saved.facts}
-    text = json.dumps({**card, "files": listed}, indent=1, sort_keys=True)
+    text = json.dumps({**card, "files": file_facts}, indent=1, sort_keys=True)
     write_atomically(folder / _CARD, text.encode())
 
 
@@ -183,28 +183,28 @@ def _find_flaw(folder: Path, embedder_id: str) -> str | None:
     except (ValueError, OSError, RecursionError) as error:
         return f"{_CARD} cannot be read ({error})"
     if not isinstance(card, dict) or card.get("format") != FORMAT:
-        found = card.get("format") if isinstance(card, dict) else type(card).__name__
-        return f"{_CARD} has format {found!r}, expected {FORMAT}"
+        format_found = card.get("format") if isinstance(card, dict) else type(card).__name__
+        return f"{_CARD} has format {format_found!r}, expected {FORMAT}"
     if card.get("id") != embedder_id:
         return f"{_CARD} is of encoder {card.get('id')!r}, expected {embedder_id!r}"
     return _find_odd_fact(card) or _find_odd_file(folder, card)
 
 
 def _find_odd_fact(card: dict[str, Any]) -> str | None:
-    wanted: dict[str, dict[str, type]] = {
+    required_facts: dict[str, dict[str, type]] = {
         "onnx": {"max_tokens": int, "precision": str},
         "openai": {"model": str, "base_url": str},
         "sentence-transformers": {"model": str},
     }
     kind = card.get("kind")
-    if kind not in list(wanted):
-        return f"{_CARD} has kind {kind!r}, expected one of {', '.join(wanted)}"
-    for name, sort in {"dim": int, "files": dict, **wanted[kind]}.items():
+    if kind not in list(required_facts):
+        return f"{_CARD} has kind {kind!r}, expected one of {', '.join(required_facts)}"
+    for name, sort in {"dim": int, "files": dict, **required_facts[kind]}.items():
         if not isinstance(card.get(name), sort):
             return f"{_CARD} has {name} {card.get(name)!r}, expected {sort.__name__}"
     if kind == "onnx" and card["precision"] not in PRECISIONS:
-        known = ", ".join(PRECISIONS)
-        return f"{_CARD} has precision {card['precision']!r}, expected one of {known}"
+        precisions = ", ".join(PRECISIONS)
+        return f"{_CARD} has precision {card['precision']!r}, expected one of {precisions}"
     try:
         read_prompts(card)
     except ValueError as error:

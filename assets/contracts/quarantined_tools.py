@@ -122,10 +122,7 @@ class ContractFirewall:
     """What is known now about every contract."""
 
     def __init__(
-        self,
-        findings: Iterable[Row],
-        scanned: Iterable[Row],
-        decided: Iterable[Decision],
+        self, findings: Iterable[Row], scanned: Iterable[Row], decided: Iterable[Decision]
     ) -> None:
         self._findings = list(findings)
         self._scanned = {key_contract(row) for row in scanned}
@@ -239,38 +236,27 @@ def find_held_rows(warehouse: Warehouse) -> list[dict[str, Any]]:
 def list_held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
     """One row for each reason that holds a tool: {server_id, tool, contract_digest, rule, severity,
     field, excerpt, why, since, by}. All texts are escaped; `by` is the person who held it."""
-    held_by_key = {key_contract(row): row for row in find_held_rows(warehouse)}
-    last = {
-        (past_decision.contract_digest, past_decision.rule): past_decision
-        for past_decision in read_decisions(warehouse.home)
-    }
-    out = {}
+    held = set(map(key_contract, find_held_rows(warehouse)))
+    last = {(past.contract_digest, past.rule): past for past in read_decisions(warehouse.home)}
+    out: dict[tuple[str, ...], dict[str, Any]] = {}
     for finding in warehouse.tables.read(FINDINGS).to_dicts():
-        key = key_contract(finding)
-        decision = last.get((key[2], finding["rule"]))
-        if (
-            finding["severity"] == HIGH
-            and key in held_by_key
-            and not (decision and decision.verdict == RELEASED_VERDICT)
-        ):
+        key, decision = (
+            key_contract(finding),
+            last.get((finding["contract_digest"], finding["rule"])),
+        )
+        released = decision is not None and decision.verdict == RELEASED_VERDICT
+        if finding["severity"] == HIGH and key in held and not released:
             out.setdefault((*key, finding["rule"]), _build_reason(key, finding))
-    for key in held_by_key:
-        for decision in (
-            past_decision for (name, _), past_decision in last.items() if name == key[2]
-        ):
-            if decision.verdict == HELD_VERDICT:
-                by_person = {
-                    "rule": decision.rule,
-                    "why": decision.why,
-                    "by": decision.by,
-                    "since": decision.at,
-                }
-                row = out.setdefault((*key, decision.rule), _build_reason(key, by_person))
-                row["by"] = escape_text(decision.by)
-        if not any(name[:3] == key for name in out):
-            scanned_here = {"rule": "not_scanned_yet", "why": "the findings of its run are missing"}
-            out[(*key, "not_scanned_yet")] = _build_reason(key, scanned_here)
-    return [out[name] for name in sorted(out)]
+    for key in held:
+        for (digest, rule), past in last.items():
+            if digest == key[2] and past.verdict == HELD_VERDICT:
+                by_person = {"rule": rule, "why": past.why, "first_seen": past.at}
+                row = out.setdefault((*key, rule), _build_reason(key, by_person))
+                row["by"] = escape_text(past.by)
+        if not any(reason[:3] == key for reason in out):
+            unread = {"rule": "not_scanned_yet", "why": "the findings of its run are missing"}
+            out[*key, "not_scanned_yet"] = _build_reason(key, unread)
+    return [out[reason] for reason in sorted(out)]
 
 
 def decide_on_tool(
@@ -306,6 +292,6 @@ def _build_reason(key: tuple[str, str, str], about: JsonObject) -> dict[str, Any
         "field": about.get("field", ""),
         "excerpt": about.get("excerpt", ""),
         "why": escape_text(about["why"]),
-        "since": about.get("first_seen") or about.get("since") or "",
+        "since": about.get("first_seen") or "",
         "by": None,
     }

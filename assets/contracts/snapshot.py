@@ -100,35 +100,27 @@ def _build_rows(
     run_date: str,
     seen_on: str,
 ) -> list[Record]:
-    contracts = index_contracts(read_raw_tools(deployment, blobs))[0].values()
-    return [_build_row(deployment, body, known_tools, run_date, seen_on) for body in contracts]
-
-
-def _build_row(
-    deployment: JsonObject,
-    body: dict[str, Any],
-    known_tools: Mapping[str, JsonObject],
-    run_date: str,
-    seen_on: str,
-) -> Record:
-    text = canonical_json(body)
-    name = DIGEST_PREFIX + sha256(text)
-    last = known_tools.get(body["name"])
-    last = last if last is not None and last["contract_digest"] == name else None
-    return {
-        "marketplace": deployment["marketplace"],
-        "server_id": deployment["server_id"],
-        "tool": body["name"],
-        "contract_digest": name,
-        "contract": text.decode(),
-        "schema_problem": last["schema_problem"]
-        if last
-        else find_schema_problem(body["inputSchema"]),
-        "recipe_digest": deployment["recipe_digest"],
-        "first_seen": last["first_seen"] if last else run_date,
-        "last_seen": seen_on,
-        **{column: deployment.get(column) for column in ("certificate", "certified", "protocol")},
-    }
+    sandbox = {name: deployment.get(name) for name in ("certificate", "certified", "protocol")}
+    rows: list[Record] = []
+    for body in index_contracts(read_raw_tools(deployment, blobs))[0].values():
+        text = canonical_json(body)
+        digest = DIGEST_PREFIX + sha256(text)
+        last = known_tools.get(body["name"])
+        last = last if last is not None and last["contract_digest"] == digest else None
+        problem = last["schema_problem"] if last else find_schema_problem(body["inputSchema"])
+        rows.append({
+            "marketplace": deployment["marketplace"],
+            "server_id": deployment["server_id"],
+            "tool": body["name"],
+            "contract_digest": digest,
+            "contract": text.decode(),
+            "schema_problem": problem,
+            "recipe_digest": deployment["recipe_digest"],
+            "first_seen": last["first_seen"] if last else run_date,
+            "last_seen": seen_on,
+            **sandbox,
+        })  # fmt: skip
+    return rows
 
 
 def read_raw_tools(deployment: JsonObject, blobs: Blobs) -> list[Any]:

@@ -1,6 +1,6 @@
 """What changed between two lists of tools, and how much it matters to a caller."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,11 @@ def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[
     """
     new_tools = list(new)
     before, (after, problems) = index_contracts(old)[0], index_contracts(new_tools)
-    unusable = _find_unusable_tools(new_tools, problems)
+    unusable = {
+        (name := read_name(new_tools[at])): why.removeprefix(f"tool {name[:80]!r}: ")[:_LONGEST]
+        for at, why in problems.items()
+        if why != TWICE
+    }
     origins = find_renames(
         {n: body for n, body in before.items() if n not in after and n not in unusable},
         {name: body for name, body in after.items() if name not in before},
@@ -77,24 +81,16 @@ def compare_tools(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[
     return changes
 
 
-def _find_unusable_tools(tools: Sequence[Any], problems: Mapping[int, str]) -> dict[str, str]:
-    """Name -> why, of the listed tools that have a name and no usable contract."""
-    return {
-        (name := read_name(tools[at])): why.removeprefix(f"tool {name[:80]!r}: ")[:_LONGEST]
-        for at, why in problems.items()
-        if why != TWICE
-    }
-
-
 def _compare_within(
     limit: StepLimit, old: Tool | None, new: Tool, names: frozenset[str]
 ) -> ToolChange:
     """The change of one tool, out of the steps that its list may take."""
     try:
         with limit_steps(limit), limit_steps(_TOOL_STEPS):
-            return (
-                _describe_added(new, names) if old is None else _describe_changed(old, new, names)
-            )
+            if old is not None:
+                return _describe_changed(old, new, names)
+            added = SchemaChange("added", "compatible", "a new tool")
+            return _build_change(new["name"], [added, *_find_alarms(None, new, names)], None)
     except TooMuchWork:
         name = str(new["name"])
         if old is None:
@@ -102,13 +98,6 @@ def _compare_within(
         fields = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
         origin = old["name"] if old["name"] != name else None
         return ToolChange(name, "breaking", tuple(fields), origin, f"{fields[0]}: {NOT_WHOLE}")
-
-
-def _describe_added(body: Tool, names: frozenset[str]) -> ToolChange:
-    changes = _find_alarms(None, body, names)
-    return _build_change(
-        body["name"], [SchemaChange("added", "compatible", "a new tool"), *changes], None
-    )
 
 
 def _describe_changed(old: Tool, new: Tool, names: frozenset[str]) -> ToolChange:
@@ -120,7 +109,11 @@ def _describe_changed(old: Tool, new: Tool, names: frozenset[str]) -> ToolChange
         if old.get(field) != new.get(field):
             changes.append(SchemaChange(field, "wording", f"the {field} was rewritten"))
     changes += compare_annotations(old.get("annotations") or {}, new.get("annotations") or {})
-    changes += _compare_inputs(old["inputSchema"], new["inputSchema"])
+    inputs = compare(old["inputSchema"], new["inputSchema"], "inputSchema")
+    problem = find_schema_problem(new["inputSchema"]) if inputs else None
+    if problem and not find_schema_problem(old["inputSchema"]):
+        inputs.append(SchemaChange("inputSchema", "breaking", f"no usable schema: {problem}"))
+    changes += inputs
     changes += _compare_outputs(old.get("outputSchema"), new.get("outputSchema"))
     return _build_change(new["name"], [*changes, *_find_alarms(old, new, names)], renamed)
 
@@ -148,15 +141,6 @@ def _convert_pointer(pointer: str, tool: Any) -> str:
     return path
 
 
-def _compare_inputs(old: JsonObject, new: JsonObject) -> list[SchemaChange]:
-    changes = compare(old, new, "inputSchema")
-    if changes:
-        problem = find_schema_problem(new)
-        if problem and not find_schema_problem(old):
-            changes.append(SchemaChange("inputSchema", "breaking", f"no usable schema: {problem}"))
-    return changes
-
-
 def _compare_outputs(old: JsonObject | None, new: JsonObject | None) -> list[SchemaChange]:
     if old is not None and new is not None:
         return compare(old, new, "outputSchema", results=True)
@@ -173,13 +157,8 @@ def _build_change(tool: str, changes: list[SchemaChange], renamed: str | None) -
     why = f"{deciding[0].path}: {deciding[0].why}"
     if len(deciding) > 1:
         why += f" (and {len(deciding) - 1} more {cls})"
-    return ToolChange(tool, cls, _select_fields(changes, deciding), renamed, why)
-
-
-def _select_fields(changes: list[SchemaChange], deciding: list[SchemaChange]) -> tuple[str, ...]:
-    """Sorted; of too many, those that decide the class come first."""
     paths = dict.fromkeys(change.path for change in (*deciding, *changes))
-    return tuple(sorted(list(paths)[:_MOST_FIELDS]))
+    return ToolChange(tool, cls, tuple(sorted(list(paths)[:_MOST_FIELDS])), renamed, why)
 
 
 _LIMITS = "more output, pages or tools than the limits allow"  # as a server that runs is told
@@ -204,15 +183,10 @@ def diff_files(old: Path, new: Path) -> ListDifference:
     """
     before, after = read_tools(old), read_tools(new)
     changes = [
-        {
-            "tool": change.tool,
-            "class": change.cls,
-            "fields": list(change.fields),
-            "renamed_from": change.renamed_from,
-            "why": change.why,
-        }
+        {"tool": change.tool, "class": change.cls, "fields": list(change.fields),
+         "renamed_from": change.renamed_from, "why": change.why}
         for change in compare_tools(before, after)
-    ]
+    ]  # fmt: skip
     (was, flaws), (now, later) = index_contracts(before), index_contracts(after)
     same = sum(equals_json(body, now[name]) for name, body in was.items() if name in now)
     left_out = [

@@ -15,7 +15,7 @@ BUDGET = {
     "warehouse": (7_921, 50),
     "assets/marketplaces": (6_961, 44),
     "assets/servers": (13_081, 58),
-    "assets/contracts": (8_209, 40),
+    "assets/contracts": (8_144, 40),
     "assets/catalogue": (1_379, 7),
     "assets/vectors": (4_232, 21),
     "assets/synthesis": (11_348, 61),

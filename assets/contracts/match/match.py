@@ -1,4 +1,4 @@
-"""AST match: is a called tool call the expected one, read through the tool's schema?"""
+"""AST match: does a tool call equal the expected one, read through the tool's schema?"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -157,13 +157,11 @@ def assign_rows(gains: Sequence[Sequence[int]]) -> list[int | None]:
             if row is not None:
                 assignment[row] = column
         return assignment
-    return list(_try_all_orders(gains) if columns <= _FEW else _solve_hungarian(gains))
-
-
-def _try_all_orders(gains: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    orders = permutations(range(len(gains[0])), len(gains))
-    return max(
-        orders, key=lambda order: sum(row[place] for row, place in zip(gains, order, strict=True))
+    if columns > _FEW:
+        return list(_solve_hungarian(gains))
+    orders = permutations(range(columns), rows)
+    return list(
+        max(orders, key=lambda order: sum(row[at] for row, at in zip(gains, order, strict=True)))
     )
 
 
@@ -231,8 +229,10 @@ def match_parallel(
     partner = _choose_pairs(wants, haves)
     results = {row: _compare_calls(wants[row], haves[column]) for row, column in partner.items()}
     verdicts = [
-        CallVerdict(want.name, row, partner[row], *_build_verdicts(results[row]))
-        if row in partner
+        CallVerdict(
+            want.name, row, partner[row], found.match, found.error_kind, found.per_parameter
+        )
+        if (found := results.get(row))
         else CallVerdict(want.name, row, None, False, "too_few_calls", want.all("missing"))
         for row, want in enumerate(wants)
     ]
@@ -257,25 +257,18 @@ def _compare_calls(want: ReadCall, have: ReadCall) -> MatchResult:
     if want.given is None or have.given is None:
         return MatchResult(False, "not_an_object")
     names = sorted(want.given.keys() | have.given.keys())
-    verdicts = {
-        name: _compare_parameter(name, want, have, want.given, have.given) for name in names
-    }
+    verdicts = {name: _compare_parameter(name, want, have) for name in names}
     kind = find_kind(verdicts)
     return MatchResult(kind is None, kind, verdicts)
 
 
-def _compare_parameter(
-    name: str,
-    want: ReadCall,
-    have: ReadCall,
-    expected_arguments: dict[str, Any],
-    had: dict[str, Any],
-) -> str:
-    if name not in had:
+def _compare_parameter(name: str, want: ReadCall, have: ReadCall) -> str:
+    expected, called = want.given or {}, have.given or {}
+    if name not in called:
         return "default" if want.form(name)[1] else "missing"
-    if name not in expected_arguments:
+    if name not in expected:
         return "default" if have.form(name)[1] else "extra"
-    a, b = expected_arguments[name], had[name]
+    a, b = expected[name], called[name]
     # Most arguments of a right call are the same to the letter, which is ten times as fast to see.
     if type(a) is type(b) and isinstance(a, str | int) and a == b and want.parts == have.parts:
         return "match"
@@ -339,10 +332,6 @@ def _compute_gain(result: MatchResult) -> int:
     for count in (result.value_counts()[0], names, _MOST - missing - extra, types):
         gain = gain * (_MOST + 1) + max(0, min(count, _MOST))
     return gain
-
-
-def _build_verdicts(result: MatchResult) -> tuple[bool, str | None, dict[str, str]]:
-    return result.match, result.error_kind, result.per_parameter
 
 
 def _sum_counts(

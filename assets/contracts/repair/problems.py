@@ -1,14 +1,20 @@
-"""What is wrong with a call, field by field, for whoever has to fix it."""
+"""What is wrong with a call, field by field, for the model or person that has to fix it."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from assets.contracts.repair.names import find_nearest, find_same_name
-from assets.contracts.schema_shapes import collect_properties, iterate_branches, name_json_type
+from assets.contracts.schema_shapes import (
+    collect_properties,
+    iterate_branches,
+    name_json_type,
+    read_list,
+)
 from assets.contracts.validate import Flaw, validate_call
-from warehouse.json_types import Contract, JsonObject, Schema
+from warehouse.json_types import Contract, Schema
 from warehouse.sanitize.untrusted_text import shorten_text
 
 Place = Sequence[str | int]
@@ -93,12 +99,8 @@ def find_choices(schema: Any, root: Schema) -> list[Any]:
     """The values that `enum` and `const` of any branch allow, in their order."""
     choices: dict[str, Any] = {}
     for branch in iterate_branches(schema, root):
-        listed_values = branch.get("enum")
-        more = [branch["const"]] if "const" in branch else []
-        for value in [
-            *(listed_values[:_CHOICES] if isinstance(listed_values, list) else []),
-            *more,
-        ]:
+        constant = [branch["const"]] if "const" in branch else []
+        for value in [*read_list(branch.get("enum"))[:_CHOICES], *constant]:
             choices.setdefault(json.dumps(value, sort_keys=True), value)
     return list(choices.values())
 
@@ -107,10 +109,8 @@ def is_required(root: Schema, at: Place) -> bool:
     """Whether some branch of the object around a place requires it; an item always is."""
     if not at or isinstance(at[-1], int):
         return True
-    around = find_schema(root, at[:-1])
-    return any(
-        at[-1] in (branch.get("required") or ()) for branch in iterate_branches(around, root)
-    )
+    branches = iterate_branches(find_schema(root, at[:-1]), root)
+    return any(at[-1] in (branch.get("required") or ()) for branch in branches)
 
 
 def find_declared(root: Schema, at: Place) -> list[str]:
@@ -120,10 +120,8 @@ def find_declared(root: Schema, at: Place) -> list[str]:
 
 def is_closed(root: Schema, at: Place) -> bool:
     """Whether the object at a place says `additionalProperties: false`."""
-    around = find_schema(root, at)
-    return any(
-        branch.get("additionalProperties") is False for branch in iterate_branches(around, root)
-    )
+    branches = iterate_branches(find_schema(root, at), root)
+    return any(branch.get("additionalProperties") is False for branch in branches)
 
 
 def describe_expected(schema: Any, root: Schema) -> str:
@@ -149,14 +147,11 @@ def describe_expected(schema: Any, root: Schema) -> str:
 
 def format_value(value: Any, limit: int = 80) -> str:
     """A value as JSON, cut."""
-    if isinstance(value, str | list | dict) and len(value) > 4 * limit:
-        value = value[: 4 * limit] if isinstance(value, str | list) else dict(_format_some(value))
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return shorten_text(text, limit)
-
-
-def _format_some(value: JsonObject) -> list[tuple[str, Any]]:
-    return [(str(name), value[name]) for name, _ in zip(value, range(40), strict=False)]
+    if isinstance(value, str | list) and len(value) > 4 * limit:
+        value = value[: 4 * limit]
+    elif isinstance(value, dict) and len(value) > 4 * limit:
+        value = {str(name): value[name] for name in islice(value, 40)}
+    return shorten_text(json.dumps(value, ensure_ascii=False, default=str), limit)
 
 
 Problem = dict[str, Any]
@@ -188,13 +183,12 @@ def find_output_problems(contract: Contract, structured: Any) -> list[Problem]:
         fix = "the server has to fix it; read the content"
         return [{"path": OUTPUT, "kind": "missing_required", "found": "nothing",
                  "expected": "structured content, as the contract says", "fix": fix}]  # fmt: skip
-    flaws = validate_call({"inputSchema": schema}, structured)
+    fix = "the server has to fix it; do not rely on this part"
     problems = [
         _build_problem(flaw, schema, structured)
-        for flaw in flaws
+        for flaw in validate_call({"inputSchema": schema}, structured)
         if flaw.kind != "unknown_argument"
     ]
-    fix = "the server has to fix it; do not rely on this part"
     return [{**problem, "path": OUTPUT + problem["path"][1:], "fix": fix} for problem in problems]
 
 
@@ -208,22 +202,23 @@ def _describe_flaw(flaw: Flaw, root: Schema, arguments: Any) -> tuple[str, str, 
     """(found, expected, fix)."""
     value, name = find_value(arguments, flaw.at), str(flaw.at[-1]) if flaw.at else ""
     if flaw.kind == "bad_schema":
-        return (
-            flaw.message,
-            "a schema that calls can be checked against",
-            "the server has to fix it",
-        )
+        expected = "a schema that calls can be checked against"
+        return flaw.message, expected, "the server has to fix it"
     if flaw.kind == "not_an_object":
-        return (
-            _name_kind(arguments),
-            "an object of arguments",
-            ('give the arguments by name, as {"name": value}'),
-        )
+        fix = 'give the arguments by name, as {"name": value}'
+        return _name_kind(arguments), "an object of arguments", fix
+    declared, around = find_declared(root, flaw.at[:-1]), find_value(arguments, flaw.at[:-1])
+    present = around if isinstance(around, Mapping) else {}
     if flaw.kind == "unknown_argument":
-        return _describe_unknown(flaw, root, arguments, name, value)
+        near = _find_similar(name, [other for other in declared if other not in present])
+        names = ", ".join(declared[:12]) + (" …" if len(declared) > 12 else "")
+        fix = f"call it {near!r}" if near else f"leave {name[:80]!r} out"
+        expected = f"only {names}" if declared else "no arguments"
+        return f"{name[:80]!r}: {format_value(value)}", expected, fix
     expected = describe_expected(find_schema(root, flaw.at), root)
     if flaw.kind == "missing_required":
-        near = _find_similar(name, _list_unknown(flaw, root, arguments))
+        known = set(declared)
+        near = _find_similar(name, [other for other in present if other not in known])
         hint = f"; {near!r} may have been meant for it" if near else ""
         return "nothing", f"{name!r}: {expected}", f"give {name!r}{hint}"
     if value is None and not is_required(root, flaw.at):
@@ -237,30 +232,6 @@ def _describe_flaw(flaw: Flaw, root: Schema, arguments: Any) -> tuple[str, str, 
 
 def _name_kind(value: Any) -> str:
     return "null" if value is None else f"{name_json_type(value)} {format_value(value)}"
-
-
-def _describe_unknown(
-    flaw: Flaw, root: Schema, arguments: Any, name: str, value: Any
-) -> tuple[str, str, str]:
-    declared = find_declared(root, flaw.at[:-1])
-    around = find_value(arguments, flaw.at[:-1])
-    free = [
-        candidate
-        for candidate in declared
-        if not isinstance(around, Mapping) or candidate not in around
-    ]
-    near = _find_similar(name, free)
-    names = ", ".join(declared[:12]) + (" …" if len(declared) > 12 else "")
-    expected = f"only {names}" if declared else "no arguments"
-    fix = f"call it {near!r}" if near else f"leave {name[:80]!r} out"
-    return f"{name[:80]!r}: {format_value(value)}", expected, fix
-
-
-def _list_unknown(flaw: Flaw, root: Schema, arguments: Any) -> list[str]:
-    """What stands beside a missing name and is not declared."""
-    around = find_value(arguments, flaw.at[:-1])
-    declared = set(find_declared(root, flaw.at[:-1]))
-    return [name for name in around if name not in declared] if isinstance(around, Mapping) else []
 
 
 def _find_similar(name: str, among: list[str]) -> str | None:

@@ -1,16 +1,16 @@
-"""Repair: a call that does not fit its contract, made to fit where that takes no guessing.
+"""Repair: changes a call that does not fit its contract until it does, without guessing.
 
-1. arguments given as JSON text, or wrapped in `arguments`, `params`, …
-2. a name by case, separators or a slip of the pen; never over a name that is there
-3. a value by its form: text for a number, a boolean, a list or an object, and the reverse; one
-   value for a list; a choice by case, separators or spelling; null for something optional, left out
-   numbers with separators or a unit that the parameter counts in another; dates in its format
-4. an argument on another level than the contract has it, or under a related name where one is
-   missing and one is undeclared
-5. what nobody declared and nothing is near to, dropped where the contract forbids it outright, but
-   for what guards or narrows the call, or was said
+1. Arguments given as JSON text, or wrapped in `arguments`, `params`, … are unwrapped.
+2. A name is matched by case, separators or a typing slip; a name that is present is kept.
+3. A value is converted: text to a number, boolean, list or object, and the reverse; one value to a
+   list; a choice by case, separators or spelling; an optional null is removed; numbers with
+   separators or another unit, dates in another format.
+4. An argument moves to the level where the contract has it, or to a related name where one is
+   missing and one is undeclared.
+5. An undeclared argument that resembles nothing is dropped where the contract forbids it, unless it
+   guards or narrows the call or the user said it.
 
-Nothing that is missing is made up.
+A missing argument is never invented.
 """
 
 import re
@@ -47,6 +47,16 @@ from assets.contracts.step_budget import TooMuchWork, limit_steps
 from assets.contracts.validate import Flaw, validate_call
 from warehouse.json_types import Contract, JsonObject, Schema
 
+
+@dataclass(frozen=True)
+class ProposedChange:
+    """opens: it may uncover flaws that can be repaired in their turn."""
+
+    made: Any
+    step: str
+    opens: bool = False
+
+
 # Words that tell one of two ends, or of two that are easily confused.
 _ENDS = {
     *("from", "to", "source", "src", "origin", "target", "destination", "dest", "dst", "start"),
@@ -61,8 +71,8 @@ _ENDS = {
 _PLAIN = {"name", "id", "value", "text", "string", "str", "param", "number", "time", "date", "list"}
 
 
-def propose_nesting(schema: Schema, arguments: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
-    """(arguments with every undeclared name where the contract has it, what was moved)."""
+def propose_nesting(schema: Schema, arguments: JsonObject) -> Iterator[ProposedChange]:
+    """The arguments with every undeclared name where the contract has it."""
     declared = collect_properties(schema, schema)
     unknown = [name for name in arguments if name not in declared]
     if not unknown:
@@ -84,17 +94,19 @@ def propose_nesting(schema: Schema, arguments: Mapping[str, Any]) -> Iterator[tu
     repaired = _move_names(arguments, moves)
     if moves and repaired is not None:
         homes = ", ".join(dict.fromkeys(home for home, _ in moves.values()))
-        yield repaired, f"$: moved {', '.join(moves)[:100]} into {homes[:100]}"
+        step = f"$: moved {', '.join(moves)[:100]} into {homes[:100]}"
+        yield ProposedChange(repaired, step, True)
     for name in unknown:
         value = arguments[name]
-        if isinstance(value, Mapping) and value and not is_guard(str(name)) and all(
-            key_inside in declared and key_inside not in arguments for key_inside in value
-        ):  # fmt: skip
-            remaining = {key: key_inside for key, key_inside in arguments.items() if key != name}
-            yield {**remaining, **value}, f"$: took the arguments out of {str(name)[:80]!r}"
+        if not isinstance(value, Mapping) or not value or is_guard(str(name)):
+            continue
+        if all(inside in declared and inside not in arguments for inside in value):
+            others = {key: other for key, other in arguments.items() if key != name}
+            step = f"$: took the arguments out of {str(name)[:80]!r}"
+            yield ProposedChange({**others, **value}, step, True)
 
 
-def _move_names(arguments: Mapping[str, Any], moves: Mapping[str, tuple[str, str]]) -> Any:
+def _move_names(arguments: JsonObject, moves: Mapping[str, tuple[str, str]]) -> Any:
     """None where something is at the place already."""
     repaired = {name: value for name, value in arguments.items() if name not in moves}
     for name, (home, inner) in moves.items():
@@ -105,9 +117,7 @@ def _move_names(arguments: Mapping[str, Any], moves: Mapping[str, tuple[str, str
     return repaired
 
 
-def propose_pairing(
-    schema: Schema, arguments: Mapping[str, Any], tool: str
-) -> Iterator[tuple[Any, str]]:
+def propose_pairing(schema: Schema, arguments: JsonObject, tool: str) -> Iterator[ProposedChange]:
     """The only undeclared argument under the name of the only required one that is missing, where
     its type fits and the names have to do with each other."""
     declared = collect_properties(schema, schema)
@@ -120,17 +130,15 @@ def propose_pairing(
     types = find_types(declared[meant], schema)
     fits = name_json_type(arguments[name]) in types | ({"integer"} if "number" in types else set())
     if fits and _is_related(str(name), str(meant), declared[meant], tool):
-        repaired = {meant if key == name else key: value for key, value in arguments.items()}
-        yield repaired, f"$: {str(name)[:80]!r} became {meant!r}, the only one that is missing"
+        step = f"$: {str(name)[:80]!r} became {meant!r}, the only one that is missing"
+        yield ProposedChange(_rename_at(arguments, (), name, meant), step, True)
 
 
 def _is_related(name: str, meant: str, schema: Any, tool: str) -> bool:
-    """Whether one name is the other with words that say nothing new, or begins it, or stands in its
-    description. Not where one of two ends is named in one of them, or each has a word of its own:
+    """Whether one name is the other with words that say nothing new, or begins it, or occurs in its
+    description. Not where one of them names one of two ends, or each has a word of its own:
     `from_account` is never `to_account`, nor `user_id` `group_id`."""
-    ours, theirs = (
-        {w.removesuffix("s") for w in split_identifier(identifier)} for identifier in (name, meant)
-    )
+    ours, theirs = ({w.removesuffix("s") for w in split_identifier(n)} for n in (name, meant))
     our_words, besides = ours - theirs, theirs - ours
     if (our_words | besides) & _ENDS or re.findall(r"\d+", name) != re.findall(r"\d+", meant):
         return False
@@ -140,24 +148,12 @@ def _is_related(name: str, meant: str, schema: Any, tool: str) -> bool:
     if len(short := fold_name(name)) > 2 and fold_name(meant).startswith(short):
         return True
     description = schema.get("description") if isinstance(schema, Mapping) else None
-    words = {
-        w.strip(".,;:()'\"`").removesuffix("s")
-        for w in str(description or "").lower().split()[:200]
-    }
-    return bool(ours and ours <= words)
+    words = str(description or "").lower().split()[:200]
+    return bool(ours) and ours <= {w.strip(".,;:()'\"`").removesuffix("s") for w in words}
 
 
 _WRAPPERS = ("arguments", "args", "params", "parameters", "input", "inputs", "kwargs", "tool_input")
 _BESIDE = ("name", "tool", "tool_name", "function", "type", "id", "method", "server")
-
-
-@dataclass(frozen=True)
-class ProposedChange:
-    """opens: it may uncover flaws that can be repaired in their turn."""
-
-    made: Any
-    step: str
-    opens: bool = False
 
 
 def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[ProposedChange]:
@@ -177,22 +173,13 @@ def unwrap_arguments(schema: Schema, arguments: Any, tool: str) -> Iterator[Prop
     for name, value in arguments.items():
         if name in declared or (name not in _WRAPPERS and name != tool):
             continue
-        if not all(
-            _has_sibling(argument, arguments, declared, tool)
-            for argument in arguments
-            if argument != name
-        ):
-            continue
-        inner = parse_json(value) if isinstance(value, str) else value
-        if isinstance(inner, dict):
-            yield ProposedChange(
-                inner, f"the arguments were wrapped in {name!r}: took them out", True
-            )
-
-
-def _has_sibling(name: Any, arguments: JsonObject, declared: JsonObject, tool: str) -> bool:
-    """Whether it belongs to the wrapping: the tool's name, an id; no argument of the tool."""
-    return name in _BESIDE and (name not in declared or arguments[name] == tool)
+        # What else is there belongs to the wrapping: the tool's name, an id; no argument of it.
+        others = [other for other in arguments if other != name]
+        if all(o in _BESIDE and (o not in declared or arguments[o] == tool) for o in others):
+            inner = parse_json(value) if isinstance(value, str) else value
+            if isinstance(inner, dict):
+                step = f"the arguments were wrapped in {name!r}: took them out"
+                yield ProposedChange(inner, step, True)
 
 
 def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[ProposedChange]:
@@ -210,18 +197,9 @@ def propose_changes(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Prop
         return
     name = next((step_name for step_name in reversed(flaw.at) if isinstance(step_name, str)), "")
     for other, opens in propose_values(value, find_schema(schema, flaw.at), schema, name):
-        step = (
-            f"{format_place(flaw.at)}: {format_value(value, 60)} became {format_value(other, 60)}"
-        )
+        before, after = format_value(value, 60), format_value(other, 60)
+        step = f"{format_place(flaw.at)}: {before} became {after}"
         yield ProposedChange(_replace_at(arguments, flaw.at, other), step, opens)
-
-
-def propose_levels(schema: Schema, arguments: Any, tool: str) -> Iterator[ProposedChange]:
-    """Arguments on another level, and the one that was meant by the only other name."""
-    for repaired, step in propose_nesting(schema, arguments):
-        yield ProposedChange(repaired, step, True)
-    for repaired, step in propose_pairing(schema, arguments, tool):
-        yield ProposedChange(repaired, step, True)
 
 
 def propose_drops(
@@ -231,10 +209,10 @@ def propose_drops(
     undeclared: bool = False,
     is_said: Callable[[Any], bool] | None = None,
 ) -> Iterator[ProposedChange]:
-    """Without an argument that the contract forbids outright; `undeclared`: or, at the top, does
-    not name. Not where a name is near to it, or one that is required is missing: then it may be
-    what was meant, and its value would be lost; nor where its name guards or narrows the call or
-    its value `is_said`: without it the call would do more than was asked."""
+    """The call without an argument that the contract forbids; with `undeclared` also without one at
+    the top that the contract does not name. Kept where a declared name is near to it or a required
+    one is missing, as its value may be meant for that; also where its name guards or narrows the
+    call or its value `is_said`, as the call would then do more than was asked."""
     if flaw.kind != "unknown_argument" or not flaw.at:
         return
     name, closed = str(flaw.at[-1]), is_closed(schema, flaw.at[:-1])
@@ -244,10 +222,10 @@ def propose_drops(
     around = find_value(arguments, flaw.at[:-1])
     if is_guard(name) or (is_said is not None and is_said(around[name])):
         return
-    missing = [other for other in declared if is_required(schema, (*flaw.at[:-1], other))]
-    if any(other not in around for other in missing) or any(
-        is_reminiscent(name, other) for other in declared
-    ):
+    required = [other for other in declared if is_required(schema, (*flaw.at[:-1], other))]
+    if any(other not in around for other in required):
+        return
+    if any(is_reminiscent(name, other) for other in declared):
         return
     why = "forbids" if closed else "does not name"
     step = f"dropped {format_place(flaw.at)}, which the contract {why}"
@@ -255,13 +233,10 @@ def propose_drops(
 
 
 def _is_foreign(schema: Schema, name: str) -> bool:
-    """Whether a contract says which arguments there are, and knows none of this name, neither
-    within another."""
-    lists_properties = any("properties" in branch for branch in iterate_branches(schema, schema))
+    """Whether a contract lists its arguments, and has none of this name at any second level."""
     declared = collect_properties(schema, schema).values()
-    return lists_properties and not any(
-        name in collect_properties(property_schema, schema) for property_schema in declared
-    )
+    nested = any(name in collect_properties(part, schema) for part in declared)
+    return not nested and any("properties" in part for part in iterate_branches(schema, schema))
 
 
 def _propose_names(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[ProposedChange]:
@@ -269,10 +244,9 @@ def _propose_names(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Propo
     around = find_value(arguments, flaw.at[:-1])
     if not isinstance(around, Mapping):
         return
-    declared = find_declared(schema, flaw.at[:-1])
+    declared = dict.fromkeys(find_declared(schema, flaw.at[:-1]))
     free = [name for name in declared if name not in around]
-    declared_names = set(declared)
-    unknown = [str(name) for name in around if name not in declared_names]
+    unknown = [str(name) for name in around if name not in declared]
     wrong = [str(flaw.at[-1])] if flaw.kind == "unknown_argument" else unknown
     for alike in (find_same_name, find_nearest):
         for name in wrong:
@@ -280,8 +254,7 @@ def _propose_names(schema: Schema, arguments: Any, flaw: Flaw) -> Iterator[Propo
             # Of two that both mean it, neither is sure.
             if meant is None or any(alike(other, [meant]) for other in unknown if other != name):
                 continue
-            place = format_place(flaw.at[:-1])
-            step = f"{place}: {name!r} became {meant!r}"
+            step = f"{format_place(flaw.at[:-1])}: {name!r} became {meant!r}"
             yield ProposedChange(_rename_at(arguments, flaw.at[:-1], name, meant), step, True)
 
 
@@ -289,10 +262,9 @@ def _replace_at(arguments: Any, at: Place, value: Any) -> Any:
     """A copy with another value at a place."""
     if not at:
         return value
-    first, inner_path = at[0], at[1:]
-    repaired = dict(arguments) if isinstance(arguments, Mapping) else list(arguments)
-    repaired[first] = _replace_at(repaired[first], inner_path, value)  # type: ignore[index,call-overload]
-    return repaired
+    copy: Any = dict(arguments) if isinstance(arguments, Mapping) else list(arguments)
+    copy[at[0]] = _replace_at(copy[at[0]], at[1:], value)
+    return copy
 
 
 def _remove_at(arguments: Any, at: Place) -> Any:
@@ -316,8 +288,8 @@ _DEEP = 3  # changes that only pay after another one: a text that holds an objec
 
 @dataclass(frozen=True)
 class RepairResult:
-    """arguments: as they are now. steps: what was changed, in words, in order. problems_left: as
-    `problems_of`; [] for a call that fits."""
+    """arguments: after the repair. steps: what was changed, in words, in order. problems_left: as
+    of `describe_problems`; [] for a call that fits."""
 
     arguments: Any
     steps: list[str] = field(default_factory=list)
@@ -400,7 +372,8 @@ class _RepairLadder:
             for flaw in flaws:
                 yield from propose_changes(self.schema, arguments, flaw)
             if any(flaw.kind == "unknown_argument" for flaw in flaws):
-                yield from propose_levels(self.schema, arguments, tool)
+                yield from propose_nesting(self.schema, arguments)
+                yield from propose_pairing(self.schema, arguments, tool)
             for flaw in flaws:
                 options = (self.drop_undeclared, self.is_said)
                 yield from propose_drops(self.schema, arguments, flaw, *options)

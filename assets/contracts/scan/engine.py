@@ -50,7 +50,6 @@ from warehouse.sanitize.untrusted_text import escape_text, find_seen
 from warehouse.storage.digest import digest_sources
 
 _ROOT = Path(__file__).resolve().parents[3]
-_KEY = "issued_key"
 KEPT_CAP = 50  # findings of one rule and severity that are kept of one tool; all are looked for
 
 
@@ -90,7 +89,8 @@ def scan_names(names: Sequence[str]) -> Iterator[tuple[int, ScanFinding]]:
 def scan_tool(
     tool: Any, own_names: Set[str] = frozenset(), elsewhere: Set[str] = frozenset()
 ) -> list[ScanFinding]:
-    """The findings of one tool. own, elsewhere: names of tools on the same and on other servers."""
+    """The findings of one tool. own_names, elsewhere: names of tools on the same server and on
+    others."""
     name = read_name(tool)
     odd = [build_finding(name, "/name", name, hit) for hit in judge_tool_name(name)]
     return [*odd, *scan_contents(name, read_fields(tool), own_names, elsewhere)]
@@ -99,10 +99,21 @@ def scan_tool(
 def scan_contents(
     name: str, contents: ToolTexts, own_names: Set[str], elsewhere: Set[str] = frozenset()
 ) -> list[ScanFinding]:
-    """The findings of a tool of that name, or of some of its texts."""
+    """The findings of a tool of that name, or of some of its texts. Where doubtful signs of two
+    kinds of intent meet, one more finding says so."""
     own_names = own_names | {name} | {text.parameter for text in contents.texts}
     out = keep_findings(_find_all(name, contents, own_names, elsewhere))
-    return [*out, *_find_combined(out)]
+    signs: dict[str, ScanFinding] = {}
+    for finding in out:
+        family = RULES[finding.rule].family
+        if finding.severity == MEDIUM and family in _INTENT:
+            signs.setdefault(family, finding)
+    if len(signs) >= 2 and not any(finding.severity == HIGH for finding in out):
+        first = next(iter(signs.values()))
+        rules = ", ".join(sorted(finding.rule for finding in signs.values()))
+        why = f"{RULES['several_signs'].why}: {rules}"
+        out.append(replace(first, rule="several_signs", severity=HIGH, why=why))
+    return out
 
 
 def keep_findings(findings: Iterable[ScanFinding]) -> list[ScanFinding]:
@@ -120,11 +131,9 @@ def keep_findings(findings: Iterable[ScanFinding]) -> list[ScanFinding]:
         else:
             more[kind], last = more[kind] + 1, finding
     if last is not None:
-        left_out = ", ".join(
-            f"{count} of {rule} ({grade})" for (rule, grade), count in more.items()
-        )
+        left_out = [f"{count} of {rule} ({grade})" for (rule, grade), count in more.items()]
         rule = RULES["more_findings"]
-        why = f"{rule.why}: {left_out}"
+        why = f"{rule.why}: {', '.join(left_out)}"
         out.append(replace(last, rule=rule.id, severity=rule.severity, why=why))
     return out
 
@@ -139,8 +148,8 @@ def _find_all(
         for hit in find_hits(text, own_names, elsewhere, about):
             yield build_finding(name, text.field, text.text, hit)
         for span in islice(find_secret_keys(text.text), 1):
-            hit = build_finding(name, text.field, text.text, build_hit(_KEY, *span, HIGH))
-            yield replace(hit, excerpt="")  # a finding is shown
+            key = build_finding(name, text.field, text.text, build_hit("issued_key", *span, HIGH))
+            yield replace(key, excerpt="")  # a finding is shown
 
 
 def read_name(tool: Any) -> str:
@@ -187,11 +196,8 @@ def _find_read(
     yield from word_rules.judge_parameter(text, about, within)
     for run in decode_text(text.text):
         inner = ToolText(text.field, run.text, "data", text.parameter)
-        worst = max(
-            (hit.severity for hit in _find_worded(inner, read_ideas(inner, own_names, elsewhere))),
-            key=SEVERITIES.index,
-            default="",
-        )
+        hits = _find_worded(inner, read_ideas(inner, own_names, elsewhere))
+        worst = max((hit.severity for hit in hits), key=SEVERITIES.index, default="")
         if not run.text:
             yield build_hit("not_read_whole", run.start, run.end)
         elif hit := build_encoded_hit(run, worst):
@@ -218,22 +224,6 @@ def read_ideas(text: ToolText, own_names: Set[str], elsewhere: Set[str] = frozen
     return within
 
 
-def _find_combined(findings: Sequence[ScanFinding]) -> Iterator[ScanFinding]:
-    """One more finding where doubtful signs of two kinds of intent meet."""
-    if any(finding.severity == HIGH for finding in findings):
-        return
-    signs: dict[str, ScanFinding] = {}
-    for finding in findings:
-        family = RULES[finding.rule].family
-        if finding.severity == MEDIUM and family in _INTENT:
-            signs.setdefault(family, finding)
-    if len(signs) >= 2:
-        first = next(iter(signs.values()))
-        rules = ", ".join(sorted(finding.rule for finding in signs.values()))
-        why = f"{RULES['several_signs'].why}: {rules}"
-        yield replace(first, rule="several_signs", severity=HIGH, why=why)
-
-
 @cache
 def digest_rules() -> str:
     """Digest of every module of the scan, of its rules, of its lexicon, and of the forms of secrets
@@ -248,8 +238,14 @@ def scan_extras(extras: JsonObject, own_names: Set[str] = frozenset()) -> list[S
 
 
 def _scan_entries(extras: JsonObject, own_names: Set[str]) -> Iterator[ScanFinding]:
+    listed = {name: value if isinstance(value, list) else None for name, value in extras.items()}
+    entries = [
+        (f"/{name}" if values is None else f"/{name}/{place}", entry)
+        for name, values in listed.items()
+        for place, entry in enumerate([extras[name]] if values is None else values)
+    ]
     read = 0
-    for at, entry in _list_entries(extras):
+    for at, entry in entries:
         if read > TOTAL_CAP:
             what = "more text than is read of one server"
             yield build_finding("", at, what, build_hit("not_read_whole", 0, len(what)))
@@ -258,14 +254,6 @@ def _scan_entries(extras: JsonObject, own_names: Set[str]) -> Iterator[ScanFindi
         read += sum(len(text.text) for text in texts.texts)
         for content in scan_contents("", texts, own_names):
             yield replace(content, field=at + content.field)
-
-
-def _list_entries(extras: JsonObject) -> Iterator[tuple[str, Any]]:
-    for name, value in extras.items():
-        if isinstance(value, list):
-            yield from ((f"/{name}/{place}", entry) for place, entry in enumerate(value))
-        else:
-            yield f"/{name}", value
 
 
 MOST = 250_000  # characters read of each part of a result; a client is handed 200,000 of it

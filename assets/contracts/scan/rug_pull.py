@@ -16,18 +16,20 @@ from assets.contracts.scan.rule_table import (
     LOW,
     MEDIUM,
     RULES,
-    SEVERITIES,
     RuleHit,
     ScanFinding,
     build_finding,
     build_hit,
     judge_text,
+    rank_severity,
 )
 from assets.contracts.scan.tool_texts import ToolText, ToolTexts, read_fields
 from assets.contracts.schema_diff import compare_annotations
+from assets.contracts.schema_shapes import read_mapping
 from assets.contracts.tool_renames import find_renames
 from warehouse.json_types import Contract, JsonObject
 
+TextHit = tuple[ToolText, RuleHit]
 _RENAMES_CAP = 400  # pairs of a gone and a new tool that are compared for a rename
 
 
@@ -48,9 +50,16 @@ _UNSEEN = re.compile(
 
 
 def find_rug_pulls(before: Sequence[Any], after: Sequence[Any]) -> list[ScanFinding]:
-    """What became alarming in tools that both lists hold, renamed ones included."""
-    old, new = _index_by_name(before), _index_by_name(after)
-    origins = _find_origins(old, new)
+    """What became alarming in tools that both lists hold, renamed ones included; renames are left
+    out where there are too many to compare."""
+    old, new = (  # of two tools with one name the first counts
+        {name: tool for tool in reversed(tools) if (name := read_name(tool))}
+        for tools in (before, after)
+    )
+    gone = {name: tool for name, tool in old.items() if name not in new and _is_comparable(tool)}
+    come = {name: tool for name, tool in new.items() if name not in old and _is_comparable(tool)}
+    few = 0 < len(gone) * len(come) <= _RENAMES_CAP
+    origins = find_renames(gone, come) if few else {}
     out: list[ScanFinding] = []
     for tool in after:
         origin = old.get(origins.get(read_name(tool), read_name(tool)))
@@ -68,45 +77,46 @@ def find_alarms(
 ) -> list[ScanFinding]:
     """What is alarming in `new` and was not in `old` (None: there was no such tool).
 
-    own, elsewhere: names of tools on the same server and on others; own_before: if it differed.
+    own_names, elsewhere: names of tools on the same server and on others; own_before: own_names of
+    the old list, where it differed.
     """
-    was, now = read_fields(old or {}), read_fields(new)
+    name, was, now = read_name(new), read_fields(old or {}), read_fields(new)
     names_before = own_names if own_before is None else own_before
     gone, fresh = _drop_known(was, now), _drop_known(now, was)
     findings: list[ScanFinding] = []
-    if scan_contents(
-        read_name(new), fresh, own_names, elsewhere
-    ):  # else no text can have become worse
+    # Without a finding in a new text no text can have become worse.
+    if scan_contents(name, fresh, own_names, elsewhere):
         before = scan_tool(old, names_before, elsewhere) if old is not None else []
         findings = list(_find_worse(before, scan_tool(new, own_names, elsewhere), old is None))
-    return [
-        *findings,
-        *_find_hidden(read_name(new), gone, fresh),
-        *_find_signs(read_name(new), gone, fresh, names_before, own_names),
-        *(_find_asked_parameters(read_name(new), was, now) if old is not None else ()),
-        *(_find_promises(old, new) if old is not None else ()),
-        *(_find_new_hosts(read_name(new), was, now) if old is not None else ()),
+    hits = [*_find_hidden(gone, fresh), *_find_signs(gone, fresh, names_before, own_names)]
+    findings += (build_finding(name, text.field, text.text, hit) for text, hit in hits)
+    if old is None:
+        return findings
+    hits = [
+        *_find_asked_parameters(was, now),
+        *_find_promises(old, new),
+        *_find_new_hosts(was, now),
     ]
+    findings += (build_finding(name, text.field, text.text, hit) for text, hit in hits)
+    return findings
 
 
 def _drop_known(contents: ToolTexts, others: ToolTexts) -> ToolTexts:
-    """The texts that stand in one version only: most stand in both."""
-    known_texts = {(text.text, text.role, text.parameter) for text in others.texts}
-    left = [
-        text for text in contents.texts if (text.text, text.role, text.parameter) not in known_texts
-    ]
+    """The texts that only one version has: most are in both."""
+    known = {(text.text, text.role, text.parameter) for text in others.texts}
+    left = [t for t in contents.texts if (t.text, t.role, t.parameter) not in known]
     return ToolTexts(left, contents.capped)
 
 
 def _find_worse(
-    known_findings: Sequence[ScanFinding], now: Sequence[ScanFinding], is_new: bool
+    before: Sequence[ScanFinding], now: Sequence[ScanFinding], is_new: bool
 ) -> Iterator[ScanFinding]:
     """One finding for each rule above low that did not fire, or was milder, before."""
     worst: dict[str, int] = {}
-    for finding in known_findings:
-        worst[finding.rule] = max(worst.get(finding.rule, -1), SEVERITIES.index(finding.severity))
+    for finding in before:
+        worst[finding.rule] = max(worst.get(finding.rule, -1), rank_severity(finding))
     for finding in now:
-        rank = SEVERITIES.index(finding.severity)
+        rank = rank_severity(finding)
         if rank > max(worst.get(finding.rule, -1), 0):
             worst[finding.rule] = rank
             if not is_new:
@@ -115,15 +125,14 @@ def _find_worse(
             yield finding
 
 
-def _find_hidden(tool: str, was: ToolTexts, now: ToolTexts) -> Iterator[ScanFinding]:
+def _find_hidden(was: ToolTexts, now: ToolTexts) -> Iterator[TextHit]:
     """The first text that holds more of some hidden character than the earlier version did."""
-    spent = Counter(hit[0] for text in was.texts for hit in _find_unseen(text.text))
+    spent = Counter(match[0] for text in was.texts for match in _find_unseen(text.text))
     for text in now.texts:
-        for hit in _find_unseen(text.text):
-            spent[hit[0]] -= 1
-            if spent[hit[0]] < 0:
-                unseen_hit = build_hit("hidden_added", *hit.span())
-                yield build_finding(tool, text.field, text.text, unseen_hit)
+        for match in _find_unseen(text.text):
+            spent[match[0]] -= 1
+            if spent[match[0]] < 0:
+                yield text, build_hit("hidden_added", *match.span())
                 return
 
 
@@ -133,82 +142,54 @@ def _find_unseen(text: str) -> Iterator[re.Match[str]]:
 
 
 def _find_signs(
-    tool: str, was: ToolTexts, now: ToolTexts, own_before: Set[str], own_names: Set[str]
-) -> Iterator[ScanFinding]:
+    was: ToolTexts, now: ToolTexts, own_before: Set[str], own_names: Set[str]
+) -> Iterator[TextHit]:
     """Signs that the earlier version did not hold in the same words."""
-    before = {
-        _make_sign_key(text, sign)
-        for text in was.texts
-        for sign in _find_new_signs(text, own_before)
-    }
-    for text in now.texts:
-        for new_sign in _find_new_signs(text, own_names):
-            if _make_sign_key(text, new_sign) not in before:
-                before.add(_make_sign_key(text, new_sign))
-                yield build_finding(tool, text.field, text.text, new_sign)
+    known = {key for _, _, key in _find_new_signs(was, own_before)}
+    for text, hit, key in _find_new_signs(now, own_names):
+        if key not in known:
+            known.add(key)
+            yield text, hit
 
 
-def _find_new_signs(text: ToolText, own_names: Set[str]) -> Iterator[RuleHit]:
-    within = read_ideas(text, own_names)
-    for rule in _NEW_SIGNS if within.found else ():
-        yield from judge_text(rule, text.text, within)
+def _find_new_signs(
+    contents: ToolTexts, own_names: Set[str]
+) -> Iterator[tuple[ToolText, RuleHit, tuple[str, str]]]:
+    for text in contents.texts:
+        within = read_ideas(text, own_names)
+        for rule in _NEW_SIGNS if within.found else ():
+            for hit in judge_text(rule, text.text, within):
+                yield text, hit, (hit.rule.id, text.text[hit.start : hit.end].casefold())
 
 
-def _make_sign_key(text: ToolText, hit: RuleHit) -> tuple[str, str]:
-    return hit.rule.id, text.text[hit.start : hit.end].casefold()
-
-
-def _find_asked_parameters(tool: str, was: ToolTexts, now: ToolTexts) -> Iterator[ScanFinding]:
+def _find_asked_parameters(was: ToolTexts, now: ToolTexts) -> Iterator[TextHit]:
     """Parameters that ask by their name for what a tool need not know."""
     known_names = {text.text for text in was.texts if text.role == "name"}
     for text in now.texts:
         is_parameter = text.role == "name" and text.field.startswith("/inputSchema")
         spelled = _CAMEL.sub("_", text.text[:200]) if is_parameter else ""
         if text.text not in known_names and _ASKED_NAME.search(spelled):
-            hit = build_hit("asks_anew", 0, len(text.text))
-            yield build_finding(tool, text.field, text.text, hit)
+            yield text, build_hit("asks_anew", 0, len(text.text))
 
 
-def _find_promises(old: JsonObject, new: JsonObject) -> Iterator[ScanFinding]:
-    for change in compare_annotations(_read_annotations(old), _read_annotations(new)):
+def _find_promises(old: JsonObject, new: JsonObject) -> Iterator[TextHit]:
+    for change in compare_annotations(*(read_mapping(t.get("annotations")) for t in (old, new))):
         if change.cls == "suspicious":
             field = f"/annotations/{change.path.removeprefix('annotations.')}"
             why = f"{RULES['broken_promise'].why}: {change.why}"
             hit = build_hit("broken_promise", 0, len(change.why), why=why)
-            yield build_finding(read_name(new), field, change.why, hit)
+            yield ToolText(field, change.why, "data"), hit
 
 
-def _find_new_hosts(tool: str, was: ToolTexts, now: ToolTexts) -> Iterator[ScanFinding]:
+def _find_new_hosts(was: ToolTexts, now: ToolTexts) -> Iterator[TextHit]:
     known_hosts = {host for text in was.texts for host in find_hosts(text.text)}
     for text in now.texts:
         fresh = sorted(find_hosts(text.text) - known_hosts)
         if fresh:
             at = max(0, text.text.casefold().find(fresh[0]))
-            hit = build_hit("new_host", at, at + len(fresh[0]), MEDIUM if known_hosts else LOW)
-            yield build_finding(tool, text.field, text.text, hit)
+            severity = MEDIUM if known_hosts else LOW
+            yield text, build_hit("new_host", at, at + len(fresh[0]), severity)
             known_hosts.update(fresh)
-
-
-def _read_annotations(tool: Contract) -> JsonObject:
-    annotations = tool.get("annotations")
-    return annotations if isinstance(annotations, Mapping) else {}
-
-
-def _index_by_name(tools: Sequence[Any]) -> dict[str, JsonObject]:
-    tools_by_name: dict[str, JsonObject] = {}
-    for tool in tools:
-        if read_name(tool):
-            tools_by_name.setdefault(read_name(tool), tool)
-    return tools_by_name
-
-
-def _find_origins(old: JsonObject, new: JsonObject) -> dict[str, str]:
-    """New name -> old name of renamed tools; none where there are too many to compare."""
-    gone = {name: tool for name, tool in old.items() if name not in new and _is_comparable(tool)}
-    come = {name: tool for name, tool in new.items() if name not in old and _is_comparable(tool)}
-    if not gone or not come or len(gone) * len(come) > _RENAMES_CAP:
-        return {}
-    return find_renames(gone, come)
 
 
 def _is_comparable(tool: Contract) -> bool:

@@ -51,7 +51,11 @@ def build_trie() -> tuple[dict[str, Any], frozenset[str]]:
             (name, phrase) for name in languages for phrase in languages[name]
         ):
             node = root
-            for word in _split_parts(phrase):
+            words: list[str] = []
+            for piece in phrase.split():
+                tokens = split_words(piece.removesuffix("*")).words
+                words += [*tokens[:-1], f"{tokens[-1]}*"] if piece.endswith("*") else tokens
+            for word in words:
                 if word.endswith("*"):
                     stems.add(word[:-1])
                 node = node.setdefault(word, {})
@@ -59,14 +63,6 @@ def build_trie() -> tuple[dict[str, Any], frozenset[str]]:
             if language != "en":
                 node[IDEAS].add(idea + ABROAD)
     return root, frozenset(stems)
-
-
-def _split_parts(phrase: str) -> list[str]:
-    out = []
-    for piece in phrase.split():
-        tokens = split_words(piece.removesuffix("*")).words
-        out += [*tokens[:-1], tokens[-1] + "*"] if piece.endswith("*") else tokens
-    return out
 
 
 @cache
@@ -231,15 +227,13 @@ def _read_rules() -> dict[str, ScanRule]:
     out = {}
     for name, stated in tomllib.loads(text).items():
         fields: dict[str, Any] = {
-            key: tuple(field_value) if isinstance(field_value, list) else field_value
-            for key, field_value in stated.items()
+            key: tuple(value) if isinstance(value, list) else value for key, value in stated.items()
         }
         fields |= {
-            key: parse_patterns(*fields[key]) for key in ("patterns", "asks") if key in fields
+            key: parse_patterns(*fields[key]) for key in ("patterns", "asks") & fields.keys()
         }
-        out[name] = ScanRule(
-            name, **{**fields, "subject": frozenset(fields.get("subject", "").split())}
-        )
+        fields["subject"] = frozenset(fields.get("subject", "").split())
+        out[name] = ScanRule(name, **fields)
     return out
 
 
@@ -276,16 +270,14 @@ def build_finding(tool: str, field: str, text: str, hit: RuleHit) -> ScanFinding
     """The finding of a hit, with an excerpt of the text around it."""
     head = max(0, hit.start - _AROUND)
     tail = min(len(text), hit.end + _AROUND, head + EXCERPT_CAP)
-    excerpt = (
-        ("…" if head else "") + escape_text(text[head:tail]) + ("…" if tail < len(text) else "")
-    )
+    before, after = "…" if head else "", "…" if tail < len(text) else ""
     return ScanFinding(
         tool=escape_text(tool[:NAME_CAP]),
         rule=hit.rule.id,
         severity=hit.severity,
         field=escape_text(field),
         span=(hit.start, hit.end),
-        excerpt=excerpt,
+        excerpt=f"{before}{escape_text(text[head:tail])}{after}",
         why=hit.why or hit.rule.why,
     )
 
@@ -303,36 +295,25 @@ def judge_text(rule: ScanRule, text: str, within: IdeaSpans) -> Iterator[RuleHit
 
 
 def _judge_spans(rule: ScanRule, text: str, within: IdeaSpans) -> Iterator[RuleHit]:
-    spans = sorted({span for pattern in rule.patterns for span in match_phrase(pattern, within)})
-    for span in _find_tightest(spans):
-        start, end = within.words.starts[span[0]], within.words.ends[span[1]]
+    spans = {span for pattern in rule.patterns for span in match_phrase(pattern, within)}
+    reached = -1  # the last word of the span before: one that overlaps it ends later
+    for first, last in sorted(spans, key=lambda span: (span[1], -span[0])):
+        if first <= reached:
+            continue
+        reached = last
+        start, end = within.words.starts[first], within.words.ends[last]
         severity = rule.severity
-        if rule.followed and is_near(
-            rule.followed, within, (span[1], span[1]), 0, rule.followed_within
-        ):
-            severity = min(severity, MEDIUM, key=SEVERITIES.index)
-        if rule.eased and is_near(rule.eased, within, span, 0, 1):
+        followed = rule.followed and is_near(
+            rule.followed, within, (last, last), 0, rule.followed_within
+        )
+        guarded = rule.guarded and is_in_sentence(rule.guarded, within, first, _GUARD_REACH)
+        if rule.eased and is_near(rule.eased, within, (first, last), 0, 1):
             severity = LOW
-        if rule.guarded and is_in_sentence(rule.guarded, within, span[0], _GUARD_REACH):
+        elif followed or guarded:
             severity = min(severity, MEDIUM, key=SEVERITIES.index)
-        if rule.mentioned and _find_mention(text, start, end, within, span):
+        # A text that speaks of attacks, filters or tests quotes the words.
+        around = text[max(0, start - 3) : start] + text[end : end + 3]
+        reach = _MENTION_REACH if any(sign in _QUOTES for sign in around) else 6
+        if rule.mentioned and is_in_sentence(("DETECTS",), within, first, reach):
             severity = rule.mentioned
         yield RuleHit(rule, start, end, severity)
-
-
-def _find_tightest(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    out: list[tuple[int, int]] = []
-    for span in sorted(spans, key=lambda s: (s[1], -s[0])):
-        if out and span[0] <= out[-1][1]:
-            continue  # overlaps one that ends sooner
-        out.append(span)
-    return out
-
-
-def _find_mention(
-    text: str, start: int, end: int, within: IdeaSpans, span: tuple[int, int]
-) -> bool:
-    """Whether a text that speaks of attacks, filters or tests quotes the words."""
-    quoted = any(sign in _QUOTES for sign in text[max(0, start - 3) : start] + text[end : end + 3])
-    reach = _MENTION_REACH if quoted else 6
-    return is_in_sentence(("DETECTS",), within, span[0], reach)

@@ -117,8 +117,8 @@ def open_retriever(
         if not model:
             raise BadAdapter(
                 f"{adapter}: it was trained on {SENTENCE}{model_name!r:.120}, which you did not"
-                " name; nothing of it was opened. If you trust that model, name it as the embedder, as by"
-                " EMBEDDER_MODEL"
+                " name; nothing of it was opened. If you trust that model, name it as the embedder,"
+                " as by EMBEDDER_MODEL"
             )
     base_spec = {"onnx": model, "sentence-transformers": f"{SENTENCE}{model}"}.get(kind, BASE)
     return open_base(

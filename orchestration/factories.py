@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from assets.marketplaces.installed import list_installed
-from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import allow_models
 from orchestration.settings.model import Settings
-from orchestration.settings.sections import get_section
+from orchestration.settings.sections import derive_policy, get_section
 from warehouse.extensions import SETTINGS, load_extensions
 from warehouse.home import require_home
 from warehouse.ledger.database import find_url

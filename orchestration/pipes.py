@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
 
-from orchestration.settings.place import RAY, SUBPROCESS, Place
+from orchestration.settings.schema import RAY, SUBPROCESS, Place
 
 ROOT = Path(__file__).resolve().parents[1]
 # The run's log shows the loss; progress bars and library notices would hide it.

@@ -1,24 +1,37 @@
-"""The sensor that asks for retraining, thin over the pure
-`training.drift.decide.decide_retraining`."""
+"""When runs start: the nightly schedule, retraining on drift, and rolling a release back.
 
+Each sensor is thin over a pure decision in `training`.
+"""
+
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster._core.definitions.run_request import InstigatorType
 
-from orchestration.factories import make_embedder, make_trainer, open_warehouse
+from orchestration.alerts import (
+    AlertUnsent,
+    make_rollback_message,
+    read_webhook,
+    send_message,
+)
+from orchestration.factories import list_enabled, make_embedder, make_trainer, open_warehouse
 from orchestration.settings.load import load_settings
 from training.drift.decide import Decision, Skip, decide_before_drift, decide_retraining
+from training.releases.decisions import list_rollbacks
+from training.releases.index_source import make_hold
+from training.releases.live.rollback import AUTHOR, watch_release
+from training.releases.release import ReleaseError
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
-
-ATTEMPT = "toolmill/attempt"  # of runs that are one attempt: its number
-INTERRUPTED = ("toolmill/interrupted", "true")  # of a run that a person ended
 
 if TYPE_CHECKING:
     from assets.vectors.encoders.embedder import Embedder
     from training.policies import Trainer
+
+ATTEMPT = "toolmill/attempt"  # of runs that are one attempt: its number
+INTERRUPTED = ("toolmill/interrupted", "true")  # of a run that a person ended
 
 
 def decide_on_drift(
@@ -97,3 +110,48 @@ def is_training_due(instance: dg.DagsterInstance) -> bool:
     runs = instance.get_runs(dg.RunsFilter(job_name="train", tags=asked.tags))
     ended = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.CANCELED}
     return not any(run.status in ended for run in runs)
+
+
+@dg.schedule(
+    cron_schedule="17 2 * * *",
+    job_name="nightly",
+    execution_timezone="UTC",
+    description="One run per marketplace, every day at 02:17 UTC.",
+)
+def nightly_schedule(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest]:
+    run_date = context.scheduled_execution_time.date().isoformat()
+    return [
+        dg.RunRequest(run_key=f"{run_date}/{name}", partition_key=name)
+        for name in list_enabled(load_settings())
+    ]
+
+
+@dg.sensor(
+    name="roll_back_on_outcomes",
+    minimum_interval_seconds=300,
+    description="Serves the release before the served one again where calls end worse since.",
+)
+def roll_back_on_outcomes(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    settings = load_settings()
+    warehouse = open_warehouse(settings)
+    try:
+        found = watch_release(
+            warehouse.home, settings.training.rollback, time.time(), make_hold(warehouse)
+        )
+    except ReleaseError as error:  # each tick would fail until a person or a run makes another
+        return dg.SensorResult(
+            cursor=context.cursor, skip_reason=f"it serves worse and stays: {error}"
+        )
+    # A message that could not be sent is sent by a later tick: the decision is kept, not the tick.
+    own = [rollback for rollback in list_rollbacks(warehouse.home) if rollback.get("by") == AUTHOR]
+    webhook = read_webhook()
+    cursor = context.cursor
+    if own and webhook is not None and own[-1]["id"] != cursor:
+        try:
+            send_message(webhook, make_rollback_message(own[-1]))
+        except AlertUnsent as error:
+            context.log.warning(str(error))
+        else:
+            cursor = own[-1]["id"]
+    state = "rolled back: " if found.moved else ""
+    return dg.SensorResult(cursor=cursor, skip_reason=state + found.why)

@@ -406,7 +406,7 @@ def list_dead_runs(instance: Any, now: float) -> Iterator[CheckFinding]:
     """Runs that are under way by the word of an instance of Dagster, and without a process."""
     import dagster as dg
 
-    from orchestration.runs.dead_runs import PROCESS_TAG, UNFINISHED, find_run_process
+    from orchestration.runs.instance import PROCESS_TAG, UNFINISHED, find_run_process
 
     beats = instance.get_daemon_heartbeats().values()
     watched = any(now - beat.timestamp < _SILENT_S for beat in beats)

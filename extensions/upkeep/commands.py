@@ -73,7 +73,7 @@ def doctor(
 
 def _repair(home: Path, state: Path) -> None:
     """Prints what was repaired, and lost, as JSON on stderr."""
-    from orchestration.runs.fork_server import silence_warnings
+    from orchestration.runs.processes import silence_warnings
 
     silence_warnings()
     from orchestration.runs.nightly import hold_run_lock

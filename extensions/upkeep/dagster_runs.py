@@ -13,7 +13,7 @@ import dagster as dg
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 
 from extensions.upkeep.garbage import GarbageItem
-from orchestration.runs.dead_runs import UNFINISHED, find_run_process
+from orchestration.runs.instance import UNFINISHED, find_run_process
 from warehouse.ledger.database import find_url
 from warehouse.ledger.inspection import find_oldest_attempt
 

@@ -219,7 +219,7 @@ def run(
     ] = None,
 ) -> None:
     """Run everything once, without a daemon: crawl, launch, snapshot, synthesise, train, serve."""
-    from orchestration.runs.fork_server import warm_up
+    from orchestration.runs.processes import warm_up
     from warehouse.home import check_home
 
     require_marketplaces(marketplace or ())
@@ -245,7 +245,7 @@ def run(
 def _run_server(chosen: Settings, server: str, marketplaces: list[str] | None) -> None:
     """Runs one server again, and prints what is current of it as JSON."""
     from orchestration.factories import open_warehouse
-    from orchestration.runs.one_server import find_marketplaces, run_one_server, summarise_server
+    from orchestration.runs.nightly import find_marketplaces, run_one_server, summarise_server
 
     find_marketplaces(open_warehouse(chosen), server, marketplaces)  # before anything starts
     with open_replicas(chosen):
@@ -261,9 +261,8 @@ def dev(
     day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
 ) -> None:
     """Start the Dagster UI and daemon, with the demo marketplaces when the source is demo."""
-    from orchestration.runs.fork_server import silence_warnings
     from orchestration.runs.instance import open_instance, size_pools
-    from orchestration.runs.process_tree import run_until_signalled
+    from orchestration.runs.processes import run_until_signalled, silence_warnings
 
     silence_warnings()
     chosen = change_demo(load_settings(), day, None)

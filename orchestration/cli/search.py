@@ -17,9 +17,9 @@ from orchestration.cli.terminal import (
     report_lines,
     require_known,
 )
-from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import allow_models, load_settings
 from orchestration.settings.model import Settings
+from orchestration.settings.sections import derive_policy
 from warehouse.errors import UnusableInput
 
 if TYPE_CHECKING:

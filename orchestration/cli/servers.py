@@ -17,7 +17,7 @@ from orchestration.settings.model import Settings, config_path
 if TYPE_CHECKING:
     from assets.servers.deploy.grants import ServerGrant
     from assets.servers.sandbox.spec import SandboxMount
-    from orchestration.settings.grant_change import GrantChange
+    from orchestration.settings.server_changes import GrantChange
 
 app = typer.Typer()
 
@@ -152,7 +152,7 @@ def trust(
     from assets.servers.adhoc import find_local_server, list_local_servers
     from orchestration.factories import make_crawl_policy, make_launcher
     from orchestration.settings.deploy_policy import find_volume
-    from orchestration.settings.edit import write_server_settings
+    from orchestration.settings.server_changes import write_server_settings
 
     chosen = load_settings()
     files, policy = make_crawl_policy(chosen, "private"), make_launcher(chosen).policy
@@ -215,8 +215,7 @@ def grant(
     """Change what a server may reach beyond its sandbox, or print it when no option is given.
 
     It is written into toolmill.toml. Nightly runs, `probe` and calls obey it."""
-    from orchestration.settings.edit import change_server_settings
-    from orchestration.settings.grant_change import GrantChange
+    from orchestration.settings.server_changes import GrantChange, change_server_settings
 
     if network not in (None, "none", "full"):
         fail(f"--network {network!r:.40}: expected none or full", 2)
@@ -283,7 +282,7 @@ def _decide_block(
     be given, or what the disk does not hold."""
     from assets.servers.deploy.grants import ServerGrant, find_grant_problem, mount_folders
     from orchestration.settings.deploy_policy import list_own_paths
-    from orchestration.settings.grant_change import GrantRefused, change_block
+    from orchestration.settings.server_changes import GrantRefused, change_block
 
     made = change_block(block, change)
     if change.revoke:

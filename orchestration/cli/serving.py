@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestration.cli.terminal import AsJson, fail, log_to_terminal, print_json, print_line
-from orchestration.settings.derive import derive_policy
 from orchestration.settings.load import allow_models, load_settings
 from orchestration.settings.model import Settings
+from orchestration.settings.sections import derive_policy
 from warehouse.sanitize.untrusted_text import shorten_text
 
 if TYPE_CHECKING:
     from assets.servers.calls.caller import ToolCaller
-    from orchestration.settings.serve import Serve
+    from orchestration.settings.schema import Serve
     from serving.meta.policy import HttpSettings, MetaPolicy
     from serving.router import ServedRouter
 

@@ -12,7 +12,7 @@ import dagster as dg
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from orchestration.failures import find_innermost, find_reason
+from orchestration.alerts import find_innermost, find_reason
 from warehouse.sanitize.untrusted_text import escape_lines, escape_text
 
 START, PROGRESS, NOTE, WARNING, MADE, FAILED = (

@@ -7,6 +7,7 @@ compiles every statement again. So engine and connection of a database are kept.
 
 import logging
 import os
+import platform
 import re
 import sqlite3
 import sys
@@ -22,9 +23,10 @@ import dagster as dg
 import yaml
 from dagster._core.instance.ref import InstanceRef
 
-from orchestration.runs.fork_server import CORES
+from orchestration.runs.processes import CORES
 from warehouse.errors import UnusableInput
 from warehouse.home import POSTGRES
+from warehouse.process_identity import identify_process
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -233,3 +235,40 @@ if __name__ == "__main__":  # of a container that starts Dagster's own commands
     write_atomically(Path(sys.argv[1]), make_config())
     with open_instance() as opened:
         size_pools(opened)
+
+
+# Hidden from the UI's list of runs by its prefix. A run that the daemon started has no such tag:
+# the daemon watches it.
+PROCESS_TAG = ".dagster/toolmill_process"
+UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
+
+
+def make_process_tags() -> dict[str, str]:
+    """The tag that says which process carries a run out, as "pid@start@host": a pid is reused, and
+    several hosts may keep their runs in one Postgres."""
+    return {PROCESS_TAG: f"{os.getpid()}@{identify_process()}@{platform.node()}"}
+
+
+def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Fails runs of this host whose process is dead, frees their pool slots, and returns their
+    ids."""
+    cleared = []
+    for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
+        if find_run_process(run) is not False:
+            continue
+        pid = run.tags[PROCESS_TAG].split("@")[0]
+        instance.report_run_failed(run, message=f"process {pid} is gone: it was killed")
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        cleared.append(run.run_id)
+    return cleared
+
+
+def find_run_process(run: dg.DagsterRun) -> bool | None:
+    """Whether the process that carries a run out lives; None where this host cannot tell: the
+    daemon started it, or another host."""
+    if PROCESS_TAG not in run.tags:
+        return None
+    pid, identity, host = (*run.tags[PROCESS_TAG].split("@", 2), "", "")[:3]
+    if host not in ("", platform.node()):  # "": of a version that did not name it
+        return None
+    return pid.isdecimal() and identify_process(int(pid)) == identity

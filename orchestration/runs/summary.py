@@ -15,8 +15,8 @@ from assets.outcomes.table import EXECUTIONS, PROVED, group_by_pair, has_run, is
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from orchestration.factories import list_enabled, make_crawl_policy, open_warehouse
-from orchestration.runs.fork_server import CORES
 from orchestration.runs.nightly import RunResult
+from orchestration.runs.processes import CORES
 from orchestration.settings.model import Settings
 from training.figures import shorten_model
 from training.releases.champion import read_champion

@@ -9,21 +9,66 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from orchestration.runs.console import Line, send_lines
-from orchestration.runs.fork_server import CORES
-from orchestration.runs.instance import open_instance, silence_retries
-from orchestration.runs.task import Outcome, Task
+from assets.partitions import SERVER_TAG
+from orchestration.definitions import build_defs
+from orchestration.runs.console import Line, name_partition, send_lines, terminal
+from orchestration.runs.instance import make_process_tags, open_instance, silence_retries
+from orchestration.runs.processes import CORES
+from orchestration.sensors import INTERRUPTED
 
 if TYPE_CHECKING:
-    from orchestration.runs.runner import Runner
+    pass
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job to run: all of it, one partition (or one server of that), one role's part of the
+    training, or some assets. tags: of its run, beside our own."""
+
+    job: str
+    partition: str | None = None
+    role: str | None = None
+    server: str | None = None
+    names: tuple[str, ...] = ()
+    tags: tuple[tuple[str, str], ...] = ()
+
+    def list_assets(self) -> list[dg.AssetKey] | None:
+        """The assets to run; None: all that the job has."""
+        if self.names:
+            return [dg.AssetKey(name) for name in self.names]
+        parts = ("adapter", "evaluation", "champion")
+        return [dg.AssetKey(f"{self.role}_{part}") for part in parts] if self.role else None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run of a job came to."""
+
+    task: Task
+    run_id: str
+    success: bool
+    seconds: float
+    failed_steps: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+    def as_row(self) -> dict[str, Any]:
+        fields = asdict(self)
+        task = fields.pop("task")
+        del task["names"], task["tags"]
+        return {**task, **fields}
+
+
+# joined
 
 _GRACE_S = 5.0  # a step that ends in it is recorded as failed; any other at the next run's start
 _RUNNER: "list[Runner]" = []  # of a worker process
@@ -64,8 +109,6 @@ class Workers:
         Raises WorkerDied; KeyboardInterrupt after the workers have ended their steps.
         """
         if self._pool is None:
-            from orchestration.runs.runner import Runner
-
             runner = self._runner = self._runner or Runner(self._instance)
             return (runner.execute(task) for task in tasks)
         # Two trainings with as many threads as cores each wait for one another at every product.
@@ -130,7 +173,7 @@ def _start_worker(lines: Any, environment: Mapping[str, str]) -> None:
     silence_retries()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     send_lines(lines.put)
-    from orchestration.runs.runner import Runner  # the caller has no use for the code location
+    # joined  # the caller has no use for the code location
 
     _RUNNER[:] = [Runner(open_instance())]
 
@@ -165,3 +208,52 @@ def _set_threads(threads: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(threads)
+
+
+_QUIET = {"loggers": {"console": {"config": {}}}}
+
+
+class Runner:
+    """The code location and the instance its runs are recorded in. resources: instead of those
+    that the settings make."""
+
+    def __init__(
+        self, instance: dg.DagsterInstance, resources: Mapping[str, Any] | None = None
+    ) -> None:
+        self._defs = build_defs(resources=resources, loggers={"console": terminal})
+        self._instance = instance
+
+    def execute(self, task: Task) -> Outcome:
+        """Runs a task to its end; a failed step is in the outcome, not raised."""
+        started = time.monotonic()
+        name_partition(task.partition)
+        result = self._defs.resolve_job_def(task.job).execute_in_process(
+            instance=self._instance,
+            partition_key=task.partition,
+            asset_selection=task.list_assets(),
+            tags={
+                **make_process_tags(),
+                **dict(task.tags),
+                **({SERVER_TAG: task.server} if task.server else {}),
+            },
+            run_config=_QUIET,
+            raise_on_error=False,
+        )
+        failures = [event for event in result.all_events if event.is_step_failure]
+        interrupted = any(_is_interruption(event) for event in failures)
+        if interrupted:
+            self._instance.add_run_tags(result.run_id, dict([INTERRUPTED]))
+        return Outcome(
+            task,
+            result.run_id,
+            result.success,
+            round(time.monotonic() - started, 1),
+            [str(event.step_key) for event in failures],
+            interrupted,
+        )
+
+
+def _is_interruption(event: dg.DagsterEvent) -> bool:
+    """Whether Ctrl-C ended the step: Dagster turns it into a failed one."""
+    error = event.step_failure_data.error
+    return error is not None and error.cls_name == "DagsterExecutionInterruptedError"

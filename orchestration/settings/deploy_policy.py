@@ -9,9 +9,9 @@ from assets.servers.oauth_login import OAuthAccounts
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.secrets import SecretSources
-from orchestration.settings.derive import derive_policy
 from orchestration.settings.model import Settings, config_path
-from orchestration.settings.sandbox import Server
+from orchestration.settings.schema import Server
+from orchestration.settings.sections import derive_policy
 from warehouse.storage.files import hold_lock, write_atomically
 
 VOLUMES = "volumes"  # below the state folder: the homes of servers that are granted one

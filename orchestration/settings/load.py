@@ -13,8 +13,8 @@ from pydantic import AliasChoices, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsError as SourceError
 
-from orchestration.settings.marketplaces import KEYS, list_extra_names
 from orchestration.settings.model import CONFIG, PREFIX, WORKDIR, Settings, config_path
+from orchestration.settings.schema import KEYS, list_extra_names
 from warehouse.errors import UnusableInput
 from warehouse.ledger.database import URL
 

@@ -27,14 +27,17 @@ from pydantic_settings import (
 from assets.outcomes.policy import ExecutionPolicy, ReliabilityPolicy
 from assets.synthesis.policy import SynthesisPolicy
 from demo.ports import PORTS
-from orchestration.settings.embedder import EmbedderSettings
-from orchestration.settings.marketplaces import Marketplaces
-from orchestration.settings.roles import Roles
-from orchestration.settings.sandbox import Sandbox, Server
+from orchestration.settings.schema import (
+    EmbedderSettings,
+    Marketplaces,
+    Roles,
+    Sandbox,
+    Serve,
+    Server,
+    Training,
+    Worlds,
+)
 from orchestration.settings.sections import add_sections
-from orchestration.settings.serve import Serve
-from orchestration.settings.training import Training
-from orchestration.settings.worlds import Worlds
 from training.retriever.settings import find_other_shape
 from warehouse.fleet import FleetSettings
 from warehouse.home import check_home

@@ -1,6 +1,7 @@
-"""Sections of `toolmill.toml` that extensions declare (`toolmill.settings`)."""
+"""Sections that extensions declare (`toolmill.settings`), and policies made of sections."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, create_model
@@ -35,3 +36,16 @@ def get_section(settings: BaseModel, name: str) -> Any:
     for part in name.split("."):
         section = getattr(section, part)
     return section
+
+
+Policy = TypeVar("Policy")
+
+
+def derive_policy(kind: type[Policy], given: Any, **worked_out: Any) -> Policy:
+    """A policy of the fields that it shares with the settings given, and of what is worked out
+    from others; the rest keeps its defaults."""
+    # `given` is a dataclass or a pydantic model; what both declare has one meaning.
+    declared = getattr(type(given), "model_fields", None) or {one.name for one in fields(given)}
+    names = {one.name for one in fields(kind)} & set(declared)  # type: ignore[arg-type]
+    shared = {name: getattr(given, name) for name in names}
+    return kind(**{**shared, **worked_out})

@@ -16,7 +16,7 @@ from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.writing.writer import PairWriter
 from assets.vectors.defs import contract_vectors
 from assets.vectors.index import VECTORS
-from orchestration.settings.roles import Roles
+from orchestration.settings.schema import Roles
 from tests.training.conftest import DEEDS, raw_tool
 from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set

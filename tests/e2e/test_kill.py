@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from demo.ports import PORTS
 from orchestration.cli.app import app
-from orchestration.runs.fork_server import CORES
+from orchestration.runs.processes import CORES
 from tests.e2e.runs import skip_without_sandbox
 from tests.support.paths import ROOT
 from tests.support.python_process import PythonProcess
@@ -137,7 +137,7 @@ def run_here(home: Path, ports: dict[str, str], course: Course) -> None:
     with (
         mock.patch.dict(os.environ, make_environment(home, ports, course)),
         mock.patch("orchestration.runs.workers.CORES", 1),
-        mock.patch("orchestration.runs.fork_server.CORES", 1),
+        mock.patch("orchestration.runs.processes.CORES", 1),
     ):
         os.environ.pop("DAGSTER_HOME", None)
         ended = CliRunner().invoke(app, ["run", *course.options])

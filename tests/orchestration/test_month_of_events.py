@@ -20,7 +20,7 @@ from extensions.upkeep.dagster_runs import SET_TAG, collect_last_runs, find_olde
 from extensions.upkeep.policy import KeepPolicy
 from orchestration import alerts
 from orchestration.alerts import alert_on_silence, find_last_nightly
-from orchestration.runs.dead_runs import clear_dead_runs, make_process_tags
+from orchestration.runs.instance import clear_dead_runs, make_process_tags
 from orchestration.sensors import count_failed_trainings
 from tests.orchestration.runs.test_dead_runs import started
 from tests.orchestration.test_alerts import Webhook, hook  # noqa: F401 (a fixture)

@@ -13,7 +13,7 @@ from assets.synthesis.policy import SynthesisPolicy, TaskShares
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.writing.writer import PairWriter
 from extensions.batch.harvest import advance_open
-from orchestration.settings.roles import Roles
+from orchestration.settings.schema import Roles
 from tests.contracts.pipeline import MARKET, Pipeline
 from tests.support.batch_endpoint import BatchServer, batch_endpoint
 from tests.synthesis.scripted import NO_TASKS, scripted

@@ -26,7 +26,7 @@ from extensions.upkeep.health import (
     run_check,
 )
 from orchestration.cli.app import ROOT
-from orchestration.runs.dead_runs import PROCESS_TAG
+from orchestration.runs.instance import PROCESS_TAG
 from orchestration.tables import ADAPTERS, TABLES
 from tests.extensions.upkeep.conftest import list_files, publish_rows
 from tests.orchestration.runs.test_dead_runs import a_dead_process, started

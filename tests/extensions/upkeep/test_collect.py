@@ -23,7 +23,7 @@ from extensions.upkeep.dagster_runs import collect_last_runs, find_oldest_start,
 from extensions.upkeep.health import InspectedHome, run_check
 from extensions.upkeep.policy import DAY, KeepPolicy
 from orchestration.cli.app import ROOT
-from orchestration.runs.dead_runs import PROCESS_TAG, make_process_tags
+from orchestration.runs.instance import PROCESS_TAG, make_process_tags
 from orchestration.runs.nightly import hold_run_lock
 from orchestration.settings.load import load_settings
 from tests.extensions.upkeep.conftest import make_deployment, publish_rows

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from orchestration.runs.dead_runs import (
+from orchestration.runs.instance import (
     PROCESS_TAG,
     clear_dead_runs,
     find_run_process,

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from orchestration.runs import nightly
-from orchestration.runs.task import Outcome, Task
+from orchestration.runs.workers import Outcome, Task
 from orchestration.sensors import INTERRUPTED
 from orchestration.settings.load import load_settings
 from tests.orchestration.runs.test_dead_runs import instance, nothing  # noqa: F401

@@ -5,7 +5,7 @@ import pytest
 
 from orchestration.definitions import MEASURED, TRAINED
 from orchestration.runs.nightly import list_trainings
-from orchestration.runs.task import Outcome, Task
+from orchestration.runs.workers import Outcome, Task
 from orchestration.settings.model import Settings
 from training.role import list_trained_roles
 from training.runtime import device

@@ -13,7 +13,7 @@ from assets.partitions import ONE_SERVER_JOB, SERVER_TAG
 from assets.servers.defs import deployments
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy, MarketplaceLauncher
-from orchestration.runs.one_server import UnknownServer, find_marketplaces
+from orchestration.runs.nightly import UnknownServer, find_marketplaces
 from tests.e2e.test_private import SANDBOX, read_rows, run_nightly, trust_all
 from tests.serving.calling import PATIENT
 from tests.support.command import invoke_toolmill

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestration.runs.process_tree import find_tree, run_until_signalled
+from orchestration.runs.processes import find_tree, run_until_signalled
 from tests.support.paths import ROOT
 
 # Starts a child that ignores every polite signal, and a grandchild that its parent leaves behind.
@@ -26,7 +26,7 @@ time.sleep(987654)
 """
 RUNNER = """
 import os, pathlib, sys
-from orchestration.runs.process_tree import run_until_signalled
+from orchestration.runs.processes import run_until_signalled
 here = pathlib.Path(sys.argv[1])
 command = [sys.executable, "-c", sys.argv[2], str(here / "up")]
 sys.exit(run_until_signalled(command, cwd=here, env=dict(os.environ), patience_s=0.5))

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from orchestration.settings.edit import change_server_settings, write_server_settings
 from orchestration.settings.load import SettingsError, load_settings
+from orchestration.settings.server_changes import change_server_settings, write_server_settings
 from tests.support.paths import ROOT
 
 OWN = """# how I run them
@@ -124,7 +124,7 @@ def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(file: Path) -> None
     file.write_text(OWN)
     source = (
         "import os, signal\nos.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "from orchestration.settings.edit import write_server_settings\n"
+        "from orchestration.settings.server_changes import write_server_settings\n"
         "write_server_settings('npm:notes', {'volume': True})\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

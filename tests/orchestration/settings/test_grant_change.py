@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration.settings.grant_change import GrantChange, GrantRefused, change_block
+from orchestration.settings.server_changes import GrantChange, GrantRefused, change_block
 
 
 def change_kept(block: dict, **change) -> dict:

@@ -25,9 +25,8 @@ from orchestration.settings.load import (
     list_secret_names,
     load_settings,
 )
-from orchestration.settings.marketplaces import KEYS
 from orchestration.settings.model import Settings
-from orchestration.settings.place import Place
+from orchestration.settings.schema import KEYS, Place
 from serving.meta.policy import HttpSettings, MetaPolicy
 from tests.support.paths import ROOT
 from training.caller.settings import CallerOptions, CallerSettings
@@ -77,7 +76,7 @@ def test_setting_one_name_of_a_part_keeps_its_other_defaults(elsewhere: Path, mo
 
 def test_a_package_of_the_users_own_adds_a_marketplace(elsewhere: Path, monkeypatch) -> None:
     names = (*list_installed(), "acme")
-    for module in ("orchestration.settings.marketplaces", "orchestration.factories"):
+    for module in ("orchestration.settings.schema", "orchestration.factories"):
         monkeypatch.setattr(f"{module}.list_installed", lambda: names)
     list_known_names.cache_clear()
     try:

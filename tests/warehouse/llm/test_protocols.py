@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.writing.writer import PairWriter
-from orchestration.settings.roles import Roles
+from orchestration.settings.schema import Roles
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm import endpoint
 from warehouse.llm.chat import ChatClient

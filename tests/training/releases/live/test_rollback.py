@@ -9,8 +9,8 @@ import pytest
 
 import training.releases.rollback
 from assets.servers.calls.log import CallLog
-from orchestration import release_watch
-from orchestration.release_watch import roll_back_on_outcomes
+from orchestration import sensors
+from orchestration.sensors import roll_back_on_outcomes
 from tests.training.promotions import consider_model, serve_release
 from training.releases.champion import read_champion
 from training.releases.decisions import list_rollbacks
@@ -129,10 +129,10 @@ def test_the_sensor_rolls_back_and_tells_of_it_until_it_was_told(
 
     def send(_: str, message: dict[str, str]) -> None:
         if down:
-            raise release_watch.AlertUnsent("down")
+            raise sensors.AlertUnsent("down")
         told.append(message)
 
-    monkeypatch.setattr(release_watch, "send_message", send)
+    monkeypatch.setattr(sensors, "send_message", send)
     write_calls(home, two_runs[1][1], 100, 0.9)
     write_calls(home, two_runs[1][2], 100, 0.5)
     with dg.DagsterInstance.ephemeral() as instance:

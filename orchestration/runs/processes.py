@@ -1,11 +1,14 @@
-"""A program with all that it starts, ended together."""
+"""Processes: a program that is ended with all that it starts, and the server that forks workers."""
 
 import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from types import FrameType
 
@@ -81,3 +84,40 @@ def find_tree(pid: int) -> list[psutil.Process]:
             if os.getsid(process.pid) == pid and process.status() != psutil.STATUS_ZOMBIE:
                 found |= {p.pid: p for p in (process, *process.children(recursive=True))}
     return [each for each in found.values() if each.is_running()]
+
+
+_STORAGES = [f"dagster._core.storage.{name}" for name in ("event_log", "runs", "schedules")]
+CORES = max(1, len(os.sched_getaffinity(0)))
+
+
+def warm_up() -> None:
+    """Starts it, so that it imports what workers need while the caller imports the same.
+
+    Workers are not forked from the caller: a copy would hold the locks of threads it has not.
+    """
+    silence_warnings()
+    if CORES > 1:
+        # Pandas and the rest are most of LanceDB's import; LanceDB starts threads, so no fork of it
+        # is safe.
+        preload = ["orchestration.runs.workers", *_STORAGES]
+        preload += ["pandas", "pyarrow.dataset", "lance_namespace"]
+        forkserver.set_forkserver_preload(preload)
+        resource_tracker.ensure_running()  # it unblocks the signal, so it goes first
+        # Until it has imported all that, Ctrl-C would end it with a traceback; workers inherit
+        # the mask, and lift it once they have a handler of their own.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def silence_warnings() -> None:
+    """Keeps warnings out of this process and what it starts, unless the user chose some.
+
+    They are libraries' words to programmers; the resource tracker's tell of semaphores that
+    killed workers held, and that it has removed.
+    """
+    if not sys.warnoptions and "PYTHONWARNINGS" not in os.environ:
+        os.environ["PYTHONWARNINGS"] = "ignore"
+        warnings.simplefilter("ignore")

@@ -1,17 +1,91 @@
-"""Writing the settings of one server into toolmill.toml; all else in the file stays as it is."""
+"""Changes of one server's block in `toolmill.toml`: what it is granted, and writing that; all else
+in the file stays as it is."""
 
 import fcntl
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from stat import S_IMODE
-from typing import Any
+from typing import Any, Literal
 
+from assets.servers.deploy.grants import parse_folder
+from assets.servers.sandbox.granted_hosts import format_host, parse_host
 from orchestration.settings.load import SettingsError
 from orchestration.settings.model import config_path
+from warehouse.errors import UnusableInput
 from warehouse.storage.files import write_atomically
+
+
+class GrantRefused(UnusableInput):
+    """What cannot be granted, why, and what to do instead."""
+
+
+@dataclass(frozen=True)
+class GrantChange:
+    """What is granted besides, or taken back (revoke; all of it where nothing is named). folders,
+    hosts: as they are typed; a relative folder is one below `here`."""
+
+    folders: Sequence[str] = ()
+    hosts: Sequence[str] = ()
+    network: Literal["none", "full"] | None = None
+    volume: bool = False
+    revoke: bool = False
+    here: Path = Path("/")
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.folders or self.hosts or self.network or self.volume)
+
+
+def change_block(block: Mapping[str, Any], change: GrantChange) -> dict[str, Any]:
+    """What the block of one server holds after a change: name -> value, None for what is left out.
+    Raises GrantRefused."""
+    folders = _read_folders(block.get("folders", ()), Path("/"))
+    hosts = _read_hosts(block.get("hosts", ()))
+    named, wanted = _read_folders(change.folders, change.here), _read_hosts(change.hosts)
+    network, volume = block.get("network"), bool(block.get("volume"))
+    if not change.revoke:
+        network, volume = change.network or network, volume or change.volume
+        # The first folder lies where recipes name one: a change of it must not move it.
+        folders, hosts = {**folders, **named}, list(dict.fromkeys([*hosts, *wanted]))
+    elif change.is_empty:
+        network, volume, folders, hosts = None, False, {}, []
+    else:
+        _require_granted([str(path) for path in named if path not in folders])
+        _require_granted([host for host in wanted if host not in hosts])
+        folders = {path: mode for path, mode in folders.items() if path not in named}
+        hosts = [host for host in hosts if host not in wanted]
+        network, volume = (None if change.network else network), volume and not change.volume
+    texts = [f"{path}:rw" if written else str(path) for path, written in folders.items()]
+    made = {"network": network, "folders": texts, "hosts": hosts, "volume": volume}
+    return {name: value or None for name, value in made.items()}
+
+
+def _read_folders(texts: Sequence[str], here: Path) -> dict[Path, bool]:
+    found: dict[Path, bool] = {}
+    for text in texts:
+        whole = text if text.startswith(("/", "~")) else str(here / text)
+        try:
+            path, written = parse_folder(whole)
+        except ValueError as error:
+            raise GrantRefused(str(error)) from None
+        found[path] = written
+    return found
+
+
+def _read_hosts(texts: Sequence[str]) -> list[str]:
+    try:
+        return [format_host(parse_host(text)) for text in texts]
+    except ValueError as error:
+        raise GrantRefused(str(error)) from None
+
+
+def _require_granted(missing: Sequence[str]) -> None:
+    if missing:
+        raise GrantRefused(f"{missing[0]} is not granted: `toolmill grant SERVER` lists what is")
 
 
 def write_server_settings(server_id: str, changes: Mapping[str, Any]) -> Path:
@@ -105,7 +179,7 @@ def _check_servers(path: Path, text: str) -> None:
     from pydantic import TypeAdapter, ValidationError
 
     from orchestration.settings.load import explain_errors
-    from orchestration.settings.sandbox import Server
+    from orchestration.settings.schema import Server
 
     wrong: list[str] = []
     try:

@@ -1,0 +1,378 @@
+"""The sections of `toolmill.toml` that the core declares, other than those of a package's policy.
+
+A package's own marketplace adapter is set under the name of its entry point:
+`TOOLMILL_MARKETPLACES__ACME__BASE_URL`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+
+from assets.marketplaces.installed import list_installed
+from assets.marketplaces.policy import CrawlSettings
+from assets.servers.calls.result import WarmSettings
+from assets.servers.deploy.grants import mount_folders
+from assets.servers.sandbox.granted_hosts import parse_host
+from assets.servers.sandbox.spec import SandboxSettings
+from assets.servers.secrets import ServerSecrets
+from orchestration.settings.sections import add_sections
+from serving.meta.policy import AddressSettings, LogSettings, MetaSettings
+from training.caller.settings import CallerOptions
+from training.drift.policy import RetrainPolicy
+from training.evaluation.caller.plan import EvaluationOptions
+from training.releases.live.regression import RollbackPolicy
+from training.releases.promotion import PromotionPolicy
+from training.releases.retention import RetentionPolicy
+from training.retriever.settings import RetrieverOptions, RetrieverSettings
+from training.sets.policy import SplitSettings
+from warehouse.llm.roles import OPENAI, RoleSettings
+
+# What a server cannot start below; the sandbox's own module is plain Python and checks nothing.
+_LEAST = {
+    "memory_mb": 64,
+    "processes": 4,
+    "open_files": 16,
+    "wall_s": 0.1,
+    **dict.fromkeys(("file_mb", "tmp_mb", "volume_mb", "cpu_s", "stdout_mb", "message_mb"), 1),
+}
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Sandbox(SandboxSettings):
+    """How third-party servers are run, and the limits of one server's run."""
+
+    concurrency: int = Field(default=3, ge=1)
+    twice: bool = Field(
+        default=True, description="ask each server again under another name and date"
+    )
+    remote: Literal["auto", "always", "never"] = Field(
+        default="auto", description="probe remote servers; auto: live ones, and the demo's own"
+    )
+
+    @field_validator(*_LEAST)
+    @classmethod
+    def _check_least(cls, value: float, field: ValidationInfo) -> float:
+        least = _LEAST[str(field.field_name)]
+        if value < least:
+            raise ValueError(f"expected {least} or more")
+        return value
+
+    @field_validator("fetch_hosts")
+    @classmethod
+    def _check_hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not re.fullmatch(r"[A-Za-z0-9.-]+(:\d{1,5})?", name):
+                raise ValueError(f"{name!r}: expected `host` or `host:port`")
+        return names
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Server(ServerSecrets):
+    """What one server is given: where its secrets are, its account, its network."""
+
+    network: Literal["none", "full"] | None = None
+    folders: tuple[str, ...] = Field(
+        default=(), description="of this host that it may read, or write with :rw behind the path"
+    )
+    hosts: tuple[str, ...] = Field(
+        default=(), description="NAME or NAME:PORT, the only ones it reaches; 443 unless said"
+    )
+    volume: bool = Field(default=False, description="its home outlives its sessions")
+    confirmed: tuple[str, ...] = Field(
+        default=(), description="digests of recipes whose arguments and variables you confirmed"
+    )
+    stateless: bool = Field(
+        default=False, description="it remembers nothing between calls: tokens may share it"
+    )
+
+    @field_validator("folders")
+    @classmethod
+    def _check_folders(cls, folders: tuple[str, ...]) -> tuple[str, ...]:
+        """What the disk holds is looked at when the server is launched."""
+        mount_folders(folders)
+        return folders
+
+    @field_validator("hosts")
+    @classmethod
+    def _check_named_hosts(cls, hosts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for host in hosts:
+            parse_host(host)
+        if hosts and info.data.get("network") == "full":
+            raise ValueError('`network = "full"` reaches every host: leave one of the two out')
+        return hosts
+
+    @field_validator("env", "headers")
+    @classmethod
+    def _check_sources(cls, given: dict[str, str]) -> dict[str, str]:
+        """A secret itself does not belong in a file that is copied and committed."""
+        for name, source in given.items():
+            if not re.match(r"([A-Za-z][\w-]* )?(env|file):.", source):
+                raise ValueError(f"{name}: expected env:NAME or file:PATH, not the secret itself")
+        return given
+
+
+KEYS = ("api_key", "tenant_id", "client_id", "client_secret", "project_id")
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Marketplace(CrawlSettings):
+    """One marketplace: how it is read, with which keys, when in a run."""
+
+    enabled: bool = True
+    priority: int = Field(default=50, description="lower goes first in a run")
+    api_key: SecretStr | None = None
+    tenant_id: SecretStr | None = None
+    client_id: SecretStr | None = None
+    client_secret: SecretStr | None = None
+    project_id: SecretStr | None = None
+    approved: tuple[str, ...] = Field(
+        default=(), description="private: endpoints its rows may be sent to"
+    )
+
+    @field_validator("requests_per_second")
+    @classmethod
+    def _stay_polite(cls, rate: float) -> float:
+        """No limit is for replicas of our own."""
+        if not rate > 0:
+            raise ValueError("Input should be greater than 0")
+        return rate
+
+    def keys(self) -> dict[str, str]:
+        """The keys that are set, in clear."""
+        values = {name: getattr(self, name) for name in KEYS}
+        return {name: key.get_secret_value() for name, key in values.items() if key}
+
+
+class Marketplaces(BaseModel):
+    """The marketplaces, one partition each."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Marketplace] = Field(init=False)
+
+    registry: Marketplace = Marketplace(
+        base_url="https://registry.modelcontextprotocol.io", page_cap=1000
+    )
+    smithery: Marketplace = Marketplace(
+        base_url="https://api.smithery.ai", site_url="https://smithery.ai"
+    )
+    # 119,812 servers without a command stand behind 15,656 connectors with a URL.
+    glama: Marketplace = Marketplace(base_url="https://glama.ai/api/mcp", scope=("connectors",))
+    # 200 requests a minute, 5,000 an hour (its documentation).
+    pulsemcp: Marketplace = Marketplace(
+        base_url="https://api.pulsemcp.com", requests_per_second=1.0
+    )
+    mcpso: Marketplace = Marketplace(base_url="https://mcp.so", requests_per_second=1.0)
+    mcphub: Marketplace = Marketplace(base_url="https://mcphub.com", requests_per_second=1.0)
+    deepnlp: Marketplace = Marketplace(base_url="https://www.deepnlp.org", requests_per_second=1.0)
+    pipedream: Marketplace = Marketplace(base_url="https://api.pipedream.com")
+    docker: Marketplace = Marketplace(base_url="https://desktop.docker.com")
+    private: Marketplace = Marketplace()
+
+    @model_validator(mode="after")
+    def _check_installed(self) -> Self:
+        unknown = sorted(set(self.model_extra or ()) - set(list_installed()))
+        if unknown:
+            raise ValueError(
+                f"no adapter {unknown[0]!r} is installed; known: {', '.join(list_installed())}"
+            )
+        return self
+
+    def of(self, name: str) -> Marketplace:
+        """The settings of a marketplace, defaults for one that nobody set."""
+        return getattr(self, name, None) or Marketplace()
+
+
+def list_extra_names() -> dict[str, Any]:
+    """Dotted setting -> field of the installed marketplaces that are not ours."""
+    others = [name for name in list_installed() if name not in Marketplaces.model_fields]
+    return {f"{name}.{one.name}": one.name for name in others for one in fields(Marketplace)}
+
+
+class EmbedderSettings(BaseModel):
+    """What turns texts into vectors, in the nightly assets and in `toolmill index`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(
+        default="general",
+        description="general (MiniLM with the shipped adapter), minilm, onnx:MODEL,"
+        " sentence-transformers:MODEL (a folder or name@commit) or openai:MODEL@URL",
+    )
+    query_prompt: str | None = Field(
+        default=None, description="words before a question, where the model does not bring its own"
+    )
+    document_prompt: str | None = Field(default=None, description="words before a tool's text")
+
+    @field_validator("model")
+    @classmethod
+    def has_known_form(cls, model: str) -> str:
+        """Whether such a model is there is seen when it is opened."""
+        from assets.vectors.encoders.choose import check_spec
+
+        check_spec(model)
+        return model
+
+    @field_validator("query_prompt", "document_prompt")
+    @classmethod
+    def has_known_length(cls, prompt: str | None, info: ValidationInfo) -> str | None:
+        """Whether it leaves room for the text is seen when the model is opened."""
+        from assets.vectors.encoders.embedder import Prompts
+
+        Prompts(**{str(info.field_name).removesuffix("_prompt"): prompt})
+        return prompt
+
+
+class Roles(BaseModel):
+    """The model roles of synthesis and of the sidecar's data, each with its own model, endpoint,
+    key, price and rate."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    generator: RoleSettings = Field(default=RoleSettings(), description="writes requests")
+    reviser: RoleSettings = Field(
+        default=RoleSettings(), description="puts every required value into the words"
+    )
+    evolver: RoleSettings = Field(
+        default=RoleSettings(), description="makes a request harder, a step at a time"
+    )
+    caller: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0), description="writes the golden call"
+    )
+    checker_a: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0), description="picks among look-alikes"
+    )
+    checker_b: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0), description="picks too, best another"
+    )
+    judge: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0), description="scores by the rubric"
+    )
+    actor: RoleSettings = Field(
+        default=RoleSettings(), description="plays a tool's answer in a conversation"
+    )
+    drafter: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0),
+        description="calls tools; the sidecar learns to revise its drafts",
+    )
+
+    @field_validator("*")
+    @classmethod
+    def has_installed_protocol(cls, role: RoleSettings) -> RoleSettings:
+        """Whether the package's provider can be made is seen when the role is asked."""
+        if role.protocol != OPENAI:
+            from warehouse.llm.endpoint import GROUP, load_protocols
+
+            known = (OPENAI, *load_protocols())
+            if role.protocol not in known:
+                raise ValueError(
+                    f"protocol {role.protocol!r:.80}: expected one of {', '.join(known)}; install"
+                    f" the package that registers it under {GROUP}"
+                )
+        return role
+
+
+SUBPROCESS, RAY, KUBERNETES = "subprocess", "ray", "kubernetes"
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Place:
+    """Where training scripts run, and with what."""
+
+    runs_on: Literal["subprocess", "ray", "kubernetes"] = SUBPROCESS
+    processes: Annotated[int, Field(ge=1, description="that train one model together")] = 1
+    gpus: Annotated[int, Field(ge=0, description="that a Ray job or a pod asks for")] = 0
+    ray_address: Annotated[str | None, Field(description="of the Ray cluster's job server")] = None
+    image: Annotated[str | None, Field(description="of pods, with toolmill[train]")] = None
+    namespace: Annotated[str | None, Field(description="of Kubernetes pods")] = None
+    python: Annotated[str, Field(description="on the other machine; here it is this one")] = (
+        "python"
+    )
+    pod: Annotated[
+        Mapping[str, Any], Field(description="base pod spec: volumes, node selector")
+    ] = field(default_factory=dict)
+
+
+class Worlds(BaseModel):
+    """Where the user's own worlds are described."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    paths: tuple[Path, ...] = Field(
+        default=(), description="world files, or folders that hold them (worlds.md)"
+    )
+
+
+_FORBID = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, config=_FORBID)
+class Http(AddressSettings):
+    """Where HTTP is served, and to whom."""
+
+    tokens: Path | None = Field(default=None, description="TOML or JSON file of who may ask")
+    token: SecretStr | None = Field(default=None, description="one token that may ask for all")
+
+
+@dataclass(frozen=True, config=_FORBID)
+class Calls(MetaSettings):
+    """Whether tools may be called, and which without asking."""
+
+    enabled: bool = True
+
+
+@dataclass(frozen=True, config=_FORBID)
+class Warm(WarmSettings):
+    """Servers that are kept running between calls."""
+
+
+@dataclass(frozen=True, config=_FORBID)
+class Log(LogSettings):
+    """What the log of calls keeps, and how long."""
+
+
+class Serve(BaseModel):
+    """The meta-server: where it listens, who may ask, and what it runs."""
+
+    model_config = _FORBID
+
+    http: Http = Http()
+    calls: Calls = Calls()
+    warm: Warm = Warm()
+    log: Log = Log()
+    unverified: bool = Field(
+        default=False,
+        description="find tools that marketplaces list and nobody launched, marked; never called",
+    )
+
+
+@add_sections("training.")
+class Training(BaseModel):
+    """The models that are trained, on what, where and for how long; each block is declared by the
+    package whose policy it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: int = RetrieverSettings.seed
+    place: Place = Place()
+    split: SplitSettings = SplitSettings()
+    retriever: RetrieverOptions = RetrieverOptions()
+    caller: CallerOptions = CallerOptions()
+    evaluation: EvaluationOptions = EvaluationOptions()
+    drift: RetrainPolicy = RetrainPolicy()
+    releases: RetentionPolicy = RetentionPolicy()
+    promotion: PromotionPolicy = PromotionPolicy()
+    rollback: RollbackPolicy = RollbackPolicy()

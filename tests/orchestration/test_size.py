@@ -22,7 +22,7 @@ BUDGET = {
     "assets/outcomes": (8_532, 78),
     "training": (15_120, 140),
     "serving": (9_088, 47),
-    "orchestration": (6_872, 56),
+    "orchestration": (6_791, 39),
     "demo": (2_880, 25),
     "extensions/batch": (1_132, 6),
     "extensions/bench": (5_021, 29),
@@ -31,9 +31,9 @@ BUDGET = {
     "extensions/publishing": (1_427, 8),
     "extensions/recommender": (5_502, 62),
     "extensions/scale": (890, 6),
-    "extensions/sidecar": (3_079, 40),
+    "extensions/sidecar": (3_081, 40),
     "extensions/upkeep": (2_116, 11),
-    "tests": (88_426, 692),
+    "tests": (88_425, 692),
     "benchmarks": (8_290, 74),
 }
 

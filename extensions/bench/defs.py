@@ -26,7 +26,9 @@ ABLATIONS_AUDIT = audit_table(ABLATIONS, rules=["arms"])
 
 
 @dg.asset(
-    **describe_asset(ABLATIONS_AUDIT, "extensions/bench/ablations", kinds={"polars", "pytorch"}),
+    **describe_asset(
+        ABLATIONS_AUDIT, "extensions/bench/ablation_run.py", kinds={"polars", "pytorch"}
+    ),
     deps=["pairs", "judgements", "training_set"],
     group_name="training",
     pool="gpu",

@@ -20,7 +20,7 @@ from warehouse.store import Warehouse
 
 if TYPE_CHECKING:
     from assets.marketplaces.policy import CrawlPolicy
-    from assets.outcomes.plan import Executor
+    from assets.outcomes.plan import ExecutionSetup
     from assets.outcomes.tasks import WorldTasks
     from assets.servers.deploy.policy import MarketplaceLauncher
     from assets.synthesis.writing.writer import PairWriter
@@ -125,15 +125,15 @@ def make_launcher(settings: Settings) -> "MarketplaceLauncher":
     return MarketplaceLauncher(policy, settings.sandbox.concurrency, open_fleet(settings.fleet))
 
 
-def make_executor(settings: Settings) -> "Executor":
+def make_executor(settings: Settings) -> "ExecutionSetup":
     """How accepted calls are executed. A world file that cannot be used costs the others nothing:
     `toolmill worlds` tells of it. Raises WorldFileError for a folder that is not there."""
-    from assets.outcomes.plan import Executor
+    from assets.outcomes.plan import ExecutionSetup
     from assets.outcomes.worlds.catalogue import list_worlds
     from orchestration.settings.deploy_policy import make_deploy_policy
 
     known = list_worlds(settings.worlds.paths)
-    return Executor(
+    return ExecutionSetup(
         make_deploy_policy(settings),
         settings.executions,
         tuple(one.world for one in known if one.world and not one.problem),

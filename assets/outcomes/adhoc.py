@@ -8,11 +8,11 @@ from assets.contracts.quarantined_tools import read_contracts
 from assets.contracts.repair.problems import find_problems
 from assets.contracts.tool_id import BadToolId, ToolId
 from assets.outcomes.environment import PLAIN, choose_world, open_server
-from assets.outcomes.execution import Execution, ToolCall, execute_call
-from assets.outcomes.plan import Executor
+from assets.outcomes.execution import CallExecution, ToolCall, execute_call
+from assets.outcomes.plan import ExecutionSetup
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.select import Launchable, list_launchable, may_run
-from assets.outcomes.worlds.spec import World
+from assets.outcomes.select import LaunchableServer, list_launchable, may_run
+from assets.outcomes.worlds.spec import WorldSpec
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import read_contract
 from warehouse.errors import UnusableInput
@@ -25,8 +25,8 @@ class CannotExecute(UnusableInput):
 
 
 def find_call(
-    warehouse: Warehouse, tool_id: str, arguments: str, executor: Executor
-) -> tuple[ToolCall, Launchable]:
+    warehouse: Warehouse, tool_id: str, arguments: str, executor: ExecutionSetup
+) -> tuple[ToolCall, LaunchableServer]:
     """The call as it is sent, and how its server is launched. Raises CannotExecute."""
     try:
         named = ToolId.parse(tool_id)
@@ -83,7 +83,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     return found
 
 
-def pick_world(call: ToolCall, executor: Executor, name: str | None) -> World:
+def pick_world(call: ToolCall, executor: ExecutionSetup, name: str | None) -> WorldSpec:
     """The world of a name, or the one that suits the server. Raises CannotExecute."""
     if name is None:
         return choose_world(call.server_id, executor.worlds, [call.tool])
@@ -94,7 +94,7 @@ def pick_world(call: ToolCall, executor: Executor, name: str | None) -> World:
 
 
 async def execute_tool(
-    call: ToolCall, server: Launchable, world: World, executor: Executor
+    call: ToolCall, server: LaunchableServer, world: WorldSpec, executor: ExecutionSetup
 ) -> dict[str, Any]:
     """Makes the call and tells its outcome. Raises WorldFailed."""
     settings = executor.settings
@@ -117,7 +117,7 @@ async def execute_tool(
     return describe_execution(call, world, done)
 
 
-def describe_execution(call: ToolCall, world: World, done: Execution) -> dict[str, Any]:
+def describe_execution(call: ToolCall, world: WorldSpec, done: CallExecution) -> dict[str, Any]:
     """An execution as JSON: its outcome, whose fault it is and why, and what it did."""
     columns = ("outcome", "blame", "evidence", "status", "error_kind", "hint", "changed", "differs")
     return {

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 import dagster as dg
 
 from assets.outcomes.outcome import OUTCOMES, USEFUL
-from assets.outcomes.plan import Executor, execute_pairs
+from assets.outcomes.plan import ExecutionSetup, execute_pairs
 from assets.outcomes.report import compare_verdicts, embed_plot, render_verdicts, report_executions
 from assets.outcomes.table import EXECUTIONS, PROOFS, has_run, is_sample
 from assets.outcomes.trajectory import DROPPED, KEPT, TRAJECTORIES
 from assets.outcomes.trajectory_play import (
-    Collected,
+    TrajectoryCollection,
     collect_trajectories,
     merge_trajectories,
 )
@@ -78,7 +78,7 @@ _STARTS = ("fetch_failed", "timeout_start", "timeout_list", "internal", "busy")
 def executions(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
-    executor: dg.ResourceParam[Executor],
+    executor: dg.ResourceParam[ExecutionSetup],
 ) -> Published:
     name = context.partition_key
     made = execute_pairs(
@@ -121,9 +121,9 @@ def executions(
 def trajectories(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
-    executor: dg.ResourceParam[Executor],
+    executor: dg.ResourceParam[ExecutionSetup],
 ) -> Published:
-    found, ledger = Collected(), warehouse.ledger
+    found, ledger = TrajectoryCollection(), warehouse.ledger
     run_date = ledger.open_run(TRAJECTORIES.name)
     try:
         play = collect_trajectories(
@@ -186,7 +186,7 @@ def check_secrets(rows: Sequence[Record]) -> Verdict:
     return _find_secret((row["execution_id"], row[name]) for row in rows for name in columns)
 
 
-def check_kept_share(found: Collected) -> Verdict:
+def check_kept_share(found: TrajectoryCollection) -> Verdict:
     """Whether anything was played, and enough of it ended right."""
     played, kept = len(found.made), sum(one.why is None for one in found.made)
     observed = f"{kept} of {played}" + (f"; {found.problems[0]}" if found.problems else "")

@@ -9,7 +9,7 @@ from typing import Any
 
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.worlds.session import OpenWorld, find_missing, make_first_tree, open_world
-from assets.outcomes.worlds.spec import Fit, Generator, World
+from assets.outcomes.worlds.spec import SeedGenerator, ServerFit, WorldSpec
 from assets.outcomes.worlds.tree import WorldFailed, digest_tree
 from assets.servers.adhoc import allow_bound
 from assets.servers.calls.caller import ToolCaller
@@ -20,12 +20,12 @@ from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe, load_recipe
 from warehouse.storage.digest import digest
 
 # For servers that no world file names: an office's files, where recipes make up a folder's path.
-PLAIN = World(
+PLAIN = WorldSpec(
     name="plain-folder",
     kind="folder",
     about="A folder of reports, notes and letters, for servers that no other world suits.",
-    generator=Generator(name="office", size=12),
-    servers=(Fit(id="npm:any", tools=("any",)),),
+    generator=SeedGenerator(name="office", size=12),
+    servers=(ServerFit(id="npm:any", tools=("any",)),),
 )
 _LIMITS = CallLimits(sessions=1, launch_s=60.0, text_kb=128, media_mb=1, total_mb=2)
 
@@ -75,7 +75,9 @@ class ServerInWorld:
         return await asyncio.to_thread(self.world.read_facts)
 
 
-def choose_world(server_id: str, worlds: Sequence[World], tools: Iterable[str] = ()) -> World:
+def choose_world(
+    server_id: str, worlds: Sequence[WorldSpec], tools: Iterable[str] = ()
+) -> WorldSpec:
     """The world that suits a server and most of these tools of it, the first of those alike; PLAIN
     where none does, or none can be had on this host."""
     wanted = set(tools)
@@ -88,13 +90,13 @@ def choose_world(server_id: str, worlds: Sequence[World], tools: Iterable[str] =
     return min(fits, default=(0, 0, PLAIN))[2]
 
 
-def digest_world(world: World, seed: int) -> str:
+def digest_world(world: WorldSpec, seed: int) -> str:
     """Digest of all that decides a world's first state and how servers are pointed into it."""
     first = digest_tree(make_first_tree(world, seed))
     return digest([world.model_dump(mode="json", exclude={"path", "tasks", "about"}), first, seed])
 
 
-def digest_task(world: World, name: str, first: str) -> str:
+def digest_task(world: WorldSpec, name: str, first: str) -> str:
     """Digest of all that decides where a task is carried out, what it asks and is checked by.
     first: `digest_world` of its world."""
     asked = [task.model_dump(mode="json") for task in world.tasks if task.name == name]
@@ -105,7 +107,7 @@ def digest_task(world: World, name: str, first: str) -> str:
 async def open_server(
     server_id: str,
     recipe: Mapping[str, Any],
-    world: World,
+    world: WorldSpec,
     seed: int,
     policy: DeployPolicy,
     place: str,

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from assets.outcomes.outcome import (
     USEFUL,
-    Outcome,
+    CallOutcome,
     classify_outcome,
     digest_answer,
     holds_media,
@@ -24,7 +24,7 @@ _KEYS = 50  # facts of a world that are named as changed
 
 
 @dataclass(frozen=True)
-class Grounds:
+class JudgementGrounds:
     """What a call is judged by besides its words. code: of a JSON-RPC error. refused: hosts that it
     asked for and was not granted. problem: of structured content against its schema, path and what
     was found. media: more was answered than texts. The others: as in `CallResult`."""
@@ -40,7 +40,7 @@ class Grounds:
 
 
 @dataclass(frozen=True)
-class Execution:
+class CallExecution:
     """What one executed call did, as it is kept: redacted, capped, scanned.
 
     text: what it answered, "" where `withheld` names the rules that keep it from being read. size:
@@ -67,7 +67,7 @@ class Execution:
     repeated: str | None = None
     withheld: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
-    grounds: Grounds | None = None
+    grounds: JudgementGrounds | None = None
 
     @property
     def changes_state(self) -> bool:
@@ -83,7 +83,7 @@ class Execution:
         return asdict(self)
 
     @classmethod
-    def load(cls, held: Mapping[str, Any], arguments: Any) -> "Execution":
+    def load(cls, held: Mapping[str, Any], arguments: Any) -> "CallExecution":
         """What `dump` made of a call with these arguments, judged by the rules of today."""
         found = held.get("grounds")
         made = cls(**{**held, "grounds": None if found is None else _load_grounds(found)})
@@ -97,7 +97,7 @@ def keep_execution(
     after: str,
     changed: list[str],
     repeated: str | None = None,
-) -> Execution:
+) -> CallExecution:
     """What is kept of a result that was inspected: without secrets, and without its text where
     that is not to be read. It is judged by what is kept, so that judging it again by the same rules
     changes nothing."""
@@ -107,7 +107,7 @@ def keep_execution(
     kept = "" if withheld else redact(text[:_KEPT])
     small = len(json.dumps(structured)) <= _KEPT
     rules = ", ".join(result.alarming)
-    made = Execution(
+    made = CallExecution(
         outcome=found.kind,
         blame=found.blame,
         evidence=f"its words break {rules}" if rules else redact(found.evidence),
@@ -130,7 +130,7 @@ def keep_execution(
     return judge_again(made, arguments)
 
 
-def judge_again(kept: Execution, arguments: Any) -> Execution:
+def judge_again(kept: CallExecution, arguments: Any) -> CallExecution:
     """The execution with outcome, blame and evidence by the rules of today; as it is where too
     little is kept of it."""
     grounds = kept.grounds
@@ -168,14 +168,14 @@ def judge_again(kept: Execution, arguments: Any) -> Execution:
     return replace(kept, **judged, error_kind=kind, hint=hint)
 
 
-def _classify(result: CallResult, arguments: Any) -> Outcome:
+def _classify(result: CallResult, arguments: Any) -> CallOutcome:
     launch = {"offline": result.offline, "local": result.local}
     return classify_outcome(result, arguments, **launch)
 
 
-def _read_grounds(result: CallResult) -> Grounds:
+def _read_grounds(result: CallResult) -> JudgementGrounds:
     first = result.problems[0] if result.status == "ok" and result.problems else None
-    return Grounds(
+    return JudgementGrounds(
         code=result.code,
         refused=result.refused,
         cut=result.cut,
@@ -189,9 +189,9 @@ def _read_grounds(result: CallResult) -> Grounds:
     )
 
 
-def _load_grounds(held: Mapping[str, Any]) -> Grounds:
+def _load_grounds(held: Mapping[str, Any]) -> JudgementGrounds:
     lists = {name: tuple(one) for name, one in held.items() if isinstance(one, list)}
-    return Grounds(**{**held, **lists})
+    return JudgementGrounds(**{**held, **lists})
 
 
 # Of what is sent and kept of a call: another one is another effect. What a kept call is judged to
@@ -199,7 +199,7 @@ def _load_grounds(held: Mapping[str, Any]) -> Grounds:
 EXECUTION_VERSION = 4
 
 
-class Environment(Protocol):
+class CallEnvironment(Protocol):
     """What a call runs in: a disposable place whose state can be read and put back."""
 
     def read_facts(self) -> Mapping[str, Any]: ...
@@ -244,10 +244,10 @@ class ToolCall:
 
 
 @dataclass(frozen=True)
-class Observed:
+class WatchedCall:
     """A call that was made, and the facts of the world before and after it."""
 
-    execution: Execution
+    execution: CallExecution
     before: Mapping[str, Any]
     after: Mapping[str, Any]
 
@@ -269,12 +269,12 @@ def is_read_only(contract: Mapping[str, Any]) -> bool:
 async def execute_call(
     caller: CallsTools,
     call: ToolCall,
-    world: Environment,
+    world: CallEnvironment,
     *,
     timeout_s: float = 10.0,
     owner: str = "",
     repeat: bool = False,
-) -> Execution:
+) -> CallExecution:
     """Makes one call and looks at the world before and after it; the caller resets it. repeat: a
     call that changed nothing is made once more. Raises what the world raises."""
     given: dict[str, Any] = {"timeout_s": timeout_s, "owner": owner, "repeat": repeat}
@@ -284,13 +284,13 @@ async def execute_call(
 async def watch_call(
     caller: CallsTools,
     call: ToolCall,
-    world: Environment,
+    world: CallEnvironment,
     *,
     before: Mapping[str, Any] | None = None,
     timeout_s: float = 10.0,
     owner: str = "",
     repeat: bool = False,
-) -> Observed:
+) -> WatchedCall:
     """`execute_call` with the states that it read. before: the world's facts where they were read
     just now."""
     # Each state is read once: of a database a reading takes longer than most calls.
@@ -304,7 +304,7 @@ async def watch_call(
     if repeat and start == end and kept.outcome == USEFUL:
         again = digest_answer(await _send(caller, call, timeout_s, owner))
         kept = replace(kept, repeated=again)
-    return Observed(kept, before, after)
+    return WatchedCall(kept, before, after)
 
 
 async def _send(caller: CallsTools, call: ToolCall, timeout_s: float, owner: str) -> CallResult:

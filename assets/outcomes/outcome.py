@@ -192,7 +192,7 @@ _OFTEN = 3  # inputs from which a short one is none either
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """kind: of OUTCOMES. blame: None where nothing went wrong. evidence: what both rest on."""
 
     kind: str
@@ -207,7 +207,7 @@ class Outcome:
 
 def classify_outcome(
     result: CallResult, arguments: Any = None, *, offline: bool = False, local: bool = True
-) -> Outcome:
+) -> CallOutcome:
     """The outcome of one call, as far as its own result shows it.
 
     offline, local: as in `find_fault`. What only other calls show is found by `find_canned` and
@@ -215,28 +215,28 @@ def classify_outcome(
     """
     hint = " ".join((result.hint or "").split())[:300]
     if result.status in ("failed", "invalid_arguments"):
-        return Outcome(_classify_failure(str(result.error_kind)), result.blame, hint)
+        return CallOutcome(_classify_failure(str(result.error_kind)), result.blame, hint)
     if result.status == "tool_error":
-        return Outcome(TOOL_ERROR, result.blame, hint)
+        return CallOutcome(TOOL_ERROR, result.blame, hint)
     if result.alarming:
         source: Blame = "tool" if offline and not result.reached else "upstream"
-        return Outcome(REFUSED, source, f"its words break {', '.join(result.alarming)}")
+        return CallOutcome(REFUSED, source, f"its words break {', '.join(result.alarming)}")
     if result.problems:
         problem = result.problems[0]
         found = f"{problem.get('path')}: found {problem.get('found')}"
         blame: Blame = "policy" if result.cut else "tool"
-        return Outcome(TRUNCATED if result.cut else PROTOCOL_ERROR, blame, found[:300])
+        return CallOutcome(TRUNCATED if result.cut else PROTOCOL_ERROR, blame, found[:300])
     if result.cut or result.unread:
-        return Outcome(TRUNCATED, "policy", "the answer is longer than what is kept or scanned")
+        return CallOutcome(TRUNCATED, "policy", "the answer is longer than what is kept or scanned")
     text = read_text(result)
     if failure := find_stated_failure(text, result.structured):
         launch = {"offline": offline, "local": local, "reached": result.reached}
         fault = failure.find_fault(arguments, **launch)
         evidence = fault.evidence or failure.words
-        return Outcome(TOOL_ERROR, find_kind(fault.kind).blame, f"without isError: {evidence}")
+        return CallOutcome(TOOL_ERROR, find_kind(fault.kind).blame, f"without isError: {evidence}")
     if is_empty(result):
-        return Outcome(EMPTY, None, f"it answered {text.strip()[:60]!r}")
-    return Outcome(USEFUL)
+        return CallOutcome(EMPTY, None, f"it answered {text.strip()[:60]!r}")
+    return CallOutcome(USEFUL)
 
 
 def _classify_failure(kind: str) -> str:

@@ -14,7 +14,7 @@ from assets.outcomes.environment import choose_world
 from assets.outcomes.execution import EXECUTION_VERSION
 from assets.outcomes.outcome import CANNED, STALE, USEFUL, find_canned
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.run import Done, Job, Run, read_receipt
+from assets.outcomes.run import ExecutionJob, ExecutionRun, JobResult, read_receipt
 from assets.outcomes.select import (
     WantedCall,
     add_refused,
@@ -23,7 +23,7 @@ from assets.outcomes.select import (
     select_refused,
 )
 from assets.outcomes.table import EXECUTIONS, PASSING, PROVED, UNPROVED
-from assets.outcomes.worlds.spec import World
+from assets.outcomes.worlds.spec import WorldSpec
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.synthesis.contract_reading import read_purpose
@@ -41,7 +41,7 @@ from warehouse.store import Warehouse
 _READS = ("read", "search", "compute")
 
 
-def make_execution_row(job: Job, done: Done) -> dict[str, Any]:
+def make_execution_row(job: ExecutionJob, done: JobResult) -> dict[str, Any]:
     """The row of EXECUTIONS of one job, without its marketplace, plan and time."""
     call, wanted = job.wanted.call, job.wanted
     row: dict[str, Any] = {
@@ -83,7 +83,7 @@ def make_execution_row(job: Job, done: Done) -> dict[str, Any]:
     }
 
 
-def _map_proofs(wanted: WantedCall, done: Done) -> dict[str, str]:
+def _map_proofs(wanted: WantedCall, done: JobResult) -> dict[str, str]:
     """Pair -> what the call proves of it, by its own request. One of several calls proves none."""
     verdicts = {one: proof.verdict for one, proof in zip(wanted.asked, done.proofs, strict=False)}
     found = {
@@ -135,18 +135,18 @@ def mark_stale(rows: Iterable[Record], stale: Collection[tuple[str, str | None]]
 
 
 @dataclass(frozen=True)
-class Executor:
+class ExecutionSetup:
     """How calls are executed: how servers run, what is executed of a marketplace, in which worlds,
     and how many servers at once."""
 
     policy: DeployPolicy
     settings: ExecutionPolicy
-    worlds: tuple[World, ...] = ()
+    worlds: tuple[WorldSpec, ...] = ()
     concurrency: int = 3
 
 
 @dataclass(frozen=True)
-class Executed:
+class ExecutionResult:
     """The rows of EXECUTIONS after a run. left: how many calls the limits left for the next one."""
 
     rows: list[Record]
@@ -155,20 +155,20 @@ class Executed:
 
 
 @dataclass(frozen=True)
-class Planned:
+class ExecutionPlan:
     """What is to be executed of a marketplace. plans: execution id -> digest of its plan. again:
     ids whose failure passes."""
 
     previous: dict[str, Record]
-    jobs: list[Job]
+    jobs: list[ExecutionJob]
     plans: dict[str, str]
     again: set[str]
     due: RowPlan
 
 
 def plan_executions(
-    warehouse: Warehouse, name: str, executor: Executor, only: str | None = None
-) -> Planned:
+    warehouse: Warehouse, name: str, executor: ExecutionSetup, only: str | None = None
+) -> ExecutionPlan:
     """Which calls of one marketplace are due, by the pairs and judgements that are there now.
     `only`: all calls of one server, also those that stand."""
     rows = warehouse.tables.read(EXECUTIONS, name).to_dicts()
@@ -178,24 +178,24 @@ def plan_executions(
     plans = {job.id: _digest_plan(job, executor) for job in jobs}
     again = {key for key, row in previous.items() if only or row["error_kind"] in PASSING}
     made = {key: row["plan_digest"] for key, row in previous.items()}
-    return Planned(previous, jobs, plans, again, plan_keys(made, plans, retry=again))
+    return ExecutionPlan(previous, jobs, plans, again, plan_keys(made, plans, retry=again))
 
 
 def execute_pairs(
     warehouse: Warehouse,
     name: str,
-    executor: Executor,
+    executor: ExecutionSetup,
     progress: Progress | None = None,
     *,
     scope: str | None = None,
     only: str | None = None,
-) -> Executed:
+) -> ExecutionResult:
     """Executes accepted calls of one marketplace's servers, or `only` of one. scope: whose open run
     in the ledger this belongs to, the marketplace's where none is named. Raises the ledger's own
     errors; what was done until then is in the ledger and not done again."""
     planned = plan_executions(warehouse, name, executor, only)
     previous, jobs, plans, due = planned.previous, planned.jobs, planned.plans, planned.due
-    run = Run(
+    run = ExecutionRun(
         executor.policy,
         executor.settings,
         warehouse.ledger,
@@ -225,10 +225,10 @@ def execute_pairs(
             stale.add((row["server_id"], row["tool"]))
     last = warehouse.tables.read(EXECUTIONS, name).to_dicts() if only else []
     rows = keep_other_servers(last, mark_stale(mark_canned(rows), stale), only)
-    return Executed(rows, due, len(run.left))
+    return ExecutionResult(rows, due, len(run.left))
 
 
-def _judge_kept(warehouse: Warehouse, row: Record, job: Job) -> Done | None:
+def _judge_kept(warehouse: Warehouse, row: Record, job: ExecutionJob) -> JobResult | None:
     """What is kept of an earlier run's call, judged by the rules of today; None where nothing is.
     Of a few hundred rows this takes a moment, and no version has to rise with the rules."""
     try:
@@ -238,7 +238,7 @@ def _judge_kept(warehouse: Warehouse, row: Record, job: Job) -> Done | None:
     return read_receipt(data, job.wanted.call) if data else None
 
 
-def _plan_jobs(warehouse: Warehouse, name: str, executor: Executor) -> list[Job]:
+def _plan_jobs(warehouse: Warehouse, name: str, executor: ExecutionSetup) -> list[ExecutionJob]:
     tables = warehouse.tables
     pairs, judged = tables.read(PAIRS, name).to_dicts(), tables.read(JUDGEMENTS, name).to_dicts()
     clear, _ = read_contracts(warehouse, name)
@@ -256,7 +256,7 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: Executor) -> list[Job]
         tools[one.call.server_id].add(one.call.tool)
     worlds = {key: choose_world(key, executor.worlds, own) for key, own in tools.items()}
     named = {one.name: one for one in executor.worlds}
-    jobs: list[Job] = []
+    jobs: list[ExecutionJob] = []
     digests: dict[tuple[str, int, str | None], str] = {}
     for one in add_refused(wanted, select_refused(pairs, judged), clear, servers, settings):
         world, seed = worlds[one.call.server_id], settings.seed
@@ -266,11 +266,11 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: Executor) -> list[Job]
             world, seed = named[one.task.world], one.task.seed
         key = one.identify(world.name, seed)
         server = servers[one.call.server_id]
-        jobs.append(Job(key, one, server, world, seed, digests=digests))
+        jobs.append(ExecutionJob(key, one, server, world, seed, digests=digests))
     return jobs
 
 
-def _digest_plan(job: Job, executor: Executor) -> str:
+def _digest_plan(job: ExecutionJob, executor: ExecutionSetup) -> str:
     """Digest of everything that decides a row."""
     call, settings = job.wanted.call, executor.settings
     return digest(

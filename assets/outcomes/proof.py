@@ -1,11 +1,16 @@
-"""What one call changed in a world, and whether that is what a request's verbs ask for."""
+"""Proof by execution: the effect of a call is the one asked for, and other arguments differ.
+
+A call proves a pair if it changed a readable world, the change holds what the request says, every
+argument that the request states decides part of it, and no other argument decides any. No model is
+asked; a pair that no world shows stays unproved.
+"""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.outcomes.execution import Execution, ToolCall
+from assets.outcomes.execution import CallExecution, ToolCall
 from assets.outcomes.outcome import USEFUL
 from assets.outcomes.table import PROVED, REFUTED, UNPROVED
 from assets.outcomes.worlds.task import has_choice, perturb_argument, read_schema
@@ -32,10 +37,10 @@ Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Effect:
+class CallEffect:
     """What a call did: its execution, and the world's facts before and after it."""
 
-    execution: Execution
+    execution: CallExecution
     before: Facts
     after: Facts
 
@@ -47,7 +52,7 @@ class Effect:
         return {key: pair for key, pair in both.items() if pair[0] != pair[1]}
 
 
-def is_other_effect(one: Effect, other: Effect) -> bool:
+def is_other_effect(one: CallEffect, other: CallEffect) -> bool:
     """Whether two calls in one first state differ in what they changed, or in whether they
     worked."""
     if one.execution.outcome != other.execution.outcome:
@@ -55,7 +60,7 @@ def is_other_effect(one: Effect, other: Effect) -> bool:
     return one.changes != other.changes
 
 
-def show_changes(effect: Effect) -> str:
+def show_changes(effect: CallEffect) -> str:
     """All that changed as one text, case folded: names of facts and their values on both sides."""
     parts = []
     for key, (before, after) in effect.changes.items():
@@ -63,7 +68,9 @@ def show_changes(effect: Effect) -> str:
     return "\n".join(parts).casefold()
 
 
-def find_contradiction(effect: Effect, values: Sequence[Any], request: RequestText) -> str | None:
+def find_contradiction(
+    effect: CallEffect, values: Sequence[Any], request: RequestText
+) -> str | None:
     """How the request's own verbs speak against the effect; None where they do not, as where it
     has none that are known. values: of the call."""
     families = request.families
@@ -85,14 +92,14 @@ def _has_word(request: RequestText, words: set[str]) -> bool:
     return bool(request.tokens & (words | {stem_word(word) for word in words}))
 
 
-def _is_move(effect: Effect) -> bool:
+def _is_move(effect: CallEffect) -> bool:
     """Whether what was taken away at one place was added at another."""
     changes = effect.changes.values()
     added = [after for before, after in changes if before is None]
     return any(before in added for before, after in changes if after is None)
 
 
-def _is_copied(effect: Effect, key: str, values: Sequence[Any]) -> bool:
+def _is_copied(effect: CallEffect, key: str, values: Sequence[Any]) -> bool:
     """Whether what was added at `key` is what stays at a place that the call names; what it holds
     itself is no copy."""
     before, after = effect.changes[key]
@@ -128,11 +135,11 @@ _ANSWERED = ("ok", "tool_error")  # what else comes back says nothing about the 
 _OTHERS = ("credentials", "upstream", "us")  # whose failure is none of the arguments' either
 MOST = 6  # arguments of a call that are changed, one after the other
 
-Perturbed = Callable[[Mapping[str, Any]], Awaitable[tuple[Execution, Facts]]]
+Perturbed = Callable[[Mapping[str, Any]], Awaitable[tuple[CallExecution, Facts]]]
 
 
 @dataclass(frozen=True)
-class Proof:
+class CallProof:
     """verdict: proved, refuted, unproved. why: one line of what it rests on."""
 
     verdict: str
@@ -140,24 +147,24 @@ class Proof:
 
 
 async def prove_call(
-    call: ToolCall, request: str, effect: Effect, run_perturbed: Perturbed
-) -> Proof:
+    call: ToolCall, request: str, effect: CallEffect, run_perturbed: Perturbed
+) -> CallProof:
     """Whether an executed call proves the pair of this request. run_perturbed: makes the call with
     other arguments in the same first state; called at most `MOST` + 1 times."""
     if (judged := judge_effect(call, request, effect)) is not None:
         return judged
     if flaw := await _find_flaw(call, request, effect, run_perturbed):
-        return Proof(UNPROVED, flaw)
-    return Proof(PROVED, f"{', '.join(list(effect.changes)[:3])[:200]} as asked for")
+        return CallProof(UNPROVED, flaw)
+    return CallProof(PROVED, f"{', '.join(list(effect.changes)[:3])[:200]} as asked for")
 
 
 async def _find_flaw(
-    call: ToolCall, request: str, effect: Effect, run_perturbed: Perturbed
+    call: ToolCall, request: str, effect: CallEffect, run_perturbed: Perturbed
 ) -> str | None:
     """Why other arguments do not show that the stated ones decide; None where they do."""
     # The control: what differs between two equal calls says nothing about arguments.
     execution, after = await run_perturbed(dict(call.arguments))
-    if is_other_effect(effect, Effect(execution, effect.before, after)):
+    if is_other_effect(effect, CallEffect(execution, effect.before, after)):
         return "the same call has another effect when it is made again"
     tried = 0
     for name in list_stated(call, request):
@@ -170,7 +177,7 @@ async def _find_flaw(
         execution, after = await run_perturbed(other)
         if not is_answered(execution):
             return f"another {name} was not answered: {execution.evidence}"[:300]
-        if not is_other_effect(effect, Effect(execution, effect.before, after)):
+        if not is_other_effect(effect, CallEffect(execution, effect.before, after)):
             return f"another {name} has the same effect"
     if not tried:
         return "no other arguments can be tried"
@@ -183,54 +190,56 @@ async def _find_flaw(
             return flaw
         tried += 1
         execution, after = await run_perturbed(other)
-        if is_other_effect(effect, Effect(execution, effect.before, after)):
+        if is_other_effect(effect, CallEffect(execution, effect.before, after)):
             return f"{flaw}, and it decides what changes"
     return None
 
 
-def is_answered(done: Execution) -> bool:
+def is_answered(done: CallExecution) -> bool:
     """Whether what came back says something about the arguments."""
     return done.status in _ANSWERED and done.blame not in _OTHERS
 
 
-def judge_failure(done: Execution) -> Proof | None:
+def judge_failure(done: CallExecution) -> CallProof | None:
     """What a call that was not useful decides; None for one that was."""
     if done.outcome == USEFUL:
         return None
     refuted = done.blame == "caller"
-    return Proof(REFUTED if refuted else UNPROVED, f"{done.outcome}: {done.evidence}"[:300])
+    return CallProof(REFUTED if refuted else UNPROVED, f"{done.outcome}: {done.evidence}"[:300])
 
 
-def judge_effect(call: ToolCall, request: str, effect: Effect) -> Proof | None:
+def judge_effect(call: ToolCall, request: str, effect: CallEffect) -> CallProof | None:
     """What the effect alone decides; None where other arguments have to be tried."""
     if (failed := judge_failure(effect.execution)) is not None:
         return failed
     if not effect.changes:
-        return Proof(UNPROVED, "nothing that can be read changed")
+        return CallProof(UNPROVED, "nothing that can be read changed")
     shown = show_changes(effect)
     text = RequestText(request)
     every = list(_walk_values(call.arguments))
     leaves = [one for one in every if is_telling(one[1])]
     held = [(path, value) for path, value in leaves if holds_value(value, shown)]
     if not held:  # as of a statement in SQL, or of `git_reset` on a whole repository
-        return Proof(UNPROVED, "what changed holds no value of the call")
+        return CallProof(UNPROVED, "what changed holds no value of the call")
     for path, value in held:
         if not is_stated(value, path, text):
-            return Proof(REFUTED, f"it changed {str(value)[:80]!r}, which is not asked for")
+            return CallProof(REFUTED, f"it changed {str(value)[:80]!r}, which is not asked for")
     for _, value in held:
         if not is_placed(value, text, DATA):
-            return Proof(UNPROVED, f"the request does not say where {str(value)[:80]!r} lies")
+            return CallProof(UNPROVED, f"the request does not say where {str(value)[:80]!r} lies")
     for path, value in leaves:
         # Of a list or an object one value alone is tried otherwise: the others have to show.
         inner = path not in call.arguments and (path, value) not in held
         if inner and is_stated(value, path, text):
-            return Proof(UNPROVED, f"what changed does not show {path}: {str(value)[:80]!r}")
+            return CallProof(UNPROVED, f"what changed does not show {path}: {str(value)[:80]!r}")
     for path, value in every:
         if path not in call.arguments and not is_asked(value, path, text, DATA):
-            return Proof(UNPROVED, f"the request does not state {path}: {str(value)[:80]!r}")
+            return CallProof(UNPROVED, f"the request does not state {path}: {str(value)[:80]!r}")
     if contradiction := find_contradiction(effect, [value for _, value in leaves], text):
-        return Proof(UNPROVED, contradiction)
-    return None if list_stated(call, request) else Proof(UNPROVED, "the request states no value")
+        return CallProof(UNPROVED, contradiction)
+    return (
+        None if list_stated(call, request) else CallProof(UNPROVED, "the request states no value")
+    )
 
 
 def list_stated(call: ToolCall, request: str) -> list[str]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.quarantined_tools import open_firewall, read_clear
-from assets.outcomes.execution import Execution, make_call_key
+from assets.outcomes.execution import CallExecution, make_call_key
 from assets.outcomes.outcome import PROTOCOL_ERROR, REFUSED, TIMEOUT, TRUNCATED
 from assets.outcomes.table import EXECUTIONS
-from assets.outcomes.trajectory import KEPT, TRAJECTORIES, Step
+from assets.outcomes.trajectory import KEPT, TRAJECTORIES, TrajectoryStep
 from assets.synthesis.export.selection import Held, ask_firewall
 from assets.synthesis.tables import read_contract
 from warehouse.errors import UnusableInput
@@ -37,7 +37,7 @@ class ReplayMiss(LookupError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class RecordedAnswer:
     """What one call was answered in one state, most often. after: the state then. seen: how often
     it was made; differing: how often the answer or the state after it was another one."""
 
@@ -71,14 +71,16 @@ class ReplayTask:
 
 
 @dataclass
-class Recording:
+class ReplayRecording:
     """contracts: digest -> {server_id, tool, contract_digest, contract}. answers: by `make_key`."""
 
     contracts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    answers: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, RecordedAnswer] = field(default_factory=dict)
     tasks: dict[str, ReplayTask] = field(default_factory=dict)
 
-    def answer(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> Answer:
+    def answer(
+        self, contract_digest: str, arguments: Mapping[str, Any], state: str
+    ) -> RecordedAnswer:
         """What was recorded. Raises ReplayMiss."""
         if contract_digest not in self.contracts:
             reason = (
@@ -128,13 +130,13 @@ def select_clear(rows: Iterable[Row], held: Held) -> list[Row]:
     return [row for row in rows if not held([{**one} for one in json.loads(row["contracts"])])]
 
 
-def record_trajectories(rows: Sequence[Row]) -> Recording:
+def record_trajectories(rows: Sequence[Row]) -> ReplayRecording:
     """The recording of rows of TRAJECTORIES: every call that was answered, but for answers that are
     withheld or cut, and the tasks of those kept."""
-    made = Recording()
-    seen: dict[str, list[Step]] = defaultdict(list)
+    made = ReplayRecording()
+    seen: dict[str, list[TrajectoryStep]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row["trajectory_id"]):
-        steps = [Step(**step) for step in json.loads(row["steps"])]
+        steps = [TrajectoryStep(**step) for step in json.loads(row["steps"])]
         for one in json.loads(row["contracts"]):
             contract = json.loads(one["contract"])
             made.contracts[one["contract_digest"]] = {**one, "contract": contract}
@@ -149,7 +151,7 @@ def record_trajectories(rows: Sequence[Row]) -> Recording:
 
 
 def add_executions(
-    made: Recording, rows: Iterable[Row], listed: Iterable[Row], read: Callable[[str], bytes]
+    made: ReplayRecording, rows: Iterable[Row], listed: Iterable[Row], read: Callable[[str], bytes]
 ) -> int:
     """Adds what executed calls were answered; returns how many of them. rows: of EXECUTIONS;
     listed: the clear contracts; read: the bytes of a blob. A call whose contract is not listed, or
@@ -161,7 +163,7 @@ def add_executions(
         if contract is None or not row["result_blob"] or row["withheld"] != "[]":
             continue
         arguments = json.loads(row["arguments"])
-        held = Execution.load(json.loads(read(row["result_blob"]))["execution"], arguments)
+        held = CallExecution.load(json.loads(read(row["result_blob"]))["execution"], arguments)
         # Of an answer that is said in both ways, the size is of both.
         beside = len(json.dumps(held.structured)) if held.structured else 0
         if len(held.text) < held.size - beside or not held.text:  # cut, or not said in text
@@ -171,19 +173,19 @@ def add_executions(
         made.contracts.setdefault(row["contract_digest"], {n: contract[n] for n in named} | body)
         key = make_key(row["contract_digest"], arguments, held.before)
         seen = 1 if held.repeated is None else 2
-        new = Answer(held.text, held.outcome, held.after, seen, int(bool(held.differs)))
+        new = RecordedAnswer(held.text, held.outcome, held.after, seen, int(bool(held.differs)))
         made.answers[key] = _merge_answers(made.answers[key], new) if key in made.answers else new
         added += 1
     return added
 
 
-def _merge_answers(one: Answer, other: Answer) -> Answer:
+def _merge_answers(one: RecordedAnswer, other: RecordedAnswer) -> RecordedAnswer:
     same = (one.text, one.outcome, one.after) == (other.text, other.outcome, other.after)
     differing = one.differing + (other.differing if same else other.seen)
     return replace(one, seen=one.seen + other.seen, differing=differing)
 
 
-def _make_task(row: Row, steps: Sequence[Step]) -> ReplayTask:
+def _make_task(row: Row, steps: Sequence[TrajectoryStep]) -> ReplayTask:
     states: dict[str, tuple[str, str]] = {}
     for step in steps:
         first = states.get(step.server_id, (step.before, ""))[0]
@@ -197,14 +199,14 @@ def _make_task(row: Row, steps: Sequence[Step]) -> ReplayTask:
     return ReplayTask(row["trajectory_id"], row["instruction"], tuple(calls), states, offered)
 
 
-def _merge_steps(steps: Sequence[Step]) -> Answer:
+def _merge_steps(steps: Sequence[TrajectoryStep]) -> RecordedAnswer:
     """The commonest answer; of two alike common the first."""
     counts: dict[tuple[str, str, str], int] = {}
     for step in steps:
         answers = step.answer, step.outcome, step.after
         counts[answers] = counts.get(answers, 0) + 1
     best = max(counts, key=lambda answers: counts[answers])
-    return Answer(*best, seen=len(steps), differing=len(steps) - counts[best])
+    return RecordedAnswer(*best, seen=len(steps), differing=len(steps) - counts[best])
 
 
 FORMAT, VERSION = "toolmill-replay", 1
@@ -216,7 +218,7 @@ class ReplayDamaged(UnusableInput):
     """A file that is no recording, or not the one that was written."""
 
 
-def write_recording(path: Path, made: Recording) -> dict[str, Any]:
+def write_recording(path: Path, made: ReplayRecording) -> dict[str, Any]:
     """Writes the file; returns its first line. The same recording is the same bytes."""
     lines: list[dict[str, Any]] = [
         *({"contract": made.contracts[name]} for name in sorted(made.contracts)),
@@ -229,7 +231,7 @@ def write_recording(path: Path, made: Recording) -> dict[str, Any]:
     return head
 
 
-def read_recording(path: Path) -> Recording:
+def read_recording(path: Path) -> ReplayRecording:
     """The recording in a file. Raises ReplayDamaged, one line: what is wrong, and the fix."""
     real = Path(os.path.realpath(path))
     try:
@@ -250,7 +252,7 @@ def read_recording(path: Path) -> Recording:
     if sha256(body) != head.get("sha256"):
         raise ReplayDamaged(f"{path}: damaged, its bytes are not those that were sealed; copy it"
                             " again from where it was made")  # fmt: skip
-    made = Recording()
+    made = ReplayRecording()
     for number, line in enumerate(body.splitlines(), 2):
         try:
             _read_line(made, json.loads(line))
@@ -276,7 +278,7 @@ def _parse_head(line: bytes) -> dict[str, Any] | None:
     return head if isinstance(head, dict) and head.get("format") == FORMAT else None
 
 
-def _read_line(made: Recording, line: dict[str, Any]) -> None:
+def _read_line(made: ReplayRecording, line: dict[str, Any]) -> None:
     if "contract" in line:
         one = line["contract"]
         made.contracts[str(one["contract_digest"])] = {
@@ -286,7 +288,7 @@ def _read_line(made: Recording, line: dict[str, Any]) -> None:
             "contract": dict(one["contract"]),
         }
     elif "answer" in line:
-        one = Answer(**line["answer"])
+        one = RecordedAnswer(**line["answer"])
         texts, counts = (one.text, one.outcome, one.after), (one.seen, one.differing)
         if not all(isinstance(text, str) for text in texts) or {*map(type, counts)} != {int}:
             raise TypeError(line["key"])
@@ -308,7 +310,7 @@ def _dump_task(task: ReplayTask) -> dict[str, Any]:
     return {**vars(task), "calls": [vars(call) for call in task.calls]}
 
 
-def record_home(warehouse: Warehouse) -> Recording | None:
+def record_home(warehouse: Warehouse) -> ReplayRecording | None:
     """What trajectories and executions of a home recorded, without what rests on a held contract;
     None where no trajectory is left."""
     rows = warehouse.tables.read(TRAJECTORIES).to_dicts()

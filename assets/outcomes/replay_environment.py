@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.contracts.validate import validate_call
 from assets.outcomes.outcome import USEFUL
-from assets.outcomes.recording import Recording, ReplayMiss, ReplayTask, make_key
+from assets.outcomes.recording import ReplayMiss, ReplayRecording, ReplayTask, make_key
 
 # What a rollout is worth at most by each measure; they sum to 1.
 VALID, CALLS_USEFUL, END = 0.2, 0.3, 0.5
@@ -26,7 +26,7 @@ class StepResult:
 
 
 @dataclass(frozen=True)
-class Score:
+class RolloutScore:
     """What a rollout is worth, from 0 to 1. known: False where a call was missed; what such a
     rollout is worth nobody knows, and `reward` is what is sure."""
 
@@ -42,7 +42,7 @@ class ReplayEnvironment:
     """One rollout at a time; `reset` begins the next. Deterministic: the same calls get the same
     answers."""
 
-    recording: Recording
+    recording: ReplayRecording
     task: ReplayTask | None = None
     steps: list[StepResult] = field(default_factory=list)
     _states: dict[str, str] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class ReplayEnvironment:
             self.steps.append(made)
         return made
 
-    def score(self) -> Score:
+    def score(self) -> RolloutScore:
         """What the calls so far are worth: of each that it fits its tool's schema, that its outcome
         was useful; of all that they end in the right states, and that reads were made."""
         if self.task is None:
@@ -81,7 +81,7 @@ class ReplayEnvironment:
         end = self._is_end_right(self.task)
         known = not any(step.missed for step in self.steps)
         reward = VALID * valid + CALLS_USEFUL * useful + END * end
-        return Score(round(reward, 6), round(valid, 6), round(useful, 6), end, known)
+        return RolloutScore(round(reward, 6), round(valid, 6), round(useful, 6), end, known)
 
     def _make_step(self, tool: str, arguments: Any, contract_digest: str | None) -> StepResult:
         if self.task is None:
@@ -130,8 +130,8 @@ class ReplayEnvironment:
 
 
 def score_calls(
-    recording: Recording, task_id: str, calls: Sequence[Mapping[str, Any]]
-) -> tuple[Score, list[StepResult]]:
+    recording: ReplayRecording, task_id: str, calls: Sequence[Mapping[str, Any]]
+) -> tuple[RolloutScore, list[StepResult]]:
     """(score, steps) of a whole rollout: its calls in order, {name, arguments} each. Raises
     KeyError."""
     environment = ReplayEnvironment(recording)
@@ -144,7 +144,7 @@ def score_calls(
 Completion = Sequence[dict[str, Any]]
 
 
-def make_prompt_rows(recording: Recording) -> list[dict[str, Any]]:
+def make_prompt_rows(recording: ReplayRecording) -> list[dict[str, Any]]:
     """A row of a training dataset for each task: {prompt, task}."""
     return [
         {"prompt": [{"role": "user", "content": task.request}], "task": name}
@@ -152,7 +152,7 @@ def make_prompt_rows(recording: Recording) -> list[dict[str, Any]]:
     ]
 
 
-def make_environment_factory(recording: Recording) -> Callable[[], Any]:
+def make_environment_factory(recording: ReplayRecording) -> Callable[[], Any]:
     """For `GRPOTrainer(environment_factory=…)`: every rollout has an environment of its own. Its
     methods without an underscore, but for `reset` and `get_reward`, are what the model can call."""
 
@@ -188,7 +188,7 @@ def make_environment_factory(recording: Recording) -> Callable[[], Any]:
     return ReplayWorld
 
 
-def make_reward_function(recording: Recording) -> Callable[..., list[float | None]]:
+def make_reward_function(recording: ReplayRecording) -> Callable[..., list[float | None]]:
     """For `GRPOTrainer(reward_funcs=…)`: of completions whose calls name the tools themselves.
     Takes the dataset's column `task`."""
 
@@ -202,7 +202,9 @@ def make_reward_function(recording: Recording) -> Callable[..., list[float | Non
     return reward
 
 
-def _score_completion(recording: Recording, task: str, completion: Completion) -> float | None:
+def _score_completion(
+    recording: ReplayRecording, task: str, completion: Completion
+) -> float | None:
     calls = []
     for message in completion:
         for call in message.get("tool_calls") or ():

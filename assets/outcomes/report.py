@@ -10,7 +10,15 @@ from typing import Any
 
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.outcome import OUTCOMES, USEFUL
-from assets.outcomes.table import PROOFS, PROVED, REFUTED, Tried, group_by_pair, has_run, is_sample
+from assets.outcomes.table import (
+    PROOFS,
+    PROVED,
+    REFUTED,
+    PairEvidence,
+    group_by_pair,
+    has_run,
+    is_sample,
+)
 from assets.servers.probe.failure_kinds import BLAMES
 from warehouse.json_types import Row
 from warehouse.pictures import PictureStore
@@ -226,7 +234,7 @@ _NOTE = Markdown(
 
 
 @dataclass
-class Verdicts:
+class VerdictCounts:
     """The pairs of one verdict of the rules and one of the judge. ran: of these, all calls; useful,
     invalid, proved, refuted: of those that ran."""
 
@@ -243,17 +251,17 @@ class Verdicts:
 def compare_verdicts(
     pairs: Iterable[Row], judgements: Iterable[Row], executions: Iterable[Row]
 ) -> list[dict[str, Any]]:
-    """`Verdicts` as JSON, one a combination that occurs. pairs: rows of PAIRS, each pair once; what
-    failed, repeats another or was asked and not judged is left out."""
+    """`VerdictCounts` as JSON, one per combination that occurs. pairs: rows of PAIRS, each once;
+    pairs that failed, are twins or have no verdict yet are left out."""
     judged = {row["pair_id"]: row["verdict"] for row in judgements if row["verdict"]}
     rows = list(executions)
     tried = {**_group_refused(rows), **group_by_pair(rows)}
-    found: dict[tuple[str, str], Verdicts] = {}
+    found: dict[tuple[str, str], VerdictCounts] = {}
     for pair in pairs:
         key = _read_verdicts(pair, judged)
         if key is None:
             continue
-        cell = found.setdefault(key, Verdicts(*key))
+        cell = found.setdefault(key, VerdictCounts(*key))
         cell.pairs += 1
         if (one := tried.get(pair["pair_id"])) is not None:
             cell.ran += 1
@@ -303,6 +311,6 @@ def _read_verdicts(pair: Row, judged: Mapping[str, str]) -> tuple[str, str] | No
     return (str(pair["verdict"]), found) if found else None
 
 
-def _group_refused(rows: Iterable[Row]) -> dict[str, Tried]:
+def _group_refused(rows: Iterable[Row]) -> dict[str, PairEvidence]:
     """Refused pair -> what its call did."""
     return group_by_pair({**row, "pair_ids": row["refused_ids"] or "[]"} for row in rows)

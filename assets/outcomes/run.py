@@ -10,19 +10,19 @@ from dataclasses import dataclass, field, replace
 from assets.outcomes.environment import ServerInWorld, digest_task, digest_world, open_server
 from assets.outcomes.execution import (
     EXECUTION_VERSION,
-    Execution,
-    Observed,
+    CallExecution,
     ToolCall,
+    WatchedCall,
     execute_call,
     watch_call,
 )
 from assets.outcomes.outcome import REFUSED, TIMEOUT, USEFUL, is_stale
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.proof import Effect, Facts, Proof, judge_failure, prove_call
-from assets.outcomes.select import Launchable, WantedCall
+from assets.outcomes.proof import CallEffect, CallProof, Facts, judge_failure, prove_call
+from assets.outcomes.select import LaunchableServer, WantedCall
 from assets.outcomes.table import UNPROVED
 from assets.outcomes.tasks import find_task, prove_task
-from assets.outcomes.worlds.spec import World
+from assets.outcomes.worlds.spec import WorldSpec
 from assets.outcomes.worlds.tree import WorldFailed
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.synthesis.contract_reading import read_purpose
@@ -36,14 +36,14 @@ _READS = ("read", "search", "compute")  # families of verbs whose tools keep not
 
 
 @dataclass(frozen=True)
-class Job:
+class ExecutionJob:
     """A call that is due. id: of its row; seed: of the world. again: the last run's result was one
     in passing. digests: of worlds and their tasks, shared by the jobs of one plan."""
 
     id: str
     wanted: WantedCall
-    server: Launchable
-    world: World
+    server: LaunchableServer
+    world: WorldSpec
     seed: int
     again: bool = False
     digests: dict[tuple[str, int, str | None], str] = field(
@@ -65,20 +65,20 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Done:
+class JobResult:
     """What a job came to: what is kept of the call and where, or why nobody could make it. proofs:
     by each of `WantedCall.asked`. stale: a tool of the same server that, after this call, still
     answered by the state before it."""
 
-    execution: Execution | None = None
-    proofs: tuple[Proof, ...] = ()
+    execution: CallExecution | None = None
+    proofs: tuple[CallProof, ...] = ()
     blob: str | None = None
     stale: str | None = None
     problem: str | None = None
 
 
 @dataclass
-class Run:
+class ExecutionRun:
     """One run of a marketplace. jobs that the limits left for the next one are in `left`."""
 
     policy: DeployPolicy
@@ -88,28 +88,28 @@ class Run:
     run_date: str
     concurrency: int
     progress: Progress
-    done: dict[str, Done] = field(default_factory=dict)
+    done: dict[str, JobResult] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
     begun: int = 0
     until: float = 0.0
 
-    async def carry_out(self, jobs: Sequence[Job]) -> None:
+    async def carry_out(self, jobs: Sequence[ExecutionJob]) -> None:
         """Makes the calls, of several servers at once. What goes wrong with one is in `done`;
         raises what concerns the run: the ledger's errors, a full disk."""
         self.until = time.monotonic() + self.settings.seconds
-        by_server: dict[tuple[str, str, int], list[Job]] = defaultdict(list)
+        by_server: dict[tuple[str, str, int], list[ExecutionJob]] = defaultdict(list)
         for job in sorted(jobs, key=lambda job: job.wanted.task is None):
             by_server[job.server.server_id, job.world.name, job.seed].append(job)
         places = asyncio.Semaphore(max(1, self.concurrency))
 
-        async def run_one(own: list[Job]) -> None:
+        async def run_one(own: list[ExecutionJob]) -> None:
             async with places:
                 await self._run_server(own)
             self.progress.update("executions", len(self.done), len(jobs), left=len(self.left))
 
         await asyncio.gather(*(run_one(sorted(own, key=_rank_job)) for own in by_server.values()))
 
-    async def _run_server(self, jobs: list[Job]) -> None:
+    async def _run_server(self, jobs: list[ExecutionJob]) -> None:
         """The calls of one server, those that the ledger has not."""
         due = [job for job in jobs if not self._read_known(job)]
         if not due or self._is_over(due):
@@ -125,28 +125,28 @@ class Run:
         except Exception as error:
             self._note_problem(error, due)
 
-    def _is_over(self, jobs: Sequence[Job]) -> bool:
+    def _is_over(self, jobs: Sequence[ExecutionJob]) -> bool:
         """Whether the run's limits leave these for the next one."""
         over = self.begun >= self.settings.calls or time.monotonic() > self.until
         if over:
             self.left += [job.id for job in jobs]
         return over
 
-    def _note_problem(self, error: Exception, jobs: Sequence[Job]) -> None:
+    def _note_problem(self, error: Exception, jobs: Sequence[ExecutionJob]) -> None:
         """Raises what concerns the run: a full disk, the ledger's own errors."""
         problem = str(error) if isinstance(error, WorldFailed) else describe_failure(error)
         for job in jobs:
             if job.id not in self.left:
-                self.done.setdefault(job.id, Done(problem=problem))
+                self.done.setdefault(job.id, JobResult(problem=problem))
 
-    def _read_known(self, job: Job) -> bool:
+    def _read_known(self, job: ExecutionJob) -> bool:
         """Whether the ledger has the result already, whoever bought it: no server is started."""
         data = self.ledger.seen(self._key(job))
         if data is not None:
             self.done[job.id] = read_receipt(data, job.wanted.call)
         return data is not None
 
-    async def _run_job(self, job: Job, place: ServerInWorld) -> None:
+    async def _run_job(self, job: ExecutionJob, place: ServerInWorld) -> None:
         self.begun += 1
         try:
             data = await self.ledger.once_async(
@@ -159,7 +159,7 @@ class Run:
         except Exception as error:
             self._note_problem(error, [job])
 
-    async def _make(self, job: Job, place: ServerInWorld) -> Receipt:
+    async def _make(self, job: ExecutionJob, place: ServerInWorld) -> Receipt:
         before = await place.read_first()
         # Whether a task is carried out is told by its check, not by a second answer.
         seen = await self._watch(job, place, before=before, repeat=job.wanted.task is None)
@@ -168,9 +168,9 @@ class Run:
         if done.outcome == USEFUL and job.wanted.call.only_reads and not done.differs:
             place.read = place.read or (job.wanted.call, done.answer)
         await self._settle(job, done, place)
-        proofs: list[Proof] = []
+        proofs: list[CallProof] = []
         if self.settings.prove and not job.server.moving and job.wanted.twin_of is None:
-            proofs = await self._prove(job, Effect(done, before, seen.after), place)
+            proofs = await self._prove(job, CallEffect(done, before, seen.after), place)
         kept = {
             "execution": done.dump(),
             "proofs": list(map(vars, proofs)),
@@ -179,8 +179,13 @@ class Run:
         return Receipt(json.dumps(kept, sort_keys=True).encode())
 
     async def _watch(
-        self, job: Job, place: ServerInWorld, *, before: Facts | None = None, repeat: bool = False
-    ) -> Observed:
+        self,
+        job: ExecutionJob,
+        place: ServerInWorld,
+        *,
+        before: Facts | None = None,
+        repeat: bool = False,
+    ) -> WatchedCall:
         return await watch_call(
             place.caller,
             job.wanted.call,
@@ -215,7 +220,7 @@ class Run:
         done = await execute_call(place.caller, call, place.world, **given)
         return done.answer if done.status == "ok" else None
 
-    async def _settle(self, job: Job, done: Execution, place: ServerInWorld) -> None:
+    async def _settle(self, job: ExecutionJob, done: CallExecution, place: ServerInWorld) -> None:
         """The world as it was, and no memory of the call where the server may have kept one."""
         unanswered = done.outcome == TIMEOUT  # it may still be at work
         if done.changes_state:
@@ -226,12 +231,14 @@ class Run:
         ):
             await place.put_back(fresh=True)
 
-    async def _prove(self, job: Job, effect: Effect, place: ServerInWorld) -> list[Proof]:
+    async def _prove(
+        self, job: ExecutionJob, effect: CallEffect, place: ServerInWorld
+    ) -> list[CallProof]:
         """What the call proves by each request of its pairs. Other arguments are tried once,
         whichever requests state them."""
-        tried: dict[str, tuple[Execution, Facts]] = {}
+        tried: dict[str, tuple[CallExecution, Facts]] = {}
 
-        async def run_perturbed(arguments: Facts) -> tuple[Execution, Facts]:
+        async def run_perturbed(arguments: Facts) -> tuple[CallExecution, Facts]:
             if (known := tried.get(digest(arguments))) is not None:
                 return known
             other = replace(job.wanted.call, arguments=arguments)
@@ -248,16 +255,16 @@ class Run:
             return [await prove_call(call, one, effect, run_perturbed) for one in job.wanted.asked]
         task = find_task(place.world, job.wanted.task)
         if task is None:
-            return [Proof(UNPROVED, f"world {job.world.name!r} holds its task no more")]
+            return [CallProof(UNPROVED, f"world {job.world.name!r} holds its task no more")]
         first = place.world.read_first_facts()
         return [await prove_task(call, task, first, effect, run_perturbed)]
 
-    def _key(self, job: Job) -> str:
+    def _key(self, job: ExecutionJob) -> str:
         return make_execution_key(job, self.policy, self.settings, self.run_date)
 
 
 def make_execution_key(
-    job: Job, policy: DeployPolicy, settings: ExecutionPolicy, run_date: str
+    job: ExecutionJob, policy: DeployPolicy, settings: ExecutionPolicy, run_date: str
 ) -> str:
     """Names the effect by all that can change it; on a moving world by the run's date too."""
     call, server = job.wanted.call, job.server
@@ -282,20 +289,20 @@ def _may_remember(call: ToolCall) -> bool:
     return not call.only_reads and read_purpose(call.contract).family not in _READS
 
 
-def _rank_job(job: Job) -> tuple[bool, str, str]:
+def _rank_job(job: ExecutionJob) -> tuple[bool, str, str]:
     """Tools that only read come first: what others leave in a server's memory changes nothing."""
     call = job.wanted.call
     return not call.only_reads, call.tool, job.id
 
 
-def read_receipt(data: bytes, call: ToolCall) -> Done:
+def read_receipt(data: bytes, call: ToolCall) -> JobResult:
     """What is kept of a call, judged by the rules of today. Where that changes what it came to, the
     proofs are of a failure, or not tried."""
     held = json.loads(data)
-    proofs = tuple(Proof(**one) for one in held["proofs"])
-    found = Execution.load(held["execution"], dict(call.arguments))
+    proofs = tuple(CallProof(**one) for one in held["proofs"])
+    found = CallExecution.load(held["execution"], dict(call.arguments))
     first = (held["execution"]["outcome"], held["execution"]["blame"])
     if first != (found.outcome, found.blame):
         failed = judge_failure(found)
         proofs = (failed,) * len(proofs) if failed else ()
-    return Done(found, proofs, sha256(data), held["stale"])
+    return JobResult(found, proofs, sha256(data), held["stale"])

@@ -23,7 +23,7 @@ _CHANGES = ("create", "update", "delete", "send", "run")  # families of verbs, w
 
 
 @dataclass(frozen=True)
-class Launchable:
+class LaunchableServer:
     """A server that ran. recipe: `dump_recipe` of the launch that counted; moving: it is not in a
     world of ours alone (elsewhere, or with the network), so that only reading tools are called."""
 
@@ -67,11 +67,11 @@ class WantedCall:
 
 def list_launchable(
     deployments: Iterable[Row], networked: Iterable[str] = (), *, network: bool = False
-) -> dict[str, Launchable]:
+) -> dict[str, LaunchableServer]:
     """Server id -> how it ran. networked: servers that are granted the network; network: all."""
     granted = set(networked)
     return {
-        row["server_id"]: Launchable(
+        row["server_id"]: LaunchableServer(
             row["server_id"],
             json.loads(row["recipe"]),
             row["recipe_digest"],
@@ -85,7 +85,7 @@ def list_launchable(
 def select_calls(
     pairs: Iterable[Row],
     clear: Iterable[Record],
-    servers: Mapping[str, Launchable],
+    servers: Mapping[str, LaunchableServer],
     policy: ExecutionPolicy,
     twins: Iterable[Row] = (),
 ) -> list[WantedCall]:
@@ -134,7 +134,7 @@ def add_refused(
     wanted: Sequence[WantedCall],
     refused: Iterable[Row],
     clear: Iterable[Record],
-    servers: Mapping[str, Launchable],
+    servers: Mapping[str, LaunchableServer],
     policy: ExecutionPolicy,
 ) -> list[WantedCall]:
     """The calls, and `policy.refused` more of refused pairs: of servers that are called anyhow, by
@@ -193,7 +193,7 @@ def _fits(text: str, contract: Contract, arguments: Mapping[str, Any]) -> bool:
     return _FITTING[key]
 
 
-def may_run(call: ToolCall, server: Launchable, policy: ExecutionPolicy) -> bool:
+def may_run(call: ToolCall, server: LaunchableServer, policy: ExecutionPolicy) -> bool:
     """Whether nothing but a disposable world can change, or the tool says that it only reads."""
     if not server.moving and (policy.writes or call.only_reads):
         return True

@@ -72,7 +72,7 @@ _COUNTED = ("caller", "tool", "server")
 
 
 @dataclass(frozen=True)
-class Tried:
+class PairEvidence:
     """What executions say of one pair: all of its calls that ran. useful: each answered something;
     invalid: one really failed, and neither policy, credentials nor a service behind it is why."""
 
@@ -100,20 +100,20 @@ def is_invalid(row: Mapping[str, Any]) -> bool:
     return row["outcome"] not in (USEFUL, None) and row["blame"] in _COUNTED
 
 
-def read_tried(tables: Tables, as_of: float | None = None) -> dict[str, Tried]:
+def read_tried(tables: Tables, as_of: float | None = None) -> dict[str, PairEvidence]:
     """Pair -> what the executions of its calls say of it, now or as of a time (epoch seconds). One
     call that two marketplaces list has a row in each, with the pairs of each."""
     return group_by_pair(tables.read(EXECUTIONS, as_of=as_of).to_dicts())
 
 
-def may_keep(tried: Tried | None, rule: str) -> bool:
+def may_keep(tried: PairEvidence | None, rule: str) -> bool:
     """Whether a pair is kept under one of RULES."""
     if rule == PROVED:
         return tried is not None and tried.proof == PROVED
     return rule == ANY or tried is None or not tried.invalid
 
 
-def group_by_pair(rows: Iterable[Row]) -> dict[str, Tried]:
+def group_by_pair(rows: Iterable[Row]) -> dict[str, PairEvidence]:
     """Pair -> what executions of its own calls say of it; none whose calls were not sent."""
 
     held: dict[str, list[Row]] = {}
@@ -127,9 +127,9 @@ def group_by_pair(rows: Iterable[Row]) -> dict[str, Tried]:
     return {pair: _summarise_pair(own, proofs[pair]) for pair, own in held.items()}
 
 
-def _summarise_pair(rows: list[Row], proofs: set[str | None]) -> Tried:
+def _summarise_pair(rows: list[Row], proofs: set[str | None]) -> PairEvidence:
     proof = next((one for one in (REFUTED, UNPROVED, PROVED) if one in proofs), None)
     if proof == PROVED and None in proofs:
         proof = UNPROVED  # a call of it was not tried
     useful = all(row["outcome"] == USEFUL for row in rows)
-    return Tried(useful, any(map(is_invalid, rows)), proof)
+    return PairEvidence(useful, any(map(is_invalid, rows)), proof)

@@ -10,10 +10,18 @@ from tempfile import TemporaryDirectory
 from assets.contracts.repair.problems import find_problems
 from assets.outcomes.environment import choose_world, digest_task, digest_world
 from assets.outcomes.execution import ToolCall
-from assets.outcomes.proof import MOST, Effect, Facts, Perturbed, Proof, is_answered, judge_failure
+from assets.outcomes.proof import (
+    MOST,
+    CallEffect,
+    CallProof,
+    Facts,
+    Perturbed,
+    is_answered,
+    judge_failure,
+)
 from assets.outcomes.table import PROVED, REFUTED, UNPROVED
 from assets.outcomes.worlds.session import OpenWorld, open_world
-from assets.outcomes.worlds.spec import TaskTemplate, World
+from assets.outcomes.worlds.spec import TaskTemplate, WorldSpec
 from assets.outcomes.worlds.task import Task, make_tasks, perturb_task
 from assets.outcomes.worlds.tree import WorldFailed, WorldFileError
 from assets.servers.recipes.placeholders import DATA
@@ -30,7 +38,7 @@ class WorldTasks:
     """The tasks of worlds, for servers that they suit. seed: of the worlds that calls are executed
     in; folder: in which they are opened to draw from."""
 
-    worlds: tuple[World, ...]
+    worlds: tuple[WorldSpec, ...]
     seed: int
     folder: Path
 
@@ -74,28 +82,28 @@ def find_task(opened: OpenWorld, origin: TaskOrigin) -> Task | None:
 
 
 async def prove_task(
-    call: ToolCall, task: Task, first: Facts, effect: Effect, run_perturbed: Perturbed
-) -> Proof:
+    call: ToolCall, task: Task, first: Facts, effect: CallEffect, run_perturbed: Perturbed
+) -> CallProof:
     """Whether an executed call carried its task out, and no wrong call passes the task's check.
     first: facts of the world's first state, which wrong calls are made of; run_perturbed: as in
     `prove_call`."""
     if (failed := judge_failure(effect.execution)) is not None:
         return failed
     if not _holds_check(task, effect):
-        return Proof(REFUTED, f"{task.name}: the end state or answer is not the one asked for")
+        return CallProof(REFUTED, f"{task.name}: the end state or answer is not the one asked for")
     wrong = list(islice(_list_wrong(call, task, first), MOST))
     for arguments in wrong:
         execution, after = await run_perturbed(arguments)
         if not is_answered(execution):
-            return Proof(UNPROVED, f"a wrong call was not answered: {execution.evidence}"[:300])
-        if _holds_check(task, Effect(execution, effect.before, after)):
-            return Proof(UNPROVED, f"{task.name}: a wrong call passes its check too")
+            return CallProof(UNPROVED, f"a wrong call was not answered: {execution.evidence}"[:300])
+        if _holds_check(task, CallEffect(execution, effect.before, after)):
+            return CallProof(UNPROVED, f"{task.name}: a wrong call passes its check too")
     if not wrong:
-        return Proof(UNPROVED, f"{task.name}: no other arguments can be tried")
-    return Proof(PROVED, f"{task.name}: ends as asked for")
+        return CallProof(UNPROVED, f"{task.name}: no other arguments can be tried")
+    return CallProof(PROVED, f"{task.name}: ends as asked for")
 
 
-def _list_single(world: World, server_id: str, tools: Collection[str]) -> list[TaskTemplate]:
+def _list_single(world: WorldSpec, server_id: str, tools: Collection[str]) -> list[TaskTemplate]:
     """The forms of tasks that one call of one of these tools carries out."""
     own = {tool for fit in world.servers if fit.id == server_id for tool in fit.tools} & set(tools)
     single = [task for task in world.tasks if len(task.calls) == 1 and task.calls[0].tool in own]
@@ -120,7 +128,7 @@ def _make_world_task(task: Task) -> WorldTask:
     return WorldTask(origin, call.tool, task.request, call.arguments)
 
 
-def _holds_check(task: Task, effect: Effect) -> bool:
+def _holds_check(task: Task, effect: CallEffect) -> bool:
     return task.holds_answers([effect.execution.text]) and effect.after == task.expected
 
 

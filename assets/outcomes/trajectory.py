@@ -54,7 +54,7 @@ TRAJECTORIES = TableSpec(
 
 
 @dataclass(frozen=True)
-class Step:
+class TrajectoryStep:
     """One call that ran. answer: what the server said, redacted; outcome: "useful", or what was
     wrong with it; wrong: it was so on purpose; before, after: digests of its world's state."""
 
@@ -70,7 +70,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Place:
+class WorldStretch:
     """The part of a trajectory that lies in one world: its task, and the state before and after."""
 
     world: str
@@ -81,19 +81,19 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Trajectory:
+class TaskTrajectory:
     """offered: (server, contract) of every tool on offer, by digest. why: what keeps it from being
     learnt from."""
 
     instruction: str
-    steps: tuple[Step, ...]
+    steps: tuple[TrajectoryStep, ...]
     answer: str
-    places: tuple[Place, ...]
+    places: tuple[WorldStretch, ...]
     offered: Mapping[str, tuple[str, Mapping[str, Any]]] = field(repr=False)
     why: str | None = None
 
     @property
-    def right(self) -> list[Step]:
+    def right(self) -> list[TrajectoryStep]:
         """The steps that are to be learnt."""
         return [step for step in self.steps if not step.wrong]
 

@@ -11,7 +11,13 @@ from typing import Any
 
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.outcomes.outcome import TOOL_ERROR, TRUNCATED, USEFUL, classify_outcome
-from assets.outcomes.trajectory import KEPT, TRAJECTORIES, Place, Step, Trajectory
+from assets.outcomes.trajectory import (
+    KEPT,
+    TRAJECTORIES,
+    TaskTrajectory,
+    TrajectoryStep,
+    WorldStretch,
+)
 from assets.outcomes.worlds.session import (
     OpenWorld,
     WorldSession,
@@ -19,7 +25,7 @@ from assets.outcomes.worlds.session import (
     open_session,
     open_world,
 )
-from assets.outcomes.worlds.spec import Fit, World
+from assets.outcomes.worlds.spec import ServerFit, WorldSpec
 from assets.outcomes.worlds.task import Task, TaskCall, perturb_task
 from assets.outcomes.worlds.tree import WorldFailed, WorldFileError
 from assets.servers.calls.result import CallResult
@@ -38,11 +44,11 @@ MOST_TRIES = 6  # wrong calls of a task that are tried until a server objects to
 
 
 @dataclass
-class Stage:
+class WorldStage:
     """An open world with a server at work in it. Used by one task at a time."""
 
     opened: OpenWorld
-    fit: Fit
+    fit: ServerFit
     session: WorldSession
     digests: dict[str, str] = field(default_factory=dict)
 
@@ -71,12 +77,12 @@ class Stage:
 
 
 async def play_tasks(
-    parts: Sequence[tuple[Stage, Task]], wrong: TaskCall | None = None
-) -> Trajectory:
+    parts: Sequence[tuple[WorldStage, Task]], wrong: TaskCall | None = None
+) -> TaskTrajectory:
     """Carries tasks out one after the other, each in its own world. wrong: a call that is made
     before the first right one. Raises WorldFailed."""
-    steps: list[Step] = []
-    places: list[Place] = []
+    steps: list[TrajectoryStep] = []
+    places: list[WorldStretch] = []
     problems: list[str] = []
     words: list[str] = []
     for number, (stage, task) in enumerate(parts):
@@ -98,7 +104,7 @@ async def play_tasks(
                 problems.append(f"{task.name}: the end state or answer is not the one asked for")
         words.append(_write_answer(task, steps[-1].answer))
         after = stage.opened.digest_state()
-        places.append(Place(task.world, task.name, task.seed, before, after))
+        places.append(WorldStretch(task.world, task.name, task.seed, before, after))
     offered = {
         name: (stage.fit.id, stage.session.contracts[tool])
         for stage, _ in parts
@@ -106,12 +112,12 @@ async def play_tasks(
     }
     request = _join_requests([task.request for _, task in parts])
     answer = "\n\n".join(words)
-    return Trajectory(
+    return TaskTrajectory(
         request, tuple(steps), answer, tuple(places), offered, "; ".join(problems) or None
     )
 
 
-async def play_recovery(stage: Stage, task: Task) -> Trajectory | None:
+async def play_recovery(stage: WorldStage, task: Task) -> TaskTrajectory | None:
     """A task whose first call has a wrong argument, the server's own objection to it, and the right
     calls; None where no wrong argument is objected to. Raises WorldFailed."""
     first = stage.opened.read_first_facts()
@@ -125,7 +131,7 @@ async def play_recovery(stage: Stage, task: Task) -> Trajectory | None:
     return None
 
 
-async def play_stage(stage: Stage, seed: int, n: int) -> AsyncIterator[Trajectory]:
+async def play_stage(stage: WorldStage, seed: int, n: int) -> AsyncIterator[TaskTrajectory]:
     """Every task of a stage, and each with a recovery where there is one. Raises WorldFailed."""
     for task in stage.list_tasks(seed, n):
         yield await play_tasks([(stage, task)])
@@ -133,7 +139,9 @@ async def play_stage(stage: Stage, seed: int, n: int) -> AsyncIterator[Trajector
             yield made
 
 
-def match_stages(stages: Sequence[Stage], seed: int, n: int) -> Iterator[list[tuple[Stage, Task]]]:
+def match_stages(
+    stages: Sequence[WorldStage], seed: int, n: int
+) -> Iterator[list[tuple[WorldStage, Task]]]:
     """Two tasks of two servers in worlds of their own, as one request: each task once."""
     for one, other in itertools.pairwise(stages):
         if one.fit.id != other.fit.id and not set(one.digests) & set(other.digests):
@@ -149,14 +157,14 @@ def find_outcome(result: CallResult, arguments: Mapping[str, Any]) -> str:
     return TRUNCATED if found == USEFUL and too_long else found
 
 
-async def _call(stage: Stage, call: TaskCall) -> tuple[CallResult, Step]:
+async def _call(stage: WorldStage, call: TaskCall) -> tuple[CallResult, TrajectoryStep]:
     before = stage.opened.digest_state()
     [result] = await stage.session.run_calls([call])
     outcome = find_outcome(result, call.arguments)
     unsafe = result.alarming or result.unread  # what nobody may be handed is not kept either
     text = "" if unsafe else redact("\n".join(join_texts([result]))[:MOST_ANSWER])
     named = stage.fit.id, call.tool, stage.digests[call.tool], dict(call.arguments)
-    return result, Step(*named, text, outcome, before, stage.opened.digest_state())
+    return result, TrajectoryStep(*named, text, outcome, before, stage.opened.digest_state())
 
 
 def _perturb_call(call: TaskCall) -> list[TaskCall]:
@@ -186,10 +194,10 @@ def _write_answer(task: Task, last: str) -> str:
 
 
 @dataclass
-class Collected:
+class TrajectoryCollection:
     """What was played, and the worlds and servers that could not be."""
 
-    made: list[Trajectory] = field(default_factory=list)
+    made: list[TaskTrajectory] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def get_figures(self) -> dict[str, Any]:
@@ -206,8 +214,8 @@ class Collected:
 
 
 async def collect_trajectories(
-    found: Collected,
-    worlds: Sequence[World],
+    found: TrajectoryCollection,
+    worlds: Sequence[WorldSpec],
     policy: DeployPolicy,
     ledger: Ledger,
     run_date: str,
@@ -219,7 +227,7 @@ async def collect_trajectories(
 ) -> None:
     """Plays `n` tasks of each kind; what is played is in `found` at once. servers: only these, by
     id; () for all. What one world or server cannot do is a problem and costs the others nothing."""
-    stages = list[Stage]()
+    stages = list[WorldStage]()
     cache = policy.home / "cache"
     cache.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as held:
@@ -247,14 +255,14 @@ async def collect_trajectories(
                 found.problems.append(str(error))
 
 
-def publish_trajectories(tables: Tables, made: Sequence[Trajectory], run_id: str) -> int:
+def publish_trajectories(tables: Tables, made: Sequence[TaskTrajectory], run_id: str) -> int:
     """Adds trajectories to those that were published; returns how many are kept in all."""
     rows = merge_trajectories(tables, made)
     tables.promote(tables.stage(TRAJECTORIES, TRAJECTORIES.frame(rows)), run_id, [])
     return sum(row["status"] == KEPT for row in rows)
 
 
-def merge_trajectories(tables: Tables, made: Sequence[Trajectory]) -> list[Record]:
+def merge_trajectories(tables: Tables, made: Sequence[TaskTrajectory]) -> list[Record]:
     """The rows that are published, and these. One that is played again takes the place of what it
     was."""
     rows = {row["trajectory_id"]: row for row in tables.read(TRAJECTORIES).to_dicts()}
@@ -263,21 +271,21 @@ def merge_trajectories(tables: Tables, made: Sequence[Trajectory]) -> list[Recor
 
 
 async def _open_stage(
-    world: World,
-    fit: Fit,
+    world: WorldSpec,
+    fit: ServerFit,
     seed: int,
     place: Path,
     held: AsyncExitStack,
     policy: DeployPolicy,
     ledger: Ledger,
     run_date: str,
-) -> Stage:
+) -> WorldStage:
     opened = held.enter_context(open_world(world, seed, place))
     made = open_session(opened, fit, policy, ledger, run_date)
-    return Stage(opened, fit, await held.enter_async_context(made))
+    return WorldStage(opened, fit, await held.enter_async_context(made))
 
 
-async def _play_alone(stage: Stage, found: Collected, seed: int, n: int) -> None:
+async def _play_alone(stage: WorldStage, found: TrajectoryCollection, seed: int, n: int) -> None:
     try:
         async for made in play_stage(stage, seed, n):
             found.made.append(made)

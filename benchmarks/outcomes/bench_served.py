@@ -127,7 +127,7 @@ def tell_quantiles(values: Sequence[float]) -> dict[str, float]:
     return {"p50": round(float(p50), 2), "p95": round(float(p95), 2), "n": len(values)}
 
 
-class _Served:
+class _ServedRouterStub:
     """One router, for the learner that asks for what is served."""
 
     def __init__(self, router: Router) -> None:
@@ -149,7 +149,7 @@ def measure_learning(
     # The fit has no date; the log is of now.
     weights = replace(ranker.weights, facts={**ranker.weights.facts, "until": 0.0})
     router = Router(router.index, router.encoder, ranker=BayesianReranker(weights, ranker.pool))
-    learner = OnlineLearner(_Served(router), CallLog(place), policy)  # type: ignore[arg-type]
+    learner = OnlineLearner(_ServedRouterStub(router), CallLog(place), policy)  # type: ignore[arg-type]
     found: dict[str, Any] = {}
     for name in ("the whole log", "a late report"):
         if name == "a late report":

@@ -21,7 +21,14 @@ import numpy as np
 
 from benchmarks.outcomes.baselines import ALL_METHODS
 from benchmarks.outcomes.simulated_pools import make_random_stage, read_stage
-from benchmarks.outcomes.simulator import EASY, HELD_OUT, TUNED, World, draw_judged, make_world
+from benchmarks.outcomes.simulator import (
+    EASY,
+    HELD_OUT,
+    TUNED,
+    SimulatedWorld,
+    draw_judged,
+    make_world,
+)
 from extensions.recommender.fold_evaluation import assign_folds, run_fold, tabulate_methods
 from extensions.recommender.methods import BayesianMethod
 from extensions.recommender.rerank_method import OutcomeExample
@@ -57,7 +64,7 @@ def main() -> None:
 
 
 def compare_folds(
-    worlds: Sequence[World], seeds: Sequence[int], names: Sequence[str]
+    worlds: Sequence[SimulatedWorld], seeds: Sequence[int], names: Sequence[str]
 ) -> dict[str, Any]:
     """AUC and same-task pair accuracy over judged rows, five folds by task; ours less each other
     method, over folds of all seeds, with its interval."""

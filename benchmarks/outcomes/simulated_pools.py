@@ -23,7 +23,7 @@ SERVERS = 16
 
 
 @dataclass(frozen=True)
-class Requests:
+class SimulatedRequests:
     """Requests in words, their unit vectors [requests, dim], the place of the right tool."""
 
     texts: tuple[str, ...]
@@ -32,7 +32,7 @@ class Requests:
 
 
 @dataclass(frozen=True)
-class Stage:
+class SimulatedStage:
     """A pool whose first `real` tools are real; `origin` [tools] is the real tool that each is a
     variant of (its own place for a real one)."""
 
@@ -40,10 +40,12 @@ class Stage:
     pool: ToolPool
     real: int
     origin: np.ndarray
-    requests: Requests
+    requests: SimulatedRequests
 
 
-def make_random_stage(seed: int, real: int, variants: int, requests: int, dim: int = 48) -> Stage:
+def make_random_stage(
+    seed: int, real: int, variants: int, requests: int, dim: int = 48
+) -> SimulatedStage:
     """A stage without words of any meaning: requests lie about the vector of their tool."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(8, dim))
@@ -57,12 +59,14 @@ def make_random_stage(seed: int, real: int, variants: int, requests: int, dim: i
     named = [_rename(tool, at, at >= real, seed) for at, tool in enumerate(tools)]
     texts = tuple(f"request {row} for tool {place}" for row, place in enumerate(gold))
     pool = ToolPool(named, _normalise(base[origin] + noise).astype(np.float32))
-    return Stage("random", pool, real, origin, Requests(texts, asked.astype(np.float32), gold))
+    return SimulatedStage(
+        "random", pool, real, origin, SimulatedRequests(texts, asked.astype(np.float32), gold)
+    )
 
 
 def read_stage(
     name: str, data: Path, cache: Path, seed: int, real: int, variants: int, requests: int
-) -> Stage:
+) -> SimulatedStage:
     """A stage of the set `name` under `data`: `metatool-a`, `metatool-b` (halves of its tools), or
     sets in the format of `retrieval/`, several joined by `+`. Vectors are kept under `cache`."""
     rng = np.random.default_rng(seed)
@@ -87,10 +91,10 @@ def read_stage(
     vectors = _embed([tool_text(tool.contract) for tool in named], cache)
     held = _embed(texts, cache)
     order = rng.permutation(len(texts))
-    asked_for = Requests(
+    asked_for = SimulatedRequests(
         tuple(texts[row] for row in order), held[order], np.array(gold, int)[order]
     )
-    return Stage(name, ToolPool(named, vectors), len(chosen), origin, asked_for)
+    return SimulatedStage(name, ToolPool(named, vectors), len(chosen), origin, asked_for)
 
 
 def _make_tool(name: str, about: str, place: int, real: int, contract: dict[str, Any]) -> ToolFacts:

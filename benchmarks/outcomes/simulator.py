@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.outcomes.simulated_pools import Stage
+from benchmarks.outcomes.simulated_pools import SimulatedStage
 from extensions.recommender.rerank_method import OutcomeExample
 from serving.ranking.reranking import RerankQuestion
 
@@ -32,7 +32,7 @@ TICK_S = 600.0  # between two requests
 
 
 @dataclass(frozen=True)
-class Mix:
+class FailureMix:
     """How failures are spread: the weight of each mode among variants, what real tools succeed at
     (a Beta's parameters), the chance that a look-alike of the right tool serves as well, what any
     other tool serves, and how noisy the retriever is (cosine)."""
@@ -45,8 +45,8 @@ class Mix:
     candidates: int = 100
 
 
-TUNED = Mix({"random": 1.0, "truncated": 1.0, "stale": 1.0, "none": 0.3})
-HELD_OUT = Mix(
+TUNED = FailureMix({"random": 1.0, "truncated": 1.0, "stale": 1.0, "none": 0.3})
+HELD_OUT = FailureMix(
     {"random": 0.5, "truncated": 0.7, "stale": 0.8, "slow": 1, "wrong unit": 1, "silent empty": 1},
     reliability=(5.0, 1.5),
     alike=0.6,
@@ -55,15 +55,15 @@ HELD_OUT = Mix(
 
 
 # Where any tool may do: what is learnt is which of them fail (the order of magnitude published).
-EASY = Mix({"random": 1.0, "truncated": 1.0, "stale": 1.0}, other=0.6)
+EASY = FailureMix({"random": 1.0, "truncated": 1.0, "stale": 1.0}, other=0.6)
 
 
 @dataclass(frozen=True)
-class World:
+class SimulatedWorld:
     """`chance` [requests, tools]: the true P(success); `questions`: the requests with their
     candidates, a retriever's order."""
 
-    stage: Stage
+    stage: SimulatedStage
     chance: np.ndarray
     questions: tuple[RerankQuestion, ...]
     modes: tuple[str, ...]
@@ -73,7 +73,7 @@ class World:
         return bool(rng.random() < self.chance[row, place])
 
 
-def make_world(stage: Stage, mix: Mix, seed: int) -> World:
+def make_world(stage: SimulatedStage, mix: FailureMix, seed: int) -> SimulatedWorld:
     """A world of one stage; a function of its arguments."""
     rng = np.random.default_rng(seed)
     modes = _draw_modes(stage, mix, rng)
@@ -83,10 +83,10 @@ def make_world(stage: Stage, mix: Mix, seed: int) -> World:
     chance = chance * own[stage.origin][None, :]
     hard = rng.beta(12, 1, len(stage.requests.texts))
     questions = _retrieve(stage, mix, rng)
-    return World(stage, (chance * hard[:, None]).clip(0, 0.99), questions, modes)
+    return SimulatedWorld(stage, (chance * hard[:, None]).clip(0, 0.99), questions, modes)
 
 
-def drift_world(world: World, share: float, seed: int) -> World:
+def drift_world(world: SimulatedWorld, share: float, seed: int) -> SimulatedWorld:
     """The world after `share` of its tools changed: what was good fails, what failed is good."""
     rng = np.random.default_rng(seed)
     count = len(world.stage.pool)
@@ -99,14 +99,16 @@ def drift_world(world: World, share: float, seed: int) -> World:
     return replace(world, chance=chance)
 
 
-def _draw_modes(stage: Stage, mix: Mix, rng: np.random.Generator) -> tuple[str, ...]:
+def _draw_modes(
+    stage: SimulatedStage, mix: FailureMix, rng: np.random.Generator
+) -> tuple[str, ...]:
     names = list(mix.modes)
     weights = np.array([mix.modes[name] for name in names], float)
     drawn = rng.choice(len(names), len(stage.pool), p=weights / weights.sum())
     return tuple("none" if at < stage.real else names[mode] for at, mode in enumerate(drawn))
 
 
-def _relate(stage: Stage, mix: Mix, rng: np.random.Generator) -> np.ndarray:
+def _relate(stage: SimulatedStage, mix: FailureMix, rng: np.random.Generator) -> np.ndarray:
     """How well each tool's function serves each request, [requests, tools]."""
     base = stage.pool.vectors[: stage.real]
     near = base @ base.T
@@ -120,7 +122,7 @@ def _relate(stage: Stage, mix: Mix, rng: np.random.Generator) -> np.ndarray:
     return serves[stage.requests.gold][:, stage.origin]
 
 
-def _survive(stage: Stage, modes: tuple[str, ...], rng: np.random.Generator) -> np.ndarray:
+def _survive(stage: SimulatedStage, modes: tuple[str, ...], rng: np.random.Generator) -> np.ndarray:
     """What each tool's failure leaves, [requests, tools]; its region is half of a direction."""
     vectors = stage.requests.vectors
     middle = vectors - vectors.mean(0)
@@ -133,7 +135,9 @@ def _survive(stage: Stage, modes: tuple[str, ...], rng: np.random.Generator) -> 
     return out
 
 
-def _retrieve(stage: Stage, mix: Mix, rng: np.random.Generator) -> tuple[RerankQuestion, ...]:
+def _retrieve(
+    stage: SimulatedStage, mix: FailureMix, rng: np.random.Generator
+) -> tuple[RerankQuestion, ...]:
     cosines = stage.requests.vectors @ stage.pool.vectors.T
     cosines = cosines + rng.normal(size=cosines.shape) * mix.noise
     order = np.argsort(-cosines, axis=1)[:, : mix.candidates]
@@ -145,7 +149,7 @@ def _retrieve(stage: Stage, mix: Mix, rng: np.random.Generator) -> tuple[RerankQ
     )
 
 
-def draw_judged(world: World, seed: int, tasks: int, tried: int) -> list[OutcomeExample]:
+def draw_judged(world: SimulatedWorld, seed: int, tasks: int, tried: int) -> list[OutcomeExample]:
     """Judged calls as a log would hold them: of each of `tasks` requests up to `tried` different
     tools out of the retriever's first ten were called."""
     rng = np.random.default_rng(seed)

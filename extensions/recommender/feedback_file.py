@@ -56,7 +56,7 @@ class FeedbackRows:
     first_flaw: str = ""
 
 
-class _Flaw(ValueError):
+class _RowFlaw(ValueError):
     """What is wrong with one row: (kind, message)."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -71,7 +71,7 @@ def read_feedback(path: Path) -> FeedbackRows:
     for number, row in enumerate(rows, 1):
         try:
             found.rows.append(_read_row(row))
-        except _Flaw as flaw:
+        except _RowFlaw as flaw:
             found.left_out[flaw.kind] += 1
             found.first_flaw = found.first_flaw or f"row {number}: {flaw}"
     flawed = found.left_out.total() - found.left_out["not judged"]
@@ -91,7 +91,7 @@ def read_tools(path: Path) -> list[ToolFacts]:
         try:
             for tool in _read_server(row):
                 tools.setdefault(tool.tool_id, tool)
-        except _Flaw as flaw:
+        except _RowFlaw as flaw:
             raise BadFeedback(
                 f"{path}: row {number}: {flaw}; expected a server's `id` and `tools` [{{name,"
                 " description, inputSchema}, ...]"
@@ -148,16 +148,16 @@ def _parse_line(line: str, number: int) -> Any:
 
 def _read_row(row: Any) -> JudgedRow:
     if not isinstance(row, Mapping):
-        raise _Flaw("no object", f"found {_show(row)}, expected an object")
+        raise _RowFlaw("no object", f"found {_show(row)}, expected an object")
     query = row.get("query") or row.get("task")
     if not isinstance(query, str) or not query.strip():
-        raise _Flaw("no query", f"`query` or `task` is {_show(query)}, expected words")
+        raise _RowFlaw("no query", f"`query` or `task` is {_show(query)}, expected words")
     task = row.get("task") if isinstance(row.get("task"), str) else None
     tool_id = _read_choice(row.get("selected"), "selected")
     success = _read_success(row.get("rating"))
     offered = row.get("retriever_candidates")
     if offered is not None and not isinstance(offered, list):
-        raise _Flaw("candidates", f"`retriever_candidates` is {_show(offered)}, expected a list")
+        raise _RowFlaw("candidates", f"`retriever_candidates` is {_show(offered)}, expected a list")
     names = [_read_choice(one, "retriever_candidates") for one in offered or ()]
     return JudgedRow(
         " ".join((task or query).split()), query, tool_id, success, tuple(dict.fromkeys(names))
@@ -166,15 +166,15 @@ def _read_row(row: Any) -> JudgedRow:
 
 def _read_success(rating: Any) -> bool:
     if rating is None:
-        raise _Flaw("not judged", "`rating` is absent: nobody judged it")
+        raise _RowFlaw("not judged", "`rating` is absent: nobody judged it")
     if not isinstance(rating, Mapping):
-        raise _Flaw("rating", f"`rating` is {_show(rating)}, expected {{success}}")
+        raise _RowFlaw("rating", f"`rating` is {_show(rating)}, expected {{success}}")
     success = rating.get("success")
     if success is None:
-        raise _Flaw("not judged", "`rating.success` is absent: nobody judged it")
+        raise _RowFlaw("not judged", "`rating.success` is absent: nobody judged it")
     if isinstance(success, bool) or (isinstance(success, int | float) and success in (0, 1)):
         return bool(success)
-    raise _Flaw("rating", f"`rating.success` is {_show(success)}, expected true or false")
+    raise _RowFlaw("rating", f"`rating.success` is {_show(success)}, expected true or false")
 
 
 def _read_choice(value: Any, name: str) -> str:
@@ -182,32 +182,32 @@ def _read_choice(value: Any, name: str) -> str:
     if isinstance(value, str) and "::" in value:
         return value
     if not isinstance(value, Mapping):
-        raise _Flaw(name, f"`{name}` is {_show(value)}, expected {{server_id, tool_name}}")
+        raise _RowFlaw(name, f"`{name}` is {_show(value)}, expected {{server_id, tool_name}}")
     server, tool = value.get("server_id"), value.get("tool_name")
     for key, part in (("server_id", server), ("tool_name", tool)):
         if not isinstance(part, str) or not part.strip():
-            raise _Flaw(name, f"`{name}.{key}` is {_show(part)}, expected a text")
+            raise _RowFlaw(name, f"`{name}.{key}` is {_show(part)}, expected a text")
     return make_tool_id(str(server), str(tool))
 
 
 def _read_server(row: Any) -> list[ToolFacts]:
     if not isinstance(row, Mapping):
-        raise _Flaw("no object", f"found {_show(row)}, expected an object")
+        raise _RowFlaw("no object", f"found {_show(row)}, expected an object")
     server, tools = row.get("id"), row.get("tools")
     if not isinstance(server, str) or not server.strip():
-        raise _Flaw("id", f"`id` is {_show(server)}, expected a text")
+        raise _RowFlaw("id", f"`id` is {_show(server)}, expected a text")
     if not isinstance(tools, list):
-        raise _Flaw("tools", f"`tools` is {_show(tools)}, expected a list")
+        raise _RowFlaw("tools", f"`tools` is {_show(tools)}, expected a list")
     return [_read_tool(server, tool) for tool in tools]
 
 
 def _read_tool(server: str, tool: Any) -> ToolFacts:
     body = {"name": tool} if isinstance(tool, str) else tool
     if not isinstance(body, Mapping):
-        raise _Flaw("tools", f"`tools` holds {_show(tool)}, expected objects")
+        raise _RowFlaw("tools", f"`tools` holds {_show(tool)}, expected objects")
     name = body.get("name") or body.get("tool_name")
     if not isinstance(name, str) or not name.strip():
-        raise _Flaw("tools", f"`tools[].name` is {_show(name)}, expected a text")
+        raise _RowFlaw("tools", f"`tools[].name` is {_show(name)}, expected a text")
     schema = next(
         (body[key] for key in ("inputSchema", "input_schema", "parameters") if body.get(key)), None
     )

@@ -87,7 +87,7 @@ class OnlineLearner:
     ) -> None:
         self._served, self._outcomes, self._policy = served, outcomes, policy
         self._lock = Lock()
-        self._pass: _Pass | None = None
+        self._pass: _LogPass | None = None
         self._excluded: frozenset[str] | None = None
         self._last_error = ""
 
@@ -132,13 +132,13 @@ class OnlineLearner:
         self._last_error = ""
         return done
 
-    def _begin(self, router: "Router", excluded: frozenset[str]) -> "_Pass":
+    def _begin(self, router: "Router", excluded: frozenset[str]) -> "_LogPass":
         self._excluded = excluded
-        self._pass = _Pass(router, self._outcomes, self._policy, excluded)
+        self._pass = _LogPass(router, self._outcomes, self._policy, excluded)
         return self._pass
 
 
-class _Pass:
+class _LogPass:
     """One reading of the log, from the released weights on."""
 
     def __init__(

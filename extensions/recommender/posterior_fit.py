@@ -55,7 +55,7 @@ class WeightPrior:
 
 
 @dataclass
-class _State:
+class _FitState:
     shared: np.ndarray
     covariance: np.ndarray
     blocks: dict[str, np.ndarray]
@@ -71,7 +71,7 @@ def fit_posterior(
     or taken as given; sweeps: at most."""
     dims = len(prior.mean)
     widths = rows.widths
-    state = _State(
+    state = _FitState(
         prior.mean.copy(),
         np.eye(dims),
         {name: np.zeros((len(held), widths[name])) for name, held in rows.names.items()},
@@ -106,7 +106,7 @@ def _fill_variances(prior: WeightPrior, variances: Mapping[str, float]) -> np.nd
 
 
 def _advance_shared(
-    rows: OutcomeRows, prior: WeightPrior, state: _State, offset: np.ndarray
+    rows: OutcomeRows, prior: WeightPrior, state: _FitState, offset: np.ndarray
 ) -> np.ndarray:
     """Two Newton steps of the shared block; its part of each row's log odds."""
     precision = 1 / _fill_variances(prior, state.variances)
@@ -124,7 +124,7 @@ def _advance_shared(
 
 
 def _advance_level(
-    rows: OutcomeRows, state: _State, name: str, others: np.ndarray, own: np.ndarray
+    rows: OutcomeRows, state: _FitState, name: str, others: np.ndarray, own: np.ndarray
 ) -> np.ndarray:
     """One Newton step of every block of a level; its part of each row's log odds."""
     keys = rows.keys[name]
@@ -166,7 +166,7 @@ def _fill_level(variances: tuple[float, float], width: int) -> np.ndarray:
     return np.array([variances[0], *[variances[1]] * (width - 1)])
 
 
-def _estimate_variances(rows: OutcomeRows, prior: WeightPrior, state: _State) -> None:
+def _estimate_variances(rows: OutcomeRows, prior: WeightPrior, state: _FitState) -> None:
     """Each variance as what the weights of its kind show, and what was believed before, say."""
     gone = np.square(state.shared - prior.mean) + np.diag(state.covariance)
     for name, where in prior.groups.items():
@@ -189,7 +189,7 @@ def _weigh_variance(squares: np.ndarray, believed: float) -> float:
     return min(max(found, _BOUNDS[0]), _BOUNDS[1])
 
 
-def _make_levels(rows: OutcomeRows, state: _State) -> dict[str, BlockLevel]:
+def _make_levels(rows: OutcomeRows, state: _FitState) -> dict[str, BlockLevel]:
     levels = {}
     for name, held in rows.names.items():
         keys, blocks = rows.keys[name], {}

@@ -27,8 +27,8 @@ from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
-    from assets.outcomes.recording import Recording
-    from assets.outcomes.worlds.spec import World
+    from assets.outcomes.recording import ReplayRecording
+    from assets.outcomes.worlds.spec import WorldSpec
 
 app = typer.Typer()
 Servers = Annotated[list[str] | None, typer.Option("--server", help="only these servers, by id")]
@@ -118,7 +118,9 @@ def list_known_worlds(settings: Settings, name: str | None) -> list[Any]:
     return [listed for listed in known if listed.world and listed.world.name == world.name]
 
 
-def choose_worlds(settings: Settings, name: str | None, servers: list[str] | None) -> list["World"]:
+def choose_worlds(
+    settings: Settings, name: str | None, servers: list[str] | None
+) -> list["WorldSpec"]:
     """The worlds that can be used, or the one of a name. Ends the command for a server that suits
     none of them."""
     from assets.outcomes.worlds.catalogue import find_world, list_worlds
@@ -133,7 +135,7 @@ def choose_worlds(settings: Settings, name: str | None, servers: list[str] | Non
 
 
 def _prove(
-    world: "World", only: list[str] | None, settings: Settings, seed: int
+    world: "WorldSpec", only: list[str] | None, settings: Settings, seed: int
 ) -> list[dict[str, Any]]:
     from assets.outcomes.worlds.check import prove_tasks
     from orchestration.factories import make_launcher, open_warehouse
@@ -195,7 +197,7 @@ def trajectories(
     They are exported with `--tasks trajectory` and learnt from with `training.split.trajectories`.
     Exit 1 where nothing was kept."""
     from assets.outcomes.trajectory_play import (
-        Collected,
+        TrajectoryCollection,
         collect_trajectories,
         publish_trajectories,
     )
@@ -205,7 +207,7 @@ def trajectories(
     chosen = choose_worlds(settings, name, server)
     policy, warehouse = make_launcher(settings).policy, open_warehouse(settings)
     run_date = warehouse.ledger.open_run("trajectories")
-    made, kept = Collected(), 0
+    made, kept = TrajectoryCollection(), 0
     try:
         asyncio.run(
             collect_trajectories(
@@ -288,7 +290,7 @@ def _write_file(file: Path) -> None:
     print_json({"file": str(file), **_describe(made)})
 
 
-def _check_recording(recording: "Recording") -> dict[str, Any]:
+def _check_recording(recording: "ReplayRecording") -> dict[str, Any]:
     from assets.contracts.quarantined_tools import read_clear
     from assets.outcomes.replay_environment import score_calls
     from orchestration.factories import open_warehouse
@@ -305,7 +307,7 @@ def _check_recording(recording: "Recording") -> dict[str, Any]:
     return {**_describe(recording), "not_worth_1": wrong, "changed_contracts": changed}
 
 
-def _list_tasks(recording: "Recording") -> list[dict[str, Any]]:
+def _list_tasks(recording: "ReplayRecording") -> list[dict[str, Any]]:
     """{task, request, calls} of each, its own calls as --call takes them."""
     return [
         {
@@ -317,7 +319,7 @@ def _list_tasks(recording: "Recording") -> list[dict[str, Any]]:
     ]
 
 
-def _describe(recording: "Recording") -> dict[str, Any]:
+def _describe(recording: "ReplayRecording") -> dict[str, Any]:
     return {
         "tasks": len(recording.tasks),
         "calls": len(recording.answers),

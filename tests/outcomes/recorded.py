@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from assets.contracts.canonical import contract_digest
-from assets.outcomes.recording import Recording, record_trajectories
-from assets.outcomes.trajectory import Place, Step, Trajectory
+from assets.outcomes.recording import ReplayRecording, record_trajectories
+from assets.outcomes.trajectory import TaskTrajectory, TrajectoryStep, WorldStretch
 
 SERVER = "npm:files"
 PATH = {"path": {"type": "string"}, "content": {"type": "string"}}
@@ -21,16 +21,20 @@ READ = {"name": "read", "arguments": {"path": "/a"}}
 WRITE = {"name": "write", "arguments": {"path": "/b", "content": "x"}}
 
 
-def step(tool: str, given: dict[str, Any], told: str, before: str, after: str, **more: Any) -> Step:
+def step(
+    tool: str, given: dict[str, Any], told: str, before: str, after: str, **more: Any
+) -> TrajectoryStep:
     facts = {"outcome": "useful", **more}
-    return Step(SERVER, tool, contract_digest(CONTRACTS[tool]), given, told,
+    return TrajectoryStep(SERVER, tool, contract_digest(CONTRACTS[tool]), given, told,
                 before=before, after=after, **facts)  # fmt: skip
 
 
-def row(*steps: Step, request: str = "Read /a, then write x into /b.", why: str | None = None):
+def row(
+    *steps: TrajectoryStep, request: str = "Read /a, then write x into /b.", why: str | None = None
+):
     offered = {contract_digest(one): (SERVER, one) for one in CONTRACTS.values()}
-    places = (Place("small", "task", 1, steps[0].before, steps[-1].after),)
-    return Trajectory(request, steps, "Done.", places, offered, why).make_row()
+    places = (WorldStretch("small", "task", 1, steps[0].before, steps[-1].after),)
+    return TaskTrajectory(request, steps, "Done.", places, offered, why).make_row()
 
 
 def rows(told: str = "first") -> list[dict[str, Any]]:
@@ -48,11 +52,11 @@ def rows(told: str = "first") -> list[dict[str, Any]]:
     ]
 
 
-def recording() -> Recording:
+def recording() -> ReplayRecording:
     return record_trajectories(rows())
 
 
-def find_task(made: Recording, request: str) -> str:
+def find_task(made: ReplayRecording, request: str) -> str:
     [name] = [name for name, task in made.tasks.items() if task.request == request]
     return name
 

@@ -14,8 +14,8 @@ from assets.outcomes.environment import PLAIN
 from assets.outcomes.execution import ToolCall
 from assets.outcomes.plan import make_execution_row, mark_canned, mark_stale
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.run import Done, Job, Run
-from assets.outcomes.select import Launchable, WantedCall
+from assets.outcomes.run import ExecutionJob, ExecutionRun, JobResult
+from assets.outcomes.select import LaunchableServer, WantedCall
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import dump_recipe
 from tests.serving.calling import PATIENT, SCHEMA, Bench
@@ -41,31 +41,33 @@ class Executing:
     bench: Bench
     ledger: Ledger
     settings: ExecutionPolicy = ExecutionPolicy(prove=False, timeout_s=8.0)  # noqa: RUF009
-    last: Run | None = None
+    last: ExecutionRun | None = None
 
     def make_server(
         self, source: str, tools: Sequence[Mapping[str, Any]], name: str = "x"
-    ) -> Launchable:
+    ) -> LaunchableServer:
         recipe = self.bench.recipe(TOOLS.format(tools=list(tools)) + source, name)
-        return Launchable(recipe.server_id, dump_recipe(recipe), recipe.digest)
+        return LaunchableServer(recipe.server_id, dump_recipe(recipe), recipe.digest)
 
     def make_job(
         self,
-        server: Launchable,
+        server: LaunchableServer,
         contract: Mapping[str, Any],
         arguments: Mapping[str, Any],
         *requests: str,
-    ) -> Job:
+    ) -> ExecutionJob:
         digest = contract_digest(contract)
         call = ToolCall(server.server_id, contract["name"], contract, digest, arguments)
         wanted = WantedCall(call, [f"p1:{n}" for n, _ in enumerate(requests)], list(requests))
         seed = self.settings.seed
-        return Job(wanted.identify(PLAIN.name, seed), wanted, server, PLAIN, seed)
+        return ExecutionJob(wanted.identify(PLAIN.name, seed), wanted, server, PLAIN, seed)
 
-    def run(self, jobs: Sequence[Job], **settings: Any) -> list[Row]:
+    def run(self, jobs: Sequence[ExecutionJob], **settings: Any) -> list[Row]:
         policy = DeployPolicy(self.bench.folder, POLICY, PATIENT)
         chosen = replace(self.settings, **settings)
-        run = Run(policy, chosen, self.ledger, "registry", "2026-01-01.1", 3, SilentProgress())
+        run = ExecutionRun(
+            policy, chosen, self.ledger, "registry", "2026-01-01.1", 3, SilentProgress()
+        )
         asyncio.run(run.carry_out(jobs))
         self.last = run
         rows = [self.make_row(job, run.done[job.id]) for job in jobs if job.id in run.done]
@@ -74,7 +76,7 @@ class Executing:
         }
         return mark_stale(mark_canned(rows), stale)
 
-    def make_row(self, job: Job, done: Done) -> Row:
+    def make_row(self, job: ExecutionJob, done: JobResult) -> Row:
         return make_execution_row(job, done)
 
     def read_kept(self, row: Row) -> Row:

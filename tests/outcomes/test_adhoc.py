@@ -9,7 +9,7 @@ import pytest
 from assets.contracts.canonical import contract_digest
 from assets.contracts.quarantined_tools import HELD
 from assets.outcomes.adhoc import CannotExecute, execute_tool, find_call, pick_world
-from assets.outcomes.worlds.spec import Fit, Generator, World
+from assets.outcomes.worlds.spec import SeedGenerator, ServerFit, WorldSpec
 from tests.orchestration.cli.test_app import toolmill
 from tests.outcomes.test_defs import LOOK, MARKET, NOTE, Market
 from tests.serving.calling import Bench
@@ -88,9 +88,9 @@ def test_what_changes_something_is_not_called_where_no_world_is_ours(market: Mar
 def test_the_world_that_suits_a_server_is_taken_and_another_can_be_named(market: Market) -> None:
     from dataclasses import replace
 
-    fit = Fit(id="npm:x", tools=("write_note",))
-    office = {"kind": "folder", "about": "notes", "generator": Generator(name="office")}
-    worlds = (World(name="mine", servers=(fit,), **office),)
+    fit = ServerFit(id="npm:x", tools=("write_note",))
+    office = {"kind": "folder", "about": "notes", "generator": SeedGenerator(name="office")}
+    worlds = (WorldSpec(name="mine", servers=(fit,), **office),)
     executor = replace(market.executor, worlds=worlds)
     call, _ = find_call(market.warehouse, NAMED, BUDGET, executor)
     assert pick_world(call, executor, None).name == "mine"

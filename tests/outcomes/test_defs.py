@@ -13,12 +13,12 @@ from assets.contracts.canonical import contract_digest
 from assets.contracts.quarantined_tools import CLEAR
 from assets.outcomes import defs
 from assets.outcomes.defs import check_launches, check_secrets, check_useful_share, executions
-from assets.outcomes.plan import Executor
+from assets.outcomes.plan import ExecutionSetup
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.table import EXECUTIONS, group_by_pair
 from assets.outcomes.tasks import WorldTasks
-from assets.outcomes.trajectory import TRAJECTORIES, Trajectory, read_kept
-from assets.outcomes.trajectory_play import Collected, play_tasks
+from assets.outcomes.trajectory import TRAJECTORIES, TaskTrajectory, read_kept
+from assets.outcomes.trajectory_play import TrajectoryCollection, play_tasks
 from assets.outcomes.worlds.session import open_world
 from assets.outcomes.worlds.spec import load_world
 from assets.servers.calls.attribution import JudgedError
@@ -74,7 +74,7 @@ class Market:
         self.warehouse = Warehouse(home=bench.folder / "home", state=bench.folder / "state")
         self.recipe = bench.recipe(TOOLS.format(tools=[NOTE, LOOK]) + SOURCE)
         policy = DeployPolicy(bench.folder, POLICY, PATIENT)
-        self.executor = Executor(policy, ExecutionPolicy())
+        self.executor = ExecutionSetup(policy, ExecutionPolicy())
         self.publish(DEPLOYMENTS, [make_deployment(self.recipe)])
         self.publish(CLEAR, [make_clear(one) for one in (NOTE, LOOK)])
 
@@ -263,7 +263,7 @@ def test_the_audit_finds_a_secret_in_what_a_server_said():
 
 
 @pytest.fixture
-def played(tmp_path: Path) -> Trajectory:
+def played(tmp_path: Path) -> TaskTrajectory:
     world = load_world(write_world(tmp_path / "worlds"))
     with open_world(world, 3, tmp_path / "place") as opened:
         stage = stage_of(opened)
@@ -271,14 +271,14 @@ def played(tmp_path: Path) -> Trajectory:
 
 
 def run(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *made: Trajectory, problem: str = ""
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *made: TaskTrajectory, problem: str = ""
 ) -> dict[str, Any]:
-    async def collect(found: Collected, *_: object) -> None:
+    async def collect(found: TrajectoryCollection, *_: object) -> None:
         found.made += made
         found.problems += [problem] if problem else []
 
     monkeypatch.setattr(defs, "collect_trajectories", collect)
-    executor = Executor(DeployPolicy(warehouse.home), ExecutionPolicy())
+    executor = ExecutionSetup(DeployPolicy(warehouse.home), ExecutionPolicy())
     given = {"warehouse": warehouse, "executor": executor}
     held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
     result = dg.materialize([defs.trajectories], resources=held, raise_on_error=False)
@@ -288,7 +288,7 @@ def run(
 
 
 def test_what_was_played_is_published_with_its_figures_beside_what_was_there(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, played: Trajectory
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, played: TaskTrajectory
 ) -> None:
     told = run(warehouse, monkeypatch, played)
     assert (told["success"], told["played"], told["kept"], told["kept_in_all"]) == (True, 1, 1, 1)
@@ -302,7 +302,7 @@ def test_what_was_played_is_published_with_its_figures_beside_what_was_there(
 
 
 def test_a_run_that_played_nothing_or_ended_wrong_leaves_what_was_there(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, played: Trajectory
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, played: TaskTrajectory
 ) -> None:
     run(warehouse, monkeypatch, played)
     before = warehouse.tables.head(TRAJECTORIES.name)
@@ -312,7 +312,7 @@ def test_a_run_that_played_nothing_or_ended_wrong_leaves_what_was_there(
     assert warehouse.tables.head(TRAJECTORIES.name) == before
 
 
-def test_an_answer_that_holds_a_secret_is_found(played: Trajectory) -> None:
+def test_an_answer_that_holds_a_secret_is_found(played: TaskTrajectory) -> None:
     key = "ghp_" + "a1B2c3D4e5F6" * 3
     leaked = replace(played, steps=(replace(played.steps[0], answer=f"token {key}"),))
     assert defs.check_answers([played.make_row()]).passed

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from assets.outcomes.execution import Execution, keep_execution
+from assets.outcomes.execution import CallExecution, keep_execution
 from assets.servers.calls.attribution import JudgedError, judge_error
 from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CallResult, find_kind
@@ -15,7 +15,7 @@ FAULTS = json.loads((ROOT / "tests" / "outcomes" / "blame_faults.json").read_tex
 TEXTS = [one.replace("{value}", ARGUMENTS["path"]) for held in FAULTS.values() for one in held]
 
 
-def keep(result: CallResult) -> Execution:
+def keep(result: CallResult) -> CallExecution:
     return keep_execution(result, ARGUMENTS, "s1", "s1", [])
 
 
@@ -29,8 +29,8 @@ def make_error(text: str, code: int | None = None, **facts) -> CallResult:
     )
 
 
-def judge_kept(kept: Execution) -> Execution:
-    return Execution.load(json.loads(json.dumps(kept.dump())), ARGUMENTS)
+def judge_kept(kept: CallExecution) -> CallExecution:
+    return CallExecution.load(json.loads(json.dumps(kept.dump())), ARGUMENTS)
 
 
 def test_judged_again_by_the_same_rules_nothing_changes():

@@ -6,9 +6,9 @@ from assets.outcomes.defs import EXECUTIONS_AUDIT
 from assets.outcomes.environment import PLAIN
 from assets.outcomes.execution import ToolCall, keep_execution
 from assets.outcomes.plan import make_execution_row
-from assets.outcomes.proof import Proof
-from assets.outcomes.run import Done, Job
-from assets.outcomes.select import Launchable, WantedCall
+from assets.outcomes.proof import CallProof
+from assets.outcomes.run import ExecutionJob, JobResult
+from assets.outcomes.select import LaunchableServer, WantedCall
 from assets.outcomes.table import EXECUTIONS
 from assets.servers.calls.result import CallResult
 from tests.outcomes.running import make_contract
@@ -22,9 +22,9 @@ def test_a_pair_is_what_its_own_request_proves_and_one_of_several_calls_proves_n
     said = CallResult("ok", [{"type": "text", "text": "done"}])
     verdicts = {"read it": "refuted", "write it": "proved"}
     assert wanted.asked == sorted(verdicts)
-    proofs = tuple(Proof(verdicts[one], "why") for one in wanted.asked)
-    done = Done(keep_execution(said, {"x": 1}, "s1", "s2", ["a"]), proofs)
-    job = Job("e1:1", wanted, Launchable("npm:x", {}, "r" * 64), PLAIN, 7)
+    proofs = tuple(CallProof(verdicts[one], "why") for one in wanted.asked)
+    done = JobResult(keep_execution(said, {"x": 1}, "s1", "s2", ["a"]), proofs)
+    job = ExecutionJob("e1:1", wanted, LaunchableServer("npm:x", {}, "r" * 64), PLAIN, 7)
     row = make_execution_row(job, done)
     assert json.loads(row["proofs"]) == {
         "p1:a": "proved",
@@ -36,8 +36,8 @@ def test_a_pair_is_what_its_own_request_proves_and_one_of_several_calls_proves_n
 
 def test_a_call_that_nobody_foresaw_passes_the_audit_of_its_partition():
     call = ToolCall("npm:x", "do", make_contract(), "c1:" + "0" * 64, {"x": 1})
-    job = Job("e1:1", WantedCall(call), Launchable("npm:x", {}, "r" * 64), PLAIN, 7)
-    row = make_execution_row(job, Done(problem="boom"))
+    job = ExecutionJob("e1:1", WantedCall(call), LaunchableServer("npm:x", {}, "r" * 64), PLAIN, 7)
+    row = make_execution_row(job, JobResult(problem="boom"))
     assert (row["outcome"], row["error_kind"]) == (None, "internal")
     frame = EXECUTIONS.frame([{**row, "marketplace": "registry"}])
     assert audit(frame, EXECUTIONS_AUDIT.expectations).passed

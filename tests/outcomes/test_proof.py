@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import contract_digest
-from assets.outcomes.execution import Execution, ToolCall, keep_execution
-from assets.outcomes.proof import Effect, find_contradiction, prove_call
+from assets.outcomes.execution import CallExecution, ToolCall, keep_execution
+from assets.outcomes.proof import CallEffect, find_contradiction, prove_call
 from assets.servers.calls.result import CallResult
 from assets.synthesis.verify.request_text import RequestText
 from tests.outcomes.running import Executing, make_contract, open_executing
@@ -119,7 +119,7 @@ def judge(tool: Callable[[Facts, Facts], None], arguments: Facts, request: str, 
     properties = {name: {"type": "string"} for name in arguments} | schemas
     contract = {"name": "do", "inputSchema": {"type": "object", "properties": properties}}
 
-    def run(given: Facts) -> tuple[Execution, Facts]:
+    def run(given: Facts) -> tuple[CallExecution, Facts]:
         after = dict(FIRST)
         said = CallResult("ok", [{"type": "text", "text": "done"}])
         try:
@@ -134,12 +134,12 @@ def judge(tool: Callable[[Facts, Facts], None], arguments: Facts, request: str, 
             said = CallResult("failed", error_kind="timeout_call", blame="tool", hint="late")
         return keep_execution(said, given, "s1", "s1" if after == FIRST else "s2", []), after
 
-    async def run_perturbed(given: Any) -> tuple[Execution, Facts]:
+    async def run_perturbed(given: Any) -> tuple[CallExecution, Facts]:
         return run(given)
 
     call = ToolCall("s", "do", contract, contract_digest(contract), arguments)
     done, after = run(arguments)
-    proof = asyncio.run(prove_call(call, request, Effect(done, FIRST, after), run_perturbed))
+    proof = asyncio.run(prove_call(call, request, CallEffect(done, FIRST, after), run_perturbed))
     return proof.verdict, proof.why
 
 
@@ -332,7 +332,7 @@ def test_a_copy_that_keeps_its_name_in_what_it_holds_is_one():
     keep_letter(after, given)
     values = list(given.values())
     flaw = find_contradiction(
-        Effect(done, first, after), values, RequestText("Put 17.eml into trash")
+        CallEffect(done, first, after), values, RequestText("Put 17.eml into trash")
     )
     assert flaw == "the call made a copy, and the request asks for none"
 

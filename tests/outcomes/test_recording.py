@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import contract_digest
-from assets.outcomes.execution import Execution
+from assets.outcomes.execution import CallExecution
 from assets.outcomes.recording import (
     ReplayDamaged,
     add_executions,
@@ -36,7 +36,7 @@ def executed(text: str, given: dict[str, Any], **facts: Any) -> tuple[dict[str, 
         "hint": None, "answer": "d1", "text": text, "structured": None, "size": len(text),
         "seconds": 0.1, "before": "s1", "after": "s1", "repeated": "d1", **facts,
     }  # fmt: skip
-    Execution(**held)
+    CallExecution(**held)
     row = {"execution_id": f"{text}{given}", "contract_digest": NAME, "withheld": "[]",
            "arguments": json.dumps(given), "result_blob": "b"}  # fmt: skip
     return row, json.dumps({"execution": held, "proof": None, "stale": None}).encode()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.outcomes.recording import Recording, ReplayMiss, record_trajectories
+from assets.outcomes.recording import ReplayMiss, ReplayRecording, record_trajectories
 from assets.outcomes.replay_environment import (
     CALLS_USEFUL,
     END,
@@ -164,7 +164,7 @@ def test_whatever_is_called_the_score_is_between_0_and_1_and_the_same_again(
 
 
 def test_an_empty_recording_knows_nothing() -> None:
-    empty = Recording()
+    empty = ReplayRecording()
     assert empty.measure_volatility()["n"] == 0
     with pytest.raises(KeyError, match="known: none"):
         ReplayEnvironment(empty).reset("t1:x")

@@ -6,7 +6,7 @@ from typing import Any
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.select import (
-    Launchable,
+    LaunchableServer,
     add_refused,
     list_launchable,
     select_calls,
@@ -35,8 +35,8 @@ def pair(contract: Row, q: str, server: str = "npm:a", **call: Any) -> Row:
     return {**make_single_row(own, f"look for {q}", []), "pair_id": f"p1:{server}{q}"}
 
 
-def servers(*names: str, moving: bool = False) -> dict[str, Launchable]:
-    return {name: Launchable(name, {}, "r" * 64, moving) for name in names}
+def servers(*names: str, moving: bool = False) -> dict[str, LaunchableServer]:
+    return {name: LaunchableServer(name, {}, "r" * 64, moving) for name in names}
 
 
 def chosen(pairs: list[Row], clear: list[Row], running=None, **facts: Any) -> list[str]:

@@ -10,7 +10,7 @@ from assets.outcomes.table import (
     EXECUTIONS,
     PROVED,
     VALID,
-    Tried,
+    PairEvidence,
     group_by_pair,
     may_keep,
     read_tried,
@@ -27,7 +27,7 @@ def row(pair: str, outcome: str = "useful", proof: str | None = None, **facts: A
     return {**empty, **named, "outcome": outcome, "proof": proof, **facts}
 
 
-def tried(*rows: Row) -> Tried:
+def tried(*rows: Row) -> PairEvidence:
     [found] = group_by_pair(rows).values()
     return found
 
@@ -85,10 +85,10 @@ def test_what_a_look_alike_did_says_nothing_of_the_pair() -> None:
     ("found", "kept"),
     [
         (None, {ANY, VALID}),
-        (Tried(True, False, "proved"), {ANY, VALID, PROVED}),
-        (Tried(True, False, "unproved"), {ANY, VALID}),
-        (Tried(False, True, "refuted"), {ANY}),
+        (PairEvidence(True, False, "proved"), {ANY, VALID, PROVED}),
+        (PairEvidence(True, False, "unproved"), {ANY, VALID}),
+        (PairEvidence(False, True, "refuted"), {ANY}),
     ],
 )
-def test_a_rule_keeps_what_it_names(found: Tried | None, kept: set[str]) -> None:
+def test_a_rule_keeps_what_it_names(found: PairEvidence | None, kept: set[str]) -> None:
     assert {rule for rule in (ANY, VALID, PROVED) if may_keep(found, rule)} == kept

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import contract_digest
-from assets.outcomes.execution import Execution, ToolCall
-from assets.outcomes.proof import Effect
+from assets.outcomes.execution import CallExecution, ToolCall
+from assets.outcomes.proof import CallEffect
 from assets.outcomes.tasks import WorldTasks, find_task, prove_task
 from assets.outcomes.worlds.session import open_world
 from assets.outcomes.worlds.spec import load_world
@@ -24,9 +24,11 @@ def make_tasks(folder, text: str = SMALL, seed: int = 7) -> WorldTasks:
     return WorldTasks((world,), seed, folder / "cache")
 
 
-def make_execution(text: str = "", outcome: str = "useful", blame: str | None = None) -> Execution:
+def make_execution(
+    text: str = "", outcome: str = "useful", blame: str | None = None
+) -> CallExecution:
     told = ("", "ok", None, None, "", text, None, len(text), 0.1, "before", "after")
-    return Execution(outcome, blame, *told)
+    return CallExecution(outcome, blame, *told)
 
 
 def test_each_tool_has_tasks_that_one_call_carries_out_the_same_every_time(tmp_path):
@@ -96,7 +98,7 @@ async def prove(opened, name: str, after: dict[str, Any], text: str, *, deaf: bo
         return make_execution("other"), {**first, str(arguments): "made"}
 
     told = " ".join([text, *task.answer]) if text == "it says" else text
-    effect = Effect(make_execution(told), first, expected)
+    effect = CallEffect(make_execution(told), first, expected)
     return await prove_task(call, found, first, effect, run_perturbed)
 
 

@@ -10,15 +10,15 @@ import pytest
 
 from assets.outcomes.trajectory import (
     JUDGE,
-    Trajectory,
+    TaskTrajectory,
     list_exportable,
     make_pair_row,
     read_kept,
 )
 from assets.outcomes.trajectory_play import (
     MOST_ANSWER,
-    Collected,
-    Stage,
+    TrajectoryCollection,
+    WorldStage,
     collect_trajectories,
     find_outcome,
     match_stages,
@@ -94,12 +94,12 @@ def opened(tmp_path: Path) -> Any:
         yield made
 
 
-def stage_of(opened: OpenWorld, how: str = "", says: CallResult | None = None) -> Stage:
+def stage_of(opened: OpenWorld, how: str = "", says: CallResult | None = None) -> WorldStage:
     session: Any = Files(opened, how, says)
-    return Stage(opened, opened.world.servers[0], session)
+    return WorldStage(opened, opened.world.servers[0], session)
 
 
-def tasks_of(stage: Stage) -> dict[str, Task]:
+def tasks_of(stage: WorldStage) -> dict[str, Task]:
     return {task.name: task for task in stage.list_tasks(3, 1)}
 
 
@@ -123,7 +123,9 @@ def test_a_task_that_ends_right_is_a_conversation_with_real_answers(opened: Open
 
 def test_a_server_that_remembers_is_started_anew_before_each_task(opened: OpenWorld) -> None:
     session: Any = Files(opened)
-    stage = Stage(opened, opened.world.servers[0].model_copy(update={"restart": True}), session)
+    stage = WorldStage(
+        opened, opened.world.servers[0].model_copy(update={"restart": True}), session
+    )
     for count in (1, 2):
         asyncio.run(play_tasks([(stage, tasks_of(stage)["read"])]))
         assert session.restarts == count
@@ -242,7 +244,7 @@ def test_two_servers_in_worlds_of_their_own_serve_one_request(
         }
         run = session._run
         session._run = lambda tool, given: run(tool.removesuffix("_there"), given)
-        other = Stage(second, world.servers[0], session)
+        other = WorldStage(second, world.servers[0], session)
         parts = list(match_stages([one, other], 3, 1))
         made = [asyncio.run(play_tasks(each)) for each in parts]
     assert len(made) == 2
@@ -260,7 +262,7 @@ def test_what_is_played_again_is_kept_once_and_the_export_takes_what_was_kept(
     warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
     good, bad = stage_of(opened), stage_of(opened, "lazy")
 
-    async def every(stage: Stage) -> list[Trajectory]:
+    async def every(stage: WorldStage) -> list[TaskTrajectory]:
         return [one async for one in play_stage(stage, 3, 1)]
 
     first = asyncio.run(every(good))
@@ -280,7 +282,7 @@ def test_what_was_played_is_there_whatever_comes_after(
 ) -> None:
     wrong = {"bad": WorldFileError("nothing to draw"), "odd": ValueError("odd")}
 
-    async def open_stage(world: Any, *_: Any) -> Stage:
+    async def open_stage(world: Any, *_: Any) -> WorldStage:
         if world.name in wrong:
             raise wrong[world.name]
         return stage_of(opened)
@@ -288,7 +290,10 @@ def test_what_was_played_is_there_whatever_comes_after(
     monkeypatch.setattr("assets.outcomes.trajectory_play._open_stage", open_stage)
     small = opened.world
     worlds = [small.model_copy(update={"name": name}) for name in ("small", "bad", "odd")]
-    found, ledger = Collected(), Warehouse(home=tmp_path, state=tmp_path / "state").ledger
+    found, ledger = (
+        TrajectoryCollection(),
+        Warehouse(home=tmp_path, state=tmp_path / "state").ledger,
+    )
     with pytest.raises(ValueError, match="odd"):
         asyncio.run(
             collect_trajectories(

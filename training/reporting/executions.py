@@ -10,7 +10,7 @@ from assets.outcomes.table import (
     EXECUTIONS,
     PROVED,
     REFUTED,
-    Tried,
+    PairEvidence,
     group_by_pair,
     has_run,
     is_sample,
@@ -51,7 +51,7 @@ def summarise_executions(warehouse: Warehouse, candidate: str | None = None) -> 
     }
 
 
-def count_pairs(tried: Mapping[str, Tried], accepted: int) -> dict[str, Any]:
+def count_pairs(tried: Mapping[str, PairEvidence], accepted: int) -> dict[str, Any]:
     """Of the accepted pairs those whose calls ran; of these the useful, invalid, proved and
     refuted ones, each share with its interval and n."""
     every = list(tried.values())
@@ -65,7 +65,7 @@ def count_pairs(tried: Mapping[str, Tried], accepted: int) -> dict[str, Any]:
     }
 
 
-def measure_recall(ranked: Iterable[Row], tried: Mapping[str, Tried]) -> dict[str, Any]:
+def measure_recall(ranked: Iterable[Row], tried: Mapping[str, PairEvidence]) -> dict[str, Any]:
     """Recall@1 by what execution says of a test pair. ranked: rows of RETRIEVER_EVALUATION."""
     rows = list(ranked)
     groups: dict[str, Collection[str]] = {

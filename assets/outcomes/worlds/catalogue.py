@@ -7,13 +7,13 @@ from pathlib import Path
 from assets.outcomes.worlds.databases import POSTGRES_KIND, SQLITE_KIND
 from assets.outcomes.worlds.file_kinds import FOLDER_KIND, MAIL_KIND, MEMORY_KIND
 from assets.outcomes.worlds.git import GIT_KIND
-from assets.outcomes.worlds.kind import Kind
+from assets.outcomes.worlds.kind import WorldKind
 from assets.outcomes.worlds.site import SITE_KIND
-from assets.outcomes.worlds.spec import World, load_world
+from assets.outcomes.worlds.spec import WorldSpec, load_world
 from assets.outcomes.worlds.tree import WorldFileError
 from assets.outcomes.worlds.workbook import WORKBOOK_KIND
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, WorldKind] = {
     kind.name: kind
     for kind in (
         FOLDER_KIND, GIT_KIND, MAIL_KIND, MEMORY_KIND, POSTGRES_KIND, SITE_KIND, SQLITE_KIND,
@@ -22,14 +22,14 @@ KINDS: Mapping[str, Kind] = {
 }  # fmt: skip
 
 
-def find_kind(name: str) -> Kind:
+def find_kind(name: str) -> WorldKind:
     """Raises WorldFileError for a kind that does not exist."""
     if name not in KINDS:
         raise WorldFileError(f"kind {name!r} does not exist; known: {', '.join(sorted(KINDS))}")
     return KINDS[name]
 
 
-def check_world(world: World) -> None:
+def check_world(world: WorldSpec) -> None:
     """Raises WorldFileError where the world's kind has no such generator or action, or is none."""
     try:
         kind = find_kind(world.kind)
@@ -56,7 +56,7 @@ class KnownWorld:
     """A world file: its world, or why there is none."""
 
     path: Path
-    world: World | None = None
+    world: WorldSpec | None = None
     problem: str | None = None
 
 
@@ -72,7 +72,7 @@ def list_worlds(paths: Sequence[Path] = ()) -> list[KnownWorld]:
     return [_tell_twin(one, by_name) for one in found]
 
 
-def find_world(name: str, paths: Sequence[Path] = ()) -> World:
+def find_world(name: str, paths: Sequence[Path] = ()) -> WorldSpec:
     """The world of one name. Raises WorldFileError for a name that none has or that two have, and
     for a file that cannot be used."""
     known = list_worlds(paths)

@@ -15,7 +15,7 @@ from assets.outcomes.worlds.session import (
     open_session,
     open_world,
 )
-from assets.outcomes.worlds.spec import Fit, World
+from assets.outcomes.worlds.spec import ServerFit, WorldSpec
 from assets.outcomes.worlds.task import Task, TaskCall, perturb_task
 from assets.outcomes.worlds.tree import WorldFailed, WorldFileError
 from assets.servers.calls.result import CallResult
@@ -33,7 +33,7 @@ def describe_worlds(known: Sequence[KnownWorld]) -> list[dict[str, Any]]:
     return [_describe_world(one) for one in known]
 
 
-def check_resets(world: World, place: Path) -> dict[str, Any]:
+def check_resets(world: WorldSpec, place: Path) -> dict[str, Any]:
     """Opens a world by two seeds and resets it twice; every first state of a seed must be the same.
     `why` says what failed."""
     row: dict[str, Any] = {"world": world.name, "kind": world.kind, "digests": [], "tasks_made": 0}
@@ -59,8 +59,8 @@ def check_resets(world: World, place: Path) -> dict[str, Any]:
 
 
 async def prove_tasks(
-    world: World,
-    fit: Fit,
+    world: WorldSpec,
+    fit: ServerFit,
     policy: DeployPolicy,
     ledger: Ledger,
     run_date: str,
@@ -94,7 +94,7 @@ async def prove_tasks(
 
 
 async def _prove_task(
-    opened: OpenWorld, task: Task, session: WorldSession, fit: Fit
+    opened: OpenWorld, task: Task, session: WorldSession, fit: ServerFit
 ) -> dict[str, Any]:
     """`provable`, `leaky` where a perturbed call passes the check, `failed` where the reference
     does not."""
@@ -118,7 +118,7 @@ async def _prove_task(
 
 
 async def _run_afresh(
-    opened: OpenWorld, calls: Sequence[TaskCall], session: WorldSession, fit: Fit
+    opened: OpenWorld, calls: Sequence[TaskCall], session: WorldSession, fit: ServerFit
 ) -> list[CallResult]:
     """The results of calls in the first state."""
     if fit.restart:
@@ -145,7 +145,7 @@ def _describe_world(one: KnownWorld) -> dict[str, Any]:
     }
 
 
-def _list_tasked(world: World) -> set[tuple[str, str]]:
+def _list_tasked(world: WorldSpec) -> set[tuple[str, str]]:
     """(server, tool) of all that some task calls."""
     return {
         (fit.id, call.tool)

@@ -19,7 +19,7 @@ from assets.outcomes.worlds.changes import Facts
 from assets.outcomes.worlds.kind import (
     READ_ONLY,
     REMOVE,
-    Kind,
+    WorldKind,
     add_fact,
     read_file_facts,
     read_json,
@@ -137,7 +137,7 @@ def _damage_page(tree: dict[str, Node], path: str) -> Node:
     return data[:100] + b"\xff" * (len(data) - 100)
 
 
-SQLITE_KIND = Kind(
+SQLITE_KIND = WorldKind(
     "sqlite",
     {"shop": generate_shop_database},
     read_database,
@@ -166,7 +166,7 @@ _ACCESS = f"local all {OWNER} scram-sha-256\nlocal {DATABASE} {WORKER} trust\n"
 _PATIENCE_S, _MOST_OUTPUT = 60.0, 16 << 20
 
 
-class Cluster:
+class PostgresCluster:
     """One running Postgres. socket: the folder that holds its socket; other processes, those of a
     sandbox too, reach it there as the worker, without a password."""
 
@@ -332,7 +332,7 @@ class PostgresState:
 
     def __init__(self, folder: Path, tree: Tree, fault: Any) -> None:
         self.folder, self._fault = folder, fault
-        self._cluster = Cluster(folder.parent / "cluster", folder)
+        self._cluster = PostgresCluster(folder.parent / "cluster", folder)
         seeds = [node for path, node in sorted(tree.items()) if path.endswith(".sql")]
         clear_folder(folder)  # a socket that an earlier run left
         try:
@@ -420,7 +420,7 @@ class PostgresState:
                 self._cluster.hold_sql(DATABASE, held)
 
 
-POSTGRES_KIND = Kind(
+POSTGRES_KIND = WorldKind(
     "postgres",
     {"shop": generate_shop_sql},
     read_file_facts,

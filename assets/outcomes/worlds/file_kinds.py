@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.kind import Kind, add_fact, read_file_facts, read_json
+from assets.outcomes.worlds.kind import WorldKind, add_fact, read_file_facts, read_json
 from assets.outcomes.worlds.template import draw_words, load_words
 from assets.outcomes.worlds.tree import Node, Tree, WorldFailed
 from warehouse.storage.digest import sha256
@@ -66,7 +66,9 @@ def _write_table(rng: Random) -> bytes:
     return file.getvalue().encode()
 
 
-FOLDER_KIND = Kind("folder", {"office": generate_office, "vault": generate_vault}, read_file_facts)
+FOLDER_KIND = WorldKind(
+    "folder", {"office": generate_office, "vault": generate_vault}, read_file_facts
+)
 
 
 _FOLDERS_MAIL = ("", ".Archive", ".Projects", ".Trash")  # Maildir++: the inbox is the folder itself
@@ -126,7 +128,7 @@ def _read_message(folder: str, part: str, name: str, data: bytes) -> tuple[str, 
     return f"{folder.removeprefix('.') or 'INBOX'}/{key}", facts
 
 
-MAIL_KIND = Kind("mail", {"mailbox": generate_mailbox}, read_mailbox)
+MAIL_KIND = WorldKind("mail", {"mailbox": generate_mailbox}, read_mailbox)
 
 
 MEMORY_FILE = "memory.jsonl"
@@ -205,4 +207,4 @@ def _cut_line(tree: dict[str, Node], path: str) -> Node:
     return first[: len(first) // 2] + b"\n" + rest
 
 
-MEMORY_KIND = Kind("memory", {"team": generate_team}, read_graph, {"tear": _cut_line})
+MEMORY_KIND = WorldKind("memory", {"team": generate_team}, read_graph, {"tear": _cut_line})

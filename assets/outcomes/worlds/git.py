@@ -10,7 +10,7 @@ from hashlib import sha1
 from random import Random
 
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.kind import Kind, read_file_facts
+from assets.outcomes.worlds.kind import WorldKind, read_file_facts
 from assets.outcomes.worlds.template import draw_words, load_words
 from assets.outcomes.worlds.tree import Node, Tree, WorldFailed
 
@@ -272,7 +272,7 @@ def _break_head(tree: dict[str, Node], path: str) -> Node:
     return b"ref: refs/heads/gone\n"
 
 
-GIT_KIND = Kind(
+GIT_KIND = WorldKind(
     "git",
     {"project": generate_project},
     read_repository,

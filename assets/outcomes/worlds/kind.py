@@ -28,7 +28,7 @@ from warehouse.storage.digest import canonical_json
 Action = Callable[[dict[str, Node], str], Node]  # (tree, path of a file that is hit) -> what it is
 
 
-class State(Protocol):
+class WorldState(Protocol):
     """The state of one open world. folder: what a server is shown; sites: what it is led to;
     first_facts: of the state as it was before a fault was put in."""
 
@@ -48,7 +48,7 @@ class State(Protocol):
 
 
 @dataclass(frozen=True)
-class Kind:
+class WorldKind:
     """One kind. generators: by name, of (random numbers, number of items). actions: what a fault
     does to each file that it hits. hold: what a fault keeps hold of while the world is open, of the
     file that it hits. programs: what must be on this host, with its Debian package. open_state:
@@ -60,7 +60,7 @@ class Kind:
     actions: Mapping[str, Action] = field(default_factory=dict)
     hold: Mapping[str, Callable[[Path], AbstractContextManager[Any]]] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
-    open_state: Callable[..., State] | None = None
+    open_state: Callable[..., WorldState] | None = None
     faults: tuple[str, ...] = ()
 
     def list_actions(self) -> list[str]:
@@ -75,7 +75,7 @@ REMOVE = "remove"
 JUNK = b"\x00\xffthis is no longer what it was\n"
 
 
-def damage_tree(kind: Kind, tree: Tree, action: str, target: str) -> dict[str, Node]:
+def damage_tree(kind: WorldKind, tree: Tree, action: str, target: str) -> dict[str, Node]:
     """The tree with a fault in each file that matches. Raises WorldFileError where none does."""
     hit = [path for path, node in tree.items() if fnmatchcase(path, target) and node is not None]
     if not hit:
@@ -91,7 +91,7 @@ class FolderState:
 
     sites: tuple[LocalSite, ...] = ()
 
-    def __init__(self, kind: Kind, folder: Path, tree: Tree, first: Tree) -> None:
+    def __init__(self, kind: WorldKind, folder: Path, tree: Tree, first: Tree) -> None:
         self.folder, self._kind, self._tree = folder, kind, add_folders(tree)
         self.first_facts = kind.read_facts(add_folders(first))
 

@@ -16,8 +16,8 @@ import anyio.to_thread
 from assets.marketplaces.listing import PRIVATE
 from assets.outcomes.worlds.catalogue import check_world, find_kind, find_world
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.kind import READ_ONLY, FolderState, Kind, State, damage_tree
-from assets.outcomes.worlds.spec import ROOT, Fault, Fit, World
+from assets.outcomes.worlds.kind import READ_ONLY, FolderState, WorldKind, WorldState, damage_tree
+from assets.outcomes.worlds.spec import ROOT, ServerFit, WorldFault, WorldSpec
 from assets.outcomes.worlds.task import Task, TaskCall, make_tasks
 from assets.outcomes.worlds.template import fill_template
 from assets.outcomes.worlds.tree import Node, PlaceUnusable, Tree, WorldFailed, add_folders
@@ -52,7 +52,12 @@ class OpenWorld:
     """
 
     def __init__(
-        self, world: World, seed: int, state: State, fault: Fault | None, held: ExitStack
+        self,
+        world: WorldSpec,
+        seed: int,
+        state: WorldState,
+        fault: WorldFault | None,
+        held: ExitStack,
     ) -> None:
         self.world, self.seed, self.fault = world, seed, fault
         self._state, self._held = state, held
@@ -160,7 +165,7 @@ class OpenWorld:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _fill_args(self, fit: Fit) -> tuple[str, ...] | None:
+    def _fill_args(self, fit: ServerFit) -> tuple[str, ...] | None:
         return None if fit.args is None else tuple(fill_template(fit.args, {ROOT: DATA}))
 
     def _require_usable(self) -> None:
@@ -169,7 +174,7 @@ class OpenWorld:
 
 
 def open_world(
-    name: str | World,
+    name: str | WorldSpec,
     seed: int,
     place: Path,
     *,
@@ -200,7 +205,7 @@ def open_world(
     return opened
 
 
-def find_missing(world: World) -> str | None:
+def find_missing(world: WorldSpec) -> str | None:
     """What this host lacks for a world, with what to install; None where it has all."""
     for program, package in find_kind(world.kind).programs.items():
         if shutil.which(program) is None:
@@ -208,7 +213,7 @@ def find_missing(world: World) -> str | None:
     return None
 
 
-def make_first_tree(world: World, seed: int) -> dict[str, Node]:
+def make_first_tree(world: WorldSpec, seed: int) -> dict[str, Node]:
     """The seed files: what the generator makes by the seed, and those beside the world file. Raises
     WorldFileError."""
     made: dict[str, Node] = {}
@@ -224,7 +229,9 @@ def _generate_tree(kind: str, generator: str, size: int, seed: str) -> Tree:
     return find_kind(kind).generators[generator](Random(seed), size)
 
 
-def _open_state(world: World, kind: Kind, seed: int, folder: Path, fault: Fault | None) -> State:
+def _open_state(
+    world: WorldSpec, kind: WorldKind, seed: int, folder: Path, fault: WorldFault | None
+) -> WorldState:
     first = make_first_tree(world, seed)
     if kind.open_state:
         return kind.open_state(folder, first, fault)
@@ -243,7 +250,7 @@ def _find_foreign(place: Path) -> str | None:
 
 
 @contextmanager
-def _hold_place(world: World, place: Path) -> Iterator[None]:
+def _hold_place(world: WorldSpec, place: Path) -> Iterator[None]:
     """Makes the place, the user's alone, and holds it against other processes."""
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -316,7 +323,7 @@ class WorldSession:
 
 @asynccontextmanager
 async def open_session(
-    opened: OpenWorld, fit: Fit, policy: DeployPolicy, ledger: Ledger, run_date: str
+    opened: OpenWorld, fit: ServerFit, policy: DeployPolicy, ledger: Ledger, run_date: str
 ) -> AsyncIterator[WorldSession]:
     """A server that lists its tools in the world. Raises ServerUnavailable, and what a sandbox
     that is missing raises."""
@@ -337,7 +344,9 @@ def join_texts(results: Sequence[CallResult]) -> list[str]:
     return [str(one.get("text", "")) for result in results for one in result.content]
 
 
-def _plan_server(fit: Fit, policy: DeployPolicy, ledger: Ledger, run_date: str) -> LaunchRecipe:
+def _plan_server(
+    fit: ServerFit, policy: DeployPolicy, ledger: Ledger, run_date: str
+) -> LaunchRecipe:
     ecosystem = fit.id.partition(":")[0]
     try:
         if ecosystem == PRIVATE:

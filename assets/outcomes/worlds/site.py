@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.kind import REMOVE, Kind, read_file_facts
+from assets.outcomes.worlds.kind import REMOVE, WorldKind, read_file_facts
 from assets.outcomes.worlds.template import draw_shop, draw_words, load_words
 from assets.outcomes.worlds.tree import Node, Tree, WorldFailed, WorldFileError, clear_folder
 from assets.servers.deploy.grants import LocalSite
@@ -36,7 +36,7 @@ _TYPES = {".html": "text/html", ".json": "application/json", ".css": "text/css"}
 
 
 @dataclass(frozen=True)
-class Reply:
+class SiteReply:
     """What a request is answered."""
 
     status: int
@@ -52,7 +52,7 @@ class SiteRefusal(ValueError):
         self.status = status
 
 
-class Site:
+class SiteItems:
     """pages: path -> bytes. Every collection of items is at `/NAME` and `/NAME/ID` as pages, at
     `/api/NAME` and `/api/NAME/ID` as JSON; requests change it, one at a time."""
 
@@ -70,7 +70,7 @@ class Site:
         with self._lock:
             return deepcopy(self._items)
 
-    def answer(self, method: str, path: str, query: str, body: bytes, kind: str) -> Reply:
+    def answer(self, method: str, path: str, query: str, body: bytes, kind: str) -> SiteReply:
         """The answer to one request. kind: its content type."""
         parts = [part for part in path.split("/") if part]
         as_json = parts[:1] == [API]
@@ -82,27 +82,27 @@ class Site:
                 if len(names) not in (1, 2) or names[0] not in self._items:
                     raise SiteRefusal(405 if self._find_page(parts) else 404, "nothing to change")
                 status, item = self._write(method, names, _parse_body(body, kind))
-                return Reply(status, _dump(item), "application/json")
+                return SiteReply(status, _dump(item), "application/json")
         except SiteRefusal as error:
             if as_json:
-                return Reply(error.status, _dump({"error": str(error)}), "application/json")
+                return SiteReply(error.status, _dump({"error": str(error)}), "application/json")
             page = write_page(f"{error.status}", [escape(str(error))])
-            return Reply(error.status, page)
+            return SiteReply(error.status, page)
 
-    def _read(self, names: list[str], query: list[tuple[str, str]], as_json: bool) -> Reply:
+    def _read(self, names: list[str], query: list[tuple[str, str]], as_json: bool) -> SiteReply:
         held = self._items.get(names[0]) if names and len(names) <= 2 else None
         if held is None:
             page = None if as_json else self._find_page(names)
             if page is None:
                 raise SiteRefusal(404, f"no page /{'/'.join(names)[:200]}")
             kind = _TYPES.get(Path(page).suffix, "text/plain")
-            return Reply(200, self.pages[page], kind)
+            return SiteReply(200, self.pages[page], kind)
         if len(names) == 2:
             if (item := held.get(names[1])) is None:
                 raise SiteRefusal(404, f"no {names[1][:80]!r} in {names[0]}")
-            return _show_json(item) if as_json else Reply(200, _write_item(names[0], item))
+            return _show_json(item) if as_json else SiteReply(200, _write_item(names[0], item))
         found = [one for one in held.values() if _fits(one, query)]
-        return _show_json(found) if as_json else Reply(200, _write_list(names[0], found))
+        return _show_json(found) if as_json else SiteReply(200, _write_list(names[0], found))
 
     def _find_page(self, names: list[str]) -> str | None:
         path = "/".join(names) or "index"
@@ -236,8 +236,8 @@ def _dump(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def _show_json(value: Any) -> Reply:
-    return Reply(200, _dump(value), "application/json")
+def _show_json(value: Any) -> SiteReply:
+    return SiteReply(200, _dump(value), "application/json")
 
 
 def write_page(title: str, parts: list[str]) -> bytes:
@@ -314,7 +314,7 @@ class SiteState:
 
     def __init__(self, folder: Path, tree: Tree, fault: Any) -> None:
         pages, items = _read_tree(tree)
-        self.folder, self._site, self._fault = folder, Site(pages, items), fault
+        self.folder, self._site, self._fault = folder, SiteItems(pages, items), fault
         clear_folder(folder)
         self.first_facts = self.read_facts()
         if fault is not None and not any(map(self._is_hit, self._list_paths())):
@@ -408,7 +408,7 @@ def _add_before(body: bytes, more: bytes) -> bytes:
     return head + found + more + rest if found else more + body
 
 
-SITE_KIND = Kind(
+SITE_KIND = WorldKind(
     "site",
     {"shop": generate_shop_site},
     read_file_facts,

@@ -22,11 +22,11 @@ _MOST_WHOLE = 10**15  # of a number: beyond 2**53 JSON holds none exactly
 _PLACEHOLDER = re.compile(r"\{(\w+)[^{}]*\}")
 
 
-class _Part(BaseModel):
+class _WorldPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Fit(_Part):
+class ServerFit(_WorldPart):
     """A server that the world suits. args, env: of its launch, instead of its recipe's arguments
     and beside its variables; `{root}` is where it sees the world. version: what `worlds --check`
     runs. tools: those that work in this world. restart: it keeps state of its own in memory, so
@@ -40,14 +40,14 @@ class Fit(_Part):
     restart: bool = False
 
 
-class Generator(_Part):
+class SeedGenerator(_WorldPart):
     """What makes the seed files: one of the kind's generators, and how many items it makes."""
 
     name: str
     size: int = Field(default=12, ge=1, le=500)
 
 
-class Draw(_Part):
+class ValueDraw(_WorldPart):
     """What a placeholder of a task stands for; exactly one of these, drawn anew for each task.
 
     key: a fact of the first state whose key matches the pattern, no two alike in a task; where:
@@ -74,28 +74,28 @@ class Draw(_Part):
         return None
 
 
-class CallTemplate(_Part):
+class CallTemplate(_WorldPart):
     """One call of the reference solution."""
 
     tool: str
     arguments: Mapping[str, Any] = {}
 
 
-class TaskTemplate(_Part):
+class TaskTemplate(_WorldPart):
     """Tasks of one form. requests: one of them is drawn. changes: how the state must end, from its
     first one (`changes.py`); none: as it was. answer: texts that the results must hold. servers:
     ids that it is for; default: all that have its tools."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     requests: tuple[str, ...] = Field(min_length=1)
-    draw: Mapping[str, Draw] = {}
+    draw: Mapping[str, ValueDraw] = {}
     calls: tuple[CallTemplate, ...] = Field(min_length=1)
     changes: tuple[Mapping[str, Any], ...] = ()
     answer: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
 
 
-class Fault(_Part):
+class WorldFault(_WorldPart):
     """Something that is wrong with the world from the start. action: one of the kind's; target:
     pattern of what it is done to. tasks: those that then fail, and blame: whose fault that is."""
 
@@ -106,17 +106,17 @@ class Fault(_Part):
     tasks: tuple[str, ...] = ()
 
 
-class World(_Part):
+class WorldSpec(_WorldPart):
     """One world, as its file says. path: the file; folder: what `files` is below."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
     kind: str
     about: str = Field(min_length=1, max_length=300)
     files: str | None = None
-    generator: Generator | None = None
-    servers: tuple[Fit, ...] = Field(min_length=1)
+    generator: SeedGenerator | None = None
+    servers: tuple[ServerFit, ...] = Field(min_length=1)
     tasks: tuple[TaskTemplate, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[WorldFault, ...] = ()
     path: Path = Path()
 
     @field_validator("files")
@@ -126,7 +126,7 @@ class World(_Part):
             raise ValueError("expected a folder beside the world file")
         return given
 
-    def find_fit(self, server_id: str) -> Fit:
+    def find_fit(self, server_id: str) -> ServerFit:
         """How a server points into the world. Raises WorldFileError for one that it does not
         suit."""
         for fit in self.servers:
@@ -135,7 +135,7 @@ class World(_Part):
         known = ", ".join(server.id for server in self.servers)
         raise WorldFileError(f"world {self.name!r} does not suit {server_id!r}; it suits {known}")
 
-    def find_fault(self, name: str) -> Fault:
+    def find_fault(self, name: str) -> WorldFault:
         """Raises WorldFileError for a fault that the file does not name."""
         for fault in self.faults:
             if fault.name == name:
@@ -159,20 +159,20 @@ class World(_Part):
         return found
 
 
-def load_world(path: Path) -> World:
+def load_world(path: Path) -> WorldSpec:
     """The world of one file. Raises WorldFileError that names the file and what of it is wrong."""
     return _parse_world(path, read_text(path, _MOST_TOML))
 
 
 @lru_cache(maxsize=64)
-def _parse_world(path: Path, text: str) -> World:
+def _parse_world(path: Path, text: str) -> WorldSpec:
     """Each run of each marketplace asks for all worlds."""
     try:
         facts = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise WorldFileError(f"{path}: not TOML: {' '.join(str(error).split())[:200]}") from error
     try:
-        world = World.model_validate({**facts, "path": path})
+        world = WorldSpec.model_validate({**facts, "path": path})
     except ValidationError as error:
         raise WorldFileError(_explain_first(path, error)) from None
     if "path" in facts:
@@ -194,7 +194,7 @@ def _explain_first(path: Path, error: ValidationError) -> str:
     return f"{path}: {where}: {first['msg']}"
 
 
-def _find_problems(world: World) -> Iterator[str]:
+def _find_problems(world: WorldSpec) -> Iterator[str]:
     if not (world.files or world.generator):
         yield "expected `files`, a `[generator]` or both"
     for part in ("tasks", "faults"):
@@ -212,7 +212,7 @@ def _find_problems(world: World) -> Iterator[str]:
             yield f"fault {fault.name!r}: no task is called {unknown[0]!r}"
 
 
-def _find_task_problems(world: World, task: TaskTemplate) -> Iterator[str]:
+def _find_task_problems(world: WorldSpec, task: TaskTemplate) -> Iterator[str]:
     tools = {call.tool for call in task.calls}
     having = [server.id for server in world.servers if tools <= set(server.tools)]
     if not having:

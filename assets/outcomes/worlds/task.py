@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from assets.contracts.repair.problems import find_problems
 from assets.outcomes.worlds.changes import ChangeImpossible, Facts, apply_changes
-from assets.outcomes.worlds.spec import TaskTemplate, World
+from assets.outcomes.worlds.spec import TaskTemplate, WorldSpec
 from assets.outcomes.worlds.template import NothingToDraw, draw_values, fill_template
 from assets.outcomes.worlds.tree import WorldFileError
 from warehouse.storage.digest import digest
@@ -16,7 +16,7 @@ from warehouse.storage.digest import digest
 _TRIES = 20  # draws of one task until its changes are possible
 
 
-class Checkable(Protocol):
+class ReadableWorld(Protocol):
     """What a task is checked against: an open world."""
 
     def read_facts(self) -> Facts: ...
@@ -54,7 +54,7 @@ class Task:
         calls = [[call.tool, call.arguments] for call in self.calls]
         return digest([self.world, self.name, self.seed, self.request, calls])[:16]
 
-    def check(self, world: Checkable, answers: Sequence[str] = ()) -> bool:
+    def check(self, world: ReadableWorld, answers: Sequence[str] = ()) -> bool:
         """Whether the world is in the state that was asked for, and nothing else has changed; and
         whether the answers, the results' texts, hold what was asked. Without changes the answers
         are all that tells. Raises WorldFailed where the state cannot be read."""
@@ -66,14 +66,16 @@ class Task:
         return all(" ".join(text.split()) in held for text in self.answer)
 
 
-def make_tasks(world: World, facts: Mapping[str, Any], seed: int, root: str, n: int) -> list[Task]:
+def make_tasks(
+    world: WorldSpec, facts: Mapping[str, Any], seed: int, root: str, n: int
+) -> list[Task]:
     """Tasks from each template of a world, at most `n` of each, all different. facts: of its first
     state. Raises WorldFileError for a template that no draw can fill."""
     return [task for one in world.tasks for task in _make_some(world, one, facts, seed, root, n)]
 
 
 def _make_some(
-    world: World, template: TaskTemplate, facts: Mapping[str, Any], seed: int, root: str, n: int
+    world: WorldSpec, template: TaskTemplate, facts: Mapping[str, Any], seed: int, root: str, n: int
 ) -> Iterator[Task]:
     rng = Random(f"{world.name}/{template.name}/{seed}")
     made, problem = set[str](), "nothing to draw"
@@ -93,7 +95,7 @@ def _make_some(
 
 
 def _make_task(
-    world: World,
+    world: WorldSpec,
     template: TaskTemplate,
     facts: Mapping[str, Any],
     seed: int,

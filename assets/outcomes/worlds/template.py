@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from random import Random
 from typing import Any
 
-from assets.outcomes.worlds.spec import Draw
+from assets.outcomes.worlds.spec import ValueDraw
 from assets.outcomes.worlds.tree import WorldFileError
 
 _PLACEHOLDER = re.compile(r"\{(\w+(?:\.[^{}.\s]+)*)\}")
@@ -38,7 +38,7 @@ class NothingToDraw(ValueError):
 
 
 def draw_values(
-    draws: Mapping[str, Draw], facts: Mapping[str, Any], rng: Random, root: str
+    draws: Mapping[str, ValueDraw], facts: Mapping[str, Any], rng: Random, root: str
 ) -> dict[str, Any]:
     """A value for each placeholder. Raises NothingToDraw that names the draw, and WorldFileError
     for an unknown word list."""
@@ -89,7 +89,11 @@ def draw_words(name: str, rng: Random) -> str:
 
 
 def _draw_value(
-    draw: Draw, facts: Mapping[str, Any], rng: Random, taken: set[str], values: Mapping[str, Any]
+    draw: ValueDraw,
+    facts: Mapping[str, Any],
+    rng: Random,
+    taken: set[str],
+    values: Mapping[str, Any],
 ) -> Any:
     if draw.key is not None:
         wanted, pattern = fill_template(draw.where, values), fill_template(draw.key, values)
@@ -174,7 +178,7 @@ Row = tuple[int | float | str | None, ...]
 
 
 @dataclass(frozen=True)
-class Table:
+class ShopTable:
     """One table: its columns with their SQL types, and its rows. The first column is the key."""
 
     name: str
@@ -182,7 +186,7 @@ class Table:
     rows: list[Row]
 
 
-def draw_shop(rng: Random, size: int) -> list[Table]:
+def draw_shop(rng: Random, size: int) -> list[ShopTable]:
     """Customers, products and orders; each order is of one customer and one product."""
     words, start = load_words(), date(2026, 1, 5)
     customers: list[Row] = [
@@ -210,13 +214,13 @@ def draw_shop(rng: Random, size: int) -> list[Table]:
         for number in range(1, size * 2 + 1)
     ]
     return [
-        Table("customers", (("id", "INTEGER"), ("name", "TEXT"), ("city", "TEXT")), customers),
-        Table(
+        ShopTable("customers", (("id", "INTEGER"), ("name", "TEXT"), ("city", "TEXT")), customers),
+        ShopTable(
             "products",
             (("id", "INTEGER"), ("name", "TEXT"), ("price", "REAL"), ("stock", "INTEGER")),
             products,
         ),
-        Table(
+        ShopTable(
             "orders",
             (
                 ("id", "INTEGER"),
@@ -231,7 +235,7 @@ def draw_shop(rng: Random, size: int) -> list[Table]:
     ]
 
 
-def write_sql(tables: list[Table]) -> list[str]:
+def write_sql(tables: list[ShopTable]) -> list[str]:
     """Statements that make the tables and fill them, the same for SQLite and Postgres."""
     statements = []
     for table in tables:

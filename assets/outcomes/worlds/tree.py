@@ -40,20 +40,22 @@ _MOST_REMOVED = 1_000_000
 
 
 @dataclass(frozen=True)
-class Link:
+class TreeLink:
     """A symbolic link, never followed."""
 
     to: str
 
 
 @dataclass(frozen=True)
-class Special:
+class SpecialNode:
     """A pipe, socket or device: `kind` is its type of file."""
 
     kind: int
 
 
-Node = bytes | Link | Special | None  # a file's bytes, a link, something else; None is a folder
+Node = (
+    bytes | TreeLink | SpecialNode | None
+)  # a file's bytes, a link, something else; None is a folder
 Tree = Mapping[str, Node]  # by path below the root, `/` between its parts
 
 
@@ -85,7 +87,7 @@ def read_tree(folder: Path) -> dict[str, Node]:
                     found[path] = data = read_file(folder, path, _MOST_BYTES - size)
                     size += len(data)
                 else:
-                    found[path] = Link(target) if S_ISLNK(kind) else Special(kind)
+                    found[path] = TreeLink(target) if S_ISLNK(kind) else SpecialNode(kind)
             if len(found) > _MOST_NAMES:
                 raise WorldFailed(f"{folder.name} holds more than {_MOST_NAMES:,} files")
     except (UnreadableFile, OSError) as error:
@@ -114,9 +116,9 @@ def describe_node(node: Node) -> dict[str, str | int]:
     """What a node is, as JSON: a file by size and SHA-256."""
     if node is None:
         return {"is": "folder"}
-    if isinstance(node, Link):
+    if isinstance(node, TreeLink):
         return {"is": "link", "to": node.to.encode("utf-8", "replace").decode()}
-    if isinstance(node, Special):
+    if isinstance(node, SpecialNode):
         return {"is": "special", "kind": node.kind}
     return {"is": "file", "bytes": len(node), "sha256": sha256(node).hexdigest()}
 
@@ -148,7 +150,7 @@ def _write_level(here: int, level: Mapping[str, Any]) -> None:
                 _write_level(below, node)
                 os.fchmod(below, 0o777)
                 os.utime(below, (_TIME, _TIME))
-        elif isinstance(node, Link):
+        elif isinstance(node, TreeLink):
             os.symlink(node.to, name, dir_fd=here)
         else:
             assert isinstance(node, bytes)

@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape, quoteattr
 
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.kind import Kind, read_file_facts
+from assets.outcomes.worlds.kind import WorldKind, read_file_facts
 from assets.outcomes.worlds.template import load_words
 from assets.outcomes.worlds.tree import Node, Tree
 
@@ -249,4 +249,4 @@ def read_cells(tree: Tree) -> Facts:
     return dict(sorted({**facts, **read_file_facts(others)}.items()))
 
 
-WORKBOOK_KIND = Kind("workbook", {"sales": generate_sales}, read_cells)
+WORKBOOK_KIND = WorldKind("workbook", {"sales": generate_sales}, read_cells)

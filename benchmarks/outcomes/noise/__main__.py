@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.outcomes.baselines import ALL_METHODS
-from benchmarks.outcomes.noise.build import Size, build_table, load_stage, save_stage
+from benchmarks.outcomes.noise.build import TableSize, build_table, load_stage, save_stage
 from benchmarks.outcomes.noise.describe import describe_table
 from benchmarks.outcomes.noise.intents import TRAIN
-from benchmarks.outcomes.noise.play import Make, Stage
+from benchmarks.outcomes.noise.play import Make, NoiseStage
 from benchmarks.outcomes.noise.render import render_report
 from benchmarks.outcomes.noise.report import (
     measure_curve,
@@ -98,13 +98,13 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def find_stage(out: Path, chosen: argparse.Namespace) -> Stage:
+def find_stage(out: Path, chosen: argparse.Namespace) -> NoiseStage:
     """The table of OUT, or a new one."""
     if not chosen.again and (out / FILES[-1]).is_file():
         return load_stage(out)
     settings = load_settings()
     ledger, policy = open_warehouse(settings).ledger, make_launcher(settings).policy
-    size = Size(chosen.tasks, chosen.held_out, chosen.variants, chosen.seed)
+    size = TableSize(chosen.tasks, chosen.held_out, chosen.variants, chosen.seed)
     run_date = ledger.open_run("noise")
     stage = build_table(size, policy, ledger, run_date, tell)
     ledger.close_run("noise")

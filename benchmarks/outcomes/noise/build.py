@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from assets.servers.deploy.policy import DeployPolicy
-from benchmarks.outcomes.noise.endpoints import AFTER, BEFORE, Endpoint, list_real
+from benchmarks.outcomes.noise.endpoints import AFTER, BEFORE, ToolEndpoint, list_real
 from benchmarks.outcomes.noise.execute import execute_all, list_servers, list_wishes
 from benchmarks.outcomes.noise.intents import HELD_OUT, TRAIN, BenchTask, draw_tasks, load_intents
-from benchmarks.outcomes.noise.play import Stage
+from benchmarks.outcomes.noise.play import NoiseStage
 from benchmarks.outcomes.noise.pool import choose_candidates, embed_endpoints, embed_requests
-from benchmarks.outcomes.noise.table import Table, load_table
+from benchmarks.outcomes.noise.table import OutcomeTable, load_table
 from benchmarks.outcomes.noise.variants import (
     NEWCOMERS,
     change_endpoints,
@@ -27,7 +27,7 @@ VECTORS = "vectors.npz"
 
 
 @dataclass(frozen=True)
-class Size:
+class TableSize:
     """How much is built."""
 
     tasks: int = 2000
@@ -37,8 +37,12 @@ class Size:
 
 
 def build_table(
-    size: Size, policy: DeployPolicy, ledger: Ledger, run_date: str, tell: Callable[[str], None]
-) -> Stage:
+    size: TableSize,
+    policy: DeployPolicy,
+    ledger: Ledger,
+    run_date: str,
+    tell: Callable[[str], None],
+) -> NoiseStage:
     """Everything that learners play against, executed once."""
     intents = load_intents()
     train = draw_tasks(intents, size.tasks, TRAIN, TRAIN_SEEDS)
@@ -57,30 +61,32 @@ def build_table(
     return stage
 
 
-def make_pool(real: Sequence[Endpoint], size: Size) -> list[Endpoint]:
+def make_pool(real: Sequence[ToolEndpoint], size: TableSize) -> list[ToolEndpoint]:
     """Real endpoints, variants and newcomers, with what changes later."""
     variants = make_variants(real, size.variants, size.seed)
     newcomers = make_newcomers(real, NEWCOMERS, size.seed)
     return change_endpoints([*real, *variants, *newcomers], size.seed)
 
 
-def retrieve_tasks(tasks: Sequence[BenchTask], endpoints: Sequence[Endpoint]) -> Stage:
+def retrieve_tasks(tasks: Sequence[BenchTask], endpoints: Sequence[ToolEndpoint]) -> NoiseStage:
     """The tasks with their candidates; no outcome yet."""
     queries = embed_requests([task.query for task in tasks])
     vectors = embed_endpoints(endpoints, BEFORE), embed_endpoints(endpoints, AFTER)
     facts = choose_candidates(tasks, endpoints, queries, vectors[BEFORE])
-    return Stage(Table(facts, {endpoint.id: endpoint for endpoint in endpoints}), queries, vectors)
+    return NoiseStage(
+        OutcomeTable(facts, {endpoint.id: endpoint for endpoint in endpoints}), queries, vectors
+    )
 
 
-def save_stage(stage: Stage, folder: Path) -> None:
+def save_stage(stage: NoiseStage, folder: Path) -> None:
     """The table and its vectors."""
     stage.table.save(folder)
     before, after = stage.vectors
     np.savez_compressed(folder / VECTORS, queries=stage.queries, before=before, after=after)
 
 
-def load_stage(folder: Path) -> Stage:
+def load_stage(folder: Path) -> NoiseStage:
     """What `save_stage` left in a folder. Raises OSError and ValueError."""
     with np.load(folder / VECTORS, allow_pickle=False) as held:
         vectors = held["before"], held["after"]
-        return Stage(load_table(folder), held["queries"], vectors)
+        return NoiseStage(load_table(folder), held["queries"], vectors)

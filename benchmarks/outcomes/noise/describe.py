@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.outcomes.noise.endpoints import BEFORE
-from benchmarks.outcomes.noise.play import Stage
+from benchmarks.outcomes.noise.play import NoiseStage
 from benchmarks.outcomes.noise.table import NO_CALL
 from benchmarks.outcomes.simulator import SHOWN
 
 
-def describe_table(stage: Stage) -> dict[str, Any]:
+def describe_table(stage: NoiseStage) -> dict[str, Any]:
     """Counts, and the share of successes among calls that were made, by fault."""
     table = stage.table
     by_fault: dict[str, list[bool]] = defaultdict(list)
@@ -44,7 +44,7 @@ def describe_table(stage: Stage) -> dict[str, Any]:
     }
 
 
-def _share_done(stage: Stage, most: int) -> float:
+def _share_done(stage: NoiseStage, most: int) -> float:
     """The share of tasks that one of the retriever's first `most` candidates does."""
     done = []
     for task in stage.table.tasks:

@@ -15,7 +15,7 @@ BEFORE, AFTER = 0, 1  # phases: before and after the change in mid-stream
 
 
 @dataclass(frozen=True)
-class Source:
+class EndpointSource:
     """A real server of the bench. tools: name -> the forms of a call of it."""
 
     id: str
@@ -24,7 +24,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class ToolEndpoint:
     """One tool as an actor sees it, and what stands behind it.
 
     server_id: opaque, for real ones too, so that no id tells which is which. source, base: the
@@ -74,13 +74,13 @@ class Endpoint:
 
 
 @cache
-def load_sources() -> tuple[Source, ...]:
+def load_sources() -> tuple[EndpointSource, ...]:
     """The real servers, and how calls of their tools are written."""
     text = Path(__file__).with_name("endpoints.toml").read_text(encoding="utf-8")
-    return tuple(Source(**one) for one in tomllib.loads(text)["servers"])
+    return tuple(EndpointSource(**one) for one in tomllib.loads(text)["servers"])
 
 
-def find_source(server: str) -> Source:
+def find_source(server: str) -> EndpointSource:
     """Raises KeyError for one that the bench does not have."""
     return {source.id: source for source in load_sources()}[server]
 
@@ -90,11 +90,11 @@ def make_opaque_id(*parts: object) -> str:
     return f"srv-{digest(list(map(str, parts)))[-8:]}"
 
 
-def list_real(contracts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Endpoint]:
+def list_real(contracts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[ToolEndpoint]:
     """A real endpoint for each tool that calls can be written for, of servers (id -> tool ->
     contract) that listed it."""
     return [
-        Endpoint(make_opaque_id(source.id), tool, source.id, tool, (listed[tool], listed[tool]))
+        ToolEndpoint(make_opaque_id(source.id), tool, source.id, tool, (listed[tool], listed[tool]))
         for source in load_sources()
         if (listed := contracts.get(source.id)) is not None
         for tool in source.tools
@@ -102,7 +102,9 @@ def list_real(contracts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[
     ]
 
 
-def rename_arguments(endpoint: Endpoint, renames: Mapping[str, str], about: str) -> Endpoint:
+def rename_arguments(
+    endpoint: ToolEndpoint, renames: Mapping[str, str], about: str
+) -> ToolEndpoint:
     """The endpoint with another contract in the second phase: arguments renamed, another
     description."""
     before = endpoint.contracts[BEFORE]

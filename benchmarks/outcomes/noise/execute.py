@@ -23,29 +23,29 @@ from assets.outcomes.worlds.task import Task, TaskCall
 from assets.outcomes.worlds.tree import WorldFailed
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.deploy.policy import DeployPolicy
-from benchmarks.outcomes.noise.endpoints import AFTER, Endpoint, load_sources
+from benchmarks.outcomes.noise.endpoints import AFTER, ToolEndpoint, load_sources
 from benchmarks.outcomes.noise.intents import HELD_OUT, BenchTask
-from benchmarks.outcomes.noise.proxy import Answer, Proxies
-from benchmarks.outcomes.noise.table import NO_CALL, Tried
+from benchmarks.outcomes.noise.proxy import ProxyAnswer, ProxyPool
+from benchmarks.outcomes.noise.table import NO_CALL, TableCall
 from warehouse.ledger.ledger import Ledger
 
 AT_ONCE = 3  # servers at work
 KEPT = 400  # characters of an answer
 TIMEOUT_S = 20.0
-Outcomes = dict[tuple[str, str, int], Tried]
+Outcomes = dict[tuple[str, str, int], TableCall]
 
 
 @dataclass(frozen=True)
-class Wish:
+class CallWish:
     """A call that the table needs."""
 
     task: BenchTask
-    endpoint: Endpoint
+    endpoint: ToolEndpoint
     phase: int
 
 
 @dataclass(frozen=True)
-class Launch:
+class ListedServer:
     """A server that was listed: how it starts, and its tools by name."""
 
     recipe: Mapping[str, Any]
@@ -54,9 +54,9 @@ class Launch:
 
 async def list_servers(
     policy: DeployPolicy, ledger: Ledger, run_date: str, seed: int, tell: Callable[[str], None]
-) -> dict[str, Launch]:
+) -> dict[str, ListedServer]:
     """Every real server that can be had here, listed once in its world; others are told of."""
-    places, found = asyncio.Semaphore(AT_ONCE), dict[str, Launch]()
+    places, found = asyncio.Semaphore(AT_ONCE), dict[str, ListedServer]()
 
     async def list_one(server: str, world_name: str) -> None:
         world = find_world(world_name)
@@ -67,7 +67,7 @@ async def list_servers(
                     async with open_session(opened, fit, policy, ledger, run_date) as session:
                         recipe = session.make_caller()._recipes(server)
                         assert recipe is not None
-                        found[server] = Launch(recipe, dict(session.contracts))
+                        found[server] = ListedServer(recipe, dict(session.contracts))
             except WorldFailed as error:
                 tell(f"{server}: unavailable: {error}")
 
@@ -76,18 +76,18 @@ async def list_servers(
 
 
 async def execute_all(
-    wishes: Sequence[Wish],
-    launches: Mapping[str, Launch],
+    wishes: Sequence[CallWish],
+    launches: Mapping[str, ListedServer],
     policy: DeployPolicy,
     tell: Callable[[str], None],
     seed: int,
 ) -> Outcomes:
     """What each wish came to; a server in a world of one seed is started once for all of its."""
-    groups: dict[tuple[str, int], list[Wish]] = defaultdict(list)
+    groups: dict[tuple[str, int], list[CallWish]] = defaultdict(list)
     found: Outcomes = {}
     for wish in wishes:
         if wish.endpoint.write_call(wish.task.slots, wish.phase) is None:
-            found[wish.task.id, wish.endpoint.id, wish.phase] = Tried(False, NO_CALL)
+            found[wish.task.id, wish.endpoint.id, wish.phase] = TableCall(False, NO_CALL)
         elif wish.endpoint.source in launches:
             world = next(
                 source.world for source in load_sources() if source.id == wish.endpoint.source
@@ -95,13 +95,15 @@ async def execute_all(
             if world == wish.task.world:
                 groups[wish.endpoint.source, wish.task.seed].append(wish)
             else:  # it sees its own world only: what is asked for is not there
-                found[wish.task.id, wish.endpoint.id, wish.phase] = Tried(False, NO_CALL)
+                found[wish.task.id, wish.endpoint.id, wish.phase] = TableCall(False, NO_CALL)
     places = asyncio.Semaphore(AT_ONCE)
 
-    async def execute_group(server: str, world_seed: int, own: list[Wish]) -> None:
+    async def execute_group(server: str, world_seed: int, own: list[CallWish]) -> None:
         async with places:
             began = time.perf_counter()
-            runner = Runner(launches[server], server, own[0].task.world, world_seed, policy, seed)
+            runner = WorldRunner(
+                launches[server], server, own[0].task.world, world_seed, policy, seed
+            )
             found.update(await runner.run(own))
             took = time.perf_counter() - began
             tell(f"{server} in {own[0].task.world} {world_seed}: {len(own)} calls, {took:.0f} s")
@@ -111,17 +113,17 @@ async def execute_all(
 
 
 @dataclass(frozen=True)
-class Runner:
+class WorldRunner:
     """One server in one world of one seed."""
 
-    launch: Launch
+    launch: ListedServer
     server: str
     world: str
     world_seed: int
     policy: DeployPolicy
     seed: int
 
-    async def run(self, wishes: Sequence[Wish]) -> Outcomes:
+    async def run(self, wishes: Sequence[CallWish]) -> Outcomes:
         found: Outcomes = {}
         with (
             _make_place(self.policy) as place,
@@ -135,7 +137,7 @@ class Runner:
         return found
 
     @asynccontextmanager
-    async def _open(self, opened: OpenWorld) -> AsyncIterator[tuple[WorldSession, Proxies]]:
+    async def _open(self, opened: OpenWorld) -> AsyncIterator[tuple[WorldSession, ProxyPool]]:
         grants = {**self.policy.grants, self.server: opened.grant}
         granted = replace(self.policy, grants=grants, twice=False)
         recipes = {self.server: self.launch.recipe}
@@ -148,17 +150,22 @@ class Runner:
 
         async with AsyncExitStack() as stack:
             stack.push_async_callback(made.close)
-            yield made, await stack.enter_async_context(Proxies(forward))
+            yield made, await stack.enter_async_context(ProxyPool(forward))
 
     async def _run_wish(
-        self, wish: Wish, session: WorldSession, proxies: Proxies, opened: OpenWorld, first: Any
-    ) -> Tried:
+        self,
+        wish: CallWish,
+        session: WorldSession,
+        proxies: ProxyPool,
+        opened: OpenWorld,
+        first: Any,
+    ) -> TableCall:
         endpoint, phase = wish.endpoint, wish.phase
         arguments = endpoint.write_call(wish.task.slots, phase)
         assert arguments is not None
         if endpoint.direct and endpoint.faults[phase] is None and not endpoint.renames:
             [result] = await session.run_calls([TaskCall(endpoint.base, arguments)], TIMEOUT_S)
-            answer = Answer(tuple(join_texts([result])), result.status, result.seconds)
+            answer = ProxyAnswer(tuple(join_texts([result])), result.status, result.seconds)
         else:
             draw = Random(f"{self.seed}/{wish.task.id}/{endpoint.id}/{phase}")
             answer = await proxies.call(endpoint, phase, arguments, draw)
@@ -170,10 +177,10 @@ class Runner:
         if facts != first:
             opened.reset()
         kept = " ".join(answer.texts)[:KEPT] if wish.task.split == HELD_OUT else ""
-        return Tried(success, answer.kind, round(answer.seconds, 4), kept)
+        return TableCall(success, answer.kind, round(answer.seconds, 4), kept)
 
 
-def judge_answer(check: Task, answer: Answer, facts: Mapping[str, Any] | None) -> bool:
+def judge_answer(check: Task, answer: ProxyAnswer, facts: Mapping[str, Any] | None) -> bool:
     """Whether a call did what was asked for: its answer is no error and holds the texts, and the
     state is the one expected."""
     if answer.kind != "ok" or facts is None:
@@ -184,18 +191,18 @@ def judge_answer(check: Task, answer: Answer, facts: Mapping[str, Any] | None) -
 def list_wishes(
     tasks: Sequence[BenchTask],
     candidates: Mapping[str, Sequence[str]],
-    endpoints: Mapping[str, Endpoint],
+    endpoints: Mapping[str, ToolEndpoint],
     late: Sequence[str],
-) -> list[Wish]:
+) -> list[CallWish]:
     """Each task with its candidates; with those that change, in the second phase too, where the
     task is one of `late`."""
     found, wanted = [], set(late)
     for task in tasks:
         for name in dict.fromkeys(candidates[task.id]):
             endpoint = endpoints[name]
-            found.append(Wish(task, endpoint, 0))
+            found.append(CallWish(task, endpoint, 0))
             if endpoint.changes and task.id in wanted:
-                found.append(Wish(task, endpoint, AFTER))
+                found.append(CallWish(task, endpoint, AFTER))
     return found
 
 

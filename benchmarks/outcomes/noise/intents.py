@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from assets.outcomes.worlds.catalogue import find_world
 from assets.outcomes.worlds.changes import ChangeImpossible, apply_changes
 from assets.outcomes.worlds.session import open_world
-from assets.outcomes.worlds.spec import Draw
+from assets.outcomes.worlds.spec import ValueDraw
 from assets.outcomes.worlds.task import Task
 from assets.outcomes.worlds.template import NothingToDraw, draw_values, fill_template
 from assets.servers.recipes.placeholders import DATA
@@ -23,7 +23,7 @@ TRAIN, HELD_OUT = "train", "held-out"
 _TRIES = 8  # draws in a row that give nothing new, after which an intent is exhausted
 
 
-class Intent(BaseModel):
+class UserIntent(BaseModel):
     """One thing that is asked for. requests: wordings of training tasks, held_out: of the others.
     slots: what an actor reads off a request; changes, answer: as of a world's task."""
 
@@ -34,7 +34,7 @@ class Intent(BaseModel):
     category: str
     requests: tuple[str, ...]
     held_out: tuple[str, ...]
-    draw: Mapping[str, Draw] = {}
+    draw: Mapping[str, ValueDraw] = {}
     slots: Mapping[str, Any]
     changes: tuple[Mapping[str, Any], ...] = ()
     answer: tuple[str, ...] = ()
@@ -55,14 +55,14 @@ class BenchTask:
     check: Task = field(repr=False)
 
 
-def load_intents() -> list[Intent]:
+def load_intents() -> list[UserIntent]:
     """The bench's own intents, in the order of their file."""
     text = Path(__file__).with_name("intents.toml").read_text(encoding="utf-8")
-    return [Intent.model_validate(one) for one in tomllib.loads(text)["intents"]]
+    return [UserIntent.model_validate(one) for one in tomllib.loads(text)["intents"]]
 
 
 def draw_tasks(
-    intents: Sequence[Intent], n: int, split: str, seeds: Sequence[int]
+    intents: Sequence[UserIntent], n: int, split: str, seeds: Sequence[int]
 ) -> list[BenchTask]:
     """`n` tasks, as evenly from all intents and seeds as these have different ones, shuffled by
     the seeds. Raises ValueError where there are not so many."""
@@ -92,7 +92,7 @@ def draw_tasks(
 
 
 def _draw_stream(
-    intent: Intent, split: str, seed: int, facts: Mapping[str, Any]
+    intent: UserIntent, split: str, seed: int, facts: Mapping[str, Any]
 ) -> Iterator[BenchTask]:
     """Different tasks, until some draws in a row give nothing new."""
     rng, seen, idle = Random(f"{intent.name}/{split}/{seed}"), set[str](), 0
@@ -107,7 +107,7 @@ def _draw_stream(
 
 
 def _draw_task(
-    intent: Intent, split: str, seed: int, facts: Mapping[str, Any], rng: Random
+    intent: UserIntent, split: str, seed: int, facts: Mapping[str, Any], rng: Random
 ) -> BenchTask | None:
     wordings = intent.held_out if split == HELD_OUT else intent.requests
     try:

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.outcomes.noise.endpoints import BEFORE
 from benchmarks.outcomes.noise.pool import list_candidates
-from benchmarks.outcomes.noise.table import NO_CALL, Table, TaskFacts
+from benchmarks.outcomes.noise.table import NO_CALL, OutcomeTable, TaskFacts
 from benchmarks.outcomes.simulator import PICKS, SHOWN, TICK_S
 from extensions.recommender.rerank_method import OutcomeExample, RerankMethod
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
@@ -24,12 +24,12 @@ Make = Callable[[], RerankMethod]
 
 
 @dataclass(frozen=True)
-class Stage:
+class NoiseStage:
     """A table as methods see it. queries: unit vectors [tasks, dim]; vectors: of the endpoints'
     contracts in both phases, [endpoints, dim] each. Tools that need what the task does not say are
     no candidates."""
 
-    table: Table
+    table: OutcomeTable
     queries: np.ndarray
     vectors: tuple[np.ndarray, np.ndarray]
 
@@ -80,7 +80,7 @@ class Stage:
 
 
 def draw_log(
-    stage: Stage, tasks: Sequence[TaskFacts], seed: int, phase: int = BEFORE, start: int = 0
+    stage: NoiseStage, tasks: Sequence[TaskFacts], seed: int, phase: int = BEFORE, start: int = 0
 ) -> list[OutcomeExample]:
     """What a log holds where the retriever orders and the actor of `by rank` picks: one outcome a
     task, the same for every method."""
@@ -106,7 +106,7 @@ def order_candidates(scores: np.ndarray, question: RerankQuestion) -> np.ndarray
 
 
 def order_by_method(
-    stage: Stage,
+    stage: NoiseStage,
     method: RerankMethod,
     tasks: Sequence[TaskFacts],
     learnt: int,
@@ -121,12 +121,12 @@ def order_by_method(
 
 
 def order_by_retriever(
-    stage: Stage, tasks: Sequence[TaskFacts], phase: int = BEFORE
+    stage: NoiseStage, tasks: Sequence[TaskFacts], phase: int = BEFORE
 ) -> list[np.ndarray]:
     return [stage.ask(task, phase).candidates for task in tasks]
 
 
-def order_curated(stage: Stage, tasks: Sequence[TaskFacts]) -> list[np.ndarray]:
+def order_curated(stage: NoiseStage, tasks: Sequence[TaskFacts]) -> list[np.ndarray]:
     """The retriever's order where the pool holds real endpoints only."""
     endpoints, found = stage.table.endpoints, []
     for task in tasks:
@@ -137,7 +137,7 @@ def order_curated(stage: Stage, tasks: Sequence[TaskFacts]) -> list[np.ndarray]:
 
 
 def order_by_oracle(
-    stage: Stage, tasks: Sequence[TaskFacts], phase: int = BEFORE
+    stage: NoiseStage, tasks: Sequence[TaskFacts], phase: int = BEFORE
 ) -> list[np.ndarray]:
     """The order of who knows the true rate of each endpoint at each intent."""
     rates, found = stage.measure_rates(phase), []
@@ -150,7 +150,7 @@ def order_by_oracle(
 
 
 def value_orders(
-    stage: Stage,
+    stage: NoiseStage,
     tasks: Sequence[TaskFacts],
     orders: Sequence[np.ndarray],
     actor: str,

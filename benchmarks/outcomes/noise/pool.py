@@ -7,7 +7,7 @@ import numpy as np
 from assets.contracts.canonical import tool_text
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.encoders.embedder import embed_queries
-from benchmarks.outcomes.noise.endpoints import BEFORE, Endpoint
+from benchmarks.outcomes.noise.endpoints import BEFORE, ToolEndpoint
 from benchmarks.outcomes.noise.intents import BenchTask
 from benchmarks.outcomes.noise.table import TaskFacts, keep_task
 from benchmarks.outcomes.simulator import SHOWN
@@ -17,7 +17,7 @@ CANDIDATES = 20
 SPARE = 2  # candidates more, so that the second phase's newcomers push nobody out of the first
 
 
-def embed_endpoints(endpoints: Sequence[Endpoint], phase: int) -> np.ndarray:
+def embed_endpoints(endpoints: Sequence[ToolEndpoint], phase: int) -> np.ndarray:
     """Unit vectors of the contracts as they are listed, float32 [endpoints, dim]."""
     return open_embedder(EMBEDDER).embed(
         [tool_text(endpoint.contracts[phase]) for endpoint in endpoints]
@@ -34,7 +34,7 @@ def embed_requests(texts: Sequence[str]) -> np.ndarray:
 
 def choose_candidates(
     tasks: Sequence[BenchTask],
-    endpoints: Sequence[Endpoint],
+    endpoints: Sequence[ToolEndpoint],
     queries: np.ndarray,
     vectors: np.ndarray,
 ) -> list[TaskFacts]:
@@ -55,7 +55,7 @@ def choose_candidates(
     ]
 
 
-def list_candidates(task: TaskFacts, endpoints: dict[str, Endpoint], phase: int) -> list[str]:
+def list_candidates(task: TaskFacts, endpoints: dict[str, ToolEndpoint], phase: int) -> list[str]:
     """The retriever's order in a phase: at most CANDIDATES ids."""
     shown = (
         candidate

@@ -10,7 +10,7 @@ from typing import Any
 
 from assets.outcomes.worlds.session import join_texts
 from assets.servers.calls.result import CallResult
-from benchmarks.outcomes.noise.endpoints import Endpoint
+from benchmarks.outcomes.noise.endpoints import ToolEndpoint
 from benchmarks.outcomes.noise.faults import (
     DELAY_S,
     EMPTY,
@@ -30,7 +30,7 @@ NOTHING_YET = "Error: cached response expired"  # what a stale tool says before 
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProxyAnswer:
     """What an actor sees of a call. kind: ok, tool_error, timeout, or as a call's status."""
 
     texts: tuple[str, ...]
@@ -39,11 +39,11 @@ class Answer:
 
 
 @dataclass
-class Proxy:
+class FaultProxy:
     """One endpoint in one phase as an MCP server. hit: whether its fault strikes at the next call,
     which decides with `draw` what it does."""
 
-    endpoint: Endpoint
+    endpoint: ToolEndpoint
     phase: int
     forward: Forward = field(repr=False)
     hit: bool = False
@@ -95,23 +95,23 @@ class Proxy:
         return texts, result.status != "ok"
 
 
-class Proxies:
+class ProxyPool:
     """The proxies of one real server, each connected at its first call and kept. Use as an async
     context manager, entered and left by one task."""
 
     def __init__(self, forward: Forward) -> None:
         self._forward, self._stack = forward, AsyncExitStack()
-        self._open: dict[tuple[str, int], tuple[Proxy, Any]] = {}
+        self._open: dict[tuple[str, int], tuple[FaultProxy, Any]] = {}
 
-    async def __aenter__(self) -> "Proxies":
+    async def __aenter__(self) -> "ProxyPool":
         return self
 
     async def __aexit__(self, *error: Any) -> None:
         await self._stack.aclose()
 
     async def call(
-        self, endpoint: Endpoint, phase: int, arguments: dict[str, Any], draw: Random
-    ) -> Answer:
+        self, endpoint: ToolEndpoint, phase: int, arguments: dict[str, Any], draw: Random
+    ) -> ProxyAnswer:
         """One call over MCP; `draw` decides whether the fault strikes. What fails is told."""
         from mcp.shared.exceptions import MCPError
 
@@ -124,17 +124,17 @@ class Proxies:
             result = await client.call_tool(endpoint.tool, arguments, read_timeout_seconds=limit)
         except MCPError as error:
             kind = "timeout" if "timed out" in str(error).lower() else "protocol_error"
-            return Answer((), kind, time.perf_counter() - began)
+            return ProxyAnswer((), kind, time.perf_counter() - began)
         texts = tuple(str(getattr(one, "text", "")) for one in result.content)
         kind = "tool_error" if result.is_error else "ok"
-        return Answer(texts, kind, time.perf_counter() - began)
+        return ProxyAnswer(texts, kind, time.perf_counter() - began)
 
-    async def _connect(self, endpoint: Endpoint, phase: int) -> tuple[Proxy, Any]:
+    async def _connect(self, endpoint: ToolEndpoint, phase: int) -> tuple[FaultProxy, Any]:
         from mcp import Client
 
         key = endpoint.id, phase
         if key not in self._open:
-            proxy = Proxy(endpoint, phase, self._forward)
+            proxy = FaultProxy(endpoint, phase, self._forward)
             # The handshake and JSON-RPC, as with a server of another process.
             made = Client(proxy.make_server(), mode="legacy", cache=None)
             client = await self._stack.enter_async_context(made)

@@ -11,7 +11,7 @@ from benchmarks.outcomes.noise.intents import HELD_OUT, TRAIN
 from benchmarks.outcomes.noise.play import (
     ACTORS,
     Make,
-    Stage,
+    NoiseStage,
     draw_log,
     order_by_method,
     order_by_oracle,
@@ -19,7 +19,7 @@ from benchmarks.outcomes.noise.play import (
     order_curated,
     value_orders,
 )
-from benchmarks.outcomes.noise.streams import Drift, count_recovery, play_online, run_drift
+from benchmarks.outcomes.noise.streams import DriftResult, count_recovery, play_online, run_drift
 from benchmarks.outcomes.noise.table import TaskFacts
 from training.evaluation.metrics import bootstrap_mean
 
@@ -28,7 +28,7 @@ RIVAL = "toolflix"
 Values = dict[str, dict[str, np.ndarray]]  # method -> actor -> success per held-out task
 
 
-def value_fixed(stage: Stage) -> Values:
+def value_fixed(stage: NoiseStage) -> Values:
     """Retriever, curated pool and oracle."""
     held = stage.list_tasks(HELD_OUT)
     return {
@@ -37,14 +37,14 @@ def value_fixed(stage: Stage) -> Values:
     }
 
 
-def order_fixed(stage: Stage, held: Sequence[TaskFacts]) -> dict[str, list[np.ndarray]]:
+def order_fixed(stage: NoiseStage, held: Sequence[TaskFacts]) -> dict[str, list[np.ndarray]]:
     """The orders of those that learn nothing, by FIXED."""
     retrieved, curated = order_by_retriever(stage, held), order_curated(stage, held)
     return dict(zip(FIXED, (retrieved, curated, order_by_oracle(stage, held)), strict=True))
 
 
 def value_methods(
-    stage: Stage, methods: Mapping[str, Make], n: int, seeds: Sequence[int]
+    stage: NoiseStage, methods: Mapping[str, Make], n: int, seeds: Sequence[int]
 ) -> Values:
     """Each method after a log of the first `n` training tasks; the mean of the seeds' logs."""
     train, held = stage.list_tasks(TRAIN)[:n], stage.list_tasks(HELD_OUT)
@@ -63,7 +63,7 @@ def value_methods(
     }
 
 
-def summarise_values(stage: Stage, values: Values) -> dict[str, dict[str, Any]]:
+def summarise_values(stage: NoiseStage, values: Values) -> dict[str, dict[str, Any]]:
     """Method -> actor -> figure, and the paired differences to RIVAL and to the retriever; whole
     intents are drawn."""
     intents = [task.intent for task in stage.list_tasks(HELD_OUT)]
@@ -87,7 +87,7 @@ def summarise_values(stage: Stage, values: Values) -> dict[str, dict[str, Any]]:
     }
 
 
-def summarise_categories(stage: Stage, values: Values) -> dict[str, dict[str, float]]:
+def summarise_categories(stage: NoiseStage, values: Values) -> dict[str, dict[str, float]]:
     """Category -> method -> held-out success by the actor that takes the first."""
     held = stage.list_tasks(HELD_OUT)
     return {
@@ -100,7 +100,7 @@ def summarise_categories(stage: Stage, values: Values) -> dict[str, dict[str, fl
 
 
 def measure_curve(
-    stage: Stage, methods: Mapping[str, Make], sizes: Sequence[int], seeds: Sequence[int]
+    stage: NoiseStage, methods: Mapping[str, Make], sizes: Sequence[int], seeds: Sequence[int]
 ) -> dict[str, dict[int, float]]:
     """Method -> outcomes in the log -> held-out success by the actor that takes the first."""
     found: dict[str, dict[int, float]] = defaultdict(dict)
@@ -111,7 +111,7 @@ def measure_curve(
 
 
 def value_online(
-    stage: Stage, methods: Mapping[str, Make], seeds: Sequence[int]
+    stage: NoiseStage, methods: Mapping[str, Make], seeds: Sequence[int]
 ) -> tuple[Values, dict[str, dict[int, float]]]:
     """(each method after all training tasks that it ordered itself, its learning curve by the actor
     that takes the first); means over the seeds."""
@@ -133,7 +133,7 @@ def value_online(
 
 
 def measure_drift(
-    stage: Stage, methods: Mapping[str, Make], seeds: Sequence[int], late: int
+    stage: NoiseStage, methods: Mapping[str, Make], seeds: Sequence[int], late: int
 ) -> dict[str, dict[str, Any]]:
     """Method -> success before and after the change, what the change cost against who knows the
     true rates, outcomes to recover, regret of newcomers. Each seed is another log before the change
@@ -145,7 +145,7 @@ def measure_drift(
         for phase in (BEFORE, AFTER)
         for orders in (order_by_oracle(stage, held, phase),)
     }
-    played: dict[str, list[Drift]] = defaultdict(list)
+    played: dict[str, list[DriftResult]] = defaultdict(list)
     for seed in seeds:
         first = draw_log(stage, train[:half], seed)
         for name, make in methods.items():
@@ -159,7 +159,7 @@ def measure_drift(
 
 
 def summarise_drift(
-    own: Sequence[Drift], best: Mapping[int, float], draws: int = 1_000
+    own: Sequence[DriftResult], best: Mapping[int, float], draws: int = 1_000
 ) -> dict[str, Any]:
     """One method over seeds. best: what the oracle reaches in each phase."""
     checks = list(own[0].after)
@@ -200,7 +200,7 @@ def summarise_drift(
     }
 
 
-def _compare_ends(own: Sequence[Drift], rivals: Sequence[Drift]) -> dict[str, Any]:
+def _compare_ends(own: Sequence[DriftResult], rivals: Sequence[DriftResult]) -> dict[str, Any]:
     """Success at the last check less the rival's, seed by seed."""
     last = max(own[0].after)
     pairs = zip(own, rivals, strict=True)

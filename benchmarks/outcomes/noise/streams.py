@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.outcomes.noise.endpoints import AFTER, BEFORE
 from benchmarks.outcomes.noise.play import (
     Make,
-    Stage,
+    NoiseStage,
     order_by_method,
     order_candidates,
     pick_place,
@@ -34,7 +34,7 @@ REFITS = (
 
 
 @dataclass
-class Drift:
+class DriftResult:
     """What one method did. before: held-out success just before the change, of the tools as they
     were. after: outcomes since the change -> held-out success. regrets: newcomer -> what each of
     its first exposures cost against the best candidate's true rate; taken: how often each of those
@@ -52,7 +52,7 @@ class Drift:
 
 
 def play_online(
-    stage: Stage,
+    stage: NoiseStage,
     make: Make,
     tasks: Sequence[TaskFacts],
     held: Sequence[TaskFacts],
@@ -78,15 +78,15 @@ def play_online(
 
 
 def run_drift(
-    stage: Stage,
+    stage: NoiseStage,
     make: Make,
     first: Sequence[OutcomeExample],
     late: Sequence[TaskFacts],
     held: Sequence[TaskFacts],
     seed: int,
-) -> Drift:
+) -> DriftResult:
     """A method that has learnt from `first` (the log before the change) plays `late` after it."""
-    rng, found = np.random.default_rng(seed), Drift()
+    rng, found = np.random.default_rng(seed), DriftResult()
     method = make()
     method.fit(first, stage.pools[BEFORE])
     orders = order_by_method(stage, method, held, len(first))
@@ -111,7 +111,7 @@ def run_drift(
     return found
 
 
-def age_examples(stage: Stage, examples: Sequence[OutcomeExample]) -> list[OutcomeExample]:
+def age_examples(stage: NoiseStage, examples: Sequence[OutcomeExample]) -> list[OutcomeExample]:
     """The log as it is read after the change: outcomes of a contract that is gone weigh less."""
     before, after = (pool.tools for pool in stage.pools)
     gone = {
@@ -136,7 +136,7 @@ def count_recovery(cost: Mapping[int, float], share: float = 0.9) -> int | None:
 
 
 def _value_held(
-    stage: Stage, make: Make, rows: Sequence[OutcomeExample], held: Sequence[TaskFacts]
+    stage: NoiseStage, make: Make, rows: Sequence[OutcomeExample], held: Sequence[TaskFacts]
 ) -> float:
     """Held-out success after the change, by the actor of `by rank`, of a fit of these rows."""
     method = make()
@@ -146,8 +146,8 @@ def _value_held(
 
 
 def _note_newcomers(
-    stage: Stage, task: TaskFacts, candidates: np.ndarray, place: int, done: bool,
-    rates: dict[tuple[str, str], float], found: Drift,
+    stage: NoiseStage, task: TaskFacts, candidates: np.ndarray, place: int, done: bool,
+    rates: dict[tuple[str, str], float], found: DriftResult,
 ) -> None:  # fmt: skip
     ids = [stage.pools[AFTER].tools[one].tool_id for one in candidates.tolist()]
     best = max(rates[task.intent, name] for name in ids)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.outcomes.noise.endpoints import AFTER, BEFORE, Endpoint
+from benchmarks.outcomes.noise.endpoints import AFTER, BEFORE, ToolEndpoint
 from benchmarks.outcomes.noise.intents import BenchTask
 
 NO_CALL = "no_call"  # the task does not say what the tool needs
@@ -30,7 +30,7 @@ class TaskFacts:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TableCall:
     """One call that was made, or that could not be. success: by the task's rule. answer: the start
     of what was answered, of held-out tasks."""
 
@@ -41,14 +41,14 @@ class Tried:
 
 
 @dataclass
-class Table:
+class OutcomeTable:
     """Tasks, endpoints, and outcomes by (task id, endpoint id, phase)."""
 
     tasks: list[TaskFacts]
-    endpoints: dict[str, Endpoint]
-    outcomes: dict[tuple[str, str, int], Tried] = field(default_factory=dict)
+    endpoints: dict[str, ToolEndpoint]
+    outcomes: dict[tuple[str, str, int], TableCall] = field(default_factory=dict)
 
-    def find(self, task: str, endpoint: str, phase: int = BEFORE) -> Tried:
+    def find(self, task: str, endpoint: str, phase: int = BEFORE) -> TableCall:
         """What the endpoint did; one that does not change in between did the same before. Raises
         KeyError for a call that was not made."""
         if phase == AFTER and (task, endpoint, AFTER) in self.outcomes:
@@ -69,16 +69,16 @@ class Table:
             _write_lines(folder / name, own)
 
 
-def load_table(folder: Path) -> Table:
+def load_table(folder: Path) -> OutcomeTable:
     """Raises OSError, and ValueError for what no table left there."""
     tasks, endpoints, outcomes = (list(_read_lines(folder / name)) for name in FILES)
     made = [_load_endpoint(endpoint) for endpoint in endpoints]
     keys = ("task", "endpoint", "phase")
-    return Table(
+    return OutcomeTable(
         [TaskFacts(**{**task, **_make_tuples(task, "candidates", "curated")}) for task in tasks],
         {one.id: one for one in made},
         {
-            (outcome["task"], outcome["endpoint"], outcome["phase"]): Tried(
+            (outcome["task"], outcome["endpoint"], outcome["phase"]): TableCall(
                 **{name: value for name, value in outcome.items() if name not in keys}
             )
             for outcome in outcomes
@@ -94,8 +94,8 @@ def keep_task(task: BenchTask, candidates: Iterable[str], curated: Iterable[str]
     )  # fmt: skip
 
 
-def _load_endpoint(row: Mapping[str, Any]) -> Endpoint:
-    return Endpoint(**{**row, **_make_tuples(row, "contracts", "faults")})
+def _load_endpoint(row: Mapping[str, Any]) -> ToolEndpoint:
+    return ToolEndpoint(**{**row, **_make_tuples(row, "contracts", "faults")})
 
 
 def _make_tuples(row: Mapping[str, Any], *names: str) -> dict[str, tuple[Any, ...]]:

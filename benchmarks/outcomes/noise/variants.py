@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 from benchmarks.outcomes.noise.endpoints import (
-    Endpoint,
+    ToolEndpoint,
     make_opaque_id,
     rename_arguments,
 )
@@ -22,7 +22,7 @@ NEWCOMERS = 12
 CHANGED_SHARE = 0.2  # of all endpoints; a third of them with their contract
 
 
-def make_variants(real: Sequence[Endpoint], n: int, seed: int) -> list[Endpoint]:
+def make_variants(real: Sequence[ToolEndpoint], n: int, seed: int) -> list[ToolEndpoint]:
     """`n` variants of real endpoints, of each about as many, each fault as often as any other."""
     rng = Random(f"variants/{seed}")
     bases = list(_cycle_shuffled(real, n, rng))
@@ -36,25 +36,25 @@ def make_variants(real: Sequence[Endpoint], n: int, seed: int) -> list[Endpoint]
     ]
 
 
-def make_newcomers(real: Sequence[Endpoint], n: int, seed: int) -> list[Endpoint]:
+def make_newcomers(real: Sequence[ToolEndpoint], n: int, seed: int) -> list[ToolEndpoint]:
     """Copies without a fault that are listed in the second phase only."""
     bases = Random(f"newcomers/{seed}").sample(list(real), min(n, len(real)))
     made = (make_variant(base, None, f"new-{at}", seed) for at, base in enumerate(bases))
     return [replace(one, newcomer=True) for one in made]
 
 
-def make_variant(base: Endpoint, fault: str | None, at: int | str, seed: int) -> Endpoint:
+def make_variant(base: ToolEndpoint, fault: str | None, at: int | str, seed: int) -> ToolEndpoint:
     """A copy of a real endpoint behind our proxy: another server, name and description."""
     rng = Random(f"{base.id}/{fault}/{at}/{seed}")
     name = f"{paraphrase_name(base.tool, rng)}"
     contract = paraphrase_contract(base.contracts[0], name, rng)
     server = make_opaque_id("variant", at, seed)
-    return Endpoint(
+    return ToolEndpoint(
         server, name, base.source, base.base, (contract, contract), (fault, fault), direct=False
     )
 
 
-def change_endpoints(endpoints: Sequence[Endpoint], seed: int) -> list[Endpoint]:
+def change_endpoints(endpoints: Sequence[ToolEndpoint], seed: int) -> list[ToolEndpoint]:
     """The endpoints of which a share changes in the second phase: what works gets a fault, what has
     one loses it; a third of those get another contract as well."""
     rng = Random(f"changes/{seed}")
@@ -66,7 +66,7 @@ def change_endpoints(endpoints: Sequence[Endpoint], seed: int) -> list[Endpoint]
     ]
 
 
-def _change_endpoint(endpoint: Endpoint, rng: Random) -> Endpoint:
+def _change_endpoint(endpoint: ToolEndpoint, rng: Random) -> ToolEndpoint:
     before = endpoint.faults[0]
     after = None if before else rng.choice((RANDOM, STALE, EMPTY))
     changed = replace(endpoint, faults=(before, after))
@@ -79,8 +79,8 @@ def _change_endpoint(endpoint: Endpoint, rng: Random) -> Endpoint:
     return rename_arguments(changed, renames, paraphrase_text(endpoint.base, words, rng))
 
 
-def _cycle_shuffled(real: Sequence[Endpoint], n: int, rng: Random) -> Iterator[Endpoint]:
-    left: list[Endpoint] = []
+def _cycle_shuffled(real: Sequence[ToolEndpoint], n: int, rng: Random) -> Iterator[ToolEndpoint]:
+    left: list[ToolEndpoint] = []
     for _ in range(n):
         if not left:
             left = rng.sample(list(real), len(real))

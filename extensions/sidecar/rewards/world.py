@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.outcome import USEFUL
-from assets.outcomes.recording import Recording, ReplayTask, make_key
+from assets.outcomes.recording import ReplayRecording, ReplayTask, make_key
 from assets.outcomes.replay_environment import ReplayEnvironment
 from extensions.sidecar.rows import RevisionRow
 
@@ -26,7 +26,7 @@ class WorldScorer:
     calls made after this one; else whether the call's own answer is useful. None for a call that
     was never recorded, or by a contract that was not: nothing is made up."""
 
-    recording: Recording
+    recording: ReplayRecording
     whole: bool = False
 
     def __call__(
@@ -49,7 +49,7 @@ class WorldScorer:
         return found.reward if found.known else None
 
 
-def find_worlds(recording: Recording, rows: Iterable[RevisionRow]) -> list[RevisionRow]:
+def find_worlds(recording: ReplayRecording, rows: Iterable[RevisionRow]) -> list[RevisionRow]:
     """The rows, each with the reference `id#n` of the first recorded task whose call n is its right
     call, by the same contract; "" for one whose right call no task makes."""
     places: dict[str, str] = {}

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.adhoc import execute_tool
 from assets.outcomes.execution import ToolCall
-from assets.outcomes.plan import Executor
+from assets.outcomes.plan import ExecutionSetup
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.select import Launchable
-from assets.outcomes.trajectory_play import Collected, collect_trajectories
+from assets.outcomes.select import LaunchableServer
+from assets.outcomes.trajectory_play import TrajectoryCollection, collect_trajectories
 from assets.outcomes.worlds.check import prove_tasks
-from assets.outcomes.worlds.spec import World, load_world
+from assets.outcomes.worlds.spec import WorldSpec, load_world
 from assets.servers.adhoc import plan_local_server
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy, digest_confirmed
@@ -67,7 +67,7 @@ calls(do, TOOLS)
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> WorldSpec:
     text = SMALL.replace("npm:files", OWN).replace('["{root}"]', '["server.py", "{root}"]')
     return load_world(write_world(tmp_path / "worlds", text))
 
@@ -97,13 +97,13 @@ def trust(policy: DeployPolicy) -> DeployPolicy:
     return replace(policy, confirmed={OWN: (digest_confirmed(plan(policy)),)})
 
 
-def check(world: World, policy: DeployPolicy, warehouse: Warehouse) -> dict[str, Any]:
+def check(world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse) -> dict[str, Any]:
     made = prove_tasks(world, world.servers[0], policy, warehouse.ledger, "worlds")
     return asyncio.run(made)
 
 
 def test_a_trusted_one_carries_out_the_tasks_of_its_world_and_is_caught_at_wrong_calls(
-    world: World, policy: DeployPolicy, warehouse: Warehouse
+    world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse
 ) -> None:
     row = check(world, trust(policy), warehouse)
     assert (row["server"], row["status"], row["why"], row["tools"]) == (OWN, "ok", None, 2)
@@ -114,9 +114,9 @@ def test_a_trusted_one_carries_out_the_tasks_of_its_world_and_is_caught_at_wrong
 
 
 def test_its_trajectories_are_kept_with_its_own_words_on_a_wrong_argument(
-    world: World, policy: DeployPolicy, warehouse: Warehouse
+    world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse
 ) -> None:
-    found = Collected()
+    found = TrajectoryCollection()
     played = collect_trajectories(
         found, [world], trust(policy), warehouse.ledger, "worlds", SilentProgress()
     )
@@ -129,7 +129,7 @@ def test_its_trajectories_are_kept_with_its_own_words_on_a_wrong_argument(
 
 
 def test_one_that_is_not_trusted_is_not_launched_and_the_fix_is_told(
-    world: World, policy: DeployPolicy, warehouse: Warehouse
+    world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse
 ) -> None:
     row = check(world, policy, warehouse)
     assert (row["status"], row["tasks"]) == ("unavailable", [])
@@ -138,7 +138,7 @@ def test_one_that_is_not_trusted_is_not_launched_and_the_fix_is_told(
 
 
 def test_another_command_than_was_trusted_asks_again(
-    world: World, policy: DeployPolicy, warehouse: Warehouse
+    world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse
 ) -> None:
     trusting = trust(policy)
     list_server(policy.listed[0].parent / "own", "server.py", "/elsewhere")
@@ -148,7 +148,7 @@ def test_another_command_than_was_trusted_asks_again(
 
 
 def test_with_a_network_the_arguments_of_a_world_file_are_not_trusted_by_themselves(
-    policy: DeployPolicy, world: World, warehouse: Warehouse
+    policy: DeployPolicy, world: WorldSpec, warehouse: Warehouse
 ) -> None:
     networked = replace(trust(policy), sandbox=replace(POLICY, network="full"))
     row = check(world, networked, warehouse)
@@ -157,7 +157,7 @@ def test_with_a_network_the_arguments_of_a_world_file_are_not_trusted_by_themsel
 
 
 def test_a_name_that_no_file_has_and_a_server_of_another_kind_are_told(
-    policy: DeployPolicy, world: World, warehouse: Warehouse
+    policy: DeployPolicy, world: WorldSpec, warehouse: Warehouse
 ) -> None:
     setting = "(`marketplaces.private.paths`)"
     for name, why in {
@@ -171,13 +171,13 @@ def test_a_name_that_no_file_has_and_a_server_of_another_kind_are_told(
 
 
 def test_a_call_is_executed_with_the_arguments_that_its_world_gives_the_server(
-    world: World, policy: DeployPolicy
+    world: WorldSpec, policy: DeployPolicy
 ) -> None:
-    executor = Executor(trust(policy), ExecutionPolicy(), (world,))
+    executor = ExecutionSetup(trust(policy), ExecutionPolicy(), (world,))
     recipe, contract = plan(policy), CONTRACTS["write_file"]
     given = {"path": "/home/user/data/new.txt", "content": "there"}
     call = ToolCall(OWN, "write_file", contract, contract_digest(contract), given)
-    server = Launchable(OWN, dump_recipe(recipe), recipe.digest)
+    server = LaunchableServer(OWN, dump_recipe(recipe), recipe.digest)
     made = asyncio.run(execute_tool(call, server, world, executor))
     assert (made["outcome"], made["changed"]) == ("useful", ["new.txt"]), json.dumps(made)
     granted = {OWN: ServerGrant(network="full")}
@@ -187,7 +187,7 @@ def test_a_call_is_executed_with_the_arguments_that_its_world_gives_the_server(
 
 
 def test_the_commands_check_and_play_it_as_the_settings_list_it(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: WorldSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_sandbox()
     list_server(write_server(tmp_path / "own", SOURCE), "server.py", "/nowhere")

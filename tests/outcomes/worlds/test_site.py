@@ -13,7 +13,7 @@ from assets.outcomes.worlds.catalogue import find_world
 from assets.outcomes.worlds.session import open_world
 from assets.outcomes.worlds.site import FAIL, HOST, HUGE, INJECT, LOOP, SLOW, SiteState
 from assets.outcomes.worlds.site import generate_shop_site as generate
-from assets.outcomes.worlds.spec import Fault
+from assets.outcomes.worlds.spec import WorldFault
 from assets.outcomes.worlds.tree import WorldFileError
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy
@@ -29,7 +29,7 @@ def opened_site(folder, action=None, target="/products/*"):
     folder.mkdir(exist_ok=True)
     fault = None
     if action:
-        fault = Fault(name="f", action=action, target=target, blame="upstream")
+        fault = WorldFault(name="f", action=action, target=target, blame="upstream")
     state = SiteState(folder, generate(Random("x"), 6), fault)
     try:
         yield state

@@ -6,19 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.outcomes.worlds.site import Site
+from assets.outcomes.worlds.site import SiteItems
 from warehouse.storage.digest import canonical_json
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 LAMP = {"id": 3, "name": "Lamp <b>", "price": 12.5}
 
 
-def make_site() -> Site:
+def make_site() -> SiteItems:
     pages = {"index.html": b"<h1>Hello</h1>", "robots.txt": b"User-agent: *\n"}
-    return Site(pages, {"products": {"3": dict(LAMP)}, "cart": {}})
+    return SiteItems(pages, {"products": {"3": dict(LAMP)}, "cart": {}})
 
 
-def ask(site: Site, method: str, path: str, body: object = None, kind: str = JSON, query: str = ""):
+def ask(
+    site: SiteItems, method: str, path: str, body: object = None, kind: str = JSON, query: str = ""
+):
     sent = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     reply = site.answer(method, path, query, sent, kind)
     return reply.status, json.loads(reply.body) if reply.kind == JSON else reply.body.decode()

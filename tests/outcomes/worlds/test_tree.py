@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from assets.outcomes.worlds import tree as trees
 from assets.outcomes.worlds.tree import (
-    Link,
+    TreeLink,
     WorldFailed,
     add_folders,
     clear_folder,
@@ -18,7 +18,7 @@ from assets.outcomes.worlds.tree import (
     write_tree,
 )
 
-SEED = {"a.txt": b"one", "empty": None, "sub/b.bin": b"\xff\x00", "sub/link": Link("../a.txt")}
+SEED = {"a.txt": b"one", "empty": None, "sub/b.bin": b"\xff\x00", "sub/link": TreeLink("../a.txt")}
 NAMES = st.text("abc.é ", min_size=1, max_size=4).filter(lambda one: one.strip(". ") != "")
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 
@@ -70,7 +70,7 @@ def test_what_a_server_left_is_removed_and_nothing_behind_its_links(tmp_path):
     (folder / "locked").mkdir()
     (folder / "locked" / "deep").mkdir()
     (folder / "locked").chmod(0)
-    assert isinstance(read_tree(folder)["pipe"], trees.Special)
+    assert isinstance(read_tree(folder)["pipe"], trees.SpecialNode)
     clear_folder(folder)
     assert os.listdir(folder) == []
     assert (outside / "kept").read_text() == "kept"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from assets.contracts.canonical import contract_digest
 from assets.contracts.quarantined_tools import ContractFirewall, Decision
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.outcomes.trajectory import Place, Step, Trajectory
+from assets.outcomes.trajectory import TaskTrajectory, TrajectoryStep, WorldStretch
 from assets.outcomes.trajectory_play import publish_trajectories
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import ask_firewall
@@ -112,15 +112,17 @@ def play(warehouse: Warehouse, words: str = "") -> None:
         contract["description"] += words
         digest = contract_digest(contract)
         steps = [
-            Step(server, contract["name"], digest, given, told, outcome, "s1", "s1", wrong=wrong)
+            TrajectoryStep(
+                server, contract["name"], digest, given, told, outcome, "s1", "s1", wrong=wrong
+            )
             for given, told, outcome, wrong in (
                 ({"title": "Z"}, "no such title", "tool_error", True),
                 ({"title": "A"}, "found it", "useful", False),
             )
         ]
-        places = (Place("small", "task", 1, "s1", "s1"),)
+        places = (WorldStretch("small", "task", 1, "s1", "s1"),)
         offered = {digest: (server, contract)}
-        made.append(Trajectory(f"Find A at {server}.", tuple(steps), "A", places, offered, why))
+        made.append(TaskTrajectory(f"Find A at {server}.", tuple(steps), "A", places, offered, why))
     publish_trajectories(warehouse.tables, made, "2026-01-01")
     time.sleep(0.01)  # publications are ordered by the clock
 

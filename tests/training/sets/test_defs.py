@@ -14,7 +14,7 @@ from assets.contracts.quarantined_tools import CLEAR, Decision, record_decision
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import EXECUTIONS
-from assets.outcomes.trajectory import TRAJECTORIES, Place, Step, Trajectory
+from assets.outcomes.trajectory import TRAJECTORIES, TaskTrajectory, TrajectoryStep, WorldStretch
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from tests.training.conftest import make_rows
 from tests.vectors.conftest import WordEmbedder
@@ -221,16 +221,16 @@ def played(snapshots: list[Row], server: str, why: str | None = None) -> Row:
     """A trajectory of one server's first two tools: a wrong call, its error, two right calls."""
     own = [row for row in snapshots if row["server_id"] == server][:2]
     steps = [
-        Step(server, row["tool"], row["contract_digest"], given, "no such title", "useful",
-             "s1", "s1", wrong=wrong)
+        TrajectoryStep(server, row["tool"], row["contract_digest"], given, "no such title",
+                       "useful", "s1", "s1", wrong=wrong)
         for row, given, wrong in ((own[0], {"title": "Odd"}, True),
                                   (own[0], {"title": "Even", "count": 1}, False),
                                   (own[1], {"title": "Even", "count": 1}, False))
     ]  # fmt: skip
     offered = {row["contract_digest"]: (server, json.loads(row["contract"])) for row in own}
-    places = (Place("small", "task", 1, "s1", "s2"),)
+    places = (WorldStretch("small", "task", 1, "s1", "s2"),)
     words = f"Please take care of it all at {server}."
-    return Trajectory(words, tuple(steps), "Done.", places, offered, why).make_row()
+    return TaskTrajectory(words, tuple(steps), "Done.", places, offered, why).make_row()
 
 
 def test_kept_trajectories_are_learnt_from_where_the_settings_say_so(tmp_path: Any) -> None:

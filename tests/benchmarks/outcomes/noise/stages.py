@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.outcomes.noise.endpoints import Endpoint, rename_arguments
+from benchmarks.outcomes.noise.endpoints import ToolEndpoint, rename_arguments
 from benchmarks.outcomes.noise.intents import HELD_OUT, TRAIN
-from benchmarks.outcomes.noise.play import Stage
-from benchmarks.outcomes.noise.table import Table, TaskFacts, Tried
+from benchmarks.outcomes.noise.play import NoiseStage
+from benchmarks.outcomes.noise.table import OutcomeTable, TableCall, TaskFacts
 
 SOURCE = "npm:@modelcontextprotocol/server-filesystem"
 
@@ -21,12 +21,12 @@ def make_contract(name: str, *parameters: str) -> dict[str, Any]:
     return {"name": name, "description": f"{name} of a file", "inputSchema": schema}
 
 
-def make_endpoint(server: str, base: str = "read_text_file", **more: Any) -> Endpoint:
+def make_endpoint(server: str, base: str = "read_text_file", **more: Any) -> ToolEndpoint:
     contract = make_contract(base, "path")
-    return Endpoint(server, base, SOURCE, base, (contract, contract), **more)
+    return ToolEndpoint(server, base, SOURCE, base, (contract, contract), **more)
 
 
-def make_stage() -> Stage:
+def make_stage() -> NoiseStage:
     """The first endpoint fails, the second works until the change, the third is a newcomer and
     works; the retriever prefers the first."""
     first = make_endpoint("srv-1")
@@ -41,8 +41,8 @@ def make_stage() -> Stage:
         task = TaskFacts(f"t{at}", split, "read", "files", "w", 1, f"read {at}", ids, (first.id,))
         tasks.append(task)
         for name, success in zip(ids, (False, True, True), strict=True):
-            outcomes[task.id, name, 0] = Tried(success, "ok", 0.1, "an answer")
-        outcomes[task.id, second.id, 1] = Tried(False, "tool_error")
+            outcomes[task.id, name, 0] = TableCall(success, "ok", 0.1, "an answer")
+        outcomes[task.id, second.id, 1] = TableCall(False, "tool_error")
     vectors = np.eye(3, 4, dtype=np.float32)
     queries = np.tile(np.array([0.8, 0.5, 0.33, 0], np.float32), (8, 1))
-    return Stage(Table(tasks, endpoints, outcomes), queries, (vectors, vectors))
+    return NoiseStage(OutcomeTable(tasks, endpoints, outcomes), queries, (vectors, vectors))

@@ -10,7 +10,7 @@ from benchmarks.outcomes.noise.play import (
     order_curated,
     value_orders,
 )
-from benchmarks.outcomes.noise.table import NO_CALL, Tried
+from benchmarks.outcomes.noise.table import NO_CALL, TableCall
 from tests.benchmarks.outcomes.noise.stages import make_stage
 
 STAGE = make_stage()
@@ -53,7 +53,7 @@ def test_a_log_has_one_outcome_a_task_and_is_a_function_of_its_seed() -> None:
 def test_an_actor_passes_over_tools_that_it_cannot_call_unless_all_are_such() -> None:
     stage = make_stage()
     first, second, _ = stage.table.endpoints
-    stage.table.outcomes[HELD[0].id, first, BEFORE] = Tried(False, NO_CALL)
+    stage.table.outcomes[HELD[0].id, first, BEFORE] = TableCall(False, NO_CALL)
     assert stage.ask(HELD[0], BEFORE).candidates.tolist() == [1]
-    stage.table.outcomes[HELD[0].id, second, BEFORE] = Tried(False, NO_CALL)
+    stage.table.outcomes[HELD[0].id, second, BEFORE] = TableCall(False, NO_CALL)
     assert stage.ask(HELD[0], BEFORE).candidates.tolist() == [0, 1]

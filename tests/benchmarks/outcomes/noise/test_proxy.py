@@ -6,15 +6,17 @@ from typing import Any
 import pytest
 
 from assets.servers.calls.result import CallResult
-from benchmarks.outcomes.noise.endpoints import Endpoint, rename_arguments
+from benchmarks.outcomes.noise.endpoints import ToolEndpoint, rename_arguments
 from benchmarks.outcomes.noise.faults import EMPTY, RANDOM, SLOW, STALE, TRUNCATED, UNIT
-from benchmarks.outcomes.noise.proxy import Answer, Proxies
+from benchmarks.outcomes.noise.proxy import ProxyAnswer, ProxyPool
 from tests.benchmarks.outcomes.noise.stages import make_endpoint
 
 TEXT = f"size: 7 {'and more ' * 20}"
 
 
-def call_proxy(endpoint: Endpoint, times: int, phase: int = 0) -> tuple[list[Answer], list[Any]]:
+def call_proxy(
+    endpoint: ToolEndpoint, times: int, phase: int = 0
+) -> tuple[list[ProxyAnswer], list[Any]]:
     """The answers over MCP, and what reached the tool behind the proxy."""
     reached: list[Any] = []
 
@@ -22,8 +24,8 @@ def call_proxy(endpoint: Endpoint, times: int, phase: int = 0) -> tuple[list[Ans
         reached.append((tool, arguments))
         return CallResult("ok", [{"type": "text", "text": TEXT}])
 
-    async def run() -> list[Answer]:
-        async with Proxies(forward) as proxies:
+    async def run() -> list[ProxyAnswer]:
+        async with ProxyPool(forward) as proxies:
             arguments = endpoint.write_call({"path": "/a"}, phase)
             assert arguments is not None
             return [

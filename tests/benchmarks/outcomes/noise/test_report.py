@@ -13,7 +13,7 @@ from benchmarks.outcomes.noise.report import (
     value_methods,
     value_online,
 )
-from benchmarks.outcomes.noise.streams import Drift
+from benchmarks.outcomes.noise.streams import DriftResult
 from extensions.recommender.methods import SuccessPrior
 from tests.benchmarks.outcomes.noise.stages import make_stage
 
@@ -50,8 +50,8 @@ def test_a_table_is_described_by_its_counts() -> None:
 
 
 def test_what_a_change_cost_is_told_beside_the_oracle_and_over_seeds() -> None:
-    def play(after: float) -> Drift:
-        return Drift(0.5, {0: 0.2, 50: after}, {"new": [0.5, 0.0]}, {"new": 1})
+    def play(after: float) -> DriftResult:
+        return DriftResult(0.5, {0: 0.2, 50: after}, {"new": [0.5, 0.0]}, {"new": 1})
 
     found = summarise_drift([play(0.5), play(0.4), play(0.5)], {BEFORE: 0.9, AFTER: 0.8})
     assert (found["seeds"], found["before"]) == (3, 0.5)

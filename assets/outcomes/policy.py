@@ -20,6 +20,7 @@ TOKEN = "token:"  # source of a client's calls: followed by the name of its toke
 BLAMED = ("tool", "server")  # whose faults count against a tool
 WRONG_TOOL = "wrong_tool"  # kind of a call that the tool answered but another tool was right for
 EXCLUDED, INCLUDED = "excluded", "included"
+OVERLAY, OVERLAY_FORMAT = "RELIABILITY.json", 1  # beside the router's index
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

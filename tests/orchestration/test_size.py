@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_921, 50),
+    "warehouse": (7_951, 50),
     "assets/marketplaces": (6_961, 44),
     "assets/servers": (13_081, 58),
     "assets/contracts": (8_144, 40),
@@ -21,19 +21,19 @@ BUDGET = {
     "assets/synthesis": (11_348, 61),
     "assets/outcomes": (8_532, 78),
     "training": (15_120, 140),
-    "serving": (9_088, 47),
+    "serving": (8_886, 46),
     "orchestration": (6_791, 39),
     "demo": (2_880, 25),
     "extensions/batch": (1_132, 6),
     "extensions/bench": (5_021, 29),
     "extensions/contract_ci": (754, 5),
-    "extensions/proxy": (4_073, 20),
+    "extensions/proxy": (4_090, 20),
     "extensions/publishing": (1_427, 8),
     "extensions/recommender": (5_502, 62),
     "extensions/scale": (890, 6),
     "extensions/sidecar": (3_081, 40),
     "extensions/upkeep": (2_116, 11),
-    "tests": (88_425, 692),
+    "tests": (88_045, 676),
     "benchmarks": (8_290, 74),
 }
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from assets.columns import CONTRACT_DIGEST, SERVER_ID, TOOL
 from assets.contracts.tool_id import ToolId
+from assets.outcomes.policy import OVERLAY, OVERLAY_FORMAT
 from warehouse.json_types import Row
 from warehouse.storage.files import write_atomically
 from warehouse.storage.tables import TableSpec
@@ -38,9 +39,6 @@ RELIABILITY = TableSpec(
     },
     volatile=("p50_s", "p95_s", "last_at"),
 )
-
-
-OVERLAY, OVERLAY_FORMAT = "RELIABILITY.json", 1
 
 
 def write_overlay(place: Path, rows: Iterable[Row], overall: float, at: float) -> int:

@@ -40,6 +40,13 @@ _MOST = 16 << 20  # bytes of a manifest: 100 to 150 a file
 
 # (home, folder of the export, role -> model) -> what the manifest tells
 AddFiles = Callable[[Path, Path, Mapping[str, str]], Mapping[str, Any]]
+_ALGORITHM = "ed25519"
+_ABOUT = b"toolmill release 1\n"  # so that a signature of something else is none of a release
+_MOST_SIGNING = 100_000  # bytes of a signature: about 150
+_MAKE = (
+    "make a pair with `openssl genpkey -algorithm ed25519 -out KEY.pem` and `openssl pkey -in"
+    " KEY.pem -pubout -out KEY.pub`"
+)
 
 
 class BadExport(ValueError):
@@ -178,15 +185,6 @@ def _digest_files(folder: Path) -> dict[str, str]:
     except UnreadableFile as error:
         raise BadExport(f"{folder}: {error}; copy the folder again") from None
     return found
-
-
-_ALGORITHM = "ed25519"
-_ABOUT = b"toolmill release 1\n"  # so that a signature of something else is none of a release
-_MOST_SIGNING = 100_000  # bytes of a signature: about 150
-_MAKE = (
-    "make a pair with `openssl genpkey -algorithm ed25519 -out KEY.pem` and `openssl pkey -in"
-    " KEY.pem -pubout -out KEY.pub`"
-)
 
 
 def sign_export(folder: Path, key: Path) -> dict[str, Any]:

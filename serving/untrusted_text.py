@@ -24,6 +24,10 @@ _PROSE = ("description", "title", "$comment")  # keys whose text is prose
 _LONGEST = 4_000  # characters of one text inside a contract or result
 _DEEPEST = 24
 _MOST = 400  # members of one object or list
+_MEDIA = re.compile(r"(?:image|audio)/[a-z0-9.+-]{1,40}")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_MOST_BLOCKS = 64
+_MEDIA_TIMES = 10  # base64 of all images and sounds: so many times the characters of all text
 
 
 def show_text(text: str, most: int) -> str:
@@ -146,12 +150,6 @@ def _name_type(schema: Any) -> str:
     kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [kind]
     return "|".join(quote_name(one, 12) for one in kinds if isinstance(one, str)) or "any"
-
-
-_MEDIA = re.compile(r"(?:image|audio)/[a-z0-9.+-]{1,40}")
-_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
-_MOST_BLOCKS = 64
-_MEDIA_TIMES = 10  # base64 of all images and sounds: so many times the characters of all text
 
 
 def limit_result(

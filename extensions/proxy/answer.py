@@ -38,6 +38,14 @@ from extensions.proxy.upstream import (
 )
 from warehouse.json_types import JsonObject
 
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+logger = logging.getLogger(__name__)
+JUDGED = {
+    CHAT: (repair_chat, ChatStream),
+    RESPONSES: (repair_response, ResponsesStream),
+    MESSAGES: (repair_message, MessageStream),
+}
+
 
 @dataclass(frozen=True)
 class ProxyParts:
@@ -51,9 +59,6 @@ class ProxyParts:
     reviser: CallReviser | None = None
     examples: ExampleBook | None = None
     search: ToolSearch | None = None
-
-
-CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 
 
 @dataclass(frozen=True)
@@ -164,15 +169,6 @@ def add_examples(body: JsonObject, offer: ToolOffer, book: ExampleBook) -> JsonO
 
 def _write_body(body: JsonObject) -> bytes:
     return json.dumps(body).encode()  # half a surrogate pair is no UTF-8
-
-
-logger = logging.getLogger(__name__)
-
-JUDGED = {
-    CHAT: (repair_chat, ChatStream),
-    RESPONSES: (repair_response, ResponsesStream),
-    MESSAGES: (repair_message, MessageStream),
-}
 
 
 class RequestAnswering:

@@ -72,6 +72,8 @@ ReviseTimeout = Annotated[float, typer.Option(min=0.1, help="seconds of a call")
 
 
 CHAMPION, LOCAL = "champion", "local:"
+app = typer.Typer(add_completion=False, rich_help_panel="Search and serve")
+_LOOP = {"use_uvloop": sys.platform != "win32"}
 
 
 def open_local(model: str, waiting: int, book: "ExampleBook | None") -> "LocalUpstream":
@@ -145,10 +147,6 @@ def make_search(served: "ServedRouter | None", candidates: int, rounds: int) -> 
     from extensions.proxy.tool_search import ToolSearch
 
     return ToolSearch(served, candidates, rounds)
-
-
-app = typer.Typer(add_completion=False, rich_help_panel="Search and serve")
-_LOOP = {"use_uvloop": sys.platform != "win32"}
 
 
 @app.command()

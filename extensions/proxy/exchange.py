@@ -8,6 +8,18 @@ from functools import cached_property
 from typing import Any
 
 _JSON, _STREAM = b"application/json", b"text/event-stream"
+_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)  # seconds
+_HELP = {
+    "requests": "answers by status",
+    "refused": "requests that a limit refused, by reason",
+    "first_calls": "conversations that a local model was asked to begin, by outcome",
+    "upstream_failures": "requests that got no answer of the upstream, by reason",
+    "calls_repaired": "calls that were changed",
+    "calls_revised": "calls that a model was asked about, by outcome",
+    "tool_searches": "searches for tools that a model made, by outcome",
+    "calls_left": "calls that do not fit and were not changed",
+}
+_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
 class RequestRefused(Exception):
@@ -79,19 +91,6 @@ class HttpExchange:
             await self.end()
 
 
-_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)  # seconds
-_HELP = {
-    "requests": "answers by status",
-    "refused": "requests that a limit refused, by reason",
-    "first_calls": "conversations that a local model was asked to begin, by outcome",
-    "upstream_failures": "requests that got no answer of the upstream, by reason",
-    "calls_repaired": "calls that were changed",
-    "calls_revised": "calls that a model was asked about, by outcome",
-    "tool_searches": "searches for tools that a model made, by outcome",
-    "calls_left": "calls that do not fit and were not changed",
-}
-
-
 class ProxyMetrics:
     """Counters, one gauge and one histogram, for one event loop."""
 
@@ -143,9 +142,6 @@ class ProxyMetrics:
         yield f'{full}_bucket{{le="+Inf"}} {self._n}'
         yield f"{full}_sum {self._sum:.6f}"
         yield f"{full}_count {self._n}"
-
-
-_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
 class StreamEvent:

@@ -9,6 +9,8 @@ from typing import Any
 from extensions.proxy.local_requests import LocalAnswer
 from warehouse.json_types import JsonObject
 
+_ADDED, _DONE = "response.output_item.added", "response.output_item.done"
+
 
 def write_completion(answer: LocalAnswer, label: str) -> dict[str, Any]:
     """The body of a whole answer."""
@@ -91,9 +93,6 @@ def make_completion_head(label: str) -> dict[str, Any]:
 
 def _write_event(data: JsonObject) -> bytes:
     return b"data: " + json.dumps(data).encode() + b"\n\n"
-
-
-_ADDED, _DONE = "response.output_item.added", "response.output_item.done"
 
 
 def write_response(answer: LocalAnswer, label: str, body: JsonObject) -> dict[str, Any]:

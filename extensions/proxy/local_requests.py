@@ -10,6 +10,9 @@ from extensions.proxy.examples_book import KnownCall
 from serving.repair.tools import read_tool
 from warehouse.json_types import JsonObject
 
+_ROLES = {"developer": "system", "function": "tool"}
+_TURNS = ("system", "user", "assistant", "tool")
+
 
 @dataclass(frozen=True)
 class LocalRequest:
@@ -55,10 +58,6 @@ class LocalModel(Protocol):
         is_over: Callable[[], bool],
         tell: Callable[[str], None] | None = None,
     ) -> LocalAnswer: ...
-
-
-_ROLES = {"developer": "system", "function": "tool"}
-_TURNS = ("system", "user", "assistant", "tool")
 
 
 class BadRequest(ValueError):

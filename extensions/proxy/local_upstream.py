@@ -42,6 +42,7 @@ from warehouse.json_types import JsonObject
 
 Tell = Callable[[str], None]
 CHAT, RESPONSES = "/chat/completions", "/responses"
+_JSON, _STREAM = b"application/json", b"text/event-stream"
 
 
 class LocalUpstream:
@@ -231,9 +232,6 @@ def _write_json(body: JsonObject) -> httpx2.Response:
 def _make_response(kind: str, parts: AsyncIterator[bytes]) -> httpx2.Response:
     """A body that is read in parts, as an upstream's is."""
     return httpx2.Response(200, headers={"content-type": kind}, content=parts)
-
-
-_JSON, _STREAM = b"application/json", b"text/event-stream"
 
 
 @dataclass(frozen=True)

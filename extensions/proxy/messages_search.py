@@ -36,6 +36,8 @@ _GROWING = {
     "thinking_delta": ("thinking", "thinking"),
     "signature_delta": ("signature", "signature"),
 }
+SEARCH = "tool_search"  # name of the custom tool that is answered here
+_MOST_CALLED = 20  # tools of earlier calls that stay loaded, the latest
 
 
 class HeldMessage:
@@ -118,10 +120,6 @@ class HeldMessage:
                 yield event.encode()
             else:
                 yield event.raw
-
-
-SEARCH = "tool_search"  # name of the custom tool that is answered here
-_MOST_CALLED = 20  # tools of earlier calls that stay loaded, the latest
 
 
 def has_custom_search(body: JsonObject) -> bool:

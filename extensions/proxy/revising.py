@@ -16,6 +16,13 @@ from serving.repair.revision import (
 )
 from warehouse.network.http import open_client
 
+_MOST_BYTES = 8_000_000  # of an answer
+_MOST_TOKENS = 4096
+# Of the client's own request, which is another than this: its body, the answer that it takes, and
+# what makes two requests one.
+_OF_THE_REQUEST = (b"content-", b"accept", b"if-", b"idempotency-", b"x-idempotency-")
+_KEYS = {b"authorization", b"x-api-key", b"api-key"}
+
 
 class OpenRevise(Protocol):
     """Who rewrites drafts for one request; headers: as they are sent to the upstream, so that its
@@ -58,14 +65,6 @@ class RequestReviser:
     revise: ReviseCall
     timeout_s: float
     count: Callable[[str], None]
-
-
-_MOST_BYTES = 8_000_000  # of an answer
-_MOST_TOKENS = 4096
-# Of the client's own request, which is another than this: its body, the answer that it takes, and
-# what makes two requests one.
-_OF_THE_REQUEST = (b"content-", b"accept", b"if-", b"idempotency-", b"x-idempotency-")
-_KEYS = {b"authorization", b"x-api-key", b"api-key"}
 
 
 class ReviserFailed(RuntimeError):

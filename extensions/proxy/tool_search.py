@@ -33,6 +33,17 @@ from warehouse.json_types import JsonObject
 
 _MOST = 4_000  # characters of a question
 _LIKE = 'expected an object with words, like {"tool": "send an email"}'
+_READ = 8_000  # characters of a tool that are searched
+NAMESPACE = "namespace"
+_MOST_CONTINUED = 1_000  # answers that are remembered, the latest
+_MOST_BYTES = 32_000_000  # of all their items together, as JSON
+logger = logging.getLogger(__name__)
+ITEM_ID = "tso_toolmill"  # how the ids of our items begin: an API that stores none is sent none
+_THREADS = 4  # searches at once, over all requests
+MOST_CALLS = 8  # searches of one answer
+LAST = "That was the last search of this turn: go on with the tools that are loaded."
+LIMIT = "no more searches in this turn; go on with the tools that are loaded, or answer in words"
+_LENGTHS = (b"content-length", b"transfer-encoding")
 
 
 class UnreadableSearch(ValueError):
@@ -72,10 +83,6 @@ def _list_texts(value: Any, depth: int) -> Iterator[str]:
     elif depth and isinstance(value, Mapping | list):
         for one in list(value.values() if isinstance(value, Mapping) else value)[:20]:
             yield from _list_texts(one, depth - 1)
-
-
-_READ = 8_000  # characters of a tool that are searched
-NAMESPACE = "namespace"
 
 
 @dataclass(frozen=True)
@@ -152,10 +159,6 @@ def _write_text(one: DeferredTool) -> str:
     return f"{(one.holder or {}).get('name', '')}\n{one.name}\n{text}"[:_READ]
 
 
-_MOST_CONTINUED = 1_000  # answers that are remembered, the latest
-_MOST_BYTES = 32_000_000  # of all their items together, as JSON
-
-
 @dataclass(frozen=True)
 class _ContinuedAnswer:
     response_id: str
@@ -201,16 +204,6 @@ class ContinuedAnswers:
         said = [{"role": "user", "content": given}] if isinstance(given, str) else given
         items = [*known.items, *(said if isinstance(said, list) else [])]
         return {**body, "previous_response_id": known.response_id, "input": items}
-
-
-logger = logging.getLogger(__name__)
-
-ITEM_ID = "tso_toolmill"  # how the ids of our items begin: an API that stores none is sent none
-_THREADS = 4  # searches at once, over all requests
-
-MOST_CALLS = 8  # searches of one answer
-LAST = "That was the last search of this turn: go on with the tools that are loaded."
-LIMIT = "no more searches in this turn; go on with the tools that are loaded, or answer in words"
 
 
 @dataclass(frozen=True)
@@ -332,9 +325,6 @@ def write_result(call_id: str, content: list[dict[str, Any]]) -> dict[str, Any]:
 def make_item_id() -> str:
     """A new id of an item of ours."""
     return f"{ITEM_ID}_{uuid.uuid4().hex}"
-
-
-_LENGTHS = (b"content-length", b"transfer-encoding")
 
 
 async def read_whole(response: httpx2.Response, most: int) -> bytes:

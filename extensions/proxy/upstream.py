@@ -14,6 +14,15 @@ from warehouse.errors import UnusableInput
 from warehouse.network.egress import EgressConnector
 from warehouse.network.http import AsyncTransport
 
+Headers = list[tuple[bytes, bytes]]
+TOKEN = b"x-toolmill-token"
+# Of one connection only (RFC 9110, 7.6.1), or ours to say.
+_DROPPED = {
+    *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"),
+    *(b"trailer", b"transfer-encoding", b"upgrade", b"host", b"content-length", b"expect"),
+    *(b"accept-encoding", b"proxy-connection", b"date", TOKEN),
+}
+
 
 class ProxyError(UnusableInput):
     """An option of the proxy that cannot be used, with the fix."""
@@ -79,17 +88,6 @@ class ProxySettings:
         """The address that stands for the proxy's `/v1`."""
         base = self.upstream.rstrip("/")
         return base if urlsplit(base).path else f"{base}/v1"
-
-
-Headers = list[tuple[bytes, bytes]]
-
-TOKEN = b"x-toolmill-token"
-# Of one connection only (RFC 9110, 7.6.1), or ours to say.
-_DROPPED = {
-    *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"),
-    *(b"trailer", b"transfer-encoding", b"upgrade", b"host", b"content-length", b"expect"),
-    *(b"accept-encoding", b"proxy-connection", b"date", TOKEN),
-}
 
 
 class UpstreamFailed(Exception):

@@ -47,6 +47,27 @@ _CLOSE_TAG = re.compile(rf"</\s{{0,4}}(?:{_LABELS})\s{{0,4}}>", re.IGNORECASE)
 _FENCE = re.compile(r"^[ \t>]{0,12}(?:```|~~~)[^\n`]{0,40}$", re.MULTILINE)
 _QUOTED = re.compile(r"^(?:[ \t]{0,4}>){1,8}[ \t]?", re.MULTILINE)
 _NOTHING = {"", "none", "null", "n/a", "na", "unknown", "undefined", "-", "...", "…", "?"}
+MOST = 20  # requests of one text: more is a loop, not a question
+_LOOKED_AT = 5 * MOST  # blocks looked at, doubles and empty ones included
+_LT, _GT = r"(?:<|＜|&lt;|&#60;|&amp;lt;)", r"(?:>|＞|&gt;|&#62;|&amp;gt;)"
+_WORD = (
+    r"tool[\s_-]{0,2}as+i\w{0,12}"  # tool_assistant, tool-assistant, ToolAssitant, tool_asistant
+)
+_OPEN = re.compile(rf"{_LT}\s{{0,4}}{_WORD}", re.IGNORECASE)
+_REST = re.compile(rf"([^<>＜＞\n]{{0,600}}?)(/?)\s{{0,4}}{_GT}", re.IGNORECASE)
+_CLOSE = re.compile(rf"{_LT}\s{{0,4}}[/\\]\s{{0,4}}{_WORD}\s{{0,4}}{_GT}?", re.IGNORECASE)
+# `</tool>` and `</assistant>` close a block too, but only where nothing closes it by its name: a
+# field may be written `<tool>…</tool>`.
+_CLOSE_LIKE = re.compile(
+    rf"{_LT}\s{{0,4}}[/\\]\s{{0,4}}(?:tool|assist|toll)[\w\s-]{{0,16}}{_GT}", re.IGNORECASE
+)
+_TOOL_TAG = re.compile(rf"{_LT}\s{{0,4}}(?:tool|task)\s{{0,4}}{_GT}", re.IGNORECASE)
+_CUT_TAG = re.compile(rf"{_LT}\s{{0,4}}[/\\]?[\s\w-]{{0,16}}$")
+_PARAGRAPH = re.compile(r"\n[ \t>]*\n|\n[ \t>]*(?:```|~~~)")
+_WORD_CHARACTER = re.compile(r"\w")
+_ATTRIBUTE = re.compile(r"(server|tool|task)\s{0,4}=\s{0,4}(\"[^\"]*\"|'[^']*')", re.IGNORECASE)
+_FIELD = re.compile(r"\W{0,24}(?:mcp|server|tool|task|platform)", re.IGNORECASE)
+_QUOTES = "`'\"”’»"
 
 
 class RequestFields(NamedTuple):
@@ -193,30 +214,6 @@ def _iter_members(one: Json) -> Iterator[tuple[str, str]]:
         value = pairs.get(name)
         if isinstance(value, str | int | float):
             yield name, str(value)
-
-
-MOST = 20  # requests of one text: more is a loop, not a question
-_LOOKED_AT = 5 * MOST  # blocks looked at, doubles and empty ones included
-
-_LT, _GT = r"(?:<|＜|&lt;|&#60;|&amp;lt;)", r"(?:>|＞|&gt;|&#62;|&amp;gt;)"
-_WORD = (
-    r"tool[\s_-]{0,2}as+i\w{0,12}"  # tool_assistant, tool-assistant, ToolAssitant, tool_asistant
-)
-_OPEN = re.compile(rf"{_LT}\s{{0,4}}{_WORD}", re.IGNORECASE)
-_REST = re.compile(rf"([^<>＜＞\n]{{0,600}}?)(/?)\s{{0,4}}{_GT}", re.IGNORECASE)
-_CLOSE = re.compile(rf"{_LT}\s{{0,4}}[/\\]\s{{0,4}}{_WORD}\s{{0,4}}{_GT}?", re.IGNORECASE)
-# `</tool>` and `</assistant>` close a block too, but only where nothing closes it by its name: a
-# field may be written `<tool>…</tool>`.
-_CLOSE_LIKE = re.compile(
-    rf"{_LT}\s{{0,4}}[/\\]\s{{0,4}}(?:tool|assist|toll)[\w\s-]{{0,16}}{_GT}", re.IGNORECASE
-)
-_TOOL_TAG = re.compile(rf"{_LT}\s{{0,4}}(?:tool|task)\s{{0,4}}{_GT}", re.IGNORECASE)
-_CUT_TAG = re.compile(rf"{_LT}\s{{0,4}}[/\\]?[\s\w-]{{0,16}}$")
-_PARAGRAPH = re.compile(r"\n[ \t>]*\n|\n[ \t>]*(?:```|~~~)")
-_WORD_CHARACTER = re.compile(r"\w")
-_ATTRIBUTE = re.compile(r"(server|tool|task)\s{0,4}=\s{0,4}(\"[^\"]*\"|'[^']*')", re.IGNORECASE)
-_FIELD = re.compile(r"\W{0,24}(?:mcp|server|tool|task|platform)", re.IGNORECASE)
-_QUOTES = "`'\"”’»"
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "remember": str,
 }
 _SHAPE = 'expected TOML with [[tokens]], or JSON like {"tokens": [{"name": …, "sha256": …}]}'
+_MINUTE = 60.0
 
 
 def make_token() -> tuple[str, str]:
@@ -110,9 +111,6 @@ def _parse_token(row: Any, where: str) -> ClientToken:
         return ClientToken(**{**row, "allow": None if allow is None else tuple(allow)})
     except TokenError as error:
         raise TokenError(f"{where}: {error}") from None
-
-
-_MINUTE = 60.0
 
 
 class TooMany(Exception):

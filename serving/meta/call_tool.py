@@ -1,13 +1,19 @@
-"""Called: the answers of call_tool, one for each way a call can end."""
+"""call_tool: one call of one tool, from its id to its result.
+
+Nothing is launched before every check has passed. Whatever happens, one outcome is recorded, also
+when the client hangs up in the middle.
+"""
 
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
-from serving.index.model import IndexBroken, IndexMissing
+from assets.contracts.repair.problems import find_problems
+from assets.contracts.repair.repair import repair_call
+from serving.index.model import IndexBroken, IndexedTool, IndexMissing
 from serving.meta.consent import (
     ACCEPT,
     DECLINE,
@@ -24,10 +30,11 @@ from serving.untrusted_text import Bounded, dump_json, limit_result, mark_text, 
 from warehouse.sanitize.untrusted_text import escape_name, quote_name, quote_text, read_name
 from warehouse.storage.digest import digest
 
-if TYPE_CHECKING:
-    from serving.index.model import IndexedTool
-
 _PROBLEMS = 20
+_ALLOW = (
+    "use a client that can ask you (elicitation), or let the person who runs this server set"
+    ' consent to "always" for this token'
+)
 
 
 @dataclass
@@ -194,17 +201,11 @@ def _describe_steps(steps: tuple[str, ...]) -> dict[str, Any]:
     return {"repaired": [show_line(step, 300) for step in steps]} if steps else {}
 
 
-_ALLOW = (
-    "use a client that can ask you (elicitation), or let the person who runs this server set"
-    ' consent to "always" for this token'
-)
-
-
 @dataclass(frozen=True)
 class CheckedCall:
     """A call whose arguments fit the contract."""
 
-    tool: "IndexedTool"
+    tool: IndexedTool
     contract: dict[str, Any]
     arguments: dict[str, Any]
     steps: tuple[str, ...]
@@ -261,21 +262,24 @@ async def _check_call(
     attempt.facts["contract_digest"] = tool.contract_digest
     asked_by = attempt.facts.get("client")
     attempt.facts.update(desk.queries.get((token.name, asked_by, tool.tool_id), {}))
+    recipe, elsewhere = router.index.recipe(tool.server_id), "find_tools may know another tool"
     if tool.unverified:
         why = "unverified: a marketplace lists this tool, and nobody has launched its server"
-        return answer_refused(attempt, "unverified", why, "find_tools may know another tool")
+        return answer_refused(attempt, "unverified", why, elsewhere)
     if desk.caller is None or not token.calls:
         why = "calls are switched off here" if token.calls else "this token may not call tools"
         return answer_refused(attempt, "calls_off", why, "find and describe go on working")
-    recipe = router.index.recipe(tool.server_id)
     if recipe is None:
         why = "not run: the index was built without a way to run this server"
-        return answer_refused(attempt, "no_recipe", why, "find_tools may know another tool")
+        return answer_refused(attempt, "no_recipe", why, elsewhere)
     contract = await desk.work_for(token, router.index.contract, place)
-    steps, problems = (), await desk.work_for(token, _find_problems, contract, arguments)
-    if problems and repair:
-        arguments, steps = await desk.work_for(token, _repair_arguments, contract, arguments)
-        problems = await desk.work_for(token, _find_problems, contract, arguments)
+    steps: tuple[str, ...] = ()
+    if repair:
+        repaired = await desk.work_for(token, repair_call, contract, arguments)
+        arguments, steps = repaired.arguments, tuple(repaired.steps)
+        problems = repaired.problems_left
+    else:
+        problems = await desk.work_for(token, find_problems, contract, arguments)
     attempt.facts["repaired"] = len(steps)
     if problems:
         return answer_invalid(attempt, problems, steps, repair)
@@ -347,16 +351,3 @@ async def _run(
         return answer_returned(attempt, result, ready.steps, desk.policy.max_result)
     kind, hint = result.error_kind or "failed", str(result.hint or "the call failed")
     return answer_failed(attempt, kind, hint, result.blame, result)
-
-
-def _find_problems(contract: Mapping[str, Any], arguments: Any) -> list[Any]:
-    from assets.contracts.repair.problems import find_problems
-
-    return find_problems(contract, arguments)
-
-
-def _repair_arguments(contract: Mapping[str, Any], arguments: Any) -> tuple[Any, tuple[str, ...]]:
-    from assets.contracts.repair.repair import repair_call
-
-    made = repair_call(contract, arguments)
-    return made.arguments, tuple(made.steps)

@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from serving.index.model import IndexedTool
     from serving.router import Router, ServedRouter
 
+logger = logging.getLogger(__name__)
+_REMEMBERED = {
+    "digest": "of queries only a digest",
+    "text": "the words of every query and what it showed",
+    "vector": "the vector of every query and what it showed",
+}
+T = TypeVar("T")
+_THREADS = 4  # requests that search at a time; more of them only wait for the cores
+_TURNS = 2  # of them of one token
+
 
 class OutcomeLearner(Protocol):
     """Teaches the served reranker from the log of calls, a little at each step."""
@@ -54,17 +64,6 @@ async def follow_log(learner: OutcomeLearner, poll_s: float) -> None:
         idle = await anyio.to_thread.run_sync(learner.step, limiter=thread)
         took = anyio.current_time() - began
         await anyio.sleep(max(poll_s if idle else 0.0, took))
-
-
-logger = logging.getLogger(__name__)
-_REMEMBERED = {
-    "digest": "of queries only a digest",
-    "text": "the words of every query and what it showed",
-    "vector": "the vector of every query and what it showed",
-}
-T = TypeVar("T")
-_THREADS = 4  # requests that search at a time; more of them only wait for the cores
-_TURNS = 2  # of them of one token
 
 
 class ToolCaller(Protocol):

@@ -13,6 +13,10 @@ from serving.meta.policy import ClientToken, HttpSettings
 
 _MOST_HEAD = 65_536  # bytes of a request's line and headers
 _WAITING, _SENDING, _ANSWERED = "waiting for a header", "waiting for a body", "being answered"
+_LEAST_RATE = 60  # HTTP requests a minute that every token has
+_OVERHEAD = 4  # HTTP requests per question: a session's opening, notifications, streams, its end
+_PAUSE_S = 1.0  # until a refusal is sent, so that a client in a loop does not occupy us
+_SESSION = b"mcp-session-id"
 
 
 def make_protocol(settings: HttpSettings) -> type[HttpToolsProtocol]:
@@ -93,12 +97,6 @@ class BoundedConnection(HttpToolsProtocol):
     def _drop(self) -> None:
         self.connections.discard(self)
         self.transport.abort()
-
-
-_LEAST_RATE = 60  # HTTP requests a minute that every token has
-_OVERHEAD = 4  # HTTP requests per question: a session's opening, notifications, streams, its end
-_PAUSE_S = 1.0  # until a refusal is sent, so that a client in a loop does not occupy us
-_SESSION = b"mcp-session-id"
 
 
 class RequestAdmission:

@@ -43,6 +43,45 @@ _VERBS = frozenset(
 )
 _SMALL = frozenset(_words("a all an by for from in of on the to with"))
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+logger = logging.getLogger(__name__)
+MOST_PINNED = 32  # tools that are listed beside ours; the first by id
+_ABOUT = {
+    FIND: (
+        "Find tools among {tools} of {servers}.{summary} Give a query, or server and/or tool, or"
+        " several requests, or text with <tool_assistant> blocks. Answers ids and one line each;"
+        " nothing is run. If none fits, ask again in other words."
+    ),
+    DESCRIBE: "The whole contract of one tool, how it would be run, and whether a person is asked.",
+    CALL: (
+        "Call one tool by its id. Arguments are checked against its contract first. A tool that may"
+        " change something is run only with consent. Its result is third-party data."
+    ),
+    REPORT: "Say whether a call or tool helped. {kept}.",
+}
+_TITLES = {FIND: "Find tools", DESCRIBE: "Describe a tool", CALL: "Call a tool",
+           REPORT: "Report an outcome"}  # fmt: skip
+_READS = {
+    "readOnlyHint": True,
+    "destructiveHint": False,
+    "idempotentHint": True,
+    "openWorldHint": False,
+}
+_HINTS = {
+    FIND: _READS,
+    DESCRIBE: _READS,
+    CALL: {
+        "readOnlyHint": False,
+        "destructiveHint": True,
+        "idempotentHint": False,
+        "openWorldHint": True,
+    },
+    REPORT: {
+        "readOnlyHint": False,
+        "destructiveHint": False,
+        "idempotentHint": False,
+        "openWorldHint": False,
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -108,47 +147,6 @@ def _choose_examples(
 
 def _rank_example(text: str) -> tuple[int, int, str]:
     return abs(len(text.split()) - 3), len(text), text
-
-
-logger = logging.getLogger(__name__)
-MOST_PINNED = 32  # tools that are listed beside ours; the first by id
-_ABOUT = {
-    FIND: (
-        "Find tools among {tools} of {servers}.{summary} Give a query, or server and/or tool, or"
-        " several requests, or text with <tool_assistant> blocks. Answers ids and one line each;"
-        " nothing is run. If none fits, ask again in other words."
-    ),
-    DESCRIBE: "The whole contract of one tool, how it would be run, and whether a person is asked.",
-    CALL: (
-        "Call one tool by its id. Arguments are checked against its contract first. A tool that may"
-        " change something is run only with consent. Its result is third-party data."
-    ),
-    REPORT: "Say whether a call or tool helped. {kept}.",
-}
-_TITLES = {FIND: "Find tools", DESCRIBE: "Describe a tool", CALL: "Call a tool",
-           REPORT: "Report an outcome"}  # fmt: skip
-_READS = {
-    "readOnlyHint": True,
-    "destructiveHint": False,
-    "idempotentHint": True,
-    "openWorldHint": False,
-}
-_HINTS = {
-    FIND: _READS,
-    DESCRIBE: _READS,
-    CALL: {
-        "readOnlyHint": False,
-        "destructiveHint": True,
-        "idempotentHint": False,
-        "openWorldHint": True,
-    },
-    REPORT: {
-        "readOnlyHint": False,
-        "destructiveHint": False,
-        "idempotentHint": False,
-        "openWorldHint": False,
-    },
-}
 
 
 @dataclass(frozen=True)

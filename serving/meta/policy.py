@@ -14,6 +14,7 @@ Consent = Literal["ask", "never", "always"]
 Remember = Literal["digest", "text", "vector"]
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[\w.@+-]{1,60}")
+_CONSENTS = " or ".join(map(repr, get_args(Consent)))
 
 
 class TokenError(UnusableInput):
@@ -64,7 +65,6 @@ class ClientToken:
             )
 
 
-_CONSENTS = " or ".join(map(repr, get_args(Consent)))
 LOCAL = ClientToken("local", requests_per_minute=None)  # who started the server over stdio
 
 

@@ -37,18 +37,6 @@ _PROBLEMS = {
     "type": "array",
     "items": {"type": "object", "properties": {"path": {"type": "string"}}},
 }
-
-
-def _make_output(**properties: Any) -> dict[str, Any]:
-    shared = {"index": _INDEX, "error": _ERROR}
-    return {"type": "object", "properties": {**shared, **properties}, "required": ["index"]}
-
-
-def _make_input(*required: str, **properties: Any) -> dict[str, Any]:
-    shape = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**shape, "required": list(required)} if required else shape
-
-
 _NUMBER = {"type": "number"}
 _RELIABILITY = {
     "type": ["object", "null"],
@@ -79,9 +67,21 @@ _ANSWER = {
     },
     "required": ["asked", "hits", "no_tool"],
 }
-
 _TEXT = {"type": "string"}
 REQUEST: dict[str, Any] = {"query": _TEXT, "server": _TEXT, "tool": _TEXT}
+MAX_ARGUMENTS = 400_000  # characters of one call's arguments as JSON
+MAX_DEPTH = 40
+MAX_ID = 1_000  # characters of a tool id as it is shown; the longest of 12,600 real ones has 168
+
+
+def _make_output(**properties: Any) -> dict[str, Any]:
+    shared = {"index": _INDEX, "error": _ERROR}
+    return {"type": "object", "properties": {**shared, **properties}, "required": ["index"]}
+
+
+def _make_input(*required: str, **properties: Any) -> dict[str, Any]:
+    shape = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**shape, "required": list(required)} if required else shape
 
 
 def _make_number(least: int, most: int, about: str, **more: Any) -> dict[str, Any]:
@@ -172,11 +172,6 @@ OUTPUTS: dict[str, dict[str, Any]] = {
         kept={"type": "string", "description": "what is kept of it"},
     ),
 }
-
-
-MAX_ARGUMENTS = 400_000  # characters of one call's arguments as JSON
-MAX_DEPTH = 40
-MAX_ID = 1_000  # characters of a tool id as it is shown; the longest of 12,600 real ones has 168
 
 
 class BadField(ValueError):

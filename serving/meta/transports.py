@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from serving.router import ServedRouter
 
 logger = logging.getLogger(__name__)
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class CannotServe(RuntimeError):
@@ -140,9 +141,6 @@ async def close_after(caller: Any) -> None:
     if close is not None:
         with anyio.CancelScope(shield=True), anyio.move_on_after(10):
             await close()
-
-
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class TokenVerifier:

@@ -11,6 +11,7 @@ from serving.ranking.signals import CANDIDATES, QuerySignals, choose_candidates,
 
 RRF_K = 60  # the constant of Cormack et al. 2009, which every product keeps
 MCP_ZERO_SERVERS = 5
+Mask = np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,6 @@ class ToolRanking:
     scores: np.ndarray
     parts: dict[str, np.ndarray] = field(default_factory=dict)
     suitable: float | None = None
-
-
-Mask = np.ndarray | None
 
 
 def rank_dense(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:

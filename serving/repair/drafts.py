@@ -18,6 +18,14 @@ _MOST = 200  # drafts of one answer
 _TAG = re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL)
 _PYTHON = re.compile(r"\s*[A-Za-z_][\w.\-:/]{0,200}\s*\(")
 LONGEST = 4_000_000  # characters of a draft; its arguments have their own limit
+LONGEST_ARGUMENTS = 2_000_000  # characters of one call's arguments
+DEEPEST = 60  # levels of nesting
+_LOOSE = 100_000  # characters that the lenient readers are given
+_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|(?<=[\s,{\[])#[^\n]*', re.DOTALL)
+_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
+_CUT_SCALAR = re.compile(r"[\w.+\-]$")
+_WHOLE_WORD = re.compile(r"(?:[:\[,]\s*)(?:true|false|null)$")
+_JSON_WORDS = {"true": True, "false": False, "null": None}
 
 
 @dataclass(frozen=True)
@@ -117,15 +125,6 @@ def _read_python(text: str) -> Iterator[DraftCall]:
         except (ValueError, TypeError, RecursionError, MemoryError):
             return
         yield DraftCall(ast.unparse(call.func), given)
-
-
-LONGEST_ARGUMENTS = 2_000_000  # characters of one call's arguments
-DEEPEST = 60  # levels of nesting
-_LOOSE = 100_000  # characters that the lenient readers are given
-_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|(?<=[\s,{\[])#[^\n]*', re.DOTALL)
-_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
-_CUT_SCALAR = re.compile(r"[\w.+\-]$")
-_WHOLE_WORD = re.compile(r"(?:[:\[,]\s*)(?:true|false|null)$")
 
 
 @dataclass(frozen=True)
@@ -336,9 +335,6 @@ def _load_python(text: str) -> Any:
         return value if _is_json(value) else None
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return None
-
-
-_JSON_WORDS = {"true": True, "false": False, "null": None}
 
 
 class _JsonWords(ast.NodeTransformer):

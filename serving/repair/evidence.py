@@ -20,6 +20,34 @@ _YES = ("yes", "true", "y", "on", "1")
 LONGEST = 200_000  # characters of a conversation that are searched, the latest
 _WORD = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"(?<![\w.])[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w])|[+-]?\d+(?:\.\d+)?")
+_TEXT = 20_000  # characters of what the user says that are searched
+_KINDS = {
+    "email": re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}(?<![.-])"),
+    "uri": re.compile(r"\bhttps?://[^\s<>\"'`]{1,2000}(?<![.,;:!?)\]}])"),
+    "uuid": re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"),
+    "ipv4": re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])"),
+    "date": re.compile(r"(?<![\w-])(?:19|20)\d\d-[01]\d-[0-3]\d(?![\w-])"),
+}
+_WORDS = {"email": "email", "mail": "email", "url": "uri", "uri": "uri", "link": "uri",
+          "uuid": "uuid", "ip": "ipv4", "date": "date"}  # fmt: skip
+_QUOTED = re.compile(r"\"([^\"\n]{1,500})\"|“([^”\n]{1,500})”|`([^`\n]{1,500})`|(?<!\w)'([^'\n]{1,500})'(?!\w)")  # fmt: skip  # noqa: E501
+_CODES = {"otp", "totp", "pin", "cvv", "cvc"}  # that are nobody's to hand on
+_KEYED = {  # what the key of an account is spoken of with
+    *("api", "auth", "authenticate", "authentication", "authorization", "authorize", "access"),
+    *("credential", "credentials", "secret", "token", "password", "login", "license"),
+}
+# What a colon announces and the points of a list belong to the sentence before them.
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<!:)\n+(?!\s*(?:[-*•]|\d+[.)]))")
+_DENYING = re.compile(  # of the languages that most is written in
+    r"n['’ʼ]t\b|\b(?:do|does|did|wo|ca|is|are|should|must|would|could)nt\b"
+    r"|\b(?:not?|never|cannot|without|except|but|instead|rather|other than|unless|neither|nor|none"
+    r"|keep|avoid|exclud\w*|skip|ignore|forget|nicht|kein\w*|nie|niemals|ohne|außer|statt|pas|jamais"
+    r"|sans|sauf|nunca|sin|excepto|salvo|jamás|não|sem|exceto|non|mai|senza|tranne|niet|geen|nooit"
+    r"|не|нет|никогда|кроме|без)\b|不|别|勿|除了",
+    re.IGNORECASE,
+)
+_IS = r"\s*(?:=|:|\bis\b|\bto\b|\bof\b|\bas\b|\bnamed\b|\bcalled\b)?\s*"
+_NUMBER_FILL = r"([+-]?\d{1,15}(?:\.\d{1,10})?)(?![\w]|[.,:/-]\d)"
 
 
 class ConversationEvidence:
@@ -187,36 +215,6 @@ def _read_spoken(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, s
             yield role, "\n".join(part for part in parts if isinstance(part, str))
         if isinstance(message.get("output"), str):  # a tool's result in the Responses API
             yield "tool", message["output"]
-
-
-_TEXT = 20_000  # characters of what the user says that are searched
-_KINDS = {
-    "email": re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}(?<![.-])"),
-    "uri": re.compile(r"\bhttps?://[^\s<>\"'`]{1,2000}(?<![.,;:!?)\]}])"),
-    "uuid": re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"),
-    "ipv4": re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])"),
-    "date": re.compile(r"(?<![\w-])(?:19|20)\d\d-[01]\d-[0-3]\d(?![\w-])"),
-}
-_WORDS = {"email": "email", "mail": "email", "url": "uri", "uri": "uri", "link": "uri",
-          "uuid": "uuid", "ip": "ipv4", "date": "date"}  # fmt: skip
-_QUOTED = re.compile(r"\"([^\"\n]{1,500})\"|“([^”\n]{1,500})”|`([^`\n]{1,500})`|(?<!\w)'([^'\n]{1,500})'(?!\w)")  # fmt: skip  # noqa: E501
-_CODES = {"otp", "totp", "pin", "cvv", "cvc"}  # that are nobody's to hand on
-_KEYED = {  # what the key of an account is spoken of with
-    *("api", "auth", "authenticate", "authentication", "authorization", "authorize", "access"),
-    *("credential", "credentials", "secret", "token", "password", "login", "license"),
-}
-# What a colon announces and the points of a list belong to the sentence before them.
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<!:)\n+(?!\s*(?:[-*•]|\d+[.)]))")
-_DENYING = re.compile(  # of the languages that most is written in
-    r"n['’ʼ]t\b|\b(?:do|does|did|wo|ca|is|are|should|must|would|could)nt\b"
-    r"|\b(?:not?|never|cannot|without|except|but|instead|rather|other than|unless|neither|nor|none"
-    r"|keep|avoid|exclud\w*|skip|ignore|forget|nicht|kein\w*|nie|niemals|ohne|außer|statt|pas|jamais"
-    r"|sans|sauf|nunca|sin|excepto|salvo|jamás|não|sem|exceto|non|mai|senza|tranne|niet|geen|nooit"
-    r"|не|нет|никогда|кроме|без)\b|不|别|勿|除了",
-    re.IGNORECASE,
-)
-_IS = r"\s*(?:=|:|\bis\b|\bto\b|\bof\b|\bas\b|\bnamed\b|\bcalled\b)?\s*"
-_NUMBER_FILL = r"([+-]?\d{1,15}(?:\.\d{1,10})?)(?![\w]|[.,:/-]\d)"
 
 
 def find_stated_value(

@@ -56,6 +56,11 @@ _CLIMBS: tuple[Callable[[RepairState], RungStep], ...] = (
     ask_model,
     verify_result,
 )
+_MOST = 64 * 1024 * 1024  # bytes of a file
+_TOOLS = (
+    'a list of OpenAI, Anthropic or MCP tools, {"tools": [...]}, a tools/list answer, or one tool'
+)
+_MESSAGES = 'a list of {"role", "content"}, or {"messages": [...]}'
 
 
 def repair_draft(
@@ -145,13 +150,6 @@ def _write_report(state: RepairState, outcome: str) -> RepairReport:
         state.reason,
         problems,
     )
-
-
-_MOST = 64 * 1024 * 1024  # bytes of a file
-_TOOLS = (
-    'a list of OpenAI, Anthropic or MCP tools, {"tools": [...]}, a tools/list answer, or one tool'
-)
-_MESSAGES = 'a list of {"role", "content"}, or {"messages": [...]}'
 
 
 def repair_files(

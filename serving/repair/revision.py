@@ -10,6 +10,8 @@ from assets.contracts.repair.problems import Problem
 from assets.synthesis.prompts import read_prompt
 from serving.repair.tools import ToolCandidate
 
+MESSAGE = "message"  # the key of a problem that is words alone
+
 
 @dataclass(frozen=True)
 class RevisionRequest:
@@ -42,7 +44,6 @@ class ReviseCall(Protocol):
     def __call__(self, request: RevisionRequest) -> ProposedCall | None: ...
 
 
-MESSAGE = "message"  # the key of a problem that is words alone
 _FOLDER = Path(__file__).parent / "prompts"
 
 

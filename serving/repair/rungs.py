@@ -28,6 +28,9 @@ from serving.repair.revision import ProposedCall, ReviseCall, RevisionRequest
 from serving.repair.tools import ToolCandidate, Toolset
 from warehouse.json_types import Schema
 
+_SHOWN = 20  # candidates that a model is given
+_UNKNOWN = "it knows none of the names"
+
 
 @dataclass(frozen=True)
 class RungStep:
@@ -244,10 +247,6 @@ def verify_result(state: RepairState) -> RungStep:
         state.reason = ask_for_values(state.candidate, problems, state.flaws)
         return RungStep.fail(state.reason.question)
     return RungStep(PASSED)
-
-
-_SHOWN = 20  # candidates that a model is given
-_UNKNOWN = "it knows none of the names"
 
 
 def look_up_history(state: RepairState) -> RungStep:

@@ -1,4 +1,10 @@
-"""What an agent's run is: its limits, its calls, how it ended."""
+"""MCP-Zero's active loop: the model asks for tools in its own words until it has the one it needs.
+
+    task -> the model asks (<tool_assistant>) -> the router answers -> it asks again, calls or ends
+
+What a tool says, of itself or as a result, is data: it enters as a message, bounded, and moves
+nothing here. Only tools that were shown can be called. `OfflineSpeaker` runs the loop by rules.
+"""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -1,11 +1,14 @@
-"""A release as one folder that serves by itself: the index, its encoder, what is held.
+"""A release as one folder that serves by itself, and its signature.
 
 <out>/router/…  encoders/…   as at home (`serving/index/folder.py`), the served version alone
       cards/<role>.md        the cards of the release's trained models
       weights/<role>/        optional: its language models (`extensions/publishing/weights.py`)
       RELEASE.json           {release, models {role: name}, version, embedder, tools, servers,
                              files {path: sha256}}
-      RELEASE.sig            optional: who says so (`serving/export.py`)
+      RELEASE.sig            optional: {algorithm: "ed25519", signature: <base64>} over the bytes
+                             of RELEASE.json, which names the digest of every other file
+
+Keys are PEM files, as `openssl genpkey -algorithm ed25519` and `openssl pkey -pubout` make them.
 """
 
 import base64
@@ -42,7 +45,7 @@ _MOST = 16 << 20  # bytes of a manifest: 100 to 150 a file
 AddFiles = Callable[[Path, Path, Mapping[str, str]], Mapping[str, Any]]
 _ALGORITHM = "ed25519"
 _ABOUT = b"toolmill release 1\n"  # so that a signature of something else is none of a release
-_MOST_SIGNING = 100_000  # bytes of a signature: about 150
+_MOST_SIGNATURE = 100_000  # bytes of a signature: about 150
 _MAKE = (
     "make a pair with `openssl genpkey -algorithm ed25519 -out KEY.pem` and `openssl pkey -in"
     " KEY.pem -pubout -out KEY.pub`"
@@ -221,7 +224,7 @@ def verify_export(folder: Path, trusted: Sequence[Path]) -> dict[str, Any]:
 def _read_signature(folder: Path) -> bytes:
     path = folder / SIGNATURE
     try:
-        held = json.loads(read_file(folder.resolve(), SIGNATURE, _MOST_SIGNING))
+        held = json.loads(read_file(folder.resolve(), SIGNATURE, _MOST_SIGNATURE))
         if held["algorithm"] != _ALGORITHM:
             raise ValueError(f"algorithm {held['algorithm']!r:.40}")
         return base64.b64decode(held["signature"], validate=True)

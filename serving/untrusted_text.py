@@ -1,7 +1,9 @@
-"""Quoted: handing third-party text to a model as data, bounded and visible.
+"""Third-party text and tool results, handed to a model as data: bounded, visible, marked.
 
-Names, keys and allowed values are escaped (`warehouse/sanitize/untrusted_text.py`); prose loses its
-invisible characters, since emoji are full of them.
+Names, keys and allowed values are escaped; prose loses its invisible characters, since emoji are
+full of them. Of results only text, images and sounds are passed on as such. Links and embedded
+resources become text: a host that resolved them would ask *this* server for them, or fetch a
+third-party address. Annotations and `_meta` are dropped: they steer what a host shows to whom.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Answering: one request sent to the upstream, and what comes back judged and handed on."""
+"""Answering one request: tools picked, the upstream asked, its calls repaired and handed on."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Calls: what becomes of those in an answer."""
+"""The calls of one request: what it offers and says, and the repair of its calls."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping

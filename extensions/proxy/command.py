@@ -1,4 +1,4 @@
-"""The options of the command `proxy`."""
+"""The command `proxy`: an OpenAI-compatible API whose tool calls are repaired on the way."""
 
 import logging
 import os

@@ -1,4 +1,9 @@
-"""A request with its right calls, as an example in a prompt."""
+"""Examples for a prompt: accepted calls of requests like this one, of the tools at hand.
+
+They come from an export in the format `messages`, so only what may be exported is shown. An example
+is used only if each of its calls fits a tool that the request offers under the same name: it can
+teach no tool that is not there, and no argument that the contract lacks.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""One exchange with a client: what was sent of the answer until now."""
+"""One exchange with a client: the answer, events of a stream, and counters for Prometheus."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A local model's answer as a chat completion, whole or as the events of a stream."""
+"""A local model's answer in OpenAI's two APIs, whole or as the events of a stream."""
 
 import json
 import time

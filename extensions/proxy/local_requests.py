@@ -1,5 +1,4 @@
-"""A model that runs beside the proxy: what it is asked, what it answers. Serving has none of its
-own: whoever starts the proxy hands one in."""
+"""What a local model is asked and answers, and the requests of OpenAI's two APIs in that form."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A local model in the place of an upstream: one answer at a time, so many may wait."""
+"""A local model in the place of the upstream, or for the first call of a conversation."""
 
 import json
 import math

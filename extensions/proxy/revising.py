@@ -1,4 +1,6 @@
-"""The rung of a model in the proxy: who is asked about calls that the ladder leaves, how long."""
+"""The model that rewrites calls which the ladder leaves: the upstream's own, another endpoint's,
+or one that runs here.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping

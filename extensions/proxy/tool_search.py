@@ -1,4 +1,7 @@
-"""What a model's search asks for."""
+"""Searches for tools that a model makes, answered by the router in the words of its API.
+
+`ContinuedAnswers` keeps what `previous_response_id` refers to if an answer was made of several.
+"""
 
 import json
 import logging
@@ -35,7 +38,7 @@ _MOST = 4_000  # characters of a question
 _LIKE = 'expected an object with words, like {"tool": "send an email"}'
 _READ = 8_000  # characters of a tool that are searched
 NAMESPACE = "namespace"
-_MOST_CONTINUED = 1_000  # answers that are remembered, the latest
+_MOST_ANSWERS = 1_000  # answers that are remembered, the latest
 _MOST_BYTES = 32_000_000  # of all their items together, as JSON
 logger = logging.getLogger(__name__)
 ITEM_ID = "tso_toolmill"  # how the ids of our items begin: an API that stores none is sent none
@@ -172,7 +175,7 @@ class ContinuedAnswers:
     sent on. most, most_bytes: what is remembered, the latest; an answer whose items alone are more
     is not."""
 
-    def __init__(self, most: int = _MOST_CONTINUED, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, most: int = _MOST_ANSWERS, most_bytes: int = _MOST_BYTES) -> None:
         self._known: OrderedDict[str, _ContinuedAnswer] = OrderedDict()
         self._most, self._most_bytes, self._size = most, most_bytes, 0
 

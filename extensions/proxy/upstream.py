@@ -1,4 +1,4 @@
-"""The upstream: what is sent to it, and what of its answers is handed on."""
+"""The upstream: its settings, what is sent to it, and which headers are handed on."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

@@ -1,4 +1,15 @@
-"""Found tools as functions that an endpoint takes, in its names and within bounds."""
+"""Found tools as functions that an endpoint takes, in its names and within bounds.
+
+Two APIs let their models search for tools. Neither has been asked from here.
+
+- Anthropic (Messages): the client's own search tool returns a `tool_result` of `tool_reference`
+  blocks; each name must be among the request's `tools`, with `defer_loading: true`. Source: custom
+  tool search in https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool
+- OpenAI (Responses): the model writes a `tool_search_call`; the client answers with a
+  `tool_search_output` of the same `call_id` that holds the definitions. Source:
+  https://developers.openai.com/api/docs/guides/tools-tool-search and the types
+  `ResponseToolSearchOutputItemParam`, `FunctionToolParam` of the openai SDK.
+"""
 
 import json
 import re

@@ -5,9 +5,10 @@
     tool: what it should do, and to what
     </tool_assistant>
 
-The text is a model's: tags are misspelt, escaped, quoted, left open, cut off at the token limit.
-Nothing here raises, and the work is linear in the text (1 MB of opening tags takes no more than
-1 MB of prose).
+The text is a model's: tags are misspelt, escaped, quoted, left open, cut off at the token limit;
+fields are bold, bulleted, quoted, JSON, inner tags, or both on one line. Whatever can be read
+without a guess is read; what had to be supposed is a problem of the block. Nothing here raises,
+and the work is linear in the text (1 MB of opening tags takes no more than 1 MB of prose).
 """
 
 import html

@@ -1,4 +1,4 @@
-"""Tokens: who a bearer token belongs to.
+"""Who may ask the meta-server: bearer tokens, and the limits of each.
 
     [[tokens]]                        # TOML; JSON holds {"tokens": [{...}]}
     name = "alice"

@@ -8,17 +8,15 @@ state is good once: a client that sent it twice would run a tool twice on one co
 import json
 import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
+from serving.index.model import IndexedTool
 from serving.meta.policy import MetaPolicy
 from serving.untrusted_text import bound_value, dump_json, show_line
+from warehouse.bounded_dict import BoundedDict
 from warehouse.sanitize.untrusted_text import escape_exact, quote_name, quote_text
-
-if TYPE_CHECKING:
-    from serving.index.model import IndexedTool
-    from serving.meta.context import BoundedDict
 
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 _ARGUMENTS = 3_000  # characters of the arguments that the question shows
@@ -39,7 +37,7 @@ class ConsentPending(Exception):
         self.result = result
 
 
-def explain_consent(tool: "IndexedTool", policy: MetaPolicy) -> str | None:
+def explain_consent(tool: IndexedTool, policy: MetaPolicy) -> str | None:
     """Why somebody must agree before this tool runs; None when nobody must."""
     if tool.flags:
         return (
@@ -50,7 +48,7 @@ def explain_consent(tool: "IndexedTool", policy: MetaPolicy) -> str | None:
     return None if policy.trust_read_only else "everything is asked for here"
 
 
-def write_question(tool: "IndexedTool", arguments: Mapping[str, Any], runs: str, why: str) -> str:
+def write_question(tool: IndexedTool, arguments: Mapping[str, Any], runs: str, why: str) -> str:
     """What the person reads: server, tool, arguments, and that some of the text is third-party."""
     shown, cut = bound_value(arguments, _ARGUMENTS)
     more = " (not all of them fit here)" if cut else ""
@@ -69,7 +67,7 @@ def write_question(tool: "IndexedTool", arguments: Mapping[str, Any], runs: str,
 class ConsentClient:
     """The client of one request, as far as it can be asked."""
 
-    def __init__(self, ctx: Any, params: Any, questions: "BoundedDict") -> None:
+    def __init__(self, ctx: Any, params: Any, questions: BoundedDict) -> None:
         self._ctx, self._params, self._questions = ctx, params, questions
 
     @property

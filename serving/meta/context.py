@@ -1,10 +1,14 @@
-"""The desk: what every tool of the meta-server works with."""
+"""What every tool of the meta-server works with: router, caller, policy, log, and limits.
+
+An extension may teach the served reranker from the log of calls. Its entry point under
+`toolmill.learners` names a function `(ServedRouter, CallLog, ReliabilityPolicy) -> OutcomeLearner`.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -12,15 +16,14 @@ import anyio.to_thread
 
 from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog
+from serving.index.model import IndexedTool
 from serving.meta.access_control import RequestLimits
 from serving.meta.policy import ClientToken, MetaPolicy
+from serving.ranking.overlays import ToolEligibility
+from serving.router import Router, ServedRouter
 from warehouse.bounded_dict import BoundedDict
 from warehouse.extensions import LEARNERS, load_extensions
 from warehouse.sanitize.untrusted_text import drop_surrogates
-
-if TYPE_CHECKING:
-    from serving.index.model import IndexedTool
-    from serving.router import Router, ServedRouter
 
 logger = logging.getLogger(__name__)
 _REMEMBERED = {
@@ -47,7 +50,7 @@ class OutcomeLearner(Protocol):
 
 
 def open_learner(
-    served: "ServedRouter", outcomes: CallLog, policy: ReliabilityPolicy | None
+    served: ServedRouter, outcomes: CallLog, policy: ReliabilityPolicy | None
 ) -> OutcomeLearner | None:
     """The learner of an installed extension; None without one, or where learning is switched
     off."""
@@ -112,7 +115,7 @@ class MetaContext:
 
     def __init__(
         self,
-        router: "ServedRouter",
+        router: ServedRouter,
         caller: ToolCaller | None,
         policy: MetaPolicy,
         outcomes: CallLog,
@@ -142,7 +145,7 @@ class MetaContext:
         async with self._turns[token.name]:
             return await self.work(fn, *args)
 
-    async def router(self) -> "Router":
+    async def router(self) -> Router:
         """The router of the index served now. One answer asks once: its parts are of one index.
 
         Raises IndexMissing or IndexBroken with the fix.
@@ -153,7 +156,7 @@ class MetaContext:
         self._loaded = True
         return router
 
-    async def seen(self, router: "Router", token: ClientToken) -> VisibleTools:
+    async def seen(self, router: Router, token: ClientToken) -> VisibleTools:
         """What the token may see of this router's index: neither quarantined nor off its list."""
         known = self._seen.setdefault(router, {})
         if token.allow not in known:
@@ -161,8 +164,8 @@ class MetaContext:
         return known[token.allow]
 
     async def tool(
-        self, router: "Router", token: ClientToken, tool_id: str
-    ) -> tuple[int, "IndexedTool"] | None:
+        self, router: Router, token: ClientToken, tool_id: str
+    ) -> tuple[int, IndexedTool] | None:
         """(place, tool) of a tool that the token may use now, else None."""
         place = router.index.place_of(tool_id)
         if place is None or place not in (await self.seen(router, token)).places:
@@ -178,8 +181,7 @@ class MetaContext:
             logger.error("an outcome could not be written: %s", error)
 
 
-def _seen(router: "Router", allow: tuple[str, ...] | None) -> VisibleTools:
-    from serving.ranking.overlays import ToolEligibility
+def _seen(router: Router, allow: tuple[str, ...] | None) -> VisibleTools:
 
     mask = ToolEligibility(router.index, router.blocked).mask(allow, ())
     servers: dict[int, list[int]] = {}

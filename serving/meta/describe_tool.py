@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from serving.index.model import IndexedTool
 from serving.meta.consent import explain_consent
 from serving.meta.context import MetaContext, ToolReply, shorten_version
 from serving.meta.policy import ClientToken
 from serving.meta.schemas import DESCRIBE, INPUTS, ArgumentFields
 from serving.untrusted_text import Bounded, dump_json, mark_text
 from warehouse.sanitize.untrusted_text import escape_exact, escape_name, quote_name, read_name
-
-if TYPE_CHECKING:
-    from serving.index.model import IndexedTool
 
 _CONTRACT = 60_000  # characters of a contract; the longest of 4,239 real ones has 8,801
 _TEXT = 20_000  # of one text in it
@@ -77,7 +75,7 @@ def explain_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
     return f"{escape_exact(kind, 20)} package {name}{pinned}, run here in the sandbox"
 
 
-def _describe_consent(desk: MetaContext, token: ClientToken, tool: "IndexedTool") -> dict[str, Any]:
+def _describe_consent(desk: MetaContext, token: ClientToken, tool: IndexedTool) -> dict[str, Any]:
     why = explain_consent(tool, desk.policy)
     if why is None:
         return {"needed": False, "why": "it says that it only reads"}

@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from serving.index.model import IndexBroken, IndexMissing
 from serving.meta import resources
 from serving.meta.access_control import TooMany, find_token
 from serving.meta.call_tool import call_tool
@@ -16,10 +17,9 @@ from serving.meta.listing import ToolListing, describe_seen, list_tools
 from serving.meta.policy import ClientToken
 from serving.meta.report_outcome import report_outcome
 from serving.meta.schemas import CALL, DESCRIBE, FIND, INPUTS, MAX_ID, REPORT, BadField
+from serving.ranking.query import BadQuery
+from serving.router import Router
 from warehouse.sanitize.untrusted_text import escape_name
-
-if TYPE_CHECKING:
-    from serving.router import Router
 
 logger = logging.getLogger(__name__)
 _FREE = ("initialize", "ping", "server/discover", "subscriptions/listen", "tools/call")
@@ -57,8 +57,6 @@ class RequestHandlers:
     async def list_tools(self, ctx: Any, _: Any) -> Any:
         """tools/list, described by what this token can find."""
         from mcp_types import ListToolsResult
-
-        from serving.index.model import IndexBroken, IndexMissing
 
         token, listed = self._find_token(ctx), ToolListing()
         try:
@@ -133,8 +131,6 @@ class RequestHandlers:
         from mcp.shared.exceptions import MCPError
         from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ReadResourceResult
 
-        from serving.index.model import IndexBroken, IndexMissing
-
         try:
             content = await resources.read(self._desk, self._find_token(ctx), str(params.uri))
         except (resources.NoResource, BadField) as error:
@@ -182,8 +178,6 @@ class RequestHandlers:
 def _describe_failure(error: Exception) -> ToolReply:
     """What a model is told of a failure. One that nobody foresaw is for the log alone: the SDK
     would send its text, which may hold anything, to sessions before 2026-07-28."""
-    from serving.index.model import IndexBroken, IndexMissing
-    from serving.ranking.query import BadQuery
 
     kinds = {
         BadField: "bad_field",

@@ -1,4 +1,9 @@
-"""Connections: how many there may be, and how long a client may take to say what it wants."""
+"""Limits of the HTTP server: its connections, and what each token may hold of it.
+
+A client has a bounded time to say what it wants. What a token sends is counted before its request
+is read, whatever it is: `limit_requests` counts questions, and opening a session, a ping or a body
+that is not JSON is none.
+"""
 
 import asyncio
 from collections import Counter

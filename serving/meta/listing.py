@@ -1,8 +1,8 @@
-"""What an index is about, in words of our own, for whoever must know when to ask it.
+"""What `tools/list` shows: our four tools, described by the index in use, and pinned tools.
 
 A model does not call a tool that only says "find tools" (toolhive, issue 4357): it must read what
-can be found. Words of third parties are no way to tell it, for every session reads them: so
-categories are a closed list, and an example request is a tool's name of nothing but known words.
+can be found. Every session reads this list, so no third-party words describe the index: categories
+are a closed list, and an example request is a tool's name made of known words only.
 """
 
 import logging
@@ -11,20 +11,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.catalogue.categories import WORDS, find_category
 from assets.contracts.tool_id import compile_globs
+from serving.discovery.functions import bound_parameters, list_refused
+from serving.index.model import IndexedTool, RouterIndex
 from serving.meta.consent import explain_consent
+from serving.meta.context import VisibleTools
 from serving.meta.policy import MetaPolicy
 from serving.meta.schemas import CALL, DESCRIBE, FIND, INPUTS, OUTPUTS, REPORT
+from serving.router import Router
 from serving.untrusted_text import show_line
 from warehouse.sanitize.untrusted_text import escape_text, quote_name, quote_text
-
-if TYPE_CHECKING:
-    from serving.index.model import IndexedTool, RouterIndex
-    from serving.meta.context import VisibleTools
-    from serving.router import Router
 
 _CATEGORIES, _EXAMPLES = 6, 5
 # Of a server: characters of what is said of it, and of the names of its tools. All of 1,500 servers
@@ -92,7 +91,7 @@ class IndexSummary:
     examples: tuple[str, ...]
 
 
-def summarise_index(index: "RouterIndex", servers: Mapping[int, Sequence[int]]) -> IndexSummary:
+def summarise_index(index: RouterIndex, servers: Mapping[int, Sequence[int]]) -> IndexSummary:
     """servers: place of a server -> places of its tools, those that may be seen."""
     of: dict[str, list[int]] = {}
     for at in servers:
@@ -130,7 +129,7 @@ def reword_name(name: str) -> str | None:
 
 
 def _choose_examples(
-    index: "RouterIndex",
+    index: RouterIndex,
     servers: Mapping[int, Sequence[int]],
     categories: Sequence[str],
     of: Mapping[str, Sequence[int]],
@@ -161,7 +160,7 @@ class ToolListing:
     flat: tuple[dict[str, Any], ...] = ()
 
 
-def describe_seen(router: "Router", seen: "VisibleTools", policy: MetaPolicy) -> ToolListing:
+def describe_seen(router: Router, seen: VisibleTools, policy: MetaPolicy) -> ToolListing:
     """What a token that sees this of the index is shown of it."""
     from warehouse.llm.chat import write_wire_name
 
@@ -178,7 +177,7 @@ def describe_seen(router: "Router", seen: "VisibleTools", policy: MetaPolicy) ->
     return ToolListing(len(seen.places), len(seen.servers), summary, pinned, tuple(flat))
 
 
-def select_pinned(router: "Router", seen: "VisibleTools", patterns: tuple[str, ...]) -> list[int]:
+def select_pinned(router: Router, seen: VisibleTools, patterns: tuple[str, ...]) -> list[int]:
     """The places of the tools that are shown flat: ids or globs over ids, at most MOST_PINNED."""
     tools = router.index.tools
     exact = [router.index.place_of(pattern) for pattern in patterns]
@@ -191,10 +190,9 @@ def select_pinned(router: "Router", seen: "VisibleTools", patterns: tuple[str, .
     return _drop_refused(router, [at for at in order if not tools[at].unverified][:MOST_PINNED])
 
 
-def _drop_refused(router: "Router", places: list[int]) -> list[int]:
+def _drop_refused(router: Router, places: list[int]) -> list[int]:
     """Without tools whose parameters no model's API takes: a client that hands the list on would
     have no tool at all."""
-    from serving.discovery.functions import list_refused
 
     named = {router.index.tools[at].tool_id: at for at in places}
     refused = list_refused((name, router.index.contract(at)) for name, at in named.items())
@@ -204,7 +202,7 @@ def _drop_refused(router: "Router", places: list[int]) -> list[int]:
     return [at for name, at in named.items() if name not in refused]
 
 
-def find_unused_pins(index: "RouterIndex", patterns: Sequence[str]) -> list[str]:
+def find_unused_pins(index: RouterIndex, patterns: Sequence[str]) -> list[str]:
     """The patterns that fit no launched tool of the index: misspelt, or the tool is gone."""
     pairs = [(tool.server_id, tool.tool) for tool in index.tools if not tool.unverified]
     return [pattern for pattern in patterns if not any(starmap(compile_globs([pattern]), pairs))]
@@ -232,11 +230,10 @@ def list_tools(listed: ToolListing, calls: bool, kept: str) -> list[dict[str, An
 
 
 def _list_flat(
-    name: str, tool: "IndexedTool", contract: Mapping[str, Any], policy: MetaPolicy
+    name: str, tool: IndexedTool, contract: Mapping[str, Any], policy: MetaPolicy
 ) -> dict[str, Any]:
     """A third-party tool as one of the list. What it says of itself is quoted; that it only reads
     is handed on only where it would run unasked."""
-    from serving.discovery.functions import bound_parameters
 
     reads = explain_consent(tool, policy) is None
     of = quote_name(tool.tool_id, 200)

@@ -1,20 +1,17 @@
-"""Remembering: what the log keeps of a search, by what its token opted in to, and says of it."""
+"""report_outcome: what a model or person says of a call or tool."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.servers.calls.log import REPORTS
 from serving.meta.context import MetaContext, ToolReply, describe_kept, keep_client, shorten_version
 from serving.meta.describe_tool import NotHere
 from serving.meta.policy import ClientToken
 from serving.meta.schemas import INPUTS, MAX_ID, MAX_NOTE, REPORT, ArgumentFields, BadField
+from serving.router import Router
 from serving.untrusted_text import show_line
 from warehouse.sanitize.redact import redact
 from warehouse.sanitize.untrusted_text import read_name
-
-if TYPE_CHECKING:
-    from serving.router import Router
-
 
 _OF_SEARCH = ("query", "search_id", "rank")
 _KEPT = ("index", "tool_id", "contract_digest", "call_id", *_OF_SEARCH)
@@ -58,7 +55,7 @@ def _find_call_facts(desk: MetaContext, token: ClientToken, call_id: str) -> dic
 async def _find_tool_facts(
     desk: MetaContext,
     token: ClientToken,
-    router: "Router",
+    router: Router,
     tool_id: str,
     asked_by: Mapping[str, str],
 ) -> dict[str, Any]:

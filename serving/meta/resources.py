@@ -7,17 +7,16 @@ toolmill://servers/{server_id}                      the tools of one server (id 
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, unquote
 
+from serving.discovery.request import write_system_prompt
 from serving.meta.context import MetaContext, VisibleTools, shorten_version
 from serving.meta.policy import ClientToken
 from serving.meta.schemas import BadField
+from serving.router import Router
 from serving.untrusted_text import NOTE, dump_json, show_line
 from warehouse.sanitize.untrusted_text import escape_exact, escape_name
-
-if TYPE_CHECKING:
-    from serving.router import Router
 
 PROMPT, EXAMPLE = "toolmill://prompt", "toolmill://prompt/example"
 INDEX, CATALOGUE, SERVERS = "toolmill://index", "toolmill://catalogue", "toolmill://servers/"
@@ -77,7 +76,6 @@ async def read(desk: MetaContext, token: ClientToken, uri: str) -> dict[str, Any
 
 def prompt(example: bool) -> str:
     """What a model is told, by the one module that knows."""
-    from serving.discovery.request import write_system_prompt
 
     return write_system_prompt(example=example)
 
@@ -98,7 +96,7 @@ def _parse_page(uri: str) -> int | None:
     return int(number)
 
 
-def _describe_index(router: "Router", seen: VisibleTools) -> dict[str, Any]:
+def _describe_index(router: Router, seen: VisibleTools) -> dict[str, Any]:
     index = router.index
     return {
         "index": index.version,
@@ -109,7 +107,7 @@ def _describe_index(router: "Router", seen: VisibleTools) -> dict[str, Any]:
     }
 
 
-def _describe_learning(desk: MetaContext, router: "Router") -> dict[str, Any]:
+def _describe_learning(desk: MetaContext, router: Router) -> dict[str, Any]:
     """The reranker of an index that has one; how many outcomes it has learnt since it was fitted,
     where it learns."""
     if router.ranker is None:
@@ -118,7 +116,7 @@ def _describe_learning(desk: MetaContext, router: "Router") -> dict[str, Any]:
     return {"reranker": {"model": router.index.reranker, "learnt_since": learnt}}
 
 
-def _describe_catalogue(router: "Router", seen: VisibleTools, page: int) -> dict[str, Any]:
+def _describe_catalogue(router: Router, seen: VisibleTools, page: int) -> dict[str, Any]:
     order = sorted(seen.servers, key=lambda at: router.index.servers[at].server_id)
     pages = max(1, -(-len(order) // PAGE))
     if not 1 <= page <= pages:
@@ -140,7 +138,7 @@ def _describe_catalogue(router: "Router", seen: VisibleTools, page: int) -> dict
     return {**head, "items": items}
 
 
-def _describe_server(router: "Router", seen: VisibleTools, server_id: str) -> dict[str, Any]:
+def _describe_server(router: Router, seen: VisibleTools, server_id: str) -> dict[str, Any]:
     index = router.index
     places: Sequence[int] = next(
         (of for at, of in seen.servers.items() if index.servers[at].server_id == server_id), ()

@@ -1,4 +1,4 @@
-"""Schemas: what the four tools take and answer, as `tools/list` shows it.
+"""What the four tools take and answer: their JSON schemas, and reading arguments field by field.
 
 A model reads names, descriptions and input schemas in every session, so they are short: 3,100
 characters of JSON for all four.

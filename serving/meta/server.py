@@ -1,7 +1,9 @@
-"""Changes: telling connected clients that a new index is served.
+"""The MCP server: our tools, resources and prompts behind the protocol.
 
-Up to 2025-11-25 a notification goes to every session; from 2026-07-28 on it goes to the streams
-that clients opened with `subscriptions/listen`. Both may be lost: clients ask again anyway.
+It uses the SDK's low-level server: the higher one validates arguments itself, and its messages name
+Python types instead of the fix. Clients are told when another index is served: up to 2025-11-25 in
+every session, from 2026-07-28 on in the streams that they opened with `subscriptions/listen`. Both
+may be lost, so clients ask again anyway.
 """
 
 import asyncio
@@ -14,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from assets.servers.calls.log import CallLog
+from serving.index.model import IndexBroken, IndexMissing
 from serving.meta.context import MetaContext, ToolCaller, follow_log
 from serving.meta.handlers import RequestHandlers
 from serving.meta.policy import ClientToken, MetaPolicy
 from serving.meta.schemas import INPUTS
+from serving.router import ServedRouter
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server
 
-    from serving.router import ServedRouter
 
 logger = logging.getLogger(__name__)
 _PATIENCE_S = 5.0  # with a client that does not read what it is sent
@@ -87,7 +90,6 @@ async def watch_versions(desk: MetaContext, changes: IndexChanges) -> None:
 
 
 async def _read_version(desk: MetaContext) -> str | None:
-    from serving.index.model import IndexBroken, IndexMissing
 
     try:
         return (await desk.router()).index.version
@@ -105,7 +107,7 @@ async def _notify_session(session: Any) -> None:
 
 
 def make_server(
-    router: "ServedRouter",
+    router: ServedRouter,
     caller: ToolCaller | None,
     policy: MetaPolicy,
     outcomes: CallLog,
@@ -124,7 +126,7 @@ def make_server(
 
     server: Server[Any] = Server(
         NAME,
-        version=_read_version_server(),
+        version=_find_program_version(),
         title="Toolmill",
         instructions=INSTRUCTIONS,
         lifespan=_make_lifespan(desk, changes),
@@ -176,7 +178,7 @@ def _make_cache_hints() -> Any:
     return {**dict.fromkeys(fixed, same), "tools/list": own, "resources/read": own}
 
 
-def _read_version_server() -> str:
+def _find_program_version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,4 +1,4 @@
-"""Listening: one web application on one address, until the process is told to end."""
+"""How clients reach the meta-server: stdio for one, streamable HTTP for many, each with a token."""
 
 import logging
 import signal
@@ -15,6 +15,7 @@ from serving.meta.access_control import find_owner
 from serving.meta.context import ToolCaller
 from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy, is_loopback
 from serving.meta.server import NAME, make_server
+from serving.router import ServedRouter
 
 if TYPE_CHECKING:
     import uvicorn
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.types import ASGIApp
 
-    from serving.router import ServedRouter
 
 logger = logging.getLogger(__name__)
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -116,14 +116,14 @@ def _show_host(host: str) -> str:
 
 
 def run_stdio(
-    router: "ServedRouter", caller: ToolCaller | None, policy: MetaPolicy, outcomes: CallLog
+    router: ServedRouter, caller: ToolCaller | None, policy: MetaPolicy, outcomes: CallLog
 ) -> None:
     """Serves until the client closes our standard input."""
     anyio.run(_serve_streams, router, caller, policy, outcomes)
 
 
 async def _serve_streams(
-    router: "ServedRouter", caller: ToolCaller | None, policy: MetaPolicy, outcomes: CallLog
+    router: ServedRouter, caller: ToolCaller | None, policy: MetaPolicy, outcomes: CallLog
 ) -> None:
     from mcp.server.stdio import stdio_server
 
@@ -184,7 +184,7 @@ def make_http_app(server: "Server[Any]", settings: HttpSettings) -> "Starlette":
 
 
 def run_http(
-    router: "ServedRouter",
+    router: ServedRouter,
     caller: ToolCaller | None,
     policy: MetaPolicy,
     outcomes: CallLog,
@@ -200,7 +200,7 @@ def run_http(
 
 
 async def serve_http(
-    router: "ServedRouter",
+    router: ServedRouter,
     caller: ToolCaller | None,
     policy: MetaPolicy,
     outcomes: CallLog,

@@ -1,4 +1,9 @@
-"""A draft call in any shape that models and clients write: which tool, which arguments."""
+"""A draft call in any shape that models and clients write: which tool, which arguments.
+
+Arguments as text become a JSON value, in the order of what loses least: JSON -> text in text, code
+fence -> raw line breaks -> NaN -> several values -> cut off -> Python literals, comments, commas ->
+json-repair, whose values must all be in the text.
+"""
 
 import ast
 import json

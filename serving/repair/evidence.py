@@ -1,4 +1,11 @@
-"""Does the conversation hold a value? As it is written, case and separators aside."""
+"""What the conversation says: whether it holds a value, and the value that it states.
+
+Values are compared as written, except for case and separators. A required value that the draft
+lacks is filled in only if the user names it for this parameter, or if it is the only one of its
+kind, no other argument has it, and the user rules nothing out that has it. Anything less is a
+question to the user, never a guess; so is a secret, which a tool could ask for to get it, and a
+confirmation, which only the model can give.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +54,7 @@ _DENYING = re.compile(  # of the languages that most is written in
     re.IGNORECASE,
 )
 _IS = r"\s*(?:=|:|\bis\b|\bto\b|\bof\b|\bas\b|\bnamed\b|\bcalled\b)?\s*"
-_NUMBER_FILL = r"([+-]?\d{1,15}(?:\.\d{1,10})?)(?![\w]|[.,:/-]\d)"
+_NUMBER_PATTERN = r"([+-]?\d{1,15}(?:\.\d{1,10})?)(?![\w]|[.,:/-]\d)"
 
 
 class ConversationEvidence:
@@ -300,8 +307,8 @@ def _find_numbers(name: str, user: str, fractions: bool) -> list[float | int]:
     pattern = _build_name_pattern(name)
     if not pattern:
         return []
-    found = re.findall(rf"(?<!\w){pattern}(?!\w){_IS}{_NUMBER_FILL}", user, re.IGNORECASE)
-    found += re.findall(rf"(?<![\w.,:/-]){_NUMBER_FILL}\s+{pattern}(?!\w)", user, re.IGNORECASE)
+    found = re.findall(rf"(?<!\w){pattern}(?!\w){_IS}{_NUMBER_PATTERN}", user, re.IGNORECASE)
+    found += re.findall(rf"(?<![\w.,:/-]){_NUMBER_PATTERN}\s+{pattern}(?!\w)", user, re.IGNORECASE)
     numbers = [float(one) for one in found]
     whole = [int(number) if number.is_integer() else number for number in numbers]
     return [one for one in whole if fractions or isinstance(one, int)]

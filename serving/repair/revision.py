@@ -1,4 +1,4 @@
-"""The rung `revise`: a model that rewrites a draft, behind one protocol."""
+"""The rung `revise`: a model that rewrites a draft, and the prompt of every such model."""
 
 import json
 from collections.abc import Mapping, Sequence

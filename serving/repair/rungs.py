@@ -1,4 +1,4 @@
-"""A draft on its way up the ladder: what every rung reads and what it may change."""
+"""The rungs of the repair ladder, and the draft on its way up: what each reads and may change."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -71,7 +71,7 @@ BROKEN = [
 @pytest.mark.parametrize("text", BROKEN)
 def test_a_broken_overlay_is_named_with_its_fix(home: Path, text: str) -> None:
     (home / "router" / "RELIABILITY.json").write_text(text)
-    with pytest.raises(OverlayBroken, match=r"RELIABILITY\.json.*toolmill reliability refresh"):
+    with pytest.raises(OverlayBroken, match=r"RELIABILITY\.json.*toolmill run"):
         read(home)
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.outcomes.reliability.table import OVERLAY
+from assets.outcomes.policy import OVERLAY
 from assets.vectors.encoders.saved import find_encoder_folder
 from serving.index.folder import load_index, read_served_version
 from serving.router import Router, open_router

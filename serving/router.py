@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assets.outcomes.reliability.table import OVERLAY
+from assets.outcomes.policy import OVERLAY
 from assets.vectors.encoders.embedder import embed_queries, measure_reading
 from assets.vectors.texts import SERVER_VIEWS, TOOL_VIEWS
 from serving.index.folder import load_index, read_served_version

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.tool_id import compile_globs
-from assets.outcomes.reliability.table import OVERLAY, OVERLAY_FORMAT
+from assets.outcomes.policy import OVERLAY, OVERLAY_FORMAT
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import IndexBroken, IndexMissing, RouterIndex
 from warehouse.storage.files import write_atomically

@@ -1,9 +1,9 @@
 """Tool search in Anthropic's Messages API: a custom tool of the name `tool_search`.
 
 A request is asked again with `tool_reference` blocks until the model goes on without a search. The
-client sees the last answer only: it has no result for a call that it never ran. Sources: custom
-tool search in https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool and the
-events of https://platform.claude.com/docs/en/build-with-claude/streaming
+client sees the last answer only: it has no result for a call that it never ran. Sources:
+https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool (custom tool search),
+https://platform.claude.com/docs/en/build-with-claude/streaming (events).
 """
 
 import json

@@ -21,7 +21,6 @@ from assets.outcomes.policy import OVERLAY, OVERLAY_FORMAT
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import IndexBroken, IndexMissing, RouterIndex
 from warehouse.storage.files import write_atomically
-from warehouse.storage.takedowns import read_takedowns
 
 BLOCKED = "BLOCKED.json"
 _MOST_MASKS = 64  # masks of allow-lists that are cached; one is a byte a tool
@@ -70,6 +69,8 @@ def write_blocklist(
 
 def find_taken_tools(place: Path, version: str | None = None) -> set[str]:
     """Ids of the tools of an index version, by default the served one, that are taken down."""
+    from warehouse.storage.takedowns import read_takedowns  # imports Polars
+
     takedowns = read_takedowns(place)
     if not takedowns:
         return set()

@@ -28,19 +28,19 @@ class ColumnExpectation:
 
     @property
     def columns(self) -> list[str]:
-        one = self.arguments.get("column")
-        return [one] if one else list(self.arguments.get("column_list", ()))
+        column = self.arguments.get("column")
+        return [column] if column else list(self.arguments.get("column_list", ()))
 
     @property
     def text(self) -> str:
         """What is expected of the columns, in words."""
-        given, beside = self.arguments, " or null" if self.optional else ""
-        if "value_set" in given:
-            return f"one of {given['value_set']}{beside}"
-        if "regex" in given:
-            return f"values that match {given['regex']}{beside}"
-        if "min_value" in given:
-            return f"values from {given['min_value']} to {given['max_value']}"
+        arguments, beside = self.arguments, " or null" if self.optional else ""
+        if "value_set" in arguments:
+            return f"one of {arguments['value_set']}{beside}"
+        if "regex" in arguments:
+            return f"values that match {arguments['regex']}{beside}"
+        if "min_value" in arguments:
+            return f"values from {arguments['min_value']} to {arguments['max_value']}"
         return self.type.removeprefix("expect_").replace("_", " ")
 
     @property
@@ -128,8 +128,10 @@ def audit(
     """
     verdicts = list(rules)
     if expectations and len(frame):
-        found = _run_great_expectations(frame, expectations)
-        verdicts += [_refuse_nulls(frame, *one) for one in zip(expectations, found, strict=True)]
+        results = _run_great_expectations(frame, expectations)
+        verdicts += [
+            _refuse_nulls(frame, *pair) for pair in zip(expectations, results, strict=True)
+        ]
     return Audit(verdicts)
 
 

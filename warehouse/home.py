@@ -27,19 +27,19 @@ def check_home(home: Path) -> None:
     require_folder(home)
     marker = home / MARKER
     try:
-        found = json.loads(marker.read_bytes())["layout"]
-        if type(found) is not int:  # nor a bool, which is one
+        layout = json.loads(marker.read_bytes())["layout"]
+        if type(layout) is not int:  # nor a bool, which is one
             raise TypeError
     except FileNotFoundError:
-        if held := next((name for name in _UNMARKED if (home / name).exists()), None):
-            raise _describe_unmarked(home, f"holds {held}, and no {MARKER}") from None
+        if leftover := next((name for name in _UNMARKED if (home / name).exists()), None):
+            raise _describe_unmarked(home, f"holds {leftover}, and no {MARKER}") from None
         return
     except OSError as error:
         raise describe_unwritable(home, error) from error
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _describe_unmarked(home, f"its {MARKER} does not say which layout it has") from None
-    if found != LAYOUT:
-        raise _describe_other_version(home, found)
+    if layout != LAYOUT:
+        raise _describe_other_version(home, layout)
 
 
 def require_folder(home: Path) -> None:
@@ -80,23 +80,23 @@ def describe_unwritable(folder: Path, error: OSError) -> HomeUnavailable:
     )
 
 
-def _describe_unmarked(home: Path, found: str) -> HomeUnusable:
+def _describe_unmarked(home: Path, problem: str) -> HomeUnusable:
     """The error of a home whose marker was lost or damaged; all else may be good."""
     return HomeUnusable(
-        f'{home}: {found}; if this version made it, put {{"layout": {LAYOUT}}} into'
+        f'{home}: {problem}; if this version made it, put {{"layout": {LAYOUT}}} into'
         f" {home / MARKER}, or restore a backup; else use the version that made it, or set"
         " TOOLMILL_HOME to another folder"
     )
 
 
-def _describe_other_version(home: Path, found: int) -> HomeUnusable:
+def _describe_other_version(home: Path, layout: int) -> HomeUnusable:
     """The error of a home that is good, for another version."""
-    made = f"{home}: made by {{}} version (layout {found}, expected {LAYOUT}); "
-    if found > LAYOUT:
+    origin = f"{home}: made by {{}} version (layout {layout}, expected {LAYOUT}); "
+    if layout > LAYOUT:
         fix = "install that version of toolmill, or set TOOLMILL_HOME to another folder"
-        return HomeUnusable(made.format("a later") + fix)
+        return HomeUnusable(origin.format("a later") + fix)
     return HomeUnusable(
-        made.format("an earlier")
+        origin.format("an earlier")
         + "that version reads it and its backups; for this one it must be made anew: set"
         " TOOLMILL_HOME to another folder, or move it away and run again"
     )

@@ -29,10 +29,10 @@ class PictureStore:
     def draw(self, name: str, shown: Any, draw: Callable[[], bytes]) -> bytes:
         """The PNG, in few colours; `draw` makes it where this one was not kept. name: of a file.
         shown: what it is drawn from, as JSON. One that cannot be kept costs its drawing alone."""
-        told = json.dumps([shown, self._code], sort_keys=True, default=str)
-        path = self._folder / name / f"{sha256(told.encode())[:32]}.png"
-        if (kept := _read_kept(path)) is not None:
-            return kept
+        content = json.dumps([shown, self._code], sort_keys=True, default=str)
+        path = self._folder / name / f"{sha256(content.encode())[:32]}.png"
+        if (stored := _read_kept(path)) is not None:
+            return stored
         png = shrink_png(draw())
         with suppress(OSError):
             for old in path.parent.glob("*.png"):
@@ -44,10 +44,10 @@ class PictureStore:
 def _read_kept(path: Path) -> bytes | None:
     """The picture of a file that is whole; None of any other."""
     try:
-        named, _, png = path.read_bytes().partition(b"\n")
+        name, _, png = path.read_bytes().partition(b"\n")
     except OSError:
         return None
-    return png if named == sha256(png).encode() else None
+    return png if name == sha256(png).encode() else None
 
 
 @cache

@@ -57,11 +57,11 @@ class AssetAudit:
         self, verdicts: Audit, before: TableHead | None
     ) -> Iterator[dg.AssetCheckResult]:
         """Every declared check's result. Raises ValueError naming a verdict nobody declared."""
-        given = {verdict.rule: verdict for verdict in verdicts.verdicts}
-        if unknown := sorted(given.keys() - set(self.checks)):
+        by_rule = {verdict.rule: verdict for verdict in verdicts.verdicts}
+        if unknown := sorted(by_rule.keys() - set(self.checks)):
             raise ValueError(f"{self.asset}: rules {unknown} are not declared in its audit")
         for name in self.checks:
-            verdict = given.get(name, Verdict(name, True, NOT_DUE))
+            verdict = by_rule.get(name, Verdict(name, True, NOT_DUE))
             yield dg.AssetCheckResult(
                 asset_key=self.asset,
                 check_name=name,
@@ -94,16 +94,16 @@ def describe_asset(
     that a change of that code, and of no other, makes it due again.
     """
     _DECLARED[checked.asset] = checked
-    shown: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     if checked.table:
-        shown["dagster/column_schema"] = _build_column_schema(checked.table)
+        metadata["dagster/column_schema"] = _build_column_schema(checked.table)
     if checked.expectations:
         rows = [
             [expectation.rule, ", ".join(expectation.columns), expectation.text]
             for expectation in checked.expectations
         ]
         table = make_markdown_table(["expectation", "columns", "what is expected"], rows)
-        shown["great_expectations"] = make_markdown_metadata(table)
+        metadata["great_expectations"] = make_markdown_metadata(table)
     return {
         "name": checked.asset,
         "check_specs": checked.build_specs(),
@@ -111,7 +111,7 @@ def describe_asset(
         "owners": [OWNER],
         "kinds": set(kinds or ({"polars", "parquet"} if checked.table else {"json"})),
         "tags": {"toolmill/package": sources[0].removesuffix(".py").replace("/", ".")},
-        "metadata": shown,
+        "metadata": metadata,
     }
 
 
@@ -161,12 +161,12 @@ def publish(
         **changes,
         **(metadata or {}),
     }
-    shown = {
+    entries = {
         name: make_markdown_metadata(value) if isinstance(value, Markdown) else value
         for name, value in figures.items()
     }
     yield dg.MaterializeResult(
-        asset_key=spec.name, data_version=dg.DataVersion(head.digest), metadata=shown
+        asset_key=spec.name, data_version=dg.DataVersion(head.digest), metadata=entries
     )
 
 
@@ -234,19 +234,19 @@ def _audit_version(
 ) -> Audit:
     """The verdicts on a staged version; what the same values passed before is not validated again:
     Great Expectations alone takes 4 s to import. last: the rows of `before`."""
-    held: list[Verdict] = []
+    unchanged: list[Verdict] = []
     if before is not None and last is not None:
         passed = {(row["rule"], row["expected"]): Verdict(**row) for row in before.audit}
         volatile = set(staged.spec.volatile)
         for expect in checked.expectations:
-            one = passed.get((expect.rule, expect.text))
-            if one is None or not one.passed or volatile & set(expect.columns):
+            verdict = passed.get((expect.rule, expect.text))
+            if verdict is None or not verdict.passed or volatile & set(expect.columns):
                 continue
             if before.digest == staged.digest or _hold_same(frame, last, expect.columns):
-                held.append(one)
-    known = {one.rule for one in held}
-    due = [expect for expect in checked.expectations if expect.rule not in known]
-    return Audit([*audit(frame, due, rules).verdicts, *held])
+                unchanged.append(verdict)
+    rules_held = {verdict.rule for verdict in unchanged}
+    due = [expect for expect in checked.expectations if expect.rule not in rules_held]
+    return Audit([*audit(frame, due, rules).verdicts, *unchanged])
 
 
 def _hold_same(frame: pl.DataFrame, last: pl.DataFrame, columns: Sequence[str]) -> bool:
@@ -274,16 +274,18 @@ def _describe_column(spec: TableSpec, name: str) -> str | None:
     """What the spec says of a column, as Markdown that shows `<` as it is; None where it says
     nothing."""
     volatile = "volatile: takes no part in the version" if name in spec.volatile else None
-    told = "; ".join(filter(None, (spec.described.get(name), volatile)))
-    return told.replace("<", r"\<") or None
+    text = "; ".join(filter(None, (spec.described.get(name), volatile)))
+    return text.replace("<", r"\<") or None
 
 
 def _build_refusal(
     asset: str, partition: str | None, why: str, before: TableHead | None
 ) -> dg.Failure:
     name = f"{asset}[{partition}]" if partition else asset
-    kept = f"version {before.digest[:12]} stays current" if before else "no version is current"
-    return dg.Failure(f"{name} is not published: {why}; {kept}", allow_retries=False)
+    consequence = (
+        f"version {before.digest[:12]} stays current" if before else "no version is current"
+    )
+    return dg.Failure(f"{name} is not published: {why}; {consequence}", allow_retries=False)
 
 
 def _read_last(warehouse: Warehouse, spec: TableSpec, partition: str | None) -> pl.DataFrame | None:
@@ -301,11 +303,11 @@ def _count_rows(
     whichever partition was made last as that of the table, so it is the one of all of them."""
     if partition is None:
         return {"dagster/row_count": staged.rows}
-    made = {"dagster/partition_row_count": staged.rows}
+    counts = {"dagster/partition_row_count": staged.rows}
     try:
-        return {**made, "dagster/row_count": warehouse.tables.count_rows(staged.spec.name)}
+        return {**counts, "dagster/row_count": warehouse.tables.count_rows(staged.spec.name)}
     except PointerBroken:  # of another partition: its own next run repairs it or names it
-        return made
+        return counts
 
 
 def _count_plan(plan: RowPlan | None) -> dict[str, Any]:

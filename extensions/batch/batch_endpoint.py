@@ -80,33 +80,33 @@ def make_line(prepared: PreparedRequest, dropped: Collection[str]) -> bytes:
 
 def read_limits(file: bytes) -> dict[str, int]:
     """Key -> the tokens that its request may be answered with, of a file that `make_line` made."""
-    found = {}
+    limits = {}
     for line in file.splitlines():
         row = from_json(line)
-        found[row["custom_id"]] = next(
+        limits[row["custom_id"]] = next(
             (row["body"][name] for name in _LIMITS if name in row["body"]), 0
         )
-    return found
+    return limits
 
 
-def split_lines(parts: Iterator[bytes]) -> Iterator[bytes | None]:
+def split_lines(chunks: Iterator[bytes]) -> Iterator[bytes | None]:
     """The lines of a file that comes in parts, empty ones left out; None in the place of one that
     is longer than LONGEST, which is never held as a whole."""
-    held, size, skipping = list[bytes](), 0, False
-    for part in parts:
-        *ends, rest = part.split(b"\n")
+    pieces, size, skipping = list[bytes](), 0, False
+    for part in chunks:
+        *ends, tail = part.split(b"\n")
         for end in ends:
-            line, held, size = b"".join([*held, end]), [], 0
+            line, pieces, size = b"".join([*pieces, end]), [], 0
             if len(line) > LONGEST and not skipping:
                 yield None
             elif line.strip() and not skipping:
                 yield line
             skipping = False
-        held, size = [*held, rest] if not skipping else [], size + len(rest)
+        pieces, size = [*pieces, tail] if not skipping else [], size + len(tail)
         if size > LONGEST and not skipping:
             yield None
-            held, skipping = [], True
-    last = b"".join(held)
+            pieces, skipping = [], True
+    last = b"".join(pieces)
     if last.strip() and not skipping:
         yield last
 
@@ -121,8 +121,8 @@ def read_result(line: bytes, role: Role, dropped: Collection[str]) -> RequestRes
     if not isinstance(key, str):
         return None
     if not isinstance(response, dict):
-        found = error if isinstance(error, dict) else {}
-        code, message = str(found.get("code") or ""), str(found.get("message") or "no response")
+        details = error if isinstance(error, dict) else {}
+        code, message = str(details.get("code") or ""), str(details.get("message") or "no response")
         kind = _CODES.get(code, "bad_request" if "invalid" in code else "server_error")
         return RequestResult(key, None, kind, drop_surrogates(f"{code} {message}".strip()))
     return _read_response(key, response, role, dropped)
@@ -198,16 +198,16 @@ class BatchEndpoint:
     def find(self, name: str, since: float) -> list[BatchStatus]:
         """The batches with our name, oldest first, among those created after `since`, less a day
         for its clock."""
-        found, after = [], None
+        statuses, after = [], None
         for _ in range(_MOST_PAGES):
             page = self._list_page(after)
-            found += [one for one in page if one.mark == name]
+            statuses += [status for status in page if status.mark == name]
             if len(page) < _PAGE or page[-1].created_at < since - 86_400:
                 break
             after = page[-1].id
         # The provider lists the newest first, and its clock counts in seconds.
-        found.reverse()
-        return sorted(found, key=lambda one: one.created_at)
+        statuses.reverse()
+        return sorted(statuses, key=lambda status: status.created_at)
 
     def retrieve(self, batch_id: str) -> BatchStatus:
         return self._call_batch(lambda batches: batches.retrieve(batch_id))
@@ -265,9 +265,9 @@ class BatchEndpoint:
         from warehouse.network.http import HttpTransport
 
         role = self._role
-        named = role.base_url or os.environ.get("OPENAI_BASE_URL") or ""
+        base_url = role.base_url or os.environ.get("OPENAI_BASE_URL") or ""
         secret = role.api_key.get_secret_value() if role.api_key else None
-        connector = SyncConnector(trusted=[urlsplit(named).hostname or ""])
+        connector = SyncConnector(trusted=[urlsplit(base_url).hostname or ""])
         # A redirect would hand the requests to whom nobody named.
         http = DefaultHttpxClient(
             transport=HttpTransport(connector, most_bytes=most_bytes), follow_redirects=False
@@ -294,19 +294,19 @@ class BatchEndpoint:
         status = getattr(error, "status_code", None)
         kind = "not_found" if status == 404 else kind
         place = self._role.base_url or "the SDK's default endpoint"
-        found = f"{type(error).__name__} from {place} ({' '.join(str(error).split())[:200]})"
+        problem = f"{type(error).__name__} from {place} ({' '.join(str(error).split())[:200]})"
         expected = "an answer of its Batch API"
         hint = f"toolmill batch harvest goes on; look at base_url and api_key of {self._role.name}"
         if passing:
-            return NoAnswer(kind, found, expected, hint, maybe_paid=True)
-        return LLMError(kind, found, expected, hint)
+            return NoAnswer(kind, problem, expected, hint, maybe_paid=True)
+        return LLMError(kind, problem, expected, hint)
 
 
 def _read_id(body: Any) -> str:
-    found = body.get("id")
-    if not isinstance(found, str) or not 0 < len(found) <= 200:
-        raise LLMError("server_error", f"an id that is {str(found)[:30]!r}", "text", "run again")
-    return drop_surrogates(found)
+    batch_id = body.get("id")
+    if not isinstance(batch_id, str) or not 0 < len(batch_id) <= 200:
+        raise LLMError("server_error", f"an id that is {str(batch_id)[:30]!r}", "text", "run again")
+    return drop_surrogates(batch_id)
 
 
 def _read_status(body: Any) -> BatchStatus:
@@ -314,7 +314,7 @@ def _read_status(body: Any) -> BatchStatus:
     if not isinstance(body, dict) or not isinstance(body.get("status"), str):
         raise ValueError(f"a batch without a status: {str(body)[:100]}")
     counts, marks = body.get("request_counts"), body.get("metadata")
-    counts, marks = (one if isinstance(one, dict) else {} for one in (counts, marks))
+    counts, marks = (field if isinstance(field, dict) else {} for field in (counts, marks))
     files = (body.get("output_file_id"), body.get("error_file_id"))
     return BatchStatus(
         id=_read_id(body),
@@ -341,6 +341,6 @@ def _read_errors(errors: Any) -> Iterator[tuple[str, str, int | None]]:
             )
 
 
-def _read_number(found: Any) -> float:
-    sound = isinstance(found, int | float) and not isinstance(found, bool)
-    return float(found) if sound and 0 <= found < 2**40 else 0.0
+def _read_number(value: Any) -> float:
+    sound = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if sound and 0 <= value < 2**40 else 0.0

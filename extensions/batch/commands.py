@@ -49,15 +49,15 @@ def harvest(
     from warehouse.ledger.batch_records import OPEN
 
     ledger, roles = _open_ledger()
-    known = [one.name for one in list_open(ledger)]
+    open_names = [batch.name for batch in list_open(ledger)]
     for name in names or ():
-        if name not in known:
-            fail(f"batch {name[:60]!r} is not open; open: {', '.join(known) or 'none'}", 2)
+        if name not in open_names:
+            fail(f"batch {name[:60]!r} is not open; open: {', '.join(open_names) or 'none'}", 2)
     advanced = advance_open(ledger, roles, names or None)
     _print_batches(advanced, as_json)
-    if any(one.answered for one in advanced if one.state not in OPEN) and not as_json:
+    if any(batch.answered for batch in advanced if batch.state not in OPEN) and not as_json:
         print_line("`toolmill run` goes on with the answers", err=True)
-    if any(one.problem for one in advanced):
+    if any(batch.problem for batch in advanced):
         sys.exit(1)
 
 
@@ -87,24 +87,24 @@ def _open_ledger() -> "tuple[Ledger, dict[str, Role]]":
 
 def _print_batches(batches: "list[Batch]", as_json: bool) -> None:
     if as_json:
-        print_json([_make_row(one) for one in batches])
+        print_json([_make_row(batch) for batch in batches])
         return
     for one in batches:
         hours = (time.time() - one.opened_at) / 3600
-        parts = [
+        columns = [
             f"{one.name}  {one.state}{f' ({one.status})' if one.status else ''}",
             f"{one.stage} of {one.partition}, {one.role}, {one.requests} requests, {hours:.1f} h",
         ]
         if one.answered or one.failed or one.unknown:
-            parts.append(
+            columns.append(
                 f"{one.answered} answered, {one.failed} failed, {one.unknown} unknown,"
                 f" {one.usd:.4f} USD"
             )
-        print_line("  ".join(parts))
+        print_line("  ".join(columns))
         if one.problem:
             print_line(f"    {one.problem}")
     print_line(f"{len(batches)} batches")
 
 
-def _make_row(one: "Batch") -> dict[str, Any]:
-    return {name: getattr(one, name) for name in _SHOWN}
+def _make_row(batch: "Batch") -> dict[str, Any]:
+    return {name: getattr(batch, name) for name in _SHOWN}

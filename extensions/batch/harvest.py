@@ -89,16 +89,16 @@ def cancel_batch(
         if give_up:
             return _release_unanswered(ledger, batch)
         if batch.state == READY:
-            found = endpoint.find(name, batch.opened_at) if batch.tried_at else []
-            if not found and batch.tried_at:
+            matches = endpoint.find(name, batch.opened_at) if batch.tried_at else []
+            if not matches and batch.tried_at:
                 wait = "creation was asked for and nothing is in the provider's list"
                 hint = "cancel again in some minutes, or with --give-up"
                 raise LLMError("not_found", wait, "a batch to cancel", hint)
-            if not found:
+            if not matches:
                 ledger.batches.drop(batch, "cancelled before it was sent")
                 return ledger.batches.read(name)
             batch = ledger.batches.update(
-                batch, state=SENT, batch_id=found[0].id, sent_at=time.time()
+                batch, state=SENT, batch_id=matches[0].id, sent_at=time.time()
             )
         status = endpoint.cancel(batch.batch_id)
         return ledger.batches.update(batch, status=status.status)
@@ -107,7 +107,7 @@ def cancel_batch(
 def _release_unanswered(ledger: Ledger, batch: Batch) -> Batch:
     waiting = ledger.batches.list_waiting(batch.name).values()
     error = describe_failure(CANCELLED, "given up while it was under way")
-    ledger.batches.end([(one, error) for one in waiting], "unknown")
+    ledger.batches.end([(attempt, error) for attempt in waiting], "unknown")
     return _end_batch(ledger, batch, GIVEN_UP)
 
 
@@ -135,7 +135,7 @@ def _collect_results(
     lost = short > 0 or cut
     kind = {"expired": "timeout", "cancelled": CANCELLED}.get(status.status, "server_error")
     error = describe_failure(kind, f"the batch {status.status} without a result for it")
-    ledger.batches.end([(one, error) for one in waiting], "unknown" if lost else "failed")
+    ledger.batches.end([(attempt, error) for attempt in waiting], "unknown" if lost else "failed")
     return _end_batch(ledger, batch, HARVESTED, _describe_end(tally, len(waiting), lost))
 
 
@@ -169,17 +169,17 @@ def _iterate_results(
     role: Role,
     endpoint: BatchEndpoint,
     file_id: str,
-    own: Container[str],
+    batch_keys: Container[str],
     tally: _ResultTally,
 ) -> Iterator[RequestResult]:
     """The results of one file that are this batch's, each key once; the rest is counted."""
-    asked = replace(role, model=batch.model)
+    batch_role = replace(role, model=batch.model)
     try:
         for line in split_lines(endpoint.download(file_id)):
-            result = read_result(line, asked, batch.dropped) if line is not None else None
+            result = read_result(line, batch_role, batch.dropped) if line is not None else None
             if result is None:
                 tally.torn += 1
-            elif result.key not in own or result.key in tally.seen:
+            elif result.key not in batch_keys or result.key in tally.seen:
                 tally.ignored += 1
             else:
                 tally.seen.add(result.key)
@@ -204,15 +204,15 @@ def _end_invalid(ledger: Ledger, batch: Batch, status: BatchStatus) -> Batch:
     names is at fault alone; the others go again."""
     first = "; ".join(f"{code}: {message}" for code, message, _ in status.errors[:3]) or "no reason"
     passing = any(word in first for word in _PASSING)
-    named = {line: f"{code}: {message}" for code, message, line in status.errors if line}
-    keys = list(_read_own_limits(ledger, batch)) if named else []
-    at_fault = {keys[line - 1]: why for line, why in named.items() if 0 < line <= len(keys)}
+    line_errors = {line: f"{code}: {message}" for code, message, line in status.errors if line}
+    keys = list(_read_own_limits(ledger, batch)) if line_errors else []
+    at_fault = {keys[line - 1]: why for line, why in line_errors.items() if 0 < line <= len(keys)}
     kind = CANCELLED if passing or at_fault else INVALID  # the first says nothing about a request
     ended = [
-        (one, describe_failure("bad_request", at_fault[key]))
+        (attempt, describe_failure("bad_request", at_fault[key]))
         if key in at_fault
-        else (one, describe_failure(kind, first))
-        for key, one in ledger.batches.list_waiting(batch.name).items()
+        else (attempt, describe_failure(kind, first))
+        for key, attempt in ledger.batches.list_waiting(batch.name).items()
     ]
     ledger.batches.end(ended, "failed")
     return _end_batch(ledger, batch, HARVESTED, f"the provider refused the file: {first}")
@@ -225,14 +225,14 @@ def _end_batch(ledger: Ledger, batch: Batch, state: str, problem: str = "") -> B
 
 def _describe_end(tally: _ResultTally, missing: int, lost: bool) -> str:
     """One line about what was not as it should be; "" where all was."""
-    parts = [
+    problems = [
         f"{missing} without a result, {'perhaps paid' if lost else 'due again'}" if missing else "",
         f"{tally.ignored} results under other ids, or twice" if tally.ignored else "",
         f"{tally.unreadable} results that cannot be read" if tally.unreadable else "",
         f"refused: {', '.join(sorted(tally.refused))}" if tally.refused else "",
         tally.broken,
     ]
-    return "; ".join(filter(None, parts))
+    return "; ".join(filter(None, problems))
 
 
 def _find_delay(batch: Batch, status: BatchStatus) -> str:
@@ -284,15 +284,15 @@ def cancel_open(
     """The open batch of that name, cancelled (`cancel_batch`). Raises UnusableInput, LLMError."""
     batch = ledger.batches.read(name)
     if batch is None:
-        known = ", ".join(one.name for one in list_open(ledger)) or "none"
-        raise UnusableInput(f"batch {name[:60]!r} is not known; open: {known}")
+        open_names = ", ".join(one.name for one in list_open(ledger)) or "none"
+        raise UnusableInput(f"batch {name[:60]!r} is not known; open: {open_names}")
     role = roles.get(batch.role) or Role(name=batch.role)
     endpoint = BatchEndpoint(role)
     try:
-        found = cancel_batch(ledger, name, endpoint, give_up=give_up)
+        cancelled = cancel_batch(ledger, name, endpoint, give_up=give_up)
     finally:
         endpoint.close()
-    if found is None:
+    if cancelled is None:
         hint = "wait for it to end, and cancel again"
         raise LLMError("busy", f"another process at batch {name}", "nobody at it", hint)
-    return found
+    return cancelled

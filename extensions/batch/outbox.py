@@ -35,11 +35,11 @@ def send_batch(
     """
     try:
         if batch.tried_at:
-            found = endpoint.find(batch.name, batch.opened_at)
-            for twin in found[1:]:
+            matches = endpoint.find(batch.name, batch.opened_at)
+            for twin in matches[1:]:
                 endpoint.cancel(twin.id)
-            if found:
-                return note_sent(ledger, batch, found[0])
+            if matches:
+                return note_sent(ledger, batch, matches[0])
             if (left := batch.tried_at + settle_s - time.time()) > 0:
                 return _note_problem(
                     ledger, batch, f"not in the provider's list yet; tried again in {left:.0f} s"
@@ -128,8 +128,8 @@ class BatchOutbox:
     def submit(self) -> list[Batch]:
         """Sends what was gathered, and what earlier runs of these roles left unsent. Nothing is
         raised for an endpoint: `problem` of a batch says what kept it back."""
-        for held in [*self._full, *self._open.values()]:
-            self._close_file(held)
+        for open_batch in [*self._full, *self._open.values()]:
+            self._close_file(open_batch)
         self._full, self._open = [], {}
         unsent = [
             batch for batch in self._ledger.batches.find(READY)
@@ -139,36 +139,37 @@ class BatchOutbox:
 
     def drop(self) -> None:
         """Lets go of what was gathered: the next run gathers it again."""
-        for held in [*self._full, *self._open.values()]:
-            self._ledger.batches.drop(held.batch, "the run ended before it was sent")
+        for open_batch in [*self._full, *self._open.values()]:
+            self._ledger.batches.drop(open_batch.batch, "the run ended before it was sent")
         self._full, self._open = [], {}
 
     def _claim(self, prepared: PreparedRequest, line: bytes) -> None:
         role = prepared.request.role
         # Looked at before a batch is opened for it: a run that only waits opens none.
-        if held := self._ledger.batches.find_holder(prepared.key):
-            raise EffectPending(held)
+        if holder := self._ledger.batches.find_holder(prepared.key):
+            raise EffectPending(holder)
         gathered = self._find_room(role, len(line))
         stage = f"llm:{role.name}"
         reserve = prepared.most_usd * role.batch_price
-        known = self._ledger.batches.claim(
+        answer = self._ledger.batches.claim(
             gathered.batch, stage, prepared.key, reserve_usd=reserve, scope=self._scope
         )
-        if known is None:
+        if answer is None:
             gathered.lines.append(line)
             gathered.size += len(line)
             self._raise_pending(role, gathered.batch.name)
 
     def _find_room(self, role: Role, size: int) -> _OpenBatch:
-        held = self._open.get(role.name)
-        if held and (
-            len(held.lines) >= role.batch_requests or held.size + size > role.batch_mb * _MEGABYTE
+        open_batch = self._open.get(role.name)
+        if open_batch and (
+            len(open_batch.lines) >= role.batch_requests
+            or open_batch.size + size > role.batch_mb * _MEGABYTE
         ):
             self._full.append(self._open.pop(role.name))
-            held = None
-        if held is None:
-            held = self._open[role.name] = _OpenBatch(self._open_batch(role))
-        return held
+            open_batch = None
+        if open_batch is None:
+            open_batch = self._open[role.name] = _OpenBatch(self._open_batch(role))
+        return open_batch
 
     def _open_batch(self, role: Role) -> Batch:
         return self._ledger.batches.open(
@@ -187,23 +188,23 @@ class BatchOutbox:
     def _list_dropped(self, role: Role) -> list[str]:
         """The optional parameters that this model refused in batches before."""
         if role.name not in self._dropped:
-            known = [
-                one for one in self._ledger.batches.find()
-                if (one.base_url, one.model) == (role.base_url or "", role.model)
+            earlier = [
+                batch for batch in self._ledger.batches.find()
+                if (batch.base_url, batch.model) == (role.base_url or "", role.model)
             ]  # fmt: skip
             self._dropped[role.name] = sorted(
-                {name for one in known for name in (*one.dropped, *one.refused)}
+                {name for batch in earlier for name in (*batch.dropped, *batch.refused)}
             )
         return self._dropped[role.name]
 
-    def _close_file(self, held: _OpenBatch) -> None:
-        if not held.lines:
-            self._ledger.batches.drop(held.batch, "nothing was gathered for it")
+    def _close_file(self, open_batch: _OpenBatch) -> None:
+        if not open_batch.lines:
+            self._ledger.batches.drop(open_batch.batch, "nothing was gathered for it")
             return
-        blob = self._ledger.blobs.put(b"".join(held.lines))
-        facts = {"state": READY, "blob": blob, "requests": len(held.lines)}
-        self._ledger.batches.save(held.batch.model_copy(update=facts))
-        held.lines.clear()
+        blob = self._ledger.blobs.put(b"".join(open_batch.lines))
+        facts = {"state": READY, "blob": blob, "requests": len(open_batch.lines)}
+        self._ledger.batches.save(open_batch.batch.model_copy(update=facts))
+        open_batch.lines.clear()
 
     def _send(self, batch: Batch, role: Role) -> Batch:
         with self._ledger.batches.hold(batch.name) as now:
@@ -220,9 +221,9 @@ class BatchOutbox:
             batch = self._ledger.batches.read(name) if name else None
             self._windows[name] = find_window_end(batch) if batch else 0.0
         # No name and no time in it: the row that says so stays the same row while it waits.
-        found = f"its request in a batch of role {role.name}"
+        problem = f"its request in a batch of role {role.name}"
         hint = "toolmill batch harvest keeps what was answered; the next run goes on from there"
-        raise AnswerPending(found, hint, self._windows[name])
+        raise AnswerPending(problem, hint, self._windows[name])
 
 
 def find_window_end(batch: Batch) -> float:

@@ -39,9 +39,9 @@ class PollCursor:
 def read_cursor(text: str | None) -> PollCursor:
     """The cursor as `write_cursor` wrote it; an empty one where it cannot be read."""
     try:
-        found = json.loads(text or "{}")
-        polls = {str(name): (float(at), float(wait)) for name, (at, wait) in found["polls"].items()}
-        return PollCursor(polls, [str(name) for name in found["asked"]])
+        body = json.loads(text or "{}")
+        polls = {str(name): (float(at), float(wait)) for name, (at, wait) in body["polls"].items()}
+        return PollCursor(polls, [str(name) for name in body["asked"]])
     except (ValueError, KeyError, TypeError, AttributeError):
         return PollCursor()
 
@@ -52,7 +52,7 @@ def write_cursor(cursor: PollCursor) -> str:
 
 def choose_due(open_: Iterable[Batch], cursor: PollCursor, now: float) -> list[str]:
     """The batches to poll now, those that waited longest first, at most twenty."""
-    due = [(cursor.polls.get(one.name, (0.0, 0.0))[0], one.name) for one in open_]
+    due = [(cursor.polls.get(batch.name, (0.0, 0.0))[0], batch.name) for batch in open_]
     return [name for at, name in sorted(due) if at <= now][:_MOST_POLLED]
 
 
@@ -60,7 +60,7 @@ def note_polls(
     cursor: PollCursor, polled: Iterable[str], open_: Iterable[Batch], now: float
 ) -> None:
     """Doubles the wait of what was polled and is still open; forgets what has ended."""
-    polled, left = set(polled), {one.name for one in open_}
+    polled, left = set(polled), {batch.name for batch in open_}
     for name in polled & left:
         wait = min(cursor.polls.get(name, (0.0, _FIRST_WAIT_S))[1], _LONGEST_WAIT_S)
         cursor.polls[name] = (now + wait, 2 * wait)
@@ -120,7 +120,7 @@ def run_tick(text: str | None) -> dg.SensorResult:
     advanced = advance_open(ledger, roles, due)
     note_polls(cursor, due, list_open(ledger), now)
     requests = request_runs(ledger.batches.find(), cursor, now)
-    problems = [f"{one.name}: {one.problem}" for one in advanced if one.problem]
+    problems = [f"{batch.name}: {batch.problem}" for batch in advanced if batch.problem]
     skip = "; ".join(problems)[:1000] or f"{len(list_open(ledger))} batches are open"
     return dg.SensorResult(
         run_requests=requests,

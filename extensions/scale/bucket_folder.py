@@ -46,17 +46,16 @@ class StaleRead(BucketUnavailable):
 def read_current(bucket: Bucket, memory: Path) -> CurrentVersion | None:
     """The pointer as it is now; None where nothing was published. memory: the file in which this
     machine keeps the last number that it has seen. Raises StaleRead, BucketUnavailable."""
-    found = bucket.read(KEY, _MOST)
-    seen = (read_pointer(memory, "remove it") or {}).get("number", 0)
-    current = _parse(found, f"{bucket.url}/{KEY}") if found else None
+    pointer = bucket.read(KEY, _MOST)
+    last_number = (read_pointer(memory, "remove it") or {}).get("number", 0)
+    current = _parse(pointer, f"{bucket.url}/{KEY}") if pointer else None
     number = current.number if current else 0
-    if number < seen:
+    if number < last_number:
         raise StaleRead(
-            f"{bucket.url}/{KEY}: says number {number} and has said {seen}; it or a cache before"
-            f" it answers with what was: try again later, or remove {memory} where the prefix was"
-            " emptied on purpose"
+            f"{bucket.url}/{KEY}: found number {number}, expected {last_number} or more; a cache"
+            f" answers: try again later, or remove {memory} if the prefix was emptied on purpose"
         )
-    if number > seen:
+    if number > last_number:
         write_pointer(memory, {"number": number})
     return current
 
@@ -76,16 +75,18 @@ def move_current(
     return CurrentVersion(tag=tag, **body)
 
 
-def _parse(found: tuple[bytes, str], where: str) -> CurrentVersion:
-    body = parse_object(found[0], where)
+def _parse(pointer: tuple[bytes, str], where: str) -> CurrentVersion:
+    body = parse_object(pointer[0], where)
     try:
         version, number = str(body["version"]), int(body["number"])
-        made = CurrentVersion(version, number, str(body["previous"]), float(body["at"]), found[1])
+        current = CurrentVersion(
+            version, number, str(body["previous"]), float(body["at"]), pointer[1]
+        )
     except (KeyError, TypeError, ValueError, OverflowError):
         raise BucketUnavailable(f"{where}: is no pointer of ours; name another prefix") from None
     if not _VERSION.fullmatch(version) or number < 1:
         raise BucketUnavailable(f"{where}: is no pointer of ours; name another prefix")
-    return made
+    return current
 
 
 _MOST_PUBLISH = 64 << 20  # bytes of a version's list: some 150 a file
@@ -113,25 +114,27 @@ def publish_folder(bucket: Bucket, folder: Path, memory: Path) -> FolderTransfer
     before = read_current(bucket, memory)
     root = folder.resolve()
     try:
-        held = _digest_files(root)
+        digests = _digest_files(root)
         there = bucket.list_objects("files/")
-        missing = {sha: (name, size) for name, (sha, size) in held.items()
+        missing = {sha: (name, size) for name, (sha, size) in digests.items()
                    if there.get(f"files/{sha}") != size}  # fmt: skip
         for sha, (name, _) in missing.items():
             with open_file(root, name) as file:
                 bucket.write_file(f"files/{sha}", file)
     except UnreadableFile as error:
         raise UnusableInput(f"{folder}: {error}; publish a folder of plain files") from None
-    listed = json.dumps({"files": held}, sort_keys=True, separators=(",", ":")).encode()
-    version = sha256(listed)
+    file_list = json.dumps({"files": digests}, sort_keys=True, separators=(",", ":")).encode()
+    version = sha256(file_list)
     with_list = bucket.read(f"versions/{version}.json", _MOST_PUBLISH)
-    if with_list is None or with_list[0] != listed:
-        bucket.swap(f"versions/{version}.json", listed, with_list[1] if with_list else None)
+    if with_list is None or with_list[0] != file_list:
+        bucket.swap(f"versions/{version}.json", file_list, with_list[1] if with_list else None)
     current = before
     if before is None or before.version != version:
         current = move_current(bucket, memory, version, before)
     size = sum(size for _, size in missing.values())
-    return FolderTransfer(version, current.number if current else 0, len(held), len(missing), size)
+    return FolderTransfer(
+        version, current.number if current else 0, len(digests), len(missing), size
+    )
 
 
 def fetch_folder(
@@ -147,10 +150,12 @@ def fetch_folder(
     current = read_current(bucket, memory)
     if current is None:
         raise BucketUnavailable(f"{bucket.url}: nothing was published there yet")
-    wanted = version or current.version
-    if not is_sha256(wanted):
-        raise UnusableInput(f"{wanted[:80]!r}: no version; the 64 hex digits that publishing gave")
-    files = _read_version(bucket, wanted)
+    version_name = version or current.version
+    if not is_sha256(version_name):
+        raise UnusableInput(
+            f"{version_name[:80]!r}: no version; the 64 hex digits that publishing gave"
+        )
+    files = _read_version(bucket, version_name)
     beside = out.resolve().parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
     try:
         beside.mkdir(parents=True)
@@ -162,7 +167,7 @@ def fetch_folder(
         beside.rename(out)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return _describe(current, wanted, files)
+    return _describe(current, version_name, files)
 
 
 def _describe(
@@ -173,25 +178,25 @@ def _describe(
 
 
 def _digest_files(root: Path) -> Files:
-    found: Files = {}
+    digests: Files = {}
     for path in list_files(root):
         with open_file(root, path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            found[path.as_posix()] = (digest, os.fstat(file.fileno()).st_size)
-    return found
+            digests[path.as_posix()] = (digest, os.fstat(file.fileno()).st_size)
+    return digests
 
 
 def _read_version(bucket: Bucket, version: str) -> Files:
     """The files of a version, whose list is what its name says. Raises BucketUnavailable."""
     where = f"{bucket.url}/versions/{version}.json"
-    found = bucket.read(f"versions/{version}.json", _MOST_PUBLISH)
-    if found is None:
+    stored = bucket.read(f"versions/{version}.json", _MOST_PUBLISH)
+    if stored is None:
         raise BucketUnavailable(f"{where}: there is none; publish the folder again")
-    if sha256(found[0]) != version:
+    if sha256(stored[0]) != version:
         raise BucketUnavailable(f"{where}: is not what its name says; publish the folder again")
     try:
-        listed = parse_object(found[0], where)["files"].items()
-        files = {str(name): (str(sha), int(size)) for name, (sha, size) in listed}
+        entries = parse_object(stored[0], where)["files"].items()
+        files = {str(name): (str(sha), int(size)) for name, (sha, size) in entries}
     except (KeyError, TypeError, ValueError, AttributeError):
         raise BucketUnavailable(f"{where}: is no list of ours; name another prefix") from None
     for name, (sha, _) in files.items():

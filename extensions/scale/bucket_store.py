@@ -48,16 +48,16 @@ class Bucket:
 
         with self._explained(key):
             try:
-                found = obstore.get(self._store, key)
+                response = obstore.get(self._store, key)
             except FileNotFoundError as error:
                 self._require_bucket(error)
                 return None
             data = b""
-            for chunk in found:
+            for chunk in response:
                 data += bytes(chunk)
                 if len(data) > most:
                     raise BucketUnavailable(f"{self.url}/{key}: more than {most:,} bytes")
-            return data, found.meta["e_tag"] or ""
+            return data, response.meta["e_tag"] or ""
 
     def iter_chunks(self, key: str) -> Iterator[bytes]:
         """The bytes of an object, piece by piece."""
@@ -97,9 +97,9 @@ class Bucket:
                 return obstore.put(self._store, key, data, mode=mode)["e_tag"] or ""
             except (AlreadyExistsError, PreconditionError, FileNotFoundError) as error:
                 self._require_bucket(error)
-                found = self.read(key, 64 << 20)
-        if found and found[0] == data:
-            return found[1]  # a try whose answer was lost had written it
+                stored = self.read(key, 64 << 20)
+        if stored and stored[0] == data:
+            return stored[1]  # a try whose answer was lost had written it
         raise PointerMoved(
             f"{self.url}/{key}: somebody moved it meanwhile; look what is current, then publish"
             " again: what was sent stays"
@@ -128,14 +128,14 @@ def _explain_error(error: Exception) -> str:
     """One line of what the store did and what to do; obstore's own words only where neither is
     known."""
     words = " ".join(str(error).split()).partition("<?xml")[0]
-    parts = urlsplit(_find_endpoint() or "")
-    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else "AWS"
+    url = urlsplit(_find_endpoint() or "")
+    place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}" if url.netloc else "AWS"
     if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
         return "refused; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do there"
     if isinstance(error, FileNotFoundError):
         return "is not there; publish the folder that holds it again"
-    if found := re.search(r"status code: (\d{3})", words):
-        return f"{place} answers {found[1]}; try again later, or check AWS_REGION and the bucket"
+    if status := re.search(r"status code: (\d{3})", words):
+        return f"{place} answers {status[1]}; try again later, or check AWS_REGION and the bucket"
     if "error sending request" in words:
         return f"{place} does not answer; start that store, or correct AWS_ENDPOINT_URL"
     return (
@@ -152,24 +152,24 @@ def _check_endpoint(endpoint: str) -> str:
     """Its scheme. Raises UnusableInput for what is no address, and for plain http elsewhere than on
     loopback."""
     try:
-        parts = urlsplit(endpoint)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        url = urlsplit(endpoint)
+        sound = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:
         sound = False
     if not sound:
         raise UnusableInput("AWS_ENDPOINT_URL: expected https://HOST or http://127.0.0.1:PORT")
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+    if url.scheme == "http" and not is_loopback(url.hostname or ""):
         raise UnusableInput("AWS_ENDPOINT_URL: expected https (http on loopback alone)")
-    return parts.scheme
+    return url.scheme
 
 
 def open_bucket(url: str) -> Bucket:
     """The bucket of `s3://BUCKET/PREFIX`, by the variables of the environment that AWS's own tools
     read. A 503 is tried again, later each time, for a minute. Raises UnusableInput."""
     if not _URL.fullmatch(url):
-        found = "an address with a key in it" if "@" in url else repr(url[:80])
+        problem = "an address with a key in it" if "@" in url else repr(url[:80])
         raise UnusableInput(
-            f"a bucket: found {found}, expected s3://BUCKET/PREFIX: BUCKET has 3 to 63 lower-case"
+            f"a bucket: found {problem}, expected s3://BUCKET/PREFIX: BUCKET has 3 to 63 lower-case"
             " letters, digits, dots and hyphens, and begins and ends with a letter or digit; PREFIX"
             " has letters, digits and ._=+-, and no part of dots alone"
         )
@@ -188,7 +188,7 @@ def open_bucket(url: str) -> Bucket:
             "a bucket: AWS_ACCESS_KEY_ID is not set; set it and AWS_SECRET_ACCESS_KEY, or"
             " AWS_EC2_METADATA_DISABLED=false to ask this machine's metadata service for a role"
         )
-    given: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+    options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
     backoff: Any = {
         "init_backoff": timedelta(milliseconds=100),
         "max_backoff": timedelta(seconds=10),
@@ -198,11 +198,11 @@ def open_bucket(url: str) -> Bucket:
     client: Any = {"allow_http": plain, "timeout": "60s", "connect_timeout": "10s"}
     try:
         store = S3Store.from_url(
-            url.rstrip("/"), client_options=client, retry_config=tries, **given
+            url.rstrip("/"), client_options=client, retry_config=tries, **options
         )
     except Exception as error:  # obstore's own; its first line alone is for people
-        found = str(error).partition("\n")[0]
-        raise UnusableInput(f"a bucket: {found}; correct the variables AWS_...") from None
+        problem = str(error).partition("\n")[0]
+        raise UnusableInput(f"a bucket: {problem}; correct the variables AWS_...") from None
     return Bucket(store, url.rstrip("/"))
 
 

@@ -150,9 +150,9 @@ class PostgresStore:
         fix = "its user must be able to make and write the schema `toolmill`, its disk have space"
         if code == "55P03":
             fix = f"another process has written for {self._patience_s:.0f} s; end it or wait"
-        said = " ".join(str(error.diag.message_primary).split())[:200]  # type: ignore[attr-defined]
+        message = " ".join(str(error.diag.message_primary).split())[:200]  # type: ignore[attr-defined]
         return LedgerUnavailable(
-            f"ledger in Postgres ({URL}): {said}; {fix}; then run again: nothing is lost"
+            f"ledger in Postgres ({URL}): {message}; {fix}; then run again: nothing is lost"
         )
 
     def identify(self) -> tuple[int, str]:
@@ -161,12 +161,12 @@ class PostgresStore:
     def is_alive(self, pid: int, process: str, since: float) -> bool:
         if is_of_here(process):
             return not is_abandoned(process)
-        held = self.execute(
+        lock = self.execute(
             "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = ? AND objid = ?"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
             (_OWNERS, _hash(process)),
         )
-        return held.fetchone() is not None or time.time() - since < _GRACE_S
+        return lock.fetchone() is not None or time.time() - since < _GRACE_S
 
     def try_lock(self, name: str) -> bool:
         row = self._retry("SELECT pg_try_advisory_lock(?, ?)", (_NAMES, _hash(name))).fetchone()
@@ -200,8 +200,8 @@ class PostgresStore:
                     for sql, row in _write_inserts(file, table):
                         db.execute(f"{sql} ON CONFLICT DO NOTHING", row)
                 for sql, row in _write_inserts(file, "attempts"):
-                    known = "SELECT 1 FROM attempts WHERE key = ? AND started_at = ?"
-                    db.execute(f"{sql} WHERE NOT EXISTS ({known})", (*row, row[0], row[7]))
+                    same_attempt = "SELECT 1 FROM attempts WHERE key = ? AND started_at = ?"
+                    db.execute(f"{sql} WHERE NOT EXISTS ({same_attempt})", (*row, row[0], row[7]))
                 db.execute("DELETE FROM paid")
                 db.execute("INSERT INTO paid SELECT scope, SUM(usd) FROM attempts GROUP BY scope")
                 self.commit()
@@ -256,9 +256,9 @@ def _write_inserts(file: sqlite3.Connection, table: str) -> Iterator[tuple[str, 
         yield f"INSERT INTO {table} ({', '.join(names[start:])}) SELECT {marks}", row[start:]
 
 
-def _describe_gone(found: str) -> LedgerUnavailable:
+def _describe_gone(problem: str) -> LedgerUnavailable:
     return LedgerUnavailable(
-        f"ledger in Postgres: it does not answer ({found}); start it, or correct or unset {URL};"
+        f"ledger in Postgres: it does not answer ({problem}); start it, or correct or unset {URL};"
         " nothing is lost: run again"
     )
 

@@ -37,11 +37,11 @@ class RayFleet:
             max_retries=limits.retries,
             retry_exceptions=False,
         )
-        asked = task.remote(*args)
+        result = task.remote(*args)
         try:
-            return ray.get(asked, timeout=limits.timeout_s)
+            return ray.get(result, timeout=limits.timeout_s)
         except ray.exceptions.GetTimeoutError:
-            ray.cancel(asked, force=True)
+            ray.cancel(result, force=True)
             why = f"no result within {limits.timeout_s:g} s, the wait for a worker included"
             raise TaskLost(why) from None
         except ray.exceptions.RayTaskError as error:
@@ -67,25 +67,27 @@ class RayFleet:
 def _start(ray: Any, address: str) -> None:
     # Ray reports its use to a public address unless it is told not to before it starts.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    local_options = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
         _check_answers(address)
         ray.init(
             address=address,
             log_to_driver=False,
             configure_logging=False,
-            **(own if address == "local" else {}),
+            **(local_options if address == "local" else {}),
         )
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
-        found = f"no Ray cluster at fleet.address = {address!r:.200} ({type(error).__name__})"
+        problem = f"no Ray cluster at fleet.address = {address!r:.200} ({type(error).__name__})"
         fix = "start one there (`ray start --head`), or set `local` for one on this machine"
-        raise FleetUnavailable(f"{found}: {fix}") from error
+        raise FleetUnavailable(f"{problem}: {fix}") from error
 
 
 def _check_answers(address: str) -> None:
     """Raises OSError where nobody listens: Ray itself tries that address for minutes."""
-    if found := re.fullmatch(r"(?:ray://)?([^:/]+):(\d+)", address):
-        socket.create_connection((found[1], int(found[2])), timeout=_CONNECT_S).close()
+    if address_parts := re.fullmatch(r"(?:ray://)?([^:/]+):(\d+)", address):
+        socket.create_connection(
+            (address_parts[1], int(address_parts[2])), timeout=_CONNECT_S
+        ).close()
 
 
 def _check_plain(fn: Callable[..., bytes], args: tuple[Any, ...]) -> None:

@@ -68,8 +68,8 @@ class Batches:
         """Batches in one of these states (default: all), oldest first. What a killed process was
         gathering is put away before."""
         with self._database.transaction() as db:
-            found = list_batches(db)
-            for batch in found:
+            batches = list_batches(db)
+            for batch in batches:
                 if batch.state == GATHERING:
                     self._attempts.drop_abandoned(db, batch.name)
             return [one for one in list_batches(db) if not states or one.state in states]
@@ -115,12 +115,12 @@ class Batches:
             ).fetchall()
         return {row[1]: Attempt(*row) for row in rows}
 
-    def finish(self, found: Iterable[tuple[Attempt, EffectOutcome]]) -> int:
+    def finish(self, outcomes: Iterable[tuple[Attempt, EffectOutcome]]) -> int:
         """Keeps answers, in transactions of many; how many were not kept before."""
-        kept = 0
-        for part in _split_parts(found):
-            kept += len(self._attempts.finish_all(part))
-        return kept
+        count = 0
+        for part in _split_parts(outcomes):
+            count += len(self._attempts.finish_all(part))
+        return count
 
     def end(self, ended: Iterable[tuple[Attempt, str]], status: str) -> int:
         """Ends requests without an answer: `failed`, or `unknown` where it may have been paid."""
@@ -133,9 +133,9 @@ class Batches:
             " GROUP BY status",
             name,
         )
-        found = {status: (count, usd) for status, count, usd in rows}
-        counts = {name: found.get(status, (0, 0.0))[0] for name, status in _COUNTED}
-        return {**counts, "usd": round(found.get("done", (0, 0.0))[1], 9)}
+        totals = {status: (count, usd) for status, count, usd in rows}
+        counts = {name: totals.get(status, (0, 0.0))[0] for name, status in _COUNTED}
+        return {**counts, "usd": round(totals.get("done", (0, 0.0))[1], 9)}
 
     def list_failures(self, key: str) -> list[str]:
         """Why batches gave no answer to a request, oldest first."""
@@ -260,9 +260,9 @@ class Ledger:
     def forget_answers(self, blobs: Collection[str]) -> int:
         """Makes every effect due again whose answer is one of these blobs; what they cost stays
         counted. Returns how many there were."""
-        listed = sorted(blobs)
-        marks = ", ".join("?" * len(listed))
-        rows = self._database.select(f"SELECT key FROM effects WHERE blob IN ({marks})", *listed)
+        names = sorted(blobs)
+        marks = ", ".join("?" * len(names))
+        rows = self._database.select(f"SELECT key FROM effects WHERE blob IN ({marks})", *names)
         for (key,) in rows:
             self.forget(key)
         return len(rows)
@@ -271,11 +271,11 @@ class Ledger:
         """Empties the errors of attempts that `holds` names by their place in the list, so that no
         file has them any more; returns how many there were."""
         rows = self._database.select("SELECT id, error FROM attempts WHERE error <> ''")
-        found = list(holds([error for _, error in rows]))
+        places = list(holds([error for _, error in rows]))
         with self._database.erasing() as db:
-            for at in found:
+            for at in places:
                 db.execute("UPDATE attempts SET error = '' WHERE id = ?", (rows[at][0],))
-        return len(found)
+        return len(places)
 
     def set_budget(self, scope: str, limit_usd: float) -> None:
         """Sets the most that effects of `scope` may cost in all, in US dollars."""

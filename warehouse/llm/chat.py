@@ -92,8 +92,8 @@ class ChatClient:
             choice = await self._endpoint.post(
                 role, body, lambda response: read_choice(response, role, _MOST_CALLS)
             )
-            kept = ("text", "finish", "model", "prompt_tokens", "completion_tokens")
-            facts = {name: getattr(choice.completion, name) for name in kept}
+            names = ("text", "finish", "model", "prompt_tokens", "completion_tokens")
+            facts = {name: getattr(choice.completion, name) for name in names}
             return {**facts, "calls": [list(call) for call in choice.calls]}
 
         paid = await self._calls.ask(question, answer)

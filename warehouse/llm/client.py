@@ -92,8 +92,8 @@ class LLM:
         """The role of that name. Raises LLMError `unknown_role` naming the known ones."""
         if name in self.roles:
             return self.roles[name]
-        known = ", ".join(sorted(self.roles)) or "none"
-        raise LLMError("unknown_role", repr(name), f"one of {known}", "add it to the settings")
+        names = ", ".join(sorted(self.roles)) or "none"
+        raise LLMError("unknown_role", repr(name), f"one of {names}", "add it to the settings")
 
     def provider(self, role: Role) -> Provider:
         """Who answers for this role: the injected offline provider, or who speaks its protocol."""
@@ -155,10 +155,10 @@ class LLM:
         except BadAnswer as flaw:
             if not flaw.ask_again:
                 raise _make_unusable(request.role, flaw) from flaw
-            asked = replace(
+            corrected = replace(
                 request, messages=[*request.messages, *_write_complaint(completion.text, flaw)]
             )
-            again = self._prepare_request(asked, "again")
+            again = self._prepare_request(corrected, "again")
             receipts.append(await self._pay_answer(again, follow_up=True))
             completion = ModelCompletion(**receipts[-1].facts)
             try:
@@ -218,9 +218,9 @@ class LLM:
             if not outboxes:
                 hint = "install it, or set batch = false for every role"
                 raise LLMError("no_provider", "batch = true", "the extension `batch`", hint)
-            self._outbox = outboxes[0](
-                self._ledger, stage, partition=self._partition, scope=self._scope
-            )
+            place = {"partition": self._partition, "scope": self._scope}
+            outbox: RequestOutbox = outboxes[0](self._ledger, stage, **place)
+            self._outbox = outbox
         return self._outbox
 
     def begin_stage(self, stage: str) -> None:
@@ -292,14 +292,14 @@ def run_batch(
 
     llm.begin_stage(stage)
     try:
-        found = asyncio.run(
+        results = asyncio.run(
             _run_workers(records, work_or_fail, llm, workers, stage, progress or SilentProgress())
         )
     except BaseException:
         llm.drop_requests()
         raise
     llm.submit_requests()
-    return found
+    return results
 
 
 async def _run_workers(
@@ -310,13 +310,13 @@ async def _run_workers(
     stage: str,
     progress: Progress,
 ) -> list[Result]:
-    found: dict[int, Result] = {}
+    results: dict[int, Result] = {}
     queue = iter(enumerate(records))
 
     async def drain() -> None:
         for place, record in queue:  # all workers share one iterator: no task waits in memory
-            found[place] = await work(record)
-            progress.update(stage, len(found), len(records), **llm.figures())
+            results[place] = await work(record)
+            progress.update(stage, len(results), len(records), **llm.figures())
 
     tasks = [asyncio.create_task(drain()) for _ in range(min(len(records), workers))]
     try:
@@ -326,4 +326,4 @@ async def _run_workers(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await llm.aclose()
-    return [found[place] for place in range(len(records))]
+    return [results[place] for place in range(len(records))]

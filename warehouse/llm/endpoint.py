@@ -66,12 +66,12 @@ class OpenAIEndpoint:
         while True:
             # As `extra_body` and read by ourselves: the SDK walks every message and schema that it
             # is given as arguments, and builds every answer anew; together 2 of 5 ms a call.
-            given = drop_refused({"model": role.model, **body}, refused)
+            parameters = drop_refused({"model": role.model, **body}, refused)
             try:
                 # The SDK's own limit starts anew with every byte; this one is for the whole answer.
                 async with asyncio.timeout(role.timeout_s):
                     raw = await ask(
-                        model=role.model, messages=[], extra_body=given, timeout=role.timeout_s
+                        model=role.model, messages=[], extra_body=parameters, timeout=role.timeout_s
                     )
                 return read(raw.http_response.json())
             except Exception as error:
@@ -97,8 +97,8 @@ class OpenAIEndpoint:
             # Local servers want no key, the SDK insists on one.
             secret = role.api_key.get_secret_value() if role.api_key else None
             key = secret or ("none" if role.base_url else None)
-            named = role.base_url or os.environ.get("OPENAI_BASE_URL") or ""
-            connector = EgressConnector(trusted=[urlsplit(named).hostname or ""])
+            base_url = role.base_url or os.environ.get("OPENAI_BASE_URL") or ""
+            connector = EgressConnector(trusted=[urlsplit(base_url).hostname or ""])
             transport = AsyncTransport(connector, DEFAULT_CONNECTION_LIMITS, most_bytes=_MOST_BYTES)
             # A redirect would hand the conversation to whom nobody named.
             http = DefaultAsyncHttpxClient(transport=transport, follow_redirects=False)
@@ -119,13 +119,13 @@ class OpenAIEndpoint:
         }
         place = role.base_url or "the SDK's default endpoint"
         message = " ".join(str(error).split())[:200]
-        found = f"{type(error).__name__} from {place} ({message})"
+        problem = f"{type(error).__name__} from {place} ({message})"
         expected = f"an answer of {role.model!r}"
         if not passing:
-            return LLMError(kind, found, expected, hints[kind])
+            return LLMError(kind, problem, expected, hints[kind])
         return NoAnswer(
             kind,
-            found,
+            problem,
             expected,
             hints[kind],
             retry_after_s=_read_retry_after(error),
@@ -180,14 +180,14 @@ def read_choice(response: Any, role: Role, most_calls: int = 0) -> AnswerChoice:
 
 def _read_count(usage: Mapping[str, Any], name: str) -> int:
     """Tokens; a negative number would give a budget money back."""
-    found = usage.get(name) or 0
-    if isinstance(found, int | float) and 0 <= found < _MOST_TOKENS:
-        return int(found)
-    raise ValueError(f"a response whose {name} is {str(found)[:30]}, expected a count")
+    count = usage.get(name) or 0
+    if isinstance(count, int | float) and 0 <= count < _MOST_TOKENS:
+        return int(count)
+    raise ValueError(f"a response whose {name} is {str(count)[:30]}, expected a count")
 
 
-def _read_call(one: Any) -> tuple[str, Any]:
-    name, arguments = str(one["function"]["name"]), one["function"].get("arguments")
+def _read_call(call: Any) -> tuple[str, Any]:
+    name, arguments = str(call["function"]["name"]), call["function"].get("arguments")
     return drop_surrogates(name), drop_surrogates(arguments) if isinstance(
         arguments, str
     ) else arguments
@@ -195,10 +195,10 @@ def _read_call(one: Any) -> tuple[str, Any]:
 
 def drop_refused(body: Mapping[str, Any], refused: Collection[str]) -> dict[str, Any]:
     """The body without the optional parameters that its endpoint refused."""
-    wanted = dict(body)
+    accepted = dict(body)
     if "max_tokens" in refused:
-        wanted["max_completion_tokens"] = wanted["max_tokens"]
-    return {name: value for name, value in wanted.items() if name not in refused}
+        accepted["max_completion_tokens"] = accepted["max_tokens"]
+    return {name: value for name, value in accepted.items() if name not in refused}
 
 
 @cache
@@ -273,8 +273,8 @@ _IMPORTING = ("<frozen ", str(Path(importlib.__file__).parent))  # frames that s
 @cache
 def load_protocols() -> dict[str, EntryPoint]:
     """The protocols of installed packages by name; `openai` is ours and cannot be replaced."""
-    found = {point.name: point for point in entry_points(group=GROUP)}
-    return {name: point for name, point in sorted(found.items()) if name != OPENAI}
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    return {name: point for name, point in sorted(points.items()) if name != OPENAI}
 
 
 def open_provider(protocol: str) -> Provider:
@@ -282,31 +282,33 @@ def open_provider(protocol: str) -> Provider:
     under that name, or what is installed cannot be made."""
     if protocol == OPENAI:
         return OpenAIEndpoint()
-    known = load_protocols()
-    if protocol not in known:
-        expected = f"one of {', '.join((OPENAI, *known))}"
+    protocols = load_protocols()
+    if protocol not in protocols:
+        expected = f"one of {', '.join((OPENAI, *protocols))}"
         hint = f"install the package that registers it under {GROUP}"
         raise LLMError("no_provider", f"protocol {protocol!r:.80}", expected, hint)
-    point = known[protocol]
+    point = protocols[protocol]
     expected = "a class without arguments, with version() and answer(request)"
     hint = f"correct that package, or choose another protocol than {protocol!r:.80} for the role"
     try:
-        made = point.load()()
-        missing = [name for name in ("version", "answer") if not callable(getattr(made, name, 0))]
+        provider = point.load()()
+        missing = [
+            name for name in ("version", "answer") if not callable(getattr(provider, name, 0))
+        ]
     except (Exception, SystemExit) as error:  # another package's code
-        found = f"{point.value}, which fails with {_describe_place(error)}"
-        raise LLMError("no_provider", found, expected, hint) from error
+        problem = f"{point.value}, which fails with {_describe_place(error)}"
+        raise LLMError("no_provider", problem, expected, hint) from error
     if missing:
         raise LLMError("no_provider", f"{point.value} without {missing[0]}()", expected, hint)
-    return _PackageProvider(point, made)
+    return _PackageProvider(point, provider)
 
 
 class _PackageProvider:
     """Another package's provider, whose faults are told by where they are: its words may hold a
     key."""
 
-    def __init__(self, point: EntryPoint, made: Any) -> None:
-        self._point, self._made = point, made
+    def __init__(self, point: EntryPoint, provider: Any) -> None:
+        self._point, self._made = point, provider
 
     def version(self) -> str:
         return str(self._made.version())
@@ -314,16 +316,18 @@ class _PackageProvider:
     async def answer(self, request: ModelRequest) -> ModelCompletion:
         hint = "correct that package; what it answered before is kept"
         try:
-            found = await self._made.answer(request)
+            answer = await self._made.answer(request)
         except LLMError:
             raise
         except (Exception, SystemExit) as error:
-            told = f"{self._point.value}, which fails with {_describe_place(error)}"
-            raise LLMError("provider_failed", told, "a Completion or an LLMError", hint) from error
-        if not isinstance(found, ModelCompletion):
-            told = f"{self._point.value}, which answers with a {type(found).__name__}"
-            raise LLMError("provider_failed", told, "a Completion", hint)
-        return found
+            problem = f"{self._point.value}, which fails with {_describe_place(error)}"
+            raise LLMError(
+                "provider_failed", problem, "a Completion or an LLMError", hint
+            ) from error
+        if not isinstance(answer, ModelCompletion):
+            problem = f"{self._point.value}, which answers with a {type(answer).__name__}"
+            raise LLMError("provider_failed", problem, "a Completion", hint)
+        return answer
 
     async def aclose(self) -> None:
         if close := getattr(self._made, "aclose", None):
@@ -333,14 +337,14 @@ class _PackageProvider:
 def _describe_place(error: BaseException) -> str:
     """`ModuleNotFoundError of 'acme' at provider.py:12 answer`, as far as they are known. Names
     alone: a message may hold a key."""
-    told = type(error).__name__
+    place = type(error).__name__
     if isinstance(error, ImportError | AttributeError) and error.name:
-        told += f" of {error.name!r:.80}"
+        place += f" of {error.name!r:.80}"
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename != __file__ and not frame.filename.startswith(_IMPORTING)
     ]
     if not frames:
-        return f"{told} when it is made"
-    return f"{told} at {Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].name}"
+        return f"{place} when it is made"
+    return f"{place} at {Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].name}"

@@ -65,13 +65,13 @@ def read_json(text: str) -> tuple[Any, int]:
 def find_fenced(text: str) -> list[str]:
     """What stands in the code fences of a text, of the languages that a model writes calls in; the
     last one may be open."""
-    return [inner for found in _FENCE.findall(text) if (inner := found.strip())]
+    return [inner for fenced in _FENCE.findall(text) if (inner := fenced.strip())]
 
 
 def strip_fence(text: str) -> str | None:
     """What stands in the one code fence that the text is; None where it is none."""
-    found = _FENCE.fullmatch(text.strip())
-    return found[1].strip() if found else None
+    fence = _FENCE.fullmatch(text.strip())
+    return fence[1].strip() if fence else None
 
 
 def repair_json(text: str) -> list[Any]:
@@ -173,22 +173,24 @@ def parse_answer(text: str, finish: str, schema: type[Value]) -> Value:
 
 def _find_candidates(text: str) -> list[Any]:
     """Objects the text may hold; of a broken one what its repair makes."""
-    found: list[Any] = []
+    candidates: list[Any] = []
     whole = (one.value for one in find_json(text) if not one.in_broken)
     for value in whole:
-        found += [held for held in _pick_objects(value) if held not in found]
-        if len(found) >= MAX_CANDIDATES:
+        candidates += [
+            candidate for candidate in _pick_objects(value) if candidate not in candidates
+        ]
+        if len(candidates) >= MAX_CANDIDATES:
             break
     first = text.find("{")
-    if found or first < 0:
-        return found
-    return [one for one in _pick_objects(repair_json(text[first:])) if one]
+    if candidates or first < 0:
+        return candidates
+    return [candidate for candidate in _pick_objects(repair_json(text[first:])) if candidate]
 
 
 def _pick_objects(value: Any) -> list[Any]:
     """The object, or those of a list."""
-    held = value if isinstance(value, list) else [value]
-    return [one for one in held[:MAX_CANDIDATES] if isinstance(one, dict)]
+    values = value if isinstance(value, list) else [value]
+    return [item for item in values[:MAX_CANDIDATES] if isinstance(item, dict)]
 
 
 def _find_first_complaint(error: ValidationError) -> str:

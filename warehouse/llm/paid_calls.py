@@ -170,8 +170,8 @@ class RequestDispatcher:
                     raise self._shut_until_retry(role, error) from error
                 if attempt >= role.attempts:
                     self._silent[role.name] += 1
-                    found = f"{error.found} after {attempt} attempts"
-                    raise LLMError(error.kind, found, error.expected, error.hint) from error
+                    problem = f"{error.found} after {attempt} attempts"
+                    raise LLMError(error.kind, problem, error.expected, error.hint) from error
                 wait = error.wait_s(attempt)
             # Without a slot and without a claim in the ledger: others go meanwhile.
             await asyncio.sleep(wait)
@@ -229,8 +229,8 @@ class RequestDispatcher:
             raise LLMError(why.kind, why.found, why.expected, why.hint)
         if self._silent[role.name] >= GIVE_UP_AFTER:
             hint = "run again when the endpoint answers: what is done is kept"
-            found = f"{self._silent[role.name]} requests in a row without an answer"
-            raise LLMError("endpoint_down", f"{found}, {role.name} stopped", "an answer", hint)
+            problem = f"{self._silent[role.name]} requests in a row without an answer"
+            raise LLMError("endpoint_down", f"{problem}, {role.name} stopped", "an answer", hint)
 
     def _shut_until_retry(self, role: Role, error: NoAnswer) -> LLMError:
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time.time() + error.retry_after_s))
@@ -299,8 +299,8 @@ class PaidCalls:
         Facts hold model, prompt_tokens and completion_tokens. Raises LLMError or BudgetExceeded;
         both leave everything resumable.
         """
-        known = self.find(question.key)
-        return known or await self._sending.send(
+        paid = self.find(question.key)
+        return paid or await self._sending.send(
             question.role,
             question.most_tokens,
             lambda tries: self._try_call(question, answer, tries),

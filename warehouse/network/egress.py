@@ -32,15 +32,15 @@ class _EgressGuard:
 
     def judge(self, host: str, addresses: Iterable[str]) -> list[str]:
         """The addresses of `host` to try. Raises PrivateAddress where any of them is private."""
-        found = list(dict.fromkeys(addresses))
-        for address in found:
+        unique = list(dict.fromkeys(addresses))
+        for address in unique:
             if host.lower() not in self._trusted and not is_admitted(
                 address, allow_loopback=self._allow_loopback
             ):
                 raise PrivateAddress(f"{host} is at {address}, which is not a public address")
-        if not found:
+        if not unique:
             raise httpcore2.ConnectError(f"{host}: no address")
-        return found[:_MOST_ADDRESSES]
+        return unique[:_MOST_ADDRESSES]
 
     def judge_literal(self, host: str) -> None:
         """Judges a host that is an address literal; the addresses of a name are judged later."""
@@ -125,10 +125,10 @@ class SyncConnector(_EgressGuard, httpcore2.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.NetworkStream:
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             raise httpcore2.ConnectError(f"{host}: {error}") from error
-        addresses = self.judge(host, _list_addresses(found))
+        addresses = self.judge(host, _list_addresses(infos))
         last: Exception | None = None
         for address in addresses:
             try:
@@ -172,10 +172,10 @@ async def look_up(host: str, port: int) -> list[str]:
     up the end of the event loop."""
     if is_address(host):
         return [host]
-    found = await anyio.to_thread.run_sync(
+    addresses = await anyio.to_thread.run_sync(
         lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), abandon_on_cancel=True
     )
-    return _list_addresses(found)
+    return _list_addresses(addresses)
 
 
 def is_admitted(address: str, *, allow_loopback: bool) -> bool:
@@ -203,8 +203,8 @@ def is_loopback(host: str) -> bool:
     return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
 
 
-def _list_addresses(found: Iterable[Any]) -> list[str]:
-    return [str(entry[4][0]).partition("%")[0] for entry in found]
+def _list_addresses(infos: Iterable[Any]) -> list[str]:
+    return [str(entry[4][0]).partition("%")[0] for entry in infos]
 
 
 def _make_failure(address: str, port: int, last: Exception | None) -> Exception:

@@ -108,11 +108,11 @@ def find_credentials(text: str) -> Iterator[Span]:
     for run in _RUN.finditer(text):
         yield from _find_in_run(text, *run.span())
     if "BEGIN" in text:
-        yield from (found.span() for found in _PEM.finditer(text) if _is_private(found[0]))
+        yield from (match.span() for match in _PEM.finditer(text) if _is_private(match[0]))
     if "@" in text or "%40" in text:
         yield from _find_userinfo(text)
     if "hooks.slack.com" in text or "/webhooks" in text or "api.telegram.org" in text:
-        yield from (found.span(2) for found in _HOOKS.finditer(text) if is_credible(found[2]))
+        yield from (match.span(2) for match in _HOOKS.finditer(text) if is_credible(match[2]))
     done = 0
     hosted = any(host in text for host in _HOSTS)
     for gateway in _GATEWAYS.finditer(text) if hosted else ():
@@ -129,7 +129,7 @@ def find_issued_keys(text: str) -> Iterator[Span]:
             if _is_drawn(text[start : min(end, start + _JUDGED)]):
                 yield start, end
     if "BEGIN" in text:
-        yield from (found.span() for found in _PEM.finditer(text) if _is_private(found[0]))
+        yield from (match.span() for match in _PEM.finditer(text) if _is_private(match[0]))
 
 
 def _is_drawn(key: str) -> bool:
@@ -144,9 +144,9 @@ def _find_prefixed(text: str, start: int, end: int) -> Iterator[Span]:
         at = hint.end()
         for prefix, form in _TRIED[hint[0]]:
             # A form is judged by its first characters: a run of prefixes must not cost its square.
-            found = form.match(text, hint.start(), min(end, hint.start() + _JUDGED))
-            if found and not _is_made_up(found[0], prefix):
-                at = found.end() if found.end() < hint.start() + _JUDGED else end
+            match = form.match(text, hint.start(), min(end, hint.start() + _JUDGED))
+            if match and not _is_made_up(match[0], prefix):
+                at = match.end() if match.end() < hint.start() + _JUDGED else end
                 yield hint.start(), at
                 break
 
@@ -156,11 +156,11 @@ def _find_in_run(text: str, start: int, end: int) -> Iterator[Span]:
     run = text[start:end]
     for sign, shape in _SHAPES:
         if sign in run:
-            yield from (found.span() for found in shape.finditer(text, start, end))
+            yield from (match.span() for match in shape.finditer(text, start, end))
     if run.count("-") >= 4:
-        for found in _UUID.finditer(text, start, end):
-            if _is_in_a_path(text, found.start()) and not _is_asset(text, found.end()):
-                yield found.span()
+        for match in _UUID.finditer(text, start, end):
+            if _is_in_a_path(text, match.start()) and not _is_asset(text, match.end()):
+                yield match.span()
 
 
 def _is_in_a_path(text: str, at: int) -> bool:
@@ -174,8 +174,8 @@ def _is_in_a_path(text: str, at: int) -> bool:
 
 def _is_private(block: str) -> bool:
     """Whether a PEM block is a private key and not only the line that announces one."""
-    _, head, rest = block.split("-----", 2)
-    return "PRIVATE" in head and re.search(r"[A-Za-z0-9+/]{4}", rest.partition("-")[0]) is not None
+    _, head, body = block.split("-----", 2)
+    return "PRIVATE" in head and re.search(r"[A-Za-z0-9+/]{4}", body.partition("-")[0]) is not None
 
 
 def _is_made_up(secret: str, prefix: str) -> bool:
@@ -188,13 +188,13 @@ def _is_made_up(secret: str, prefix: str) -> bool:
 
 def _find_userinfo(text: str) -> Iterator[Span]:
     """The password of `scheme://user:password@host`, or a token that stands alone before the @."""
-    for found in _USERINFO.finditer(text):
-        group = 1 if found[1] is not None else 2
-        start, end = found.span(group)
-        who, colon, password = found[group].partition(":")
+    for match in _USERINFO.finditer(text):
+        group = 1 if match[1] is not None else 2
+        start, end = match.span(group)
+        who, colon, password = match[group].partition(":")
         if not colon:
-            who, colon, password = found[group].partition("%3A")
-        if text.startswith("sha256:", found.end()):
+            who, colon, password = match[group].partition("%3A")
+        if text.startswith("sha256:", match.end()):
             continue  # image:tag@sha256:…
         if (
             colon

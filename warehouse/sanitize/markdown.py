@@ -64,9 +64,9 @@ def quote_text(text: object, cap: int = _NAME) -> Markdown:
     Line breaks, control and invisible characters go, a backtick and a bar become look-alikes, so
     that neither the span nor a table's cell can be left.
     """
-    kept = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in str(text))
-    shown = " ".join(kept.split()).replace("`", "ˋ").replace("|", "¦")
-    return mark_markdown(f"`{shown[: cap - 1]}…`" if len(shown) > cap else f"`{shown or '-'}`")
+    printable = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in str(text))
+    code = " ".join(printable.split()).replace("`", "ˋ").replace("|", "¦")
+    return mark_markdown(f"`{code[: cap - 1]}…`" if len(code) > cap else f"`{code or '-'}`")
 
 
 def fill_markdown(template: LiteralString, /, *values: object, **named: object) -> Markdown:
@@ -74,9 +74,9 @@ def fill_markdown(template: LiteralString, /, *values: object, **named: object) 
     return mark_markdown(_FORMATTER.vformat(template, values, named))
 
 
-def join_markdown(separator: LiteralString, parts: Iterable[object]) -> Markdown:
+def join_markdown(separator: LiteralString, pieces: Iterable[object]) -> Markdown:
     """The parts, each escaped that is no Markdown, with a separator of ours between them."""
-    return mark_markdown(separator.join(map(escape_markdown, parts)))
+    return mark_markdown(separator.join(map(escape_markdown, pieces)))
 
 
 def embed_image(label: object, png: bytes) -> Markdown:
@@ -123,10 +123,10 @@ def _make_cell(value: object, cap: int) -> str:
     return " ".join(escape_markdown(value, cap).splitlines()).replace("|", "\\|")
 
 
-def _escape_sign(found: re.Match[str]) -> str:
-    char = found[1]
+def _escape_sign(match: re.Match[str]) -> str:
+    char = match[1]
     if char is None:
-        return found[0]
+        return match[0]
     return f"{_JOINER if char in _ADDRESS else ''}&#{ord(char)};"
 
 

@@ -113,16 +113,16 @@ def _find_value(text: str, start: int, end: int, after: re.Match[str]) -> Span |
         scheme = SCHEME.match(text, at)
         stop = scheme.end() if scheme else at
         for part in (_PLACE_FIRST, _WORD, _PLACE_FIRST):
-            found = part.match(text, stop)
-            stop = found.end() if found else stop
+            match = part.match(text, stop)
+            stop = match.end() if match else stop
     value = text[at:stop]
     scheme = SCHEME.match(value)
-    rest = value[scheme.end() :] if scheme else value
-    if is_place(rest) or not is_convincing(rest, doubt, plain=name.upper() == name):
+    body = value[scheme.end() :] if scheme else value
+    if is_place(body) or not is_convincing(body, doubt, plain=name.upper() == name):
         return None
-    if name.lower() == "basic" and not _holds_user_and_password(rest):
+    if name.lower() == "basic" and not _holds_user_and_password(body):
         return None
-    begin = stop - len(rest)
+    begin = stop - len(body)
     if not after["open"] and (more := _REST.match(text, stop)):
         stop = more.end()
     return begin, stop
@@ -134,8 +134,8 @@ def _judge_doubt(text: str, start: int, name: str, after: re.Match[str]) -> int 
     option = text.startswith("--", start) or text.startswith("--", start - 2)
     before = text[max(0, start - 6) : start]
     query = before[-1:] in ("?", "&", ";") or before.endswith(("%3F", "%26", "u0026", "u003f"))
-    known = is_secret_name(name)
-    if not known and not (name.lower() in ONLY_IN_QUERIES and (option or query)):
+    is_secret = is_secret_name(name)
+    if not is_secret and not (name.lower() in ONLY_IN_QUERIES and (option or query)):
         return 8 if name.lower() == "basic" and after[0] and after.lastgroup is None else None
     if after.start() == len(text):
         return None
@@ -150,7 +150,7 @@ def _judge_doubt(text: str, start: int, name: str, after: re.Match[str]) -> int 
     if after["equals"]:
         if query:
             return 8 if name.lower() == "config" else 0
-        if option or (known and name.upper() == name):
+        if option or (is_secret and name.upper() == name):
             return 0
         return (0 if firm else 8) if after["open"] else 16
     if after["colon"] or after["value"]:
@@ -195,13 +195,13 @@ def _close(text: str, at: int, opened: str) -> int:
         stop = min((stop for stop in stops if stop >= 0), default=_measure_first_word(reach))
         return at + len(reach[:stop].rstrip("\\"))
     depth = len(opened) - 1  # backslashes before the quote: how deep the JSON stands in strings
-    found = reach.find(quote)
-    while found >= 0:
-        slashes = found - len(reach[:found].rstrip("\\"))
+    end = reach.find(quote)
+    while end >= 0:
+        slashes = end - len(reach[:end].rstrip("\\"))
         if slashes < depth or slashes % (2 * depth + 2) == depth:
             break
-        found = reach.find(quote, found + 1)
-    stop = _measure_first_word(reach) if found < 0 else found - min(slashes, depth)
+        end = reach.find(quote, end + 1)
+    stop = _measure_first_word(reach) if end < 0 else end - min(slashes, depth)
     if quote != '"' and 0 <= (outer := reach.find('"')) < stop:
         stop = len(reach[:outer].rstrip("\\"))
     return at + stop
@@ -250,7 +250,7 @@ def redact_issued_keys(value: Any) -> Any:
         if isinstance(item, str):
             return _cut_issued_keys(item)
         if isinstance(item, dict):
-            return {_cut_issued_keys(key): one for key, one in item.items()}
+            return {_cut_issued_keys(key): member for key, member in item.items()}
         return list(item) if isinstance(item, list) else item
 
     return rebuild(value, copy)
@@ -301,7 +301,7 @@ def _redact_all(texts: list[str]) -> list[str]:
 
 def _collect_texts(value: Any) -> dict[str, None]:
     """Every text and key of a JSON value that is long enough to hold a secret, once."""
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     stack = [value]
     while stack:
         item = stack.pop()
@@ -311,8 +311,8 @@ def _collect_texts(value: Any) -> dict[str, None]:
             stack += item
         # Half of a surrogate pair is short.
         elif isinstance(item, str) and (len(item) >= _SHORTEST or not item.isascii()):
-            found[item] = None
-    return found
+            texts[item] = None
+    return texts
 
 
 def _copy_item(item: Any, under: str, changed: dict[str, str]) -> Any:
@@ -333,36 +333,36 @@ def _blank_members(item: dict[str, Any], *, launch: bool) -> dict[str, str]:
     marked = item.get("isSecret") is True or item.get("is_secret") is True
     label = item.get("name") or item.get("key")
     label = label if isinstance(label, str) and len(label) <= 80 else ""
-    found: dict[str, str | None] = {}
+    blanked: dict[str, str | None] = {}
     for key, value in item.items():
         if not isinstance(value, str) or not value:
             continue
         if key in ("value", "default"):
-            option, equals, own = (
+            option, equals, inline = (
                 value.partition("=") if value.startswith("--") else ("", "", value)
             )
             if marked:
-                found[key] = None if is_place(own) else option + equals + MARK
-            elif is_secret_name(label) and (blank := _blank_value(label, own, launch=launch)):
-                found[key] = option + equals + blank
+                blanked[key] = None if is_place(inline) else option + equals + MARK
+            elif is_secret_name(label) and (blank := _blank_value(label, inline, launch=launch)):
+                blanked[key] = option + equals + blank
         elif is_secret_name(key):
-            found[key] = _blank_value(key, value, launch=launch)
+            blanked[key] = _blank_value(key, value, launch=launch)
         elif launch and is_credible(value, 20) and not is_place(value):
-            found[key] = MARK
-    return {key: text for key, text in found.items() if text is not None}
+            blanked[key] = MARK
+    return {key: text for key, text in blanked.items() if text is not None}
 
 
 def _blank_value(name: str, value: str, *, launch: bool) -> str | None:
     """The value of a secret name without its secret ("Bearer [redacted]"), or None where it is not
     one. `launch`: it stands in `env` or `headers`, where a name leaves no doubt."""
     scheme = SCHEME.match(value)
-    rest = value[scheme.end() :] if scheme else value
+    body = value[scheme.end() :] if scheme else value
     name = name.lstrip("-")
     bare = split_words(name) in (["key"], ["keys"])
     doubt = 0 if launch or is_firm(name) else 16 if bare else 8
-    if is_place(rest) or not is_convincing(rest, doubt, plain=launch or name.upper() == name):
+    if is_place(body) or not is_convincing(body, doubt, plain=launch or name.upper() == name):
         return None
-    return value[: len(value) - len(rest)] + MARK
+    return value[: len(value) - len(body)] + MARK
 
 
 def _blank_after_option(before: Any, value: Any) -> str | None:
@@ -373,8 +373,8 @@ def _blank_after_option(before: Any, value: Any) -> str | None:
         name = before.lstrip("-")
         if is_secret_name(name) or name.lower() in ONLY_IN_QUERIES - {"config"}:
             return None if value.startswith("--") or is_place(value) else MARK
-    name, colon, rest = value.partition(":")
+    name, colon, body = value.partition(":")
     if before in _HEADER_OPTIONS and colon and is_secret_name(name):
-        blank = _blank_value(name, rest.lstrip(), launch=True)
-        return None if blank is None else value[: len(value) - len(rest.lstrip())] + blank
+        blank = _blank_value(name, body.lstrip(), launch=True)
+        return None if blank is None else value[: len(value) - len(body.lstrip())] + blank
     return None

@@ -21,9 +21,9 @@ class Scrubber:
     """Replaces every occurrence of any secret by `[secret NAME]`; false where there is none."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
-        named = dict(_split_secrets(secrets))  # value -> name
-        values = sorted(named, key=lambda value: (-len(value), value))
-        self._names = [named[value] for value in values]
+        names = dict(_split_secrets(secrets))  # value -> name
+        values = sorted(names, key=lambda value: (-len(value), value))
+        self._names = [names[value] for value in values]
         groups = (f"({'|'.join(_make_forms(value))})" for value in values)
         self._pattern = re.compile("|".join(groups)) if values else None
         self._labels = [self._choose_label(name) for name in self._names]
@@ -41,16 +41,16 @@ class Scrubber:
         if isinstance(value, str):
             return self.scrub_text(value)
         if isinstance(value, int | float):
-            shown = repr(value)
-            return self.scrub_text(shown) if self._pattern.search(shown) else value
+            text = repr(value)
+            return self.scrub_text(text) if self._pattern.search(text) else value
         if isinstance(value, Mapping):
-            found: dict[Any, Any] = {}
-            for key, one in value.items():
+            scrubbed: dict[Any, Any] = {}
+            for key, member in value.items():
                 clean = self.scrub_text(key) if isinstance(key, str) else key
-                while clean in found:
+                while clean in scrubbed:
                     clean += "'"
-                found[clean] = one
-            return found
+                scrubbed[clean] = member
+            return scrubbed
         return list(value) if isinstance(value, list | tuple) else self.scrub_text(str(value))
 
     def scrub_text(self, text: str) -> str:
@@ -65,7 +65,7 @@ class Scrubber:
         if self._pattern is None:
             return text
         for _ in range(4):  # a label and what stood beside it may spell a secret again
-            new = self._pattern.sub(lambda found: self._labels[(found.lastindex or 1) - 1], text)
+            new = self._pattern.sub(lambda match: self._labels[(match.lastindex or 1) - 1], text)
             if new == text:
                 return text
             text = new
@@ -74,7 +74,7 @@ class Scrubber:
     def _choose_label(self, name: str) -> str:
         assert self._pattern is not None
         tries = (f"[secret {name[:60]}]", "[redacted]", "[***]")
-        return next((one for one in tries if not self._pattern.search(one)), "[…]")
+        return next((label for label in tries if not self._pattern.search(label)), "[…]")
 
 
 def _split_secrets(secrets: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -87,12 +87,12 @@ def _split_secrets(secrets: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             whole.append(token.strip())
             if scheme.lower() == "basic":
                 whole += _decode_basic(token)
-        for one in whole:
-            if len(one) > 2 * _PIECE:
-                cuts = [one[at : at + _PIECE] for at in range(0, len(one) - _PIECE, _PIECE)]
-                pieces = [*cuts, one[-_PIECE:]]
+        for secret in whole:
+            if len(secret) > 2 * _PIECE:
+                cuts = [secret[at : at + _PIECE] for at in range(0, len(secret) - _PIECE, _PIECE)]
+                pieces = [*cuts, secret[-_PIECE:]]
             else:
-                pieces = [one]
+                pieces = [secret]
             for piece in pieces:
                 forms = dict.fromkeys((piece, drop_unseen(piece)))
                 yield from ((form, name) for form in forms if len(form) >= SHORTEST)
@@ -227,10 +227,10 @@ def find_placeholder(text: str) -> tuple[str, str] | None:
 
     Formats: string, number, boolean, filepath.
     """
-    found = _PLACE.fullmatch(text) or _BRACED.search(text)
-    if not found:
+    match = _PLACE.fullmatch(text) or _BRACED.search(text)
+    if not match:
         return None
-    groups = {name: value for name, value in found.groupdict().items() if value}
+    groups = {name: value for name, value in match.groupdict().items() if value}
     kind = groups.pop("format", None)
     name = next(iter(groups.values()))
     looks_like_path = "path" in groups or re.search(r"(?i)path|dir|folder|file|root", name)
@@ -256,7 +256,7 @@ def is_local(word: str) -> bool:
 
 def make_template(text: str) -> str:
     """The text with a place to fill in where a secret stood: `?key={key}`, else `{secret}`."""
-    text = _QUERY.sub(lambda found: f"{found[1]}{{{make_slug(found[2])}}}", redact(text))
+    text = _QUERY.sub(lambda match: f"{match[1]}{{{make_slug(match[2])}}}", redact(text))
     return text.replace(MARK, "{secret}")
 
 

@@ -105,9 +105,9 @@ def is_place(value: str) -> bool:
         return False
     if MARK in text:  # a mark shields nothing that stands beside it
         return is_place(text.replace(MARK, ""))
-    rest = _PLACE.sub("", text).strip()
-    if rest != text:
-        return len(rest) < 8 or not is_credible(rest)
+    remainder = _PLACE.sub("", text).strip()
+    if remainder != text:
+        return len(remainder) < 8 or not is_credible(remainder)
     return not text or _FILL_IN.fullmatch(text) is not None
 
 

@@ -32,10 +32,10 @@ def shorten_text(text: str, most: int, *, whole_words: bool = False) -> str:
     """The text, or as much of its beginning as fits into `most` characters with an ellipsis."""
     if len(text) <= most:
         return text
-    kept = text[: max(0, most - 1)]
+    start = text[: max(0, most - 1)]
     if whole_words:
-        kept = kept.rsplit(" ", 1)[0].rstrip(" ,;:-")
-    return f"{kept.rstrip()}…"
+        start = start.rsplit(" ", 1)[0].rstrip(" ,;:-")
+    return f"{start.rstrip()}…"
 
 
 def drop_surrogates(text: str) -> str:
@@ -78,14 +78,14 @@ def find_seen(text: str) -> tuple[str, list[int]]:
     """(the text without unseen characters, where each kept one stood; [] when none was taken)."""
     if _is_seen(text) or not _UNSEEN.search(text):
         return text, []
-    kept, offsets, at = [], [], 0
+    visible, offsets, at = [], [], 0
     for gone in _UNSEEN.finditer(text):
-        kept.append(text[at : gone.start()])
+        visible.append(text[at : gone.start()])
         offsets += range(at, gone.start())
         at = gone.end()
-    kept.append(text[at:])
+    visible.append(text[at:])
     offsets += range(at, len(text))
-    return "".join(kept), offsets
+    return "".join(visible), offsets
 
 
 def _is_seen(text: str) -> bool:
@@ -125,13 +125,13 @@ def escape_name(text: str, most: int) -> str:
 
 def quote_name(text: str, most: int) -> str:
     """A name or id for a line of ours: bare where it is one plain word, else between marks."""
-    shown = escape_name(text, most)
-    return shown if _PLAIN.fullmatch(shown) else f"«{shown}»"
+    escaped = escape_name(text, most)
+    return escaped if _PLAIN.fullmatch(escaped) else f"«{escaped}»"
 
 
-def read_name(shown: str) -> str:
+def read_name(quoted: str) -> str:
     """The name or id that a model or client was shown, as it hands it back."""
-    bare = shown[1:-1] if shown[:1] == "«" and shown[-1:] == "»" else shown
+    bare = quoted[1:-1] if quoted[:1] == "«" and quoted[-1:] == "»" else quoted
     return _WRITTEN.sub(lambda code: _read_code(code[1], code[0]), bare)
 
 
@@ -164,11 +164,11 @@ def find_repeated_name(pairs: Iterable[tuple[str, Any]]) -> str | None:
 
     One pass: counting each name took 7 to 11 s on 0.21 MB of names, beside every other caller.
     """
-    seen: set[str] = set()
+    names: set[str] = set()
     for name, _ in pairs:
-        if name in seen:
+        if name in names:
             return name
-        seen.add(name)
+        names.add(name)
     return None
 
 

@@ -101,13 +101,13 @@ def rewrite_lines(path: Path, keep: Callable[[str], bool]) -> int:
     try:
         remove_unfinished(path)
         lines = [one for one in path.read_bytes().split(b"\n") if one]
-        kept = [line for line in lines if keep(line.decode("utf-8", "replace"))]
-        gone = len(lines) - len(kept)
-        if not kept:
+        remaining = [line for line in lines if keep(line.decode("utf-8", "replace"))]
+        gone = len(lines) - len(remaining)
+        if not remaining:
             path.unlink()
         elif gone:
             mode = os.fstat(handle).st_mode & 0o777
-            write_atomically(path, b"".join(one + b"\n" for one in kept), mode)
+            write_atomically(path, b"".join(one + b"\n" for one in remaining), mode)
     finally:
         os.close(handle)
     return gone
@@ -161,14 +161,14 @@ def hold_lock(path: Path, *, shared: bool = False) -> Iterator[None]:
 
 def find_file_flaw(folder: Path, files: Mapping[str, str]) -> str | None:
     """The first of `files` {name: SHA-256} that is missing or another one; None where all hold."""
-    for name, known in files.items():
+    for name, digest in files.items():
         path = folder / name
         try:
-            found = hash_file(path)
+            actual = hash_file(path)
         except OSError as error:
             return f"{path} cannot be read ({error})"
-        if found != known:
-            return f"{path} has SHA-256 {found[:12]}, expected {known[:12]}"
+        if actual != digest:
+            return f"{path} has SHA-256 {actual[:12]}, expected {digest[:12]}"
     return None
 
 
@@ -176,9 +176,9 @@ def read_recipe_file(path: Path, weights: str) -> dict[str, Any]:
     """The recipe beside a model that the package ships: JSON whose `files` {name: SHA-256} name its
     weights. Raises ValueError, which names the file, for what is none."""
     try:
-        made = json.loads(path.read_bytes())
-        if made["files"][weights]:
-            return made
+        body = json.loads(path.read_bytes())
+        if body["files"][weights]:
+            return body
         raise ValueError(f"no {weights}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} cannot be read ({error})") from error
@@ -207,8 +207,8 @@ def read_pointer(path: Path, fix: str) -> Json | None:
         reason = " ".join(str(error).split())[:120]
         raise PointerBroken(f"{path}: cannot be read ({reason}), expected JSON; {fix}") from error
     if not isinstance(body, dict):
-        found = type(body).__name__
-        raise PointerBroken(f"{path}: holds a {found}, expected a JSON object; {fix}")
+        kind = type(body).__name__
+        raise PointerBroken(f"{path}: holds a {kind}, expected a JSON object; {fix}")
     return body
 
 
@@ -225,24 +225,24 @@ def read_history(path: Path) -> list[Json]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return []
-    found = []
+    entries = []
     for line in text.split("\n"):  # splitlines would also part a string at U+2028
         try:
             body = json.loads(line)
         except ValueError:
             continue
         if isinstance(body, dict):
-            found.append(body)
-    return found
+            entries.append(body)
+    return entries
 
 
 def add_history(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     """Adds lines that are not there yet. The file is written whole: half a line of a full disk
     would take the next one with it."""
-    known = read_history(path)
-    new = [line for line in lines if line not in known]
+    entries = read_history(path)
+    new = [line for line in lines if line not in entries]
     if new:
-        body = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in [*known, *new])
+        body = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in [*entries, *new])
         write_atomically(path, body.encode())
 
 
@@ -281,12 +281,12 @@ class DecisionFile(Generic[Decided]):
 
     def _parse(self, line: str, where: str) -> Decided:
         try:
-            found = self.kind(**json.loads(line))
+            decision = self.kind(**json.loads(line))
         except (TypeError, ValueError) as error:
             raise self.error(f"{where}: not a decision ({error}); {self.fix}") from error
-        if problem := self._find_flaw(found):
+        if problem := self._find_flaw(decision):
             raise self.error(f"{where}: {problem}")
-        return found
+        return decision
 
     def _find_flaw(self, decision: Decided) -> str:
         for name, value in _read_texts(decision).items():

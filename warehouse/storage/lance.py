@@ -41,11 +41,11 @@ class LanceStore:
 
     def find_missing(self, keys: Iterable[str], table: str = TEXTS) -> set[str]:
         """Those of `keys` that the table lacks."""
-        wanted = set(keys)
-        for part in self._list_parts(table) if wanted else []:
-            known = [keys.to_pylist() for [keys] in self._read(part, wanted, "key")]
-            wanted = wanted.difference(*known)
-        return wanted
+        missing = set(keys)
+        for part in self._list_parts(table) if missing else []:
+            stored = [keys.to_pylist() for [keys] in self._read(part, missing, "key")]
+            missing = missing.difference(*stored)
+        return missing
 
     def insert(self, rows: Sequence[Mapping[str, Any]], table: str = TEXTS) -> int:
         """Adds the rows whose key is new; returns how many were.
@@ -62,12 +62,12 @@ class LanceStore:
             if opened is None:
                 self._create(part, _make_arrow([*unique.values()], dim))
                 return len(unique)
-            known = self._read_keys(opened, part)
-            new = [row for key, row in unique.items() if key not in known]
+            stored = self._read_keys(opened, part)
+            new = [row for key, row in unique.items() if key not in stored]
             if not new:
                 return 0
             opened.add(_make_arrow(new, dim))
-            if opened.count_rows() != len(known) + len(new):  # somebody wrote without the lock
+            if opened.count_rows() != len(stored) + len(new):  # somebody wrote without the lock
                 self._read_keys(opened, part)
             return len(new)
 
@@ -76,19 +76,19 @@ class LanceStore:
 
         Raises KeyError naming the first key that is not stored.
         """
-        found = self.find_vectors(keys, table)
-        absent = next((key for key in keys if key not in found), None)
+        by_key = self.find_vectors(keys, table)
+        absent = next((key for key in keys if key not in by_key), None)
         if absent is not None:
             raise KeyError(f"lance table {table} lacks {absent}: embed it again")
-        return np.stack([found[key] for key in keys]) if keys else np.zeros((0, 0), np.float32)
+        return np.stack([by_key[key] for key in keys]) if keys else np.zeros((0, 0), np.float32)
 
     def find_vectors(self, keys: Iterable[str], table: str = TEXTS) -> dict[str, np.ndarray]:
         """The vectors, float32 [dim], of those of `keys` that the table holds."""
-        found: dict[str, np.ndarray] = {}
-        wanted = set(keys)
-        for part in self._list_parts(table) if wanted else []:
-            found |= self._read_vectors(part, wanted - found.keys())
-        return found
+        vectors: dict[str, np.ndarray] = {}
+        remaining = set(keys)
+        for part in self._list_parts(table) if remaining else []:
+            vectors |= self._read_vectors(part, remaining - vectors.keys())
+        return vectors
 
     def _read_vectors(self, part: str, keys: set[str]) -> dict[str, np.ndarray]:
         found: dict[str, np.ndarray] = {}
@@ -125,14 +125,14 @@ class LanceStore:
         self, holds: Callable[[list[str]], Iterable[int]], table: str = TEXTS
     ) -> set[str]:
         """The keys of the rows whose text is one that `holds` names by its place in the list."""
-        found: set[str] = set()
+        matches: set[str] = set()
         for part in self._list_parts(table):
             opened = self._open(part)
             if opened is not None:
                 rows = opened.search().select(["key", "text"]).limit(opened.count_rows()).to_arrow()
                 keys = rows["key"].to_pylist()
-                found |= {keys[at] for at in holds([t or "" for t in rows["text"].to_pylist()])}
-        return found
+                matches |= {keys[at] for at in holds([t or "" for t in rows["text"].to_pylist()])}
+        return matches
 
     def has_versions(self, before: float, table: str = TEXTS) -> bool:
         """Whether a version that is not the present one was written before `before` (epoch s)."""
@@ -238,15 +238,15 @@ class LanceStore:
         if opened is None:
             return
         for start in range(0, len(ordered), _SLICE):
-            named = ", ".join(map(_quote_text, ordered[start : start + _SLICE]))
-            hits = opened.search().where(f"key IN ({named})").select([*columns]).to_arrow()
+            quoted = ", ".join(map(_quote_text, ordered[start : start + _SLICE]))
+            hits = opened.search().where(f"key IN ({quoted})").select([*columns]).to_arrow()
             yield [hits[column] for column in columns]
 
     def _read_keys(self, opened: Any, table: str) -> set[str]:
         """All keys of a table. Raises DuplicateKeys where two rows have the same."""
-        listed = opened.search().select(["key"]).limit(opened.count_rows()).to_arrow()["key"]
-        keys = set(listed.to_pylist())
-        if doubled := len(listed) - len(keys):
+        column = opened.search().select(["key"]).limit(opened.count_rows()).to_arrow()["key"]
+        keys = set(column.to_pylist())
+        if doubled := len(column) - len(keys):
             raise DuplicateKeys(
                 f"lance table {table} at {self.root}: {doubled} rows repeat a key; expected none."
                 f" Remove the table's folder: the next run embeds it again."

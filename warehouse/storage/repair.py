@@ -35,17 +35,17 @@ def repair_home(home: Path, *, dry: bool = False) -> HomeRepairs:
 
     `dry` only looks. Call it while nothing writes there (the run lock held).
     """
-    found = HomeRepairs()
+    repairs = HomeRepairs()
     for path in list_line_files(home):
         if torn := split_lines(path)[1]:
-            found.torn_lines += torn
-            found.files.append(str(path.relative_to(home)))
+            repairs.torn_lines += torn
+            repairs.files.append(str(path.relative_to(home)))
             if not dry:
                 _repair_lines(path)
     tables = Tables(home / "tables")
     for path in list_pointers(tables):
-        _repair_pointer(tables, path, found, dry)
-    return found
+        _repair_pointer(tables, path, repairs, dry)
+    return repairs
 
 
 def list_pointers(tables: Tables) -> list[Path]:
@@ -87,7 +87,7 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def _repair_pointer(tables: Tables, path: Path, found: HomeRepairs, dry: bool) -> None:
+def _repair_pointer(tables: Tables, path: Path, repairs: HomeRepairs, dry: bool) -> None:
     name, partition = path.parent.parent.name, path.parent.name
     with hold_lock(path.with_name(".lock")):
         try:
@@ -99,10 +99,10 @@ def _repair_pointer(tables: Tables, path: Path, found: HomeRepairs, dry: bool) -
         last = next((head for head in reversed(heads) if _is_whole(path, head.digest)), None)
         where = str(path.relative_to(tables.root.parent))
         if last is None:
-            found.lost.append(where)
+            repairs.lost.append(where)
             return
-        found.pointers += 1
-        found.files.append(where)
+        repairs.pointers += 1
+        repairs.files.append(where)
         if not dry:
             if path.exists():
                 _keep(path)

@@ -60,8 +60,10 @@ class TableSpec:
     described: Mapping[str, str] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        both = {name: one for name, one in self.columns.items() if isinstance(one, tuple)}
-        types = {name: both[name][0] if name in both else one for name, one in self.columns.items()}
+        both = {name: column for name, column in self.columns.items() if isinstance(column, tuple)}
+        types = {
+            name: both[name][0] if name in both else column for name, column in self.columns.items()
+        }
         object.__setattr__(self, "described", {name: text for name, (_, text) in both.items()})
         object.__setattr__(self, "columns", types)
         unknown = (set(self.key) | set(self.volatile)) - set(self.columns)
@@ -75,12 +77,12 @@ class TableSpec:
 
         Raises ValueError that names the table and the column or key at fault.
         """
-        listed = [dict(row) for row in rows]
-        unknown = {name for row in listed for name in row} - set(self.columns)
+        records = [dict(row) for row in rows]
+        unknown = {name for row in records for name in row} - set(self.columns)
         if unknown:
             raise ValueError(f"table {self.name}: unknown columns {sorted(unknown)}")
         frame = pl.DataFrame(
-            [self._make_column(name, [row.get(name) for row in listed]) for name in self.columns]
+            [self._make_column(name, [row.get(name) for row in records]) for name in self.columns]
         )
         self.check_keys(frame)
         return frame.sort(self.key)
@@ -376,9 +378,9 @@ def find_schema_version(spec: TableSpec, version: Path) -> int | None:
     frame = pl.read_parquet(version)
     if not set(spec.key) <= set(frame.columns):
         return None
-    known = {version.name.removesuffix(".parquet"), _read_mark(version)}
+    marks = {version.name.removesuffix(".parquet"), _read_mark(version)}
     for schema_version in range(spec.schema_version, 0, -1):
-        if _digest_held(spec, frame, schema_version) in known:
+        if _digest_held(spec, frame, schema_version) in marks:
             return schema_version
     return None
 
@@ -390,8 +392,8 @@ def write_mark(spec: TableSpec, version: Path, left: pl.DataFrame, schema_versio
 
 
 def _digest_held(spec: TableSpec, frame: pl.DataFrame, schema_version: int) -> str:
-    held = {name: frame.schema[name] for name in frame.columns}
-    older = replace(spec, columns=held, volatile=(), schema_version=schema_version)
+    types = {name: frame.schema[name] for name in frame.columns}
+    older = replace(spec, columns=types, volatile=(), schema_version=schema_version)
     return older.digest(frame)
 
 

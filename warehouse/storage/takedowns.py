@@ -59,11 +59,11 @@ class Fingerprint:
             raise UnusableSecret("the secret is no UTF-8 text, which is all that tables hold")
         salt = secrets.token_hex(16)
         base = secrets.randbelow(_PRIME - 2**16) + 2**16
-        made = [
+        forms = [
             FingerprintForm(len(form), _roll(form, base), _prove(form, salt))
             for form in _list_forms(secret)
         ]
-        return cls(salt, base, tuple(made))
+        return cls(salt, base, tuple(forms))
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> "Fingerprint":
@@ -92,9 +92,9 @@ class Fingerprint:
 
     def find_holders(self, texts: Sequence[str]) -> list[int]:
         """The places of the texts that hold the secret."""
-        parts = [text.encode("utf-8", "surrogatepass") for text in texts]
-        ends = np.cumsum([len(part) + 1 for part in parts])
-        hits = list(self._find(b"\0".join(parts)))
+        blocks = [text.encode("utf-8", "surrogatepass") for text in texts]
+        ends = np.cumsum([len(part) + 1 for part in blocks])
+        hits = list(self._find(b"\0".join(blocks)))
         return sorted(set(np.searchsorted(ends, hits, side="right").tolist())) if hits else []
 
     def _find(self, data: bytes) -> Iterator[int]:
@@ -109,9 +109,9 @@ class Fingerprint:
         terms = np.frombuffer(block, np.uint8) * powers % _PRIME
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
         for form in self.forms:
-            found = (sums[form.size :] - sums[: max(0, len(sums) - form.size)]) % _PRIME
-            wanted = powers[: len(found)] * np.uint64(form.rolled) % _PRIME
-            for at in np.flatnonzero(found == wanted).tolist():
+            rolling = (sums[form.size :] - sums[: max(0, len(sums) - form.size)]) % _PRIME
+            expected = powers[: len(rolling)] * np.uint64(form.rolled) % _PRIME
+            for at in np.flatnonzero(rolling == expected).tolist():
                 if self._hash(block[at : at + form.size]) == form.proof:
                     yield at
 
@@ -189,13 +189,13 @@ class Tombstone:
     reach: str
 
 
-def _find_problem(one: Tombstone) -> str:
-    if one.kind not in (SERVER, TOOL, SECRET):
-        return f"kind is {one.kind[:40]!r}, expected {SERVER}, {TOOL} or {SECRET}"
-    if one.verdict not in (TAKEN, LIFTED):
-        return f"verdict is {one.verdict[:40]!r}, expected {TAKEN!r} or {LIFTED!r}"
+def _find_problem(tombstone: Tombstone) -> str:
+    if tombstone.kind not in (SERVER, TOOL, SECRET):
+        return f"kind is {tombstone.kind[:40]!r}, expected {SERVER}, {TOOL} or {SECRET}"
+    if tombstone.verdict not in (TAKEN, LIFTED):
+        return f"verdict is {tombstone.verdict[:40]!r}, expected {TAKEN!r} or {LIFTED!r}"
     try:
-        Takedowns.of([one])
+        Takedowns.of([tombstone])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return f"reach cannot be read ({type(error).__name__}: {error})"
     return ""
@@ -216,15 +216,15 @@ class Takedowns:
     @classmethod
     def of(cls, tombstones: Iterable[Tombstone]) -> "Takedowns":
         """What these reach. Raises ValueError, KeyError, TypeError for a reach that is none."""
-        parts: dict[str, set[Any]] = {name: set() for name in _PARTS}
+        names: dict[str, set[Any]] = {name: set() for name in _PARTS}
         secrets = []
         for tombstone in tombstones:
             reach = json.loads(tombstone.reach)
             for name in _PARTS:
-                parts[name] |= {_read_entry(name, entry) for entry in reach.get(name, ())}
+                names[name] |= {_read_entry(name, entry) for entry in reach.get(name, ())}
             if "fingerprint" in reach:
                 secrets.append(Fingerprint.parse(reach["fingerprint"]))
-        return cls(**{name: frozenset(of) for name, of in parts.items()}, secrets=tuple(secrets))
+        return cls(**{name: frozenset(of) for name, of in names.items()}, secrets=tuple(secrets))
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in (*_PARTS, "secrets"))
@@ -238,8 +238,8 @@ class Takedowns:
 
     def is_secret_in(self, texts: Iterable[str]) -> bool:
         """Whether a text holds a secret that was taken down."""
-        listed = list(texts) if self.secrets else []
-        return any(secret.find_holders(listed) for secret in self.secrets)
+        texts_read = list(texts) if self.secrets else []
+        return any(secret.find_holders(texts_read) for secret in self.secrets)
 
 
 def record_tombstone(home: Path, tombstone: Tombstone) -> None:
@@ -262,14 +262,14 @@ def find_active(home: Path) -> dict[str, Tombstone]:
 def read_takedowns(home: Path) -> Takedowns:
     """What is taken down now; read anew when the record was written to. Raises TakedownError."""
     try:
-        found = (home / _PLACE).stat()
+        stat = (home / _PLACE).stat()
     except FileNotFoundError:
         return _NOTHING
-    mark = (found.st_ino, found.st_mtime_ns, found.st_size)
-    known = _KNOWN.get(home)
-    if known is None or known[0] != mark:
-        known = _KNOWN[home] = (mark, Takedowns.of(find_active(home).values()))
-    return known[1]
+    mark = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+    cached = _KNOWN.get(home)
+    if cached is None or cached[0] != mark:
+        cached = _KNOWN[home] = (mark, Takedowns.of(find_active(home).values()))
+    return cached[1]
 
 
 def _read_entry(part: str, entry: Any) -> Any:
@@ -308,65 +308,69 @@ _SHOWING = ("calls", "contracts", "offered")
 _NEGATIVES = "negatives"
 
 
-def keep_rows(taken: Takedowns, frame: pl.DataFrame) -> pl.DataFrame:
+def keep_rows(takedowns: Takedowns, frame: pl.DataFrame) -> pl.DataFrame:
     """The rows that nothing reaches, in their order; their lists of hard negatives (`negatives`, a
     JSON list of digests) lose what is taken down."""
-    if not taken or not len(frame):
+    if not takedowns or not len(frame):
         return frame
-    return _drop_negatives(frame.filter(~find_taken(taken, frame)), taken.contracts | taken.shown)
+    return _drop_negatives(
+        frame.filter(~find_taken(takedowns, frame)), takedowns.contracts | takedowns.shown
+    )
 
 
-def find_taken(taken: Takedowns, frame: pl.DataFrame) -> pl.Series:
+def find_taken(takedowns: Takedowns, frame: pl.DataFrame) -> pl.Series:
     """True where a row is reached, Boolean [rows]."""
-    tests = [pl.lit(False), *_match_names(taken, frame), *_match_digests(taken, frame)]
+    tests = [pl.lit(False), *_match_names(takedowns, frame), *_match_digests(takedowns, frame)]
     hit = frame.select(pl.any_horizontal(tests).fill_null(False).alias("hit"))["hit"]
     hit = hit if len(hit) == len(frame) else pl.repeat(False, len(frame), eager=True)
-    secret = _find_secrets(taken, frame)
+    secret = _find_secrets(takedowns, frame)
     return hit | pl.Series("hit", [at in secret for at in range(len(frame))], pl.Boolean)
 
 
-def _match_names(taken: Takedowns, frame: pl.DataFrame) -> list[pl.Expr]:
-    held, tests = set(frame.columns), []
-    servers = sorted(taken.servers)
-    tests += [pl.col(name).is_in(servers) for name in _SERVERS if name in held and servers]
-    if "server_ids" in held and servers:
+def _match_names(takedowns: Takedowns, frame: pl.DataFrame) -> list[pl.Expr]:
+    columns, tests = set(frame.columns), []
+    servers = sorted(takedowns.servers)
+    tests += [pl.col(name).is_in(servers) for name in _SERVERS if name in columns and servers]
+    if "server_ids" in columns and servers:
         tests.append(pl.col("server_ids").list.eval(pl.element().is_in(servers)).list.any())
-    if "servers" in held and servers:
+    if "servers" in columns and servers:
         quoted = [json.dumps(one, ensure_ascii=False) for one in servers]
         tests.append(pl.col("servers").str.contains_any(quoted))
-    if "listing_id" in held and taken.listings:
-        tests.append(pl.col("listing_id").is_in(sorted(taken.listings)))
+    if "listing_id" in columns and takedowns.listings:
+        tests.append(pl.col("listing_id").is_in(sorted(takedowns.listings)))
     for server, tool in (("server_id", "tool"), ("other_server_id", "other_tool")):
-        if taken.tools and {server, tool} <= held:
-            tests += [(pl.col(server) == s) & (pl.col(tool) == t) for s, t in sorted(taken.tools)]
+        if takedowns.tools and {server, tool} <= columns:
+            tests += [
+                (pl.col(server) == s) & (pl.col(tool) == t) for s, t in sorted(takedowns.tools)
+            ]
     return tests
 
 
-def _match_digests(taken: Takedowns, frame: pl.DataFrame) -> list[pl.Expr]:
-    tests, contracts = [], sorted(taken.contracts)
+def _match_digests(takedowns: Takedowns, frame: pl.DataFrame) -> list[pl.Expr]:
+    tests, contracts = [], sorted(takedowns.contracts)
     if contracts:
         tests += [pl.col(name).is_in(contracts) for name in _DIGESTS if name in frame.columns]
     texts = [name for name, kind in frame.schema.items() if kind == pl.String]
-    if shown := sorted(taken.contracts | taken.shown):
+    if shown := sorted(takedowns.contracts | takedowns.shown):
         tests += [pl.col(name).str.contains_any(shown) for name in texts if name in _SHOWING]
-    if taken.blobs:
-        named = sorted(taken.blobs)
-        tests += [pl.col(name).is_in(named) for name in texts if name.endswith("_blob")]
+    if takedowns.blobs:
+        blobs = sorted(takedowns.blobs)
+        tests += [pl.col(name).is_in(blobs) for name in texts if name.endswith("_blob")]
     return tests
 
 
-def _find_secrets(taken: Takedowns, frame: pl.DataFrame) -> set[int]:
+def _find_secrets(takedowns: Takedowns, frame: pl.DataFrame) -> set[int]:
     """The places of rows whose texts hold a secret."""
-    found: set[int] = set()
-    for name, kind in frame.schema.items() if taken.secrets else ():
+    matches: set[int] = set()
+    for name, kind in frame.schema.items() if takedowns.secrets else ():
         if kind not in (pl.String, pl.List(pl.String)):
             continue
         column = frame[name] if kind == pl.String else frame[name].list.join("\0")
         places = column.is_not_null().arg_true().to_list()
         texts = column.drop_nulls().to_list()
-        for secret in taken.secrets:
-            found |= {places[at] for at in secret.find_holders(texts)}
-    return found
+        for secret in takedowns.secrets:
+            matches |= {places[at] for at in secret.find_holders(texts)}
+    return matches
 
 
 def _drop_negatives(frame: pl.DataFrame, digests: Collection[str]) -> pl.DataFrame:
@@ -375,8 +379,10 @@ def _drop_negatives(frame: pl.DataFrame, digests: Collection[str]) -> pl.DataFra
         return frame
 
     def drop(text: str) -> str:
-        listed = json.loads(text)
-        kept = [one for one in listed if one not in digests]
-        return text if len(kept) == len(listed) else json.dumps(kept, ensure_ascii=False)
+        negatives = json.loads(text)
+        remaining = [negative for negative in negatives if negative not in digests]
+        return (
+            text if len(remaining) == len(negatives) else json.dumps(remaining, ensure_ascii=False)
+        )
 
     return frame.with_columns(pl.col(_NEGATIVES).map_elements(drop, return_dtype=pl.String))

@@ -65,21 +65,21 @@ def list_files(
     budget = _ReadBudget()
     # Each folder is opened in the one that holds it, which stays open: from the root, a chain of
     # 2,000 folders costs 2,000,000 openings.
-    held = [(Path(relative), open_folder(root, relative))]
+    folders = [(Path(relative), open_folder(root, relative))]
     try:
-        left = [(yield from _list_folder(*held[0], skip, budget))]
+        left = [(yield from _list_folder(*folders[0], skip, budget))]
         while left:
             if not left[-1]:
                 left.pop()
-                os.close(held.pop()[1])
+                os.close(folders.pop()[1])
                 continue
-            above, folder = held[-1]
+            above, folder = folders[-1]
             here = above / left[-1].pop(0)
-            budget.spend_folder(here, len(held))
-            held.append((here, _open_here(here, folder)))
-            left.append((yield from _list_folder(*held[-1], skip, budget)))
+            budget.spend_folder(here, len(folders))
+            folders.append((here, _open_here(here, folder)))
+            left.append((yield from _list_folder(*folders[-1], skip, budget)))
     finally:
-        for _, folder in held:
+        for _, folder in folders:
             os.close(folder)
 
 
@@ -116,15 +116,15 @@ def _list_folder(
 def match_paths(root: Path, pattern: str) -> list[Path]:
     """The paths below `root` that a pattern like `lib/*/x` names, in order; a link leads nowhere,
     and neither does what cannot be read."""
-    found = [Path()]
+    paths = [Path()]
     for part in PurePath(pattern).parts:
-        found = [
+        paths = [
             here / name
-            for here in found
+            for here in paths
             for name in _list_names(root, here)
             if fnmatchcase(name, part)
         ]
-    return found
+    return paths
 
 
 def _list_names(root: Path, relative: Path) -> list[str]:
@@ -145,10 +145,10 @@ def _scan_folder(root: Path, relative: Path) -> list[tuple[str, bool]]:
 def _scan_open(folder: int, here: Path, most: int) -> list[tuple[str, bool]]:
     """(name, whether it is a folder itself) of all that lies in one folder, in order."""
     with os.scandir(folder) as entries:
-        found = [(e.name, e.is_dir(follow_symlinks=False)) for e in islice(entries, most + 1)]
-    if len(found) > most:
+        children = [(e.name, e.is_dir(follow_symlinks=False)) for e in islice(entries, most + 1)]
+    if len(children) > most:
         raise _make_error(here, errno.EFBIG, f"more than {_MOST_NAMES:,} names")
-    return sorted(found)
+    return sorted(children)
 
 
 def _open_here(here: Path, above: int) -> int:
@@ -160,12 +160,12 @@ def _open_here(here: Path, above: int) -> int:
 
 
 def _open_below(root: Path, relative: str | PurePath, kind: int = 0) -> int:
-    parts = PurePath(relative).parts
-    if PurePath(relative).is_absolute() or ".." in parts:
+    names = PurePath(relative).parts
+    if PurePath(relative).is_absolute() or ".." in names:
         raise _make_error(relative, errno.EINVAL, "it leads out of its folder")
     try:
-        here = os.open(root, _READ | (os.O_DIRECTORY if parts else kind))
-        for left, name in enumerate(parts, 1 - len(parts)):
+        here = os.open(root, _READ | (os.O_DIRECTORY if names else kind))
+        for left, name in enumerate(names, 1 - len(names)):
             try:
                 below = os.open(name, _READ | (os.O_DIRECTORY if left else kind), dir_fd=here)
             finally:

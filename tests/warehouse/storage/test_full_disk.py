@@ -134,7 +134,7 @@ def test_a_pointer_of_another_shape_names_its_file(tmp_path: Path) -> None:
     root = Tables(tmp_path)
     publish(root, 1)
     (root.folder("things") / "HEAD.json").write_text('{"digest": "a"}')
-    with pytest.raises(files.PointerBroken, match=r"HEAD\.json.*toolmill ledger repair"):
+    with pytest.raises(files.PointerBroken, match=r"HEAD\.json.*toolmill doctor --fix"):
         root.head("things")
 
 

@@ -1,5 +1,6 @@
 """The offline generator: valid, grounded, varied, reproducible, honest, and not an echo."""
 
+import asyncio
 import json
 import os
 import random
@@ -7,21 +8,66 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
 from assets.synthesis.contract_reading import ParameterSlot, read_purpose, read_slots
+from assets.synthesis.offline.choice import choose_tool
 from assets.synthesis.offline.invented_values import find_sort, make_from_pattern
-from assets.synthesis.offline.provider import answer_requests
+from assets.synthesis.offline.provider import OfflineProvider, answer_requests
+from assets.synthesis.offline.wording import find_absent
+from assets.synthesis.role_schemas import (
+    CallArguments,
+    IncompleteRequest,
+    MultiCallRequest,
+    RequestDrafts,
+    RewrittenRequest,
+    ToolChoice,
+    ToollessRequest,
+    ToolReply,
+)
+from assets.synthesis.verify.pair_checks import find_parroting
 from assets.synthesis.verify.rules import verify
 from tests.support.examples import examples
-from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE, READ_FILE
+from tests.synthesis.contracts import ALL, CITY_TIME, CONVERT, CREATE_ISSUE, ODD, PING, READ_FILE
+from warehouse.llm.client import LLMError, Request, Role
 
 CONTRACTS = [canonicalize_contract(tool) for tool in ALL]
+ENVIRONMENT = {
+    "files": ["/srv/harbour/tides.csv", "/srv/harbour/crew.txt"],
+    "ids": ["HARB-17", "4411"],
+    "places": ["Zierikzee"],
+    "people": ["Wim Dekker"],
+    "dates": ["2026-02-11"],
+}
+
+
+def ask(role: str, schema: type[BaseModel], meta: dict[str, Any], seed: int = 0) -> Any:
+    """One answer through the provider, parsed as its caller would."""
+    request = Request(Role(role), [], schema, seed, meta, 1024)
+    completion = asyncio.run(OfflineProvider().answer(request))
+    assert completion.model.startswith("offline-")
+    return schema.model_validate_json(completion.text)
+
+
+def grounded(of: dict, text: str, values: dict, borrowed: list[str] | tuple = ()) -> bool:
+    return not [name for name in find_absent(of, text, values) if name not in borrowed]
+
+
+def draft(of: dict[str, Any], count: int, seeds: int | range = 1, **meta: Any) -> list[dict]:
+    """The drafts of several seeds, `count` each."""
+    seeds = range(seeds) if isinstance(seeds, int) else seeds
+    asked = {"contract": of, "count": count, **meta}
+    return [one for seed in seeds for one in answer_requests(asked, seed)["requests"]]
+
+
+READ, ISSUE, TIME = map(canonicalize_contract, (READ_FILE, CREATE_ISSUE, CITY_TIME))
 
 
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
@@ -35,7 +81,7 @@ def test_every_call_fits_its_contract_and_every_value_is_in_the_text(of: dict, s
 
 
 def test_the_same_seed_makes_the_same_requests_and_another_seed_others() -> None:
-    of = canonicalize_contract(READ_FILE)
+    of = READ
     first, again = (answer_requests({"contract": of, "count": 3}, 7) for _ in range(2))
     assert json.dumps(first) == json.dumps(again)
     assert first != answer_requests({"contract": of, "count": 3}, 8)
@@ -66,24 +112,14 @@ def test_values_do_not_depend_on_the_process_that_draws_them() -> None:
 
 
 def test_requests_of_one_tool_differ_in_words_and_values() -> None:
-    of = canonicalize_contract(READ_FILE)
-    made = [
-        r
-        for seed in range(10)
-        for r in answer_requests({"contract": of, "count": 3}, seed)["requests"]
-    ]
+    made = draft(READ, 3, 10)
     assert len({r["instruction"] for r in made}) == len(made)
     assert len({r["values"]["path"] for r in made}) > 20
     assert {r["kind"] for r in made} == {"direct", "detailed", "implicit"}
 
 
 def test_required_values_are_always_there_and_optional_ones_sometimes() -> None:
-    of = canonicalize_contract(CREATE_ISSUE)
-    made = [
-        r
-        for seed in range(12)
-        for r in answer_requests({"contract": of, "count": 3}, seed)["requests"]
-    ]
+    made = draft(ISSUE, 3, 12)
     assert all({"project_key", "title", "priority"} <= r["values"].keys() for r in made)
     optional = [len(r["values"]) > 3 for r in made]
     assert any(optional)
@@ -111,25 +147,18 @@ def test_the_purpose_is_read_from_description_or_name(
 
 
 def test_slots_resolve_references_and_nullable_unions() -> None:
-    by_name = {slot.name: slot for slot in read_slots(canonicalize_contract(CREATE_ISSUE))}
+    by_name = {slot.name: slot for slot in read_slots(ISSUE)}
     assert by_name["estimate"].type == "integer"
     assert [slot.required for slot in by_name.values()][:3] == [True] * 3
 
 
 def test_values_quoted_in_the_description_are_used() -> None:
-    drawn = {
-        answer_requests({"contract": canonicalize_contract(CITY_TIME), "count": 1}, n)["requests"][
-            0
-        ]["values"]["timezone"]
-        for n in range(40)
-    }
+    drawn = {made["values"]["timezone"] for made in draft(TIME, 1, 40)}
     assert {"America/New_York", "Europe/London"} <= drawn
 
 
 @pytest.mark.parametrize("pattern", [r"^[A-Z]{2}-\d{3}$", r"^(open|done)$", r"^#[0-9a-f]{6}$"])
 def test_a_simple_pattern_is_met(pattern: str) -> None:
-    import re
-
     made = make_from_pattern(pattern, random.Random(1))
     assert made is not None
     assert re.fullmatch(pattern, made)
@@ -199,7 +228,294 @@ def test_a_value_has_the_form_that_its_description_states(
     ],
 )
 def test_a_form_that_a_description_only_mentions_is_not_the_values(description: str) -> None:
-    slot = ParameterSlot(
-        "name", {"type": "string"}, required=True, words=("name",), hint=description
-    )
+    slot = ParameterSlot("name", {"type": "string"}, True, ("name",), description)
     assert find_sort(slot) == find_sort(replace(slot, hint=""))
+
+
+def test_the_caller_gives_the_values_and_repairs_wrong_ones() -> None:
+    of, values = (
+        canonicalize_contract(CONVERT),
+        {"amount": 5, "source_currency": "EUR", "target_currency": "SEK"},
+    )
+    assert ask("caller", CallArguments, {"contract": of, "values": values}).arguments == values
+    wrong = {"amount": "5", "source_currency": "EUR", "to": "SEK"}
+    meta = {"contract": of, "values": values, "wrong": wrong, "error": "amount is not a number"}
+    assert ask("caller", CallArguments, meta).arguments == values
+    repaired = ask("caller", CallArguments, {**meta, "values": {}}).arguments
+    assert validate_call(of, repaired) == []
+    assert (repaired["amount"], repaired["source_currency"]) == (5, "EUR")
+
+
+@pytest.mark.parametrize("role", ["checker_a", "checker_b"])
+@pytest.mark.parametrize(
+    ("instruction", "right"),
+    [
+        ("What time is it in the timezone of Chicago right now?", "get_current_time"),
+        ("Open the file notes.txt and show me its contents", "read_text_file"),
+        ("File a new issue in the project HARB titled 'Ice on the pier'", "jira_create_issue"),
+        ("Convert 30 euros to Swedish kronor, I only know the currency codes", "convert_amount"),
+        ("The knowledge graph lacks the relations between these entities", "create_relations"),
+        ("Why does my dog turn in circles before lying down?", None),
+        ("Tell me a joke to cheer me up.", None),
+        ("", None),
+    ],
+)
+def test_a_checker_picks_what_the_words_speak_of_and_else_none(
+    role: str, instruction: str, right: str | None
+) -> None:
+    for seed in range(4):
+        shown = random.Random(seed).sample(CONTRACTS, len(CONTRACTS))
+        made = ask(role, ToolChoice, {"contracts": shown, "instruction": instruction})
+        assert (shown[made.tool - 1]["name"] if made.tool else None) == right, made.reason
+
+
+def test_an_actor_keeps_to_the_output_schema_and_repeats_what_was_asked() -> None:
+    of = {
+        **TIME,
+        "outputSchema": {
+            "type": "object",
+            "properties": {
+                "timezone": {"type": "string"},
+                "hour": {"type": "integer", "minimum": 0, "maximum": 23},
+            },
+            "required": ["timezone", "hour"],
+        },
+    }
+    for zone in ("Europe/Oslo", "Asia/Tokyo"):
+        made = ask("actor", ToolReply, {"contract": of, "arguments": {"timezone": zone}})
+        answer = json.loads(made.content)
+        assert answer["timezone"] == zone
+        assert 0 <= answer["hour"] <= 23
+
+
+def test_an_unknown_answer_is_refused_with_what_is_known() -> None:
+    class Sonnet(BaseModel):
+        lines: list[str]
+
+    with pytest.raises(LLMError, match=r"Sonnet.*CallArguments, IncompleteRequest"):
+        ask("generator", Sonnet, {})
+
+
+def test_an_injected_answer_goes_first() -> None:
+    request = Request(Role("judge"), [], CallArguments, 0, {}, 64)
+    provider = OfflineProvider({"judge": lambda meta, seed: {"arguments": {"injected": True}}})
+    assert json.loads(asyncio.run(provider.answer(request)).text)["arguments"] == {"injected": True}
+
+
+_LEAF = st.sampled_from(
+    [
+        {"type": "string"}, {"type": ["string", "null"]}, {"type": "integer", "maximum": -3},
+        {"type": "number", "multipleOf": 0.5}, {"enum": [1, "two", None]}, {"const": "fixed"}, {},
+        True, {"type": "array"}, {"type": "object"}, {"$ref": "#/$defs/none"}, {"format": "uuid"},
+        {"type": "array", "items": {"type": "string"}, "minItems": 2}, {"type": "boolean"},
+        {"anyOf": [{"type": "null"}, {"type": "string", "maxLength": 2}]}, {"type": "null"},
+        {"type": "string", "pattern": "^[A-Z]{3}$"}, {"type": 7}, {"properties": {"a": {}}},
+    ]
+)  # fmt: skip
+_TOOL = st.fixed_dictionaries(
+    {
+        "name": st.text(min_size=1, max_size=16).filter(str.strip),
+        "description": st.one_of(st.none(), st.text(max_size=80)),
+        "properties": st.dictionaries(st.text(min_size=1, max_size=10), _LEAF, max_size=4),
+    }
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(tools=st.lists(_TOOL, min_size=1, max_size=3), seed=st.integers(0, 9), text=st.text())
+def test_no_odd_contract_leaves_a_role_without_an_answer(
+    tools: list[dict], seed: int, text: str
+) -> None:
+    shown = [
+        {
+            "name": t["name"],
+            "description": t["description"],
+            "inputSchema": {
+                "type": "object",
+                "properties": t["properties"],
+                "required": list(t["properties"]),
+            },
+        }
+        for t in tools
+    ]
+    of = shown[0]
+    made = ask("generator", RequestDrafts, {"contract": of, "count": 2, "rivals": shown[1:]}, seed)
+    values = made.requests[0].values
+    for shape in ("parallel", "sequential"):
+        ask("generator", MultiCallRequest, {"contracts": shown, "shape": shape}, seed)
+    ask("generator", ToollessRequest, {"contracts": shown}, seed)
+    for name in [*tools[0]["properties"], "no_such"]:
+        ask("generator", IncompleteRequest, {"contract": of, "parameter": name}, seed)
+    about = {"contract": of, "instruction": text or "x", "values": values}
+    ask("reviser", RewrittenRequest, {**about, "absent": ["x.y[0]"]}, seed)
+    ask("evolver", RewrittenRequest, {**about, "direction": text}, seed)
+    ask("caller", CallArguments, {**about, "wrong": {"a": 1}, "error": text}, seed)
+    ask("actor", ToolReply, {"contract": of, "arguments": values}, seed)
+    for role in ("checker_a", "checker_b"):
+        assert (
+            0 <= ask(role, ToolChoice, {"contracts": shown, "instruction": text}).tool <= len(shown)
+        )
+
+
+def test_ping_and_odd_scripts_are_answered_too() -> None:
+    for of in (canonicalize_contract(PING), canonicalize_contract(ODD)):
+        made = ask("generator", RequestDrafts, {"contract": of, "count": 3})
+        assert all(draft.instruction.strip() for draft in made.requests)
+
+
+def test_nearly_every_required_value_is_in_the_words() -> None:
+    requests = [(of, made) for of in CONTRACTS for made in draft(of, 3, 20)]
+    held = sum(grounded(of, r["instruction"], r["values"]) for of, r in requests)
+    assert held / len(requests) >= 0.95, (held, len(requests))
+
+
+def test_few_requests_hand_the_contract_back() -> None:
+    reasons = [find_parroting(of, made["instruction"], made["values"])
+               for of in CONTRACTS for made in draft(of, 3, 20)]  # fmt: skip
+    assert sum(reason is not None for reason in reasons) / len(reasons) <= 0.1
+
+
+def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language() -> None:
+    profile = {"persona": "a nurse", "tone": "polite", "language": "de", "difficulty": "1"}
+    kinds = ["implicit", "direct", "direct"]
+    made = draft(READ, 3, range(3, 4), kinds=kinds, profiles=[profile])
+    assert [one["kind"] for one in made] == kinds
+    assert {one["language"] for one in made} == {"en"}  # German was asked for; none is claimed
+    assert all("please" in d["instruction"].lower() or "thank" in d["instruction"].lower()
+               or "grateful" in d["instruction"] for d in made)  # fmt: skip
+
+
+def test_values_are_taken_from_the_environment_that_is_given() -> None:
+    paths = [
+        made["values"]["path"] for made in draft(READ, 12, range(1, 2), environment=ENVIRONMENT)
+    ]
+    assert sum(path in ENVIRONMENT["files"] for path in paths) >= 7
+    issues = draft(ISSUE, 3, 10, environment=ENVIRONMENT)
+    due = [made["values"].get("due_date") for made in issues]
+    assert "2026-02-11" in due
+
+
+@pytest.mark.parametrize(
+    "environment", [{"files": None}, {"files": "x"}, {"dates": [3]}, {"odd": []}]
+)
+def test_an_odd_world_does_no_harm(environment: dict) -> None:
+    assert len(draft(READ, 3, environment=environment)) == 3
+
+
+@pytest.mark.parametrize("shape", ["parallel", "sequential"])
+@pytest.mark.parametrize("seed", range(6))
+def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> None:
+    for first in CONTRACTS:
+        for shown in (
+            [first, ISSUE],
+            [READ, first],
+        ):
+            meta = {"contracts": shown, "shape": shape, "environment": ENVIRONMENT}
+            made = ask("generator", MultiCallRequest, meta, seed)
+            assert len(made.calls) == 2
+            for step in made.calls:
+                of = shown[step.tool - 1]
+                assert validate_call(of, step.arguments) == []
+                assert grounded(of, made.instruction, step.arguments, step.borrowed)
+
+
+def test_the_same_tool_twice_is_asked_for_two_things() -> None:
+    made = ask("generator", MultiCallRequest, {"contracts": [READ], "shape": "parallel"})
+    assert [step.tool for step in made.calls] == [1, 1]
+    assert made.calls[0].arguments["path"] != made.calls[1].arguments["path"]
+    assert all(step.arguments["path"] in made.instruction for step in made.calls)
+
+
+FIND_NOTES = {
+    "name": "find_notes",
+    "description": "Finds notes that mention a word",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"word": {"type": "string"}},
+        "required": ["word"],
+    },
+}
+PIN_NOTE = {
+    "name": "pin_note",
+    "description": "Pins one note to the board",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"note_id": {"type": "string"}, "board": {"type": "string"}},
+        "required": ["note_id", "board"],
+    },
+}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_second_call_borrows_what_the_first_tool_will_answer(seed: int) -> None:
+    shown = [canonicalize_contract(FIND_NOTES), canonicalize_contract(PIN_NOTE)]
+    made = ask("generator", MultiCallRequest, {"contracts": shown, "shape": "sequential"}, seed)
+    first, second = made.calls
+    assert (first.tool, second.tool, second.borrowed) == (1, 2, ["note_id"])
+    answer = ask("actor", ToolReply, {"contract": shown[0], "arguments": first.arguments}, seed + 1)
+    assert second.arguments["note_id"] in answer.content
+    assert second.arguments["note_id"] not in made.instruction
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_aside_is_served_by_no_tool_and_answered_without(seed: int) -> None:
+    made = ask("generator", ToollessRequest, {"contracts": CONTRACTS, "profile": {}}, seed)
+    assert choose_tool(CONTRACTS, made.instruction)[0] == 0
+    assert "{" not in made.instruction + made.reply
+
+
+def test_sums_in_asides_are_right_and_kept_from_calculators() -> None:
+    calculator = canonicalize_contract({"name": "calculate", "inputSchema": {"type": "object"},
+                                        "description": "Adds and multiplies numbers"})  # fmt: skip
+    for seed in range(60):
+        other = ask("generator", ToollessRequest, {"contracts": [READ]}, seed)
+        if " times " in other.reply:
+            a, b, c = (int(n) for n in re.findall(r"\d+", other.reply))
+            assert a * b == c
+        of_sums = ask("generator", ToollessRequest, {"contracts": [calculator]}, seed)
+        assert not any(char.isdigit() for char in of_sums.instruction)
+
+
+@pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_vague_request_lacks_what_its_answer_states(of: dict, seed: int) -> None:
+    for slot in (slot for slot in read_slots(of) if slot.required):
+        made = ask("generator", IncompleteRequest, {"contract": of, "parameter": slot.name}, seed)
+        assert slot.name in find_absent(of, made.instruction, made.values), made
+        assert grounded(of, f"{made.instruction}\n{made.answer}", made.values), made
+        assert made.question.endswith("?")
+        assert validate_call(of, made.values) == []
+
+
+@pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
+def test_the_reviser_says_what_the_request_lacks(of: dict) -> None:
+    for seed in range(6):
+        drafted = draft(of, 3, range(seed, seed + 1))[seed % 3]
+        meta = {
+            "contract": of, "instruction": "Could you do this for me?",
+            "values": drafted["values"], "absent": list(drafted["values"]),
+            "environment": ENVIRONMENT, "language": "en",
+        }  # fmt: skip
+        made = ask("reviser", RewrittenRequest, meta, seed)
+        assert made.values == drafted["values"]
+        assert grounded(of, made.instruction, made.values), made
+
+
+def test_the_reviser_draws_a_required_value_nobody_has() -> None:
+    meta = {"contract": READ, "instruction": "Read it.", "values": {}, "absent": ["path"]}
+    made = ask("reviser", RewrittenRequest, {**meta, "environment": ENVIRONMENT})
+    assert made.values["path"] in made.instruction
+
+
+@pytest.mark.parametrize("direction", ["add a constraint", "deepen: a reason", "context", "", "?"])
+@pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
+def test_evolution_adds_ten_to_twenty_words_and_loses_nothing(of: dict, direction: str) -> None:
+    for seed in range(3):
+        [drafted] = draft(of, 1, range(seed, seed + 1))
+        meta = {**drafted, "contract": of, "direction": direction, "environment": ENVIRONMENT}
+        made = ask("evolver", RewrittenRequest, meta, seed)
+        added = len(made.instruction.split()) - len(drafted["instruction"].split())
+        assert 10 <= added <= 20, made.instruction
+        assert made.values == drafted["values"]
+        assert grounded(of, made.instruction, made.values)
+        assert set(verify(of, made.instruction, made.values).kinds) <= {"copies_description"}

@@ -28,7 +28,7 @@ from tests.synthesis.scripted import (
     planned,
     scripted,
 )
-from tests.synthesis.writing.test_units import edit
+from tests.synthesis.writing.test_plan import edit
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, Role
 

@@ -1,4 +1,4 @@
-"""Preference pairs: one prompt, a valid answer, a refused one that says something else."""
+"""Exports as their readers read them: `datasets`, TRL's trainer, chat templates with tools."""
 
 import json
 from pathlib import Path
@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
 from assets.synthesis.export.examples import TrainingExample, UnusableExample, write_preferences
+from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import ExportChoice, ExportError
 from assets.synthesis.export.write import export
-from assets.synthesis.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_goldens
 from tests.synthesis.export_rows import (
     TEST_SERVERS,
     TRAIN_SERVERS,
@@ -23,10 +25,145 @@ from tests.synthesis.export_rows import (
     pair,
     publish,
     published,
+    tool,
 )
 from training.caller.tiny.base import find_tiny_base_folder
+from training.prompts.parse_calls import parse_calls
+from training.prompts.render import render_conversation, render_tool_schema
 from training.sets.split import TEST, TRAIN, split_of
 from warehouse.store import Warehouse
+
+
+def load(folder: Path, **options: Any) -> Any:
+    """`datasets.load_dataset` of an exported folder, as its own users call it."""
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    return datasets.load_dataset(str(folder), cache_dir=str(folder.parent / "cache"), **options)
+
+
+def made(warehouse: Warehouse, folder: Path, name: str) -> Path:
+    choice = ExportChoice(4e9, split_of, lambda rows: set())
+    export(warehouse.tables, folder, name, choice, "2026-01-02")
+    return folder
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_datasets_reads_back_what_was_written(
+    warehouse: Warehouse, tmp_path: Path, name: str
+) -> None:
+    pairs = {one["pair_id"]: one for one in published(warehouse)}
+    folder = made(warehouse, tmp_path / "out", name)
+    found = load(folder)
+    assert set(found) == {"train", "test"}
+    assert set(found["train"].column_names) == set(FORMATS[name].columns)
+    if name == "hf":
+        for row in found["train"]:
+            _same_tools_and_calls(row, pairs[row["pair_id"]])
+        return
+    for split, rows in found.items():
+        text = (folder / "data" / f"{split}.jsonl").read_text()
+        assert [dict(row) for row in rows] == [json.loads(line) for line in text.splitlines()]
+
+
+def _same_tools_and_calls(row: dict[str, Any], was: dict[str, Any]) -> None:
+    """No key was added or lost on the way, whatever other tools' schemas hold."""
+    shown = {one["function"]["name"]: one["function"] for one in row["tools"]}
+    for call in read_goldens(was):
+        verb = call.tool.split(".")[0]
+        assert (
+            shown[call.tool]["parameters"]
+            == canonicalize_contract(tool(call.server_id, verb))["inputSchema"]
+        )
+    calls = [c["function"] for m in row["messages"] for c in m.get("tool_calls", ())
+            if m.get("weight") != 0]  # fmt: skip
+    assert [one["arguments"] for one in calls] == [call.arguments for call in read_goldens(was)]
+    assert (row["license"], row["simulated"]) == ("MIT", was["simulated"])
+
+
+def test_datasets_reads_lines_of_one_turn_to_learn_apart(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    published(warehouse)
+    folder = made(warehouse, tmp_path / "out", "sharegpt")
+    found = load(folder, name="last_turn")
+    assert {split: [row["task"] for row in rows] for split, rows in found.items()} == {
+        "train": ["recovery", "recovery"], "test": ["recovery"],
+    }  # fmt: skip
+
+
+def test_hf_streams(warehouse: Warehouse, tmp_path: Path) -> None:
+    published(warehouse)
+    rows = load(made(warehouse, tmp_path / "out", "hf"), streaming=True, split=TRAIN)
+    assert next(iter(rows))["tools"][0]["type"] == "function"
+
+
+@pytest.mark.parametrize("template", ["qwen3", "qwen2_5", "llama3_1"])
+def test_chat_templates_show_the_tools_and_the_call(
+    warehouse: Warehouse, tmp_path: Path, template: str
+) -> None:
+    published(warehouse)
+    rows = load(made(warehouse, tmp_path / "out", "messages"), split=TRAIN)
+    tokenizer = _tokenizer(template)
+    for row in rows:
+        if template == "llama3_1" and row["task"] == "parallel":
+            continue  # that template takes one call a turn
+        text = tokenizer.apply_chat_template(row["messages"], tools=row["tools"], tokenize=False)
+        for shown in row["tools"]:
+            assert json.dumps(shown["function"]["name"]) in text
+        for message in row["messages"]:
+            for call in message.get("tool_calls", ()):
+                assert json.dumps(call["function"]["name"]) in text.split("user", 1)[1]
+
+
+def test_a_row_renders_as_the_training_renders_it(warehouse: Warehouse, tmp_path: Path) -> None:
+    published(warehouse, [pair("npm:file", "single")])
+    [row] = load(made(warehouse, tmp_path / "out", "trl"), split=TRAIN)
+    tokenizer = _tokenizer("qwen2_5")
+    one = golden("npm:file", "find", {"title": "A", "file_only": {"deep": None}})
+    call = {"name": one["tool"], "arguments": one["arguments"]}
+    tools = json.loads(row["tools"])
+    assert render_tool_schema(canonicalize_contract(tool("npm:file", "find"))) in tools
+    _, completion = render_conversation(tokenizer, tools, row["prompt"][0]["content"], [call])
+    both = tokenizer.apply_chat_template(
+        [*row["prompt"], *row["completion"]], tools=tools, tokenize=False
+    )
+    assert both.endswith(completion)
+    assert parse_calls(completion).calls == [call]
+
+
+def test_trl_trains_on_the_completion_alone(warehouse: Warehouse, tmp_path: Path) -> None:
+    trl = pytest.importorskip("trl")
+    published(warehouse)
+    rows = load(made(warehouse, tmp_path / "out", "trl"), split=TRAIN)
+    base, tokenizer = find_tiny_base_folder(), _tokenizer("qwen3_training")
+    settings = trl.SFTConfig(
+        output_dir=str(tmp_path / "run"), max_steps=1, per_device_train_batch_size=2,
+        max_length=None, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True,
+        logging_strategy="no", bf16=False,
+    )  # fmt: skip
+    trainer = trl.SFTTrainer(
+        model=str(base), args=settings, train_dataset=rows, processing_class=tokenizer
+    )
+    for prepared, row in zip(trainer.train_dataset, rows, strict=True):
+        whole = tokenizer.decode(prepared["input_ids"])
+        learnt = tokenizer.decode([label for label in prepared["labels"] if label != -100])
+        for shown in json.loads(row["tools"]):
+            assert shown["function"]["name"] in whole
+        [message] = row["completion"]
+        for call in message.get("tool_calls", ()):
+            assert json.dumps(call["function"]["arguments"], ensure_ascii=False) in learnt
+        assert row["prompt"][0]["content"] not in learnt
+    assert trainer.train().training_loss > 0
+
+
+def _tokenizer(template: str) -> Any:
+    transformers = pytest.importorskip("transformers")
+    trl = pytest.importorskip("trl")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(find_tiny_base_folder()))
+    folder = Path(trl.__file__).parent / "chat_templates"
+    tokenizer.chat_template = (folder / f"{template}.jinja").read_text()
+    return tokenizer
+
 
 TOOL = {
     "type": "function",

@@ -36,7 +36,7 @@ from assets.synthesis.verify.pair_checks import find_parroting
 from assets.synthesis.verify.rules import verify
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CITY_TIME, CONVERT, CREATE_ISSUE, ODD, PING, READ_FILE
-from warehouse.llm.client import LLMError, Request, Role
+from warehouse.llm.client import LLMError, ModelRequest, Role
 
 CONTRACTS = [canonicalize_contract(tool) for tool in ALL]
 ENVIRONMENT = {
@@ -50,7 +50,7 @@ ENVIRONMENT = {
 
 def ask(role: str, schema: type[BaseModel], meta: dict[str, Any], seed: int = 0) -> Any:
     """One answer through the provider, parsed as its caller would."""
-    request = Request(Role(role), [], schema, seed, meta, 1024)
+    request = ModelRequest(Role(role), [], schema, seed, meta, 1024)
     completion = asyncio.run(OfflineProvider().answer(request))
     assert completion.model.startswith("offline-")
     return schema.model_validate_json(completion.text)
@@ -297,7 +297,7 @@ def test_an_unknown_answer_is_refused_with_what_is_known() -> None:
 
 
 def test_an_injected_answer_goes_first() -> None:
-    request = Request(Role("judge"), [], CallArguments, 0, {}, 64)
+    request = ModelRequest(Role("judge"), [], CallArguments, 0, {}, 64)
     provider = OfflineProvider({"judge": lambda meta, seed: {"arguments": {"injected": True}}})
     assert json.loads(asyncio.run(provider.answer(request)).text)["arguments"] == {"injected": True}
 

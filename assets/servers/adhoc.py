@@ -62,9 +62,9 @@ def probe_target(
     """
     toolchain = toolchain or find_toolchain()
     if directory is not None:
-        own = _make_local_recipe(directory, command, dict(env or {}))
-        found = deploy(own, _allow_typed(own, policy), toolchain)
-        return _format_answer(f"private:{directory.resolve().name}", None, found)
+        local_recipe = _make_local_recipe(directory, command, dict(env or {}))
+        result = deploy(local_recipe, _allow_typed(local_recipe, policy), toolchain)
+        return _format_answer(f"private:{directory.resolve().name}", None, result)
     listing = _make_listing(target or "", dict(env or {}), tuple(args))
     if listing.url:
         policy = _allow_address(listing.url, policy)
@@ -139,14 +139,14 @@ def _make_listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Li
     facts |= {"evidence": "command line", "runnable": True}
     if re.match(r"https?://", target, re.IGNORECASE):
         return Listing(**facts, transport="streamable-http", url=target)
-    found = re.fullmatch(r"npm:(@?[^@\s]+)(?:@(\S+))?|pypi:([^=\s]+)(?:==(\S+))?", target)
-    if not found:
+    match = re.fullmatch(r"npm:(@?[^@\s]+)(?:@(\S+))?|pypi:([^=\s]+)(?:==(\S+))?", target)
+    if not match:
         raise TargetError(
             f"{target!r} is no target: expected npm:NAME[@VERSION], pypi:NAME[==VERSION],"
             " a URL or --dir"
         )
-    named = {"identifier": found[1] or found[3], "version": found[2] or found[4]}
-    package = PackageRef(type="npm" if found[1] else "pypi", **named)
+    pinned = {"identifier": match[1] or match[3], "version": match[2] or match[4]}
+    package = PackageRef(type="npm" if match[1] else "pypi", **pinned)
     variables = tuple(EnvVar(name=name, default=value) for name, value in sorted(env.items()))
     return Listing(**facts, transport="stdio", args=args, env=variables, package=package)
 
@@ -173,7 +173,7 @@ def _format_answer(
         **{name: getattr(result, name) for name in _FIELDS},
         "contract_digests": {str(tool.get("name")): _digest_tool(tool) for tool in result.tools},
         "resource_templates": result.templates,
-        "findings": [one.as_row() for one in scan_list(result.tools)],
+        "findings": [scan_list_item.as_row() for scan_list_item in scan_list(result.tools)],
         "behaviour": deployed.behaviour,
         "certificate": deployed.certificate,
         "placeholders": list(deployed.placeholders),
@@ -217,15 +217,15 @@ class LocalServer:
 def list_local_servers(files: CrawlPolicy, policy: DeployPolicy) -> list[LocalServer]:
     """What the user's files start that is no package and no address, by server id. A file that
     cannot be read, and an entry that starts nothing, are unusable."""
-    made = {}
+    by_id = {}
     for problem in list_file_problems(files):
         name = f"{PRIVATE}:{problem['native_id']}"
-        made[name] = LocalServer(name, "unusable", problem["hint"], "none", None)
+        by_id[name] = LocalServer(name, "unusable", problem["hint"], "none", None)
     for listing in read_files(files):
         if listing.is_local or not (listing.package or listing.url):
-            found = _describe(listing, policy)
-            made[found.server_id] = found
-    return [made[name] for name in sorted(made)]
+            server = _describe(listing, policy)
+            by_id[server.server_id] = server
+    return [by_id[name] for name in sorted(by_id)]
 
 
 def find_local_server(servers: Sequence[LocalServer], name: str) -> LocalServer:
@@ -241,10 +241,10 @@ def find_local_server(servers: Sequence[LocalServer], name: str) -> LocalServer:
     ]
     if len(matches) == 1:
         return matches[0]
-    known = ", ".join(one.server_id for one in matches or servers) or "none"
+    names = ", ".join(matche.server_id for matche in matches or servers) or "none"
     what = "several commands" if matches else "no command"
     raise UnknownLocalServer(
-        f"{name[:200]!r} names {what} of your own files (`marketplaces.private.paths`): {known}"
+        f"{name[:200]!r} names {what} of your own files (`marketplaces.private.paths`): {names}"
     )
 
 
@@ -252,26 +252,35 @@ def plan_local_server(server_id: str, policy: DeployPolicy) -> LaunchRecipe | Un
     """The recipe of a command of the files that the policy lists, as they stand now; whether it is
     trusted is asked when it is launched. Raises NotLocal."""
     listings = read_files(CrawlPolicy(base_url="", paths=policy.listed))
-    own = {str(identify_server(listing)): listing for listing in listings if listing.is_local}
-    if server_id not in own:
-        known = ", ".join(sorted(own)) or "none"
+    by_server = {str(identify_server(listing)): listing for listing in listings if listing.is_local}
+    if server_id not in by_server:
+        names = ", ".join(sorted(by_server)) or "none"
         raise UnknownLocalServer(
             f"{server_id[:200]!r} is no command of your own files"
-            f" (`marketplaces.private.paths`): {known}"
+            f" (`marketplaces.private.paths`): {names}"
         )
-    return _plan_listing_trust(own[server_id], policy)
+    return _plan_listing_trust(by_server[server_id], policy)
 
 
-def allow_bound(policy: DeployPolicy, listed: LaunchRecipe, bound: LaunchRecipe) -> DeployPolicy:
+def allow_bound(
+    policy: DeployPolicy, trusted_recipe: LaunchRecipe, bound: LaunchRecipe
+) -> DeployPolicy:
     """The policy under which a trusted command may be launched with the arguments and variables
     that a world file gives it: whoever named that file in the settings chose them. With a network
     of its own only what was trusted word by word is launched."""
-    trusted, grant = policy.confirmed.get(listed.server_id, ()), policy.grant_of(listed.server_id)
-    networked = policy.sandbox_of(listed.server_id).network != "none" or grant.hosts
-    if listed.ecosystem != PRIVATE or networked or digest_confirmed(listed) not in trusted:
+    trusted, grant = (
+        policy.confirmed.get(trusted_recipe.server_id, ()),
+        policy.grant_of(trusted_recipe.server_id),
+    )
+    networked = policy.sandbox_of(trusted_recipe.server_id).network != "none" or grant.hosts
+    if (
+        trusted_recipe.ecosystem != PRIVATE
+        or networked
+        or digest_confirmed(trusted_recipe) not in trusted
+    ):
         return policy
     more = (*trusted, digest_confirmed(bound))
-    return replace(policy, confirmed={**policy.confirmed, listed.server_id: more})
+    return replace(policy, confirmed={**policy.confirmed, trusted_recipe.server_id: more})
 
 
 def _plan_listing_trust(

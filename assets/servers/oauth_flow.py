@@ -50,10 +50,12 @@ class LoginCallback:
 
     async def show(self, url: str) -> None:
         """Hands on the authorization address, if it is one that a browser may be sent to."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not url.isprintable():
-            raise OAuthFlowError(f"its authorization address is no web address ({parts.scheme!r})")
-        self._state = parse_qs(parts.query).get("state", [""])[-1]
+        address = urlsplit(url)
+        if address.scheme not in ("http", "https") or not url.isprintable():
+            raise OAuthFlowError(
+                f"its authorization address is no web address ({address.scheme!r})"
+            )
+        self._state = parse_qs(address.query).get("state", [""])[-1]
         self._show(url)
 
     async def wait(self) -> Any:
@@ -88,18 +90,18 @@ class LoginCallback:
 
     def _judge_request(self, line: str) -> tuple[str, str]:
         """The answer's status and text; notes the code where the request brings it."""
-        method, _, rest = line.partition(" ")
-        target = urlsplit(rest.partition(" ")[0])
+        method, _, after_method = line.partition(" ")
+        target = urlsplit(after_method.partition(" ")[0])
         if method != "GET" or target.path != PATH:
             return "404 Not Found", "Nothing is here."
-        asked = {name: values[-1] for name, values in parse_qs(target.query).items()}
-        state = asked.get("state", "")
+        query = {name: values[-1] for name, values in parse_qs(target.query).items()}
+        state = query.get("state", "")
         if not self._state or not secrets.compare_digest(state.encode(), self._state.encode()):
             return "400 Bad Request", "This is not the login that was begun."
-        if self._found or not ("code" in asked or "error" in asked):
+        if self._found or not ("code" in query or "error" in query):
             return "400 Bad Request", "This login is over."
-        self._found = asked
-        outcome = "Logged in" if "code" in asked else "Refused"
+        self._found = query
+        outcome = "Logged in" if "code" in query else "Refused"
         return "200 OK", f"{outcome}. You may close this page and go back to the terminal."
 
 
@@ -129,16 +131,16 @@ class _StoredTokensProvider(OAuthClientProvider):
 
     async def _initialize(self) -> None:
         await super()._initialize()
-        known = self.context.storage.load()
+        stored = self.context.storage.load()
         # The SDK read the tokens before: another probe may have renewed them since, and the old
         # token with the new one's end would look valid, be refused and spend another renewal.
-        self.context.current_tokens = self.context.storage.read_tokens(known)
+        self.context.current_tokens = self.context.storage.read_tokens(stored)
         if self.context.current_tokens:
-            self.context.token_expiry_time = known.get("expires_at")
-        if found := known.get("server_metadata"):
-            self.context.oauth_metadata = OAuthMetadata.model_validate(found)
-        if found := known.get("resource_metadata"):
-            resource = ProtectedResourceMetadata.model_validate(found)
+            self.context.token_expiry_time = stored.get("expires_at")
+        if metadata := stored.get("server_metadata"):
+            self.context.oauth_metadata = OAuthMetadata.model_validate(metadata)
+        if metadata := stored.get("resource_metadata"):
+            resource = ProtectedResourceMetadata.model_validate(metadata)
             self.context.protected_resource_metadata = resource
 
     def _expected_issuer(self) -> str:

@@ -38,14 +38,14 @@ class TokenStore:
             with self.path.open("rb") as file:
                 if os.fstat(file.fileno()).st_mode & 0o077:
                     raise self._make_error("others may read it", f"chmod 600 {self.path}")
-                found = json.loads(file.read(_MAX_BYTES))
+                login = json.loads(file.read(_MAX_BYTES))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError):  # what json says quotes the text
             raise self._make_error("it cannot be read", self._advise_login()) from None
-        if not isinstance(found, dict) or found.get("server_id") != self.server_id:
+        if not isinstance(login, dict) or login.get("server_id") != self.server_id:
             raise self._make_error("it holds no login of this server", self._advise_login())
-        return found
+        return login
 
     def save(self, **changes: Any) -> None:
         """Changes members; the file is there whole or as it was, and never readable to others."""
@@ -93,14 +93,14 @@ class TokenStore:
     def _read_model(self, facts: dict[str, Any], member: str, name: str) -> Any:
         from mcp.shared import auth
 
-        found = facts.get(member)
+        value = facts.get(member)
         try:
-            return getattr(auth, name).model_validate(found) if found else None
+            return getattr(auth, name).model_validate(value) if value else None
         except ValueError:  # its message quotes the tokens
             raise self._make_error(f"its {member} are malformed", self._advise_login()) from None
 
-    def _make_error(self, found: str, fix: str) -> SecretError:
-        return SecretError(self.server_id, str(self.path), found, fix)
+    def _make_error(self, detail: str, fix: str) -> SecretError:
+        return SecretError(self.server_id, str(self.path), detail, fix)
 
     def _advise_login(self) -> str:
         return write_login_advice(self.server_id.removeprefix("remote:"))
@@ -144,16 +144,16 @@ def open_auth(
 ) -> httpx2.Auth | None:
     """What an unattended probe answers OAuth with: own credentials, else the login that is kept;
     None where there is neither. Raises SecretError."""
-    store, asked = TokenStore(state, server_id), _drop_query(url)
+    store, resource = TokenStore(state, server_id), _drop_query(url)
     if choice and choice.grant == "client_credentials":
-        return _make_machine(asked, choice, store)
+        return _make_machine(resource, choice, store)
     if not store.load().get("tokens"):
         return None
     from mcp.shared.auth import OAuthClientMetadata
 
     from assets.servers.oauth_flow import UnattendedProvider
 
-    return UnattendedProvider(asked, OAuthClientMetadata(redirect_uris=None), store)
+    return UnattendedProvider(resource, OAuthClientMetadata(redirect_uris=None), store)
 
 
 def _make_machine(url: str, choice: OAuthChoice, store: TokenStore) -> httpx2.Auth:
@@ -210,7 +210,7 @@ def log_in(
         )
         patience_s = timeout_s + 60
         here = is_loopback(httpx2.URL(url).host)  # whoever types such an address means it
-        found = probe_remote(
+        result = probe_remote(
             url,
             transport="auto",
             limits=ProbePolicy(start_s=patience_s, idle_s=patience_s, extras_s=0),
@@ -221,26 +221,26 @@ def log_in(
     facts = store.load()
     if facts.get("tokens"):
         _keep_login(TokenStore(state, server_id), facts)
-    return {"server_id": server_id, "url": show_url(url), **_describe_login(found, facts)}
+    return {"server_id": server_id, "url": show_url(url), **_describe_login(result, facts)}
 
 
-def _keep_login(kept: TokenStore, facts: dict[str, Any]) -> None:
+def _keep_login(store: TokenStore, facts: dict[str, Any]) -> None:
     try:
-        kept.load()
+        store.load()
     except SecretError:
-        kept.forget()  # a new login fixes what cannot be read
-    kept.save(**facts)
+        store.forget()  # a new login fixes what cannot be read
+    store.save(**facts)
 
 
-def _describe_login(found: ProbeResult, facts: dict[str, Any]) -> dict[str, Any]:
+def _describe_login(result: ProbeResult, facts: dict[str, Any]) -> dict[str, Any]:
     tokens = facts.get("tokens") or {}
     fresh = bool(tokens)
-    unasked = None if fresh or found.status != "ok" else "the server did not ask for an account"
+    unasked = None if fresh or result.status != "ok" else "the server did not ask for an account"
     return {
-        "status": "ok" if fresh or unasked else found.error_kind,
-        "hint": unasked or found.hint,
+        "status": "ok" if fresh or unasked else result.error_kind,
+        "hint": unasked or result.hint,
         "logged_in": fresh,
-        "tools": len(found.tools),
+        "tools": len(result.tools),
         "scope": tokens.get("scope"),
         "expires_at": facts.get("expires_at") if fresh else None,
         "renewable": bool(tokens.get("refresh_token")),

@@ -34,9 +34,9 @@ _TAKEN = frozenset(
 class SecretError(RuntimeError):
     """A secret that cannot be had: which server's, from where, and the fix. Never its value."""
 
-    def __init__(self, server_id: str, source: str, found: str, fix: str) -> None:
-        self.server_id, self.source, self.found, self.fix = server_id, source, found, fix
-        super().__init__(f"secrets of {server_id}, {source}: {found}; {fix}")
+    def __init__(self, server_id: str, source: str, detail: str, fix: str) -> None:
+        self.server_id, self.source, self.found, self.fix = server_id, source, detail, fix
+        super().__init__(f"secrets of {server_id}, {source}: {detail}; {fix}")
 
 
 class SecretProvider(Protocol):
@@ -132,71 +132,71 @@ class SecretSources:
 
 def read_source(server_id: str, source: str) -> str:
     """The value of `env:NAME` or `file:PATH`, with the scheme before it. Raises SecretError."""
-    found = _SOURCE.fullmatch(source)
-    if not found:
+    match = _SOURCE.fullmatch(source)
+    if not match:
         # It may be the secret itself, put where its source belongs: it is not shown.
         fix = "write env:NAME or file:PATH"
         raise SecretError(server_id, "a source", "it has another form", fix)
-    read = _from_environment if found["kind"] == "env" else _from_file
-    shown = f"{found['kind']}:{found['place']}"
-    value = read(server_id, found["place"], shown)
-    _check_length(server_id, shown, value)
-    return f"{found['scheme']} {value}" if found["scheme"] else value
+    read = _from_environment if match["kind"] == "env" else _from_file
+    label = f"{match['kind']}:{match['place']}"
+    value = read(server_id, match["place"], label)
+    _check_length(server_id, label, value)
+    return f"{match['scheme']} {value}" if match["scheme"] else value
 
 
-def _from_environment(server_id: str, name: str, shown: str) -> str:
+def _from_environment(server_id: str, name: str, label: str) -> str:
     value = os.environ.get(name)
     if not value:
-        raise SecretError(server_id, shown, "the variable is not set", f"set {name}")
+        raise SecretError(server_id, label, "the variable is not set", f"set {name}")
     return value
 
 
-def _from_file(server_id: str, place: str, shown: str) -> str:
+def _from_file(server_id: str, place: str, label: str) -> str:
     path = Path(place).expanduser()
     try:
         with path.open("rb") as file:  # judged by what was opened, not by its name
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
-                raise SecretError(server_id, shown, "no regular file", "name a file")
+                raise SecretError(server_id, label, "no regular file", "name a file")
             if facts.st_mode & 0o077:
                 mode = f"others may read it (mode {stat.S_IMODE(facts.st_mode):o})"
-                raise SecretError(server_id, shown, mode, f"chmod 600 {path}")
+                raise SecretError(server_id, label, mode, f"chmod 600 {path}")
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         reason = error.strerror or "unreadable"
-        raise SecretError(server_id, shown, reason, "check the path and its owner") from None
+        raise SecretError(server_id, label, reason, "check the path and its owner") from None
     if len(data) > _MAX_BYTES:
-        raise SecretError(server_id, shown, f"more than {_MAX_BYTES} bytes", "name the right file")
+        raise SecretError(server_id, label, f"more than {_MAX_BYTES} bytes", "name the right file")
     try:
         value = data.decode("utf-8")
     except UnicodeDecodeError:  # its message quotes the bytes
-        raise SecretError(server_id, shown, "no UTF-8 text", "name the right file") from None
+        raise SecretError(server_id, label, "no UTF-8 text", "name the right file") from None
     value = value.removesuffix("\n").removesuffix("\r")
     if not value:
-        raise SecretError(server_id, shown, "the file is empty", "put the secret in it")
+        raise SecretError(server_id, label, "the file is empty", "put the secret in it")
     return value
 
 
 def _ask_provider(server_id: str, provider: str) -> tuple[dict[str, str], dict[str, str]]:
     """(variables, headers) of the user's provider. What it raises may quote a secret, so only the
     exception's type is told."""
-    shown = f"provider {provider}"
+    label = f"provider {provider}"
     module, _, name = provider.partition(":")
     try:
-        found = getattr(import_module(module), name)().secrets(server_id)
+        values = getattr(import_module(module), name)().secrets(server_id)
     except Exception as error:
         kind = type(error).__name__
         fix = "expected module:Class, importable here, with secrets(server_id) -> names and values"
-        raise SecretError(server_id, shown, f"it raised {kind}", fix) from None
-    texts = isinstance(found, Mapping) and all(
-        isinstance(one, str) for pair in found.items() for one in pair
+        raise SecretError(server_id, label, f"it raised {kind}", fix) from None
+    texts = isinstance(values, Mapping) and all(
+        isinstance(pair_item, str) for pair in values.items() for pair_item in pair
     )
     if not texts:
-        raise SecretError(server_id, shown, "no names and values", "return a mapping of texts")
+        raise SecretError(server_id, label, "no names and values", "return a mapping of texts")
     env: dict[str, str] = {}
     headers: dict[str, str] = {}
-    for key, value in found.items():
-        _check_length(server_id, f"{shown}, {key}", value)
+    for key, value in values.items():
+        _check_length(server_id, f"{label}, {key}", value)
         (headers if key.startswith("header:") else env)[key.removeprefix("header:")] = value
     return env, headers
 
@@ -210,14 +210,14 @@ def _check_length(server_id: str, source: str, value: str) -> None:
 
 def _check_variable(server_id: str, name: str, value: str) -> None:
     if not _ENV_NAME.fullmatch(name) or "\0" in value:
-        found, fix = "no name or value of a variable", "rename or fix it"
-        raise SecretError(server_id, f"variable {name!r}", found, fix)
+        detail, fix = "no name or value of a variable", "rename or fix it"
+        raise SecretError(server_id, f"variable {name!r}", detail, fix)
 
 
 def _check_header(server_id: str, name: str, value: str) -> None:
     if not _HEADER_NAME.fullmatch(name) or name.lower() in _TAKEN:
-        found = "the transport sets it" if name.lower() in _TAKEN else "no name of a header"
-        raise SecretError(server_id, f"header {name!r}", found, "use another header")
+        detail = "the transport sets it" if name.lower() in _TAKEN else "no name of a header"
+        raise SecretError(server_id, f"header {name!r}", detail, "use another header")
     if not _HEADER_VALUE.fullmatch(value):
-        found = "its value has characters that no header may have (a line end, perhaps)"
-        raise SecretError(server_id, f"header {name!r}", found, "fix the secret")
+        detail = "its value has characters that no header may have (a line end, perhaps)"
+        raise SecretError(server_id, f"header {name!r}", detail, "fix the secret")

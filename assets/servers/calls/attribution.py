@@ -173,12 +173,12 @@ def find_fault(
     that an error which names one of them is laid to it.
     """
     head = text[:_READ]
-    if found := _TASK.search(head):
-        return CallFault("needs_task", _quote_line(head, found))
+    if match := _TASK.search(head):
+        return CallFault("needs_task", _quote_line(head, match))
     if code == METHOD_NOT_FOUND:
         return CallFault("tool_gone")
-    if found := _UNKNOWN_TOOL.search(head):
-        return CallFault("tool_gone", _quote_line(head, found))
+    if match := _UNKNOWN_TOOL.search(head):
+        return CallFault("tool_gone", _quote_line(head, match))
     # An answer with a status came from somewhere: the network was there.
     missing = _MISSING.search(head)
     if (network := _NETWORK.search(head)) and not (missing or _STATUS.search(head)):
@@ -186,10 +186,10 @@ def find_fault(
         return CallFault("needs_network" if ours else "upstream_error", _quote_line(head, network))
     if code == INVALID_PARAMS:
         return CallFault("invalid_arguments")
-    if found := _ARGUMENTS.search(head):
-        return CallFault("invalid_arguments", _quote_line(head, found))
-    if found := _SECRET.search(head):  # before limits: "permission denied (publickey)"
-        return CallFault("needs_secret", _quote_line(head, found))
+    if match := _ARGUMENTS.search(head):
+        return CallFault("invalid_arguments", _quote_line(head, match))
+    if match := _SECRET.search(head):  # before limits: "permission denied (publickey)"
+        return CallFault("needs_secret", _quote_line(head, match))
     if local and (limit := find_words(head, _LIMITS)):
         return CallFault(limit.kind, limit.detail.removeprefix("said "))
     for kind, words in (
@@ -197,10 +197,10 @@ def find_fault(
         ("upstream_error", _UPSTREAM),
         ("tool_error", _BUG),
     ):
-        if found := words.search(head):
-            return CallFault(kind, _quote_line(head, found))
-    if named := _find_named_argument(head, arguments):
-        return CallFault("invalid_arguments", named)
+        if match := words.search(head):
+            return CallFault(kind, _quote_line(head, match))
+    if rejected_line := _find_named_argument(head, arguments):
+        return CallFault("invalid_arguments", rejected_line)
     return (
         CallFault("upstream_error", _quote_line(head, missing))
         if missing
@@ -227,7 +227,7 @@ def _holds_host(text: str, arguments: Any, hosts: Collection[str]) -> bool:
     texts = (
         [text.casefold(), *(word.casefold() for word in _iter_words(arguments))] if hosts else []
     )
-    return any(host in one for host in hosts for one in texts)
+    return any(host in checked_text for host in hosts for checked_text in texts)
 
 
 def _holds_word(line: str, word: str) -> bool:
@@ -263,9 +263,9 @@ def _iter_words(arguments: Any) -> Iterator[str]:
             yield str(item)
 
 
-def _quote_line(text: str, found: re.Match[str]) -> str:
+def _quote_line(text: str, match: re.Match[str]) -> str:
     """The line in which words were found."""
-    start = text.rfind("\n", 0, found.start()) + 1
-    end = text.find("\n", found.end())
+    start = text.rfind("\n", 0, match.start()) + 1
+    end = text.find("\n", match.end())
     line = text[start : end if end >= 0 else len(text)]
     return " ".join(line.split())[:_EVIDENCE]

@@ -88,8 +88,8 @@ class ToolCaller:
             result = _make_failed_result(failed, Scrubber({}))
         except Exception as error:  # ours: a server's doings are CallFailed
             log.error("a call of %s failed by a fault of toolmill: %s", server_id, type(error))
-            found = f"{type(error).__name__} in toolmill"
-            result = _make_failed_result(CallFailed("internal", found), Scrubber({}))
+            detail = f"{type(error).__name__} in toolmill"
+            result = _make_failed_result(CallFailed("internal", detail), Scrubber({}))
         return replace(result, seconds=round(time.monotonic() - began, 3))
 
     async def end_servers(self, owner: str) -> None:
@@ -143,10 +143,15 @@ class ToolCaller:
             result = replace(result, offline=offline, **where)
         except CallFailed as failed:
             result = _make_failed_result(failed, scrub, refused)
-        refused = [scrub.scrub_text(one) for one in refused]  # a server may ask for its secret
+        refused = [
+            scrub.scrub_text(refused_item) for refused_item in refused
+        ]  # a server may ask for its secret
         result = _note_made_up(_explain_network(result, server_id, refused), made_up)
-        of, own = (server_id, tool, digest), offline and not reached  # a host may have said it
-        return await asyncio.to_thread(self._inspector, of, result, arguments, own_words=own)
+        of, own_words = (
+            (server_id, tool, digest),
+            offline and not reached,
+        )  # a host may have said it
+        return await asyncio.to_thread(self._inspector, of, result, arguments, own_words=own_words)
 
     async def _send_call(
         self,
@@ -203,8 +208,8 @@ class ToolCaller:
         try:
             size = len(json.dumps(arguments, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
-            found = f"no JSON: {error}"[:200]
-            return [_make_problem(found, "a JSON object", "send JSON values only")]
+            detail = f"no JSON: {error}"[:200]
+            return [_make_problem(detail, "a JSON object", "send JSON values only")]
         if size > self._limits.arguments_kb * 1024:
             most = f"at most {self._limits.arguments_kb * 1024:,}"
             return [_make_problem(f"{size:,} bytes", most, "send less, or a path or URL to it")]
@@ -232,22 +237,24 @@ class ToolCaller:
             message = drop_surrogates(scrub.scrub_text(str(raw.error.message)[:_HINT]))
             content = [{"type": "text", "text": message}]
             return replace(_make_tool_error(content, judge(message, code)), code=code)
-        made = shape_result(raw, scrub, self._limits)
-        if made.is_error:
-            result = _make_tool_error(made.content, judge(made.text))
-            return replace(result, structured=made.structured, cut=made.cut)
-        problems = [*made.problems]
+        answer = shape_result(raw, scrub, self._limits)
+        if answer.is_error:
+            result = _make_tool_error(answer.content, judge(answer.text))
+            return replace(result, structured=answer.structured, cut=answer.cut)
+        problems = [*answer.problems]
         if contract.get("outputSchema") and not problems:
-            problems += find_output_problems(contract, made.structured)
-        return CallResult("ok", made.content, made.structured, problems=problems, cut=made.cut)
+            problems += find_output_problems(contract, answer.structured)
+        return CallResult(
+            "ok", answer.content, answer.structured, problems=problems, cut=answer.cut
+        )
 
 
 def _digest_contract(contract: Mapping[str, Any]) -> str:
     try:
         return contract_digest(contract)
     except ContractError as error:
-        found = f"the contract given is none: {error}"[:300]
-        raise CallFailed("no_recipe", found, fix="build the index again", sent=False) from None
+        detail = f"the contract given is none: {error}"[:300]
+        raise CallFailed("no_recipe", detail, fix="build the index again", sent=False) from None
 
 
 def _make_tool_error(content: list[dict[str, Any]], judged: JudgedError) -> CallResult:
@@ -281,6 +288,6 @@ def _note_made_up(result: CallResult, made_up: tuple[str, ...]) -> CallResult:
     return replace(result, hint=result.hint + note)
 
 
-def _make_problem(found: str, expected: str, fix: str) -> Problem:
-    facts = {"path": "$", "kind": "not_an_object", "found": found}
+def _make_problem(detail: str, expected: str, fix: str) -> Problem:
+    facts = {"path": "$", "kind": "not_an_object", "found": detail}
     return {**facts, "expected": expected, "fix": fix}

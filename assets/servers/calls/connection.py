@@ -84,7 +84,7 @@ class ServerConnection(ABC):
         return None
 
     @abstractmethod
-    async def why(self, found: ProbeFailure | None) -> CallFailed:
+    async def why(self, failure: ProbeFailure | None) -> CallFailed:
         """Why the conversation ended. found: how it did for the session."""
 
 
@@ -92,17 +92,17 @@ Dial = Callable[[MessageFilter], AbstractAsyncContextManager[ServerConnection]]
 
 
 def make_remote_dial(
-    wanted: LaunchPlan, policy: DeployPolicy, limits: CallLimits, kind: Transport
+    plan: LaunchPlan, policy: DeployPolicy, limits: CallLimits, kind: Transport
 ) -> Dial:
     """Reaches the recipe's address over one transport, with its user's headers and account."""
-    recipe = wanted.recipe
+    recipe = plan.recipe
     url = str(recipe.url)
     remote = replace(
         policy.remote or RemotePolicy(),
         wall_s=limits.timeout_s + limits.launch_s,
         message_mb=limits.message_mb,
     )
-    headers = {**dict(recipe.headers), **wanted.given.headers}
+    headers = {**dict(recipe.headers), **plan.given.headers}
 
     @asynccontextmanager
     async def dial(listener: MessageFilter) -> AsyncIterator[ServerConnection]:
@@ -112,7 +112,7 @@ def make_remote_dial(
             raise CallFailed("remote_auth", "", fix=str(error), sent=False) from None
         async with GuardedTransport(remote) as wire:
             attempt = RemoteConversation(kind, url, wire, listener, headers=headers, auth=auth)
-            line = _RemoteConnection(wanted, headers=headers, wire=wire, attempt=attempt)
+            line = _RemoteConnection(plan, headers=headers, wire=wire, attempt=attempt)
             try:
                 async with attempt.open(policy.conversation.start_s) as (line.read, line.write):
                     yield line
@@ -157,15 +157,15 @@ class _RemoteConnection(ServerConnection):
             return None  # the session has been given it
         return self.make_failure(self.attempt.rank_evidence(None, answered=True))
 
-    async def why(self, found: ProbeFailure | None) -> CallFailed:
-        return self.make_failure(self.attempt.rank_evidence(found, answered=self.answered))
+    async def why(self, failure: ProbeFailure | None) -> CallFailed:
+        return self.make_failure(self.attempt.rank_evidence(failure, answered=self.answered))
 
     def make_failure(self, failure: ProbeFailure) -> CallFailed:
         refusal = self.attempt.watch.refusal
         sent = self.answered and not (refusal and refusal.lost_session)
-        made = CallFailed.of(failure, sent=sent)
-        made.may_be_sse = not self.answered and bool(refusal and refusal.may_be_sse)
-        return made
+        call_failure = CallFailed.of(failure, sent=sent)
+        call_failure.may_be_sse = not self.answered and bool(refusal and refusal.may_be_sse)
+        return call_failure
 
 
 # Apart from other threads: an installation may take minutes, and four of them at once would keep
@@ -175,10 +175,10 @@ VOLUME_WAIT_S = 10.0  # for a session that is ending
 _RESTING_S = 1.0  # between two looks at a server that nobody asks anything
 
 
-def make_local_dial(wanted: LaunchPlan, policy: DeployPolicy, limits: CallLimits) -> Dial:
+def make_local_dial(plan: LaunchPlan, policy: DeployPolicy, limits: CallLimits) -> Dial:
     """Launches the recipe as the pipeline does; only the wall clock is that of a session."""
     sandbox = replace(
-        policy.sandbox_of(wanted.recipe.server_id),
+        policy.sandbox_of(plan.recipe.server_id),
         wall_s=limits.life_s + limits.timeout_s,
         message_mb=limits.message_mb,
     )
@@ -186,15 +186,15 @@ def make_local_dial(wanted: LaunchPlan, policy: DeployPolicy, limits: CallLimits
     @asynccontextmanager
     async def dial(listener: MessageFilter) -> AsyncIterator[ServerConnection]:
         loop = asyncio.get_running_loop()
-        name = wanted.recipe.server_id
-        async with AsyncExitStack() as held:
+        name = plan.recipe.server_id
+        async with AsyncExitStack() as stack:
             try:
-                await held.enter_async_context(
+                await stack.enter_async_context(
                     hold_volume_async(policy.volume_of(name), VOLUME_WAIT_S)
                 )
             except VolumeBusy as error:
                 raise CallFailed("busy", str(error), sent=False) from None
-            facts = (wanted, policy, sandbox, held)
+            facts = (plan, policy, sandbox, stack)
             launch = await loop.run_in_executor(_INSTALLERS, _prepare_launch, *facts)
             log = HostLog()
             # On this thread, which lives as long as the session: bubblewrap ends its child when the
@@ -202,42 +202,42 @@ def make_local_dial(wanted: LaunchPlan, policy: DeployPolicy, limits: CallLimits
             try:
                 if isinstance(launch, SandboxLaunch):
                     granted = (policy.grant_of(name), sandbox, find_toolchain().python)
-                    launch, log = held.enter_context(open_hosts(launch, *granted))
+                    launch, log = stack.enter_context(open_hosts(launch, *granted))
                 started = start(launch, sandbox)
             except SandboxUnavailable as error:
                 raise _make_no_sandbox_failure(error) from None
             except LaunchRefused as error:
                 raise CallFailed(error.kind, str(error), sent=False) from None
-            yield await held.enter_async_context(
-                _hold_running(started, sandbox, listener, wanted, log)
+            yield await stack.enter_async_context(
+                _hold_running(started, sandbox, listener, plan, log)
             )
 
     return dial
 
 
 def _prepare_launch(
-    wanted: LaunchPlan, policy: DeployPolicy, sandbox: SandboxPolicy, held: AsyncExitStack
+    plan: LaunchPlan, policy: DeployPolicy, sandbox: SandboxPolicy, stack: AsyncExitStack
 ) -> SandboxLaunch | BackendCommand:
     """Fetches what is launched; what it needs as long as it runs is `held`. Raises CallFailed; runs
     in a thread of its own."""
-    recipe, given = wanted.recipe, wanted.given
+    recipe, secrets = plan.recipe, plan.given
     try:
         if recipe.is_image:
-            return fetch_image(recipe, given, policy, sandbox)()
+            return fetch_image(recipe, secrets, policy, sandbox)()
         preflight(sandbox)
         toolchain = find_toolchain()
         if recipe.ecosystem == "private":
-            launch = held.enter_context(open_local_launch(recipe, toolchain, given))
+            launch = stack.enter_context(open_local_launch(recipe, toolchain, secrets))
             return apply_grant(launch, recipe.server_id, policy)
         artifact = ensure_artifact(
-            recipe, home=policy.home, toolchain=toolchain, policy=sandbox, scripts=wanted.scripts
+            recipe, home=policy.home, toolchain=toolchain, policy=sandbox, scripts=plan.scripts
         )
     except PackageError as error:
         raise CallFailed.of(ProbeFailure(error.kind, str(error)), sent=False) from None
     except SandboxUnavailable as error:
         raise _make_no_sandbox_failure(error) from None
-    check_secrets(recipe, given, artifact)
-    launch = make_launch(recipe, artifact, toolchain, given)
+    check_secrets(recipe, secrets, artifact)
+    launch = make_launch(recipe, artifact, toolchain, secrets)
     return apply_grant(launch, recipe.server_id, policy)
 
 
@@ -250,7 +250,7 @@ async def _hold_running(
     jailed: SandboxProcess,
     sandbox: SandboxPolicy,
     listener: MessageFilter,
-    wanted: LaunchPlan,
+    plan: LaunchPlan,
     log: HostLog,
 ) -> AsyncIterator[ServerConnection]:
     """The started server with its relay and watchdog; leaving it ends the whole tree."""
@@ -261,7 +261,7 @@ async def _hold_running(
                 relay.start(tasks)
                 try:
                     facts = {"jailed": jailed, "relay": relay, "watchdog": watchdog}
-                    yield _LocalConnection(wanted, sandbox=sandbox, hosts=log, **facts)
+                    yield _LocalConnection(plan, sandbox=sandbox, hosts=log, **facts)
                 finally:
                     tasks.cancel_scope.cancel()
                     with anyio.CancelScope(shield=True):
@@ -307,7 +307,7 @@ class _LocalConnection(ServerConnection):
         unasked = transcript.initiated + transcript.strays + transcript.noise
         return self.relay.total > self.sandbox.stdout_mb * 524_288 or unasked > 2000
 
-    async def why(self, found: ProbeFailure | None) -> CallFailed:
+    async def why(self, ended_with: ProbeFailure | None) -> CallFailed:
         """A limit that was passed, how it exited and what it said, then the conversation."""
         exited = await asyncio.to_thread(self.jailed.ends_within, 1.0)
         code, signal = self.jailed.exit_status() if exited else (None, None)
@@ -315,7 +315,7 @@ class _LocalConnection(ServerConnection):
         failure = classify_evidence(
             ProbeEvidence(
                 transcript,
-                found or ProbeFailure("protocol_error", "it ended"),
+                ended_with or ProbeFailure("protocol_error", "it ended"),
                 breach=breach,
                 answered=self.answered,
                 exited=exited and breach is None,

@@ -37,33 +37,35 @@ class CallContent:
 
     @property
     def text(self) -> str:
-        return "\n".join(one["text"] for one in self.content if one["type"] == "text")
+        return "\n".join(
+            content_item["text"] for content_item in self.content if content_item["type"] == "text"
+        )
 
 
 def shape_result(raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits) -> CallContent:
     """The result of a `tools/call` within the limits. Raises CallFailed where it is no result."""
     kind = raw.get("resultType", "complete")
     if kind != "complete":
-        found = f"its result is {str(kind)[:40]!r}: it asks for what nobody here can answer"
-        raise CallFailed("protocol_error", found)
+        detail = f"its result is {str(kind)[:40]!r}: it asks for what nobody here can answer"
+        raise CallFailed("protocol_error", detail)
     blocks = raw.get("content", [])
     if not isinstance(blocks, list):
-        found = f"`content` is {type(blocks).__name__}, expected a list"
-        raise CallFailed("protocol_error", found)
-    made = CallContent(is_error=raw.get("isError") is True)
+        detail = f"`content` is {type(blocks).__name__}, expected a list"
+        raise CallFailed("protocol_error", detail)
+    answer = CallContent(is_error=raw.get("isError") is True)
     reader = _ContentReader(scrub, limits, limits.total_mb * _MB)
     for place, block in enumerate(blocks):
         if place >= limits.blocks or reader.room <= 0:
             left = len(blocks) - place
-            made.content.append(
+            answer.content.append(
                 _make_text_block(f"{left} of {len(blocks)} content blocks are left out here")
             )
             reader.cut = True
             break
-        made.content.append(reader.read_block(block))
-    made.cut = reader.cut
-    made.structured = _read_structured(raw, scrub, limits, made)
-    return made
+        answer.content.append(reader.read_block(block))
+    answer.cut = reader.cut
+    answer.structured = _read_structured(raw, scrub, limits, answer)
+    return answer
 
 
 @dataclass
@@ -79,16 +81,16 @@ class _ContentReader:
     def read_block(self, block: Any) -> dict[str, Any]:
         kind = block.get("type") if isinstance(block, dict) else None
         read = _READERS.get(kind) if isinstance(kind, str) else None
-        made = read(self, block) if read else None
-        if made is None:
-            shown = type(block).__name__
+        content = read(self, block) if read else None
+        if content is None:
+            type_name = type(block).__name__
             if isinstance(block, dict):
-                shown = drop_surrogates(self.scrub.scrub_text(str(kind)[:40]))
-            made = _make_text_block(
-                f"a content block of type {shown!r} that is none of MCP's is left out here"
+                type_name = drop_surrogates(self.scrub.scrub_text(str(kind)[:40]))
+            content = _make_text_block(
+                f"a content block of type {type_name!r} that is none of MCP's is left out here"
             )
-        self.room -= sum(len(text.encode()) for text in _iter_texts(made))
-        return made
+        self.room -= sum(len(text.encode()) for text in _iter_texts(content))
+        return content
 
     def read_text(self, block: Mapping[str, Any]) -> dict[str, Any] | None:
         text = block.get("text")
@@ -102,39 +104,39 @@ class _ContentReader:
             return _make_text_block(f"{kind} {mime} whose data is no base64 is left out here")
         if len(data) > self._most_media:
             self.cut = True
-            found = f"{kind} {mime} of {len(data):,} bytes is left out here"
-            return _make_text_block(f"{found}: {self._most_media:,} fit")
+            detail = f"{kind} {mime} of {len(data):,} bytes is left out here"
+            return _make_text_block(f"{detail}: {self._most_media:,} fit")
         return {"type": kind, "data": _redact_base64(data, self.scrub), "mimeType": mime}
 
     def read_link(self, block: Mapping[str, Any]) -> dict[str, Any] | None:
         if not isinstance(block.get("uri"), str):
             return None
         texts = {name: block[name] for name in _LINK if isinstance(block.get(name), str)}
-        kept = {name: self._shorten(text) for name, text in texts.items()}
+        scrubbed = {name: self._shorten(text) for name, text in texts.items()}
         size = block.get("size")
         sized = {"size": size} if isinstance(size, int) and not isinstance(size, bool) else {}
-        return {"type": "resource_link", "name": kept["uri"], **kept, **sized}
+        return {"type": "resource_link", "name": scrubbed["uri"], **scrubbed, **sized}
 
     def read_resource(self, block: Mapping[str, Any]) -> dict[str, Any] | None:
-        held = block.get("resource")
-        if not isinstance(held, dict) or not isinstance(held.get("uri"), str):
+        resource = block.get("resource")
+        if not isinstance(resource, dict) or not isinstance(resource.get("uri"), str):
             return None
-        kept: dict[str, Any] = {"uri": self._shorten(held["uri"])}
-        if isinstance(held.get("mimeType"), str):
-            kept["mimeType"] = self._shorten(held["mimeType"])
-        text, blob = held.get("text"), held.get("blob")
+        content: dict[str, Any] = {"uri": self._shorten(resource["uri"])}
+        if isinstance(resource.get("mimeType"), str):
+            content["mimeType"] = self._shorten(resource["mimeType"])
+        text, blob = resource.get("text"), resource.get("blob")
         if isinstance(text, str):
-            kept["text"] = self._cut_text(text)
+            content["text"] = self._cut_text(text)
         elif isinstance(blob, str):
             size, most = len(blob), self._most_media
             if not _is_base64(blob) or size > most:
                 self.cut = self.cut or size > most
                 why = f"of {size:,} bytes: {most:,} fit" if size > most else "no base64"
-                return _make_text_block(f"the resource {kept['uri']} is left out here, {why}")
-            kept["blob"] = _redact_base64(blob, self.scrub)
+                return _make_text_block(f"the resource {content['uri']} is left out here, {why}")
+            content["blob"] = _redact_base64(blob, self.scrub)
         else:
             return None
-        return {"type": "resource", "resource": kept}
+        return {"type": "resource", "resource": content}
 
     @property
     def _most_media(self) -> int:
@@ -150,12 +152,12 @@ class _ContentReader:
         if whole <= limit:
             return self.scrub.scrub_text(text)
         self.cut = True
-        kept = text.encode()[: limit + _SLACK].decode("utf-8", "ignore")
-        scrubbed = self.scrub.scrub_text(kept).encode()
+        prefix = text.encode()[: limit + _SLACK].decode("utf-8", "ignore")
+        scrubbed = self.scrub.scrub_text(prefix).encode()
         # A secret that the first cut halved is within what the second one takes off.
-        kept = scrubbed[: min(limit, max(0, len(scrubbed) - _SLACK))]
-        shown = kept.decode("utf-8", "ignore")
-        return f"{shown}\n[cut here by toolmill: {whole - len(kept):,} of {whole:,} bytes left out]"
+        prefix = scrubbed[: min(limit, max(0, len(scrubbed) - _SLACK))]
+        missing = f"{whole - len(prefix):,} of {whole:,} bytes left out"
+        return f"{prefix.decode('utf-8', 'ignore')}\n[cut here by toolmill: {missing}]"
 
 
 _READERS: dict[str, Callable[[_ContentReader, Mapping[str, Any]], dict[str, Any] | None]] = {
@@ -168,27 +170,27 @@ _READERS: dict[str, Callable[[_ContentReader, Mapping[str, Any]], dict[str, Any]
 
 
 def _read_structured(
-    raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits, made: CallContent
+    raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits, answer: CallContent
 ) -> dict[str, Any] | None:
     value = raw.get("structuredContent")
     if value is None:
         return None
     if not isinstance(value, dict):
         kind = type(value).__name__
-        made.problems.append(_make_problem(kind, "an object", "the server has to fix it"))
+        answer.problems.append(_make_problem(kind, "an object", "the server has to fix it"))
         return None
     size = len(json.dumps(value))
     if size > limits.structured_kb * _KB:
         allowed = f"at most {limits.structured_kb * _KB:,} bytes"
         fix = "it is left out; ask the tool for less, or read the content"
-        made.cut = True
-        made.problems.append(_make_problem(f"{size:,} bytes of structured content", allowed, fix))
+        answer.cut = True
+        answer.problems.append(_make_problem(f"{size:,} bytes of structured content", allowed, fix))
         return None
     return json.loads(drop_surrogates(json.dumps(scrub(value), ensure_ascii=False)))
 
 
-def _make_problem(found: str, expected: str, fix: str) -> Problem:
-    return {"path": "structuredContent", "found": found, "expected": expected, "fix": fix}
+def _make_problem(detail: str, expected: str, fix: str) -> Problem:
+    return {"path": "structuredContent", "found": detail, "expected": expected, "fix": fix}
 
 
 def _make_text_block(text: str) -> dict[str, Any]:
@@ -217,8 +219,8 @@ def _iter_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for one in value.values():
-            yield from _iter_texts(one)
+        for value_item in value.values():
+            yield from _iter_texts(value_item)
 
 
 Contract = tuple[str, str, str]  # server, tool, contract digest
@@ -237,13 +239,13 @@ class ResultInspector:
         self, of: Contract, result: CallResult, arguments: Any, *, own_words: bool
     ) -> CallResult:
         """The result as it may be handed on. A full disk takes no answer away."""
-        made, laid = check_result(result, of[1], arguments, own_words=own_words)
+        checked, laid = check_result(result, of[1], arguments, own_words=own_words)
         if laid:
             try:
                 self._record.add(of, laid)
             except OSError as error:
                 log.error("findings in a result of %s could not be kept: %s", of[0], error)
-        return made
+        return checked
 
     @cached_property
     def _record(self) -> "ResultFindings":
@@ -266,15 +268,15 @@ def check_result(
     from assets.contracts.scan.rule_table import HIGH, MEDIUM, build_finding, build_hit
     from warehouse.sanitize.redact import redact_issued_keys
 
-    parts = {name: part for name, part in _list_parts(result).items() if part}
-    clean = {name: redact_issued_keys(part) for name, part in parts.items()}
+    fields = {name: part for name, part in _list_parts(result).items() if part}
+    clean = {name: redact_issued_keys(part) for name, part in fields.items()}
     texts = [text for block in clean.get("content", []) if (text := _read_text(block))]
     joined = {"joined": "\n".join(texts)} if len(texts) > 1 else {}  # as a prompt holds them
     scan = scan_result(tool, clean | joined)
     scan.found = _drop_repeated(scan.found)
     keys = [
         build_finding(tool, f"/{name}", "", build_hit("issued_key", 0, 0))
-        for name, part in parts.items()
+        for name, part in fields.items()
         if clean[name] != part
     ]
     if "content" in clean:
@@ -285,12 +287,15 @@ def check_result(
         media = [block for block in clean["content"] if not _read_text(block)]
         clean["content"] = [{"type": "text", "text": whole}, *media]
     sent = "\n".join(_iter_texts_inspection(arguments))
-    laid = [*keys, *(found for found, words in scan.found if words not in sent)]
+    laid = [*keys, *(findings for findings, words in scan.found if words not in sent)]
     if not own_words:
-        laid = [replace(one, severity=MEDIUM) if one.severity == HIGH else one for one in laid]
-    found = (*keys, *(one for one, _ in scan.found))
-    made = replace(result, **clean, findings=found, unread=scan.unread)
-    return made, laid
+        laid = [
+            replace(laid_item, severity=MEDIUM) if laid_item.severity == HIGH else laid_item
+            for laid_item in laid
+        ]
+    findings = (*keys, *(laid_item for laid_item, _ in scan.found))
+    checked = replace(result, **clean, findings=findings, unread=scan.unread)
+    return checked, laid
 
 
 def _list_parts(result: CallResult) -> dict[str, Any]:
@@ -304,33 +309,42 @@ def _list_parts(result: CallResult) -> dict[str, Any]:
     }
 
 
-def _drop_repeated(found: list[tuple["ScanFinding", str]]) -> list[tuple["ScanFinding", str]]:
+def _drop_repeated(findings: list[tuple["ScanFinding", str]]) -> list[tuple["ScanFinding", str]]:
     """Findings without those of the joined texts that a block shows on its own."""
-    seen = {(one.rule, one.severity) for one, _ in found if not one.field.startswith("/joined")}
+    in_blocks = {
+        (found_item.rule, found_item.severity)
+        for found_item, _ in findings
+        if not found_item.field.startswith("/joined")
+    }
     return [
-        (one, words)
-        for one, words in found
-        if not one.field.startswith("/joined") or (one.rule, one.severity) not in seen
+        (found_item, words)
+        for found_item, words in findings
+        if not found_item.field.startswith("/joined")
+        or (found_item.rule, found_item.severity) not in in_blocks
     ]
 
 
 def _read_text(block: dict[str, Any]) -> str:
     """The text of a content block or of the resource in it, "" for others."""
-    held = block.get("resource")
-    text = held.get("text") if isinstance(held, dict) else block.get("text")
+    resource = block.get("resource")
+    text = resource.get("text") if isinstance(resource, dict) else block.get("text")
     return text if isinstance(text, str) else ""
 
 
 def _drop_media(block: dict[str, Any]) -> dict[str, Any]:
     """A content block without its base64."""
-    held = block.get("resource")
-    inner = {"resource": _drop_media(held)} if isinstance(held, dict) else {}
-    return {name: one for name, one in block.items() if name not in _MEDIA} | inner
+    resource = block.get("resource")
+    inner = {"resource": _drop_media(resource)} if isinstance(resource, dict) else {}
+    return {name: block_item for name, block_item in block.items() if name not in _MEDIA} | inner
 
 
 def _restore_media(clean: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
-    held = block.get("resource")
-    inner = {"resource": _restore_media(clean["resource"], held)} if isinstance(held, dict) else {}
+    resource = block.get("resource")
+    inner = (
+        {"resource": _restore_media(clean["resource"], resource)}
+        if isinstance(resource, dict)
+        else {}
+    )
     return {**clean, **{name: block[name] for name in _MEDIA if name in block}, **inner}
 
 

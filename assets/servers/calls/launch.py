@@ -52,49 +52,55 @@ def plan_launch(
     except RecipeError as error:
         raise CallFailed("no_recipe", "", fix=str(error), sent=False) from None
     if recipe.server_id != server_id:
-        found = f"the recipe of {server_id!r} is one of {recipe.server_id!r}"
-        raise CallFailed("no_recipe", found, fix="build the index again", sent=False)
+        detail = f"the recipe of {server_id!r} is one of {recipe.server_id!r}"
+        raise CallFailed("no_recipe", detail, fix="build the index again", sent=False)
     if refused := find_refusal(recipe, policy):
         raise CallFailed.of(refused, sent=False)
     try:
-        given = policy.secrets.given(server_id)
+        secrets = policy.secrets.given(server_id)
         under = digest_conditions(server_id, policy)
     except SecretError as error:
         raise CallFailed("needs_secret", "", fix=str(error), sent=False) from None
-    check_secrets(recipe, given)
-    if unconfirmed := find_unconfirmed(recipe, given, policy):
+    check_secrets(recipe, secrets)
+    if unconfirmed := find_unconfirmed(recipe, secrets, policy):
         raise CallFailed.of(unconfirmed, sent=False)
-    real = list_given_names(given) | list_granted_places(recipe, policy.grant_of(server_id))
+    real = list_given_names(secrets) | list_granted_places(recipe, policy.grant_of(server_id))
     made_up = sorted(set(recipe.placeholders) - real)
     scripts = needs_scripts(facts)
     # What a volume keeps is everybody's who may call it, and one session at a time may write it.
     shared = server_id in policy.stateless or policy.grant_of(server_id).volume
     facts_of_key = {"recipe": recipe.digest, "scripts": scripts, "conditions": under}
     key = digest({**facts_of_key, "owner": None if shared else owner})
-    held = server_id if policy.grant_of(server_id).volume else ""
-    return LaunchPlan(recipe, given, scripts, key, tuple(made_up), held)
+    volume_owner = server_id if policy.grant_of(server_id).volume else ""
+    return LaunchPlan(recipe, secrets, scripts, key, tuple(made_up), volume_owner)
 
 
 def check_secrets(
-    recipe: LaunchRecipe, given: LaunchSecrets, artifact: InstalledArtifact | None = None
+    recipe: LaunchRecipe, secrets: LaunchSecrets, artifact: InstalledArtifact | None = None
 ) -> None:
     """Raises CallFailed, naming variable and setting, where a secret is made up, by the listing or
     by the artefact's own manifest."""
-    made_up = {*recipe.placeholders, *_list_manifest_variables(artifact)} - list_given_names(given)
-    missing = sorted(one for one in made_up if _is_secret(one, recipe))
+    made_up = {*recipe.placeholders, *_list_manifest_variables(artifact)} - list_given_names(
+        secrets
+    )
+    missing = sorted(made_up_item for made_up_item in made_up if _is_secret(made_up_item, recipe))
     if not missing:
         return
-    named = ", ".join(missing)
-    found = f"{recipe.server_id} was listed with made-up secrets ({named}); a call needs real ones"
-    fix = "; ".join(_describe_setting(one, recipe.server_id) for one in missing)
-    raise CallFailed("needs_secret", found, fix=fix, sent=False)
+    names = ", ".join(missing)
+    detail = f"{recipe.server_id} was listed with made-up secrets ({names}); a call needs real ones"
+    fix = "; ".join(_describe_setting(made_up_item, recipe.server_id) for made_up_item in missing)
+    raise CallFailed("needs_secret", detail, fix=fix, sent=False)
 
 
 def _list_manifest_variables(artifact: InstalledArtifact | None) -> Iterator[str]:
     """The variables that a bundle fills from what it asks its user; what it puts elsewhere stands
     under its own name."""
-    asked = [one for one in (artifact.placeholders if artifact else ()) if ":" in one]
-    secret = [one for one in asked if holds_secret(one.partition(":")[2])]
+    inputs = [
+        asked_item
+        for asked_item in (artifact.placeholders if artifact else ())
+        if ":" in asked_item
+    ]
+    secret = [asked_item for asked_item in inputs if holds_secret(asked_item.partition(":")[2])]
     if artifact and secret:
         variables = [f"env:{name}" for name in artifact.env if holds_secret(name)]
         yield from variables or secret
@@ -108,7 +114,7 @@ def _is_secret(place: str, recipe: LaunchRecipe) -> bool:
         at = int(name)
         option = recipe.args[at].partition("=")[0] if "=" in recipe.args[at] else ""
         before = recipe.args[at - 1] if at else ""
-        return any(one.startswith("-") and holds_secret(one) for one in (option, before))
+        return any(word.startswith("-") and holds_secret(word) for word in (option, before))
     return False
 
 

@@ -135,25 +135,27 @@ def pack_vector(vector: "np.ndarray") -> str:
 
 
 def _bound_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
+    line: dict[str, Any] = {}
     for field, value in facts.items():
         if field not in _TEXTS and field not in _NUMBERS and field not in _LISTS:
-            known = [*_TEXTS, *_NUMBERS, *_LISTS]
-            raise BadOutcome(f"outcome field {field!r}: expected one of {known}")
+            fields = [*_TEXTS, *_NUMBERS, *_LISTS]
+            raise BadOutcome(f"outcome field {field!r}: expected one of {fields}")
         if value is None:
             continue
         if field in _TEXTS:
-            kept[field] = str(value)[: _TEXTS[field]]
+            line[field] = str(value)[: _TEXTS[field]]
         elif field in _LISTS:
-            kept[field] = [str(one)[: _TEXTS["tool_id"]] for one in value][: _LISTS[field]]
+            line[field] = [str(value_item)[: _TEXTS["tool_id"]] for value_item in value][
+                : _LISTS[field]
+            ]
         else:
             decimals = _NUMBERS[field]
-            kept[field] = round(float(value), decimals) if decimals else int(value)
-    if kept.get("status") not in STATUSES:
-        raise BadOutcome(f"outcome status {kept.get('status')!r}: expected one of {STATUSES}")
-    if kept.get("reported") not in (None, *REPORTS):
-        raise BadOutcome(f"outcome reported {kept['reported']!r}: expected one of {REPORTS}")
-    return kept
+            line[field] = round(float(value), decimals) if decimals else int(value)
+    if line.get("status") not in STATUSES:
+        raise BadOutcome(f"outcome status {line.get('status')!r}: expected one of {STATUSES}")
+    if line.get("reported") not in (None, *REPORTS):
+        raise BadOutcome(f"outcome reported {line['reported']!r}: expected one of {REPORTS}")
+    return line
 
 
 def parse_line(text: str) -> dict[str, Any] | None:
@@ -181,17 +183,17 @@ class DeletionSubject:
     before: date | None = None
 
     def __post_init__(self) -> None:
-        named = {"token": self.token, "client": self.client, "query": self.query}
-        given = {name: value for name, value in named.items() if value is not None}
-        if empty := [name for name, value in given.items() if not value.strip()]:
+        criteria = {"token": self.token, "client": self.client, "query": self.query}
+        stated = {name: value for name, value in criteria.items() if value is not None}
+        if empty := [name for name, value in stated.items() if not value.strip()]:
             raise NoSubject(f"{empty[0]} is empty: expected a token, client, query or day")
-        if not given and self.before is None:
+        if not stated and self.before is None:
             raise NoSubject("nothing to delete is named: expected a token, client, query or day")
 
     def covers(self, line: Mapping[str, Any], day: str) -> bool:
         """Whether a line of a day's file is of it. day: as 2026-11-23."""
-        wanted = {"token": self.token, "client": self.client}
-        if any(value is not None and line.get(name) != value for name, value in wanted.items()):
+        criteria = {"token": self.token, "client": self.client}
+        if any(value is not None and line.get(name) != value for name, value in criteria.items()):
             return False
         if self.query is not None and line.get("query") != query_digest(self.query):
             return False

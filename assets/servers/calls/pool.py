@@ -34,11 +34,11 @@ class SessionPool:
 
     @asynccontextmanager
     async def lease(
-        self, key: str, make: Make, owner: str = "", held: str = ""
+        self, key: str, make: Make, owner: str = "", volume: str = ""
     ) -> AsyncIterator[tuple[CallSession, bool]]:
         """(a session that may be called, whether it was up before). held: names what one session at
         a time may hold; an idle one of an older key gives it up. Raises CallFailed."""
-        session = await self._take_session(key, make, owner, held)
+        session = await self._take_session(key, make, owner, volume)
         warm = session.opened
         try:
             await session.ready(self._limits.launch_s)
@@ -55,16 +55,18 @@ class SessionPool:
         self._closed = True
         if self._reaper:
             self._reaper.cancel()
-        await asyncio.gather(*(one.close() for one in list(self._running)), *self._ends)
+        await asyncio.gather(
+            *(running_item.close() for running_item in list(self._running)), *self._ends
+        )
 
     async def end_owned(self, owner: str) -> None:
         """Ends the servers that were started for an owner; returns once they are gone."""
-        held = [one for one in self._running if one.owner == owner]
-        for session in held:
+        sessions = [running_item for running_item in self._running if running_item.owner == owner]
+        for session in sessions:
             self._retire(session)
-        await asyncio.gather(*(session.close() for session in held))
+        await asyncio.gather(*(session.close() for session in sessions))
 
-    async def _take_session(self, key: str, make: Make, owner: str, held: str) -> CallSession:
+    async def _take_session(self, key: str, make: Make, owner: str, volume: str) -> CallSession:
         """Counts a lease on the session of this key, made where there is none that will do."""
         until = time.monotonic() + self._limits.launch_s
         while True:
@@ -79,15 +81,15 @@ class SessionPool:
                     self._retire(session)
                 continue
             if free and (len(self._running) < self._limits.sessions or self._evict(owner)):
-                return self._make_session(key, make, owner, held)
+                return self._make_session(key, make, owner, volume)
             try:
                 left = until - time.monotonic()
                 await asyncio.wait_for(self._changed.wait(), max(0.0, left))
             except TimeoutError:
-                found = f"{len(self._running)} of {self._limits.sessions} servers are at work"
+                detail = f"{len(self._running)} of {self._limits.sessions} servers are at work"
                 if not free and self._share < self._limits.sessions:
-                    found = f"{self._share} servers are at work for this token, its share"
-                raise CallFailed("busy", found, sent=False) from None
+                    detail = f"{self._share} servers are at work for this token, its share"
+                raise CallFailed("busy", detail, sent=False) from None
 
     async def _lease_usable(self, session: CallSession, owner: str) -> bool:
         """Counts a lease where the session will do; none of who gives up meanwhile."""
@@ -107,12 +109,18 @@ class SessionPool:
 
     def _is_free(self, owner: str, session: CallSession | None) -> bool:
         """Whether the owner may have this session, or a new one, at work besides its others."""
-        at_work = [one for one in self._running if one.is_leased_by(owner)]
+        at_work = [
+            running_item for running_item in self._running if running_item.is_leased_by(owner)
+        ]
         return session in at_work or len(at_work) < self._share
 
-    def _make_session(self, key: str, make: Make, owner: str, held: str) -> CallSession:
+    def _make_session(self, key: str, make: Make, owner: str, volume: str) -> CallSession:
         session: CallSession
-        for other in [one for one in self._by_key.values() if held and one.held == held]:
+        for other in [
+            by_key_item
+            for by_key_item in self._by_key.values()
+            if volume and by_key_item.held == volume
+        ]:
             if other.leases == 0:
                 self._retire(other)
 
@@ -123,7 +131,7 @@ class SessionPool:
             self._notify_waiters()
 
         session = make(ended)
-        session.owner, session.held = owner, held
+        session.owner, session.held = owner, volume
         session.lease(owner)
         self._by_key[key] = session
         self._running.add(session)
@@ -134,25 +142,33 @@ class SessionPool:
     def _evict(self, owner: str) -> bool:
         """Makes room by ending the idle session that was used longest ago: one of those that hold
         more than their share, or the owner's own."""
-        held = Counter(one.owner for one in self._running)
-        within = held[owner] < self._share
+        by_owner = Counter(by_key_item.owner for by_key_item in self._running)
+        within = by_owner[owner] < self._share
         idle = [
-            one
-            for one in self._by_key.values()
-            if one.leases == 0
-            and (one.owner == owner or (within and held[one.owner] > self._share))
+            by_key_item
+            for by_key_item in self._by_key.values()
+            if by_key_item.leases == 0
+            and (
+                by_key_item.owner == owner or (within and by_owner[by_key_item.owner] > self._share)
+            )
         ]
         if not idle:
             return False
-        oldest = min(idle, key=lambda one: (held[one.owner] <= self._share, one.used_at))
+        oldest = min(
+            idle,
+            key=lambda by_key_item: (
+                by_owner[by_key_item.owner] <= self._share,
+                by_key_item.used_at,
+            ),
+        )
         self._retire(oldest)
         self._running.discard(oldest)
         return True
 
     def _retire(self, session: CallSession) -> None:
         """No further call for it; it ends once nobody holds it."""
-        for key, one in list(self._by_key.items()):
-            if one is session:
+        for key, by_key_item in list(self._by_key.items()):
+            if by_key_item is session:
                 del self._by_key[key]
         if session.leases <= 0:
             self._schedule_end(session.close())

@@ -101,9 +101,9 @@ class CallSession:
         try:
             await asyncio.wait_for(self._opened.wait(), within_s)
         except TimeoutError:
-            found = f"it is not up after {within_s:.0f} s, and goes on starting"
+            detail = f"it is not up after {within_s:.0f} s, and goes on starting"
             raise CallFailed(
-                "timeout_start", found, fix="call again in a moment", sent=False
+                "timeout_start", detail, fix="call again in a moment", sent=False
             ) from None
         if self.failure:
             raise self.failure
@@ -127,8 +127,8 @@ class CallSession:
             except asyncio.CancelledError:
                 self.failure = self.failure or CallFailed("closed", "", sent=False)
             except Exception as error:
-                found = f"{type(error).__name__} while the server was held"
-                self.failure = self.failure or CallFailed("internal", found)
+                detail = f"{type(error).__name__} while the server was held"
+                self.failure = self.failure or CallFailed("internal", detail)
             finally:
                 self._session = None
                 self.failure = self.failure or CallFailed("closed", "", sent=False)
@@ -154,13 +154,13 @@ class CallSession:
         ended: CallFailed | None = None  # raised outside: a task group would wrap it
         async with dial(self._listener) as line:
             self._line = line
-            found: ProbeFailure | None = None
+            failure: ProbeFailure | None = None
             try:
                 await self._hold_conversation(line)
             except Exception as error:  # the SDK raises many types on malformed answers
-                found = classify_exception(error)
+                failure = classify_exception(error)
             if not self._closing.is_set():
-                ended = await line.why(found)
+                ended = await line.why(failure)
         if ended:
             raise ended
 
@@ -202,22 +202,22 @@ class CallSession:
                     await self._list(session)
                 except Exception as error:
                     raise CallFailed.of(classify_exception(error), sent=False) from None
-        named = self._find_named(tool)
-        if not named:
+        entries = self._find_named(tool)
+        if not entries:
             count = len(self._listener.transcript.tools)
-            found = f"the server lists {count} tools, {tool!r} is not one"
-            raise CallFailed("tool_gone", found, sent=False)
-        now = {_digest_entry(one) for one in named}
+            detail = f"the server lists {count} tools, {tool!r} is not one"
+            raise CallFailed("tool_gone", detail, sent=False)
+        now = {_digest_entry(named_item) for named_item in entries}
         if now != {digest}:
-            digests = ", ".join(sorted(one[:15] for one in now))
-            found = f"the contract of {tool!r} is {digests} now and was {digest[:15]} when indexed"
-            raise CallFailed("contract_changed", found, sent=False)
-        if any(needs_task(one, self._listener.transcript.server) for one in named):
+            digests = ", ".join(sorted(named_item[:15] for named_item in now))
+            detail = f"the contract of {tool!r} is {digests} now and was {digest[:15]} when indexed"
+            raise CallFailed("contract_changed", detail, sent=False)
+        if any(needs_task(named_item, self._listener.transcript.server) for named_item in entries):
             raise CallFailed("needs_task", f"{tool!r} says `taskSupport: required`", sent=False)
 
     def _find_named(self, tool: str) -> list[dict[str, Any]]:
         tools = self._listener.transcript.tools
-        return [one for one in tools if isinstance(one, dict) and one.get("name") == tool]
+        return [entry for entry in tools if isinstance(entry, dict) and entry.get("name") == tool]
 
     # --- a call
 
@@ -230,7 +230,9 @@ class CallSession:
         if session is None or line is None or line.dead:
             raise self._make_ended_failure(sent=False)
         noise = self._count_strange()
-        schema = next((one.get("inputSchema") for one in self._find_named(tool)), None)
+        schema = next(
+            (find_named_item.get("inputSchema") for find_named_item in self._find_named(tool)), None
+        )
         client = {"name": self._asks.client_name, "version": self._asks.client_version}
         params, opts = make_call_request(session, client, tool, arguments, schema)
         line.busy(True)
@@ -303,12 +305,12 @@ class CallSession:
     ) -> CallFailed:
         strange = self._count_strange() - before
         if not strange and waiting:
-            found = f"no answer in {timeout_s:.0f} s, nor one of {', '.join(waiting)} to it"
-            return CallFailed("timeout_host", found)
+            detail = f"no answer in {timeout_s:.0f} s, nor one of {', '.join(waiting)} to it"
+            return CallFailed("timeout_host", detail)
         if not strange:
             return CallFailed("timeout_call", f"no answer in {timeout_s:.0f} s")
-        found = f"no answer in {timeout_s:.0f} s, but {strange} messages that answer no question"
-        return CallFailed("protocol_error", found)
+        detail = f"no answer in {timeout_s:.0f} s, but {strange} messages that answer no question"
+        return CallFailed("protocol_error", detail)
 
     def secrets(self) -> Mapping[str, str]:
         """What must be in no answer of this server."""

@@ -45,31 +45,31 @@ def deploy_allowed(
 ) -> DeploymentResult:
     """`deploy` of a recipe that `find_refusal` let pass."""
     try:
-        given = policy.secrets.given(recipe.server_id)
+        secrets = policy.secrets.given(recipe.server_id)
     except SecretError as error:
         return make_failed(ProbeFailure("needs_secret", str(error)))
-    if unconfirmed := find_unconfirmed(recipe, given, policy):
+    if unconfirmed := find_unconfirmed(recipe, secrets, policy):
         return make_failed(unconfirmed)
     try:
         with hold_volume(policy.volume_of(recipe.server_id)):
-            found = _deploy_given(recipe, given, policy, toolchain)
+            result = _deploy_given(recipe, secrets, policy, toolchain)
     except VolumeBusy as error:
         return make_failed(ProbeFailure("bad_grant", str(error)))
-    return _scrub_result(found, given)
+    return _scrub_result(result, secrets)
 
 
 def _deploy_given(
     recipe: LaunchRecipe,
-    given: LaunchSecrets,
+    secrets: LaunchSecrets,
     policy: DeployPolicy,
     toolchain: HostToolchain | None,
 ) -> DeploymentResult:
     if recipe.ecosystem == "remote":
-        return _deploy_remote(recipe, given, policy)
+        return _deploy_remote(recipe, secrets, policy)
     if recipe.is_image:
-        return run_image(recipe, given, policy)
+        return run_image(recipe, secrets, policy)
     run = run_local if recipe.ecosystem == "private" else run_package
-    return run(recipe, given, policy, toolchain or find_toolchain())
+    return run(recipe, secrets, policy, toolchain or find_toolchain())
 
 
 def effect_key(recipe: LaunchRecipe, conditions: str, attempt: int, run_date: str = "") -> str:
@@ -113,16 +113,16 @@ def _find_folder_refusal(recipe: LaunchRecipe, policy: DeployPolicy) -> ProbeFai
         return ProbeFailure(
             "policy_denied", f"its folder {folder} is a home folder or lies above one"
         )
-    for own in map(Path, map(os.path.realpath, policy.own)):
-        among = own != policy.home and folder.is_relative_to(own)
-        if own.is_dir() and (among or own.is_relative_to(folder)):
-            found = f"its folder {folder}: toolmill keeps its own files in {own}"
-            return ProbeFailure("policy_denied", f"{found}: choose a folder apart from that")
+    for own_path in map(Path, map(os.path.realpath, policy.own)):
+        among = own_path != policy.home and folder.is_relative_to(own_path)
+        if own_path.is_dir() and (among or own_path.is_relative_to(folder)):
+            detail = f"its folder {folder}: toolmill keeps its own files in {own_path}"
+            return ProbeFailure("policy_denied", f"{detail}: choose a folder apart from that")
     return None
 
 
 def _deploy_remote(
-    recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy
+    recipe: LaunchRecipe, secrets: LaunchSecrets, policy: DeployPolicy
 ) -> DeploymentResult:
     """A remote server, asked over HTTP."""
     remote, url = policy.remote or RemotePolicy(), str(recipe.url)
@@ -135,25 +135,25 @@ def _deploy_remote(
         return probe_remote(
             url,
             transport=recipe.transport or "auto",
-            headers={**dict(recipe.headers), **given.headers},
+            headers={**dict(recipe.headers), **secrets.headers},
             limits=limits,
             policy=remote,
             auth=account,
         )
 
     result = ask(policy.conversation)
-    made_up = set(recipe.placeholders) - list_given_names(given)
+    made_up = set(recipe.placeholders) - list_given_names(secrets)
     return DeploymentResult(
         result, tuple(sorted(made_up)), behaviour=probe_behaviour(result, policy, ask)
     )
 
 
-def _scrub_result(found: DeploymentResult, given: LaunchSecrets) -> DeploymentResult:
+def _scrub_result(found: DeploymentResult, secrets: LaunchSecrets) -> DeploymentResult:
     """The result without any secret that the server may have said back."""
-    if not list_given_names(given):
+    if not list_given_names(secrets):
         return found
-    result = ProbeResult(**given.scrub(asdict(found.probe)))
-    return replace(found, probe=result, behaviour=given.scrub(found.behaviour))
+    result = ProbeResult(**secrets.scrub(asdict(found.probe)))
+    return replace(found, probe=result, behaviour=secrets.scrub(found.behaviour))
 
 
 def deploy_on(
@@ -187,12 +187,12 @@ def can_travel(recipe: LaunchRecipe, policy: DeployPolicy) -> bool:
 
 def _make_portable(recipe: LaunchRecipe, policy: DeployPolicy) -> DeployPolicy:
     """The policy with what concerns this recipe, and nobody's secrets."""
-    own = recipe.server_id
+    server_id = recipe.server_id
     return replace(
         policy,
         secrets=SecretSources({}, bytes(16)),
         accounts=None,
-        grants={own: policy.grants[own]} if own in policy.grants else {},
-        confirmed={own: policy.confirmed[own]} if own in policy.confirmed else {},
+        grants={server_id: policy.grants[server_id]} if server_id in policy.grants else {},
+        confirmed={server_id: policy.confirmed[server_id]} if server_id in policy.confirmed else {},
         listed=(),
     )

@@ -100,8 +100,8 @@ class DeploymentJob:
             # What is wrong with a folder is looked at, not asked for: it costs nothing to say anew.
             same = same and (not self.listing.is_local or row["hint"] == recipe.hint)
         else:
-            known = (row["recipe_digest"], row["conditions"])
-            same = known == (recipe.digest, self.conditions)
+            previous_plan = (row["recipe_digest"], row["conditions"])
+            same = previous_plan == (recipe.digest, self.conditions)
         return row if same else None
 
 
@@ -110,12 +110,14 @@ def plan_jobs(
 ) -> list[DeploymentJob]:
     """One job per server that is not taken down: of several listings the first runnable one, by
     listing id."""
-    taken = read_takedowns(policy.home).servers
+    taken_down = read_takedowns(policy.home).servers
     jobs: dict[str, DeploymentJob] = {}
-    for listing in sorted(listings, key=lambda one: (not one.runnable, one.listing_id)):
+    for listing in sorted(
+        listings, key=lambda candidate: (not candidate.runnable, candidate.listing_id)
+    ):
         key = drop_surrogates(_identify(listing))
         jobs.setdefault(key, DeploymentJob(key, listing, before.get(key), policy))
-    return [jobs[key] for key in sorted(jobs) if key not in taken]
+    return [jobs[key] for key in sorted(jobs) if key not in taken_down]
 
 
 def _identify(listing: Listing) -> str:

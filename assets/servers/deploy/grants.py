@@ -77,7 +77,10 @@ class ServerGrant:
         None for one of the sandbox's own. Only root's sandbox has a choice."""
         if not self.folders or os.geteuid() != 0:
             return os.getuid() if self.folders else None
-        owners = [os.stat(one.host).st_uid for one in _list_writable_first(self.folders)]
+        owners = [
+            os.stat(list_writable_first_item.host).st_uid
+            for list_writable_first_item in _list_writable_first(self.folders)
+        ]
         return next((owner for owner in owners if owner), None)
 
 
@@ -101,8 +104,8 @@ def mount_folders(folders: Iterable[str]) -> tuple[SandboxMount, ...]:
     for text in folders:
         path, written = parse_folder(text)
         inside = f"{HOME}/{path.name}" if mounts else DATA
-        if taken := next((mount.host for mount in mounts if mount.inside == inside), None):
-            raise ValueError(f"folders {taken} and {path}: both are {inside} inside; grant one")
+        if other := next((mount.host for mount in mounts if mount.inside == inside), None):
+            raise ValueError(f"folders {other} and {path}: both are {inside} inside; grant one")
         mounts.append(SandboxMount(path, inside, writable=written))
     return tuple(mounts)
 
@@ -125,13 +128,13 @@ def find_folder_problem(path: Path) -> str | None:
     return None
 
 
-def find_grant_problem(grant: ServerGrant, own: Iterable[Path] = ()) -> str | None:
+def find_grant_problem(grant: ServerGrant, own_paths: Iterable[Path] = ()) -> str | None:
     """Why a server cannot be launched with its grant, naming the folder and the fix. own: files and
     folders of toolmill's own."""
     for mount in grant.folders:
         problem = find_folder_problem(mount.host)
         if not problem and grant.personal:
-            problem = _find_overlap(mount, own)
+            problem = _find_overlap(mount, own_paths)
         if problem:
             return f"folder {mount.host}: {problem}"
     user = grant.user
@@ -168,23 +171,23 @@ def list_granted_places(recipe: LaunchRecipe, grant: ServerGrant) -> set[str]:
     return {place for place, word in words if word == DATA}
 
 
-def _find_overlap(mount: SandboxMount, own: Iterable[Path]) -> str | None:
+def _find_overlap(mount: SandboxMount, own_paths: Iterable[Path]) -> str | None:
     """Whether a server would see what toolmill keeps, or could write what it is told by."""
-    for path in own:
+    for path in own_paths:
         real, lies = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent)) / path.name
         if real.is_dir() and (mount.host.is_relative_to(real) or real.is_relative_to(mount.host)):
             return f"toolmill keeps its own files in {real}: name a folder apart from that"
         # Who can write where a link lies can lead it elsewhere.
-        for one in (real, lies) if mount.writable else ():
-            if one.is_relative_to(mount.host):
+        for place in (real, lies) if mount.writable else ():
+            if place.is_relative_to(mount.host):
                 return (
-                    f"{one} lies in it, so the server could grant itself more: grant it read-only"
+                    f"{place} lies in it, so the server could grant itself more: grant it read-only"
                 )
     return None
 
 
 def _list_writable_first(folders: Sequence[SandboxMount]) -> list[SandboxMount]:
-    return sorted(folders, key=lambda one: not one.writable)
+    return sorted(folders, key=lambda mount: not mount.writable)
 
 
 def _is_open(mount: SandboxMount, user: int | None) -> bool:
@@ -192,10 +195,10 @@ def _is_open(mount: SandboxMount, user: int | None) -> bool:
     if os.geteuid() != 0:
         return os.access(mount.host, os.R_OK | os.X_OK | (os.W_OK if mount.writable else 0))
     about = os.stat(mount.host)
-    wanted = 0o7 if mount.writable else 0o5
+    rights = 0o7 if mount.writable else 0o5
     if user == about.st_uid:
-        return stat.S_IMODE(about.st_mode) >> 6 & wanted == wanted
-    return about.st_mode & wanted == wanted
+        return stat.S_IMODE(about.st_mode) >> 6 & rights == rights
+    return about.st_mode & rights == rights
 
 
 def _explain_closed(mount: SandboxMount, user: int | None) -> str:
@@ -219,24 +222,24 @@ class VolumeBusy(RuntimeError):
 def hold_volume(volume: Path | None, wait_s: float = _WAIT_S) -> Iterator[None]:
     """Holds a volume for one session, across processes; the kernel frees it when its holder dies.
     Raises VolumeBusy after `wait_s` seconds: two sessions never write one volume."""
-    held, until = _try_hold(volume), time.monotonic() + wait_s
-    while volume and held is None:
+    lock, until = _try_hold(volume), time.monotonic() + wait_s
+    while volume and lock is None:
         _check_patience(volume, until)
         time.sleep(_EVERY_S)
-        held = _try_hold(volume)
-    with _release_after(held):
+        lock = _try_hold(volume)
+    with _release_after(lock):
         yield
 
 
 @asynccontextmanager
 async def hold_volume_async(volume: Path | None, wait_s: float) -> AsyncIterator[None]:
     """`hold_volume` on an event loop."""
-    held, until = _try_hold(volume), time.monotonic() + wait_s
-    while volume and held is None:
+    lock, until = _try_hold(volume), time.monotonic() + wait_s
+    while volume and lock is None:
         _check_patience(volume, until)
         await anyio.sleep(_EVERY_S)
-        held = _try_hold(volume)
-    with _release_after(held):
+        lock = _try_hold(volume)
+    with _release_after(lock):
         yield
 
 
@@ -301,9 +304,9 @@ def _check_patience(volume: Path, until: float) -> None:
 
 
 @contextmanager
-def _release_after(held: int | None) -> Iterator[None]:
+def _release_after(lock: int | None) -> Iterator[None]:
     try:
         yield
     finally:
-        if held is not None:
-            os.close(held)
+        if lock is not None:
+            os.close(lock)

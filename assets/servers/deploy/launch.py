@@ -69,8 +69,8 @@ def make_readable(folder: Path) -> Iterator[Path]:
     if os.geteuid() != 0 or not _is_closed(folder):
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="toolmill-folder-") as made:
-        copy = Path(made) / "copy"  # below a folder of root's alone: nobody else sees it
+    with tempfile.TemporaryDirectory(prefix="toolmill-folder-") as temporary:
+        copy = Path(temporary) / "copy"  # below a folder of root's alone: nobody else sees it
         _copy_folder(folder, copy)
         yield copy
 
@@ -118,7 +118,7 @@ _ENVIRONMENTS = (".venv", "venv")
 
 @contextmanager
 def open_local_launch(
-    recipe: LaunchRecipe, toolchain: HostToolchain, given: LaunchSecrets | None = None
+    recipe: LaunchRecipe, toolchain: HostToolchain, secrets: LaunchSecrets | None = None
 ) -> Iterator[SandboxLaunch]:
     """The launch of a recipe with a directory, which is shown read-only at its own path while this
     is open. Raises PackageError naming what is not there, or never shown to a server."""
@@ -130,7 +130,7 @@ def open_local_launch(
         with make_readable(Path(folder)) as readable:
             yield SandboxLaunch(
                 argv=argv,
-                env={**dict(recipe.env), **(given.env if given else {})},
+                env={**dict(recipe.env), **(secrets.env if secrets else {})},
                 mounts=(
                     *map(SandboxMount.same, toolchain.binds),
                     *mounts,
@@ -157,15 +157,15 @@ def _find_program(
         return (str(toolchain.node), *words[1:]), []
     if "/" in name:
         path = Path(os.path.normpath(folder / os.path.expanduser(name)))
-    elif (own := _find_in_environment(folder, name)) is not None:
-        path = own
+    elif (in_environment := _find_in_environment(folder, name)) is not None:
+        path = in_environment
     elif _PYTHON.fullmatch(name):
         return (_find_python(name, toolchain), *words[1:]), []
     else:
         path = Path(shutil.which(name, path=_SEARCH) or "")
         if not path.is_absolute():
-            found = f"no program {name!r:.120} in {_SEARCH} or an environment of {folder}"
-            raise PackageError("needs_software", f"{found}: install it, or name it by its path")
+            detail = f"no program {name!r:.120} in {_SEARCH} or an environment of {folder}"
+            raise PackageError("needs_software", f"{detail}: install it, or name it by its path")
     if not os.path.isfile(path):
         raise PackageError("needs_software", f"no program {str(path)!r:.200}")
     if not os.access(path, os.X_OK):
@@ -188,14 +188,14 @@ def _replace_uv(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
     if not command:
         raise PackageError("no_recipe", "`uv run` names nothing to run")
     if _find_in_environment(folder, "python") is None:
-        found = f"`uv run` needs the environment of {folder}, and inside is no network to make it"
-        raise PackageError("needs_software", f"{found}: run `uv sync` there")
+        detail = f"`uv run` needs the environment of {folder}, and inside is no network to make it"
+        raise PackageError("needs_software", f"{detail}: run `uv sync` there")
     return tuple(command)
 
 
 def _find_in_environment(folder: Path, name: str) -> Path | None:
     """A program of the folder's own Python environment."""
-    places = [folder / one / "bin" / name for one in _ENVIRONMENTS]
+    places = [folder / ENVIRONMENTS_item / "bin" / name for ENVIRONMENTS_item in _ENVIRONMENTS]
     return next((place for place in places if os.path.lexists(place)), None)
 
 
@@ -218,12 +218,14 @@ def _mount_program(path: Path, folder: Path) -> list[SandboxMount]:
         return [] if within else [SandboxMount(path.resolve(), str(path))]
     program = (path.parent / "python").resolve()  # what the environment links to
     if not is_python(program, environment):
-        found = f"{str(path.parent / 'python')!r:.200} leads to {str(program)!r:.200}"
+        detail = f"{str(path.parent / 'python')!r:.200} leads to {str(program)!r:.200}"
         why = "which is no Python: make the environment anew"
-        raise PackageError("needs_software", f"{found}, {why}")
+        raise PackageError("needs_software", f"{detail}, {why}")
     needed = list_python_files(program, program.parent.parent)
     mounts = [
-        SandboxMount.same(one) for one in needed if one.exists() and not one.is_relative_to("/usr")
+        SandboxMount.same(needed_item)
+        for needed_item in needed
+        if needed_item.exists() and not needed_item.is_relative_to("/usr")
     ]
     # A version manager puts a link in between: `cpython-3.12` for `cpython-3.12.9`.
     link = Path(os.path.realpath(environment / "bin")) / "python"
@@ -327,15 +329,17 @@ def explain_network(result: ProbeResult, server_id: str, refused: Sequence[str])
 def format_advice(server_id: str, refused: Sequence[str], text: str) -> str:
     """The command that grants a server the host that it wants: as it was refused, else as its own
     words name it."""
-    asked = f"it asked for {', '.join(refused[:5])}; " if refused else ""
-    if any(one.endswith(")") for one in refused):
-        return f"{asked}a name that leads to a private address is not granted by itself"
+    attempts = f"it asked for {', '.join(refused[:5])}; " if refused else ""
+    if any(refused_item.endswith(")") for refused_item in refused):
+        return f"{attempts}a name that leads to a private address is not granted by itself"
     server = shlex.quote(server_id)
-    wanted = next((one for one in refused if not one.startswith("(")), None)
-    wanted = wanted.removesuffix(":443") if wanted else find_wanted_host(text)
-    if wanted is None:
-        return f"{asked}to grant it the network: `toolmill grant {server} --network full`"
-    return f"{asked}to grant it: `toolmill grant {server} --host {wanted}`"
+    host = next(
+        (refused_item for refused_item in refused if not refused_item.startswith("(")), None
+    )
+    host = host.removesuffix(":443") if host else find_wanted_host(text)
+    if host is None:
+        return f"{attempts}to grant it the network: `toolmill grant {server} --network full`"
+    return f"{attempts}to grant it: `toolmill grant {server} --host {host}`"
 
 
 def _build_proxy_settings(hosts: Collection[Host], env: Mapping[str, str]) -> dict[str, str]:
@@ -343,8 +347,8 @@ def _build_proxy_settings(hosts: Collection[Host], env: Mapping[str, str]) -> di
     before 22.21 takes none at all, so it is led to a port of the relay for each host."""
     names = {host for host, _ in hosts}
     local = ",".join(name for name in _LOCAL if name not in names)
-    named = {one: _PROXY for name in _NAMES for one in (name, name.lower())}
+    proxies = {variable: _PROXY for name in _NAMES for variable in (name, name.lower())}
     ports = {f"{host}:{port}": _FIRST_PORT + n for n, (host, port) in enumerate(sorted(hosts))}
     options = f"{env.get('NODE_OPTIONS', '')} --require={_NODE.inside}".strip()
     node = {"NODE_USE_ENV_PROXY": "1", "NODE_OPTIONS": options, "TOOLMILL_HOSTS": json.dumps(ports)}
-    return {**named, "NO_PROXY": local, "no_proxy": local, **node}
+    return {**proxies, "NO_PROXY": local, "no_proxy": local, **node}

@@ -75,10 +75,10 @@ Ask = Callable[[ProbePolicy, bool], ProbeResult]
 
 
 def run_package(
-    recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy, toolchain: HostToolchain
+    recipe: LaunchRecipe, secrets: LaunchSecrets, policy: DeployPolicy, toolchain: HostToolchain
 ) -> DeploymentResult:
     """The result of a package. Every outcome is a result; raises only SandboxUnavailable."""
-    package = _PackageLauncher(recipe, given, policy, toolchain)
+    package = _PackageLauncher(recipe, secrets, policy, toolchain)
     try:
         tried = package.try_launch(recipe, package.fetch(recipe))
     except PackageError as error:
@@ -91,7 +91,7 @@ def run_package(
     launch = package.make_launch(tried.recipe, artifact)
     return DeploymentResult(
         tried.result,
-        _list_made_up(recipe, tried, given, package.grant),
+        _list_made_up(recipe, tried, secrets, package.grant),
         artifact.locked,
         artifact.megabytes,
         artifact.built_with_scripts,
@@ -103,12 +103,12 @@ def run_package(
 
 
 def run_local(
-    recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy, toolchain: HostToolchain
+    recipe: LaunchRecipe, secrets: LaunchSecrets, policy: DeployPolicy, toolchain: HostToolchain
 ) -> DeploymentResult:
     """The result of a command in a folder of this host. Nothing is guessed: its owner wrote it."""
     sandbox, grant = policy.sandbox_of(recipe.server_id), policy.grant_of(recipe.server_id)
     try:
-        with open_local_launch(recipe, toolchain, given) as opened:
+        with open_local_launch(recipe, toolchain, secrets) as opened:
             launch = apply_grant(opened, recipe.server_id, policy)
             result = probe_granted(launch, recipe.server_id, policy, toolchain.python)
             more = (recipe.server_id, policy, toolchain)
@@ -116,7 +116,7 @@ def run_local(
     except PackageError as error:
         return make_failed(ProbeFailure(error.kind, str(error)))
     spare = {f"env:{name}" for name, _ in recipe.spare_env}  # they were not passed
-    real = list_given_names(given) | list_granted_places(recipe, grant) | spare
+    real = list_given_names(secrets) | list_granted_places(recipe, grant) | spare
     names = tuple(sorted(set(recipe.placeholders) - real))
     certificate = certify(sandbox, toolchain)
     return DeploymentResult(result, names, behaviour=behaviour, certificate=certificate)
@@ -126,14 +126,14 @@ def make_launch(
     recipe: LaunchRecipe,
     artifact: InstalledArtifact,
     toolchain: HostToolchain,
-    given: LaunchSecrets | None = None,
+    secrets: LaunchSecrets | None = None,
 ) -> SandboxLaunch:
     """The command and what it sees in the run phase."""
     mounts = [SandboxMount.same(path) for path in toolchain.binds]
     mounts.append(SandboxMount(artifact.tree, SERVER))
     return SandboxLaunch(
         argv=(*artifact.argv, *recipe.args),
-        env={**artifact.env, **dict(recipe.env), **(given.env if given else {})},
+        env={**artifact.env, **dict(recipe.env), **(secrets.env if secrets else {})},
         mounts=tuple(mounts),
         dirs=(DATA,),
     )
@@ -162,13 +162,13 @@ def probe_behaviour(
     where there was no second answer."""
     if result.status != "ok" or not policy.twice:
         return None
-    found = probe_again(result, policy.conversation, ask)
-    return None if found is None else [one.as_row() for one in found]
+    differences = probe_again(result, policy.conversation, ask)
+    return None if differences is None else [found_item.as_row() for found_item in differences]
 
 
-def list_given_names(given: LaunchSecrets) -> set[str]:
+def list_given_names(secrets: LaunchSecrets) -> set[str]:
     """The names of what is real, as placeholders are named."""
-    return {f"env:{name}" for name in given.env} | {f"header:{name}" for name in given.headers}
+    return {f"env:{name}" for name in secrets.env} | {f"header:{name}" for name in secrets.headers}
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def _describe_launch(recipe: LaunchRecipe, tried: _LaunchAttempt) -> dict[str, A
 
 
 def _list_made_up(
-    recipe: LaunchRecipe, tried: _LaunchAttempt, given: LaunchSecrets, grant: ServerGrant
+    recipe: LaunchRecipe, tried: _LaunchAttempt, secrets: LaunchSecrets, grant: ServerGrant
 ) -> tuple[str, ...]:
     """Which values of the launch that counted were placeholders."""
     passed = {f"env:{name}" for name, _ in tried.recipe.env}
@@ -275,38 +275,38 @@ def _list_made_up(
         if not name.startswith("env:") or name in passed
     }
     granted = list_granted_places(tried.recipe, grant)
-    return tuple(sorted(names - list_given_names(given) - granted))
+    return tuple(sorted(names - list_given_names(secrets) - granted))
 
 
 def find_local_image(name: str, sandbox: SandboxPolicy) -> str:
     """The id of an image that this host has under a name. Raises PackageError."""
-    if found := _open_engine(sandbox).find_image(name):
-        return found
+    if image_id := _open_engine(sandbox).find_image(name):
+        return image_id
     raise PackageError("needs_software", f"no image {name!r:.200} on this host: build it")
 
 
 def fetch_image(
-    recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy, sandbox: SandboxPolicy
+    recipe: LaunchRecipe, secrets: LaunchSecrets, policy: DeployPolicy, sandbox: SandboxPolicy
 ) -> Callable[[], BackendCommand]:
     """Pulls the image; what is returned makes the command of one launch. Raises PackageError."""
     docker = _open_engine(sandbox)
     if recipe.ecosystem == "private":
         image = str(recipe.integrity)
         if docker.find_image(recipe.name) != image:  # an index says which id: trusted is the name
-            found = f"the image {recipe.name!r:.200} that was listed is no longer on this host"
-            raise PackageError("needs_software", f"{found}: run again")
+            detail = f"the image {recipe.name!r:.200} that was listed is no longer on this host"
+            raise PackageError("needs_software", f"{detail}: run again")
     else:
         image = f"{recipe.name}@{recipe.integrity}"
         if problem := docker.pull(image):
             raise PackageError("fetch_failed", problem)
-    env = {**dict(recipe.env), **given.env}
-    seen = apply_grant(SandboxLaunch(()), recipe.server_id, policy)
+    env = {**dict(recipe.env), **secrets.env}
+    granted_launch = apply_grant(SandboxLaunch(()), recipe.server_id, policy)
     try:
         write_env_file(env)
-        docker.arguments(seen, sandbox, seen.mounts)
+        docker.arguments(granted_launch, sandbox, granted_launch.mounts)
     except LaunchRefused as error:
         raise PackageError("policy_denied", str(error)) from None
-    return lambda: docker.image_command(image, recipe.args, env, sandbox, seen=seen)
+    return lambda: docker.image_command(image, recipe.args, env, sandbox, seen=granted_launch)
 
 
 def _open_engine(sandbox: SandboxPolicy) -> DockerBackend:
@@ -315,12 +315,14 @@ def _open_engine(sandbox: SandboxPolicy) -> DockerBackend:
     try:
         docker.preflight()
     except SandboxUnavailable as error:
-        found = f"an image runs in a container engine only, and {error.what} ({error.why})"
-        raise PackageError("needs_software", found) from None
+        detail = f"an image runs in a container engine only, and {error.what} ({error.why})"
+        raise PackageError("needs_software", detail) from None
     return docker
 
 
-def run_image(recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy) -> DeploymentResult:
+def run_image(
+    recipe: LaunchRecipe, secrets: LaunchSecrets, policy: DeployPolicy
+) -> DeploymentResult:
     """The result of an image; `needs_software` where no engine answers.
 
     Its clock cannot be moved: its differential probe changes the name and the number of calls.
@@ -328,7 +330,7 @@ def run_image(recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy) 
     """
     sandbox, grant = policy.sandbox_of(recipe.server_id), policy.grant_of(recipe.server_id)
     try:
-        command = fetch_image(recipe, given, policy, sandbox)
+        command = fetch_image(recipe, secrets, policy, sandbox)
     except PackageError as error:
         return make_failed(ProbeFailure(error.kind, str(error)))
 
@@ -338,6 +340,6 @@ def run_image(recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy) 
     result = ask(policy.conversation)
     made_up = {name for name in recipe.placeholders if not name.startswith("env:")}
     made_up |= {f"env:{name}" for name, _ in recipe.env} & set(recipe.placeholders)
-    real = list_given_names(given) | list_granted_places(recipe, grant)
+    real = list_given_names(secrets) | list_granted_places(recipe, grant)
     names = tuple(sorted(made_up - real))
     return DeploymentResult(result, names, behaviour=probe_behaviour(result, policy, ask))

@@ -79,9 +79,9 @@ def deploy_listings(
     result, due = _split_due(plan_jobs(listings, before, policy), before, now, only)
     on_done = _make_reporter(progress or SilentProgress(), len(due))
     done = map_side_by_side(launches.carry_out, due, concurrency=concurrency, on_done=on_done)
-    for job, (row, kept) in zip(due, done, strict=True):
+    for job, (row, is_kept) in zip(due, done, strict=True):
         result.rows.append(row)
-        (result.kept if kept else result.done).append(job.key)
+        (result.kept if is_kept else result.done).append(job.key)
     result.rows.sort(key=lambda row: row["server_id"])
     return result
 
@@ -96,9 +96,9 @@ def _split_due(
     if only is not None:
         jobs = [job for job in jobs if job.key == only]
     others = [dict(row) for key, row in before.items() if only is not None and key != only]
-    kept = sorted(row["server_id"] for row in others)
-    gone = sorted(before.keys() - {job.key for job in jobs} - set(kept))
-    result, due = DeploymentRun(rows=others, kept=kept, gone=gone), []
+    kept_ids = sorted(row["server_id"] for row in others)
+    gone = sorted(before.keys() - {job.key for job in jobs} - set(kept_ids))
+    result, due = DeploymentRun(rows=others, kept=kept_ids, gone=gone), []
     for job in jobs:
         if only is None and try_item(partial(job.stands, now), lambda _: False):
             result.rows.append(dict(job.previous or {}))
@@ -134,8 +134,8 @@ class _RunLauncher:
     def _launch(self, job: DeploymentJob) -> tuple[Row, bool]:
         find_image = partial(find_local_image, sandbox=self.policy.sandbox)
         recipe = plan_recipe(job.listing, self.resolve, find_image=find_image)
-        if not self.anew and (kept := job.keep_row(recipe, self.now)):
-            return kept, True
+        if not self.anew and (previous_row := job.keep_row(recipe, self.now)):
+            return previous_row, True
         attempt = job.count_attempts(recipe) + 1
         deployed = self._deploy(recipe, job, attempt) if isinstance(recipe, LaunchRecipe) else None
         row = self._make_row(recipe, deployed, job, attempt)

@@ -150,26 +150,27 @@ _PLACE = re.compile(
 
 
 def find_unconfirmed(
-    recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy
+    recipe: LaunchRecipe, secrets: LaunchSecrets, policy: DeployPolicy
 ) -> ProbeFailure | None:
     """Why a recipe is not launched with what its user gave it; None where nothing was given, the
     listing chose nothing, or its user confirmed what it chose. A private command is launched only
     once it is confirmed, whatever it is given."""
     if recipe.ecosystem == "private":
         return _find_untrusted(recipe, policy)
-    gift = _describe_gift(recipe, given, policy)
+    gift = _describe_gift(recipe, secrets, policy)
     if gift is None:
         return None
-    env = {name: value for name, value in recipe.env if name not in given.env}
-    sent = {name.lower() for name in given.headers}
+    env = {name: value for name, value in recipe.env if name not in secrets.env}
+    sent = {name.lower() for name in secrets.headers}
     headers = {name: value for name, value in recipe.headers if name.lower() not in sent}
     server = f'[servers."{recipe.server_id}"'
-    if taken := sorted(name for name in env if is_redirecting(name)):
-        example = f'{server}.env] {taken[0]} = "env:{taken[0]}"'
+    if redirecting := sorted(name for name in env if is_redirecting(name)):
+        example = f'{server}.env] {redirecting[0]} = "env:{redirecting[0]}"'
         return ProbeFailure(
             "policy_denied",
-            f"{recipe.server_id} has {gift}, and {', '.join(taken)[:300]} of its listing decide"
-            f" what code runs or where that goes; give your own value ({example} in toolmill.toml)",
+            f"{recipe.server_id} has {gift}, and {', '.join(redirecting)[:300]} of its listing"
+            " decide what code runs or where that goes; give your own value"
+            f" ({example} in toolmill.toml)",
         )
     url = _find_chosen_url(recipe)
     granted = list_granted_places(recipe, policy.grant_of(recipe.server_id))
@@ -177,36 +178,36 @@ def find_unconfirmed(
     env = {name: value for name, value in env.items() if f"env:{name}" not in granted}
     if not (env or headers or args or url):
         return None
-    wanted = digest_confirmed(recipe)
-    if wanted in policy.confirmed.get(recipe.server_id, ()):
+    recipe_digest = digest_confirmed(recipe)
+    if recipe_digest in policy.confirmed.get(recipe.server_id, ()):
         return None
-    shown = _describe_choice(recipe, env, headers, url)
-    if len(shown) > _MOST:
-        found = f"{recipe.server_id}: {len(shown)} characters of arguments and variables"
-        return ProbeFailure("policy_denied", f"{found}, at most {_MOST} can be confirmed")
+    choice = _describe_choice(recipe, env, headers, url)
+    if len(choice) > _MOST:
+        detail = f"{recipe.server_id}: {len(choice)} characters of arguments and variables"
+        return ProbeFailure("policy_denied", f"{detail}, at most {_MOST} can be confirmed")
     return ProbeFailure(
         "needs_confirmation",
-        f"{recipe.server_id} has {gift}, and its listing chose {shown}; if that is right, write"
-        f' {server}] confirmed = ["{wanted}"] in toolmill.toml',
+        f"{recipe.server_id} has {gift}, and its listing chose {choice}; if that is right, write"
+        f' {server}] confirmed = ["{recipe_digest}"] in toolmill.toml',
     )
 
 
 def describe_command(recipe: LaunchRecipe) -> str:
     """What a private recipe launches, in a line of ASCII."""
-    parts: dict[str, Any] = {"command": [*recipe.command, *recipe.args]}
-    parts |= {"folder": recipe.directory} if recipe.directory else {"image": recipe.name}
-    parts |= {"variables": [name for name, _ in recipe.env]}
-    return ", ".join(f"{name} {json.dumps(part)}" for name, part in parts.items() if part)
+    facts: dict[str, Any] = {"command": [*recipe.command, *recipe.args]}
+    facts |= {"folder": recipe.directory} if recipe.directory else {"image": recipe.name}
+    facts |= {"variables": [name for name, _ in recipe.env]}
+    return ", ".join(f"{name} {json.dumps(part)}" for name, part in facts.items() if part)
 
 
 def _find_untrusted(recipe: LaunchRecipe, policy: DeployPolicy) -> ProbeFailure | None:
     trusted = policy.confirmed.get(recipe.server_id, ())
     if digest_confirmed(recipe) in trusted:
         return None
-    shown = describe_command(recipe)[:_MOST]
+    command = describe_command(recipe)[:_MOST]
     was = "is another one than you trusted" if trusted else "is not trusted yet"
     fix = f"`toolmill trust {shlex.quote(recipe.server_id)}` shows and trusts it"
-    return ProbeFailure("needs_confirmation", f"a command of your own {was}: {shown}; {fix}")
+    return ProbeFailure("needs_confirmation", f"a command of your own {was}: {command}; {fix}")
 
 
 def is_redirecting(name: str) -> bool:
@@ -226,11 +227,13 @@ def digest_confirmed(recipe: LaunchRecipe) -> str:
     return recipe.model_copy(update=fixed).digest
 
 
-def _describe_gift(recipe: LaunchRecipe, given: LaunchSecrets, policy: DeployPolicy) -> str | None:
+def _describe_gift(
+    recipe: LaunchRecipe, secrets: LaunchSecrets, policy: DeployPolicy
+) -> str | None:
     """What of the user's the launch is given. A grant is one for this server: `sandbox.network`
     trusts all alike. A folder that toolmill made for the launch is nobody's."""
     remote, accounts = recipe.ecosystem == "remote", policy.accounts
-    if given.env or given.headers or (remote and accounts and accounts.known(recipe.server_id)):
+    if secrets.env or secrets.headers or (remote and accounts and accounts.known(recipe.server_id)):
         return "your secret"
     grant = policy.grant_of(recipe.server_id)
     if remote:
@@ -247,14 +250,14 @@ def _find_chosen_url(recipe: LaunchRecipe) -> str:
     the query and what stands before an @."""
     if recipe.ecosystem != "remote" or not recipe.url:
         return ""
-    parts = urlsplit(recipe.url)
-    return recipe.url if parts.query or parts.fragment or "@" in parts.netloc else ""
+    address = urlsplit(recipe.url)
+    return recipe.url if address.query or address.fragment or "@" in address.netloc else ""
 
 
 def _describe_choice(
     recipe: LaunchRecipe, env: Mapping[str, str], headers: Mapping[str, str], url: str
 ) -> str:
     """ASCII: third-party text that a user reads before agreeing to it."""
-    parts: dict[str, Any] = {"address": url, "arguments": list(recipe.args)}
-    parts |= {"variables": dict(env), "headers": dict(headers)}
-    return ", ".join(f"{name} {json.dumps(part)}" for name, part in parts.items() if part)
+    facts: dict[str, Any] = {"address": url, "arguments": list(recipe.args)}
+    facts |= {"variables": dict(env), "headers": dict(headers)}
+    return ", ".join(f"{name} {json.dumps(part)}" for name, part in facts.items() if part)

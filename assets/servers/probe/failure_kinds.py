@@ -263,11 +263,11 @@ def find_words(text: str, kinds: Collection[str]) -> ProbeFailure | None:
     for kind, words in _WORDS:
         if kind not in kinds:
             continue
-        found = re.search(words, text, re.IGNORECASE | re.MULTILINE)
-        if found and kind == "needs_secret" and _is_only_unreached(text, found.end()):
+        match = re.search(words, text, re.IGNORECASE | re.MULTILINE)
+        if match and kind == "needs_secret" and _is_only_unreached(text, match.end()):
             continue
-        if found:
-            return ProbeFailure(kind, f"said {_find_line(text, found.start())!r}")
+        if match:
+            return ProbeFailure(kind, f"said {_find_line(text, match.start())!r}")
     return None
 
 
@@ -279,7 +279,7 @@ def _is_only_unreached(text: str, position: int) -> bool:
 
 def _find_last_line(text: str) -> str:
     """The last line that says what went wrong: a stack trace ends in brackets and versions."""
-    errors = [found[0] for found in _LAST.finditer(text)]
+    errors = [match[0] for match in _LAST.finditer(text)]
     if errors:
         return errors[-1]
     spoken_lines = [line for line in text.splitlines() if line.strip()]

@@ -135,7 +135,7 @@ def make_result(
     version = progress.protocol or transcript.server.get("protocolVersion")
     instructions = transcript.server.get("instructions")
     turns = [*transcript.earlier, transcript.tools]
-    listed = [[tool for tool in turn if isinstance(tool, dict)] for turn in turns]
+    listings = [[tool for tool in turn if isinstance(tool, dict)] for turn in turns]
     seconds = progress.listed_s if progress.listed_s is not None else ended
     first = progress.initialize_s
     return ProbeResult(
@@ -145,8 +145,8 @@ def make_result(
         server_info=info if isinstance(info, dict) else {},
         protocol=version[:40] if isinstance(version, str) else None,
         capabilities=sorted(announced)[:40] if isinstance(announced, dict) else [],
-        tools=[] if failure else listed[0],
-        later=[] if failure else listed[1:],
+        tools=[] if failure else listings[0],
+        later=[] if failure else listings[1:],
         prompts=transcript.lists.get("prompts", []),
         resources=transcript.lists.get("resources", []),
         templates=transcript.lists.get("resourceTemplates", []),
@@ -227,50 +227,60 @@ def probe_again(
     other = ask(replace(limits, **OTHER, lists=LISTS), True)
     if other.status != "ok":
         return None
-    seen = digest_tools(first.tools)
+    first_digests = digest_tools(first.tools)
     counted = _compare_listings(other)
-    between = compare_digests(seen, digest_tools(other.tools))
+    between = compare_digests(first_digests, digest_tools(other.tools))
     if not between and not counted:
         return []
     control = ask(replace(limits, lists=LISTS), False)
-    itself = compare_digests(seen, digest_tools(control.tools)) if control.status == "ok" else {}
-    found = [BehaviourDifference(tool, change, "nothing") for tool, change in itself.items()]
+    itself = (
+        compare_digests(first_digests, digest_tools(control.tools))
+        if control.status == "ok"
+        else {}
+    )
+    differences = [BehaviourDifference(tool, change, "nothing") for tool, change in itself.items()]
     again = _compare_listings(control) if control.status == "ok" else {}
     counts = {tool: change for tool, change in {**counted, **again}.items() if tool not in itself}
-    found += [BehaviourDifference(tool, change, "call count") for tool, change in counts.items()]
+    differences += [
+        BehaviourDifference(tool, change, "call count") for tool, change in counts.items()
+    ]
     between = {tool: change for tool, change in between.items() if tool not in itself}
     if between:
-        named = ask(replace(limits, **OTHER), False)
-        by_name = compare_digests(seen, digest_tools(named.tools)) if named.status == "ok" else {}
-        found += [
+        by_client = ask(replace(limits, **OTHER), False)
+        by_name = (
+            compare_digests(first_digests, digest_tools(by_client.tools))
+            if by_client.status == "ok"
+            else {}
+        )
+        differences += [
             BehaviourDifference(tool, change, "client name")
             if tool in by_name
             else BehaviourDifference(tool, _classify_dated(tool, change, first, other), "date")
             for tool, change in between.items()
         ]
-    return sorted(found, key=lambda one: (one.tool, one.varied))
+    return sorted(differences, key=lambda difference: (difference.tool, difference.varied))
 
 
 def digest_tools(tools: Iterable[Tool]) -> dict[str, str]:
     """Name -> contract digest; a tool without a usable contract by the digest of its JSON."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for tool in tools:
         try:
             name = contract_digest(tool)
         except ContractError:
             name = sha256(json.dumps(tool, sort_keys=True).encode())
-        found.setdefault(str(tool.get("name"))[:200], name)
-    return found
+        digests.setdefault(str(tool.get("name"))[:200], name)
+    return digests
 
 
 def compare_digests(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """Tool -> added, removed or changed."""
-    found = {}
+    changes = {}
     for tool in before.keys() | after.keys():
         if before.get(tool) != after.get(tool):
             gone, new = tool not in after, tool not in before
-            found[tool] = "removed" if gone else "added" if new else "changed"
-    return found
+            changes[tool] = "removed" if gone else "added" if new else "changed"
+    return changes
 
 
 def move_clock(launch: SandboxLaunch, days: int = DAYS) -> SandboxLaunch:
@@ -306,8 +316,8 @@ def _mount_clock() -> tuple[SandboxMount, ...]:
 def _classify_dated(tool: str, change: str, first: ProbeResult, other: ProbeResult) -> str:
     """`dated` for a tool that says the same but for the date in it."""
     texts = [
-        [_DATE.sub("#", json.dumps(one, sort_keys=True)) for one in result.tools
-         if str(one.get("name"))[:200] == tool]
+        [_DATE.sub("#", json.dumps(entry, sort_keys=True)) for entry in result.tools
+         if str(entry.get("name"))[:200] == tool]
         for result in (first, other)
     ]  # fmt: skip
     return "dated" if change == "changed" and texts[0] == texts[1] else change
@@ -316,7 +326,7 @@ def _classify_dated(tool: str, change: str, first: ProbeResult, other: ProbeResu
 def _compare_listings(result: ProbeResult) -> dict[str, str]:
     """What differs between the first and a later listing of one session."""
     first = digest_tools(result.tools)
-    found: dict[str, str] = {}
+    changes: dict[str, str] = {}
     for later in result.later:
-        found |= compare_digests(first, digest_tools(later))
-    return found
+        changes |= compare_digests(first, digest_tools(later))
+    return changes

@@ -51,7 +51,7 @@ class MessageReader:
         try:
             async for event in source:
                 self._count()
-                kept = event.id if _ID.fullmatch(event.id) else ""
+                match = event.id if _ID.fullmatch(event.id) else ""
                 if event.event == "endpoint" and endpoint_of is not None:
                     yield _encode_endpoint(event.data, endpoint_of)
                     endpoint_of = None  # the SDK's reader fails on a second one
@@ -59,26 +59,26 @@ class MessageReader:
                     self._listener.count_noise(f"event {event.event[:80]!r}")
                 elif event.data:
                     for message in self._parse_messages(event.data):
-                        yield _encode_event(message, kept)
-                elif kept:
-                    yield f"id: {kept}\ndata:\n\n".encode()
+                        yield _encode_event(message, match)
+                elif match:
+                    yield f"id: {match}\ndata:\n\n".encode()
         except httpx2.SSEError as error:
             self._check_size(self._cap + 1, error)
 
     def _parse_messages(self, text: str) -> list[dict[str, Any]]:
         """What the session may see of one body or event."""
         try:
-            found = parse_message(text)
+            parsed = parse_message(text)
         except AmbiguousJson as error:
             self._listener.transcript.broken = str(error)
             raise ConversationEnd(ProbeFailure("protocol_error", str(error))) from error
         except (ValueError, RecursionError):
-            found = None
+            parsed = None
         passed = []
-        for one in (found if isinstance(found, list) else [found])[:_BATCH]:
-            if not isinstance(one, dict) or one.get("jsonrpc") != "2.0":
+        for message_item in (parsed if isinstance(parsed, list) else [parsed])[:_BATCH]:
+            if not isinstance(message_item, dict) or message_item.get("jsonrpc") != "2.0":
                 self._listener.count_noise(show_text(repr(text[:120])))
-            elif (message := self._listener.take(one)) is not None:
+            elif (message := self._listener.take(message_item)) is not None:
                 passed.append(message)
         return passed
 
@@ -112,18 +112,18 @@ def _encode_event(message: dict[str, Any], event_id: str) -> bytes:
 
 def _encode_endpoint(data: str, stream_url: str) -> bytes:
     """The endpoint event, where it names the origin of the stream (our headers go there)."""
-    named = data
+    endpoint = data
     try:
-        named = urljoin(stream_url, data)
-        ours, theirs = urlsplit(stream_url), urlsplit(named)
+        endpoint = urljoin(stream_url, data)
+        ours, theirs = urlsplit(stream_url), urlsplit(endpoint)
         same = (ours.scheme, ours.netloc) == (theirs.scheme, theirs.netloc)
     except ValueError:
         same = False
-    if not same or len(named) > 2048:
-        detail = f"its event stream names an endpoint elsewhere, {show_url(named)}"
+    if not same or len(endpoint) > 2048:
+        detail = f"its event stream names an endpoint elsewhere, {show_url(endpoint)}"
         advice = "its headers would go to another origin; treat the server with suspicion"
         raise ConversationEnd(RemoteFailure("protocol_error", detail, advice))
-    return f"event: endpoint\ndata: {named}\n\n".encode()
+    return f"event: endpoint\ndata: {endpoint}\n\n".encode()
 
 
 MAX_REQUESTS = 1000  # of one attempt: 3 x 200 pages of tools, 60 of the rest, 200 declined requests
@@ -227,8 +227,8 @@ class RemoteClient(httpx2.AsyncClient):
     async def _filter_answer(
         self, request: httpx2.Request, response: httpx2.Response, asks: bool
     ) -> httpx2.Response:
-        found = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        events, good = found == "text/event-stream", response.is_success
+        content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        events, good = content_type == "text/event-stream", response.is_success
         if request.method == "GET":
             if good and events:
                 return self._filter_response(response, events=True)
@@ -241,7 +241,7 @@ class RemoteClient(httpx2.AsyncClient):
             self._watch.refusal = None
             return await _make_empty_response(response)
         self._check_session(response)
-        if not events and found != "application/json":
+        if not events and content_type != "application/json":
             self._watch.refusal = RefusedAnswer(request.method, response)
             return await _make_empty_response(response)
         self._watch.refusal = None
@@ -265,8 +265,8 @@ class RemoteClient(httpx2.AsyncClient):
         return await _make_empty_response(response, bytes(body))
 
     def _check_session(self, response: httpx2.Response) -> None:
-        given = response.headers.get(_SESSION)
-        if given is not None and not _SESSION_ID.fullmatch(given):
+        session_id = response.headers.get(_SESSION)
+        if session_id is not None and not _SESSION_ID.fullmatch(session_id):
             detail = "its session id is no visible ASCII"
             raise TransportRefusal(
                 RemoteFailure("protocol_error", detail, "the server has to fix it")

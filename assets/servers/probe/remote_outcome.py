@@ -124,12 +124,12 @@ def _classify_closed(refusal: RefusedAnswer, detail: str, url: str) -> RemoteFai
             write_login_advice(url),
         )
     scheme = refusal.response.headers.get("www-authenticate", "").partition(" ")[0]
-    named = f", names the scheme {show_text(scheme, 40)!r}" if scheme else ", names no scheme"
+    clue = f", names the scheme {show_text(scheme, 40)!r}" if scheme else ", names no scheme"
     if refusal.excerpt.strip():
-        named += f", says {show_text(refusal.excerpt)!r}"
+        clue += f", says {show_text(refusal.excerpt)!r}"
     return RemoteFailure(
         "remote_auth",
-        detail + named,
+        detail + clue,
         "it offers no OAuth by itself; give it its key as a header (`secrets`), or"
         f" {write_login_advice(url)}",
     )
@@ -141,18 +141,24 @@ def write_login_advice(url: str) -> str:
 
 
 def _make_not_mcp(refusal: RefusedAnswer, detail: str) -> RemoteFailure:
-    found = refusal.response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    what = "a web page" if found == "text/html" else (show_text(found, 60) or "no content type")
+    content_type = (
+        refusal.response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    )
+    what = (
+        "a web page"
+        if content_type == "text/html"
+        else (show_text(content_type, 60) or "no content type")
+    )
     return RemoteFailure("protocol_error", f"{detail} with {what} instead of MCP", _NO_MCP)
 
 
 def classify_exception(error: BaseException, url: str) -> ProbeFailure:
     """The failure behind an exception of connector, client, OAuth or SDK; groups are opened."""
-    for one in _iter_chain(error):
-        if isinstance(failure := getattr(one, "failure", None), ProbeFailure):
+    for iter_chain_item in _iter_chain(error):
+        if isinstance(failure := getattr(iter_chain_item, "failure", None), ProbeFailure):
             return failure
-        if isinstance(one, PrivateAddress):
-            return RemoteFailure("policy_denied", show_text(str(one), 200), PUBLIC_ONLY)
+        if isinstance(iter_chain_item, PrivateAddress):
+            return RemoteFailure("policy_denied", show_text(str(iter_chain_item), 200), PUBLIC_ONLY)
     cause = next(_iter_chain(error))
     if type(cause).__module__.startswith("mcp.client.auth"):
         # What follows the colon is the body of the server's answer, which may hold what was sent.
@@ -194,10 +200,12 @@ def show_text(text: str, limit: int = 120) -> str:
 def show_url(url: str) -> str:
     """A URL without credentials, query and fragment: listings hold keys in them."""
     try:
-        parts = urlsplit(url)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-        netloc = f"{host}:{parts.port}" if parts.port else host
-        return show_text(urlunsplit((parts.scheme, netloc, parts.path, "", "")), 300)
+        address = urlsplit(url)
+        host = (
+            f"[{address.hostname}]" if ":" in (address.hostname or "") else address.hostname or ""
+        )
+        netloc = f"{host}:{address.port}" if address.port else host
+        return show_text(urlunsplit((address.scheme, netloc, address.path, "", "")), 300)
     except ValueError:
         return "this address"
 

@@ -70,34 +70,44 @@ class RemoteConversation:
         if not finished:
             raise ConversationEnd(self.rank_evidence(None, answered=False))
 
-    def rank_evidence(self, found: ProbeFailure | None, *, answered: bool) -> ProbeFailure:
+    def rank_evidence(self, ended_with: ProbeFailure | None, *, answered: bool) -> ProbeFailure:
         """What a conversation that was cut short amounts to: the strongest evidence first. found:
         how it ended for the session; answered: whether the handshake was."""
-        transcript, watch, found = self.listener.transcript, self.watch, found or self.timeout
+        transcript, watch, ended_with = (
+            self.listener.transcript,
+            self.watch,
+            ended_with or self.timeout,
+        )
         if transcript.oversize:
             return ProbeFailure("oversize", transcript.oversize)
         if transcript.broken:
             return ProbeFailure("protocol_error", transcript.broken)
         if watch.failure:
             return watch.failure
-        if found and found.kind != "protocol_error":
-            return classify_evidence(ProbeEvidence(transcript, found, answered=answered)) or found
+        if ended_with and ended_with.kind != "protocol_error":
+            return (
+                classify_evidence(ProbeEvidence(transcript, ended_with, answered=answered))
+                or ended_with
+            )
         if watch.refusal:
             return classify_refusal(watch.refusal, watch.url)
-        if found is None or "code" not in found.detail:
+        if ended_with is None or "code" not in ended_with.detail:
             ended = ProbeFailure("remote_down", "it ended the conversation")
-            return watch.trouble or self.crash or found or ended
-        if "code -32000" in found.detail and (watch.trouble or transcript.noise):
+            return watch.trouble or self.crash or ended_with or ended
+        if "code -32000" in ended_with.detail and (watch.trouble or transcript.noise):
             noise = (
                 f"{transcript.noise} answers that are no JSON-RPC, first {transcript.first_noise}"
             )
             return watch.trouble or ProbeFailure("protocol_error", noise)
-        if "code -32700" in found.detail:
-            return found  # the SDK's own words on what it could not read
-        failure = classify_evidence(ProbeEvidence(transcript, found, answered=answered)) or found
+        if "code -32700" in ended_with.detail:
+            return ended_with  # the SDK's own words on what it could not read
+        failure = (
+            classify_evidence(ProbeEvidence(transcript, ended_with, answered=answered))
+            or ended_with
+        )
         if failure.kind == "needs_secret":
             return RemoteFailure("remote_auth", failure.detail)
-        return failure if failure.kind in ("no_tools", "needs_argument") else found
+        return failure if failure.kind in ("no_tools", "needs_argument") else ended_with
 
 
 @asynccontextmanager
@@ -109,13 +119,13 @@ async def _open_transport(
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
-    made: Any = (
+    transport: Any = (
         streamable_http_client(url, http_client=client, max_sse_event_size=None)
         if kind == "http"
         else sse_client(url, httpx_client_factory=lambda *_, **__: client)
     )
     with anyio.CancelScope(deadline=anyio.current_time() + start_s) as start:
-        async with made as streams:
+        async with transport as streams:
             start.deadline = float("inf")
             yield streams
     if start.cancelled_caught:
@@ -127,8 +137,8 @@ def list_secrets(url: str, headers: Mapping[str, str], tokens: Iterable[str]) ->
     secrets = {f"token {n}": value for n, value in enumerate(sorted(tokens))}
     sent = [*headers.items()]
     with suppress(ValueError):  # an address that is none
-        parts = urlsplit(url)
-        sent += [*parse_qsl(parts.query), ("password", parts.password or "")]
+        address = urlsplit(url)
+        sent += [*parse_qsl(address.query), ("password", address.password or "")]
     return secrets | {name: value for name, value in sent if is_secret_name(name)}
 
 
@@ -243,8 +253,8 @@ class _RemoteProbe:
             failure = RemoteFailure("protocol_error", failure.detail, _ADVICE)
         transcript = listing.attempt.listener.transcript
         retry_after = getattr(failure, "retry_after", None)
-        found = make_result(transcript, listing.progress, failure, ended, retry_after=retry_after)
-        return self._scrub_result(found)
+        result = make_result(transcript, listing.progress, failure, ended, retry_after=retry_after)
+        return self._scrub_result(result)
 
     def _cut_listing(self, listing: _ListingAttempt, detail: str) -> None:
         """The wall clock ended the conversation; a listing that was told stands."""
@@ -255,14 +265,14 @@ class _RemoteProbe:
         elif transcript.earlier:
             transcript.take_back()  # it may have been cut in the middle
 
-    def _scrub_result(self, found: ProbeResult) -> ProbeResult:
+    def _scrub_result(self, result: ProbeResult) -> ProbeResult:
         """What we sent as a secret may have come back in any text."""
         tokens = {token for listing in self.listings for token in listing.attempt.client.tokens}
         scrub = Scrubber(list_secrets(self.url, self.headers, tokens))
         if not scrub:
-            return found
-        fields = vars(found).items()  # every text, list and mapping: all of them are its words
+            return result
+        fields = vars(result).items()  # every text, list and mapping: all of them are its words
         return replace(
-            found,
+            result,
             **{name: scrub(one) for name, one in fields if isinstance(one, str | list | dict)},
         )

@@ -55,9 +55,9 @@ def _refuse_other_versions(spoken: Any) -> None:
         and spoken
         and not set(MODERN_PROTOCOL_VERSIONS) & set(map(str, spoken))
     ):
-        named = ", ".join(repr(str(one)[:20]) for one in spoken[:_SHOWN])
+        versions = ", ".join(repr(str(spoken_item)[:20]) for spoken_item in spoken[:_SHOWN])
         raise ConversationEnd(
-            ProbeFailure("protocol_error", f"it speaks {named} of the protocol, none of ours")
+            ProbeFailure("protocol_error", f"it speaks {versions} of the protocol, none of ours")
         )
 
 
@@ -110,12 +110,12 @@ def needs_task(tool: Mapping[str, Any], server: Mapping[str, Any]) -> bool:
     """Whether a raw `tools/list` entry says that a plain call will be refused: it runs as a task
     alone. server: the raw result of `initialize`; the specification (2025-11-25) has a tool's word
     count only where the server announces that it takes tasks for calls."""
-    found: Any = server.get("capabilities")
+    capability: Any = server.get("capabilities")
     for name in ("tasks", "requests", "tools", "call"):
-        found = found.get(name) if isinstance(found, Mapping) else None
+        capability = capability.get(name) if isinstance(capability, Mapping) else None
     execution = tool.get("execution")
-    wanted = execution.get("taskSupport") if isinstance(execution, Mapping) else None
-    return found is not None and wanted == "required"
+    task_support = execution.get("taskSupport") if isinstance(execution, Mapping) else None
+    return capability is not None and task_support == "required"
 
 
 async def check_alive(session: Any) -> None:
@@ -277,10 +277,10 @@ async def _list_extras(
         ("resources", "resources", session.list_resources),
         ("resources", "resourceTemplates", session.list_resource_templates),
     )
-    wanted = [(name, ask) for capability, name, ask in asks if capability in announced]
-    missed = dict.fromkeys(name for name, _ in wanted)
+    requests = [(name, ask) for capability, name, ask in asks if capability in announced]
+    missed = dict.fromkeys(name for name, _ in requests)
     with anyio.move_on_after(limits.extras_s):
-        for name, ask in wanted:
+        for name, ask in requests:
             try:
                 pages = 0
                 async for _ in _iter_pages(ask):
@@ -302,19 +302,19 @@ async def _iter_pages(ask: Callable[..., Awaitable[Any]]) -> AsyncGenerator[Any,
     from mcp_types import PaginatedRequestParams
 
     cursor: str | None = None
-    seen: set[str] = set()
+    cursors: set[str] = set()
     while True:
         params = PaginatedRequestParams(cursor=cursor) if cursor is not None else None
         page = await ask(params=params)
         cursor = page.next_cursor
-        if cursor and cursor in seen:
+        if cursor and cursor in cursors:
             raise ConversationEnd(
                 ProbeFailure("protocol_error", f"the cursor {cursor[:40]!r} came twice")
             )
         yield page
         if not cursor:
             return
-        seen.add(cursor)
+        cursors.add(cursor)
 
 
 def classify_exception(error: BaseException) -> ProbeFailure:

@@ -71,8 +71,8 @@ class StdioRelay:
                     return
                 buffer += chunk
                 if b"\n" in chunk:
-                    *lines, rest = bytes(buffer).split(b"\n")
-                    buffer = bytearray(rest)
+                    *lines, remainder = bytes(buffer).split(b"\n")
+                    buffer = bytearray(remainder)
                     self._blank += lines.count(b"")
                     for line in filter(None, lines):
                         await self._take_line(line)
@@ -104,9 +104,9 @@ class StdioRelay:
         except (ValueError, RecursionError):
             message = None
         messages = message if isinstance(message, list) else [message]
-        for one in messages[:100]:
-            if isinstance(one, dict) and one.get("jsonrpc") == "2.0":
-                await self._deliver_message(one)
+        for item in messages[:100]:
+            if isinstance(item, dict) and item.get("jsonrpc") == "2.0":
+                await self._deliver_message(item)
             else:
                 self.listener.count_noise(repr(line[:120]))
 

@@ -103,23 +103,23 @@ class MessageFilter:
             # a probe needs, and a storm of them must not reach it.
             listened = "id" in message and self.transcript.initiated <= MAX_INITIATED
             return message if listened else None
-        asked = self._asked.pop(_make_hashable(message.get("id")), None)
-        if asked is None:
+        method = self._asked.pop(_make_hashable(message.get("id")), None)
+        if method is None:
             self.transcript.note_error(message.get("error"))
             self.transcript.strays += 1
             return None
         result = message.get("result")
-        if asked in _NEEDED and not isinstance(message.get("result", {}), dict):
+        if method in _NEEDED and not isinstance(message.get("result", {}), dict):
             kind = type(result).__name__
-            self.transcript.broken = f"the result of `{asked}` is {kind}, expected an object"
-        if asked == "initialize" and isinstance(result, dict):
+            self.transcript.broken = f"the result of `{method}` is {kind}, expected an object"
+        if method == "initialize" and isinstance(result, dict):
             self.transcript.server = result
-        elif asked == DISCOVER and isinstance(result, dict):
+        elif method == DISCOVER and isinstance(result, dict):
             meta = result.get("_meta")
             info = meta.get(SERVER_INFO_KEY) if isinstance(meta, dict) else None
             self.transcript.server = {**result, "serverInfo": info}
-        if asked in LISTS and isinstance(result, dict):
-            return {**message, "result": self._keep_page(LISTS[asked], result)}
+        if method in LISTS and isinstance(result, dict):
+            return {**message, "result": self._keep_page(LISTS[method], result)}
         return self._read_answer(message)
 
     def _read_answer(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -132,13 +132,13 @@ class MessageFilter:
             error = _read_error(error)
             self.transcript.note_error(error)
             return {**framed, "error": error}
-        found = f"the result is {type(result).__name__}, expected an object"
-        return {**framed, "error": {"code": _INTERNAL, "message": found}}
+        detail = f"the result is {type(result).__name__}, expected an object"
+        return {**framed, "error": {"code": _INTERNAL, "message": detail}}
 
-    def count_noise(self, shown: str) -> None:
+    def count_noise(self, excerpt: str) -> None:
         """Counts something that is no message."""
         self.transcript.noise += 1
-        self.transcript.first_noise = self.transcript.first_noise or shown[:160]
+        self.transcript.first_noise = self.transcript.first_noise or excerpt[:160]
 
     def _keep_page(self, member: str, result: dict[str, Any]) -> dict[str, Any]:
         """Keeps the raw entries; the session gets an empty page with the same cursor."""
@@ -155,15 +155,15 @@ class MessageFilter:
 
 def _read_error(error: Any) -> dict[str, Any]:
     """An error with a number and a text, whatever the server wrote: Node's codes are texts."""
-    given = error if isinstance(error, dict) else {"message": error}
-    code, message = given.get("code"), given.get("message", "an error without a message")
+    fields = error if isinstance(error, dict) else {"message": error}
+    code, message = fields.get("code"), fields.get("message", "an error without a message")
     if isinstance(code, float) and code.is_integer():
         code = int(code)
     if not isinstance(code, int) or isinstance(code, bool):
         code = _INTERNAL
     text = message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
-    made = {"code": code, "message": text}
-    return {**made, "data": given["data"]} if given.get("data") is not None else made
+    readable = {"code": code, "message": text}
+    return {**readable, "data": fields["data"]} if fields.get("data") is not None else readable
 
 
 class AmbiguousJson(ValueError):
@@ -174,19 +174,22 @@ class AmbiguousJson(ValueError):
 def parse_message(text: str) -> Any:
     """The JSON value. Raises ValueError (NaN, infinities and 1e999 too, and nesting deeper than
     MAX_DEPTH) or RecursionError; Ambiguous where a member is named twice."""
-    found = json.loads(
+    message = json.loads(
         text,
         parse_constant=_refuse_constant,
         parse_float=_parse_finite,
         object_pairs_hook=_refuse_ambiguous,
     )
-    level = [found]
+    level = [message]
     for _ in range(MAX_DEPTH):
         level = [
-            item for one in level for item in _iter_parts(one) if isinstance(item, dict | list)
+            item
+            for level_item in level
+            for item in _iter_parts(level_item)
+            if isinstance(item, dict | list)
         ]
         if not level:
-            return found
+            return message
     raise ValueError(f"nested deeper than {MAX_DEPTH}")
 
 
@@ -195,10 +198,10 @@ def _iter_parts(value: Any) -> Any:
 
 
 def _refuse_ambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise AmbiguousJson(f"an object names {str(find_repeated_name(pairs))[:60]!r} twice")
-    return found
+    return members
 
 
 def _refuse_constant(name: str) -> None:
@@ -238,9 +241,9 @@ class ProbeEvidence:
     signal: str | None = None
 
 
-def classify_evidence(seen: ProbeEvidence) -> ProbeFailure | None:
+def classify_evidence(ended_with: ProbeEvidence) -> ProbeFailure | None:
     """The strongest evidence first: a limit that was passed, an exit, then the conversation."""
-    transcript, breach, failure = seen.transcript, seen.breach, seen.failure
+    transcript, breach, failure = ended_with.transcript, ended_with.breach, ended_with.failure
     # What went wrong after the last list of tools was only asked for besides.
     if transcript.oversize and failure:
         return ProbeFailure("oversize", transcript.oversize)
@@ -249,7 +252,9 @@ def classify_evidence(seen: ProbeEvidence) -> ProbeFailure | None:
     if breach and breach.limit in _BREACHES:
         return ProbeFailure(_BREACHES[breach.limit], breach.found)
     if breach:
-        return ProbeFailure("timeout_list" if seen.answered else "timeout_start", breach.found)
+        return ProbeFailure(
+            "timeout_list" if ended_with.answered else "timeout_start", breach.found
+        )
     if failure is None:
         return (
             None if any([transcript.tools, *transcript.earlier]) else ProbeFailure("no_tools", "")
@@ -261,11 +266,13 @@ def classify_evidence(seen: ProbeEvidence) -> ProbeFailure | None:
             )
             return ProbeFailure("protocol_error", detail)
         return failure if failure.kind == "oversize" else _explain_timeout(failure, transcript)
-    if seen.exited:
+    if ended_with.exited:
         return classify_last_words(
-            make_printable(transcript.stderr) + transcript.first_noise, seen.code, seen.signal
+            make_printable(transcript.stderr) + transcript.first_noise,
+            ended_with.code,
+            ended_with.signal,
         )
-    if "code -32601" in failure.detail and seen.answered:
+    if "code -32601" in failure.detail and ended_with.answered:
         return ProbeFailure("no_tools", "tools/list is not a method of this server")
     if "code" in failure.detail and not transcript.ended:
         return _classify_refusal(failure)

@@ -177,16 +177,16 @@ def run_tool(
     It has a network of its own that leads to the registries of this host alone; backend `none` has
     the host's. scripts: third-party scripts may run, and dependencies be prepared from git."""
     settings = {**_make_settings(toolchain.fetch_env, scripts=scripts), **(env or {})}
-    shown = [SandboxMount(staging.opened, FETCH, writable=True), *mounts]
-    shown += [SandboxMount.same(path) for path in (*toolchain.binds, *toolchain.fetch_binds)]
-    with ExitStack() as held:
+    visible = [SandboxMount(staging.opened, FETCH, writable=True), *mounts]
+    visible += [SandboxMount.same(path) for path in (*toolchain.binds, *toolchain.fetch_binds)]
+    with ExitStack() as stack:
         if describe_fetch_network(choose_backend(policy).name) == "registries":
-            folder = held.enter_context(_open_gateway(toolchain.fetch_env, policy))
-            shown.append(SandboxMount(folder, GATEWAY))
+            folder = stack.enter_context(_open_gateway(toolchain.fetch_env, policy))
+            visible.append(SandboxMount(folder, GATEWAY))
             argv = build_relayed(toolchain.python, argv)
             settings |= _PROXIED
-        launch = SandboxLaunch(argv, settings, tuple(shown), uid=FETCH_UID)
-        jailed = held.enter_context(start(launch, replace(policy, network="none")))
+        launch = SandboxLaunch(argv, settings, tuple(visible), uid=FETCH_UID)
+        jailed = stack.enter_context(start(launch, replace(policy, network="none")))
         with SandboxWatchdog(jailed, policy) as watchdog:
             stdout, stderr = _read_outputs(jailed)
             jailed.process.wait()
@@ -239,17 +239,17 @@ def _read_outputs(jailed: SandboxProcess) -> tuple[str, str]:
     """Both outputs, read to their end at once."""
     if jailed.process.stdin:
         jailed.process.stdin.close()
-    kept = [b"", b""]
+    tails = [b"", b""]
 
     def drain(slot: int, stream: Any) -> None:
         while chunk := stream.read1(65_536):
-            kept[slot] = (kept[slot] + chunk)[-_KEPT:]
+            tails[slot] = (tails[slot] + chunk)[-_KEPT:]
 
     reader = threading.Thread(target=drain, args=(1, jailed.process.stderr), daemon=True)
     reader.start()
     drain(0, jailed.process.stdout)
     reader.join()
-    return kept[0].decode("utf-8", "replace"), kept[1].decode("utf-8", "replace")
+    return tails[0].decode("utf-8", "replace"), tails[1].decode("utf-8", "replace")
 
 
 MAX_BUNDLE_MB = 256
@@ -275,22 +275,22 @@ def download(
     allow_loopback: a URL on loopback, and what it redirects to, may lie there (the demo's do).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if sha256 and (kept := folder / Sha256(sha256)).exists():
-        if hashlib.sha256(kept.read_bytes()).hexdigest() == sha256:
-            return kept, sha256
-        kept.unlink()  # damaged on this disk: fetch it again
+    if sha256 and (cached := folder / Sha256(sha256)).exists():
+        if hashlib.sha256(cached.read_bytes()).hexdigest() == sha256:
+            return cached, sha256
+        cached.unlink()  # damaged on this disk: fetch it again
     descriptor, name = tempfile.mkstemp(dir=folder, prefix=".part-")
     part = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             connector = EgressConnector(allow_loopback=allow_loopback and _is_on_loopback(url))
-            found = anyio.run(_stream_bundle, url, file, max_mb << 20, connector, deadline_s)
-        if sha256 and found != sha256:
+            actual = anyio.run(_stream_bundle, url, file, max_mb << 20, connector, deadline_s)
+        if sha256 and actual != sha256:
             raise PackageError(
-                "integrity", f"{url} hashes to {found[:16]}…, expected {sha256[:16]}…"
+                "integrity", f"{url} hashes to {actual[:16]}…, expected {sha256[:16]}…"
             )
-        part.rename(folder / found)
-        return folder / found, found
+        part.rename(folder / actual)
+        return folder / actual, actual
     finally:
         part.unlink(missing_ok=True)
 

@@ -83,9 +83,9 @@ def _install_npm(
     what = f"npm install {recipe.name}@{recipe.version}"
     _run_installer(what, argv, staging, workshop, _NPM_WORDS, _find_node_headers(node))
     lock = _read_json(staging, "node_modules/.package-lock.json").get("packages", {})
-    found = lock.get(f"node_modules/{recipe.name}", {}).get("integrity")
-    if recipe.integrity and found != recipe.integrity:
-        raise PackageError("integrity", f"npm installed {found}, pinned {recipe.integrity}")
+    installed = lock.get(f"node_modules/{recipe.name}", {}).get("integrity")
+    if recipe.integrity and installed != recipe.integrity:
+        raise PackageError("integrity", f"npm installed {installed}, pinned {recipe.integrity}")
     package = _read_json(staging, f"node_modules/{recipe.name}/package.json")
     program = _find_npm_program(recipe, package)
     locked = digest({path: about.get("integrity") for path, about in sorted(lock.items())})
@@ -103,8 +103,8 @@ def _install_npm(
 def _find_node_headers(node: Path) -> dict[str, str]:
     """Where native parts find the headers, so that they need no download."""
     prefix = node.parent.parent
-    found = (prefix / "include" / "node" / "node.h").exists()
-    return {"npm_config_nodedir": str(prefix)} if found else {}
+    has_headers = (prefix / "include" / "node" / "node.h").exists()
+    return {"npm_config_nodedir": str(prefix)} if has_headers else {}
 
 
 def _find_npm_program(recipe: LaunchRecipe, package: dict[str, Any]) -> str:
@@ -116,8 +116,8 @@ def _find_npm_program(recipe: LaunchRecipe, package: dict[str, Any]) -> str:
     if not isinstance(bins, dict) or not bins:
         raise PackageError("no_recipe", f"{recipe.name} declares no program (`bin`)")
     ours = [name for name in bins if "mcp" in name.lower()]
-    wanted = [recipe.entry or "", unscoped, *(bins if len(bins) == 1 else ours)]
-    name: str = next((n for n in wanted if n in bins), next(iter(bins)))
+    candidates = [recipe.entry or "", unscoped, *(bins if len(bins) == 1 else ours)]
+    name: str = next((n for n in candidates if n in bins), next(iter(bins)))
     path = os.path.normpath(str(bins[name]))
     if path.startswith(("..", "/")):
         raise PackageError("build_failed", f"the program {path!r} lies outside its package")
@@ -157,26 +157,26 @@ def _install_pypi(
 
 def _find_site_packages(tree: Path) -> Path:
     """Raises PackageError where a build put a link in place of one of its folders."""
-    found = next(iter(match_paths(tree, "venv/lib/python*/site-packages")), Path("venv"))
+    packages = next(iter(match_paths(tree, "venv/lib/python*/site-packages")), Path("venv"))
     try:
-        os.close(open_folder(tree, found))
+        os.close(open_folder(tree, packages))
     except UnreadableFile as error:
         raise PackageError("build_failed", f"its environment is no folder: {error}") from error
-    return tree / found
+    return tree / packages
 
 
 def _digest_installed(packages: Path) -> str:
     """Digest of every installed file: a release whose files were exchanged keeps its name and
     number. What the installer itself notes down is left out."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     try:
         for path in list_files(packages, skip=("__pycache__",)):
             if path.name not in _NOTES and path.suffix != ".pyc":
                 with suppress(UnreadableFile), open_file(packages, path) as file:
-                    found[str(path)] = file_digest(file, "sha256").hexdigest()
+                    digests[str(path)] = file_digest(file, "sha256").hexdigest()
     except UnreadableFile as error:
         raise PackageError("build_failed", f"a folder of its cannot be read: {error}") from error
-    return digest(found)
+    return digest(digests)
 
 
 def _find_console_script(recipe: LaunchRecipe, packages: Path) -> str:
@@ -192,9 +192,9 @@ def _find_console_script(recipe: LaunchRecipe, packages: Path) -> str:
                 parser.read_string(file.read(_MAX_JSON).decode("utf-8", "replace"))
             if parser.has_section("console_scripts"):
                 names = list(parser.options("console_scripts"))
-    wanted = [recipe.entry, *[n for n in names if canonicalize_name(n) == recipe.name]]
-    wanted += names if len(names) == 1 else [name for name in names if "mcp" in name.lower()]
-    for name in wanted:
+    candidates = [recipe.entry, *[n for n in names if canonicalize_name(n) == recipe.name]]
+    candidates += names if len(names) == 1 else [name for name in names if "mcp" in name.lower()]
+    for name in candidates:
         if name in names and re.fullmatch(r"[\w.\-]+", str(name)):
             return str(name)
     if names:
@@ -209,18 +209,18 @@ def _install_mcpb(
     recipe: LaunchRecipe, staging: StagingFolder, workshop: InstallContext
 ) -> dict[str, Any]:
     toolchain = workshop.toolchain
-    wanted = read_sha256(recipe.integrity)
-    if recipe.integrity and wanted is None:
+    pinned = read_sha256(recipe.integrity)
+    if recipe.integrity and pinned is None:
         raise PackageError("integrity", f"{recipe.integrity[:80]!r} is no digest of a bundle")
-    bundle, found = download(
+    bundle, actual = download(
         str(recipe.url),
         workshop.home / "cache" / "bundles",
-        sha256=wanted,
+        sha256=pinned,
         allow_loopback=workshop.policy.allow_loopback,
     )
     _extract_bundle(bundle, staging, workshop)
     node = str(toolchain.node) if toolchain.node else None
-    return {**read_command(staging.tree, str(toolchain.python), node), "locked": found}
+    return {**read_command(staging.tree, str(toolchain.python), node), "locked": actual}
 
 
 def _extract_bundle(bundle: Path, staging: StagingFolder, workshop: InstallContext) -> None:
@@ -271,10 +271,10 @@ def _check_limits(finished: ToolExit) -> None:
 
 def _read_json(staging: StagingFolder, path: str) -> dict[str, Any]:
     try:
-        found = json.loads(read_file(staging.tree, path, _MAX_JSON))
+        value = json.loads(read_file(staging.tree, path, _MAX_JSON))
     except (UnreadableFile, ValueError, RecursionError) as error:
         raise PackageError("build_failed", f"no readable {Path(path).name}: {error}") from error
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 INSTALLERS: dict[str, Callable[[LaunchRecipe, StagingFolder, InstallContext], dict[str, Any]]] = {

@@ -83,8 +83,8 @@ def _read_manifest(folder: Path) -> _BundleManifest:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         # Of a union each member complains: the field stands before the member's name.
         field = ".".join(str(part) for part in first["loc"] if part not in ("str", "int", "float"))
-        named = ascii(field)[1:-1][:120] or "all of it"
-        raise PackageError("no_recipe", f"manifest.json: {named}: {first['msg']}") from None
+        field_name = ascii(field)[1:-1][:120] or "all of it"
+        raise PackageError("no_recipe", f"manifest.json: {field_name}: {first['msg']}") from None
 
 
 def _fill_user_values(config: dict[str, dict[str, Any]]) -> tuple[dict[str, str], list[str]]:
@@ -98,8 +98,8 @@ def _fill_user_values(config: dict[str, dict[str, Any]]) -> tuple[dict[str, str]
             values[f"user_config.{name}"] = text
         elif about.get("required") or about.get("sensitive"):
             kind = str(about.get("type") or "string")
-            wanted = f"{about.get('title') or ''} {about.get('description') or ''}"
-            values[f"user_config.{name}"] = make_value(name, wanted, kind)
+            description = f"{about.get('title') or ''} {about.get('description') or ''}"
+            values[f"user_config.{name}"] = make_value(name, description, kind)
             made_up.append(f"user_config:{name}")
     return values, sorted(made_up)
 
@@ -119,8 +119,8 @@ class _TemplateFiller:
         value = self._known.get(place[1], "")
         self._left -= len(value)
         if self._left < 0:
-            found = f"manifest.json: its values fill more than {_MAX_BYTES:,} characters"
-            raise PackageError("no_recipe", found)
+            detail = f"manifest.json: its values fill more than {_MAX_BYTES:,} characters"
+            raise PackageError("no_recipe", detail)
         return value
 
 
@@ -164,8 +164,8 @@ def _read_distribution(tree: Path, name: str) -> Iterable[Any]:
         yield headers["License-Expression"]
         yield headers["License"]
         for line in headers.get_all("Classifier") or ():
-            found = _CLASSIFIER.fullmatch(str(line).strip())
-            yield found and found[1]
+            match = _CLASSIFIER.fullmatch(str(line).strip())
+            yield match and match[1]
 
 
 def _find_first(candidates: Iterable[Any]) -> str | None:
@@ -178,10 +178,10 @@ def _find_first(candidates: Iterable[Any]) -> str | None:
 
 def _read_json_file(tree: Path, path: str) -> dict[str, Any]:
     try:
-        found = json.loads(_read_text_file(tree, path))
+        value = json.loads(_read_text_file(tree, path))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _read_text_file(tree: Path, path: str | Path) -> str:
@@ -215,7 +215,7 @@ _WANTED = (
 
 def find_variables(tree: Path, recipe: LaunchRecipe) -> tuple[str, ...]:
     """Names of credentials and addresses that the package's own files read, sorted."""
-    found: set[str] = set()
+    names: set[str] = set()
     size = 0
     for path in _iter_sources(tree, recipe):
         text = _read_source(tree, path)
@@ -225,10 +225,10 @@ def find_variables(tree: Path, recipe: LaunchRecipe) -> tuple[str, ...]:
             if not _LEFT.search(name) and (
                 holds_secret(name) or re.search(_WANTED, split_words(name))
             ):
-                found.add(name)
+                names.add(name)
         if size > _MAX_BYTES_ENV_USAGE:
             break
-    return tuple(sorted(found)[:_MAX_NAMES])
+    return tuple(sorted(names)[:_MAX_NAMES])
 
 
 def _read_source(tree: Path, path: Path) -> str:
@@ -250,10 +250,10 @@ def _iter_sources(tree: Path, recipe: LaunchRecipe) -> Iterator[Path]:
             if record.parent.name.rpartition("-")[0].lower().replace("-", "_") == stem or (
                 record.parent.name.lower().replace("-", "_").startswith(f"{stem}_")
             ):
-                listed = _read_source(tree, record).splitlines()
-                names = [line.partition(",")[0] for line in listed]
+                record_lines = _read_source(tree, record).splitlines()
+                names = [line.partition(",")[0] for line in record_lines]
                 inside = [name for name in names if name.endswith(".py") and ".." not in name]
-                yield from (packages / one for one in inside[:_MAX_FILES])
+                yield from (packages / inside_item for inside_item in inside[:_MAX_FILES])
 
 
 def _iter_package_files(tree: Path, folder: Path) -> Iterator[Path]:

@@ -25,8 +25,8 @@ def make_jwt() -> str:
     """Three base64url parts; header and payload decode to JSON, the signature spells the word."""
     header = {"alg": "HS256", "typ": "JWT"}
     payload = {"sub": _WORD, "role": _WORD, "iss": _WORD, "iat": 0, "exp": 4102444800}
-    parts = [json.dumps(part, separators=(",", ":")).encode() for part in (header, payload)]
-    coded = [base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts]
+    encoded = [json.dumps(part, separators=(",", ":")).encode() for part in (header, payload)]
+    coded = [base64.urlsafe_b64encode(part).decode().rstrip("=") for part in encoded]
     return ".".join([*coded, repeat_word(43)])
 
 
@@ -169,8 +169,8 @@ def _make_secret(words: str, about: str, context: str) -> str:
     if re.search(r"password|passwd|passphrase|\bpwd\b|\bpass\b", words):
         return "placeholder-Passw0rd!"
     for text in (words, f"{about} {words}", f"{context} {words}"):
-        if found := find_key(text):
-            return found
+        if provider_key := find_key(text):
+            return provider_key
     if starts := re.search(r"start(?:s|ing)? with [`'\"]?([a-z][\w\-]{1,11}[_\-])", about):
         return starts[1] + repeat_word(40)
     if digits := re.search(r"\b(32|40|64)[ -]?(?:char\w*[ -])?hex", f"{about} {words}"):
@@ -181,13 +181,26 @@ def _make_secret(words: str, about: str, context: str) -> str:
 def _find_stated_value(description: str) -> str | None:
     """The first of the choices, the default or the example that a description spells out, where it
     is one plain word or number."""
-    found = re.search(
+    match = re.search(
         r"(?i)\b(?:one of|options?|choices|(?:allowed|valid|possible) values?|either)\b\W{0,4}"
         r"([a-z0-9][\w.\-]{0,30})\W{0,3}(?:[,|/]|\bor\b)"
         r"|\bdefaults?(?: value| is| to|:)*[\s:=]+[`'\"]?([a-z0-9][\w.\-]{0,60})(?![\w.\-/:@])"
         r"|^(localhost|\d{1,5}|true|false)$",
         description.strip(),
     )
-    value = next((text for text in found.groups() if text), None) if found else None
-    known = ("none", "null", "to", "is", "value", "empty", "the", "a", "an", "your", "not", "no")
-    return None if value is None or value.lower() in known else value.rstrip(".")
+    value = next((text for text in match.groups() if text), None) if match else None
+    meaningless = (
+        "none",
+        "null",
+        "to",
+        "is",
+        "value",
+        "empty",
+        "the",
+        "a",
+        "an",
+        "your",
+        "not",
+        "no",
+    )
+    return None if value is None or value.lower() in meaningless else value.rstrip(".")

@@ -71,7 +71,7 @@ class LaunchRecipe(BaseModel):
         """Over everything that changes the launch. The address of content that is pinned by its
         hash does not: the same bundle from elsewhere is the same recipe."""
         facts = self.model_dump(mode="json", exclude={"released"})  # the version says it
-        facts = {name: one for name, one in facts.items() if name not in _LATER or one}
+        facts = {name: fact for name, fact in facts.items() if name not in _LATER or fact}
         if self.ecosystem == "mcpb" and self.integrity:
             facts["url"] = facts["name"] = None
         return digest(facts)
@@ -115,7 +115,7 @@ def dump_recipe(recipe: LaunchRecipe, *, scripts: bool = False) -> dict[str, Any
 def load_recipe(facts: Mapping[str, Any]) -> LaunchRecipe:
     """The recipe of `dump_recipe`. Raises RecipeError."""
     try:
-        return LaunchRecipe(**{name: one for name, one in facts.items() if name != _SCRIPTS})
+        return LaunchRecipe(**{name: fact for name, fact in facts.items() if name != _SCRIPTS})
     except (ValidationError, TypeError) as error:
         message = " ".join(str(error).split())[:200]
         name = str(facts.get("server_id"))[:200]
@@ -143,32 +143,32 @@ def normalise_address(url: str) -> str:
     """A URL without query, fragment and credentials; on loopback also without the port, which is
     another at every start of a local marketplace."""
     try:
-        parts = urlsplit(url)
+        address = urlsplit(url)
     except ValueError:  # a broken IPv6 address
         return re.split(r"[?#]", url, maxsplit=1)[0].rstrip("/")
-    host = (parts.hostname or "").lower()
-    port = "" if host in _LOOPBACK else _find_port(parts)
-    return urlunsplit((parts.scheme.lower(), host + port, parts.path.rstrip("/"), "", ""))
+    host = (address.hostname or "").lower()
+    port = "" if host in _LOOPBACK else _find_port(address)
+    return urlunsplit((address.scheme.lower(), host + port, address.path.rstrip("/"), "", ""))
 
 
-def _find_port(parts: SplitResult) -> str:
+def _find_port(address: SplitResult) -> str:
     """`:8443`, or as it stands where it is no number: `http://host:{port}/mcp` is to be filled."""
     try:
-        return f":{parts.port}" if parts.port else ""
+        return f":{address.port}" if address.port else ""
     except ValueError:
-        return f":{parts.netloc.rpartition('@')[2].rpartition(':')[2]}"
+        return f":{address.netloc.rpartition('@')[2].rpartition(':')[2]}"
 
 
 def parse_image(package: PackageRef) -> tuple[str, str | None, str | None]:
     """(name with its registry, tag, digest) of an image as Docker reads it: `redis` is
     `docker.io/library/redis`."""
     name, tag, pinned = split_image(package.identifier.strip())
-    host, slash, rest = name.partition("/")
+    host, slash, path = name.partition("/")
     if not slash or not (set(".:") & set(host) or host == "localhost"):
-        host, rest = "docker.io", name
+        host, path = "docker.io", name
     host = "docker.io" if host in ("index.docker.io", "registry-1.docker.io") else host.lower()
-    rest = f"library/{rest}" if host == "docker.io" and "/" not in rest else rest
-    return f"{host}/{rest.lower()}", tag or package.version, pinned or package.digest
+    path = f"library/{path}" if host == "docker.io" and "/" not in path else path
+    return f"{host}/{path.lower()}", tag or package.version, pinned or package.digest
 
 
 def identify_server(listing: Listing) -> str | None:
@@ -200,7 +200,7 @@ def _describe_gateway(listing: Listing) -> str:
         for header in listing.headers
         if header.required and header.default
     ]
-    return "".join(f"#{one}" for one in sorted(fixed))
+    return "".join(f"#{fixed_item}" for fixed_item in sorted(fixed))
 
 
 def find_exact_version(package: PackageRef) -> str | None:
@@ -223,9 +223,9 @@ _PLACE = re.compile(r"(?:\\\$)?(?:\\\{)+[^{}]*?(?:\\\})+|<[^<>]*>")
 def check_identity(recipe: LaunchRecipe) -> None:
     """Raises RecipeError, naming both, where name or address are not those of the server id. A
     private server is named by its user; what it launches is what they trusted."""
-    kind, colon, rest = recipe.server_id.partition(":")
+    kind, colon, identity = recipe.server_id.partition(":")
     try:
-        right = colon and kind == recipe.ecosystem and _is_named(recipe, rest)
+        right = colon and kind == recipe.ecosystem and _is_named(recipe, identity)
     except ValueError as error:  # an address that is none
         raise _make_error(recipe, f" ({error})") from None
     if not right:
@@ -236,16 +236,16 @@ def check_identity(recipe: LaunchRecipe) -> None:
             raise RecipeError(f"recipe of {recipe.server_id[:200]!r}: {problem}")
 
 
-def _is_named(recipe: LaunchRecipe, rest: str) -> bool:
+def _is_named(recipe: LaunchRecipe, identity: str) -> bool:
     if recipe.ecosystem == "private":
-        return bool(rest)
+        return bool(identity)
     if recipe.ecosystem == "pypi":
-        return rest == canonicalize_name(recipe.name)
+        return identity == canonicalize_name(recipe.name)
     if recipe.ecosystem == "mcpb":
-        return _is_address(rest, recipe.name) and _is_address(rest, recipe.url or "")
+        return _is_address(identity, recipe.name) and _is_address(identity, recipe.url or "")
     if recipe.ecosystem == "remote":
-        return _is_address(rest.partition("#")[0], recipe.url or "")  # behind `#`: a gateway's
-    return rest == recipe.name
+        return _is_address(identity.partition("#")[0], recipe.url or "")  # behind `#`: a gateway's
+    return identity == recipe.name
 
 
 def _is_address(identity: str, url: str) -> bool:
@@ -258,8 +258,8 @@ def _is_address(identity: str, url: str) -> bool:
 
 
 def _make_error(recipe: LaunchRecipe, more: str = "") -> RecipeError:
-    found = (recipe.url if recipe.ecosystem == "remote" else recipe.name) or "nothing"
+    target = (recipe.url if recipe.ecosystem == "remote" else recipe.name) or "nothing"
     return RecipeError(
-        f"recipe of {recipe.server_id[:200]!r} launches {recipe.ecosystem} {found[:200]!r}{more},"
+        f"recipe of {recipe.server_id[:200]!r} launches {recipe.ecosystem} {target[:200]!r}{more},"
         " which is another server; build the index again, and do not use the one that said so"
     )

@@ -70,15 +70,15 @@ def fill_arguments(
 
 def _fill_argument(text: str, before: str, context: str, folder: str | None) -> str:
     option, equals, value = text.partition("=")
-    named = option if equals and option.startswith("-") else ""
-    place = find_placeholder(text) or (find_placeholder(value) if named else None)
-    if place or (is_unfilled(text) and not AUTHORS_PATH.match(value if named else text)):
-        name = named or (before if before.startswith("--") else "")
-        whole = value if named else text
+    option_name = option if equals and option.startswith("-") else ""
+    place = find_placeholder(text) or (find_placeholder(value) if option_name else None)
+    if place or (is_unfilled(text) and not AUTHORS_PATH.match(value if option_name else text)):
+        name = option_name or (before if before.startswith("--") else "")
+        whole = value if option_name else text
         filled = _fill_template(whole, name, place, context)
-        return f"{option}={filled}" if named else filled
-    if _is_authors(value if named else text, folder) and text != DATA:
-        return f"{option}={DATA}" if named else DATA
+        return f"{option}={filled}" if option_name else filled
+    if _is_authors(value if option_name else text, folder) and text != DATA:
+        return f"{option}={DATA}" if option_name else DATA
     return text
 
 
@@ -94,14 +94,14 @@ def _fill_template(text: str, option: str, place: tuple[str, str] | None, contex
     """A text with its braces filled in, or one value for all of it where it has none."""
 
     def one(name: str) -> str:
-        known = option if option and not holds_secret(name) and holds_secret(option) else name
+        secret_name = option if option and not holds_secret(name) and holds_secret(option) else name
         kind = place[1] if place and place[1] in ("number", "boolean", "filepath") else None
-        return make_value(known, option.strip("-"), kind, context=context)
+        return make_value(secret_name, option.strip("-"), kind, context=context)
 
     if "://" in text and re.match(r"[a-z][a-z0-9+.\-]*://", text) and _OPEN_PART.search(text):
         return _OPEN_PART.sub("placeholder", text)  # the rest of the address is the author's
     if _BRACED.search(text):
-        return _BRACED.sub(lambda found: one(found["name"] or found["angled"]), text)
+        return _BRACED.sub(lambda match: one(match["name"] or match["angled"]), text)
     return one(option.strip("-") or (place[0] if place else text))
 
 
@@ -121,14 +121,14 @@ def fill_environment(
         name, default = variable.name, variable.default
         if not _ENV_NAME.fullmatch(name):
             continue
-        given = default is not None and default != "" and not is_unfilled(default)
-        if given and default and not _is_authors(default, folder):
+        has_default = default is not None and default != "" and not is_unfilled(default)
+        if has_default and default and not _is_authors(default, folder):
             env[name] = default
         elif placeholders:
             needed = variable.required or variable.secret
-            target = env if needed or given else spare
+            target = env if needed or has_default else spare
             value = make_value(name, variable.description, context=context)
-            target[name] = DATA if given else value
+            target[name] = DATA if has_default else value
             made_up.append(f"env:{name}")
     return tuple(sorted(env.items())), tuple(sorted(spare.items())), tuple(sorted(made_up))
 
@@ -158,8 +158,8 @@ def fill_address(
     is left and nothing may be made up."""
     made_up: list[str] = []
 
-    def put(found: re.Match[str]) -> str:
-        name = found["name"] or found["angled"]
+    def put(match: re.Match[str]) -> str:
+        name = match["name"] or match["angled"]
         made_up.append(f"url:{name}")
         value = make_value(name, None, context=context)
         # A place in a host or path takes no other address.
@@ -225,8 +225,8 @@ def plan_local(
     except PackageError as error:
         more = " (the entry's `cwd` names its folder)" if folder else ""
         return UnlaunchableServer(server_id, error.kind, f"{error}{more}")
-    own = listing.args if folder else launch.own_args
-    args, args_made_up = fill_arguments(own, **about, folder=folder)
+    own_args = listing.args if folder else launch.own_args
+    args, args_made_up = fill_arguments(own_args, **about, folder=folder)
     env, spare, env_made_up = fill_environment(listing.env, **about, folder=folder)
     return LaunchRecipe(
         server_id=server_id,
@@ -245,27 +245,27 @@ def plan_local(
 def check_command(folder: str, words: Sequence[str]) -> None:
     """Raises PackageError where the folder is none that a server is shown, or the script that the
     words name is not in it."""
-    path, named = Path(folder), f"its folder {folder}"
+    path, folder_name = Path(folder), f"its folder {folder}"
     real = os.path.realpath(path)
     if is_private_folder(path):
         why = "is a home folder or lies above one: name the server's own folder"
-        raise PackageError("policy_denied", f"{named} {why}")
+        raise PackageError("policy_denied", f"{folder_name} {why}")
     if is_system_folder(Path(real)):
         why = "is the system's: name a folder that holds the server alone"
-        raise PackageError("policy_denied", f"{named} {why}")
+        raise PackageError("policy_denied", f"{folder_name} {why}")
     if not os.path.lexists(path):
-        raise PackageError("needs_software", f"{named} is not there")
+        raise PackageError("needs_software", f"{folder_name} is not there")
     if real != str(path):
         why = f"is a link, or behind one, to {real}: name that if it is the one you mean"
-        raise PackageError("policy_denied", f"{named} {why}")
+        raise PackageError("policy_denied", f"{folder_name} {why}")
     if not os.path.isdir(path):
-        raise PackageError("needs_software", f"{named} is no folder")
+        raise PackageError("needs_software", f"{folder_name} is no folder")
     script = find_script(words)
     if script and not os.path.isfile(path / script):
-        raise PackageError("needs_software", f"{named} holds no file {script!r:.120} to run")
+        raise PackageError("needs_software", f"{folder_name} holds no file {script!r:.120} to run")
     if script and not Path(os.path.realpath(path / script)).is_relative_to(path):
         why = "is not in it: name the folder that holds both"
-        raise PackageError("policy_denied", f"{named}: its script {script!r:.120} {why}")
+        raise PackageError("policy_denied", f"{folder_name}: its script {script!r:.120} {why}")
 
 
 def find_script(words: Sequence[str]) -> str | None:

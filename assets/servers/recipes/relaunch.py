@@ -73,17 +73,17 @@ def make_next_guess(
             continue
         if result.error_kind in _HOPELESS and rule is not _guess_older_dependencies:
             continue
-        found = rule(recipe, output, result, reads)
-        if found is not None and found not in tried:
-            tried.append(found)
-            return found
+        guess = rule(recipe, output, result, reads)
+        if guess is not None and guess not in tried:
+            tried.append(guess)
+            return guess
     return None
 
 
 def list_made_up(first: LaunchRecipe, used: LaunchRecipe) -> tuple[str, ...]:
     """What the guesses added to the first recipe: `env:NAME`, `arg:3`, `as_of:DATE`."""
-    known = {name for name, _ in first.env}
-    added = [f"env:{name}" for name, _ in used.env if name not in known]
+    passed = {name for name, _ in first.env}
+    added = [f"env:{name}" for name, _ in used.env if name not in passed]
     added += [f"arg:{place}" for place in range(len(first.args), len(used.args))]
     if first.args and not used.args:
         added.append("args")
@@ -108,11 +108,11 @@ def _guess_options(
     recipe: LaunchRecipe, output: str, _: ProbeResult, __: Sequence[str]
 ) -> LaunchRecipe | None:
     """Options and arguments that the server's own parser names as missing."""
-    wanted = list(dict.fromkeys(_find_lacking(output)))
-    given = {arg.partition("=")[0] for arg in recipe.args}
+    lacking = list(dict.fromkeys(_find_lacking(output)))
+    passed = {arg.partition("=")[0] for arg in recipe.args}
     more: list[str] = []
-    for name in wanted[:12]:
-        if name in given:
+    for name in lacking[:12]:
+        if name in passed:
             continue
         value = make_value(name.strip("-"), context=recipe.name)
         value = "stdio" if split_words(name) in ("transport", "mode") else value
@@ -121,17 +121,17 @@ def _guess_options(
 
 
 def _find_lacking(output: str) -> Iterator[str]:
-    for found in _LACKING.finditer(output):
-        rest = found["rest"]
-        options = re.findall(_OPTION, rest)
+    for match in _LACKING.finditer(output):
+        tail = match["rest"]
+        options = re.findall(_OPTION, tail)
         if options:
             yield from options
-        elif quoted := re.findall(r"['\"`<]([A-Za-z][\w\-]*)['\"`>]", rest):
+        elif quoted := re.findall(r"['\"`<]([A-Za-z][\w\-]*)['\"`>]", tail):
             yield from quoted
-        elif words := re.match(r"\s*([a-z][\w\-]*(?:, ?[a-z][\w\-]*)*)\s*$", rest, re.IGNORECASE):
+        elif words := re.match(r"\s*([a-z][\w\-]*(?:, ?[a-z][\w\-]*)*)\s*$", tail, re.IGNORECASE):
             names = [word.strip() for word in words[1].split(",")]
             # yargs names options without their dashes, argparse its positional arguments.
-            yargs = "missing required argument" in found[0].lower()
+            yargs = "missing required argument" in match[0].lower()
             yield from (f"--{name}" if yargs else name for name in names)
     for line in output.splitlines():
         if not _LACKING.search(line) and _ASKS.search(line) and "usage" not in line.lower():
@@ -145,12 +145,12 @@ def _guess_variables(
     lines = [
         line for line in output.splitlines() if _ASKS.search(line) or "_" in line.split(" ")[0]
     ]
-    named = _VARIABLE.findall("\n".join(lines))
+    variables = _VARIABLE.findall("\n".join(lines))
     if "environment" in output.lower():
-        named += re.findall(r"[`'\"]([a-z][a-z0-9]*_[a-z0-9_]+)[`'\"]", "\n".join(lines))
-    named += _KEY_ERROR.findall(output)
-    named += [name.upper() for name in _FIELD.findall(output)]
-    return _add_env(recipe, [name for name in named if not _NO_VARIABLE.search(name)])
+        variables += re.findall(r"[`'\"]([a-z][a-z0-9]*_[a-z0-9_]+)[`'\"]", "\n".join(lines))
+    variables += _KEY_ERROR.findall(output)
+    variables += [name.upper() for name in _FIELD.findall(output)]
+    return _add_env(recipe, [name for name in variables if not _NO_VARIABLE.search(name)])
 
 
 def _guess_spare_variables(
@@ -174,8 +174,8 @@ def _guess_transport(
     recipe: LaunchRecipe, output: str, result: ProbeResult, _: Sequence[str]
 ) -> LaunchRecipe | None:
     """A server that speaks HTTP unless told otherwise, or a command line that wants a word."""
-    given = " ".join(recipe.args)
-    if "stdio" in given:
+    arguments = " ".join(recipe.args)
+    if "stdio" in arguments:
         return None
     if re.search(r"--transport\b", output):
         return _add_args(recipe, ["--transport", "stdio"])
@@ -194,8 +194,8 @@ def _guess_subcommand(
     # An option's choices are no commands.
     output = re.sub(rf"{_OPTION}[ =]\{{[^}}]*\}}", "", output)
     commands = re.search(r"(?is)\bcommands:(.{0,1500})|\{([\w,\-]{4,200})\}", output)
-    listed = re.findall(r"[\w\-]+", (commands[1] or commands[2])) if commands else []
-    word = next((word for word in _SUBCOMMANDS if word in listed), None)
+    match = re.findall(r"[\w\-]+", (commands[1] or commands[2])) if commands else []
+    word = next((word for word in _SUBCOMMANDS if word in match), None)
     if (
         word is None
         and re.search(r"\bstdio\b", output)
@@ -218,8 +218,8 @@ def _guess_unfilled(
 ) -> LaunchRecipe | None:
     """Without variables that were made up: a server may check one that it could do without."""
     made_up = {name.partition(":")[2] for name in recipe.placeholders if name.startswith("env:")}
-    kept = tuple(pair for pair in recipe.env if pair[0] not in made_up)
-    return recipe.model_copy(update={"env": kept}) if kept != recipe.env else None
+    real_values = tuple(pair for pair in recipe.env if pair[0] not in made_up)
+    return recipe.model_copy(update={"env": real_values}) if real_values != recipe.env else None
 
 
 def _guess_bare(

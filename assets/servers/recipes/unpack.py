@@ -33,11 +33,11 @@ def extract_bundle(bundle: Path, folder: Path) -> None:
 
 def _extract_entries(archive: zipfile.ZipFile, folder: Path) -> None:
     entries = archive.infolist()
-    left, made = MAX_UNPACKED_MB << 20, {PurePosixPath(".")}
+    left, created = MAX_UNPACKED_MB << 20, {PurePosixPath(".")}
     for entry in entries:
         path = _check_entry(entry)
-        made |= {path, *path.parents}
-        if max(len(made), len(entries)) > MAX_ENTRIES:
+        created |= {path, *path.parents}
+        if max(len(created), len(entries)) > MAX_ENTRIES:
             raise BundleRefused(f"more than {MAX_ENTRIES} files and folders")
         target = folder / path
         if entry.is_dir():

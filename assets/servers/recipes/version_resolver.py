@@ -68,14 +68,14 @@ class NpmRegistry:
         """What the registry says of one exact version or tag; None where it has none. Raises
         PackageError (`fetch_failed`)."""
         quoted = quote(name, safe="@")
-        found = self._get(f"{quoted}/{quote(version, safe='')}")
-        if found is None:  # some registries answer 404 for the tags of a package that they have
+        document = self._get(f"{quoted}/{quote(version, safe='')}")
+        if document is None:  # some registries answer 404 for the tags of a package that they have
             whole = self._get(quoted) or {}
             tags, versions = as_object(whole.get("dist-tags")), as_object(whole.get("versions"))
-            found = versions.get(tags.get(version, version))
-        if found is None:
+            document = versions.get(tags.get(version, version))
+        if document is None:
             return None
-        exact, integrity = as_object(found).get("version"), as_object(found.get("dist"))
+        exact, integrity = as_object(document).get("version"), as_object(document.get("dist"))
         if not isinstance(exact, str):
             raise PackageError("fetch_failed", f"the npm registry names no version of {name}")
         hashed = integrity.get("integrity")
@@ -134,15 +134,15 @@ def resolve_image_digest(reference: str, run: Run = _run) -> str:
             " neither `docker` nor `podman`: install one, or list the image by its digest",
         )
     # The registry is asked by the client; buildx gives the digest of the whole index.
-    wanted = ("--format", "{{.Manifest.Digest}}")
-    argv = (engine, "buildx", "imagetools", "inspect", reference, *wanted)
+    output_format = ("--format", "{{.Manifest.Digest}}")
+    argv = (engine, "buildx", "imagetools", "inspect", reference, *output_format)
     try:
         finished = run(argv)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PackageError("fetch_failed", f"asking for {reference}: {error}") from error
-    found = re.search(r"sha256:[0-9a-f]{64}", finished.stdout)
-    if finished.returncode == 0 and found:
-        return found[0]
+    match = re.search(r"sha256:[0-9a-f]{64}", finished.stdout)
+    if finished.returncode == 0 and match:
+        return match[0]
     message = " ".join(finished.stderr.split())[-200:]
     named = (kind for kind, words in _WORDS.items() if re.search(words, message, re.IGNORECASE))
     raise PackageError(next(named, "fetch_failed"), f"{reference}: {message}")
@@ -209,17 +209,17 @@ class VersionResolver:
     def _resolve_npm(self, package: PackageRef) -> ResolvedVersion:
         """One small request where the version is exact or a tag; npm itself reads a range."""
         self._toolchain.require_node()
-        wanted = package.version or "latest"
-        if not self._registry or not re.fullmatch(r"[A-Za-z0-9][\w.+\-]*", wanted):
+        version = package.version or "latest"
+        if not self._registry or not re.fullmatch(r"[A-Za-z0-9][\w.+\-]*", version):
             return self._npm_view(package)
-        found = self._registry.release(package.identifier, wanted)
-        if found is None and find_exact_version(package):
-            found = self._registry.release(package.identifier, "latest")
-            if found is not None:
-                return replace(found, instead_of=wanted)
-        if found is None:
-            raise PackageError("not_found", f"npm has no {package.identifier}@{wanted}")
-        return found
+        release = self._registry.release(package.identifier, version)
+        if release is None and find_exact_version(package):
+            release = self._registry.release(package.identifier, "latest")
+            if release is not None:
+                return replace(release, instead_of=version)
+        if release is None:
+            raise PackageError("not_found", f"npm has no {package.identifier}@{version}")
+        return release
 
     def _npm_view(self, package: PackageRef) -> ResolvedVersion:
         node, npm = self._toolchain.require_node()
@@ -252,11 +252,11 @@ class VersionResolver:
                 finished = self._compile_requirement(spec, python, "--generate-hashes")
                 if finished.code == 0:
                     break
-        found = re.search(rf"^{re.escape(name)}==([^\s\\;]+)", finished.stdout, re.MULTILINE)
+        match = re.search(rf"^{re.escape(name)}==([^\s\\;]+)", finished.stdout, re.MULTILINE)
         hashes = sorted(set(re.findall(r"sha256:[0-9a-f]{64}", finished.stdout)))
-        if finished.code == 0 and found and hashes:
-            released = self._find_release_date(f"{name}=={found[1]}", python)
-            return ResolvedVersion(found[1], " ".join(hashes), python, released)
+        if finished.code == 0 and match and hashes:
+            released = self._find_release_date(f"{name}=={match[1]}", python)
+            return ResolvedVersion(match[1], " ".join(hashes), python, released)
         if re.search(_PYPI_ABSENT, message):
             raise PackageError("not_found", f"the Python index has no {spec}")
         if re.search(_OTHER_PYTHON, message):
@@ -320,7 +320,7 @@ def _resolve_once(
 
 def _order_nearest(pythons: Iterable[str]) -> list[str]:
     """Newer ones first, the nearest of them first; then the older ones."""
-    known = sorted(pythons, key=lambda minor: int(minor.split(".")[1]))
+    versions = sorted(pythons, key=lambda minor: int(minor.split(".")[1]))
     usual = sys.version_info.minor
-    newer = [minor for minor in known if int(minor.split(".")[1]) > usual]
-    return [*newer, *reversed([minor for minor in known if minor not in newer])]
+    newer = [minor for minor in versions if int(minor.split(".")[1]) > usual]
+    return [*newer, *reversed([minor for minor in versions if minor not in newer])]

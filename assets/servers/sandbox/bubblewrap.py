@@ -220,7 +220,7 @@ def run_launch() -> None:
     """Becomes the launch that the first argument describes; the process keeps its id."""
     file = Path(sys.argv[1])
     facts = json.loads(file.read_bytes())
-    mounts = tuple(SandboxMount(Path(host), *shown) for host, *shown in facts["mounts"])
+    mounts = tuple(SandboxMount(Path(host), *inside) for host, *inside in facts["mounts"])
     launch = SandboxLaunch((*facts["argv"], *sys.argv[2:]), facts["env"], mounts, uid=facts["uid"])
     command = BubblewrapBackend().command(launch, SandboxPolicy(**facts["policy"]))
     file.with_name("pid").write_text(str(os.getpid()))

@@ -112,21 +112,21 @@ def open_browser_sandbox(
     python, binds = find_python()
     gateway = EgressGateway(hosts, {}, make_dialler(EgressConnector(allow_loopback=allow_loopback)))
     with (
-        TemporaryDirectory(prefix="toolmill-browser-", ignore_cleanup_errors=True) as made,
+        TemporaryDirectory(prefix="toolmill-browser-", ignore_cleanup_errors=True) as temporary,
         open_gateway(gateway, user) as socket,
     ):
-        shown = [Path(path) for path in _ETC if os.path.exists(path)]
+        visible = [Path(path) for path in _ETC if os.path.exists(path)]
         real = Path(chromium).resolve()
         if not real.is_relative_to("/usr"):
-            shown.append(real.parent)
+            visible.append(real.parent)
             chromium = str(real)
         mounts = [
             SandboxMount(socket, GATEWAY),
-            *(SandboxMount.same(path) for path in (*binds, *shown)),
+            *(SandboxMount.same(path) for path in (*binds, *visible)),
         ]
         argv = build_relayed(python, [chromium])
         launch = SandboxLaunch(argv, mounts=tuple(mounts), uid=user)
-        contained = ContainedBrowser(write_launch(launch, policy, Path(made)), gateway, policy)
+        contained = ContainedBrowser(write_launch(launch, policy, Path(temporary)), gateway, policy)
         try:
             yield contained
         finally:

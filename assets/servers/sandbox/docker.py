@@ -100,9 +100,9 @@ class DockerBackend:
     def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand:
         mounts = list(launch.mounts)
         if not self.image:
-            own = [f"/{name}" for name in MERGED if is_folder(name)]
+            merged = [f"/{name}" for name in MERGED if is_folder(name)]
             mounts = [
-                *(SandboxMount.same(p) for p in _list_existing(["/usr", *own, *spec.ETC])),
+                *(SandboxMount.same(p) for p in _list_existing(["/usr", *merged, *spec.ETC])),
                 *mounts,
             ]
         words = self.arguments(launch, policy, mounts)
@@ -129,8 +129,8 @@ class DockerBackend:
         spec.check_words(args, env)
         launch = replace(seen or SandboxLaunch(()), argv=(), env=env, cwd="")
         words = self.arguments(launch, policy, launch.mounts)
-        given = {"HOME": HOME, "TMPDIR": "/tmp", **env}
-        return self._build_command([*words, image, *args], given, launch.volume)
+        variables = {"HOME": HOME, "TMPDIR": "/tmp", **env}
+        return self._build_command([*words, image, *args], variables, launch.volume)
 
     def pull(self, image: str, timeout_s: float = 300.0) -> str | None:
         """Fetches a pinned image unless it is here; what went wrong, or None."""
@@ -142,8 +142,8 @@ class DockerBackend:
     def find_image(self, name: str) -> str | None:
         """The id of an image of this host (`sha256:…`), which another build of it does not have."""
         output = self._ask_client("image", "inspect", "--format", "{{.Id}}", "--", name)
-        found = _IMAGE_ID.fullmatch(output.stdout.strip()) if not output.returncode else None
-        return f"sha256:{found[2]}" if found else None
+        match = _IMAGE_ID.fullmatch(output.stdout.strip()) if not output.returncode else None
+        return f"sha256:{match[2]}" if match else None
 
     def arguments(
         self, launch: SandboxLaunch, policy: SandboxPolicy, mounts: Sequence[SandboxMount]
@@ -185,8 +185,8 @@ class DockerBackend:
         files = [make_memory_file(write_env_file(env))]
         files.append(make_memory_file(json.dumps(kernel_limits.build_profile()).encode()))
         env_file, calls = (f"/proc/self/fd/{descriptor}" for descriptor in files)
-        given = ["--name", name, "--env-file", env_file, "--security-opt", f"seccomp={calls}"]
-        argv = [self.program, words[0], *given, *words[1:]]
+        options = ["--name", name, "--env-file", env_file, "--security-opt", f"seccomp={calls}"]
+        argv = [self.program, words[0], *options, *words[1:]]
         end = partial(self._remove_container, name)
         facts = {"root": _ContainerRoot(self, name), "end": end, "volume": volume}
         return BackendCommand(argv, files, _read_client_settings(), **facts)
@@ -197,9 +197,9 @@ class DockerBackend:
 
     def sweep(self) -> None:
         """Removes containers whose owner on this host is no more; its pid may be another's now."""
-        shown = f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}'
-        listed = self._ask_client("ps", "--all", "--filter", f"label={LABEL}", "--format", shown)
-        for line in listed.stdout.splitlines():
+        template = f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}'
+        answer = self._ask_client("ps", "--all", "--filter", f"label={LABEL}", "--format", template)
+        for line in answer.stdout.splitlines():
             container, _, owner = line.partition(" ")
             if is_abandoned(owner):
                 self._remove_container(container)
@@ -250,9 +250,9 @@ def _try_once(program: str, image: str) -> tuple[str, str, str] | None:
         how = "start the engine, and let this user talk to it (group `docker`)"
         return f"{program} does not answer", _find_last_line(answer.stderr), how
     if not image and engine._ask_client("image", "inspect", EMPTY).returncode:
-        made = engine._ask_client("import", "-", EMPTY, data=build_empty_root())
-        if made.returncode:
-            return f"{program} import", _find_last_line(made.stderr), "see its log"
+        imported = engine._ask_client("import", "-", EMPTY, data=build_empty_root())
+        if imported.returncode:
+            return f"{program} import", _find_last_line(imported.stderr), "see its log"
     engine.sweep()
     command = engine.command(SandboxLaunch(("true",)), SandboxPolicy())
     try:
@@ -315,8 +315,8 @@ def _describe_mount(mount: SandboxMount) -> str:
 
 def _read_client_settings() -> dict[str, str]:
     """What the client needs of our environment to find its engine; nothing else is handed on."""
-    kept = {key: value for key, value in os.environ.items() if key.startswith(_CLIENT)}
-    return {"PATH": spec.SEARCH, "HOME": os.environ.get("HOME", "/"), **kept}
+    client = {key: value for key, value in os.environ.items() if key.startswith(_CLIENT)}
+    return {"PATH": spec.SEARCH, "HOME": os.environ.get("HOME", "/"), **client}
 
 
 def _as_object(value: Any) -> dict[str, Any]:
@@ -329,5 +329,5 @@ def _as_object(value: Any) -> dict[str, Any]:
 
 
 def _find_last_line(text: str | bytes) -> str:
-    shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    return (shown.strip().splitlines() or ["no message"])[-1][:200]
+    decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    return (decoded.strip().splitlines() or ["no message"])[-1][:200]

@@ -89,17 +89,17 @@ def _parse_http(head: bytes) -> ProxyRequest:
     line, *fields = head.decode("latin-1").split("\r\n")
     method, target, version = line.split(" ")
     if method == "CONNECT":
-        parts = urlsplit(f"//{target}")
-        return ProxyRequest(normalise_host(parts.hostname or ""), parts.port or 443, http=True)
-    parts = urlsplit(target)
-    if parts.scheme != "http" or not parts.hostname:
+        address = urlsplit(f"//{target}")
+        return ProxyRequest(normalise_host(address.hostname or ""), address.port or 443, http=True)
+    address = urlsplit(target)
+    if address.scheme != "http" or not address.hostname:
         raise ValueError("no address that a proxy is asked for")
-    path = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
-    kept = [field for field in fields if field and field.partition(":")[0].lower() not in _OURS]
+    path = address._replace(scheme="", netloc="", fragment="").geturl() or "/"
+    headers = [field for field in fields if field and field.partition(":")[0].lower() not in _OURS]
     # One request a connection: the next one may be for another host.
-    sent = "\r\n".join([f"{method} {path} {version}", *kept, "Connection: close", "", ""])
-    host = normalise_host(parts.hostname)
-    return ProxyRequest(host, parts.port or 80, sent.encode("latin-1"), http=True, tunnel=False)
+    sent = "\r\n".join([f"{method} {path} {version}", *headers, "Connection: close", "", ""])
+    host = normalise_host(address.hostname)
+    return ProxyRequest(host, address.port or 80, sent.encode("latin-1"), http=True, tunnel=False)
 
 
 def is_host_name(host: str) -> bool:
@@ -227,8 +227,8 @@ class EgressGateway:
 
     def _note_refusal(self, request: ProxyRequest, why: str = "") -> None:
         """What is no name of a host may be anything, and people read this."""
-        named = is_address(request.host) or is_host_name(request.host)
-        what = f"{request.host if named else '(no name of a host)'}:{request.port}{why}"
+        is_host = is_address(request.host) or is_host_name(request.host)
+        what = f"{request.host if is_host else '(no name of a host)'}:{request.port}{why}"
         if len(self.refused) < _MOST_REFUSED:
             self.refused.append(what)
 
@@ -249,16 +249,16 @@ def build_relayed(python: Path, argv: Sequence[str]) -> tuple[str, ...]:
 @contextmanager
 def open_gateway(gateway: EgressGateway, owner: int | None) -> Iterator[Path]:
     """The socket's folder while the gateway serves. owner: the one user that may connect."""
-    with tempfile.TemporaryDirectory(prefix="toolmill-gateway-") as made:
-        path = Path(made) / "socket"
+    with tempfile.TemporaryDirectory(prefix="toolmill-gateway-") as temporary:
+        path = Path(temporary) / "socket"
         with (
             start_blocking_portal() as portal,
             portal.wrap_async_context_manager(_serve_socket(gateway, path)),
         ):
             if owner is not None:
                 os.chown(path, owner, owner)
-                os.chown(made, owner, owner)
-            yield Path(made)
+                os.chown(temporary, owner, owner)
+            yield Path(temporary)
 
 
 @asynccontextmanager
@@ -297,10 +297,10 @@ def _find_proxy(env: Mapping[str, str], host: str, port: int) -> str | None:
 
 async def _open_tunnel(proxy: str, host: str, port: int) -> SocketStream:
     """A tunnel through an HTTP proxy; the operator named it, so its address is not judged."""
-    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if parts.scheme != "http" or not parts.hostname:
+    address = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if address.scheme != "http" or not address.hostname:
         raise ValueError(f"the proxy {proxy!r} is no http:// URL")
-    stream = await anyio.connect_tcp(parts.hostname, parts.port or 80)
+    stream = await anyio.connect_tcp(address.hostname, address.port or 80)
     await stream.send(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
     head = b""
     while not head.endswith(b"\r\n\r\n") and len(head) < 8192:
@@ -321,14 +321,14 @@ def list_registries(env: Mapping[str, str], more: Iterable[str] = ()) -> frozens
         if _NAMED_BY.fullmatch(name):
             # uv takes several, each with a name before it if it has one.
             words += [word[word.find("http") :] for word in re.split(r"[\s,]+", value)]
-    found = (_read_host(word) for word in words)
-    return frozenset(host for host in found if host)
+    hosts = (_read_host(word) for word in words)
+    return frozenset(host for host in hosts if host)
 
 
 def _read_host(url: str) -> Host | None:
     try:
-        parts = urlsplit(url)
-        port = parts.port or _PORTS.get(parts.scheme)
+        address = urlsplit(url)
+        port = address.port or _PORTS.get(address.scheme)
     except ValueError:
         return None
-    return (parts.hostname.lower(), port) if parts.hostname and port else None
+    return (address.hostname.lower(), port) if address.hostname and port else None

@@ -25,33 +25,33 @@ _EXPECTED = "expected NAME or NAME:PORT, as api.example.com or api.example.com:8
 def parse_host(text: str) -> Host:
     """(host, port) of `NAME[:PORT]` or `ADDRESS[:PORT]`, an IPv6 address in brackets where a port
     follows; 443 unless said. Raises ValueError for anything more, or else."""
-    found = f"host {text[:200]!r}"
+    detail = f"host {text[:200]!r}"
     for sign, what in (("://", "an address with its scheme"), ("*", "a wildcard")):
         if sign in text:
-            raise ValueError(f"{found}: {what}; {_EXPECTED}")
+            raise ValueError(f"{detail}: {what}; {_EXPECTED}")
     for sign, what in (("/", "a path"), ("?", "a query"), ("#", "a fragment"), ("@", "a user")):
         if sign in text:
-            raise ValueError(f"{found}: {what} in it, and hosts are granted whole; {_EXPECTED}")
-    name, port = _split_port(text, found)
+            raise ValueError(f"{detail}: {what} in it, and hosts are granted whole; {_EXPECTED}")
+    name, port = _split_port(text, detail)
     host = normalise_host(name)
     if not is_address(host) and not is_host_name(host):
-        raise ValueError(f"{found}: no name of a host, nor an address; {_EXPECTED}")
+        raise ValueError(f"{detail}: no name of a host, nor an address; {_EXPECTED}")
     return host, port
 
 
 def format_host(host: Host) -> str:
     """`NAME`, or `NAME:PORT` where that is not 443."""
     name, port = host
-    shown = f"[{name}]" if ":" in name and port != HTTPS else name
-    return shown if port == HTTPS else f"{shown}:{port}"
+    bracketed = f"[{name}]" if ":" in name and port != HTTPS else name
+    return bracketed if port == HTTPS else f"{bracketed}:{port}"
 
 
 def find_wanted_host(message: str) -> str | None:
     """The host, as `parse_host` reads it, that a server's own words say it did not reach."""
-    found = _NAMED.search(message[:20_000])
-    if found is None:
+    match = _NAMED.search(message[:20_000])
+    if match is None:
         return None
-    text = (found[1] or found[3]).lower() + (f":{port}" if (port := found[2] or found[4]) else "")
+    text = (match[1] or match[3]).lower() + (f":{port}" if (port := match[2] or match[4]) else "")
     try:
         return format_host(parse_host(text))
     except ValueError:
@@ -63,8 +63,8 @@ def make_granted_dial(
 ) -> Callable[[str, int], Coroutine[Any, Any, SocketStream]]:
     """Connects to public addresses of a name, and to what the user named as an address himself
     (`localhost` too): a name that leads to a private address is refused (PrivateAddress)."""
-    named = {host for host, _ in hosts if is_address(host) or is_loopback(host)}
-    return make_dialler(EgressConnector(trusted=named, resolve=resolve))
+    addresses = {host for host, _ in hosts if is_address(host) or is_loopback(host)}
+    return make_dialler(EgressConnector(trusted=addresses, resolve=resolve))
 
 
 def make_dialler(
@@ -84,7 +84,7 @@ def make_dialler(
     return dial
 
 
-def _split_port(text: str, found: str) -> tuple[str, int]:
+def _split_port(text: str, detail: str) -> tuple[str, int]:
     bracketed = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", text)
     if bracketed:
         name, port = bracketed[1], bracketed[2]
@@ -96,5 +96,5 @@ def _split_port(text: str, found: str) -> tuple[str, int]:
     if port is None:
         return name, HTTPS
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65_536:
-        raise ValueError(f"{found}: port {port[:20]!r}, expected 1 to 65535")
+        raise ValueError(f"{detail}: port {port[:20]!r}, expected 1 to 65535")
     return name, int(port)

@@ -50,23 +50,23 @@ class UnsandboxedBackend:
 
     def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand:
         """Paths that the launch names as seen inside are replaced by the host's own."""
-        made = tempfile.mkdtemp(prefix="toolmill-bare-")
-        home, mark = str(launch.volume or made), uuid.uuid4().hex
+        temporary = tempfile.mkdtemp(prefix="toolmill-bare-")
+        home, mark = str(launch.volume or temporary), uuid.uuid4().hex
         places = {mount.inside: str(mount.host) for mount in launch.mounts} | {HOME: home}
-        for folder in (f"{made}/tmp", *(_replace_paths(path, places) for path in launch.dirs)):
+        for folder in (f"{temporary}/tmp", *(_replace_paths(path, places) for path in launch.dirs)):
             os.makedirs(folder, exist_ok=True)
         env = {
             key: _replace_paths(value, places)
             for key, value in spec.build_environment(launch).items()
         }
-        env |= {"HOME": home, "TMPDIR": f"{made}/tmp", _MARK: mark}
+        env |= {"HOME": home, "TMPDIR": f"{temporary}/tmp", _MARK: mark}
         # Not the number of processes: the kernel counts all that this user runs on the host.
         argv = [*spec.build_prlimit(policy, without=("nproc",))]
         argv += [_replace_paths(word, places) for word in launch.argv]
 
         def end() -> None:
             _end_processes(mark)
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
         cwd = _replace_paths(launch.cwd, places)
         return BackendCommand(argv, env=env, cwd=cwd, end=end, volume=launch.volume)
@@ -76,7 +76,7 @@ def _replace_paths(text: str, places: dict[str, str]) -> str:
     """`text` with every path inside replaced, the longest first."""
     inside = sorted((path for path in places if places[path] != path), key=len, reverse=True)
     pattern = "|".join(re.escape(path) for path in inside)
-    return re.sub(rf"(?:{pattern})(?![\w.\-])", lambda found: places[found[0]], text)
+    return re.sub(rf"(?:{pattern})(?![\w.\-])", lambda match: places[match[0]], text)
 
 
 def _end_processes(mark: str) -> None:

@@ -101,13 +101,13 @@ def is_private_folder(path: Path) -> bool:
         return True
     homes = [Path(os.path.realpath(home)) for home in _list_homes()]
     locals_ = [Path(os.path.realpath(home / ".local")) for home in homes]
-    return any(one.is_relative_to(real) for one in (*homes, *locals_))
+    return any(private.is_relative_to(real) for private in (*homes, *locals_))
 
 
 def is_system_folder(path: Path) -> bool:
     """Whether a folder is where a system keeps its devices and all programs their sockets: the
     kernel's, `/run`, `/tmp` itself. A disk below `/run/media` is its user's."""
-    system = any(path.is_relative_to(one) for one in _SYSTEM)
+    system = any(path.is_relative_to(SYSTEM_item) for SYSTEM_item in _SYSTEM)
     return path in _SHARED or (system and not path.is_relative_to("/run/media"))
 
 
@@ -219,9 +219,9 @@ _BASE = {
 def build_environment(launch: SandboxLaunch) -> dict[str, str]:
     """The whole environment of the launch. Raises LaunchRefused for what the C library's loader
     obeys in the program that sets the limits, before it has set them."""
-    if taken := sorted(name for name in launch.env if _LOADER.fullmatch(name)):
+    if match := sorted(name for name in launch.env if _LOADER.fullmatch(name)):
         raise LaunchRefused(
-            f"variable {taken[0]}: it would load code ahead of the sandbox's limits"
+            f"variable {match[0]}: it would load code ahead of the sandbox's limits"
         )
     return {**_BASE, **launch.env, "HOME": HOME}
 
@@ -231,17 +231,17 @@ def check_words(argv: Sequence[str], env: Mapping[str, str]) -> None:
     words = [(f"argument {place}", word) for place, word in enumerate(argv)]
     words += [(f"variable {name[:80]!r}", f"{name}={value}") for name, value in env.items()]
     total = 0
-    for named, word in words:
+    for label, word in words:
         try:
             size = len(os.fsencode(word))
         except UnicodeEncodeError:
-            raise UnusableWords(f"{named}: half of a surrogate pair, which is no text") from None
+            raise UnusableWords(f"{label}: half of a surrogate pair, which is no text") from None
         if "\0" in word:
-            raise UnusableWords(f"{named}: a NUL character, which ends every argument")
+            raise UnusableWords(f"{label}: a NUL character, which ends every argument")
         total += size + 9  # its end, and a pointer to it
         if size > _LONGEST or total > _MOST:
             raise UnusableWords(
-                f"{named}: {size:,} bytes; a program takes {_LONGEST:,} in one argument or"
+                f"{label}: {size:,} bytes; a program takes {_LONGEST:,} in one argument or"
                 f" variable, and {_MOST:,} in all"
             )
 
@@ -277,8 +277,8 @@ def list_limits(policy: SandboxPolicy) -> dict[str, tuple[int, int]]:
 
 def build_prlimit(policy: SandboxPolicy, *, without: tuple[str, ...] = ()) -> list[str]:
     """The words that put a command under the limits."""
-    kept = {name: pair for name, pair in list_limits(policy).items() if name not in without}
-    return ["prlimit", *[f"--{name}={soft}:{hard}" for name, (soft, hard) in kept.items()], "--"]
+    limits = {name: pair for name, pair in list_limits(policy).items() if name not in without}
+    return ["prlimit", *[f"--{name}={soft}:{hard}" for name, (soft, hard) in limits.items()], "--"]
 
 
 def limit_private_disks(policy: SandboxPolicy) -> dict[str, int]:

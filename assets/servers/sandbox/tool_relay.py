@@ -34,8 +34,8 @@ async def run_with_relay(argv: list[str]) -> int:
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: bytes, port: int
     ) -> bool:
         """Whether the gateway, asked in SOCKS 5, connects to the host."""
-        asked = b"\5\1\0\3" + bytes([len(host)]) + host + port.to_bytes(2, "big")
-        writer.write(b"\5\1\0" + asked)
+        connect = b"\5\1\0\3" + bytes([len(host)]) + host + port.to_bytes(2, "big")
+        writer.write(b"\5\1\0" + connect)
         return (await reader.readexactly(12))[3] == 0
 
     async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -48,8 +48,8 @@ async def run_with_relay(argv: list[str]) -> int:
         sink.close()
 
     servers = [await asyncio.start_server(carry, "127.0.0.1", PORT)]
-    for named, listened in json.loads(os.environ.get("TOOLMILL_HOSTS", "{}")).items():
-        host, _, port = named.rpartition(":")
+    for target, listened in json.loads(os.environ.get("TOOLMILL_HOSTS", "{}")).items():
+        host, _, port = target.rpartition(":")
         lead = partial(carry, host=host.encode(), port=int(port))
         servers.append(await asyncio.start_server(lead, "127.0.0.1", listened))
     # What is inherited is meant for the tool: a browser is spoken to through two more pipes.

@@ -73,8 +73,12 @@ def is_python(program: Path, environment: Path) -> bool:
     who filled the environment could have led it to any folder of this host."""
     if program.is_relative_to(environment):
         return True
-    named = program.name.startswith(("python", "pypy", "graalpy"))
-    return named and program.is_file() and any(program.parent.parent.glob("lib*/py*3.*/os.py"))
+    is_interpreter = program.name.startswith(("python", "pypy", "graalpy"))
+    return (
+        is_interpreter
+        and program.is_file()
+        and any(program.parent.parent.glob("lib*/py*3.*/os.py"))
+    )
 
 
 def list_python_files(python: Path, prefix: Path) -> list[Path]:

@@ -306,7 +306,7 @@ def fetch_image(
         docker.arguments(granted_launch, sandbox, granted_launch.mounts)
     except LaunchRefused as error:
         raise PackageError("policy_denied", str(error)) from None
-    return lambda: docker.image_command(image, recipe.args, env, sandbox, seen=granted_launch)
+    return lambda: docker.image_command(image, recipe.args, env, sandbox, granted=granted_launch)
 
 
 def _open_engine(sandbox: SandboxPolicy) -> DockerBackend:

@@ -116,10 +116,10 @@ class DockerBackend:
         env: Mapping[str, str],
         policy: SandboxPolicy,
         *,
-        seen: SandboxLaunch | None = None,
+        granted: SandboxLaunch | None = None,
     ) -> BackendCommand:
         """The launch of a server that is an image: its own root and entry point, the same limits.
-        seen: has its mounts, user and volume.
+        granted: has its mounts, user and volume.
 
         Raises LaunchRefused unless the image is pinned by digest or named by its id."""
         if not PINNED.fullmatch(image):
@@ -127,7 +127,7 @@ class DockerBackend:
                 f"image {image!r}: expected NAME@sha256:DIGEST or an id, so that it is pinned"
             )
         spec.check_words(args, env)
-        launch = replace(seen or SandboxLaunch(()), argv=(), env=env, cwd="")
+        launch = replace(granted or SandboxLaunch(()), argv=(), env=env, cwd="")
         words = self.arguments(launch, policy, launch.mounts)
         variables = {"HOME": HOME, "TMPDIR": "/tmp", **env}
         return self._build_command([*words, image, *args], variables, launch.volume)

@@ -261,7 +261,7 @@ class _PrivateDisk:
 
 def _measure_folder(folder: Path) -> tuple[int, int]:
     """(bytes, names) below a folder, up to the most names that are allowed. Raises PermissionError
-    for entry that its owner closed."""
+    for a folder that its owner closed."""
     size = names = 0
     left = [str(folder)]
     while left and names <= _MAX_INODES:

@@ -296,7 +296,7 @@ def test_a_folder_that_a_server_closed_hides_nothing_from_the_watchdog(tmp_path,
 
     monkeypatch.setattr("assets.servers.sandbox.watchdog.os.scandir", look)
     jailed = SimpleNamespace(volume=tmp_path, pid=1, process=None, overran=False)
-    breach = SandboxWatchdog(jailed, POLICY)._find_volume_breach()
+    breach = SandboxWatchdog(jailed, POLICY)._find_disk_breach()
     assert (breach.limit, "is closed" in breach.found) == ("disk", True)
 
 

@@ -181,7 +181,7 @@ def test_an_image_is_launched_pinned_and_under_the_same_limits():
 def test_an_image_is_shown_what_it_is_granted_and_runs_as_its_owner():
     user, folder = os.getuid() or 4242, SandboxMount(Path("/srv/notes"), f"{HOME}/data")
     seen = SandboxLaunch((), mounts=(folder,), uid=user, volume=Path("/srv/volume"))
-    command = DockerBackend().image_command(IMAGE, [], {}, SandboxPolicy(), seen=seen)
+    command = DockerBackend().image_command(IMAGE, [], {}, SandboxPolicy(), granted=seen)
     for descriptor in command.files:
         os.close(descriptor)
     mounts = [word for word in command.argv if word.startswith("type=bind")]

@@ -1,7 +1,8 @@
-"""Probing one server ad hoc: the function behind `toolmill probe`."""
+"""Servers that a user names: `toolmill probe` of one, and trust in commands of their own files."""
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,9 @@ _FIELDS = (  # of a probe's result, as it is
 )
 
 
+State = Literal["trusted", "changed", "new", "unusable"]
+
+
 class TargetError(UnusableInput):
     """A target that names nothing to probe; the message says what was expected."""
 
@@ -67,7 +71,10 @@ def probe_target(
         return _format_answer(f"private:{directory.resolve().name}", None, result)
     listing = _make_listing(target or "", dict(env or {}), tuple(args))
     if listing.url:
-        policy = _allow_address(listing.url, policy)
+        # The typed address may be asked, on this host too.
+        here = is_loopback(urlsplit(listing.url).hostname or "")
+        remote = replace(policy.remote or RemotePolicy(), allow_loopback=here)
+        policy = replace(policy, remote=remote, outside=True)
     recipe = _plan_listing(listing, policy, ledger, run_date, toolchain)
     if isinstance(recipe, UnlaunchableServer):
         failed = ProbeResult(status="failed", error_kind=recipe.kind, hint=recipe.hint)
@@ -151,13 +158,6 @@ def _make_listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Li
     return Listing(**facts, transport="stdio", args=args, env=variables, package=package)
 
 
-def _allow_address(url: str, policy: DeployPolicy) -> DeployPolicy:
-    """The policy that lets the typed address be asked, on this host too."""
-    here = is_loopback(urlsplit(url).hostname or "")
-    remote = replace(policy.remote or RemotePolicy(), allow_loopback=here)
-    return replace(policy, remote=remote, outside=True)
-
-
 def _format_answer(
     server_id: str | None, recipe: LaunchRecipe | None, deployed: DeploymentResult
 ) -> dict[str, Any]:
@@ -165,26 +165,24 @@ def _format_answer(
     last page of tools; peak_mb in MiB; contract_digests by name, null for a tool without a usable
     contract; behaviour null where nobody could ask again; certificate null without a sandbox."""
     result = deployed.probe
+    digests: dict[str, str | None] = {}
+    for tool in result.tools:
+        digests[str(tool.get("name"))] = None
+        with suppress(ContractError):
+            digests[str(tool.get("name"))] = contract_digest(tool)
     return {
         "status": result.error_kind or "ok",
         "server_id": server_id,
         "version": recipe.version if recipe else None,
         "recipe_digest": recipe.digest if recipe else None,
         **{name: getattr(result, name) for name in _FIELDS},
-        "contract_digests": {str(tool.get("name")): _digest_tool(tool) for tool in result.tools},
+        "contract_digests": digests,
         "resource_templates": result.templates,
-        "findings": [scan_list_item.as_row() for scan_list_item in scan_list(result.tools)],
+        "findings": [finding.as_row() for finding in scan_list(result.tools)],
         "behaviour": deployed.behaviour,
         "certificate": deployed.certificate,
         "placeholders": list(deployed.placeholders),
     }
-
-
-def _digest_tool(tool: Mapping[str, Any]) -> str | None:
-    try:
-        return contract_digest(tool)
-    except ContractError:
-        return None
 
 
 def describe_refusal(error: Exception) -> dict[str, Any]:
@@ -193,9 +191,6 @@ def describe_refusal(error: Exception) -> dict[str, Any]:
     return _format_answer(
         None, None, DeploymentResult(ProbeResult("failed", failure.kind, failure.hint))
     )
-
-
-State = Literal["trusted", "changed", "new", "unusable"]
 
 
 class UnknownLocalServer(UnusableInput):
@@ -259,7 +254,7 @@ def plan_local_server(server_id: str, policy: DeployPolicy) -> LaunchRecipe | Un
             f"{server_id[:200]!r} is no command of your own files"
             f" (`marketplaces.private.paths`): {names}"
         )
-    return _plan_listing_trust(by_server[server_id], policy)
+    return _plan_local(by_server[server_id], policy)
 
 
 def allow_bound(
@@ -268,47 +263,30 @@ def allow_bound(
     """The policy under which a trusted command may be launched with the arguments and variables
     that a world file gives it: whoever named that file in the settings chose them. With a network
     of its own only what was trusted word by word is launched."""
-    trusted, grant = (
-        policy.confirmed.get(trusted_recipe.server_id, ()),
-        policy.grant_of(trusted_recipe.server_id),
-    )
-    networked = policy.sandbox_of(trusted_recipe.server_id).network != "none" or grant.hosts
-    if (
-        trusted_recipe.ecosystem != PRIVATE
-        or networked
-        or digest_confirmed(trusted_recipe) not in trusted
-    ):
+    name = trusted_recipe.server_id
+    trusted = policy.confirmed.get(name, ())
+    networked = policy.sandbox_of(name).network != "none" or policy.grant_of(name).hosts
+    is_trusted = digest_confirmed(trusted_recipe) in trusted
+    if trusted_recipe.ecosystem != PRIVATE or networked or not is_trusted:
         return policy
     more = (*trusted, digest_confirmed(bound))
-    return replace(policy, confirmed={**policy.confirmed, trusted_recipe.server_id: more})
+    return replace(policy, confirmed={**policy.confirmed, name: more})
 
 
-def _plan_listing_trust(
-    listing: Listing, policy: DeployPolicy
-) -> LaunchRecipe | UnlaunchableServer:
+def _plan_local(listing: Listing, policy: DeployPolicy) -> LaunchRecipe | UnlaunchableServer:
+    def refuse_registry(package: PackageRef) -> ResolvedVersion:
+        raise AssertionError(f"{package.identifier}: a local server is in no registry")
+
     find_image = partial(find_local_image, sandbox=policy.sandbox)
-    return plan_recipe(listing, _refuse_registry, find_image=find_image)
+    return plan_recipe(listing, refuse_registry, find_image=find_image)
 
 
 def _describe(listing: Listing, policy: DeployPolicy) -> LocalServer:
-    recipe = _plan_listing_trust(listing, policy)
+    recipe = _plan_local(listing, policy)
     if isinstance(recipe, UnlaunchableServer):
         return LocalServer(listing.listing_id, "unusable", recipe.hint, "none", None)
-    return LocalServer(
-        recipe.server_id,
-        _find_state(recipe, policy),
-        describe_command(recipe),
-        policy.sandbox_of(recipe.server_id).network,
-        digest_confirmed(recipe),
-    )
-
-
-def _find_state(recipe: LaunchRecipe, policy: DeployPolicy) -> State:
-    trusted = policy.confirmed.get(recipe.server_id, ())
-    if digest_confirmed(recipe) in trusted:
-        return "trusted"
-    return "changed" if trusted else "new"
-
-
-def _refuse_registry(package: PackageRef) -> ResolvedVersion:
-    raise AssertionError(f"{package.identifier}: a local server is in no registry")
+    name, recipe_digest = recipe.server_id, digest_confirmed(recipe)
+    trusted = policy.confirmed.get(name, ())
+    state: State = "trusted" if recipe_digest in trusted else "changed" if trusted else "new"
+    network = policy.sandbox_of(name).network
+    return LocalServer(name, state, describe_command(recipe), network, recipe_digest)

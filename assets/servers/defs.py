@@ -7,24 +7,14 @@ import dagster as dg
 
 from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
-from assets.partitions import (
-    close_run_after,
-    marketplaces,
-    read_one_server,
-    read_run_scope,
-)
+from assets.partitions import close_run_after, marketplaces, read_one_server, read_run_scope
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import MarketplaceLauncher
 from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import ProgressLines
-from warehouse.publish import (
-    Published,
-    audit_table,
-    describe_asset,
-    publish,
-)
+from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.sanitize.markdown import make_markdown_table
 from warehouse.storage.tables import RowPlan
 from warehouse.store import Warehouse

@@ -13,9 +13,7 @@ import anyio
 import anyio.abc
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, TokenStorage  # noqa: TID253
-from mcp.client.auth.extensions.client_credentials import (  # noqa: TID253
-    ClientCredentialsOAuthProvider,
-)
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider  # noqa: TID253
 from mcp.client.auth.utils import credentials_match_issuer  # noqa: TID253
 from mcp.shared.auth import (  # noqa: TID253
     AuthorizationCodeResult,

@@ -189,7 +189,7 @@ def _ask_provider(server_id: str, provider: str) -> tuple[dict[str, str], dict[s
         fix = "expected module:Class, importable here, with secrets(server_id) -> names and values"
         raise SecretError(server_id, label, f"it raised {kind}", fix) from None
     texts = isinstance(values, Mapping) and all(
-        isinstance(pair_item, str) for pair in values.items() for pair_item in pair
+        isinstance(text, str) for pair in values.items() for text in pair
     )
     if not texts:
         raise SecretError(server_id, label, "no names and values", "return a mapping of texts")

@@ -79,10 +79,7 @@ def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
         "serve([tool(name) for name, how in found.items() if how == 'worked'])"
     )
     with place_canaries() as prepared:
-        facts = {
-            **prepared.facts,
-            "names": [*build_environment(SandboxLaunch(())), *ADDED],
-        }
+        facts = {**prepared.facts, "names": [*build_environment(SandboxLaunch(())), *ADDED]}
         launched = write_launch(tmp_path, source, CANARIES=json.dumps(facts))
         result = probe(launched, POLICY, CONVERSATION)
     assert (result.status, tool_names(result)) == ("ok", list(CONTROLS)), result.hint

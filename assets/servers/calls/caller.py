@@ -143,9 +143,7 @@ class ToolCaller:
             result = replace(result, offline=offline, **where)
         except CallFailed as failed:
             result = _make_failed_result(failed, scrub, refused)
-        refused = [
-            scrub.scrub_text(refused_item) for refused_item in refused
-        ]  # a server may ask for its secret
+        refused = [scrub.scrub_text(host) for host in refused]  # a server may ask for its secret
         result = _note_made_up(_explain_network(result, server_id, refused), made_up)
         of, own_words = (
             (server_id, tool, digest),

@@ -37,9 +37,7 @@ class CallContent:
 
     @property
     def text(self) -> str:
-        return "\n".join(
-            content_item["text"] for content_item in self.content if content_item["type"] == "text"
-        )
+        return "\n".join(block["text"] for block in self.content if block["type"] == "text")
 
 
 def shape_result(raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits) -> CallContent:
@@ -219,8 +217,8 @@ def _iter_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for value_item in value.values():
-            yield from _iter_texts(value_item)
+        for item in value.values():
+            yield from _iter_texts(item)
 
 
 Contract = tuple[str, str, str]  # server, tool, contract digest
@@ -290,10 +288,10 @@ def check_result(
     laid = [*keys, *(findings for findings, words in scan.found if words not in sent)]
     if not own_words:
         laid = [
-            replace(laid_item, severity=MEDIUM) if laid_item.severity == HIGH else laid_item
-            for laid_item in laid
+            replace(finding, severity=MEDIUM) if finding.severity == HIGH else finding
+            for finding in laid
         ]
-    findings = (*keys, *(laid_item for laid_item, _ in scan.found))
+    findings = (*keys, *(finding for finding, _ in scan.found))
     checked = replace(result, **clean, findings=findings, unread=scan.unread)
     return checked, laid
 
@@ -312,15 +310,15 @@ def _list_parts(result: CallResult) -> dict[str, Any]:
 def _drop_repeated(findings: list[tuple["ScanFinding", str]]) -> list[tuple["ScanFinding", str]]:
     """Findings without those of the joined texts that a block shows on its own."""
     in_blocks = {
-        (found_item.rule, found_item.severity)
-        for found_item, _ in findings
-        if not found_item.field.startswith("/joined")
+        (finding.rule, finding.severity)
+        for finding, _ in findings
+        if not finding.field.startswith("/joined")
     }
     return [
-        (found_item, words)
-        for found_item, words in findings
-        if not found_item.field.startswith("/joined")
-        or (found_item.rule, found_item.severity) not in in_blocks
+        (finding, words)
+        for finding, words in findings
+        if not finding.field.startswith("/joined")
+        or (finding.rule, finding.severity) not in in_blocks
     ]
 
 
@@ -335,7 +333,7 @@ def _drop_media(block: dict[str, Any]) -> dict[str, Any]:
     """A content block without its base64."""
     resource = block.get("resource")
     inner = {"resource": _drop_media(resource)} if isinstance(resource, dict) else {}
-    return {name: block_item for name, block_item in block.items() if name not in _MEDIA} | inner
+    return {name: value for name, value in block.items() if name not in _MEDIA} | inner
 
 
 def _restore_media(clean: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:

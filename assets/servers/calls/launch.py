@@ -83,24 +83,20 @@ def check_secrets(
     made_up = {*recipe.placeholders, *_list_manifest_variables(artifact)} - list_given_names(
         secrets
     )
-    missing = sorted(made_up_item for made_up_item in made_up if _is_secret(made_up_item, recipe))
+    missing = sorted(place for place in made_up if _is_secret(place, recipe))
     if not missing:
         return
     names = ", ".join(missing)
     detail = f"{recipe.server_id} was listed with made-up secrets ({names}); a call needs real ones"
-    fix = "; ".join(_describe_setting(made_up_item, recipe.server_id) for made_up_item in missing)
+    fix = "; ".join(_describe_setting(place, recipe.server_id) for place in missing)
     raise CallFailed("needs_secret", detail, fix=fix, sent=False)
 
 
 def _list_manifest_variables(artifact: InstalledArtifact | None) -> Iterator[str]:
     """The variables that a bundle fills from what it asks its user; what it puts elsewhere stands
     under its own name."""
-    inputs = [
-        asked_item
-        for asked_item in (artifact.placeholders if artifact else ())
-        if ":" in asked_item
-    ]
-    secret = [asked_item for asked_item in inputs if holds_secret(asked_item.partition(":")[2])]
+    inputs = [place for place in (artifact.placeholders if artifact else ()) if ":" in place]
+    secret = [place for place in inputs if holds_secret(place.partition(":")[2])]
     if artifact and secret:
         variables = [f"env:{name}" for name in artifact.env if holds_secret(name)]
         yield from variables or secret

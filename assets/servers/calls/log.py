@@ -61,7 +61,7 @@ _NUMBERS = {  # and how many decimals are kept
     "rank": 0,  # of the tool in the search that found it, from 1
 }
 _LISTS = {  # tool ids by rank, and how many at most
-    "shown": 100,
+    "shown": 100
 }
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\.jsonl")
 
@@ -145,9 +145,7 @@ def _bound_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
         if field in _TEXTS:
             line[field] = str(value)[: _TEXTS[field]]
         elif field in _LISTS:
-            line[field] = [str(value_item)[: _TEXTS["tool_id"]] for value_item in value][
-                : _LISTS[field]
-            ]
+            line[field] = [str(item)[: _TEXTS["tool_id"]] for item in value][: _LISTS[field]]
         else:
             decimals = _NUMBERS[field]
             line[field] = round(float(value), decimals) if decimals else int(value)

@@ -55,13 +55,11 @@ class SessionPool:
         self._closed = True
         if self._reaper:
             self._reaper.cancel()
-        await asyncio.gather(
-            *(running_item.close() for running_item in list(self._running)), *self._ends
-        )
+        await asyncio.gather(*(each.close() for each in list(self._running)), *self._ends)
 
     async def end_owned(self, owner: str) -> None:
         """Ends the servers that were started for an owner; returns once they are gone."""
-        sessions = [running_item for running_item in self._running if running_item.owner == owner]
+        sessions = [each for each in self._running if each.owner == owner]
         for session in sessions:
             self._retire(session)
         await asyncio.gather(*(session.close() for session in sessions))
@@ -109,18 +107,12 @@ class SessionPool:
 
     def _is_free(self, owner: str, session: CallSession | None) -> bool:
         """Whether the owner may have this session, or a new one, at work besides its others."""
-        at_work = [
-            running_item for running_item in self._running if running_item.is_leased_by(owner)
-        ]
+        at_work = [each for each in self._running if each.is_leased_by(owner)]
         return session in at_work or len(at_work) < self._share
 
     def _make_session(self, key: str, make: Make, owner: str, volume: str) -> CallSession:
         session: CallSession
-        for other in [
-            by_key_item
-            for by_key_item in self._by_key.values()
-            if volume and by_key_item.held == volume
-        ]:
+        for other in [each for each in self._by_key.values() if volume and each.held == volume]:
             if other.leases == 0:
                 self._retire(other)
 
@@ -142,36 +134,30 @@ class SessionPool:
     def _evict(self, owner: str) -> bool:
         """Makes room by ending the idle session that was used longest ago: one of those that hold
         more than their share, or the owner's own."""
-        by_owner = Counter(by_key_item.owner for by_key_item in self._running)
+        by_owner = Counter(each.owner for each in self._running)
         within = by_owner[owner] < self._share
         idle = [
-            by_key_item
-            for by_key_item in self._by_key.values()
-            if by_key_item.leases == 0
-            and (
-                by_key_item.owner == owner or (within and by_owner[by_key_item.owner] > self._share)
-            )
+            each
+            for each in self._by_key.values()
+            if each.leases == 0
+            and (each.owner == owner or (within and by_owner[each.owner] > self._share))
         ]
         if not idle:
             return False
-        oldest = min(
-            idle,
-            key=lambda by_key_item: (
-                by_owner[by_key_item.owner] <= self._share,
-                by_key_item.used_at,
-            ),
-        )
+        oldest = min(idle, key=lambda each: (by_owner[each.owner] <= self._share, each.used_at))
         self._retire(oldest)
         self._running.discard(oldest)
         return True
 
     def _retire(self, session: CallSession) -> None:
         """No further call for it; it ends once nobody holds it."""
-        for key, by_key_item in list(self._by_key.items()):
-            if by_key_item is session:
+        for key, each in list(self._by_key.items()):
+            if each is session:
                 del self._by_key[key]
         if session.leases <= 0:
-            self._schedule_end(session.close())
+            task = asyncio.ensure_future(session.close())
+            self._ends.add(task)
+            task.add_done_callback(self._ends.discard)
 
     async def _reap(self) -> None:
         while True:
@@ -186,8 +172,3 @@ class SessionPool:
         # Not a condition: a waiter that is cancelled twice, as anyio does, leaves its lock held.
         self._changed.set()
         self._changed = asyncio.Event()
-
-    def _schedule_end(self, coroutine: object) -> None:
-        task = asyncio.ensure_future(coroutine)  # type: ignore[arg-type]
-        self._ends.add(task)
-        task.add_done_callback(self._ends.discard)

@@ -32,8 +32,7 @@ CALL_KINDS: dict[str, FailureKind] = {
         "no answer in time: call it with less to do, or allow more time", blame="tool"
     ),
     "timeout_host": FailureKind(
-        "a host that the tool asked has not answered it in time: call again later",
-        blame="upstream",
+        "a host that the tool asked has not answered it in time: call again later", blame="upstream"
     ),
     "busy": FailureKind(
         "all sessions that the limits allow are at work: call again in a moment", blame="us"
@@ -46,8 +45,7 @@ CALL_KINDS: dict[str, FailureKind] = {
     ),
     "tool_error": FailureKind("the tool says it failed: see the content", blame="tool"),
     "upstream_error": FailureKind(
-        "a service behind the tool failed or limits its callers: call again later",
-        blame="upstream",
+        "a service behind the tool failed or limits its callers: call again later", blame="upstream"
     ),
 }
 

@@ -207,12 +207,12 @@ class CallSession:
             count = len(self._listener.transcript.tools)
             detail = f"the server lists {count} tools, {tool!r} is not one"
             raise CallFailed("tool_gone", detail, sent=False)
-        now = {_digest_entry(named_item) for named_item in entries}
+        now = {_digest_entry(entry) for entry in entries}
         if now != {digest}:
-            digests = ", ".join(sorted(named_item[:15] for named_item in now))
+            digests = ", ".join(sorted(entry[:15] for entry in now))
             detail = f"the contract of {tool!r} is {digests} now and was {digest[:15]} when indexed"
             raise CallFailed("contract_changed", detail, sent=False)
-        if any(needs_task(named_item, self._listener.transcript.server) for named_item in entries):
+        if any(needs_task(entry, self._listener.transcript.server) for entry in entries):
             raise CallFailed("needs_task", f"{tool!r} says `taskSupport: required`", sent=False)
 
     def _find_named(self, tool: str) -> list[dict[str, Any]]:
@@ -230,9 +230,7 @@ class CallSession:
         if session is None or line is None or line.dead:
             raise self._make_ended_failure(sent=False)
         noise = self._count_strange()
-        schema = next(
-            (find_named_item.get("inputSchema") for find_named_item in self._find_named(tool)), None
-        )
+        schema = next((entry.get("inputSchema") for entry in self._find_named(tool)), None)
         client = {"name": self._asks.client_name, "version": self._asks.client_version}
         params, opts = make_call_request(session, client, tool, arguments, schema)
         line.busy(True)

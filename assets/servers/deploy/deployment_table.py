@@ -78,11 +78,7 @@ class DeploymentJob:
         launched = isinstance(recipe, LaunchRecipe) and recipe.ecosystem != "remote"
         if _is_due(row, now) if row["status"] == "failed" else not launched:
             return None
-        return {
-            **row,
-            "launch_digest": self.launch_digest,
-            "listing_id": self.listing.listing_id,
-        }
+        return {**row, "launch_digest": self.launch_digest, "listing_id": self.listing.listing_id}
 
     def count_attempts(self, recipe: LaunchRecipe | UnlaunchableServer) -> int:
         """How often the same plan has failed so far."""

@@ -77,10 +77,7 @@ class ServerGrant:
         None for one of the sandbox's own. Only root's sandbox has a choice."""
         if not self.folders or os.geteuid() != 0:
             return os.getuid() if self.folders else None
-        owners = [
-            os.stat(list_writable_first_item.host).st_uid
-            for list_writable_first_item in _list_writable_first(self.folders)
-        ]
+        owners = [os.stat(mount.host).st_uid for mount in _list_writable_first(self.folders)]
         return next((owner for owner in owners if owner), None)
 
 

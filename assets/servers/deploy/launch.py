@@ -223,9 +223,9 @@ def _mount_program(path: Path, folder: Path) -> list[SandboxMount]:
         raise PackageError("needs_software", f"{detail}, {why}")
     needed = list_python_files(program, program.parent.parent)
     mounts = [
-        SandboxMount.same(needed_item)
-        for needed_item in needed
-        if needed_item.exists() and not needed_item.is_relative_to("/usr")
+        SandboxMount.same(path)
+        for path in needed
+        if path.exists() and not path.is_relative_to("/usr")
     ]
     # A version manager puts a link in between: `cpython-3.12` for `cpython-3.12.9`.
     link = Path(os.path.realpath(environment / "bin")) / "python"
@@ -330,12 +330,10 @@ def format_advice(server_id: str, refused: Sequence[str], text: str) -> str:
     """The command that grants a server the host that it wants: as it was refused, else as its own
     words name it."""
     attempts = f"it asked for {', '.join(refused[:5])}; " if refused else ""
-    if any(refused_item.endswith(")") for refused_item in refused):
+    if any(host.endswith(")") for host in refused):
         return f"{attempts}a name that leads to a private address is not granted by itself"
     server = shlex.quote(server_id)
-    host = next(
-        (refused_item for refused_item in refused if not refused_item.startswith("(")), None
-    )
+    host = next((host for host in refused if not host.startswith("(")), None)
     host = host.removesuffix(":443") if host else find_wanted_host(text)
     if host is None:
         return f"{attempts}to grant it the network: `toolmill grant {server} --network full`"

@@ -163,7 +163,7 @@ def probe_behaviour(
     if result.status != "ok" or not policy.twice:
         return None
     differences = probe_again(result, policy.conversation, ask)
-    return None if differences is None else [found_item.as_row() for found_item in differences]
+    return None if differences is None else [finding.as_row() for finding in differences]
 
 
 def list_given_names(secrets: LaunchSecrets) -> set[str]:

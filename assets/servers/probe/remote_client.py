@@ -75,10 +75,10 @@ class MessageReader:
         except (ValueError, RecursionError):
             parsed = None
         passed = []
-        for message_item in (parsed if isinstance(parsed, list) else [parsed])[:_BATCH]:
-            if not isinstance(message_item, dict) or message_item.get("jsonrpc") != "2.0":
+        for item in (parsed if isinstance(parsed, list) else [parsed])[:_BATCH]:
+            if not isinstance(item, dict) or item.get("jsonrpc") != "2.0":
                 self._listener.count_noise(show_text(repr(text[:120])))
-            elif (message := self._listener.take(message_item)) is not None:
+            elif (message := self._listener.take(item)) is not None:
                 passed.append(message)
         return passed
 

@@ -154,11 +154,11 @@ def _make_not_mcp(refusal: RefusedAnswer, detail: str) -> RemoteFailure:
 
 def classify_exception(error: BaseException, url: str) -> ProbeFailure:
     """The failure behind an exception of connector, client, OAuth or SDK; groups are opened."""
-    for iter_chain_item in _iter_chain(error):
-        if isinstance(failure := getattr(iter_chain_item, "failure", None), ProbeFailure):
+    for cause_link in _iter_chain(error):
+        if isinstance(failure := getattr(cause_link, "failure", None), ProbeFailure):
             return failure
-        if isinstance(iter_chain_item, PrivateAddress):
-            return RemoteFailure("policy_denied", show_text(str(iter_chain_item), 200), PUBLIC_ONLY)
+        if isinstance(cause_link, PrivateAddress):
+            return RemoteFailure("policy_denied", show_text(str(cause_link), 200), PUBLIC_ONLY)
     cause = next(_iter_chain(error))
     if type(cause).__module__.startswith("mcp.client.auth"):
         # What follows the colon is the body of the server's answer, which may hold what was sent.

@@ -55,7 +55,7 @@ def _refuse_other_versions(spoken: Any) -> None:
         and spoken
         and not set(MODERN_PROTOCOL_VERSIONS) & set(map(str, spoken))
     ):
-        versions = ", ".join(repr(str(spoken_item)[:20]) for spoken_item in spoken[:_SHOWN])
+        versions = ", ".join(repr(str(version)[:20]) for version in spoken[:_SHOWN])
         raise ConversationEnd(
             ProbeFailure("protocol_error", f"it speaks {versions} of the protocol, none of ours")
         )

@@ -184,8 +184,8 @@ def parse_message(text: str) -> Any:
     for _ in range(MAX_DEPTH):
         level = [
             item
-            for level_item in level
-            for item in _iter_parts(level_item)
+            for container in level
+            for item in _iter_parts(container)
             if isinstance(item, dict | list)
         ]
         if not level:
@@ -219,11 +219,7 @@ def _make_hashable(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else repr(value)
 
 
-_BREACHES = {
-    "memory": "out_of_memory",
-    "processes": "too_many_processes",
-    "disk": "disk_full",
-}
+_BREACHES = {"memory": "out_of_memory", "processes": "too_many_processes", "disk": "disk_full"}
 
 
 @dataclass(frozen=True)

@@ -135,12 +135,7 @@ _PROXIED = {
 _KEPT = 1 << 20  # bytes of output that are kept
 
 FETCH_POLICY = SandboxPolicy(
-    memory_mb=3072,
-    processes=256,
-    file_mb=1024,
-    cpu_s=300,
-    wall_s=240.0,
-    tmp_mb=1024,
+    memory_mb=3072, processes=256, file_mb=1024, cpu_s=300, wall_s=240.0, tmp_mb=1024
 )
 
 

@@ -253,7 +253,7 @@ def _iter_sources(tree: Path, recipe: LaunchRecipe) -> Iterator[Path]:
                 record_lines = _read_source(tree, record).splitlines()
                 names = [line.partition(",")[0] for line in record_lines]
                 inside = [name for name in names if name.endswith(".py") and ".." not in name]
-                yield from (packages / inside_item for inside_item in inside[:_MAX_FILES])
+                yield from (packages / name for name in inside[:_MAX_FILES])
 
 
 def _iter_package_files(tree: Path, folder: Path) -> Iterator[Path]:

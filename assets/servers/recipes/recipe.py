@@ -200,7 +200,7 @@ def _describe_gateway(listing: Listing) -> str:
         for header in listing.headers
         if header.required and header.default
     ]
-    return "".join(f"#{fixed_item}" for fixed_item in sorted(fixed))
+    return "".join(f"#{header}" for header in sorted(fixed))
 
 
 def find_exact_version(package: PackageRef) -> str | None:

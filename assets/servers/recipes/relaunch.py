@@ -4,7 +4,8 @@ A try costs seconds, so a rule is used only where the words call for it and it h
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from assets.servers.probe.probe import ProbeResult
@@ -49,7 +50,18 @@ _HTTP = (
     r"listening (on|at)|running (on|at) (http|port)|Uvicorn running|https?://(localhost|127|0\.)"
 )
 
-Guess = Callable[[LaunchRecipe, str, ProbeResult, Sequence[str]], LaunchRecipe | None]
+
+@dataclass(frozen=True)
+class FailedLaunch:
+    """A launch that listed nothing. output: its words; reads: variables that its source reads."""
+
+    recipe: LaunchRecipe
+    output: str
+    error_kind: str | None
+    reads: Sequence[str]
+
+
+Guess = Callable[[FailedLaunch], LaunchRecipe | None]
 
 
 def make_next_guess(
@@ -68,12 +80,13 @@ def make_next_guess(
     if result.status == "ok" or len(tried) > MAX_TRIES:
         return None
     output = f"{result.stderr_tail}\n{result.hint or ''}"
+    failed = FailedLaunch(recipe, output, result.error_kind, reads)
     for rule, makes_up in _RULES:
         if makes_up and not placeholders:
             continue
         if result.error_kind in _HOPELESS and rule is not _guess_older_dependencies:
             continue
-        guess = rule(recipe, output, result, reads)
+        guess = rule(failed)
         if guess is not None and guess not in tried:
             tried.append(guess)
             return guess
@@ -92,26 +105,23 @@ def list_made_up(first: LaunchRecipe, used: LaunchRecipe) -> tuple[str, ...]:
     return tuple(added)
 
 
-def _guess_older_dependencies(
-    recipe: LaunchRecipe, output: str, _: ProbeResult, __: Sequence[str]
-) -> LaunchRecipe | None:
+def _guess_older_dependencies(failed: FailedLaunch) -> LaunchRecipe | None:
     """Packages that pin nothing break when a dependency's next major version comes out."""
+    recipe = failed.recipe
     if recipe.ecosystem != "pypi" or not recipe.released or recipe.as_of:
         return None
-    if not re.search(_MOVED_ON, output):
+    if not re.search(_MOVED_ON, failed.output):
         return None
     until = datetime.fromisoformat(recipe.released) + _GRACE
     return recipe.model_copy(update={"as_of": until.strftime("%Y-%m-%dT%H:%M:%SZ")})
 
 
-def _guess_options(
-    recipe: LaunchRecipe, output: str, _: ProbeResult, __: Sequence[str]
-) -> LaunchRecipe | None:
+def _guess_options(failed: FailedLaunch) -> LaunchRecipe | None:
     """Options and arguments that the server's own parser names as missing."""
-    lacking = list(dict.fromkeys(_find_lacking(output)))
+    recipe = failed.recipe
     passed = {arg.partition("=")[0] for arg in recipe.args}
     more: list[str] = []
-    for name in lacking[:12]:
+    for name in list(dict.fromkeys(_find_lacking(failed.output)))[:12]:
         if name in passed:
             continue
         value = make_value(name.strip("-"), context=recipe.name)
@@ -138,105 +148,91 @@ def _find_lacking(output: str) -> Iterator[str]:
             yield from re.findall(rf"(?<![\w\-])({_OPTION})(?=[\s=,.'\"`)]|$)", line)
 
 
-def _guess_variables(
-    recipe: LaunchRecipe, output: str, _: ProbeResult, __: Sequence[str]
-) -> LaunchRecipe | None:
+def _guess_variables(failed: FailedLaunch) -> LaunchRecipe | None:
     """Variables that the words name as missing."""
-    lines = [
+    output = failed.output
+    lines = "\n".join(
         line for line in output.splitlines() if _ASKS.search(line) or "_" in line.split(" ")[0]
-    ]
-    variables = _VARIABLE.findall("\n".join(lines))
+    )
+    names = _VARIABLE.findall(lines)
     if "environment" in output.lower():
-        variables += re.findall(r"[`'\"]([a-z][a-z0-9]*_[a-z0-9_]+)[`'\"]", "\n".join(lines))
-    variables += _KEY_ERROR.findall(output)
-    variables += [name.upper() for name in _FIELD.findall(output)]
-    return _add_env(recipe, [name for name in variables if not _NO_VARIABLE.search(name)])
+        names += re.findall(r"[`'\"]([a-z][a-z0-9]*_[a-z0-9_]+)[`'\"]", lines)
+    names += _KEY_ERROR.findall(output)
+    names += [name.upper() for name in _FIELD.findall(output)]
+    return _add_env(failed.recipe, [name for name in names if not _NO_VARIABLE.search(name)])
 
 
-def _guess_spare_variables(
-    recipe: LaunchRecipe, _: str, __: ProbeResult, ___: Sequence[str]
-) -> LaunchRecipe | None:
+def _guess_spare_variables(failed: FailedLaunch) -> LaunchRecipe | None:
     """What the listing calls optional."""
-    env = {**dict(recipe.env), **dict(recipe.spare_env)}
-    return recipe.model_copy(update={"env": tuple(sorted(env.items()))})
+    return _set_env(failed.recipe, dict(failed.recipe.spare_env))
 
 
-def _guess_read_variables(
-    recipe: LaunchRecipe, output: str, result: ProbeResult, reads: Sequence[str]
-) -> LaunchRecipe | None:
+def _guess_read_variables(failed: FailedLaunch) -> LaunchRecipe | None:
     """Variables that the source reads, where nothing else told what is missing."""
-    if not any(reads) or (result.error_kind == "protocol_error" and "JSON" not in output):
-        return None
-    return _add_env(recipe, list(reads))
+    no_mcp = failed.error_kind == "protocol_error" and "JSON" not in failed.output
+    return _add_env(failed.recipe, failed.reads) if any(failed.reads) and not no_mcp else None
 
 
-def _guess_transport(
-    recipe: LaunchRecipe, output: str, result: ProbeResult, _: Sequence[str]
-) -> LaunchRecipe | None:
+def _guess_transport(failed: FailedLaunch) -> LaunchRecipe | None:
     """A server that speaks HTTP unless told otherwise, or a command line that wants a word."""
-    arguments = " ".join(recipe.args)
-    if "stdio" in arguments:
+    recipe, output = failed.recipe, failed.output
+    if "stdio" in " ".join(recipe.args):
         return None
     if re.search(r"--transport\b", output):
         return _add_args(recipe, ["--transport", "stdio"])
     if re.search(r"(?<![\w-])--stdio\b", output):
         return _add_args(recipe, ["--stdio"])
-    if result.error_kind == "protocol_error" and re.search(_HTTP, output, re.IGNORECASE):
-        env = {**dict(recipe.env), "TRANSPORT": "stdio", "MCP_TRANSPORT": "stdio"}
-        return recipe.model_copy(update={"env": tuple(sorted(env.items()))})
+    if failed.error_kind == "protocol_error" and re.search(_HTTP, output, re.IGNORECASE):
+        return _set_env(recipe, {"TRANSPORT": "stdio", "MCP_TRANSPORT": "stdio"})
     return None
 
 
-def _guess_subcommand(
-    recipe: LaunchRecipe, output: str, _: ProbeResult, __: Sequence[str]
-) -> LaunchRecipe | None:
+def _guess_subcommand(failed: FailedLaunch) -> LaunchRecipe | None:
     """`stdio`, `serve`, `mcp`, …: as a usage text lists them."""
     # An option's choices are no commands.
-    output = re.sub(rf"{_OPTION}[ =]\{{[^}}]*\}}", "", output)
+    output = re.sub(rf"{_OPTION}[ =]\{{[^}}]*\}}", "", failed.output)
     commands = re.search(r"(?is)\bcommands:(.{0,1500})|\{([\w,\-]{4,200})\}", output)
-    match = re.findall(r"[\w\-]+", (commands[1] or commands[2])) if commands else []
-    word = next((word for word in _SUBCOMMANDS if word in match), None)
-    if (
-        word is None
-        and re.search(r"\bstdio\b", output)
-        and re.search(r"(?i)usage|expected", output)
-    ):
-        word = "stdio"
-    return _add_args(recipe, [word]) if word and word not in recipe.args else None
+    words = re.findall(r"[\w\-]+", (commands[1] or commands[2])) if commands else []
+    word = next((word for word in _SUBCOMMANDS if word in words), None)
+    if word is None and re.search(r"\bstdio\b", output):
+        word = "stdio" if re.search(r"(?i)usage|expected", output) else None
+    return _add_args(failed.recipe, [word]) if word and word not in failed.recipe.args else None
 
 
-def _guess_folder(
-    recipe: LaunchRecipe, output: str, _: ProbeResult, __: Sequence[str]
-) -> LaunchRecipe | None:
-    if recipe.args or not re.search(r"director|folder|\bpath\b|vault", output, re.IGNORECASE):
-        return None
-    return _add_args(recipe, [DATA])
+def _guess_folder(failed: FailedLaunch) -> LaunchRecipe | None:
+    """The folder that recipes make up, where the words ask for one."""
+    asks = re.search(r"director|folder|\bpath\b|vault", failed.output, re.IGNORECASE)
+    return _add_args(failed.recipe, [DATA]) if asks and not failed.recipe.args else None
 
 
-def _guess_unfilled(
-    recipe: LaunchRecipe, _: str, __: ProbeResult, ___: Sequence[str]
-) -> LaunchRecipe | None:
+def _guess_unfilled(failed: FailedLaunch) -> LaunchRecipe | None:
     """Without variables that were made up: a server may check one that it could do without."""
-    made_up = {name.partition(":")[2] for name in recipe.placeholders if name.startswith("env:")}
-    real_values = tuple(pair for pair in recipe.env if pair[0] not in made_up)
-    return recipe.model_copy(update={"env": real_values}) if real_values != recipe.env else None
+    recipe = failed.recipe
+    env = tuple(pair for pair in recipe.env if f"env:{pair[0]}" not in recipe.placeholders)
+    return recipe.model_copy(update={"env": env}) if env != recipe.env else None
 
 
-def _guess_bare(
-    recipe: LaunchRecipe, _: str, __: ProbeResult, ___: Sequence[str]
-) -> LaunchRecipe | None:
+def _guess_bare(failed: FailedLaunch) -> LaunchRecipe | None:
     """Without the listing's own arguments, which may be a README's: `or x:/temp/mcp-files/`."""
-    return recipe.model_copy(update={"args": ()}) if recipe.args else None
+    return failed.recipe.model_copy(update={"args": ()}) if failed.recipe.args else None
 
 
 def _add_args(recipe: LaunchRecipe, more: Sequence[str]) -> LaunchRecipe | None:
     return recipe.model_copy(update={"args": (*recipe.args, *more)}) if more else None
 
 
-def _add_env(recipe: LaunchRecipe, names: Sequence[str]) -> LaunchRecipe | None:
-    spare, env = dict(recipe.spare_env), dict(recipe.env)
-    for name in names[:40]:
-        env.setdefault(name, spare.get(name) or make_value(name, context=recipe.name))
+def _add_env(recipe: LaunchRecipe, names: Sequence[str]) -> LaunchRecipe:
+    passed, spare = dict(recipe.env), dict(recipe.spare_env)
+    added = {
+        name: spare.get(name) or make_value(name, context=recipe.name)
+        for name in names[:40]
+        if name not in passed
+    }
+    return _set_env(recipe, added)
+
+
+def _set_env(recipe: LaunchRecipe, more: Mapping[str, str]) -> LaunchRecipe:
+    env = {**dict(recipe.env), **more}
     return recipe.model_copy(update={"env": tuple(sorted(env.items()))})
 
 

@@ -114,11 +114,7 @@ async def test_a_tool_that_says_it_failed(bench):
     ("words", "kind", "blame"),
     [
         ("Input validation error: 'y' is a required property", "invalid_arguments", "caller"),
-        (
-            "1 validation error for doArguments\nx\n  Field required",
-            "invalid_arguments",
-            "caller",
-        ),
+        ("1 validation error for doArguments\nx\n  Field required", "invalid_arguments", "caller"),
         ("MCP error -32602: Invalid arguments for tool do", "invalid_arguments", "caller"),
         ("getaddrinfo ENOTFOUND api.example.com", "needs_network", "policy"),
         ("GET /me: 401 Unauthorized", "needs_secret", "credentials"),

@@ -19,12 +19,7 @@ from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.secrets import SecretSources, ServerSecrets
 from tests.servers.conftest import npm, pypi
-from tests.support.untrusted_server import (
-    CONVERSATION,
-    POLICY,
-    install_source,
-    require_sandbox,
-)
+from tests.support.untrusted_server import CONVERSATION, POLICY, install_source, require_sandbox
 from warehouse.fleet import TaskLost
 from warehouse.storage.blobs import Blobs
 
@@ -254,10 +249,7 @@ def test_packages_that_do_not_exist_are_not_found(warehouse):
     run = _deploy(warehouse, [pypi(absent), npm(f"@{absent}/x")])
     if "fetch_failed" in _tools(run).values():
         pytest.skip("the package registries are out of reach")
-    assert _tools(run) == {
-        f"pypi:{absent}": "not_found",
-        f"npm:@{absent}/x": "not_found",
-    }
+    assert _tools(run) == {f"pypi:{absent}": "not_found", f"npm:@{absent}/x": "not_found"}
 
 
 @pytest.mark.registry

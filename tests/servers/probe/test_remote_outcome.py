@@ -270,9 +270,7 @@ def certificate(tmp_path_factory):
     )
     path = tmp_path_factory.mktemp("tls") / "both.pem"
     secret = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     path.write_bytes(secret + made.public_bytes(serialization.Encoding.PEM))
     return path

@@ -229,17 +229,6 @@ def test_the_documentation_lists_every_kind_with_its_hint():
         assert f"| `{kind}` | {about.hint} |" in text
 
 
-WANTED = {
-    *("not_found", "fetch_failed", "build_failed", "needs_secret", "needs_argument"),
-    *("needs_network", "needs_software", "timeout_start", "timeout_list", "crashed"),
-    *("protocol_error", "oversize", "no_tools", "policy_denied", "remote_auth", "remote_down"),
-}
-
-
-def test_every_kind_that_was_asked_for_is_there():
-    assert set(KINDS) >= WANTED
-
-
 def test_a_stack_trace_ends_in_its_error_not_in_its_brackets():
     stderr = "ReferenceError: no boom here\n    at x (y:1)\n  errno: -2\n}\n\nNode.js v20.20.2\n"
     assert "boom" in classify_last_words(stderr, 1, None).detail

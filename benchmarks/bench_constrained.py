@@ -19,15 +19,13 @@ from assets.contracts.validate import validate_call
 from serving.repair.ladder import repair_drafts
 from serving.repair.report import ABSTAINED
 from training.adapter_table import make_adapter_table
-from training.evaluation.caller.bench import load_bench
-from training.evaluation.caller.items import Item
-from training.evaluation.caller.plan import TestPlan
-from training.evaluation.caller.run import to_asked
-from training.evaluation.caller.score import score_answer
+from training.evaluation.adapter_predictor import AdapterPredictor
+from training.evaluation.caller_items import Item, TestPlan
+from training.evaluation.caller_run import load_bench, to_asked
+from training.evaluation.caller_score import score_answer
 from training.evaluation.caller_table import UNPERTURBED
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
-from training.evaluation.predictors.adapter import AdapterPredictor
-from training.evaluation.predictors.interface import Answered
+from training.evaluation.predictor import Answered
 from training.prompts.render import SYSTEM, render_tool_schema
 from warehouse.store import Warehouse
 

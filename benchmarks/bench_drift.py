@@ -20,11 +20,17 @@ import numpy as np
 
 from assets.contracts.canonical import tool_text
 from benchmarks.shared_data import SHARED, read_corpus, require_paths
+from training.drift.champion_signals import measure_caller_decay, measure_retriever_decay
 from training.drift.contract_moves import count_moves, make_contract_signal
-from training.drift.decay import measure_caller_decay, measure_retriever_decay
-from training.drift.policy import RetrainPolicy
+from training.drift.decide import (
+    ACCEPT_RATE,
+    EMBEDDINGS,
+    QUERIES,
+    RetrainPolicy,
+    Signal,
+    judge_signals,
+)
 from training.drift.shifts import measure_accept_shift, measure_query_shift
-from training.drift.signal import ACCEPT_RATE, EMBEDDINGS, QUERIES, Signal, judge_signals
 from warehouse.statistics import wilson_interval
 
 POLICY = RetrainPolicy()

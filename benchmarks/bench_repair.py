@@ -3,7 +3,7 @@
     python -m benchmarks.bench_repair [--set corpus|api-bank] [--side test|train] [--seed 7]
 
 Good calls of the corpus (written by a language model) on servers of one side of the frozen split,
-or of API-Bank's dialogues, each given every flaw of `extensions.sidecar.flaws.flaws` that can be
+or of API-Bank's dialogues, each given every flaw of `extensions.sidecar.flaws` that can be
 made of it, and left untouched once. Ten tools are offered: the right one, those of its server and
 others.
 Arms: the draft as it is; json-repair alone; the ladder with the contract alone, with history, with

@@ -21,16 +21,17 @@ from typing import Any
 
 from benchmarks.repair.calls import read_calls
 from benchmarks.shared_data import SHARED, require_paths
-from extensions.sidecar.data.build import Known, build_rows, choose_rows
-from extensions.sidecar.data.calls import PlacedCall
-from extensions.sidecar.evaluation import Bench, evaluate_sidecars
-from extensions.sidecar.flaws.kinds import HELD_OUT, WEIGHTS
-from extensions.sidecar.grpo.settings import TINY_GRPO
-from extensions.sidecar.prompt import read_revision
-from extensions.sidecar.rows import RevisionRow, write_row
-from extensions.sidecar.select import fit_request, rank_candidates
-from extensions.sidecar.settings import ROLE, get_sidecar_profile
-from extensions.sidecar.summary import summarise_sidecar
+from extensions.sidecar.evaluation import Bench, evaluate_sidecars, summarise_sidecar
+from extensions.sidecar.flaws import HELD_OUT, WEIGHTS
+from extensions.sidecar.prompt import (
+    RevisionRow,
+    fit_request,
+    rank_candidates,
+    read_revision,
+    write_row,
+)
+from extensions.sidecar.revision_data import Known, PlacedCall, build_rows, choose_rows
+from extensions.sidecar.settings import ROLE, TINY_GRPO, get_sidecar_profile
 from extensions.sidecar.train import train_sidecar
 from serving.repair.revision import ProposedCall, RevisionRequest
 from training.caller.bases import load_caller

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.own_process import run_alone
-from training.caller.batches import Lesson
+from training.caller.packing import Lesson
 from training.caller.settings import CallerSettings, resolve_caller_settings
 from training.runtime.device import measure_peak_mb
 
@@ -161,8 +161,7 @@ def _summarise_updates(
 def _train_ours(
     model: Any, lessons: list[Lesson], device: str, length: int, *, packing: bool
 ) -> list[tuple[float, int]]:
-    from training.caller.course import Course
-    from training.caller.sft import run_sft
+    from training.caller.sft import Course, run_sft
     from training.caller.train import _enable_packing, add_adapter
 
     chosen: CallerSettings = replace(

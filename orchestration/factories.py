@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from assets.servers.deploy.policy import MarketplaceLauncher
     from assets.synthesis.writing.writer import PairWriter
     from assets.vectors.encoders.embedder import Embedder
-    from training.drift.policy import RetrainPolicy
+    from training.drift.decide import RetrainPolicy
     from training.policies import Trainer
     from warehouse.llm.client import Role
 
@@ -198,10 +198,10 @@ def _list_writing_roles(settings: Settings) -> list[str]:
 
 def make_trainer(settings: Settings) -> "Trainer":
     """What is trained, on which split, for how long, and how it is measured."""
-    from training.evaluation.caller.plan import TestPlan
+    from training.evaluation.caller_items import TestPlan
     from training.policies import Trainer
     from training.retriever.settings import RetrieverSettings
-    from training.sets.policy import SetPolicy
+    from training.sets.split import SetPolicy
     from warehouse.llm.roles import OFFLINE
 
     allow_models(settings)

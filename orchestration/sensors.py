@@ -19,9 +19,9 @@ from orchestration.alerts import (
 from orchestration.factories import list_enabled, make_embedder, make_trainer, open_warehouse
 from orchestration.settings.load import load_settings
 from training.drift.decide import Decision, Skip, decide_before_drift, decide_retraining
-from training.releases.decisions import list_rollbacks
+from training.releases.champion import list_rollbacks
 from training.releases.index_source import make_hold
-from training.releases.live.rollback import AUTHOR, watch_release
+from training.releases.regression import AUTHOR, watch_release
 from training.releases.release import ReleaseError
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse

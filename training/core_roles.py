@@ -8,9 +8,10 @@ from assets.contracts.canonical import tool_text
 from assets.contracts.quarantined_tools import read_clear
 from assets.vectors.index import read_contract
 from assets.vectors.scale import get_plain
+from training.adapter_table import read_last_adapter, set_name, set_rows
 from training.caller.train import resolve_base
-from training.evaluation.caller.bench import evaluate_candidate
-from training.evaluation.caller.summary import summarise_calls
+from training.evaluation.caller_run import evaluate_candidate
+from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import (
     BASE_LABEL,
@@ -20,7 +21,6 @@ from training.evaluation.retriever import (
     read_beginning,
     summarise_recall,
 )
-from training.last_run import read_last_adapter, set_name, set_rows
 from training.releases.in_service import find_model_in_service
 from training.retriever.train import resolve_retriever_base
 from training.role import CALLER, RETRIEVER
@@ -133,7 +133,7 @@ CALLER_ASSETS = RoleAssets(
     StepSpec(
         "Tool, arguments, abstention and phantom calls of the caller, next to BM25 with slot"
         " copying.",
-        ("training/evaluation/caller", "training/evaluation/predictors"),
+        ("training/evaluation",),
         deps=("caller_adapter", "training_set"),
     ),
     CALLER_EVALUATION,

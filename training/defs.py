@@ -13,20 +13,21 @@ from dagster._core.errors import DagsterPipesExecutionError
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder
 from assets.vectors.encoders.weights import BadAdapter
 from training.adapter_table import (
+    NotTrained,
     check_adapter_rules,
     make_adapter_metadata,
     make_adapter_row,
     make_adapter_table,
+    read_last_adapter,
 )
 from training.core_roles import CALLER_ASSETS, RETRIEVER_ASSETS
 from training.drift.contract_moves import count_moves
 from training.drift.decide import Retrain, decide_retraining
 from training.drift.drift import DRIFT, make_drift_rows, read_drift_history
 from training.drift.measure import measure_drift
-from training.evaluation.predictors.interface import CannotPredict
+from training.evaluation.predictor import CannotPredict
 from training.evaluation.retriever import NothingToEvaluate
 from training.gates import render_gates_table
-from training.last_run import NotTrained, read_last_adapter
 from training.policies import Trainer
 from training.releases.in_service import find_model_in_service
 from training.reporting.drift_page import make_drift_page, render_drift_table

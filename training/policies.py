@@ -5,19 +5,18 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from assets.vectors.encoders.embedder import Embedder, Prompts
-from training.bases import BASE
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.caller.tiny.base import TINY
+from training.drift.decide import RetrainPolicy
 from training.drift.facts import Facts, read_facts
-from training.drift.policy import RetrainPolicy
 from training.drift.sources import Sources
-from training.evaluation.caller.plan import TestPlan
+from training.evaluation.caller_items import TestPlan
 from training.releases.promotion import PromotionPolicy
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
-from training.role import CALLER, RETRIEVER, UnknownRole, find_role, list_trained_roles
+from training.role import BASE, CALLER, RETRIEVER, UnknownRole, find_role, list_trained_roles
 from training.runtime.model_store import select_recipe
-from training.sets.policy import SetPolicy
+from training.sets.split import SetPolicy
 from warehouse.store import Warehouse
 
 if TYPE_CHECKING:

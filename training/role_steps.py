@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training.adapter_table import set_name
 from training.gates import as_rows
-from training.last_run import set_name
 from training.policies import Trainer
 from training.releases.promotion import Promotion, consider_candidate
 from training.role import (

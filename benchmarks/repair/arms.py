@@ -11,8 +11,7 @@ import json_repair
 
 from assets.contracts.rename_history import ContractHistory
 from benchmarks.repair.calls import AskedCall
-from extensions.sidecar.flaws.drafts import FlawedDraft, GoodCall
-from extensions.sidecar.flaws.flaws import make_drafts
+from extensions.sidecar.flaws import FlawedDraft, GoodCall, make_drafts
 from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_drafts
 from serving.repair.report import ABSTAINED, VALID, RepairReport

@@ -10,7 +10,7 @@ from assets.contracts.canonical import ContractError, canonicalize_contract
 from assets.contracts.validate import validate_call
 from benchmarks.shared_data import SHARED, read_corpus
 from extensions.bench.active_cases import read_api_bank
-from extensions.sidecar.flaws.drafts import GoodCall
+from extensions.sidecar.flaws import GoodCall
 from training.sets.split import split_of
 
 

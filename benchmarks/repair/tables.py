@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.repair.arms import Asked
 from benchmarks.repair.judge import Judged
-from extensions.sidecar.flaws.flaws import FLAWS, HOPELESS, UNTOUCHED
+from extensions.sidecar.flaws import FLAWS, HOPELESS, UNTOUCHED
 from serving.repair.report import RUNGS
 from training.evaluation.metrics import Figure, bootstrap_mean, measure_share
 

@@ -19,8 +19,7 @@ from assets.vectors.encoders.embedder import Embedder
 from extensions.bench.ablation_options import ARMS
 from training.runtime.model_store import TrainingFailed
 from training.sets.build import make_set
-from training.sets.policy import SetPolicy
-from training.sets.split import TRAIN
+from training.sets.split import TRAIN, SetPolicy
 from warehouse.json_types import Row
 from warehouse.store import Warehouse
 

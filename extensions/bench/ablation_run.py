@@ -93,11 +93,10 @@ def measure_caller(
     """{rows, model}: whether tool and call of each item are right, among ten candidates, once with
     random and once with hard distractors; untrained: of the baseline (BM25 and slot copying)."""
     from training.caller.train import train_caller
-    from training.evaluation.caller.items import make_items
-    from training.evaluation.caller.plan import TestPlan
-    from training.evaluation.caller.run import evaluate_predictors
-    from training.evaluation.predictors.adapter import AdapterPredictor
-    from training.evaluation.predictors.baseline import BaselinePredictor
+    from training.evaluation.adapter_predictor import AdapterPredictor
+    from training.evaluation.baselines import BaselinePredictor
+    from training.evaluation.caller_items import TestPlan, make_items
+    from training.evaluation.caller_run import evaluate_predictors
 
     given = {key: value for key, value in settings.items() if key != "items"}
     n = int(settings["items"])

@@ -16,8 +16,8 @@ from assets.contracts.tool_id import ToolId
 from assets.synthesis.tables import ONE_CALL
 from serving.adhoc import read_source
 from serving.index.model import IndexSource
-from training.evaluation.predictors.adapter import AdapterPredictor
-from training.evaluation.predictors.interface import CannotPredict
+from training.evaluation.adapter_predictor import AdapterPredictor
+from training.evaluation.predictor import CannotPredict
 from training.releases.index_source import build_published_source
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET

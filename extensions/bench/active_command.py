@@ -115,8 +115,8 @@ def _open_speaker(settings: Settings, name: str) -> tuple[Any, dict[str, Any], i
     from extensions.bench.active_cases import LocalSpeaker
     from serving.agent_loop import OfflineSpeaker
     from training.caller.tiny.base import TINY, find_tiny_base_folder
-    from training.evaluation.predictors.adapter import AdapterPredictor, resolve_model
-    from training.evaluation.predictors.slot_copy import copy_slots
+    from training.evaluation.adapter_predictor import AdapterPredictor, resolve_model
+    from training.evaluation.baselines import copy_slots
 
     home = settings.home_path()
     local = (home / "models" / name).is_dir() or Path(name).is_dir()

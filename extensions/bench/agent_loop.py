@@ -13,8 +13,8 @@ from assets.servers.calls.result import CallResult
 from extensions.bench.agent_tasks import Fresh, Task
 from serving.discovery.functions import write_call_turn
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
-from training.evaluation.predictors.interface import Answered, Asked, Predictor
-from training.prompts.parse_calls import normalise_call, parse_calls
+from training.evaluation.predictor import Answered, Asked, Predictor
+from training.prompts.call_text import normalise_call, parse_calls
 from training.prompts.render import render_wire_tool
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.chat import ChatClient, write_wire_name

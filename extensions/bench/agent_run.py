@@ -23,7 +23,7 @@ from extensions.bench.agent_loop import (
     summarise_agents,
 )
 from extensions.bench.agent_tasks import make_tasks, open_fresh_callers, select_runnable_tasks
-from training.evaluation.predictors.interface import Predictor
+from training.evaluation.predictor import Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import AGENT, save_evaluation
 from training.releases.index_source import map_server_recipes

@@ -15,8 +15,7 @@ from typing import Any
 from assets.contracts.tool_id import ToolId
 from assets.servers.calls.caller import ToolCaller
 from assets.synthesis.tables import ONE_CALL
-from training.sets.candidates import draw_candidates
-from training.sets.pool import Pool
+from training.sets.pool import Pool, draw_candidates
 from warehouse.json_types import Contract, Row
 from warehouse.storage.digest import sha256
 

@@ -18,8 +18,7 @@ import numpy as np
 
 from training.evaluation.metrics import Figure, bootstrap_mean, measure_share
 from training.evaluation.saved import CONTAMINATION, save_evaluation
-from training.sets.near import iterate_cosine_blocks
-from training.sets.split import TRAIN
+from training.sets.split import TRAIN, iterate_cosine_blocks
 from training.sets.training_set import TRAINING_SET
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import fold_words

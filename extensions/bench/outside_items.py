@@ -15,7 +15,7 @@ from extensions.bench.bfcl_command import BfclItem, read_bfcl
 from extensions.bench.bfcl_verdict import match_bfcl
 from extensions.bench.contamination import Embed, check_against_training, measure_all_and_clean
 from training.evaluation.metrics import bootstrap_difference
-from training.evaluation.predictors.interface import Answered, Asked, Predictor
+from training.evaluation.predictor import Answered, Asked, Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import OUTSIDE, save_evaluation
 from warehouse.progress import Progress, SilentProgress

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from assets.contracts.validate import validate_call
-from training.evaluation.predictors.examples import choose_nearest
+from training.evaluation.similar_examples import choose_nearest
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import fold_words
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from extensions.proxy.local_requests import CannotAnswer, LocalAnswer, LocalRequest
-from training.evaluation.predictors.adapter import NOT_RENDERABLE, TOO_LONG, AdapterPredictor
-from training.evaluation.predictors.interface import Asked, CannotPredict, Predictor
-from training.prompts.rows import read_message_calls
+from training.evaluation.adapter_predictor import NOT_RENDERABLE, TOO_LONG, AdapterPredictor
+from training.evaluation.predictor import Asked, CannotPredict, Predictor
+from training.prompts.render import read_message_calls
 
 _BEGINNINGS = "<{[`"  # of a call in the forms that are read: tags, JSON, fenced JSON
 _WHY = {

@@ -27,7 +27,7 @@ from extensions.publishing.card_sections import (
 from training.figures import shorten_model
 from training.gates import render_gates_table
 from training.runtime.model_store import README, get_model_folder, read_model_card
-from training.sets.audit.manifest import load_manifest
+from training.sets.set_audit import load_manifest
 from warehouse.sanitize.markdown import (
     Markdown,
     fill_markdown,

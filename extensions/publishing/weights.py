@@ -13,7 +13,7 @@ from typing import Any
 
 from training.caller.bases import find_base_source, find_card_base, load_caller
 from training.figures import shorten_model
-from training.prompts.call_form import CallForm, find_call_form
+from training.prompts.call_text import CallForm, find_call_form
 from training.prompts.render import SYSTEM, render_conversation, render_tool_schema
 from training.role import get_untrained_model
 

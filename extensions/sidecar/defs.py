@@ -3,16 +3,20 @@
 from dataclasses import asdict
 
 from assets.contracts.rename_history import ContractHistory
-from extensions.sidecar.data.read import open_drafter, read_known, read_revision_rows
-from extensions.sidecar.evaluation import SIDECAR_EVALUATION, Bench, evaluate_sidecars
+from extensions.sidecar.evaluation import (
+    SIDECAR_EVALUATION,
+    Bench,
+    evaluate_sidecars,
+    render_arms_table,
+    summarise_sidecar,
+)
 from extensions.sidecar.predictor import LocalReviser
-from extensions.sidecar.role import LADDER
-from extensions.sidecar.rows import write_row
-from extensions.sidecar.settings import ROLE, SidecarOptions
-from extensions.sidecar.summary import render_arms_table, summarise_sidecar
+from extensions.sidecar.prompt import write_row
+from extensions.sidecar.settings import LADDER, ROLE, SidecarOptions
+from extensions.sidecar.training_rows import open_drafter, read_known, read_revision_rows
+from training.adapter_table import read_last_adapter, set_name
 from training.caller.train import resolve_base
 from training.defs import build_role_assets
-from training.last_run import read_last_adapter, set_name
 from training.releases.in_service import find_model_in_service
 from training.role_steps import (
     Measurement,

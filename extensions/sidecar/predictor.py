@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from extensions.sidecar.prompt import read_revision
-from extensions.sidecar.select import FittedRequest, fit_request, rank_candidates
+from extensions.sidecar.prompt import FittedRequest, fit_request, rank_candidates, read_revision
 from serving.repair.revision import ProposedCall, RevisionRequest, make_revision_messages
-from training.evaluation.predictors.adapter import AdapterPredictor, resolve_model
-from training.evaluation.predictors.endpoint import EndpointPredictor
-from training.evaluation.predictors.interface import Answered
+from training.evaluation.adapter_predictor import AdapterPredictor, resolve_model
+from training.evaluation.endpoint_predictor import EndpointPredictor
+from training.evaluation.predictor import Answered
 
 if TYPE_CHECKING:
     from orchestration.settings.model import Settings

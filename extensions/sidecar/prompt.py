@@ -1,16 +1,75 @@
 """A revision as text: the same prompt where it is learned, rolled out and served."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from extensions.sidecar.rows import RevisionRow
+from assets.contracts.canonical import tool_text
+from assets.vectors.lexical import BM25
 from serving.repair.drafts import parse_arguments, read_drafts
+from serving.repair.evidence import ConversationEvidence
 from serving.repair.revision import MESSAGE, ProposedCall, RevisionRequest, make_revision_messages
 from serving.repair.tools import ToolCandidate
-from training.prompts.parse_calls import parse_calls
-from training.prompts.render import render_answer, render_tool_schema
+from training.prompts.call_text import parse_calls
+from training.prompts.render import find_first_fitting, render_answer, render_tool_schema
 from training.prompts.templates import render_prompt_text
+from warehouse.storage.digest import digest
+
+UNTOUCHED = "untouched"
+SOURCES = ("corrupted", "drift", "execution", "drafted", UNTOUCHED)
+RIGHT, WRONG, LEFT = "right", "wrong", "left"
+# Marks, not content: the same draft on another side of a split is the same row.
+_UNNAMED = ("row_id", "split", "ladder")
+_LISTS = ("conversation", "contracts", "problems", "right")
+
+
+@dataclass(frozen=True)
+class RevisionRow:
+    """row_id: digest of all that follows but the split and the ladder's mark. split: one of
+    `training.sets.split`. conversation: messages {role, content}. contracts: the candidates as they
+    are shown, likeliest first. draft_arguments: an object, or text where it cannot be read.
+    problems: the validator's words, or a server's error message. right: the right call {name,
+    arguments}; () where asking is right, and `question` is what to ask. kind: of the flaw, or
+    "untouched". source: one of SOURCES. world: reference of a replayed world and task that can
+    score the call, "" without. ladder: what the ladder alone makes of the draft: right, wrong, or
+    left (it abstains); "" where nobody tried."""
+
+    row_id: str
+    split: str
+    server_id: str
+    conversation: tuple[Mapping[str, Any], ...]
+    contracts: tuple[Mapping[str, Any], ...]
+    draft_name: str
+    draft_arguments: Any
+    problems: tuple[str, ...]
+    right: tuple[Mapping[str, Any], ...]
+    question: str
+    kind: str
+    source: str
+    world: str = ""
+    ladder: str = ""
+
+
+def assign_row_id(row: RevisionRow) -> RevisionRow:
+    """The row under its own digest."""
+    held = {one.name: getattr(row, one.name) for one in fields(row) if one.name not in _UNNAMED}
+    return replace(row, row_id=digest(held))
+
+
+def write_row(row: RevisionRow) -> dict[str, Any]:
+    """The row as JSON holds it, for a job's file."""
+    return {one.name: getattr(row, one.name) for one in fields(row)}
+
+
+def read_row(held: Mapping[str, Any]) -> RevisionRow:
+    """The row that `write_row` wrote. Raises ValueError naming a field that is not there or not
+    known."""
+    try:
+        return RevisionRow(**{**held, **{name: tuple(held[name]) for name in _LISTS}})
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"no row of the sidecar's data ({error}); make the data again") from error
+
 
 _CLOSED = re.compile(r"\s*</\w{1,40}>\s*\Z")  # a tag after the call
 _LONGEST_QUESTION = 500  # characters
@@ -86,3 +145,70 @@ def _is_question(text: str) -> bool:
     from assets.synthesis.verify.rules import is_question  # needs polars, serving has none
 
     return is_question(text)
+
+
+@dataclass(frozen=True)
+class FittedRequest:
+    """A request that fits, its prompt, and its length in tokens."""
+
+    request: RevisionRequest
+    prompt: str
+    tokens: int
+
+
+def rank_candidates(request: RevisionRequest) -> RevisionRequest:
+    """The candidates, likeliest first: those of the draft's very name, then by the words that they
+    share with the draft and with what the user said (BM25), the newest message once more; ties in
+    the order given."""
+    if len(request.candidates) < 2:
+        return request
+    drafted = request.arguments if isinstance(request.arguments, dict) else {}
+    spoken = ConversationEvidence(request.conversation).user
+    words = " ".join([spoken, request.name, *map(str, drafted)]).replace("_", " ")
+    index = BM25.build(
+        [tool_text(candidate.contract) for candidate in request.candidates], stemmed=True
+    )
+    scores = index.score(words) + index.score(spoken.rpartition("\n")[2])
+    named = [candidate.name == request.name for candidate in request.candidates]
+    order = sorted(range(len(named)), key=lambda at: (not named[at], -float(scores[at]), at))
+    return replace(request, candidates=[request.candidates[at] for at in order])
+
+
+def fit_request(
+    tokenizer: Any, request: RevisionRequest, limit: int, keep: Collection[str] = ()
+) -> FittedRequest | None:
+    """The request with as much as `limit` tokens of prompt hold, None where the least does not fit.
+
+    What is too much goes whole: the unlikeliest candidates first, then the oldest turns. One
+    candidate, the tools named in `keep` and the newest turn stay. Raises BadTemplate.
+    """
+    return find_first_fitting(
+        _list_steps(request, keep), _make_fitter(tokenizer, request, keep), limit
+    )
+
+
+def _list_steps(request: RevisionRequest, keep: Collection[str]) -> list[tuple[int, int]]:
+    """(candidates that go, turns that go), each step shorter than the one before."""
+    free = sum(candidate.name not in keep for candidate in request.candidates)
+    free -= free == len(request.candidates) > 0
+    steps = [(gone, 0) for gone in range(free + 1)]
+    return steps + [(free, turns) for turns in range(1, len(request.conversation))]
+
+
+def _make_fitter(
+    tokenizer: Any, request: RevisionRequest, keep: Collection[str]
+) -> Callable[[tuple[int, int]], FittedRequest]:
+    free = [at for at, one in enumerate(request.candidates) if one.name not in keep]
+
+    def make_fitted(step: tuple[int, int]) -> FittedRequest:
+        out = set(free[len(free) - step[0] :])
+        kept = [one for at, one in enumerate(request.candidates) if at not in out]
+        made = replace(request, candidates=kept, conversation=request.conversation[step[1] :])
+        prompt = render_revision_prompt(tokenizer, made)
+        return FittedRequest(made, prompt, count_tokens(tokenizer, prompt))
+
+    return make_fitted
+
+
+def count_tokens(tokenizer: Any, text: str) -> int:
+    return len(tokenizer(text, add_special_tokens=False)["input_ids"])

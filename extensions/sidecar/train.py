@@ -1,23 +1,67 @@
 """The sidecar: LoRA fine-tuning of a causal language model on drafts and what they should be, by
 example (SFT), by rule rewards (GRPO), or both in turn."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from assets.outcomes.recording import read_recording
-from extensions.sidecar.grpo.train import COST, run_grpo
-from extensions.sidecar.grpo.trainer import GrpoCourse
-from extensions.sidecar.lessons import make_revision_lessons
-from extensions.sidecar.rewards.world import WorldScorer, find_worlds
-from extensions.sidecar.rows import RevisionRow, read_row
+from extensions.sidecar.grpo_training import COST, GrpoCourse, run_grpo
+from extensions.sidecar.prompt import (
+    RevisionRow,
+    count_tokens,
+    fit_request,
+    make_revision_request,
+    read_row,
+    render_revision_answer,
+)
+from extensions.sidecar.rewards import WorldScorer, find_worlds
 from extensions.sidecar.settings import SidecarSettings, read_settings
-from training.caller.batches import Lesson
-from training.caller.course import Course, Report, Tell
+from training.caller.packing import Lesson
+from training.caller.sft import Course, Report, Tell
+from training.caller.tokenise import make_row_lessons, summarise_tokens
 from training.caller.train import train_on_lessons
+from training.prompts.call_text import check_read_back, check_tokenizer
 from training.prompts.templates import BadTemplate
 from training.runtime.model_store import Job, TrainingFailed
 from warehouse.errors import UnusableInput
+
+
+def make_revision_lessons(
+    rows: Sequence[RevisionRow], tokenizer: Any, context: int
+) -> tuple[list[Lesson], dict[str, Any]]:
+    """(lessons, counts). A row that `context` tokens do not hold loses candidates, then its oldest
+    turns; one whose right tool alone is too long is left out and counted. Raises TrainingFailed."""
+    lessons: list[Lesson] = []
+    counts = {"rows": len(rows), "too_long": 0, "dropped_distractors": 0, "shortened_prompts": 0}
+    drafts = {
+        "sources": dict(Counter(row.source for row in rows)),
+        "kinds": dict(Counter(row.kind for row in rows)),
+        "asks": sum(not row.right for row in rows),
+    }
+    try:
+        check_tokenizer(tokenizer)
+        check_read_back(tokenizer)
+        for row in rows:
+            request, answer = make_revision_request(row), render_revision_answer(tokenizer, row)
+            room = context - count_tokens(tokenizer, answer)
+            fitted = fit_request(tokenizer, request, room, {str(one["name"]) for one in row.right})
+            if fitted is None:
+                counts["too_long"] += 1
+                continue
+            gone = len(request.candidates) - len(fitted.request.candidates)
+            counts["dropped_distractors"] += gone
+            counts["shortened_prompts"] += fitted.request != request
+            lessons += make_row_lessons(tokenizer, [(fitted.prompt, answer)])
+    except BadTemplate as error:
+        raise TrainingFailed(f"sidecar: {error}") from error
+    if not lessons:
+        raise TrainingFailed(
+            f"sidecar: none of {len(rows)} rows fits context {context} even with its right tool"
+            " alone; raise context"
+        )
+    return lessons, {**counts, "drafts": drafts, **summarise_tokens(lessons)}
 
 
 def train_sidecar(job: Job, report: Report) -> dict[str, Any]:

@@ -29,10 +29,14 @@ from orchestration.tables import ADAPTERS, TABLES
 from serving.index.folder import load_index
 from serving.index.model import IndexBroken, IndexMissing
 from serving.ranking.overlays import find_taken_tools, read_blocked
-from training.releases.in_service import find_model_flaw, find_model_in_service
-from training.releases.pointers import MOVING, read_pending_move
+from training.releases.champion import MOVING, read_pending_move
+from training.releases.in_service import (
+    find_model_flaw,
+    find_model_in_service,
+    list_release_flaws,
+    read_index_meta,
+)
 from training.releases.release import ReleaseError, read_current_release, read_release, read_served
-from training.releases.stored import list_release_flaws, read_index_meta
 from training.role import list_roles
 from warehouse.home import HomeUnavailable, check_home
 from warehouse.item_failure import try_item

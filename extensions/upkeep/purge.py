@@ -27,7 +27,7 @@ from extensions.upkeep.takedowns import find_blobs
 from orchestration.tables import TABLES
 from serving.index.model import IndexBroken
 from serving.ranking.overlays import find_taken_tools
-from training.releases.pointers import hold_pointer_lock
+from training.releases.champion import hold_pointer_lock
 from training.releases.release import get_pinned_version, read_served
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject

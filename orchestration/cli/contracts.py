@@ -327,9 +327,9 @@ def collect_made(warehouse: "Warehouse") -> "Made":
     """What all packages keep, as plain rows."""
     from assets.synthesis.tables import JUDGEMENTS, PAIRS
     from assets.vectors.index import VECTORS
+    from training.adapter_table import set_name
     from training.evaluation.caller_table import CALLER_EVALUATION
     from training.evaluation.retriever import RETRIEVER_EVALUATION
-    from training.last_run import set_name
     from training.releases.champion import read_champion
     from training.releases.release import read_current_release
     from training.reporting.blast_radius import Made

@@ -22,8 +22,8 @@ from warehouse.extensions import load_hook
 
 if TYPE_CHECKING:
     from serving.repair.revision import ReviseCall
-    from training.evaluation.caller.plan import TestPlan
-    from training.evaluation.predictors.interface import Predictor
+    from training.evaluation.caller_items import TestPlan
+    from training.evaluation.predictor import Predictor
     from warehouse.llm.roles import Role
     from warehouse.store import Warehouse
 
@@ -93,9 +93,8 @@ def _evaluate_tests(
 ) -> None:
     """Of the training set's test splits: prints the comparison, and writes it to `out`."""
     from orchestration.factories import make_embedder
-    from training.evaluation.caller.adhoc import compare_callers, write_out
-    from training.evaluation.caller.bench import load_bench
-    from training.evaluation.caller.markdown import as_markdown
+    from training.evaluation.caller_markdown import as_markdown
+    from training.evaluation.caller_run import compare_callers, load_bench, write_out
 
     embed, bench = make_embedder(settings).embed if examples else None, load_bench(warehouse)
     made = compare_callers(
@@ -116,8 +115,8 @@ def _make_plan(
     seed: list[int] | None,
     perturb: bool,
 ) -> "TestPlan":
-    from training.evaluation.caller.adhoc import LARGE
-    from training.sets.candidates import HARD, RANDOM
+    from training.evaluation.caller_run import LARGE
+    from training.sets.pool import HARD, RANDOM
     from training.sets.split import TEST_SPLITS
 
     require_known("--split", split, TEST_SPLITS)
@@ -164,7 +163,7 @@ def _evaluate_outside(
 
 def _fail_unanswered(rows: list[dict[str, Any]]) -> None:
     """Exit 1 where an endpoint owed answers; a question that a model cannot be asked is counted."""
-    from training.evaluation.caller.adhoc import ENDPOINT_FAILURES, count_unanswered
+    from training.evaluation.caller_run import ENDPOINT_FAILURES, count_unanswered
 
     for model, kinds in count_unanswered(rows).items():
         owed = {kind: n for kind, n in kinds.items() if kind in ENDPOINT_FAILURES}
@@ -185,7 +184,7 @@ def load_predictors(
     max_new: int | None,
 ) -> list["Predictor"]:
     """Who is asked, each loaded now: a name that is none is told before anything is paid."""
-    from training.evaluation.predictors.baseline import BaselinePredictor
+    from training.evaluation.baselines import BaselinePredictor
 
     made = [
         _load_predictor(settings, warehouse, name, plan, max_new) for name in dict.fromkeys(models)
@@ -204,8 +203,8 @@ def load_predictors(
 def _load_predictor(
     settings: Settings, warehouse: "Warehouse", name: str, plan: "TestPlan", max_new: int | None
 ) -> "Predictor":
-    from training.evaluation.predictors.endpoint import EndpointPredictor
-    from training.evaluation.predictors.router import RouterPredictor
+    from training.evaluation.baselines import RouterPredictor
+    from training.evaluation.endpoint_predictor import EndpointPredictor
 
     if name == "router":
         return RouterPredictor(warehouse.home)
@@ -218,8 +217,8 @@ def _load_predictor(
 def load_caller(settings: Settings, name: str, max_new: int | None = None) -> "Predictor":
     """The baseline, or a trained caller by its name or folder, after `constrained:` one that can
     only write calls that fit."""
-    from training.evaluation.predictors.adapter import CONSTRAINED, AdapterPredictor, resolve_model
-    from training.evaluation.predictors.baseline import BaselinePredictor
+    from training.evaluation.adapter_predictor import CONSTRAINED, AdapterPredictor, resolve_model
+    from training.evaluation.baselines import BaselinePredictor
 
     if name in ("baseline", BaselinePredictor.label):
         return BaselinePredictor()

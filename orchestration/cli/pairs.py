@@ -172,7 +172,7 @@ def _list_revisions(warehouse: "Warehouse", settings: Settings) -> list["Prefere
     """The preference pairs of the current training set's drafts."""
     from assets.contracts.quarantined_tools import read_clear
     from orchestration.factories import make_trainer
-    from training.last_run import set_name
+    from training.adapter_table import set_name
     from training.sets.pool import BadOffer
 
     if not set_name(warehouse):

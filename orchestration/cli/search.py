@@ -265,7 +265,7 @@ def open_chat(settings: Settings, role: "Role") -> "ChatClient":
 
 def read_calls(text: str) -> list[tuple[str, Any]]:
     """The calls in a model's text."""
-    from training.prompts.parse_calls import parse_calls
+    from training.prompts.call_text import parse_calls
 
     return [(str(call["name"]), call["arguments"]) for call in parse_calls(text).calls]
 
@@ -284,7 +284,7 @@ async def _run_task(
     from serving.agent_loop import OfflineSpeaker, make_runner, run_agent
     from serving.meta.context import MetaContext
     from serving.meta.policy import MetaPolicy
-    from training.evaluation.predictors.slot_copy import copy_slots
+    from training.evaluation.baselines import copy_slots
 
     calls = outcomes is not None and settings.serve.calls.enabled
     caller = make_caller(settings, router, 0) if calls else None

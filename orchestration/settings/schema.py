@@ -31,13 +31,13 @@ from assets.servers.secrets import ServerSecrets
 from orchestration.settings.sections import add_sections
 from serving.meta.policy import AddressSettings, LogSettings, MetaSettings
 from training.caller.settings import CallerOptions
-from training.drift.policy import RetrainPolicy
-from training.evaluation.caller.plan import EvaluationOptions
-from training.releases.live.regression import RollbackPolicy
+from training.drift.decide import RetrainPolicy
+from training.evaluation.caller_items import EvaluationOptions
 from training.releases.promotion import PromotionPolicy
+from training.releases.regression import RollbackPolicy
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
-from training.sets.policy import SplitSettings
+from training.sets.split import SplitSettings
 from warehouse.llm.roles import OPENAI, RoleSettings
 
 # What a server cannot start below; the sandbox's own module is plain Python and checks nothing.

@@ -20,7 +20,7 @@ from extensions.publishing.card_sections import CardFacts
 from extensions.publishing.model_card import render_card
 from tests.support.pages import list_tokens
 from tests.training.report_figures import CARD, MANIFEST, calls, figure
-from training.evaluation.caller.markdown import as_markdown
+from training.evaluation.caller_markdown import as_markdown
 from training.reporting.report import inline_plots, write_report
 
 EVIL = (

@@ -16,7 +16,7 @@ from training.drift.decide import Retrain
 from training.releases.promotion import consider_candidate
 from training.role import find_role, list_trained_roles
 from training.runtime.model_store import save_model
-from training.sets.audit.manifest import save_manifest
+from training.sets.set_audit import save_manifest
 from training.sets.training_set import TRAINING_SET
 from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.digest import digest

@@ -36,7 +36,7 @@ from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.placeholders import DATA
 from assets.synthesis.export.examples import make_example
 from tests.outcomes.worlds.files import write_world
-from training.prompts.rows import list_turns
+from training.prompts.render import list_turns
 from warehouse.progress import SilentProgress
 from warehouse.store import Warehouse
 

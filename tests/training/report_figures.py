@@ -4,7 +4,7 @@ import random
 from functools import cache
 from typing import Any
 
-from training.evaluation.caller.summary import summarise_calls
+from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import PERTURBATIONS, PHANTOMS
 from training.role import BASELINE
 

@@ -5,9 +5,12 @@ number of processes change the speed and the rounding, never what is learned.
 """
 
 import heapq
+import importlib.util
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -111,3 +114,179 @@ def _pack_first_fit(rows: Sequence[int], lengths: Sequence[int], limit: int) -> 
 def _group_by_length(rows: Sequence[int], lengths: Sequence[int], width: int) -> list[list[int]]:
     order = sorted(rows, key=lambda row: (lengths[row], row))
     return [order[at : at + width] for at in range(0, len(order), width)]
+
+
+_IGNORED = -100  # the label that torch's cross-entropy leaves out
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A row as tokens; what is learned begins at `start`. `gaps`: (first, end) of what stands
+    between two turns of the model's and is not: what the user said, what a tool answered."""
+
+    ids: list[int]
+    start: int
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def places(self) -> list[int]:
+        """Places of the tokens that are learned."""
+        bounds = [self.start, *(at for gap in self.gaps for at in gap), len(self.ids)]
+        spans = zip(bounds[::2], bounds[1::2], strict=True)
+        return [at for first, end in spans for at in range(first, end)]
+
+    @property
+    def learned(self) -> int:
+        return len(self.places)
+
+
+def pack_batch(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
+    """One sequence of all rows, each at positions of its own: nothing is padded.
+
+    Logits are asked for only where the next token is learned (`logits_to_keep`): with a vocabulary
+    of 152k, those of a prompt of 8k tokens would be 5 GB.
+    """
+    import torch
+
+    ids, places, kept, labels, bounds = [], [], [], [], [0]
+    for row in rows:
+        at = bounds[-1]
+        ids += row.ids
+        places += range(len(row.ids))
+        learned = row.places
+        kept += [at + place - 1 for place in learned]
+        labels += [row.ids[place] for place in learned]
+        bounds.append(at + len(row.ids))
+    if not rows:  # a pass that teaches nothing
+        ids, places, kept, labels, bounds = [pad], [0], [0], [_IGNORED], [0, 1]
+    ends = torch.tensor(bounds, dtype=torch.int32)
+    longest = int(ends.diff().max())
+    targets = torch.tensor([labels])
+    return {
+        "input_ids": torch.tensor([ids]),
+        "position_ids": torch.tensor([places]),
+        "cu_seq_lens_q": ends,
+        "cu_seq_lens_k": ends,
+        "max_length_q": longest,
+        "max_length_k": longest,
+        "segments": tuple(bounds),
+        "logits_to_keep": torch.tensor(kept),
+        "labels": targets,
+        "shift_labels": targets,
+    }
+
+
+def pad_batch(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
+    """The rows beside one another, padded on the right to the longest."""
+    import torch
+
+    rows = rows or [Lesson([pad], 1)]
+    longest = max(len(row.ids) for row in rows)
+    learned = [set(row.places) for row in rows]
+    kept = sorted({place - 1 for places in learned for place in places} or {0})
+    labels = [
+        [row.ids[at + 1] if at + 1 in places else _IGNORED for at in kept]
+        for row, places in zip(rows, learned, strict=True)
+    ]
+    targets = torch.tensor(labels)
+    return {
+        "input_ids": torch.tensor([row.ids + [pad] * (longest - len(row.ids)) for row in rows]),
+        "attention_mask": torch.tensor(
+            [[1] * len(row.ids) + [0] * (longest - len(row.ids)) for row in rows]
+        ),
+        "logits_to_keep": torch.tensor(kept),
+        "labels": targets,
+        "shift_labels": targets,
+    }
+
+
+SEGMENTS = "toolmill_segments"
+
+
+def pick_attention(wanted: str, config: Any, device: str) -> str:
+    """The implementation for packed passes, in transformers' words."""
+    if wanted == "segments":
+        return _register_segment_attention()
+    if wanted != "auto":
+        return wanted
+    if device.startswith("cuda") and importlib.util.find_spec("flash_attn"):
+        return "flash_attention_2"
+    kinds = getattr(config, "layer_types", None)
+    plain = (
+        set(kinds) == {"full_attention"}
+        if kinds
+        else getattr(config, "sliding_window", None) is None
+    )
+    return _register_segment_attention() if plain else "sdpa"
+
+
+def _register_segment_attention() -> str:
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    AttentionInterface.register(SEGMENTS, _attend_by_segment)
+    AttentionMaskInterface.register(SEGMENTS, lambda *_, **__: None)
+    return SEGMENTS
+
+
+def _attend_by_segment(
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    segments: tuple[int, ...] = (),
+    **kwargs: Any,
+) -> tuple[Any, None]:
+    """(batch 1, heads, tokens, size) -> (batch 1, tokens, heads, size); `segments` are the rows'
+    bounds: (0, 5, 9) is a row of five tokens and one of four."""
+    import torch
+
+    if kwargs.get("softcap") is not None or kwargs.get("position_bias") is not None:
+        raise ValueError("attention by segments knows no softcap and no position bias; use eager")
+    groups = query.shape[1] // key.shape[1]
+    attend = torch.nn.functional.scaled_dot_product_attention
+    bounds = segments or (0, query.shape[2])
+    made = [
+        attend(
+            query[:, :, first:end],
+            key[:, :, first:end],
+            value[:, :, first:end],
+            dropout_p=dropout,
+            scale=scaling,
+            is_causal=True,
+            enable_gqa=groups > 1,
+        )
+        for first, end in pairwise(bounds)
+    ]
+    return torch.cat(made, dim=2).transpose(1, 2).contiguous(), None
+
+
+def find_row_mixing(model: Any, lessons: Sequence[Lesson], device: str) -> str | None:
+    """Why rows that are packed into one pass would see one another in this model; None if they
+    do not: a row's logits are then the same beside another row as alone.
+
+    Asked before each training, because what a model makes of packed rows is a matter of its code.
+    """
+    import torch
+
+    first, second = (Lesson(each.ids[:48], 1) for each in (lessons[0], lessons[-1]))
+    model.eval()
+    with torch.no_grad():
+        beside, alone = (
+            _compute_logits(model, rows, device) for rows in ((first, second), (second,))
+        )
+    model.train()
+    beside = beside[:, -alone.shape[1] :]
+    apart = float((beside - alone).norm() / alone.norm().clamp_min(1e-9))
+    allowed = 0.05 if alone.dtype == torch.bfloat16 else 1e-3
+    return None if apart <= allowed else f"a row beside another differs by {apart:.2g} from alone"
+
+
+def _compute_logits(model: Any, rows: Sequence[Lesson], device: str) -> Any:
+    made = pack_batch(rows, 0)
+    fed = {name: made[name] for name in made if name not in ("labels", "shift_labels")}
+    moved = {n: v.to(device) if hasattr(v, "to") else v for n, v in fed.items()}
+    return model(**moved, use_cache=False).logits

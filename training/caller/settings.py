@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from training.runtime.settings import Positive, Rate, Share, Whole, read_hyper_parameters
+from training.runtime.model_store import Positive, Rate, Share, Whole, read_hyper_parameters
 
 MCP_FLOW, TINY = "mcp-flow", "tiny"
 Candidates = Annotated[int, Field(ge=2)]

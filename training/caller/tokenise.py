@@ -4,15 +4,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training.caller.batches import Lesson
+from training.caller.packing import Lesson
 from training.caller.settings import CallerSettings
-from training.prompts.check import can_show_results, check_read_back, check_tokenizer
-from training.prompts.fit import Rendered, fit_prompt
-from training.prompts.rows import read_messages
+from training.prompts.call_text import can_show_results, check_read_back, check_tokenizer
+from training.prompts.render import Rendered, fit_prompt, read_messages
 from training.prompts.templates import BadTemplate
 from training.runtime.model_store import TrainingFailed
-from training.sets.candidates import draw_candidates
-from training.sets.pool import BadOffer, Pool, select_split_pool
+from training.sets.pool import BadOffer, Pool, draw_candidates, select_split_pool
 from training.sets.split import TRAIN
 from warehouse.json_types import Row
 

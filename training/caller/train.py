@@ -9,16 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from training.caller.attention import find_row_mixing, pick_attention
 from training.caller.bases import (
     describe_base,
     find_base_source,
     load_base,
 )
-from training.caller.batches import Lesson
-from training.caller.course import Course, Report, Tell
+from training.caller.packing import Lesson, find_row_mixing, pick_attention
 from training.caller.settings import CallerSettings, read_settings
-from training.caller.sft import run_sft
+from training.caller.sft import Course, Report, Tell, run_sft
 from training.caller.tiny.base import TINY, find_tiny_base_folder, read_tiny_base_digest
 from training.caller.tokenise import build_train_pool, make_lessons
 from training.runtime import checkpoints

@@ -7,8 +7,8 @@ from typing import Any
 
 from assets.contracts.tool_diff import CLASSES
 from assets.contracts.tool_id import ToolId
-from training.drift.signal import CONTRACTS, PHANTOM_CALLS, Signal, make_unmeasured
-from training.prompts.rows import read_json_list
+from training.drift.decide import CONTRACTS, PHANTOM_CALLS, Signal, make_unmeasured
+from training.prompts.render import read_json_list
 from warehouse.json_types import Row
 from warehouse.statistics import wilson_interval
 

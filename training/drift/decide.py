@@ -2,10 +2,124 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any
 
-from training.drift.policy import RetrainPolicy
-from training.drift.signal import CONTRACTS, RETRIEVER_DECAY, Signal
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class RetrainPolicy:
+    """When drift is enough, and when not to try."""
+
+    min_share: Annotated[
+        float,
+        Field(ge=0, le=1, description="of tools that moved, by class and use, asks for retraining"),
+    ] = 0.01
+    min_shift: Annotated[
+        float, Field(ge=0, le=1, description="squared MMD, of tools that came or of searches")
+    ] = 0.004
+    min_accept_shift: Annotated[
+        float, Field(ge=0, le=1, description="in the share of judged pairs that are accepted")
+    ] = 0.05
+    min_decay: Annotated[
+        float, Field(ge=0, le=1, description="of frozen items that a champion had and lost")
+    ] = 0.02
+    min_phantom: Annotated[
+        float, Field(ge=0, le=1, description="of a champion's training calls that name nothing now")
+    ] = 0.02
+    alpha: Annotated[
+        float, Field(gt=0, lt=1, description="false alarms of all tests together (Holm)")
+    ] = 0.05
+    min_gain: Annotated[
+        float, Field(ge=0, le=1, description="Recall@1 that a training must be expected to bring")
+    ] = 0.001
+    cool_down_h: Annotated[
+        float | None,
+        Field(ge=0, description="hours between trainings; not set: 20, in the demo 0"),
+    ] = None
+    gpu_hours_month: Annotated[
+        float | None, Field(ge=0, description="of training in 30 days; not set: no limit")
+    ] = None
+    usd_month: Annotated[
+        float | None, Field(ge=0, description="for trainings in 30 days; not set: no limit")
+    ] = None
+    usd_per_gpu_hour: Annotated[float, Field(ge=0, description="what an hour costs you")] = 0.0
+    min_rows: Annotated[int, Field(ge=1, description="training pairs, fewer train nothing")] = 20
+    max_attempts: Annotated[int, Field(ge=1, description="of training on one set")] = 3
+
+
+# In the order in which they are shown.
+CONTRACTS, EMBEDDINGS, QUERIES = "contracts", "embeddings", "queries"
+ACCEPT_RATE, RETRIEVER_DECAY, CALLER_DECAY = "accept_rate", "retriever_decay", "caller_decay"
+PHANTOM_CALLS = "phantom_calls"
+SIGNALS = (
+    *(CONTRACTS, EMBEDDINGS, QUERIES, ACCEPT_RATE),
+    *(RETRIEVER_DECAY, CALLER_DECAY, PHANTOM_CALLS),
+)
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What one signal came to.
+
+    value: the figure that is held against `threshold`, None where it was not measured. n: units
+    that it is of. low, high: its 95% interval. p_value: of a test that nothing changed, None where
+    everything was counted and nothing is a sample. p_adjusted: by Holm over all tests. why: what
+    was found, or why nothing was measured.
+    """
+
+    name: str
+    value: float | None
+    n: int
+    threshold: float
+    why: str
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    p_adjusted: float | None = None
+    fired: bool = False
+
+    def as_row(self) -> dict[str, Any]:
+        """Figures rounded: a last bit that differs between machines makes no new version."""
+        digits = {"value": 6, "low": 6, "high": 6, "p_value": 6, "p_adjusted": 6}
+        return {
+            name: round(value, digits[name]) if name in digits and value is not None else value
+            for name, value in asdict(self).items()
+        }
+
+
+def make_unmeasured(name: str, threshold: float, why: str) -> Signal:
+    """A signal that there is nothing to measure of."""
+    return Signal(name, None, 0, threshold, why)
+
+
+def judge_signals(signals: Sequence[Signal], alpha: float) -> list[Signal]:
+    """The signals with adjusted p-values, and whether each fires: its value reaches its threshold
+    and, where it is a test, its p-value adjusted by Holm (1979) is at most `alpha`. However many
+    tests there are, the chance that any of them fires by luck stays at `alpha`."""
+    adjusted = compute_holm([signal.p_value for signal in signals])
+    return [
+        replace(one, p_adjusted=p, fired=_reaches_threshold(one) and (p is None or p <= alpha))
+        for one, p in zip(signals, adjusted, strict=True)
+    ]
+
+
+def compute_holm(found: Sequence[float | None]) -> list[float | None]:
+    """p-values by Holm's step-down; None stays None and counts for no test."""
+    tests = sorted((p, at) for at, p in enumerate(found) if p is not None)
+    adjusted: list[float | None] = [None] * len(found)
+    largest = 0.0
+    for rank, (p, at) in enumerate(tests):
+        largest = max(largest, min(1.0, p * (len(tests) - rank)))
+        adjusted[at] = largest
+    return adjusted
+
+
+def _reaches_threshold(one: Signal) -> bool:
+    return one.value is not None and one.value > 0 and one.value >= one.threshold
+
 
 _HOUR = 3600.0
 # Points of Recall@1 that a training is taken to bring before one was measured: the upper end of

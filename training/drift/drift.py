@@ -7,9 +7,8 @@ from typing import Any
 import polars as pl
 
 from training.drift.contract_moves import Moves
-from training.drift.decide import Decision, Retrain
+from training.drift.decide import CONTRACTS, SIGNALS, Decision, Retrain, Signal
 from training.drift.facts import ROLE, Facts
-from training.drift.signal import CONTRACTS, SIGNALS, Signal
 from warehouse.json_types import Row
 from warehouse.storage.tables import Tables, TableSpec
 

@@ -9,17 +9,16 @@ from typing import Any
 
 import polars as pl
 
-from training.bases import BASE, is_same_base, read_card_base
-from training.drift.decide import Budget, LastRun, TrainedOn
-from training.drift.policy import RetrainPolicy
-from training.last_run import read_last_summary
+from training.adapter_table import read_last_summary
+from training.drift.decide import Budget, LastRun, RetrainPolicy, TrainedOn
 from training.releases.champion import (
     read_champion,
     read_last_attempt_time,
     read_last_trained_set,
 )
+from training.role import BASE, is_same_base, read_card_base
 from training.runtime.model_store import read_model_card, select_recipe
-from training.sets.audit.manifest import load_manifest
+from training.sets.set_audit import load_manifest
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse

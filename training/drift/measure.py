@@ -17,13 +17,7 @@ from training.drift.champion_signals import (
     measure_retrievers_champion,
 )
 from training.drift.contract_moves import count_moves, find_change_classes, make_contract_signal
-from training.drift.policy import RetrainPolicy
-from training.drift.shifts import (
-    measure_accept_shift,
-    measure_embedding_shift,
-    measure_query_shift,
-)
-from training.drift.signal import (
+from training.drift.decide import (
     ACCEPT_RATE,
     CALLER_DECAY,
     CONTRACTS,
@@ -31,9 +25,15 @@ from training.drift.signal import (
     PHANTOM_CALLS,
     QUERIES,
     RETRIEVER_DECAY,
+    RetrainPolicy,
     Signal,
     judge_signals,
     make_unmeasured,
+)
+from training.drift.shifts import (
+    measure_accept_shift,
+    measure_embedding_shift,
+    measure_query_shift,
 )
 from training.drift.sources import Sources
 from training.evaluation.caller_table import CALLER_EVALUATION

@@ -18,7 +18,7 @@ from assets.synthesis.tables import JUDGEMENTS
 from assets.vectors.encoders.embedder import Embedder, Prompts, embed_queries
 from assets.vectors.index import TOOL, VECTORS, read_contract
 from training.drift.shifts import Member
-from training.sets.audit.manifest import load_manifest
+from training.sets.set_audit import load_manifest
 from training.sets.training_set import TRAINING_SET
 from warehouse.json_types import Row
 from warehouse.store import Warehouse

@@ -1,9 +1,15 @@
 """A training row as text: the tools, the request, and the answer that the model must write."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
+from assets.contracts.canonical import tool_text
 from training.prompts.templates import (
     BadTemplate,
     apply_template,
@@ -142,3 +148,240 @@ def build_call_message(calls: Sequence[Call], words: str = NO_CALL) -> dict[str,
 
 def _copy_calls(calls: Sequence[Call]) -> list[dict[str, Any]]:
     return [{"name": call["name"], "arguments": dict(call["arguments"])} for call in calls]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One answer of the model's. `before`: the conversation it answers, the request alone where it
+    is (); `calls`: the right ones, [] where none is; `asks`: it is to ask back."""
+
+    before: tuple[Message, ...]
+    calls: list[dict[str, Any]]
+    asks: bool = False
+
+
+def read_json_list(held: Any) -> list[Any]:
+    """A list, or a column that holds one as JSON; [] for none."""
+    return (json.loads(held) if isinstance(held, str) else list(held or ())) or []
+
+
+def read_calls(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The right calls of a row, {name, arguments} each; [] where none is right."""
+    held = row.get("calls")
+    if held is None:  # a row that says no more than its own call
+        own = row.get("arguments")
+        return [] if own is None else [{"name": row["tool"], "arguments": json.loads(own)}]
+    listed = json.loads(held) if isinstance(held, str) else held
+    return [{"name": call["name"], "arguments": call["arguments"]} for call in listed]
+
+
+def read_messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The conversation of a row of several turns, or of one that is answered with a question; [] of
+    any other."""
+    return read_json_list(row.get("messages"))
+
+
+def list_turns(row: Mapping[str, Any]) -> list[Turn]:
+    """Every answer of the model's that a row teaches, in order."""
+    messages = read_messages(row)
+    if not messages:
+        return [Turn((), read_calls(row))]
+    return [
+        _make_turn(messages[:at], message)
+        for at, message in enumerate(messages)
+        if is_learnt(message)
+    ]
+
+
+def list_named_tools(row: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the tools that a row's prompt cannot do without: those that are called, rightly or
+    not, and the one that is asked about."""
+    names = {call["name"] for call in read_calls(row)}
+    messages = read_messages(row)
+    for message in messages:
+        names |= {call["name"] for call in read_message_calls(message)}
+    return frozenset(names or ({row["tool"]} if messages else ()))
+
+
+def read_message_calls(message: Message) -> list[dict[str, Any]]:
+    """The calls of one message, {name, arguments} each."""
+    return [
+        {"name": call["function"]["name"], "arguments": call["function"]["arguments"]}
+        for call in message.get("tool_calls") or ()
+    ]
+
+
+def _make_turn(before: Sequence[Message], message: Message) -> Turn:
+    from assets.synthesis.verify.rules import is_question  # needs polars, settings do not
+
+    calls = read_message_calls(message)
+    # What was said before is context: nothing of it is asked for again.
+    known = tuple({**one, "weight": 0} if is_learnt(one) else one for one in before)
+    asks = not calls and is_question(message.get("content") or "")
+    answered = any(one["role"] == "tool" for one in before)  # then it is an answer
+    return Turn(known, calls, asks=asks and not answered)
+
+
+_WORD = re.compile(r"\w+")
+
+
+def split_index_words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold().replace("_", " ")))
+
+
+class Nearness:
+    """Texts by the words they hold; a rarer word weighs more. Exact, and the same everywhere:
+    figures are rounded before they are compared and ties fall to the smaller name."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._names = sorted(texts)
+        self._words = {name: split_index_words(texts[name]) for name in self._names}
+        places: dict[str, list[int]] = {}
+        for at, name in enumerate(self._names):
+            for word in self._words[name]:
+                places.setdefault(word, []).append(at)
+        self._places = {word: np.array(held) for word, held in places.items()}
+        most = len(self._names) + 1
+        self._weights = {word: math.log(most / len(held)) for word, held in places.items()}
+        norms = [math.fsum(map(self._weights.__getitem__, self._words[n])) for n in self._names]
+        self._norms = np.sqrt(np.maximum(norms, 1e-9))
+
+    def rank_nearest(self, name: str) -> np.ndarray:
+        """Places, in the order of the names, of all texts that share a word with this one, itself
+        included, the nearest first."""
+        scores = np.zeros(len(self._names))
+        for word in sorted(self._words[name]):
+            scores[self._places[word]] += self._weights[word]
+        found = np.flatnonzero(scores)
+        near = np.round(scores[found] / self._norms[found], 6)
+        return found[np.argsort(-near, kind="stable")]
+
+    def find_sharing(self, words: Collection[str], *, most: float) -> set[str]:
+        """Texts that hold one of the words, those left out that more than the share `most` hold."""
+        limit = max(1.0, most * len(self._names))
+        return {
+            self._names[at]
+            for word in words
+            if word in self._places and len(self._places[word]) <= limit
+            for at in self._places[word]
+        }
+
+
+class Sized(Protocol):
+    """What has a length in tokens."""
+
+    @property
+    def tokens(self) -> int: ...
+
+
+Step = TypeVar("Step")
+Made = TypeVar("Made", bound=Sized)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is rendered of a row. `calls` None: nothing is answered yet. `gold`: names of the tools
+    that are never dropped. `messages`: the whole conversation where it has several turns; then
+    `calls` stand in it."""
+
+    instruction: str
+    calls: Sequence[Call] | None
+    gold: frozenset[str] = field(default_factory=frozenset)
+    messages: Sequence[Message] = ()
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A prompt that fits, its completion, the names of the tools that it shows and of those that
+    had to go, how many examples are left, and its length with the completion.
+
+    `turns`: (prompt, completion) of every turn of the model's; the longest fits, and the last is
+    `prompt` and `completion`.
+    """
+
+    prompt: str
+    completion: str
+    shown: tuple[str, ...]
+    dropped: tuple[str, ...]
+    examples: int
+    tokens: int
+    turns: tuple[tuple[str, str], ...] = ()
+
+
+def get_prompt_parts(row: Mapping[str, Any]) -> Parts:
+    """What is rendered of a training-set row."""
+    messages = read_messages(row)
+    return Parts(row["instruction"], read_calls(row), list_named_tools(row), messages)
+
+
+def fit_prompt(
+    tokenizer: Any,
+    row_or_parts: Mapping[str, Any] | Parts,
+    tools: Sequence[Contract],
+    limit: int,
+    *,
+    examples: Sequence[Example] = (),
+) -> Rendered | None:
+    """The row with as many of `tools` (contracts) as `limit` tokens hold, completion included.
+
+    What is too much goes whole: distractors, the easiest first (those that share the fewest words
+    with the right tools, or with the request where no call is right), then examples, the last
+    first. None where even the right tools alone do not fit. Raises BadTemplate.
+    """
+    parts = row_or_parts if isinstance(row_or_parts, Parts) else get_prompt_parts(row_or_parts)
+    order = _rank_by_ease(parts, tools)
+
+    def made(gone: int, shown: int) -> Rendered:
+        out = set(order[:gone])
+        kept = [tool for at, tool in enumerate(tools) if at not in out]
+        turns = _render_parts(tokenizer, parts, kept, examples[:shown])
+        length = max(
+            sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in turn)
+            for turn in turns
+        )
+        names = tuple(tool["name"] for tool in kept)
+        gone_names = tuple(tools[at]["name"] for at in sorted(out))
+        return Rendered(*turns[-1], names, gone_names, shown, length, tuple(turns))
+
+    steps = [(gone, len(examples)) for gone in range(len(order) + 1)]
+    steps += [(len(order), shown) for shown in range(len(examples) - 1, -1, -1)]
+    return find_first_fitting(steps, lambda step: made(*step), limit)
+
+
+def _render_parts(
+    tokenizer: Any, parts: Parts, tools: Sequence[Contract], examples: Sequence[Example]
+) -> list[tuple[str, str]]:
+    shown = [render_tool_schema(tool) for tool in tools]
+    if parts.messages:
+        return render_turns(tokenizer, shown, parts.messages, examples=examples)
+    asked = parts.instruction, parts.calls
+    return [render_conversation(tokenizer, shown, *asked, examples=examples)]
+
+
+def find_first_fitting(
+    steps: Sequence[Step], made: Callable[[Step], Made], limit: int
+) -> Made | None:
+    """The first step that fits; each is shorter than the one before, so halves are searched. The
+    first is tried by itself: nearly every row fits as it is."""
+    best = made(steps[0])
+    if best.tokens <= limit:
+        return best
+    low, high, best = 1, len(steps), None
+    while low < high:
+        middle = (low + high) // 2
+        tried = made(steps[middle])
+        if tried.tokens <= limit:
+            best, high = tried, middle
+        else:
+            low = middle + 1
+    return best
+
+
+def _rank_by_ease(parts: Parts, tools: Sequence[Contract]) -> list[int]:
+    """Places of the tools that may go, the easiest to tell from the right ones first."""
+    texts = [split_index_words(tool_text(tool)) for tool in tools]
+    right = [text for tool, text in zip(tools, texts, strict=True) if tool["name"] in parts.gold]
+    like = set().union(*right) if right else split_index_words(parts.instruction)
+    free = [at for at, tool in enumerate(tools) if tool["name"] not in parts.gold]
+    shared = {at: len(texts[at] & like) / (len(texts[at] | like) or 1) for at in free}
+    return sorted(free, key=lambda at: (shared[at], tools[at]["name"]))

@@ -10,20 +10,83 @@ repair ladder for the sidecar). A candidate replaces the champion
 only if it passed every gate.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from training.releases.pointers import (
-    CHAMPIONS,
-    hold_pointer_lock,
-    read_current_history,
-    read_current_pointer,
-)
 from training.role import get_untrained_model
 from training.runtime.model_store import read_model_card
-from warehouse.storage.files import PointerBroken, read_pointer, write_pointer
+from warehouse.storage.files import (
+    Json,
+    PointerBroken,
+    add_history,
+    hold_lock,
+    read_history,
+    read_pointer,
+    write_pointer,
+)
+
+MOVING = "releases/MOVING.json"
+CHAMPIONS, RELEASES, SERVED, DECISIONS = (
+    "champions/HISTORY.jsonl", "releases/HISTORY.jsonl", "releases/SERVED.jsonl",
+    "releases/DECISIONS.jsonl",
+)  # fmt: skip
+
+
+def read_current_pointer(home: Path, name: str, fix: str) -> Json | None:
+    """The JSON object in `<home>/<name>`, as the move under way has it; None where there is none.
+
+    Raises PointerBroken.
+    """
+    coming = read_pending_move(home).get("files", {}).get(name)
+    return coming if coming is not None else read_pointer(home / name, fix)
+
+
+def read_current_history(home: Path, name: str) -> list[Json]:
+    """The lines of a history, oldest first, with those of the move under way."""
+    lines = read_history(home / name)
+    coming = read_pending_move(home).get("lines", {}).get(name, [])
+    return [*lines, *(line for line in coming if line not in lines)]
+
+
+@contextmanager
+def hold_pointer_lock(home: Path) -> Iterator[None]:
+    """Holds the lock of all pointers across processes, a move that was cut short finished first."""
+    with hold_lock(home / "releases" / ".lock"):
+        finish_move(home)
+        yield
+
+
+def move_pointers(
+    home: Path, *, files: Mapping[str, Json], lines: Mapping[str, Sequence[Json]]
+) -> None:
+    """Moves several pointers as one, under the lock. `files`: path under home -> its new content,
+    in the order of writing; `lines`: history -> lines to add."""
+    body = {"files": dict(files), "lines": {name: list(part) for name, part in lines.items()}}
+    write_pointer(home / MOVING, body)
+    finish_move(home)
+
+
+def finish_move(home: Path) -> None:
+    """Does what is left of a move; each step done twice is done once."""
+    body = read_pending_move(home)
+    if not body:
+        return
+    for name, content in body["files"].items():
+        write_pointer(home / name, content)
+    for name, part in body["lines"].items():
+        add_history(home / name, part)
+    (home / MOVING).unlink()
+
+
+def read_pending_move(home: Path) -> Json:
+    """The move under way; empty when there is none."""
+    fix = "delete it and say again what to serve: `toolmill release rollback --to ID`"
+    return read_pointer(home / MOVING, fix) or {}
+
 
 PROMOTED, KEPT = "promoted", "kept"
 WAITING, REFUSED = "waiting", "refused"  # for a person; by a person
@@ -148,3 +211,59 @@ def _find_last_promoted(home: Path, role: str) -> Champion | None:
 
 def _describe_pointer_fix(role: str) -> str:
     return f"`toolmill doctor --fix` writes it again from {CHAMPIONS}"
+
+
+REFUSE, APPROVE = "refuse", "approve"
+LIFT = "`toolmill release rollback --undo` lifts that"
+
+
+def list_rollbacks(home: Path) -> list[Json]:
+    """All rollbacks, lifted or not, oldest first."""
+    lines = read_current_history(home, DECISIONS)
+    return [line for line in lines if line.get("decision") == "rollback"]
+
+
+def list_standing_rollbacks(home: Path) -> list[Json]:
+    """Rollbacks that nobody lifted, oldest first."""
+    lines = read_current_history(home, DECISIONS)
+    lifted = {line.get("of") for line in lines if line.get("decision") == "undo"}
+    return [line for line in list_rollbacks(home) if line.get("id") not in lifted]
+
+
+def map_rejected_models(home: Path, role: str) -> dict[str, str]:
+    """Models that were rolled back in a role, each with the reason it stays out."""
+    return {
+        model: describe_rollback(decision)
+        for decision in list_standing_rollbacks(home)
+        for model in decision.get("models", {}).get(role, [])
+    }
+
+
+def map_refused_models(home: Path, role: str) -> dict[str, str]:
+    """Models of a role that a person refused and nobody approved since, each with the reason."""
+    out: dict[str, str] = {}
+    for line in read_current_history(home, DECISIONS):
+        if line.get("role") != role:
+            continue
+        model = str(line.get("model"))
+        if line.get("decision") == REFUSE:
+            day = time.strftime("%Y-%m-%d", time.gmtime(line.get("at", 0)))
+            out[model] = f"refused by {line.get('by')} on {day}: {line.get('reason')}"
+        elif line.get("decision") == APPROVE:
+            out.pop(model, None)
+    return out
+
+
+def map_refused_releases(home: Path) -> dict[str, str]:
+    """Releases that were rolled back, each with the reason it is not made again."""
+    return {
+        name: describe_rollback(decision)
+        for decision in list_standing_rollbacks(home)
+        for name in decision.get("releases", [])
+    }
+
+
+def describe_rollback(decision: Json) -> str:
+    day = time.strftime("%Y-%m-%d", time.gmtime(decision.get("at", 0)))
+    by = f" by {decision['by']} ({decision.get('why')})" if decision.get("by") else ""
+    return f"rolled back on {day} to release {str(decision.get('to'))[:12]}{by}; {LIFT}"

@@ -9,9 +9,8 @@ from serving.index.folder import load_index
 from serving.index.model import IndexSource, RouterIndex
 from serving.index.release_index import make_router_index, view_table
 from serving.ranking.overlays import write_blocklist
-from training.adapter_table import make_adapter_table
+from training.adapter_table import make_adapter_table, set_name
 from training.evaluation.retriever import open_in_service
-from training.last_run import set_name
 from training.policies import Trainer
 from training.releases.in_service import find_release_models, find_reranker_file
 from training.releases.index_source import build_published_source, list_held_contracts

@@ -13,23 +13,24 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from training.gates import Gate, as_rows, judge_gates
 from training.releases.champion import (
+    APPROVE,
+    CHAMPIONS,
+    DECISIONS,
     KEPT,
     PROMOTED,
+    REFUSE,
     REFUSED,
     WAITING,
     Champion,
     get_pointer_path,
+    hold_pointer_lock,
     make_history_line,
+    map_refused_models,
+    map_rejected_models,
+    move_pointers,
     read_champion,
 )
-from training.releases.decisions import APPROVE, REFUSE, map_refused_models, map_rejected_models
 from training.releases.in_service import find_model_flaw, find_model_in_service
-from training.releases.pointers import (
-    CHAMPIONS,
-    DECISIONS,
-    hold_pointer_lock,
-    move_pointers,
-)
 from training.role import list_roles
 
 

@@ -13,21 +13,22 @@ adapter: between the steps release -> router_index -> serve the release before i
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from serving.index.folder import load_index
-from training.releases.decisions import map_refused_releases
-from training.releases.pointers import (
+from training.releases.champion import (
     RELEASES,
     SERVED,
     hold_pointer_lock,
+    map_refused_releases,
     move_pointers,
     read_current_history,
     read_current_pointer,
 )
-from training.releases.stored import list_release_flaws, read_index_meta
+from training.releases.in_service import list_release_flaws, read_index_meta
+from training.role import get_untrained_model
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import digest
 from warehouse.storage.files import read_pointer, write_atomically
@@ -190,3 +191,33 @@ def _iterate_releases(home: Path, names: list[Any]) -> Iterator[Json]:
             yield read_release(home, str(name))
         except ValueError:  # its file was taken away: it cannot be told of, nor served
             continue
+
+
+def list_lineage(home: Path) -> list[str]:
+    """The releases that led to the served one, oldest first: a rollback takes away what it left."""
+    stack: list[str] = []
+    for line in read_current_history(home, SERVED):
+        name = line.get("release")
+        if line.get("by") == ROLLBACK and name in stack:
+            stack = stack[: len(stack) - stack[::-1].index(name)]
+        elif name and (not stack or stack[-1] != name):
+            stack.append(name)
+    now = read_served(home).get("release")
+    return stack if not now or stack[-1:] == [now] else [*stack, now]
+
+
+def list_left_releases(line: list[str], to: str, *names: str) -> list[str]:
+    """The releases between the one gone back to and the served one, with those named."""
+    since = line[len(line) - line[::-1].index(to) :] if to in line else []
+    return [name for name in dict.fromkeys([*since, *names]) if name != to]
+
+
+def collect_left_models(home: Path, gone: Iterable[str], keep: set[str]) -> dict[str, list[str]]:
+    """The trained models of the releases left behind that the target does not serve."""
+    found: dict[str, list[str]] = {}
+    for name in gone:
+        for role, model in read_release(home, name)["models"].items():
+            known = found.setdefault(role, [])
+            if model not in {*keep, *known, get_untrained_model(role)}:
+                known.append(model)
+    return {role: models for role, models in found.items() if models}

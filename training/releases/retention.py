@@ -16,9 +16,14 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from assets.vectors.encoders.saved import find_encoder_folder
-from training.releases.champion import read_champion
-from training.releases.in_service import find_model_in_service
-from training.releases.pointers import CHAMPIONS, SERVED, hold_pointer_lock, read_current_history
+from training.releases.champion import (
+    CHAMPIONS,
+    SERVED,
+    hold_pointer_lock,
+    read_champion,
+    read_current_history,
+)
+from training.releases.in_service import find_model_in_service, read_index_meta
 from training.releases.release import (
     get_pinned_version,
     list_release_versions,
@@ -26,7 +31,6 @@ from training.releases.release import (
     read_current_release,
     read_served,
 )
-from training.releases.stored import read_index_meta
 from training.role import list_roles
 from training.runtime.model_store import get_model_folder, read_model_card
 

@@ -12,22 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from training.releases.champion import (
-    Champion,
-    find_promotion,
-    get_pointer_path,
-    make_history_line,
-    read_champion,
-)
-from training.releases.decisions import list_standing_rollbacks
-from training.releases.lineage import collect_left_models, list_left_releases, list_lineage
-from training.releases.pointers import (
     CHAMPIONS,
     DECISIONS,
     RELEASES,
     SERVED,
+    Champion,
+    find_promotion,
+    get_pointer_path,
     hold_pointer_lock,
+    list_standing_rollbacks,
+    make_history_line,
     move_pointers,
+    read_champion,
 )
+from training.releases.in_service import find_index_flaw
 from training.releases.release import (
     HEAD,
     ROLLBACK,
@@ -35,7 +33,10 @@ from training.releases.release import (
     UNDO,
     ReleaseError,
     UnknownRelease,
+    collect_left_models,
     find_release,
+    list_left_releases,
+    list_lineage,
     list_release_versions,
     list_releases,
     make_served_pointer,
@@ -43,7 +44,6 @@ from training.releases.release import (
     read_release,
     read_served,
 )
-from training.releases.stored import find_index_flaw
 
 Json = dict[str, Any]
 Before = Callable[[str], None]  # told the version that is about to be served

@@ -12,7 +12,7 @@ from typing import Any
 
 from assets.contracts.tool_id import ToolId
 from assets.synthesis.tables import read_goldens
-from training.prompts.rows import read_json_list
+from training.prompts.render import read_json_list
 from warehouse.errors import UnusableInput
 from warehouse.json_types import Row
 from warehouse.sanitize.untrusted_text import escape_text

@@ -6,15 +6,15 @@ from dataclasses import asdict
 
 import dagster as dg
 
+from training.adapter_table import read_last_card, read_last_summary, set_name
 from training.drift.drift import describe_drift
-from training.last_run import read_last_card, read_last_summary, set_name
 from training.releases.champion import read_champion
 from training.releases.release import read_current_release
 from training.reporting.audits import write_audits
 from training.reporting.gather import gather_report_facts
 from training.reporting.report import inline_plots, write_report
 from training.role import list_trained_roles
-from training.sets.audit.manifest import load_manifest
+from training.sets.set_audit import load_manifest
 from warehouse.audit import Verdict
 from warehouse.publish import (
     AssetAudit,
@@ -33,7 +33,7 @@ SOURCES = (
     "training/reporting",
     "training/figures.py",
     "extensions/bench/ablation_table.py",
-    "training/evaluation/caller/markdown.py",
+    "training/evaluation/caller_markdown.py",
     "training/gates.py",
     "assets/outcomes/report.py",
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from training.drift.decide import CONTRACTS
 from training.drift.drift import sort_signals
-from training.drift.signal import CONTRACTS
 from training.figures import NONE, Json, format_table
 from training.reporting.drawing import File, draw_png
 from warehouse.pictures import PictureStore

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from training.evaluation.caller.summary import summarise_calls
+from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import AGENT, CONTAMINATION, OUTSIDE, load_evaluations

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from training.evaluation.caller.markdown import CHANGES, MEASURES
+from training.evaluation.caller_markdown import CHANGES, MEASURES
 from training.figures import Json, make_plot_label, sort_by_split, split_name, split_order
 from training.reporting.drawing import Draw, File
 from training.reporting.drift_page import draw_drift, has_points

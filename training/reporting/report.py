@@ -24,9 +24,9 @@ from training.reporting.models import (
     render_caller_part,
     render_champion_part,
     render_retriever_part,
+    set_part,
 )
 from training.reporting.plots import choose_plots
-from training.reporting.training_set import set_part
 from warehouse.pictures import PictureStore
 from warehouse.sanitize.markdown import (
     Markdown,
@@ -37,7 +37,7 @@ from warehouse.sanitize.markdown import (
 )
 from warehouse.storage.files import write_changed
 
-_DRAWN_BY = ("training/reporting", "training/figures.py", "training/evaluation/caller/markdown.py")
+_DRAWN_BY = ("training/reporting", "training/figures.py", "training/evaluation/caller_markdown.py")
 _PLACE = re.compile(r"(?m)^!\[([\w ]*)\]\((\w+)\.png\)(?:\n|$)")  # a line of its own: ours
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from training.runtime.settings import Positive, Rate, Share, Whole, read_hyper_parameters
+from training.runtime.model_store import Positive, Rate, Share, Whole, read_hyper_parameters
 
 if TYPE_CHECKING:
     from assets.vectors.encoders.embedder import Prompts

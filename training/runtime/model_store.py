@@ -6,12 +6,15 @@ jobs/<name>.json                  what a training script is asked to do
 """
 
 import json
+import reprlib
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
@@ -150,3 +153,29 @@ def find_unreadable_weights(folder: Path) -> str | None:
         except (OSError, SafetensorError) as error:
             return f"models/{folder.name[:12]}/{path.name}: {error}"
     return None
+
+
+Whole = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Settings = TypeVar("Settings")
+
+
+def read_hyper_parameters(role: str, kind: type[Settings], values: Mapping[str, Any]) -> Settings:
+    """An instance of `kind`, a Pydantic dataclass. Raises TrainingFailed naming the first value
+    that cannot be used and what is expected of it."""
+    try:
+        return TypeAdapter(kind).validate_python(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        if not first["loc"]:  # several values that do not go together
+            raise TrainingFailed(f"{role}: {first['msg'].removeprefix('Value error, ')}") from None
+        name = first["loc"][0]
+        if first["type"] == "unexpected_keyword_argument":
+            known = ", ".join(sorted(each.name for each in fields(kind)))  # type: ignore[arg-type]
+            raise TrainingFailed(
+                f"{role} setting {name!r} is unknown; expected some of {known}"
+            ) from None
+        wanted = first["msg"].replace("Input should be", "expected")
+        raise TrainingFailed(f"{role} {name} is {reprlib.repr(first['input'])}; {wanted}") from None

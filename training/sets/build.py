@@ -18,13 +18,16 @@ from assets.synthesis.tables import JUDGEMENTS, PAIRS, select_trainable
 from assets.vectors.confusable_table import CONFUSABLES, TWINS, list_hard_negatives
 from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
-from training.sets.assignment import Key, find_first_run_dates
-from training.sets.audit.audit import set_flaws
-from training.sets.audit.manifest import load_manifest, save_manifest
-from training.sets.near import make_cached_embed
-from training.sets.policy import SetPolicy
 from training.sets.pool import BadOffer, get_pool_path, load_pool, save_pool
-from training.sets.split import SEEN_TOOL, UNSEEN_TOOL
+from training.sets.set_audit import load_manifest, save_manifest, set_flaws
+from training.sets.split import (
+    SEEN_TOOL,
+    UNSEEN_TOOL,
+    Key,
+    SetPolicy,
+    find_first_run_dates,
+    make_cached_embed,
+)
 from training.sets.training_set import (
     TRAINING_SET,
     TrainingSet,

@@ -3,8 +3,11 @@
 training_sets/<name>.pool.json   contract digest -> {server_id, tool, contract, split, twins}
 """
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import random
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.canonical import tool_text
-from training.prompts.word_index import Nearness, split_index_words
-from training.sets.split import TRAIN
+from training.prompts.render import Nearness, read_json_list, read_messages, split_index_words
+from training.sets.split import TRAIN, Embed, SetPolicy, iterate_cosine_blocks
 from warehouse.json_types import Contract
 from warehouse.storage.files import write_atomically
 
@@ -134,3 +137,189 @@ def load_pool(home: Path, training_set: str) -> dict[str, dict[str, Any]]:
 
 def _get_entry_contract(entry: Entry) -> Contract:
     return entry if "name" in entry else entry["contract"]
+
+
+RANDOM, HARD, MIXED = "random", "hard", "mixed"
+DISTRACTORS = (RANDOM, HARD, MIXED)
+
+
+def draw_candidates(
+    row: Mapping[str, Any],
+    pool: Mapping[str, Any],
+    n: int,
+    *,
+    distractors: str = MIXED,
+    seed: int = 0,
+    gold: bool = True,
+) -> list[Contract]:
+    """`n` tools with names of their own, in an order of their own; fewer where the pool is smaller.
+
+    The row's right tools are among them (all of a parallel row's, should they be more than `n`);
+    with `gold=False` none of them is, nor a twin of one: no call is right. A row of which no call
+    is right anyway shows the tools it was `offered`, then tools that share no telling word with the
+    request. `distractors`: "random"; "hard": those it is confused with, then neighbours of the same
+    server, then the nearest in words; "mixed": half of each, the odd one hard.
+    Raises BadOffer.
+    """
+    if distractors not in DISTRACTORS:
+        raise BadOffer(f"distractors {distractors!r}: expected one of {', '.join(DISTRACTORS)}")
+    made = pool if isinstance(pool, Pool) else Pool(pool)
+    right = list_right_tools(row)
+    lacking = next((name for name in right if name not in made), None)
+    if lacking is not None:
+        raise BadOffer(
+            f"pair {row.get('pair_id')}: the pool of {len(made)} contracts lacks {lacking};"
+            " expected the pool of the same training set and a split that may show it"
+        )
+    rng = _make_random(row, seed, distractors)
+    chosen = _Chosen(made, n, out={twin for name in right for twin in made.get_twins(name)})
+    if gold:
+        chosen.keep_names(right)
+    if not right:
+        chosen.add(read_json_list(row.get("offered")), n)
+        chosen.out |= made.find_mentioned(str(row.get("instruction") or ""))
+    hard = {RANDOM: 0, HARD: n, MIXED: (n - len(chosen.names) + 1) // 2}[distractors]
+    chosen.add(_iterate_hard_distractors(row, made, right), len(chosen.names) + hard)
+    chosen.add(_draw_lazily(made.names, rng), n)
+    order = sorted(chosen.names)
+    rng.shuffle(order)
+    return [made[name] for name in order]
+
+
+def list_right_tools(row: Mapping[str, Any]) -> list[str]:
+    """Contract digests of the right calls, each once, in order, or of the tool that is asked about;
+    [] where no call is right."""
+    calls = row.get("calls")
+    if calls is None:  # a row that says no more than its own tool
+        return [row["contract_digest"]] if row.get("arguments") is not None else []
+    called = dict.fromkeys(call["contract_digest"] for call in read_json_list(calls))
+    return list(called) or ([row["contract_digest"]] if read_messages(row) else [])
+
+
+class _Chosen:
+    """What an offer holds so far: no name twice, none of `out`."""
+
+    def __init__(self, pool: Pool, n: int, out: set[str]) -> None:
+        self.pool, self.n, self.out = pool, n, out
+        self.names: list[str] = []
+        self._taken: set[str] = set()
+
+    def keep_names(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.names.append(name)
+            self._taken.add(self.pool[name]["name"])
+
+    def add(self, names: Iterable[str], most: int) -> None:
+        """Takes names in their order until there are `most`."""
+        for name in names:
+            if len(self.names) >= min(most, self.n):
+                return
+            if name in self.pool and name not in self.out:
+                tool_name = self.pool[name]["name"]
+                if tool_name not in self._taken:
+                    self._taken.add(tool_name)
+                    self.names.append(name)
+
+
+def _iterate_hard_distractors(
+    row: Mapping[str, Any], pool: Pool, right: Sequence[str]
+) -> Iterator[str]:
+    yield from read_json_list(row.get("negatives"))
+    own = right or [row["contract_digest"]]
+    for name in own:
+        if name in pool:
+            yield from pool.rank_others(name)
+
+
+def _draw_lazily(names: Sequence[str], rng: random.Random) -> Iterator[str]:
+    """`names` in a random order, as far as it is read: Fisher-Yates from the end."""
+    moved: dict[int, int] = {}
+    for last in range(len(names) - 1, -1, -1):
+        at = rng.randrange(last + 1)
+        yield names[moved.get(at, at)]
+        moved[at] = moved.get(last, last)
+
+
+def _make_random(row: Mapping[str, Any], seed: int, distractors: str) -> random.Random:
+    seed_text = f"{row['pair_id']}|{distractors}|{seed}".encode()
+    return random.Random(int.from_bytes(hashlib.sha256(seed_text).digest()[:8]))
+
+
+Entries = Mapping[str, dict[str, Any]]
+
+
+def add_negatives(
+    rows: Sequence[dict[str, Any]],
+    pool: Entries,
+    embed: Embed,
+    policy: SetPolicy,
+    hard: Mapping[str, Sequence[str]],
+    marked: Collection[tuple[str, str]] = (),
+) -> None:
+    """Gives each row with a call the contracts that it is confused with, then the nearest, among
+    those that its split may show; and each right tool in `pool` its `twins`. Neither these nor what
+    else the row calls are its negatives.
+
+    `hard`: contract digest -> digests of what is taken for it, the worst first. One negative stands
+    for all contracts of its text.
+    """
+    texts = {name: tool_text(entry["contract"]) for name, entry in pool.items()}
+    named: dict[str, list[str]] = defaultdict(list)
+    for name, text in texts.items():
+        named[text].append(name)
+    twins: dict[str, set[str]] = defaultdict(set)
+    for one, other in marked:
+        twins[one].add(other)
+        twins[other].add(one)
+    for learnt in (True, False):
+        part = [row for row in rows if (row["split"] == TRAIN) == learnt]
+        may = {name for name, entry in pool.items() if entry["split"] == TRAIN or not learnt}
+        right = {row["pair_id"]: list_right_tools(row) for row in part}
+        called = {name for of_row in right.values() for name in of_row}
+        called |= {row["contract_digest"] for row in part if row["positive"] is not None}
+        near = _Near({texts[name] for name in called}, named, may, embed, policy)
+        for name in called:
+            same = {*twins[name], *near.twins[texts[name]]}
+            pool[name]["twins"] = sorted((same & pool.keys()) - {name})
+        for row in part:
+            if row["positive"] is None:
+                continue
+            own = row["contract_digest"]
+            out = {own, *right[row["pair_id"]]}
+            out |= {twin for name in out for twin in pool[name]["twins"]}
+            worst = dict.fromkeys([*hard.get(own, ()), *near.others[row["positive"]]])
+            fit: dict[str, str] = {}
+            for name in worst:
+                if name in may and name not in out:
+                    fit.setdefault(texts[name], name)
+            row["negatives"] = json.dumps(list(fit.values())[: policy.negatives])
+
+
+class _Near:
+    """For each text of `rows` its `twins` (digests of any side) and `others` (digests that may be
+    shown, the nearest first)."""
+
+    def __init__(
+        self,
+        rows: Collection[str],
+        named: Mapping[str, Sequence[str]],
+        may: Collection[str],
+        embed: Embed,
+        policy: SetPolicy,
+    ) -> None:
+        self.twins: dict[str, list[str]] = {}
+        self.others: dict[str, list[str]] = {}
+        listed, columns = sorted(rows), sorted(named)
+        first = [next((name for name in named[text] if name in may), None) for text in columns]
+        free = np.array([name is not None for name in first])
+        for start, cosines in (
+            iterate_cosine_blocks(embed(listed), embed(columns)) if listed else ()
+        ):
+            for at, near in enumerate(cosines):
+                text = listed[start + at]
+                same = near > policy.twin_cosine
+                alike = {text, *(columns[place] for place in np.flatnonzero(same))}
+                self.twins[text] = [name for one in sorted(alike) for name in named[one]]
+                order = np.argsort(-np.where(free & ~same, np.round(near, 5), -2.0), kind="stable")
+                others = [first[p] for p in order[: policy.negatives] if free[p] and not same[p]]
+                self.others[text] = [name for name in others if name is not None]

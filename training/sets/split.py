@@ -15,10 +15,122 @@ on one side.
 """
 
 import hashlib
-from collections.abc import Iterable
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import date
+from typing import Annotated, Any, Literal
 
-from training.sets.policy import SetPolicy
+import numpy as np
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from assets.contracts.canonical import tool_text
+from assets.vectors.index import read_contract
+from warehouse.json_types import Row
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+_BLOCK = 1024  # rows whose cosines are held at once: 40 MB against 10,000 columns
+_WORD = re.compile(r"\w+")
+
+
+def normalise_request(text: str) -> str:
+    """The words alone: case, punctuation and white space make no other request."""
+    return " ".join(_WORD.findall(text.casefold())) or " ".join(text.casefold().split())
+
+
+def make_cached_embed(embed: Embed) -> Embed:
+    """`embed` that asks for no text twice: building and auditing ask for the same."""
+    known: dict[str, np.ndarray] = {}
+
+    def asked(texts: Sequence[str]) -> np.ndarray:
+        lacking = sorted(set(texts) - known.keys())
+        if lacking:
+            known.update(zip(lacking, embed(lacking), strict=True))
+        return np.stack([known[text] for text in texts]) if len(texts) else np.zeros((0, 1))
+
+    return asked
+
+
+def iterate_cosine_blocks(left: np.ndarray, right: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """(first row, cosines of a block of unit vectors `left` with all of `right`)."""
+    if not len(right):
+        return
+    for start in range(0, len(left), _BLOCK):
+        yield start, left[start : start + _BLOCK] @ right.T
+
+
+def find_nearest_texts(
+    left: Sequence[str], right: Sequence[str], embed: Embed, above: float
+) -> dict[str, str]:
+    """Texts of `left` that are nearly one of `right` (cosine over `above`) -> the nearest."""
+    if not left or not right:
+        return {}
+    rows, columns = sorted(set(left)), sorted(set(right))
+    found: dict[str, str] = {}
+    for start, cosines in iterate_cosine_blocks(embed(rows), embed(columns)):
+        best = cosines.argmax(axis=1)
+        for at in np.flatnonzero(cosines[np.arange(len(best)), best] > above):
+            found[rows[start + at]] = columns[best[at]]
+    return found
+
+
+def find_near_pairs(
+    left: Sequence[str], right: Sequence[str], embed: Embed, above: float
+) -> dict[str, list[str]]:
+    """Texts of `left` -> every text of `right` that is nearly it, by words or by cosine."""
+    rows, columns = sorted(set(left)), sorted(set(right))
+    if not rows or not columns:
+        return {}
+    worded: dict[str, list[str]] = {}
+    for text in columns:
+        worded.setdefault(normalise_request(text), []).append(text)
+    found = {text: set(worded.get(normalise_request(text), ())) for text in rows}
+    for start, cosines in iterate_cosine_blocks(embed(rows), embed(columns)):
+        for at, other in zip(*np.nonzero(cosines > above), strict=True):
+            found[rows[start + at]].add(columns[other])
+    return {text: sorted(others) for text, others in found.items() if others}
+
+
+Cosine = Annotated[float, Field(gt=0, le=1)]
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class SplitSettings:
+    """What is never trained on, as a user can set it. The side of a server is frozen and no
+    setting moves it."""
+
+    cutoff: Annotated[
+        date | None, Field(description="UTC; servers first seen later are only tested on")
+    ] = None
+    unseen_tools: Annotated[float, Field(ge=0, le=0.5, description="of a train server's tools")] = (
+        0.1
+    )
+    executed: Annotated[
+        Literal["any", "valid", "proved"],
+        Field(description="pairs by their executed calls: valid drops invalid responses"),
+    ] = "any"
+    seen_tools: Annotated[float, Field(ge=0, le=1, description="of a train tool's pairs")] = 0.12
+    trajectories: Annotated[
+        bool, Field(description="learn from the trajectories that `toolmill trajectories` kept")
+    ] = False
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class SetPolicy(SplitSettings):
+    """How a training set is made. Shares are of servers, of tools of train servers, and of pairs of
+    trained tools."""
+
+    test_share: Annotated[float, Field(ge=0, le=1)] = 0.3
+    negatives: Annotated[int, Field(ge=0)] = 12
+    twin_cosine: Cosine = 0.97  # a "negative" this close is the same tool under another name
+    near_cosine: Cosine = 0.95  # requests this close are one request: as synthesis counts twins
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON; the cutoff as `2026-11-22`."""
+        return {**asdict(self), "cutoff": self.cutoff.isoformat() if self.cutoff else None}
+
 
 TRAIN, TEST = "train", "test"  # the two sides of a server
 SEEN_TOOL, UNSEEN_TOOL = "seen_tool", "unseen_tool"
@@ -68,3 +180,104 @@ def compute_pair_draw(pair_id: str) -> float:
 def _hash_to_share(salt: str, name: str) -> float:
     head = hashlib.sha256(f"{salt}|{name}".encode()).digest()[:8]
     return int.from_bytes(head) / 2**64
+
+
+Key = tuple[str, str, str]  # server, tool, contract digest
+LEAK_TEXT, LEAK_TWIN = "leak_text", "leak_twin"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a contract stands. `leak`: why a train tool may not be learnt from after all; then
+    `split` is where its copy stands that is tested on, and `copy_of` is that one's digest."""
+
+    key: Key
+    row: Row
+    contract: Mapping[str, Any]
+    text: str
+    split: str
+    leak: str | None = None
+    copy_of: str | None = None
+
+
+def find_first_run_dates(rows: Iterable[Row]) -> dict[str, str | None]:
+    """Server -> the UTC date of its first run over all its rows; None where a row says none."""
+    found: dict[str, str | None] = {}
+    for row in rows:
+        server, date = row["server_id"], row.get("first_seen")
+        known = found.setdefault(server, date)
+        found[server] = min(known, date) if known and date else None
+    return found
+
+
+def assign_places(
+    clear: Mapping[Key, Row],
+    first: Mapping[str, str | None],
+    embed: Embed,
+    policy: SetPolicy,
+    marked: Collection[tuple[str, str]] = (),
+    same: Mapping[str, Collection[str]] | None = None,
+) -> dict[Key, Place]:
+    """The place of every clear contract. `marked`: pairs of digests that are one tool. `same`:
+    server -> all ids of that server."""
+    made = {}
+    for key, row in sorted(clear.items()):
+        contract = read_contract(row)
+        names = (same or {}).get(key[0], (key[0],))
+        split = choose_tool_place(key[0], key[1], _find_oldest(names, first), policy, names)
+        made[key] = Place(key, row, contract, tool_text(contract), split)
+    copies = _find_train_copies(made, embed, policy, marked)
+    return {
+        key: Place(key, place.row, place.contract, place.text, made[other].split, why, other[2])
+        if (found := copies.get(key)) and (why := found[0]) and (other := found[1])
+        else place
+        for key, place in made.items()
+    }
+
+
+def build_pool(places: Mapping[Key, Place]) -> dict[str, dict[str, Any]]:
+    """Contract digest -> {server_id, tool, contract, split}, for `candidates.py`. One of several
+    servers stands where it is tested on, if it is anywhere."""
+    pool: dict[str, dict[str, Any]] = {}
+    for key, place in sorted(places.items(), key=lambda one: (one[1].split == TRAIN, one[0])):
+        entry = {"server_id": key[0], "tool": key[1], "contract": place.contract}
+        pool.setdefault(key[2], {**entry, "split": place.split})
+    return dict(sorted(pool.items()))
+
+
+def _find_oldest(names: Iterable[str], first: Mapping[str, str | None]) -> str | None:
+    """The first run of any of a server's ids; None where one of them says none."""
+    dates = [first[name] for name in names if name in first]
+    known = [date for date in dates if date is not None]
+    return min(known) if known and len(known) == len(dates) else None
+
+
+def _find_train_copies(
+    made: Mapping[Key, Place],
+    embed: Embed,
+    policy: SetPolicy,
+    marked: Collection[tuple[str, str]],
+) -> dict[Key, tuple[str, Key]]:
+    """Train contracts that are copies of contracts which are only tested on -> (why, of which)."""
+    tested: dict[str, Key] = {}
+    by_digest: dict[str, Key] = {}
+    for key, place in made.items():
+        if place.split != TRAIN:
+            tested.setdefault(place.text, key)
+            by_digest.setdefault(key[2], key)
+    twins: dict[str, list[str]] = defaultdict(list)
+    for one, other in marked:
+        twins[one].append(other)
+        twins[other].append(one)
+    learnt = [place for place in made.values() if place.split == TRAIN]
+    close = find_nearest_texts([p.text for p in learnt], list(tested), embed, policy.twin_cosine)
+    found: dict[Key, tuple[str, Key]] = {}
+    for place in learnt:
+        named = min((name for name in twins[place.key[2]] if name in by_digest), default=None)
+        if place.text in tested:
+            found[place.key] = (LEAK_TEXT, tested[place.text])
+        elif place.text in close:
+            found[place.key] = (LEAK_TWIN, tested[close[place.text]])
+        elif named is not None:
+            found[place.key] = (LEAK_TWIN, by_digest[named])
+    return found

@@ -14,20 +14,21 @@ or refers into its own properties.
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from extensions.bench.robustness.names import (
-    IDENTIFIER,
-    hash_to_number,
-    make_name_replacer,
-    make_new_names,
-)
 from extensions.bench.robustness.paraphrase import paraphrase_text
 from extensions.bench.robustness.schema_walk import (
     has_pattern_names,
     map_schemas,
     rename_level_properties,
+)
+from training.evaluation.renaming import (
+    IDENTIFIER,
+    ChangedTools,
+    hash_to_number,
+    make_name_replacer,
+    make_new_names,
+    rename_tools,
 )
 from warehouse.json_types import Contract
 
@@ -35,22 +36,12 @@ Call = Mapping[str, Any]
 _PARAMETER_MARKS = ("value", "input", "given")
 
 
-@dataclass(frozen=True)
-class Perturbed:
-    """The tools and the golden calls after a change; `changed` are the new names of the tools that
-    really differ."""
-
-    tools: list[dict[str, Any]]
-    expected: list[dict[str, Any]]
-    changed: frozenset[str]
-
-
 def perturb_tools(
     kind: str, tools: Sequence[Contract], expected: Sequence[Call], seed: int = 0
-) -> Perturbed:
+) -> ChangedTools:
     """The same question with its schemas changed. A function of its arguments."""
     if kind == "renamed_tool":
-        return _with_names(
+        return rename_tools(
             tools, expected, make_new_names([str(tool["name"]) for tool in tools], seed)
         )
     made = {str(tool["name"]): _CHANGES[kind](tool, seed) for tool in tools}
@@ -64,16 +55,7 @@ def perturb_tools(
         for tool in tools
         if not is_same_json_text(tool, made[str(tool["name"])][0])
     )
-    return Perturbed([contract for contract, _ in made.values()], calls, changed)
-
-
-def rename_one_tool(
-    tools: Sequence[Contract], expected: Sequence[Call], old: str, seed: int = 0
-) -> Perturbed:
-    """Only the tool `old` under another name: as after an update of its server."""
-    names = [str(tool["name"]) for tool in tools]
-    fresh = make_new_names([old], seed, taken={*names})
-    return _with_names(tools, expected, {**{name: name for name in names}, **fresh})
+    return ChangedTools([contract for contract, _ in made.values()], calls, changed)
 
 
 def is_same_json_text(one: Any, other: Any) -> bool:
@@ -85,21 +67,6 @@ def is_same_json_text(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(is_same_json_text, one, other))
     return one == other and isinstance(one, bool) == isinstance(other, bool)
-
-
-def _with_names(
-    tools: Sequence[Contract], expected: Sequence[Call], names: Mapping[str, str]
-) -> Perturbed:
-    moved = {old: new for old, new in names.items() if old != new and IDENTIFIER.search(old)}
-    replace_names = make_name_replacer(moved)
-    made = []
-    for tool in tools:
-        fresh = {**tool, "name": names[str(tool["name"])]}
-        if isinstance(tool.get("description"), str):
-            fresh["description"] = replace_names(tool["description"])
-        made.append(fresh)
-    calls = [{**call, "name": names.get(str(call["name"]), call["name"])} for call in expected]
-    return Perturbed(made, calls, frozenset(new for old, new in names.items() if old != new))
 
 
 def _rename_parameters(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[str, str]]:

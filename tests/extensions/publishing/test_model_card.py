@@ -17,7 +17,7 @@ from tests.training.promotions import BETTER, EQUAL, save_empty_model
 from training.gates import as_rows, render_gates_table
 from training.role import check_gates
 from training.runtime.model_store import get_model_folder
-from training.sets.audit.manifest import save_manifest
+from training.sets.set_audit import save_manifest
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from extensions.sidecar.data.calls import PlacedCall, place_calls
+from extensions.sidecar.revision_data import PlacedCall, place_calls
 
 
 def place(rows: list[dict[str, Any]], pool: dict[str, Any], n: int = 6) -> list[PlacedCall]:

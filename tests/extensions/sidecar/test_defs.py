@@ -10,7 +10,7 @@ import pytest
 import extensions.sidecar.defs
 import training.gates
 from extensions.sidecar.defs import sidecar_adapter, sidecar_champion, sidecar_evaluation
-from extensions.sidecar.rows import read_row
+from extensions.sidecar.prompt import read_row
 from extensions.sidecar.settings import SidecarOptions
 from serving.repair.revision import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.scripted import ScriptedReviser

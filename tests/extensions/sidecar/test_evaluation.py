@@ -5,17 +5,24 @@ from typing import Any
 
 import pytest
 
-from extensions.sidecar.data.build import Known, build_rows
-from extensions.sidecar.evaluation import ALONE, DRAFT, Bench, evaluate_sidecars, judge_call
-from extensions.sidecar.role import LADDER
-from extensions.sidecar.rows import LEFT, RevisionRow
-from extensions.sidecar.summary import render_arms_table, summarise_sidecar
+from extensions.sidecar.evaluation import (
+    ALONE,
+    DRAFT,
+    Bench,
+    evaluate_sidecars,
+    judge_call,
+    render_arms_table,
+    summarise_sidecar,
+)
+from extensions.sidecar.prompt import LEFT, RevisionRow
+from extensions.sidecar.revision_data import Known, build_rows
+from extensions.sidecar.settings import LADDER
 from serving.repair.revision import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.examples import place
 from tests.extensions.sidecar.scripted import ScriptedReviser
 from tests.extensions.sidecar.test_prompt import make_row
 from tests.training.conftest import raw_tool
-from training.evaluation.predictors.interface import Answered, Asked
+from training.evaluation.predictor import Answered, Asked
 from training.evaluation.retriever import NothingToEvaluate
 
 RIGHT = {"name": "find_file", "arguments": {"title": "Blue Sky", "count": 2}}

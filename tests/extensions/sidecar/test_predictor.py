@@ -15,7 +15,7 @@ from tests.extensions.sidecar.test_select import TOOLS, TURNS, ask
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.predictors.test_endpoint import called, predictor
 from training.caller.tiny.base import find_tiny_base_folder
-from training.evaluation.predictors.interface import CannotPredict
+from training.evaluation.predictor import CannotPredict
 from warehouse.store import Warehouse
 
 WANTED = {"title": "Blue Sky", "count": 2}

@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 from assets.contracts.repair.problems import find_problems
 from extensions.sidecar.prompt import (
+    RevisionRow,
+    assign_row_id,
     make_revision_request,
     read_revision,
+    read_row,
     render_revision_answer,
     render_revision_prompt,
+    write_row,
 )
-from extensions.sidecar.rows import RevisionRow, assign_row_id, read_row, write_row
 from serving.repair.revision import (
     ProposedCall,
     RevisionRequest,

@@ -6,9 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extensions.sidecar.lessons import make_revision_lessons
-from extensions.sidecar.prompt import render_revision_prompt
-from extensions.sidecar.select import count_tokens, fit_request, rank_candidates
+from extensions.sidecar.prompt import (
+    count_tokens,
+    fit_request,
+    rank_candidates,
+    render_revision_prompt,
+)
+from extensions.sidecar.train import make_revision_lessons
 from serving.repair.revision import RevisionRequest
 from serving.repair.tools import ToolCandidate
 from tests.extensions.sidecar.test_prompt import make_row, tokenizer

@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from extensions.sidecar.data.build import Known, build_rows, choose_rows
-from extensions.sidecar.grpo.settings import TINY_GRPO, GrpoOptions, GrpoSettings
-from extensions.sidecar.rows import write_row
-from extensions.sidecar.settings import SidecarOptions, get_sidecar_profile
+from extensions.sidecar.prompt import write_row
+from extensions.sidecar.revision_data import Known, build_rows, choose_rows
+from extensions.sidecar.settings import (
+    TINY_GRPO,
+    GrpoOptions,
+    GrpoSettings,
+    SidecarOptions,
+    get_sidecar_profile,
+)
 from extensions.sidecar.train import train_sidecar
 from tests.extensions.sidecar.examples import place
 from training.adapter_table import check_adapter_rules, make_adapter_row

@@ -30,12 +30,12 @@ from orchestration.settings.schema import KEYS, Place
 from serving.meta.policy import HttpSettings, MetaPolicy
 from tests.support.paths import ROOT
 from training.caller.settings import CallerOptions, CallerSettings
-from training.drift.policy import RetrainPolicy
-from training.evaluation.caller.plan import TestPlan
+from training.drift.decide import RetrainPolicy
+from training.evaluation.caller_items import TestPlan
 from training.policies import Trainer
 from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverSettings
-from training.sets.policy import SetPolicy
+from training.sets.split import SetPolicy
 from warehouse.llm.roles import Role
 
 

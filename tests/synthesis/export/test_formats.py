@@ -28,7 +28,7 @@ from tests.synthesis.export_rows import (
     tool,
 )
 from training.caller.tiny.base import find_tiny_base_folder
-from training.prompts.parse_calls import parse_calls
+from training.prompts.call_text import parse_calls
 from training.prompts.render import render_conversation, render_tool_schema
 from training.sets.split import TEST, TRAIN, split_of
 from warehouse.store import Warehouse

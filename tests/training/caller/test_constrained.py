@@ -8,11 +8,9 @@ import torch
 
 from assets.contracts.validate import validate_call
 from training.caller.bases import load_base
-from training.caller.constrained import CallGrammars
-from training.caller.generation import generate_completions
+from training.caller.generation import CallGrammars, generate_completions
 from training.caller.tiny.base import find_tiny_base_folder
-from training.prompts.call_form import find_call_form
-from training.prompts.parse_calls import parse_calls
+from training.prompts.call_text import find_call_form, parse_calls
 from training.prompts.render import NO_CALL, render_conversation, render_tool_schema
 from training.prompts.templates import BadTemplate
 

@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.training.small_base import make_model
-from training.caller.attention import SEGMENTS, find_row_mixing, pick_attention
-from training.caller.batches import Lesson, pack_batch, pad_batch
-from training.caller.packing import balance_rows, compute_efficiency, plan_passes
+from training.caller.packing import (
+    SEGMENTS,
+    Lesson,
+    balance_rows,
+    compute_efficiency,
+    find_row_mixing,
+    pack_batch,
+    pad_batch,
+    pick_attention,
+    plan_passes,
+)
 
 LESSONS = [Lesson([3 + i, *range(10, 10 + 3 * i), 7, 8, 9], 2 + i) for i in range(1, 6)]
 PLANS = st.fixed_dictionaries(
@@ -113,7 +121,7 @@ def test_an_empty_pass_teaches_nothing() -> None:
 
 
 def test_a_model_whose_rows_see_one_another_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    import training.caller.attention as attention
+    import training.caller.packing as attention
 
     model = make_model(64)
     model.set_attn_implementation(pick_attention("auto", model.config, "cpu"))

@@ -13,13 +13,13 @@ from assets.synthesis.tables import TASKS
 from tests.support.examples import examples
 from tests.synthesis.export_rows import TRAIN_SERVERS, pair, snapshot
 from tests.training.conftest import embed, raw_tool
-from training.caller.batches import Lesson, pack_batch, pad_batch
+from training.caller.packing import Lesson, pack_batch, pad_batch
 from training.caller.settings import resolve_caller_settings
 from training.caller.tiny.base import TINY, find_tiny_base_folder
 from training.caller.tokenise import build_train_pool, make_lessons, make_row_lessons
-from training.prompts.parse_calls import parse_calls
+from training.prompts.call_text import parse_calls
 from training.prompts.render import NO_CALL, render_tool_schema, render_turns
-from training.sets.policy import SetPolicy
+from training.sets.split import SetPolicy
 from training.sets.training_set import TrainingSet, build_training_set
 
 Row = dict[str, Any]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assets.vectors.encoders.weights import find_base_path
-from training.bases import (
+from training.role import (
     get_causal_base_name,
     get_retriever_base_name,
     is_same_base,

@@ -8,17 +8,19 @@ from hypothesis import strategies as st
 
 from training.drift.contract_moves import count_moves, make_contract_signal
 from training.drift.decide import (
+    RETRIEVER_DECAY,
     Budget,
     Decision,
     LastRun,
     Retrain,
+    RetrainPolicy,
+    Signal,
     Skip,
     TrainedOn,
     decide_retraining,
     estimate_gain,
+    judge_signals,
 )
-from training.drift.policy import RetrainPolicy
-from training.drift.signal import RETRIEVER_DECAY, Signal, judge_signals
 
 KNOWN = TrainedOn("new", "old", 500)
 NOW = 1_000_000.0

@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.drift.decay import measure_caller_decay, measure_retriever_decay
+from training.drift.champion_signals import measure_caller_decay, measure_retriever_decay
+from training.drift.decide import Signal, compute_holm, judge_signals
 from training.drift.shifts import (
     LEAST,
     Member,
     choose_tools,
+    compare_hits,
+    compare_shares,
     measure_accept_shift,
     measure_embedding_shift,
+    measure_mmd,
     measure_query_shift,
 )
-from training.drift.signal import Signal, compute_holm, judge_signals
-from training.drift.two_sample import compare_hits, compare_shares, measure_mmd
 
 
 def draw_unit(n: int, shift: float, seed: int) -> np.ndarray:

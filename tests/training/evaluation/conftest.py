@@ -17,17 +17,16 @@ from tests.training.conftest import (  # noqa: F401
     train_rows,
 )
 from tests.training.small_base import make_base
-from training.evaluation.caller.items import Item, make_items
-from training.evaluation.caller.plan import TestPlan
-from training.evaluation.predictors.interface import (
+from training.evaluation.caller_items import Item, TestPlan, make_items
+from training.evaluation.predictor import (
     Answered,
     Asked,
     OnDone,
     PredictorKind,
     parse_answer,
 )
-from training.sets.policy import SetPolicy
 from training.sets.pool import save_pool
+from training.sets.split import SetPolicy
 from training.sets.training_set import TRAINING_SET, TrainingSet, build_training_set
 from warehouse.store import Warehouse
 

@@ -9,7 +9,7 @@ from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls.result import CallResult
 from extensions.bench.agent_tasks import Task
 from tests.serving.calling import CONTRACT, OTHER
-from training.evaluation.predictors.interface import Answered
+from training.evaluation.predictor import Answered
 from warehouse.llm.chat import ChatTurn
 
 DO, REST = canonicalize_contract(CONTRACT), canonicalize_contract(OTHER)

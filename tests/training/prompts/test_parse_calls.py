@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.prompts.parse_calls import MAX_CALLS, normalise_call, parse_calls
+from training.prompts.call_text import MAX_CALLS, normalise_call, parse_calls
 from training.prompts.render import NO_CALL
 
 ONE = {"name": "find_file", "arguments": {"title": "a", "count": 2}}

@@ -9,13 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.conftest import raw_tool
-from training.prompts.check import check_read_back, check_tokenizer
-from training.prompts.fit import Parts, fit_prompt, get_prompt_parts
-from training.prompts.parse_calls import parse_calls
-from training.prompts.render import NO_CALL, render_conversation, render_tool_schema
+from training.prompts.call_text import check_read_back, check_tokenizer, parse_calls
+from training.prompts.render import (
+    NO_CALL,
+    Parts,
+    fit_prompt,
+    get_prompt_parts,
+    render_conversation,
+    render_tool_schema,
+)
 from training.prompts.templates import BadTemplate
-from training.sets.candidates import draw_candidates
-from training.sets.pool import select_split_pool
+from training.sets.pool import draw_candidates, select_split_pool
 from training.sets.split import TRAIN
 from training.sets.training_set import TrainingSet
 

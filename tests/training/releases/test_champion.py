@@ -18,10 +18,16 @@ from tests.training.promotions import (
     passed_by_gate,
     save_empty_model,
 )
-from training.releases.champion import read_champion, read_last_trained_set, restore_pointer
-from training.releases.decisions import map_refused_models
+from training.releases.champion import (
+    CHAMPIONS,
+    MOVING,
+    map_refused_models,
+    read_champion,
+    read_current_history,
+    read_last_trained_set,
+    restore_pointer,
+)
 from training.releases.in_service import find_model_in_service
-from training.releases.pointers import CHAMPIONS, MOVING, read_current_history
 from training.releases.promotion import (
     Promotion,
     PromotionError,

@@ -21,6 +21,7 @@ from tests.training.promotions import (
     serve_release,
 )
 from training.releases.champion import read_champion
+from training.releases.in_service import list_release_flaws
 from training.releases.release import (
     ReleaseError,
     UnknownRelease,
@@ -32,7 +33,6 @@ from training.releases.release import (
     serve_version,
 )
 from training.releases.retention import RetentionPolicy, prune_releases
-from training.releases.stored import list_release_flaws
 from training.runtime.model_store import get_model_folder, read_model_card
 from warehouse.storage.files import PointerBroken
 

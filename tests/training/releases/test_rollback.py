@@ -10,13 +10,12 @@ import training.releases.rollback
 import warehouse.storage.files
 from serving.index.folder import read_served_version
 from tests.training.promotions import consider_model, read_pointers, serve_release
-from training.releases.champion import read_champion, read_last_trained_set
+from training.releases.champion import MOVING, read_champion, read_last_trained_set
 from training.releases.in_service import find_model_in_service
-from training.releases.lineage import list_lineage
-from training.releases.pointers import MOVING
 from training.releases.release import (
     ReleaseError,
     get_pinned_version,
+    list_lineage,
     list_releases,
     make_release,
     read_current_release,

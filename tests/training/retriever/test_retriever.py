@@ -68,7 +68,7 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained: dict, trained_h
     from transformers import AutoModel, AutoTokenizer
 
     from assets.vectors.encoders.weights import find_base_path
-    from training.retriever.bert import BertPasses
+    from training.retriever.encoders import BertPasses
     from training.retriever.gradient_cache import Item
 
     texts = ["find two files", "Delete for good a song by its title"]

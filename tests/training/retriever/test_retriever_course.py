@@ -14,15 +14,19 @@ from assets.vectors.encoders.minilm import find_general_folder, make_general_nam
 from assets.vectors.encoders.weights import BASE, BadAdapter
 from tests.training.small_bert import small_bert
 from training.evaluation.retriever import BASE_LABEL, load_retriever
-from training.retriever.bert import BertPasses
-from training.retriever.course import begin_course
+from training.retriever.encoders import BertPasses
 from training.retriever.gradient_cache import Item, Passes
 from training.retriever.settings import (
     NONE,
     RetrieverSettings,
     read_settings,
 )
-from training.retriever.train import resolve_retriever_base, resolve_start, train_retriever
+from training.retriever.train import (
+    begin_course,
+    resolve_retriever_base,
+    resolve_start,
+    train_retriever,
+)
 from training.runtime import checkpoints
 from training.runtime.model_store import (
     TrainingFailed,

@@ -27,10 +27,14 @@ from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.training.retriever.test_retriever_course import Killed, killed_after, weights
 from tests.vectors.small_models import INSTRUCTION, make_bert, make_modern_bert, make_qwen3, write
 from training.evaluation.retriever import BASE_LABEL, load_retriever
-from training.retriever.course import begin_course
 from training.retriever.gradient_cache import Item
 from training.retriever.settings import NONE, RetrieverSettings
-from training.retriever.train import resolve_retriever_base, resolve_start, train_retriever
+from training.retriever.train import (
+    begin_course,
+    resolve_retriever_base,
+    resolve_start,
+    train_retriever,
+)
 from training.runtime.model_store import (
     Job,
     TrainingFailed,

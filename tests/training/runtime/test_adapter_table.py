@@ -27,6 +27,6 @@ def test_a_loss_falls_by_its_ends_or_by_its_halves(
 ) -> None:
     some = 3 if len(losses) >= 6 else 1
     first, last = sum(losses[:some]) / some, sum(losses[-some:]) / some
-    card = {"name": "m", "loss_first": first, "loss_last": last, "losses": losses}
+    card = {"name": "m", "role": "caller", "loss_first": first, "loss_last": last, "losses": losses}
     [fell] = [rule for rule in check_adapter_rules(tmp_path, card) if rule.rule == "loss_fell"]
     assert fell.passed is passes

@@ -14,8 +14,18 @@ from assets.contracts.canonical import canonicalize_contract, contract_digest
 from tests.support.examples import examples
 from tests.support.paths import ROOT
 from tests.training.conftest import raw_tool
-from training.sets.candidates import DISTRACTORS, HARD, MIXED, RANDOM, draw_candidates
-from training.sets.pool import BadOffer, Pool, load_pool, save_pool, select_split_pool
+from training.sets.pool import (
+    DISTRACTORS,
+    HARD,
+    MIXED,
+    RANDOM,
+    BadOffer,
+    Pool,
+    draw_candidates,
+    load_pool,
+    save_pool,
+    select_split_pool,
+)
 from training.sets.split import TRAIN, UNSEEN_SERVER
 from training.sets.training_set import TrainingSet
 
@@ -214,7 +224,7 @@ def test_another_process_draws_the_same_offers(made: TrainingSet, tmp_path: Path
     rows = [row for row in made.rows if row["split"] == UNSEEN_SERVER]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     code = (
-        "import json, sys; from pathlib import Path; from training.sets.candidates import *\n"
+        "import json, sys; from pathlib import Path; from training.sets.pool import *\n"
         "from training.sets.pool import *\n"
         "home = Path(sys.argv[1])\n"
         "pool = select_split_pool(load_pool(home, 'set-1'), 'unseen_server')\n"

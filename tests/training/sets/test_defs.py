@@ -18,13 +18,12 @@ from assets.outcomes.trajectory import TRAJECTORIES, TaskTrajectory, TrajectoryS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from tests.training.conftest import make_rows
 from tests.vectors.conftest import WordEmbedder
+from training.adapter_table import set_name, set_rows
 from training.defs import training_set
-from training.last_run import set_name, set_rows
 from training.policies import Trainer
-from training.sets.audit.manifest import load_manifest
-from training.sets.policy import SetPolicy
 from training.sets.pool import load_pool, select_split_pool
-from training.sets.split import TEST, TRAIN, UNSEEN_SERVER, UNSEEN_TIME, split_of
+from training.sets.set_audit import load_manifest
+from training.sets.split import TEST, TRAIN, UNSEEN_SERVER, UNSEEN_TIME, SetPolicy, split_of
 from training.sets.training_set import TRAINING_SET
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import TableSpec

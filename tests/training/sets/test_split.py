@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from training.sets.policy import SetPolicy
 from training.sets.split import (
     SEEN_TOOL,
     SPLITS,
@@ -16,6 +15,7 @@ from training.sets.split import (
     UNSEEN_SERVER,
     UNSEEN_TIME,
     UNSEEN_TOOL,
+    SetPolicy,
     choose_tool_place,
     compute_pair_draw,
     split_of,

@@ -9,9 +9,7 @@ import pytest
 
 from assets.synthesis.tables import select_accepted, select_trainable
 from tests.training.conftest import embed, make_rows
-from training.sets.audit.audit import set_flaws
-from training.sets.audit.manifest import load_manifest, save_manifest
-from training.sets.policy import SetPolicy
+from training.sets.set_audit import load_manifest, save_manifest, set_flaws
 from training.sets.split import (
     SEEN_TOOL,
     SPLITS,
@@ -20,6 +18,7 @@ from training.sets.split import (
     UNSEEN_SERVER,
     UNSEEN_TIME,
     UNSEEN_TOOL,
+    SetPolicy,
     compute_pair_draw,
     split_of,
 )
@@ -407,7 +406,7 @@ def test_a_manifest_counts_tokens_and_names_the_tokenizer(made: TrainingSet) -> 
 
 
 def test_rows_that_would_lose_distractors_are_counted(made: TrainingSet) -> None:
-    from training.sets.audit.tokens import compute_token_statistics
+    from training.sets.set_audit import compute_token_statistics
 
     def long(texts: Any) -> list[int]:
         return [400 if "parameters" in text else 1 for text in texts]

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from tests.training.conftest import embed, make_rows, raw_tool
-from training.sets.audit.audit import set_flaws
-from training.sets.near import find_near_pairs, find_nearest_texts, normalise_request
-from training.sets.policy import SetPolicy
+from training.sets.set_audit import set_flaws
 from training.sets.split import (
     SEEN_TOOL,
     TEST,
@@ -19,6 +17,10 @@ from training.sets.split import (
     UNSEEN_SERVER,
     UNSEEN_TIME,
     UNSEEN_TOOL,
+    SetPolicy,
+    find_near_pairs,
+    find_nearest_texts,
+    normalise_request,
     split_of,
 )
 from training.sets.training_set import TrainingSet, build_training_set

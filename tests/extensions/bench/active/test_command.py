@@ -11,7 +11,7 @@ from tests.extensions.bench.active.test_active import bank
 from tests.serving.agent.test_command import home  # noqa: F401
 from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from training.caller.tiny.base import find_tiny_base_folder
-from training.evaluation.predictors.adapter import AdapterPredictor
+from training.evaluation.adapter_predictor import AdapterPredictor
 from warehouse.home import claim_home
 from warehouse.llm.roles import LLMError
 

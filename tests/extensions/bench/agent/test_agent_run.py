@@ -22,7 +22,7 @@ from tests.serving.calling import CONTRACT, LIMITS, OTHER, PATIENT, Bench
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.untrusted_server import POLICY
 from tests.training.evaluation.scripted_agent import row
-from training.evaluation.predictors.baseline import BaselinePredictor
+from training.evaluation.baselines import BaselinePredictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import AGENT, load_evaluations
 from training.sets.training_set import TRAINING_SET

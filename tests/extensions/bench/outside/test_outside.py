@@ -18,8 +18,8 @@ from extensions.bench.outside_items import (
 from tests.extensions.bench.agent.test_agent_run import publish
 from tests.training.evaluation.scripted_agent import row
 from tests.vectors.conftest import WordEmbedder
-from training.evaluation.predictors.baseline import BaselinePredictor
-from training.evaluation.predictors.interface import (
+from training.evaluation.baselines import BaselinePredictor
+from training.evaluation.predictor import (
     Answered,
     Asked,
     OnDone,

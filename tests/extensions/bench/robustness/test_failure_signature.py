@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from extensions.bench.robustness.failure_signature import compute_signature
+from training.evaluation.caller_summary import compute_signature
 
 
 def rows(verdicts: dict[str, str], n: int = 40, tool: bool = True) -> list[dict[str, Any]]:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from assets.contracts.match.match import match_call
 from assets.contracts.validate import find_schema_problem, validate_call
-from extensions.bench.robustness.names import make_new_names
 from extensions.bench.robustness.paraphrase import paraphrase_text
-from extensions.bench.robustness.perturb import is_same_json_text, perturb_tools, rename_one_tool
+from extensions.bench.robustness.perturb import is_same_json_text, perturb_tools
 from tests.support.examples import examples
 from training.evaluation.caller_table import PERTURBATIONS
+from training.evaluation.renaming import make_new_names, rename_one_tool
 
 NAMES = st.sampled_from(["path", "file_id", "pageSize", "query", "url", "x", "when-to", "Ünï"])
 LEAVES = st.sampled_from(

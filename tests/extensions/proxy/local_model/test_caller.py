@@ -13,9 +13,9 @@ from extensions.proxy.local_caller import LocalCaller, _hold_calls, make_questio
 from extensions.proxy.local_requests import CannotAnswer, LocalRequest
 from tests.training.conftest import raw_tool
 from training.caller.tiny.base import find_tiny_base_folder
-from training.evaluation.predictors.adapter import AdapterPredictor
-from training.evaluation.predictors.baseline import BaselinePredictor
-from training.evaluation.predictors.interface import Answered
+from training.evaluation.adapter_predictor import AdapterPredictor
+from training.evaluation.baselines import BaselinePredictor
+from training.evaluation.predictor import Answered
 
 TOOLS = [raw_tool("find", "file"), raw_tool("make", "file")]
 ASK = {"role": "user", "content": "Please find 3 files called 'Blue Sky'."}

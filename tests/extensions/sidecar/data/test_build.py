@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 
 from assets.contracts.match.match import match_call
 from assets.contracts.rename_history import ContractMove
-from extensions.sidecar.data.build import Known, build_rows, choose_rows
-from extensions.sidecar.data.calls import Refused
-from extensions.sidecar.flaws.kinds import HELD_OUT, SHARES, WEIGHTS
-from extensions.sidecar.prompt import make_revision_request
-from extensions.sidecar.rows import LEFT, RIGHT, UNTOUCHED, WRONG, RevisionRow
+from extensions.sidecar.flaws import HELD_OUT, SHARES, WEIGHTS
+from extensions.sidecar.prompt import (
+    LEFT,
+    RIGHT,
+    UNTOUCHED,
+    WRONG,
+    RevisionRow,
+    make_revision_request,
+)
+from extensions.sidecar.revision_data import Known, Refused, build_rows, choose_rows
 from serving.repair.ladder import repair_draft
 from serving.repair.revision import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.examples import place

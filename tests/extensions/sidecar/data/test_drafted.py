@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from extensions.sidecar.data.drafted import collect_drafts
-from extensions.sidecar.rows import UNTOUCHED
+from extensions.sidecar.prompt import UNTOUCHED
+from extensions.sidecar.revision_data import collect_drafts
 from tests.extensions.sidecar.examples import place
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.predictors.test_endpoint import called, predictor

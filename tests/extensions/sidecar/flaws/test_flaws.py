@@ -5,9 +5,7 @@ from random import Random
 
 import pytest
 
-from extensions.sidecar.flaws.drafts import GoodCall
-from extensions.sidecar.flaws.flaws import make_flawed
-from extensions.sidecar.flaws.kinds import WEIGHTS
+from extensions.sidecar.flaws import WEIGHTS, GoodCall, make_flawed
 from tests.training.conftest import raw_tool
 
 TOOL = {

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from extensions.sidecar.grpo.rollouts import tokenise_prompt
-from extensions.sidecar.grpo.settings import TINY_GRPO, GrpoSettings
-from extensions.sidecar.grpo.train import run_grpo
-from extensions.sidecar.grpo.trainer import GrpoCourse, build_trainer
+from extensions.sidecar.grpo_training import GrpoCourse, build_trainer, run_grpo
 from extensions.sidecar.prompt import make_revision_request, render_revision_prompt
+from extensions.sidecar.rollouts import tokenise_prompt
+from extensions.sidecar.settings import TINY_GRPO, GrpoSettings
 from tests.extensions.sidecar.grpo.test_rollouts import ROWS, make_rollouts
 from training.caller.bases import load_base
 from training.caller.settings import get_base_profile

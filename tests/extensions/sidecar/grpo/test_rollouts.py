@@ -5,14 +5,19 @@ from typing import Any
 
 import pytest
 
-from extensions.sidecar.grpo.examples import WorkedExamples, render_example_prompt
-from extensions.sidecar.grpo.rollouts import Rollouts, prepare_prompts, tokenise_prompt
-from extensions.sidecar.grpo.tally import is_failed, summarise_scores
-from extensions.sidecar.prompt import make_revision_request, render_revision_prompt
-from extensions.sidecar.rewards.score import COPIED, RevisionScore
-from extensions.sidecar.rewards.score import RIGHT as IS_RIGHT
-from extensions.sidecar.rewards.weights import WEIGHTS
-from extensions.sidecar.rows import RevisionRow
+from extensions.sidecar.prompt import RevisionRow, make_revision_request, render_revision_prompt
+from extensions.sidecar.rewards import COPIED, RevisionScore
+from extensions.sidecar.rewards import RIGHT as IS_RIGHT
+from extensions.sidecar.rollouts import (
+    Rollouts,
+    WorkedExamples,
+    is_failed,
+    prepare_prompts,
+    render_example_prompt,
+    summarise_scores,
+    tokenise_prompt,
+)
+from extensions.sidecar.settings import WEIGHTS
 from tests.extensions.sidecar.rewards.rows import DRAFTS, RIGHT, make_row, write_call
 from training.caller.tiny.base import find_tiny_base_folder
 

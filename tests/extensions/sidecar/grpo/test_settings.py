@@ -5,10 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
-from extensions.sidecar.grpo.settings import TINY_GRPO, GrpoSettings
-from extensions.sidecar.rewards.weights import RewardWeights
-from training.runtime.model_store import TrainingFailed
-from training.runtime.settings import read_hyper_parameters
+from extensions.sidecar.settings import TINY_GRPO, GrpoSettings, RewardWeights
+from training.runtime.model_store import TrainingFailed, read_hyper_parameters
 
 
 def test_settings_of_a_job_are_read_back() -> None:

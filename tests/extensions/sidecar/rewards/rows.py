@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from extensions.sidecar.rows import RevisionRow, assign_row_id
+from extensions.sidecar.prompt import RevisionRow, assign_row_id
 
 BOOK = {
     "name": "book_room",

@@ -7,17 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extensions.sidecar.rewards.score import (
-    ASKED,
-    COPIED,
-    HARMFUL,
-    UNREAD,
-    WRONG,
-    score_revision,
-)
-from extensions.sidecar.rewards.score import RIGHT as IS_RIGHT
-from extensions.sidecar.rewards.weights import WEIGHTS
-from extensions.sidecar.rows import RevisionRow
+from extensions.sidecar.prompt import RevisionRow
+from extensions.sidecar.rewards import ASKED, COPIED, HARMFUL, UNREAD, WRONG, score_revision
+from extensions.sidecar.rewards import RIGHT as IS_RIGHT
+from extensions.sidecar.settings import WEIGHTS
 from tests.extensions.sidecar.rewards.rows import (
     CALLS,
     CANCEL,

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from extensions.sidecar.rewards.weights import PARTS, WEIGHTS, RewardWeights
+from extensions.sidecar.settings import PARTS, WEIGHTS, RewardWeights
 
 
 def test_the_parts_make_up_1() -> None:

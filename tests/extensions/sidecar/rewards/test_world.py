@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from extensions.sidecar.rewards.score import HARMFUL, score_revision
-from extensions.sidecar.rewards.score import RIGHT as IS_RIGHT
-from extensions.sidecar.rewards.world import WorldScorer, find_worlds
-from extensions.sidecar.rows import RevisionRow
+from extensions.sidecar.prompt import RevisionRow
+from extensions.sidecar.rewards import HARMFUL, WorldScorer, find_worlds, score_revision
+from extensions.sidecar.rewards import RIGHT as IS_RIGHT
 from tests.extensions.sidecar.rewards.rows import make_row, write_call
 from tests.outcomes.recorded import CONTRACTS, READ, WRITE, find_task, recording
 

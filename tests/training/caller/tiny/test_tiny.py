@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from training.caller.tiny import build
 from training.caller.tiny import build as builder
-from training.caller.tiny import train_base
 from training.caller.tiny.base import (
     FOLDER,
     RECIPE,
@@ -20,16 +20,20 @@ from training.caller.tiny.base import (
     read_recipe,
     read_tiny_base_digest,
 )
-from training.caller.tiny.build import CARD, build_tiny_base, measure_loss
-from training.caller.tiny.exercises import make_exercise
-from training.caller.tiny.recipe import Recipe, digest_data, split_servers
-from training.caller.tiny.train_base import (
+from training.caller.tiny.build import (
+    CARD,
+    Recipe,
     Trained,
+    build_tiny_base,
+    digest_data,
     encode_batch,
     make_model,
+    measure_loss,
+    split_servers,
     train_tiny_base,
     train_tokenizer,
 )
+from training.caller.tiny.corpus import make_exercise
 from training.runtime.model_store import TrainingFailed
 from warehouse.storage.files import hash_file
 
@@ -127,8 +131,8 @@ def test_a_stopped_build_goes_on_to_the_same_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = train_tiny_base(SMALL, tmp_path / "whole", 1)
-    monkeypatch.setattr(train_base, "_EVERY", 2)
-    real, seen = train_base.encode_batch, []
+    monkeypatch.setattr(build, "_EVERY", 2)
+    real, seen = build.encode_batch, []
 
     def stopped(*given: Any) -> Any:
         seen.append(1)
@@ -136,10 +140,10 @@ def test_a_stopped_build_goes_on_to_the_same_loss(
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(train_base, "encode_batch", stopped)
+    monkeypatch.setattr(build, "encode_batch", stopped)
     with pytest.raises(KeyboardInterrupt):
         train_tiny_base(SMALL, tmp_path / "half", 1)
-    monkeypatch.setattr(train_base, "encode_batch", real)
+    monkeypatch.setattr(build, "encode_batch", real)
     again = train_tiny_base(SMALL, tmp_path / "half", 1)
     for name, weight in again.model.state_dict().items():
         assert weight.equal(whole.model.state_dict()[name])

@@ -9,15 +9,21 @@ from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
 from tests.support.examples import examples
-from training.caller.tiny.contracts import Tool, make_servers
-from training.caller.tiny.exercises import Shares, make_exercise, split_name, write_request
-from training.caller.tiny.recipe import (
+from training.caller.tiny.build import (
     Recipe,
     compute_max_tools,
     compute_rate_share,
     digest_data,
     make_batches,
     split_servers,
+)
+from training.caller.tiny.corpus import (
+    Shares,
+    Tool,
+    make_exercise,
+    make_servers,
+    split_name,
+    write_request,
 )
 
 SMALL = Recipe(

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from training.caller.tiny.text import END, LEADS, SPECIAL, WORDS, make_tokenizer
-from training.prompts.check import check_read_back, check_tokenizer
-from training.prompts.parse_calls import parse_calls
+from training.caller.tiny.corpus import END, LEADS, SPECIAL, WORDS, make_tokenizer
+from training.prompts.call_text import check_read_back, check_tokenizer, parse_calls
 from training.prompts.render import NO_CALL, render_conversation, render_tool_schema
 
 TEXTS = ["Find a file by its Title", "jira_get_issue get_file", "under /home/notes.txt"] * 3

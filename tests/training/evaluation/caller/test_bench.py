@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.training.evaluation.conftest import PLAN, publish_set
-from training.evaluation.caller.bench import evaluate_candidate, load_bench
-from training.evaluation.caller.items import Item
-from training.evaluation.caller.summary import summarise_calls
+from training.evaluation.caller_items import Item
+from training.evaluation.caller_run import evaluate_candidate, load_bench
+from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION, GONE
-from training.evaluation.predictors.interface import CannotPredict
+from training.evaluation.predictor import CannotPredict
 from training.evaluation.retriever import NothingToEvaluate
 from training.gates import check_same_items
 from training.role import BASELINE
@@ -38,7 +38,7 @@ def kept_caller(home: Path, name: str, adapter: Path, base: str) -> str:
 def test_all_are_asked_the_same_items_and_a_lost_incumbent_is_told(
     home: Path, adapter: Path, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.evaluation.predictors import adapter as module
+    from training.evaluation import adapter_predictor as module
 
     generated = module.generate_completions
     monkeypatch.setattr(

@@ -7,10 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extensions.bench.robustness.phantom import find_dead_requests
 from tests.training.evaluation.conftest import PLAN
-from training.evaluation.caller.items import Item, make_items, make_whole_pool_items
-from training.evaluation.caller.plan import TestPlan
+from training.evaluation.caller_items import Item, TestPlan, make_items, make_whole_pool_items
 from training.evaluation.caller_table import (
     ASK_BACK,
     GONE,
@@ -19,6 +17,7 @@ from training.evaluation.caller_table import (
     RENAMED,
     RENAMED_HERE,
 )
+from training.evaluation.phantom import find_dead_requests
 from training.sets.split import TEST_SPLITS
 from training.sets.training_set import TrainingSet
 

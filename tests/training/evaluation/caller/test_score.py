@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluation.caller.items import Item
-from training.evaluation.caller.score import score_answer
+from training.evaluation.caller_items import Item
+from training.evaluation.caller_score import score_answer
 from training.evaluation.caller_table import ASK_BACK, CALLER_EVALUATION
-from training.evaluation.predictors.interface import make_failed_answer, parse_answer
+from training.evaluation.predictor import make_failed_answer, parse_answer
 
 SCHEMA = {
     "type": "object",

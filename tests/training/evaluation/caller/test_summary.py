@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from tests.training.evaluation.conftest import Scripted, texts
-from training.evaluation.caller.items import Item
-from training.evaluation.caller.markdown import as_markdown
-from training.evaluation.caller.run import evaluate_predictors
-from training.evaluation.caller.summary import summarise_calls
+from training.evaluation.baselines import BaselinePredictor
+from training.evaluation.caller_items import Item
+from training.evaluation.caller_markdown import as_markdown
+from training.evaluation.caller_run import evaluate_predictors
+from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION, PERTURBATIONS
-from training.evaluation.predictors.baseline import BaselinePredictor
-from training.evaluation.predictors.interface import Asked, make_failed_answer, parse_answer
+from training.evaluation.predictor import Asked, make_failed_answer, parse_answer
 from training.evaluation.retriever import NothingToEvaluate
 from training.prompts.render import NO_CALL
 from training.role import BASELINE, check_gates

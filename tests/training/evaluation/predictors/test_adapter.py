@@ -10,18 +10,18 @@ import pytest
 
 from tests.training.evaluation.conftest import PLAN
 from tests.training.small_base import TEMPLATE, make_base
-from training.evaluation.caller.items import Item, make_items
-from training.evaluation.caller.run import evaluate_predictors
-from training.evaluation.caller.summary import summarise_calls
-from training.evaluation.caller_table import CALLER_EVALUATION
-from training.evaluation.predictors.adapter import (
+from training.evaluation.adapter_predictor import (
     NOT_RENDERABLE,
     TOO_LONG,
     AdapterPredictor,
     resolve_model,
 )
-from training.evaluation.predictors.baseline import BaselinePredictor
-from training.evaluation.predictors.interface import Asked, CannotPredict
+from training.evaluation.baselines import BaselinePredictor
+from training.evaluation.caller_items import Item, make_items
+from training.evaluation.caller_run import evaluate_predictors
+from training.evaluation.caller_summary import summarise_calls
+from training.evaluation.caller_table import CALLER_EVALUATION
+from training.evaluation.predictor import Asked, CannotPredict
 from training.sets.training_set import TrainingSet
 from warehouse.errors import UnusableInput
 

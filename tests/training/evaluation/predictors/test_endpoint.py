@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
-from training.evaluation.caller.items import Item
-from training.evaluation.caller.run import evaluate_predictors
-from training.evaluation.caller.summary import summarise_calls
-from training.evaluation.predictors.baseline import BaselinePredictor
-from training.evaluation.predictors.endpoint import STAGE, EndpointPredictor
-from training.evaluation.predictors.interface import Asked, CannotPredict
+from training.evaluation.baselines import BaselinePredictor
+from training.evaluation.caller_items import Item
+from training.evaluation.caller_run import evaluate_predictors
+from training.evaluation.caller_summary import summarise_calls
+from training.evaluation.endpoint_predictor import STAGE, EndpointPredictor
+from training.evaluation.predictor import Asked, CannotPredict
 from warehouse.llm.chat import write_wire_name
 from warehouse.llm.roles import Role
 from warehouse.store import Warehouse

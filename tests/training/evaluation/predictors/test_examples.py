@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.vectors.conftest import WordEmbedder
-from training.evaluation.predictors.examples import select_similar_examples
+from training.evaluation.similar_examples import select_similar_examples
 
 
 def row(

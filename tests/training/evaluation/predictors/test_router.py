@@ -13,12 +13,11 @@ from serving.router import Router
 from tests.training.conftest import make_rows
 from tests.training.evaluation.conftest import PLAN
 from tests.vectors.conftest import WordEmbedder
-from training.evaluation.caller.items import Item, make_whole_pool_items
-from training.evaluation.caller.run import evaluate_predictors
-from training.evaluation.caller.summary import summarise_calls
-from training.evaluation.predictors.baseline import BaselinePredictor
-from training.evaluation.predictors.interface import Asked, CannotPredict
-from training.evaluation.predictors.router import NOT_IN_INDEX, RouterPredictor
+from training.evaluation.baselines import NOT_IN_INDEX, BaselinePredictor, RouterPredictor
+from training.evaluation.caller_items import Item, make_whole_pool_items
+from training.evaluation.caller_run import evaluate_predictors
+from training.evaluation.caller_summary import summarise_calls
+from training.evaluation.predictor import Asked, CannotPredict
 from training.sets.training_set import TrainingSet
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluation.predictors.slot_copy import copy_slots, make_baseline_call
+from training.evaluation.baselines import copy_slots, make_baseline_call
 
 
 def tool(name: str, about: str = "", **properties: dict) -> dict:

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from training.releases.live.calls import count_units
-from training.releases.live.regression import RollbackPolicy, compare_releases, compute_tail
+from training.releases.regression import RollbackPolicy, compare_releases, compute_tail, count_units
 
 POLICY = RollbackPolicy(alpha=0.05, min_units=50, min_drop=0.0)
 

@@ -12,12 +12,9 @@ from assets.servers.calls.log import CallLog
 from orchestration import sensors
 from orchestration.sensors import roll_back_on_outcomes
 from tests.training.promotions import consider_model, serve_release
-from training.releases.champion import read_champion
-from training.releases.decisions import list_rollbacks
-from training.releases.lineage import list_lineage
-from training.releases.live.regression import RollbackPolicy
-from training.releases.live.rollback import AUTHOR, judge_release, watch_release
-from training.releases.release import ReleaseError, read_served
+from training.releases.champion import list_rollbacks, read_champion
+from training.releases.regression import AUTHOR, RollbackPolicy, judge_release, watch_release
+from training.releases.release import ReleaseError, list_lineage, read_served
 from training.releases.rollback import roll_back_release, undo_rollback
 from warehouse.home import claim_home
 

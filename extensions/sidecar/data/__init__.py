@@ -1,1 +1,0 @@
-"""The sidecar's data: drafts of the training set's calls, and what each should have been."""

@@ -1,1 +1,0 @@
-"""A good call with one flaw: what a model or client would send in its place."""

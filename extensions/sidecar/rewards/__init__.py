@@ -1,1 +1,0 @@
-"""Rule rewards: what one completion is worth as the revision of a draft call. Pure; no torch."""

@@ -1,0 +1,315 @@
+"""A local model: a trained caller by its name, an adapter's folder, or a folder with a whole
+model.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from training.caller.bases import find_card_base, load_adapter, load_base, load_caller
+from training.caller.generation import CallGrammars, Limit, generate_completions
+from training.caller.tiny.base import TINY
+from training.evaluation.predictor import (
+    Answered,
+    Asked,
+    CannotPredict,
+    OnDone,
+    PredictorKind,
+    UnusableModel,
+    make_failed_answer,
+    parse_answer,
+)
+from training.prompts.render import Parts, Rendered, fit_prompt
+from training.prompts.templates import BadTemplate, render_prompt_text, with_pad_token
+from training.runtime.device import is_out_of_memory, pick_device
+from training.runtime.model_store import CARD, TrainingFailed, read_card, read_model_card
+from warehouse.json_types import Contract
+
+TOO_LONG = "too_long"  # not even the right tools fit the model's context
+NOT_RENDERABLE = "not_renderable"  # a conversation that the model's chat template cannot hold
+CONSTRAINED = "constrained:"  # before a model's name: no call can be written that does not fit
+_OTHERS = {"caller": "baseline, router or ", "sidecar": "champion or "}
+_MOST_CONTEXT = 8192
+_PART = 128  # prompts between two words of progress
+
+
+class AdapterPredictor:
+    """`model`: a name under `<home>/models`, or a folder. Loads at the first question.
+
+    `max_new`: tokens an answer may have; None: 96 for the tiny base, 512 otherwise. `constrained`:
+    only calls that fit the tools it is shown can be written (`training.caller.generation`).
+    """
+
+    kind: PredictorKind = "adapter"
+
+    def __init__(
+        self,
+        home: Path,
+        model: str | Path,
+        *,
+        device: str = "auto",
+        batch: int = 64,
+        max_new: int | None = None,
+        constrained: bool = False,
+    ) -> None:
+        self._home, self._model, self._constrained = home, model, constrained
+        label = str(model) if isinstance(model, str) else f"folder:{model}"
+        self.label = CONSTRAINED + label if constrained else label
+        self._grammars: CallGrammars | None = None
+        self._grammars_on_demand: CallGrammars | None = None
+        self._device, self._batch, self._max_new = device, batch, max_new
+        self._loaded: tuple[Any, Any, dict[str, Any]] | None = None
+        self.quarantined: dict[str, str] = {}  # tool -> why less than its schema held it
+
+    def load(self) -> None:
+        """Loads it now. Raises CannotPredict, one line: what is missing or does not fit, and the
+        fix."""
+        if self._loaded is not None:
+            return
+        try:
+            device = pick_device(self._device)
+            if isinstance(self._model, Path):
+                model, tokenizer, made = _load_model_folder(self._model, device)
+            else:
+                model, tokenizer, made = load_caller(self._home, self._model, device)
+            with_pad_token(tokenizer)
+            if self._constrained:
+                vocabulary = model.get_input_embeddings().weight.shape[0]
+                self._grammars = CallGrammars(tokenizer, vocabulary)
+        except (TrainingFailed, BadTemplate) as error:
+            given = isinstance(self._model, Path)  # not one of ours that came to harm
+            kind = UnusableModel if given else CannotPredict
+            raise kind(" ".join(str(error).split())) from error
+        self._loaded = model.eval(), tokenizer, _compute_limits(made, model, self._max_new)
+
+    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
+        self.load()
+        assert self._loaded is not None
+        _, tokenizer, limits = self._loaded
+        prompts = [_render_prompt(tokenizer, one, limits) for one in asked]
+        out = [make_failed_answer(str(prompt), shown=0) for prompt in prompts]
+        # Alike long together: a batch is as long as its longest.
+        fit = [
+            (made.tokens, at, made) for at, made in enumerate(prompts) if isinstance(made, Rendered)
+        ]
+        order = sorted(fit, key=lambda one: one[:2])
+        for start in range(0, len(order), _PART):
+            part = order[start : start + _PART]
+            shown = [_list_shown(asked[at], made) for _, at, made in part]
+            answers = self._predict_part([made for _, _, made in part], shown)
+            for (_, at, _), answer in zip(part, answers, strict=True):
+                out[at] = answer
+            if on_done:
+                on_done(min(start + _PART, len(order)), len(order))
+        return out
+
+    def answer_one(
+        self,
+        asked: Asked,
+        most_tokens: int | None,
+        is_over: Callable[[], bool],
+        *,
+        must_call: bool = False,
+        tell: Callable[[str], None] | None = None,
+    ) -> Answered:
+        """One answer of at most so many tokens (None: as it was loaded), that ends early once
+        `is_over()` is true. must_call: by the grammar it is one call of a tool that is shown. tell:
+        gets its text word by word. Raises CannotPredict."""
+        self.load()
+        assert self._loaded is not None
+        _, tokenizer, limits = self._loaded
+        made = _render_prompt(tokenizer, asked, limits)
+        if not isinstance(made, Rendered):
+            return make_failed_answer(made, shown=0)
+        most = min(most_tokens or limits["max_new"], limits["max_new"])
+        shown = _list_shown(asked, made)
+        held: dict[str, Any] = {"max_new": most, "is_over": is_over, "tell": tell}
+        [answer] = self._predict_part([made], [shown], must_call=must_call, **held)
+        return replace(answer, shown=len(shown), cut=answer.completion_tokens >= most)
+
+    def converse(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+    ) -> Answered:
+        """One answer to a conversation; tools: OpenAI functions. What does not fit the context is
+        an answer that failed. Raises CannotPredict."""
+        try:
+            prompt = render_prompt_text(self.tokenizer, [*map(dict, messages)], tools)
+        except BadTemplate as error:
+            raise CannotPredict(" ".join(str(error).split())) from error
+        tokens = len(self.tokenizer(prompt, add_special_tokens=False)["input_ids"])
+        if tokens > self.context:
+            return make_failed_answer(TOO_LONG, prompt_tokens=tokens)
+        contracts = [_read_contract(tool) for tool in tools]
+        return self.answer_prompts([(prompt, tokens)], [contracts])[0]
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's own. Raises CannotPredict."""
+        self.load()
+        assert self._loaded is not None
+        return self._loaded[1]
+
+    @property
+    def context(self) -> int:
+        """Most tokens of a prompt. Raises CannotPredict."""
+        self.load()
+        assert self._loaded is not None
+        return self._loaded[2]["context"]
+
+    def answer_prompts(
+        self, prompts: Sequence[tuple[str, int]], shown: Sequence[Sequence[Contract]]
+    ) -> list[Answered]:
+        """Answers to whole prompts (text, tokens) that fit; shown: the tools of each."""
+        self.load()
+        made = [Rendered(prompt, "", (), (), 0, tokens) for prompt, tokens in prompts]
+        return self._predict_part(made, shown) if made else []
+
+    def _predict_part(
+        self,
+        prompts: Sequence[Rendered],
+        shown: Sequence[Sequence[Contract]],
+        *,
+        must_call: bool = False,
+        **options: Any,
+    ) -> list[Answered]:
+        assert self._loaded is not None
+        tokenizer = self._loaded[1]
+        began = time.perf_counter()
+        limit = self._limit_by(shown, must_call)
+        texts = self._generate_answers([prompt.prompt for prompt in prompts], limit, **options)
+        took = (time.perf_counter() - began) / max(len(prompts), 1)
+        return [
+            parse_answer(
+                text,
+                prompt_tokens=made.tokens,
+                completion_tokens=len(tokenizer(text, add_special_tokens=False)["input_ids"]),
+                seconds=took,
+                shown=len(made.shown),
+            )
+            for made, text in zip(prompts, texts, strict=True)
+        ]
+
+    def _limit_by(
+        self, shown: Sequence[Sequence[Contract]], must_call: bool = False
+    ) -> Limit | None:
+        made = self._open_grammars() if must_call else self._grammars
+        if made is None:
+            return None
+        written = [made.write_grammar(contracts, must_call=must_call) for contracts in shown]
+        for one in written:
+            self.quarantined |= one.quarantined
+        return lambda places, begun: made.make_processor([written[at] for at in places], begun)
+
+    def _open_grammars(self) -> CallGrammars:
+        """Of a model that is not `constrained` too: made once, where a call is asked for."""
+        assert self._loaded is not None
+        if self._grammars_on_demand is None:
+            model, tokenizer, _ = self._loaded
+            vocabulary = model.get_input_embeddings().weight.shape[0]
+            try:
+                self._grammars_on_demand = self._grammars or CallGrammars(tokenizer, vocabulary)
+            except BadTemplate as error:
+                raise CannotPredict(" ".join(str(error).split())) from error
+        return self._grammars_on_demand
+
+    def _generate_answers(
+        self, prompts: Sequence[str], limit: Limit | None, **options: Any
+    ) -> list[str]:
+        """Greedy answers; where memory runs out, with half the batch."""
+        assert self._loaded is not None
+        model, tokenizer, limits = self._loaded
+        while True:
+            try:
+                return generate_completions(
+                    model,
+                    tokenizer,
+                    prompts,
+                    batch=self._batch,
+                    limit=limit,
+                    **{"max_new": limits["max_new"], **options},
+                )
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                if self._batch == 1:
+                    raise CannotPredict(
+                        f"{self.label[:60]}: out of memory with one prompt of"
+                        f" {limits['context']} tokens; use a device with more memory, or fewer"
+                        " candidates"
+                    ) from error
+            self._batch = max(1, self._batch // 2)
+
+
+def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
+    """The model of a role that a user names: a folder, a name under `<home>/models`, or its unique
+    beginning. Raises UnusableModel naming what is there."""
+    if Path(text).is_dir():
+        return Path(text)
+    named = sorted(
+        path.parent.name
+        for path in (home / "models").glob(f"*/{CARD}")
+        if (read_model_card(home, path.parent.name) or {}).get("role") == role
+    )
+    fit_it = [name for name in named if text and name.startswith(text)]
+    if len(fit_it) == 1:
+        return fit_it[0]
+    found = f"{len(fit_it)} of {len(named)} {role}s in {home / 'models'} begin so"
+    known = ", ".join(name[:12] for name in named[:5]) or "none"
+    raise UnusableModel(
+        f"model {text[:80]!r}: no such folder, and {found}; expected a folder, a {role}'s name"
+        f" (known: {known}), {_OTHERS.get(role, '')}endpoint:ROLE_or_MODEL"
+    )
+
+
+def _load_model_folder(folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:
+    try:
+        made = read_card(folder) or {}
+    except ValueError as error:
+        raise TrainingFailed(
+            f"{folder / CARD} is no JSON ({error}); copy the model's folder again"
+        ) from None
+    if (folder / "adapter_config.json").exists() or made.get("role") in ("caller", "sidecar"):
+        base = find_card_base(made) if made.get("base") else None
+        model, tokenizer = load_adapter(folder, base, device, made or None)
+        return model, tokenizer, made
+    if not (folder / "config.json").exists():
+        held = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
+        raise TrainingFailed(
+            f"{folder} holds no model (found {held}); expected adapter_config.json with"
+            " adapter_model.safetensors, or config.json with a causal model and its tokenizer"
+        )
+    model, tokenizer = load_base(str(folder), device)
+    return model, tokenizer, made
+
+
+def _list_shown(asked: Asked, made: Rendered) -> list[Contract]:
+    return [tool for tool in asked.tools if tool["name"] in made.shown]
+
+
+def _read_contract(tool: Mapping[str, Any]) -> Contract:
+    """An OpenAI function as a contract."""
+    function = tool["function"]
+    return {"name": function["name"], "inputSchema": function.get("parameters")}
+
+
+def _compute_limits(made: Mapping[str, Any], model: Any, max_new: int | None) -> dict[str, Any]:
+    settings = made.get("settings") or {}
+    small = made.get("base") == TINY
+    room = int(getattr(model.config, "max_position_embeddings", 0) or _MOST_CONTEXT)
+    new = max_new or (96 if small else 512)
+    context = min(int(settings.get("context") or _MOST_CONTEXT), room)
+    return {"context": max(context - new, context // 2), "max_new": new}
+
+
+def _render_prompt(tokenizer: Any, asked: Asked, limits: Mapping[str, Any]) -> Rendered | str:
+    """The prompt, or why there is none."""
+    parts = Parts(asked.instruction, None, asked.keep, asked.before)
+    try:
+        made = fit_prompt(tokenizer, parts, asked.tools, limits["context"], examples=asked.examples)
+        return made or TOO_LONG
+    except BadTemplate as error:
+        if asked.before:
+            return NOT_RENDERABLE
+        raise CannotPredict(" ".join(str(error).split())) from error

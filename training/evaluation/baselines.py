@@ -1,0 +1,252 @@
+"""A call without any model: BM25 picks the tool, and slots are copied from the instruction."""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.contracts.canonical import contract_digest, iterate_parameters, tool_text
+from assets.vectors.lexical import BM25, split_words
+from training.evaluation.predictor import (
+    Answered,
+    Asked,
+    CannotPredict,
+    OnDone,
+    PredictorKind,
+    UnusableModel,
+    make_failed_answer,
+)
+from training.role import BASELINE
+
+if TYPE_CHECKING:
+    from serving.router import QueryAnswer, Router, ToolQuery
+
+_QUOTED = re.compile(r"[\"“”«»`]([^\"“”«»`]+)[\"“”«»`]|(?<!\w)'([^']+)'(?!\w)")
+_URL = re.compile(r"https?://[^\s\"'<>)]+")
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_PATH = re.compile(r"(?<![\w/])(?:[~.]{0,2}/[\w.~-]+(?:/[\w.~-]*)*|[\w-]+\.[a-z]{1,5}(?![\w.]))")
+_DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}(?:T[\d:.Z+-]+)?\b")
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\w)")
+_CODE = re.compile(r"\b[\w-]*\d[\w-]*[a-zA-Z][\w-]*\b|\b[A-Za-z]+[-_]\d[\w-]*\b|#\w+")
+_PROPER = re.compile(r"(?<=[a-z,] )[A-Z][\w-]+(?: [A-Z][\w-]+)*")
+_NO = re.compile(r"\b(?:no|not|don't|without|never|skip|disable|off)\b", re.I)
+
+
+def make_baseline_call(contracts: Sequence[Mapping[str, Any]], instruction: str) -> dict[str, Any]:
+    """{name, arguments} for the candidate with the best BM25, its required slots copied."""
+    scores = BM25.build([tool_text(contract) for contract in contracts]).score(instruction)
+    chosen = contracts[int(np.argmax(scores))]
+    return {"name": chosen["name"], "arguments": copy_slots(chosen, instruction)}
+
+
+def copy_slots(contract: Mapping[str, Any], instruction: str) -> dict[str, Any]:
+    """A value from the text for each required parameter; what finds none is left out.
+
+    Every span is used once, in order of appearance, by the first parameter whose type it fits.
+    """
+    required = contract.get("inputSchema", {}).get("required") or []
+    spans = _find_spans(instruction)
+    out: dict[str, Any] = {}
+    for name, schema in iterate_parameters(contract):
+        if name in required and isinstance(schema, Mapping):
+            value = _choose_slot_value(name, schema, instruction, spans)
+            if value is not None:
+                out[name] = value
+    return out
+
+
+def _find_spans(text: str) -> dict[str, list[str]]:
+    quoted = [a or b for a, b in _QUOTED.findall(text)]
+    return {
+        "url": [url.rstrip(".,;:!?") for url in _URL.findall(text)],
+        "email": _EMAIL.findall(text),
+        "date": _DATE.findall(text),
+        "path": [path for path in _PATH.findall(_URL.sub(" ", text)) if "@" not in path],
+        "number": _NUMBER.findall(_DATE.sub(" ", text)),
+        "quoted": quoted,
+        "code": _CODE.findall(_URL.sub(" ", text)),
+        "proper": _PROPER.findall(text),
+    }
+
+
+def _choose_slot_value(
+    name: str, schema: Mapping[str, Any], text: str, spans: dict[str, list[str]]
+) -> Any:
+    options = schema.get("enum")
+    if isinstance(options, list) and options:
+        words = set(split_words(text))
+        fits = [
+            o for o in options if set(split_words(str(o))) and set(split_words(str(o))) <= words
+        ]
+        return fits[0] if fits else None
+    kind = schema.get("type")
+    kind = next((k for k in kind if k != "null"), None) if isinstance(kind, list) else kind
+    if kind == "boolean":
+        return not _NO.search(text)
+    if kind in ("integer", "number"):
+        return _parse_number(_take_span(spans, ["number"]), kind)
+    if kind == "array":
+        items = schema.get("items")
+        inner = items if isinstance(items, Mapping) else {}
+        value = _choose_slot_value(name, inner or {"type": "string"}, text, spans)
+        return None if value is None else [value]
+    if kind in ("string", None):
+        return _take_span(spans, _rank_string_kinds(name, schema))
+    return None
+
+
+def _rank_string_kinds(name: str, schema: Mapping[str, Any]) -> list[str]:
+    """Which spans to try first for a string parameter, by its name and format."""
+    words = set(split_words(f"{name} {schema.get('format', '')}"))
+    first = [
+        kind
+        for kind, hints in {
+            "url": {"url", "uri", "link", "website"},
+            "email": {"email", "recipient"},
+            "date": {"date", "time", "day", "since", "until"},
+            "path": {"path", "file", "filepath", "directory", "folder", "filename", "repo"},
+            "code": {"id", "key", "code", "uuid", "hash", "number"},
+        }.items()
+        if words & hints
+    ]
+    rest = ["quoted", "url", "path", "code", "proper", "email", "date", "number"]
+    return [*first, *(kind for kind in rest if kind not in first)]
+
+
+def _take_span(spans: dict[str, list[str]], kinds: Sequence[str]) -> str | None:
+    for kind in kinds:
+        if spans[kind]:
+            value = spans[kind].pop(0)
+            for others in spans.values():
+                if value in others:
+                    others.remove(value)
+            return value
+    return None
+
+
+def _parse_number(text: str | None, kind: str) -> int | float | None:
+    if text is None:
+        return None
+    value = float(text)
+    return int(value) if kind == "integer" or value.is_integer() else value
+
+
+class BaselinePredictor:
+    """What every caller is set beside."""
+
+    label = BASELINE
+    kind: PredictorKind = "baseline"
+
+    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
+        out = []
+        for one in asked:
+            began = time.perf_counter()
+            calls = [make_baseline_call(one.tools, one.request_text)] if one.tools else []
+            took = time.perf_counter() - began
+            out.append(Answered(calls, "call" if calls else "no_call", seconds=took))
+            if on_done:
+                on_done(len(out), len(asked))
+        return out
+
+
+NOT_IN_INDEX = "not_in_index"
+_BATCH = 32
+_MARKS = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
+
+
+class RouterPredictor:
+    """The router of an index's folder (`toolmill index --out`, or a home). Raises CannotPredict."""
+
+    kind: PredictorKind = "router"
+    label = "router"
+
+    def __init__(self, place: Path | None = None, *, router: "Router | None" = None) -> None:
+        if router is None:
+            from serving.index.model import IndexMissing
+            from serving.router import open_router
+
+            try:
+                router = open_router(place or Path())
+            except IndexMissing as error:
+                raise UnusableModel(str(error)) from error
+            except (LookupError, ValueError, OSError, RuntimeError) as error:
+                raise CannotPredict(str(error)) from error
+        self._router = router
+        self._places: dict[str, int] = {}
+        for at, tool in enumerate(router.index.tools):
+            self._places.setdefault(tool.contract_digest, at)
+
+    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
+        out: list[Answered] = []
+        for start in range(0, len(asked), _BATCH):
+            out += self._predict_part(asked[start : start + _BATCH])
+            if on_done:
+                on_done(len(out), len(asked))
+        return out
+
+    def _predict_part(self, part: Sequence[Asked]) -> list[Answered]:
+        began = time.perf_counter()
+        held = [self._map_offered_tools(one) for one in part]
+        asks = [
+            self._ask_router(one, places)
+            for one, places in zip(part, held, strict=True)
+            if places is not None
+        ]
+        found = iter(self._router.find_many(asks))
+        answers = [
+            make_failed_answer(NOT_IN_INDEX)
+            if places is None
+            else self._read_hits(one, next(found), places)
+            for one, places in zip(part, held, strict=True)
+        ]
+        took = (time.perf_counter() - began) / len(part)
+        return [Answered(**{**vars(answer), "seconds": took}) for answer in answers]
+
+    def _map_offered_tools(self, asked: Asked) -> dict[str, dict[str, Any]] | None:
+        """Tool id -> contract of what is offered; None where the index lacks one of them."""
+        out = {}
+        for tool in asked.tools:
+            at = self._places.get(contract_digest(tool))
+            if at is None and not asked.whole_pool:
+                return None
+            if at is not None:
+                out[self._router.index.tools[at].tool_id] = tool
+        return out
+
+    def _ask_router(self, asked: Asked, offered: Mapping[str, Any]) -> "ToolQuery":
+        from serving.router import ToolQuery
+
+        allowed = tuple(sorted(name.translate(_MARKS) for name in offered))
+        return ToolQuery(
+            query=asked.request_text, k=1, allowed=None if asked.whole_pool else allowed
+        )
+
+    def _read_hits(
+        self, asked: Asked, answer: "QueryAnswer", offered: Mapping[str, Mapping[str, Any]]
+    ) -> Answered:
+        if answer.no_tool or not answer.hits:
+            return Answered([], "no_call")
+        hit = answer.hits[0]
+        contract = offered.get(hit.tool_id)
+        if contract is None:  # only over the whole pool: a tool beside those of the question
+            place = self._router.index.place_of(hit.tool_id)
+            contract = self._router.index.contract(place) if place is not None else {}
+            names = {tool["name"] for tool in asked.tools}
+            same = _is_same_tool(contract, asked.tools)
+            name = hit.tool if same or hit.tool not in names else hit.tool_id
+        else:
+            name = str(contract["name"])
+        return Answered(
+            [{"name": name, "arguments": copy_slots(contract, asked.request_text)}], "call"
+        )
+
+
+def _is_same_tool(contract: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a tool is one of those asked about, listed by another server."""
+    return any(
+        tool["name"] == contract.get("name") and tool["inputSchema"] == contract.get("inputSchema")
+        for tool in tools
+    )

@@ -1,0 +1,239 @@
+"""Asking predictors the same items: rows of CALLER_EVALUATION."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from assets.contracts.changes import CHANGES
+from assets.contracts.quarantined_tools import read_contracts
+from training.evaluation.adapter_predictor import AdapterPredictor
+from training.evaluation.baselines import BaselinePredictor
+from training.evaluation.caller_items import (
+    WHOLE_POOL,
+    Item,
+    TestPlan,
+    make_items,
+    make_whole_pool_items,
+)
+from training.evaluation.caller_markdown import as_markdown
+from training.evaluation.caller_score import score_answer
+from training.evaluation.caller_summary import summarise_calls
+from training.evaluation.phantom import DeadRequest, find_dead_requests
+from training.evaluation.predictor import Asked, CannotPredict, Predictor
+from training.evaluation.retriever import NothingToEvaluate
+from training.evaluation.similar_examples import RULE, Embed, select_similar_examples
+from training.prompts.render import list_named_tools
+from training.role import BASELINE
+from training.sets.pool import load_pool
+from training.sets.training_set import TRAINING_SET
+from warehouse.progress import Progress, SilentProgress
+from warehouse.storage.files import write_atomically
+from warehouse.store import Warehouse
+
+_CHOOSE_FROM_ALL = ("router",)  # who can take a whole pool; a prompt cannot
+
+
+def evaluate_predictors(
+    predictors: Sequence[Predictor],
+    items: Sequence[Item],
+    training_set: str,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Every predictor's rows for every item it can be asked. Raises NothingToEvaluate."""
+    if not items:
+        raise NothingToEvaluate(
+            "caller evaluation: 0 items; expected accepted pairs in a test split of the training"
+            " set. Deploy more servers, or ask for another --split"
+        )
+    reporter = progress or SilentProgress()
+    rows = []
+    for predictor in predictors:
+        fit = [
+            i for i in items if i.distractors != WHOLE_POOL or predictor.kind in _CHOOSE_FROM_ALL
+        ]
+        asked = [to_asked(item) for item in fit]
+
+        def on_done(done: int, total: int, label: str = predictor.label) -> None:
+            reporter.update(f"asking {label[:40]}", done, total)
+
+        answers = predictor.predict(asked, on_done)
+        rows += [
+            score_answer(item, answer, predictor.label, training_set)
+            for item, answer in zip(fit, answers, strict=True)
+        ]
+    return rows
+
+
+def with_examples(
+    items: Sequence[Item], train_rows: Sequence[Any], embed: Embed, n: int
+) -> list[Item]:
+    """The items with up to `n` similar train pairs before each, by the rule of `examples.py`."""
+    found = select_similar_examples([item.row for item in items], train_rows, embed, n)
+    return [replace(item, examples=each) for item, each in zip(items, found, strict=True)]
+
+
+def to_asked(item: Item) -> Asked:
+    whole = item.distractors == WHOLE_POOL
+    named = list_named_tools(item.row) if item.before else frozenset()
+    keep = named | {call["name"] for call in item.expected}
+    return Asked(
+        item.item_id, item.instruction, item.tools, item.examples, keep, whole, item.before
+    )
+
+
+_SETS_BACK = 10  # training sets whose requests are looked through for tools that are gone
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a home's callers are measured on."""
+
+    training_set: str
+    rows: list[dict[str, Any]]
+    pool: dict[str, dict[str, Any]]
+    dead: list[DeadRequest] = field(default_factory=list)
+
+    def make_items_for(self, plan: TestPlan) -> list[Item]:
+        return make_items(self.rows, self.pool, plan, self.dead)
+
+
+def load_bench(warehouse: Warehouse) -> Bench:
+    """The current training set with its pool, and the requests of earlier sets whose tool is gone.
+    Raises NothingToEvaluate, BadOffer."""
+    head = warehouse.tables.head(TRAINING_SET.name)
+    if head is None:
+        raise NothingToEvaluate(
+            f"no training set in {warehouse.home}: expected one that a run has published;"
+            " materialize training_set, or point TOOLMILL_HOME at a home that holds one"
+        )
+    rows = warehouse.tables.read(TRAINING_SET).to_dicts()
+    pool = load_pool(warehouse.home, head.digest)
+    return Bench(head.digest, rows, pool, _find_dead_requests(warehouse, pool))
+
+
+def evaluate_candidate(
+    warehouse: Warehouse,
+    candidate: str,
+    incumbent: str,
+    plan: TestPlan | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """(rows of CALLER_EVALUATION of the baseline, the incumbent and the candidate, what was left
+    out and why).
+
+    An incumbent that cannot be asked any more (its base is gone) is left out and told; a candidate
+    that cannot be asked raises CannotPredict.
+    """
+    held = load_bench(warehouse)
+    ready: list[Predictor] = [BaselinePredictor()]
+    notes = []
+    for name in dict.fromkeys([incumbent, candidate]):
+        if name == BASELINE:
+            continue
+        predictor = AdapterPredictor(warehouse.home, name)
+        try:
+            predictor.load()
+        except CannotPredict as error:
+            if name == candidate:
+                raise
+            notes.append(f"incumbent {name[:12]} was not asked: {error}")
+            continue
+        ready.append(predictor)
+    return evaluate_predictors(
+        ready, held.make_items_for(plan or TestPlan()), held.training_set, progress
+    ), notes
+
+
+def _find_dead_requests(warehouse: Warehouse, pool: dict[str, dict[str, Any]]) -> list[DeadRequest]:
+    tables = warehouse.tables
+    heads = tables.history(TRAINING_SET.name)[-1 - _SETS_BACK : -1]
+    once = [
+        row
+        for head in reversed(heads)  # the last word on a pair first
+        for row in tables.read(TRAINING_SET, as_of=head.at).to_dicts()
+    ]
+    if not once:
+        return []
+    clear, held = read_contracts(warehouse)
+    listed = {(row["server_id"], row["tool"]) for row in [*clear, *held]}
+    listed |= {(str(entry["server_id"]), str(entry["tool"])) for entry in pool.values()}
+    return find_dead_requests(once, tables.read(CHANGES).to_dicts(), listed, pool)
+
+
+# Some 2,000 items on a set of a thousand pairs: minutes for a small model, cents for an endpoint.
+LARGE = TestPlan(per_split=100, per_large=50, perturbations=50, irrelevance=100, phantom=100)
+ENDPOINT_FAILURES = (
+    "endpoint_down", "timeout", "rate_limited", "server_error", "auth", "bad_request",
+    "no_provider", "budget_exceeded",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Every row, and the first model's summary against each other one."""
+
+    plan: TestPlan
+    rows: list[dict[str, Any]]
+    summaries: list[dict[str, Any]]
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "plan": asdict(self.plan),
+            "rows": len(self.rows),
+            "unanswered": count_unanswered(self.rows),
+            "notes": self.notes,
+            "summaries": self.summaries,
+        }
+
+
+def compare_callers(
+    held: Bench,
+    predictors: Sequence[Predictor],
+    plan: TestPlan,
+    *,
+    examples: int = 0,
+    embed: Embed | None = None,
+    progress: Progress | None = None,
+) -> Evaluated:
+    """Asks every model the plan's items. Raises NothingToEvaluate, CannotPredict.
+
+    `examples`: similar accepted train pairs put before each request, found by `embed`.
+    """
+    items, notes = held.make_items_for(plan), []
+    if any(predictor.kind == "router" for predictor in predictors):
+        items += make_whole_pool_items(held.rows, held.pool, plan)
+    if examples and embed is not None:
+        items = with_examples(items, held.rows, embed, examples)
+        notes.append(f"{examples} examples before each request: {RULE}")
+    rows = evaluate_predictors(predictors, items, held.training_set, progress)
+    first = predictors[0].label
+    summaries = [summarise_calls(rows, first, other.label) for other in predictors[1:]]
+    return Evaluated(plan, rows, summaries, notes)
+
+
+def count_unanswered(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """Model -> error kind -> questions that got no answer."""
+    out: dict[str, dict[str, int]] = {}
+    for row in rows:
+        if row["failed"]:
+            of = out.setdefault(row["model"], {})
+            of[row["error_kind"]] = of.get(row["error_kind"], 0) + 1
+    return out
+
+
+def write_out(folder: Path, made: Evaluated) -> list[Path]:
+    """`items.jsonl` (a row a model and item), `summary.json`, `report.md`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = "".join(json.dumps(row) + "\n" for row in made.rows)
+    summary = json.dumps(made.as_dict(), indent=1)
+    parts = {
+        "items.jsonl": lines,
+        "summary.json": summary,
+        "report.md": as_markdown(made.summaries),
+    }
+    for name, text in parts.items():
+        write_atomically(folder / name, text.encode())
+    return [folder / name for name in parts]

@@ -1,0 +1,342 @@
+"""The seed's failure signature: the right tool, and a call that is wrong by its types.
+
+Slot-filling that copies words knows nothing of types: Tool is high, AST is low, and what is wrong
+with the right tool's arguments is an array that came as a string, an object, a number. `present`
+when Tool is at least MIN_TOOL, AST lies at least MIN_GAP below it beyond the interval, and a
+wrong type is among the mistakes of at least MIN_TYPED of the calls that fail with the right tool,
+or parameters of another type fail oftener than strings do, their 95% intervals apart.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from training.evaluation.caller_table import (
+    ASK_BACK,
+    NOT_OFFERED,
+    PERTURBATIONS,
+    PHANTOMS,
+    UNPERTURBED,
+)
+from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean, measure_share
+from training.evaluation.retriever import NothingToEvaluate
+from training.role import BASELINE
+from training.sets.split import SPLITS, UNSEEN_SERVER
+from warehouse.json_types import Row
+
+MIN_TOOL, MIN_GAP = 0.5, 0.15
+MIN_TYPED = 0.25
+_LEAST = 5  # parameters of a type before its share says anything
+_WRONG = ("missing", "extra", "wrong_type", "wrong_value")
+
+
+def compute_signature(rows: Sequence[Row]) -> dict[str, Any]:
+    """The signature over one model's rows of plain items (a call is right, nothing changed):
+    {present, verdict, tool, ast, gap, typed: figures, by_type: declared type -> {n, wrong,
+    wrong_type} over the parameters of calls with the right tool}."""
+    groups = [str(row["text_digest"]) for row in rows]
+    tool = [float(row["tool_ok"]) for row in rows]
+    ast = [float(row["ast_ok"]) for row in rows]
+    high, low, gap = (
+        bootstrap_mean(tool, groups),
+        bootstrap_mean(ast, groups),
+        bootstrap_difference(tool, ast, groups),
+    )
+    failing = [row for row in rows if row["tool_ok"] and not row["ast_ok"]]
+    typed = measure_share(sum(_has_wrong_type(row) for row in failing), len(failing))
+    by_type = _count_by_type(row for row in rows if row["tool_ok"])
+    worst = _find_worst_types(by_type)
+    at_fault = typed.value >= MIN_TYPED or bool(worst)
+    present = high.value >= MIN_TOOL and gap.low >= MIN_GAP and bool(failing) and at_fault
+    figures = {"tool": high, "ast": low, "gap": gap, "typed": typed}
+    return {
+        "present": present,
+        "verdict": _describe_signature(present, figures, by_type, worst),
+        **{name: figure.as_dict() for name, figure in figures.items()},
+        "by_type": by_type,
+    }
+
+
+def _has_wrong_type(row: Row) -> bool:
+    return any(each["verdict"] == "wrong_type" for each in _read_parameters(row))
+
+
+def _read_parameters(row: Row) -> list[dict[str, str]]:
+    return json.loads(row.get("parameters") or "[]")
+
+
+def _count_by_type(rows: Any) -> dict[str, dict[str, int]]:
+    """Parameters that one side left to its default are in no count: nobody wrote them."""
+    seen, wrong, typed = Counter[str](), Counter[str](), Counter[str]()
+    for row in rows:
+        for each in _read_parameters(row):
+            if each["verdict"] != "default":
+                seen[each["type"]] += 1
+                wrong[each["type"]] += each["verdict"] in _WRONG
+                typed[each["type"]] += each["verdict"] == "wrong_type"
+    return {
+        kind: {"n": n, "wrong": wrong[kind], "wrong_type": typed[kind]}
+        for kind, n in sorted(seen.items())
+    }
+
+
+def _find_worst_types(by_type: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Types other than strings that fail oftener than strings beyond both intervals, the worst
+    first."""
+    plain = by_type.get("string")
+    limit = measure_share(plain["wrong"], plain["n"]).high if plain else MIN_TYPED
+    rates = {
+        kind: measure_share(held["wrong"], held["n"])
+        for kind, held in by_type.items()
+        if kind not in ("string", "undeclared") and held["n"] >= _LEAST
+    }
+    bad = [kind for kind, rate in rates.items() if rate.low > limit]
+    return sorted(bad, key=lambda kind: (-rates[kind].value, kind))
+
+
+def _describe_signature(
+    present: bool,
+    figures: Mapping[str, Figure],
+    by_type: Mapping[str, Mapping[str, int]],
+    worst: Sequence[str],
+) -> str:
+    high, low, gap, typed = (figures[name] for name in ("tool", "ast", "gap", "typed"))
+    if not high.n:
+        return "not measured: no plain item was answered"
+    head = (
+        f"Tool {high.value:.3f}, AST {low.value:.3f}, {gap.value:.3f} [{gap.low:.3f},"
+        f" {gap.high:.3f}] apart, n={high.n}"
+    )
+    if typed.n:
+        head += (
+            f"; {typed.value:.0%} of {typed.n} failing calls with the right tool hold a wrong type"
+        )
+    shown = [*worst, *(kind for kind in by_type if kind not in worst)]
+    kinds = [
+        f"{kind} {by_type[kind]['wrong']}/{by_type[kind]['n']}"
+        for kind in shown
+        if by_type[kind]["wrong"]
+    ]
+    wrong = f"; wrong by declared type: {', '.join(kinds)}" if kinds else ""
+    word = "present" if present else "absent"
+    return f"seed's failure signature {word}: {head}{wrong}"
+
+
+Both = Sequence[tuple[Row, Row]]  # candidate's and incumbent's row of each item
+Score = Callable[[Row], float]
+MEASURES = ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok")
+_ORDER = {split: place for place, split in enumerate(SPLITS)}
+_NO_CALL_RIGHT = ("no_tool", NOT_OFFERED)
+NOT_RUN = "not run: no call was executed"
+
+
+def summarise_calls(
+    rows: Sequence[Row], candidate: str, incumbent: str = BASELINE
+) -> dict[str, Any]:
+    """Figures of both models over their common items (keys: see the modules that read them).
+
+    n, servers, tools, chance and the measures at the top are those of the gate's cell: requests for
+    servers never trained on, fewest candidates, both sorts of distractors.
+    Raises NothingToEvaluate.
+    """
+    every, failures = _pair_answered_rows(rows, candidate, incumbent)
+    if not every:
+        raise NothingToEvaluate(
+            f"caller {candidate[:12]}: no item that {incumbent[:24]} answered too"
+            f" (without an answer: {failures or 'none'}); evaluate both on the same items"
+        )
+    plain = [two for two in every if is_plain(two[0])]
+    head = _select_head(plain)
+    measured = {name: _measure_both(head, name) for name in MEASURES}
+    irrelevance, phantom = _measure_irrelevance(every), _measure_phantoms(every)
+    return {
+        "candidate": candidate,
+        "incumbent": incumbent,
+        "items": len(every),
+        "n": len(head),
+        "servers": len({ours["server_id"] for ours, _ in head}),
+        "tools": len(set(_list_groups(head))),
+        "chance": _compute_chance(head),
+        "training_set": every[0][0]["training_set"],
+        **measured,
+        "gain": measured["ast_ok"]["gain"],
+        "cells": _summarise_cells(plain),
+        "irrelevance": irrelevance,
+        "ask_back": _measure_both(_filter_pairs(every, task=ASK_BACK), "ast_ok"),
+        "invariance": _measure_invariance(every),
+        "phantom": phantom,
+        "mcp_bench": _score_mcp_bench(plain),
+        "errors": _count_errors(ours for ours, _ in every),
+        "failures": failures,
+        "cost": {name: _average_costs([two[i] for two in every])
+                 for i, name in enumerate(("candidate", "incumbent"))},
+        "signature": compute_signature([ours for ours, _ in plain]),
+        "gate": {
+            "gain": measured["ast_ok"]["gain"],
+            "irrelevance": irrelevance["all"]["gain"],
+            "phantom": phantom["all"]["gain"],
+            "phantom_rate": phantom["all"]["candidate"],
+        },
+    }  # fmt: skip
+
+
+def is_plain(row: Row) -> bool:
+    """An item where a call is right and nothing was changed."""
+    untouched = row["perturbation"] == UNPERTURBED and not row["phantom"]
+    return untouched and row["task"] not in (*_NO_CALL_RIGHT, ASK_BACK)
+
+
+def is_phantom_call(row: Row) -> float:
+    """Whether a call names a tool that is not offered."""
+    return float(row["known_calls"] < row["calls"])
+
+
+def _select_head(plain: Both) -> list[tuple[Row, Row]]:
+    """The gate's cell."""
+    least = min((ours["candidates"] for ours, _ in plain), default=0)
+    return [
+        two
+        for two in _filter_pairs(plain, candidates=least, split=UNSEEN_SERVER)
+        if two[0]["distractors"] != "pool"
+    ]
+
+
+def _pair_answered_rows(
+    rows: Iterable[Row], candidate: str, incumbent: str
+) -> tuple[list[tuple[Row, Row]], dict[str, dict[str, int]]]:
+    held: dict[str, dict[str, Row]] = {candidate: {}, incumbent: {}}
+    for row in rows:
+        if row["model"] in held:
+            held[row["model"]][row["item_id"]] = row
+    ours, theirs = held[candidate], held[incumbent]
+    items = sorted(ours.keys() & theirs.keys())
+    failures = {
+        name: dict(Counter(str(row["error_kind"]) for row in of.values() if row["failed"]))
+        for name, of in (("candidate", ours), ("incumbent", theirs))
+    }
+    both = [(ours[item], theirs[item]) for item in items]
+    answered = [two for two in both if not two[0]["failed"] and not two[1]["failed"]]
+    return answered, {name: counts for name, counts in failures.items() if counts}
+
+
+def _measure_both(both: Both, score: Score | str) -> dict[str, dict[str, float | int]]:
+    """Of a score of a row, or of a column."""
+    groups = _list_groups(both)
+    a, b = (
+        [float(two[i][score]) if isinstance(score, str) else score(two[i]) for two in both]
+        for i in (0, 1)
+    )
+    return {
+        "candidate": bootstrap_mean(a, groups).as_dict(),
+        "incumbent": bootstrap_mean(b, groups).as_dict(),
+        "gain": bootstrap_difference(a, b, groups).as_dict(),
+    }
+
+
+def _list_groups(both: Both) -> list[str]:
+    return [str(ours["text_digest"]) for ours, _ in both]
+
+
+def _filter_pairs(both: Both, **wanted: Any) -> list[tuple[Row, Row]]:
+    return [two for two in both if all(two[0][name] == held for name, held in wanted.items())]
+
+
+def _compute_chance(both: Both) -> float:
+    """The share of right tools that a blind choice among what is offered makes."""
+    if not both:
+        return 0.0
+    return round(sum(1 / max(ours["offered"], 1) for ours, _ in both) / len(both), 4)
+
+
+def _summarise_cells(plain: Both) -> list[dict[str, Any]]:
+    names = ("split", "candidates", "distractors")
+    keys = {tuple(ours[name] for name in names) for ours, _ in plain}
+    out = []
+    for key in sorted(keys, key=lambda key: (_ORDER.get(key[0], len(_ORDER)), *key)):
+        wanted = dict(zip(names, key, strict=True))
+        both = _filter_pairs(plain, **wanted)
+        out.append(
+            {
+                **wanted,
+                "n": len(both),
+                "servers": len({ours["server_id"] for ours, _ in both}),
+                "tools": len(set(_list_groups(both))),
+                "chance": _compute_chance(both),
+                "offered": _compute_mean(ours["offered"] for ours, _ in both),
+                "shown": _compute_mean(ours["shown"] for ours, _ in both),
+                **{name: _measure_both(both, name) for name in MEASURES},
+            }
+        )
+    return out
+
+
+def _measure_irrelevance(every: Both) -> dict[str, Any]:
+    """Whether no call is made where none is right, in all and by why none is."""
+    without = [two for two in every if two[0]["task"] in _NO_CALL_RIGHT and not two[0]["phantom"]]
+    by_task = {k: _measure_both(_filter_pairs(without, task=k), "ast_ok") for k in _NO_CALL_RIGHT}
+    return {"all": _measure_both(without, "ast_ok"), **by_task}
+
+
+def _measure_phantoms(every: Both) -> dict[str, Any]:
+    """Calls of tools that are gone, in all and by how they went."""
+    gone = [two for two in every if two[0]["phantom"]]
+    by_kind = {k: _measure_both(_filter_pairs(gone, phantom=k), is_phantom_call) for k in PHANTOMS}
+    return {"all": _measure_both(gone, is_phantom_call), **by_kind}
+
+
+def _measure_invariance(every: Both) -> list[dict[str, Any]]:
+    """Drops against the same items unchanged, paired within each model."""
+    plain = {_make_place_key(ours): (ours, theirs) for ours, theirs in every if is_plain(ours)}
+    out = []
+    for kind in PERTURBATIONS:
+        both = _filter_pairs(every, perturbation=kind)
+        changed = [two for two in both if _make_place_key(two[0]) in plain]
+        groups = _list_groups(changed)
+        for measure in ("ast_ok", "tool_ok"):
+            drops = [
+                bootstrap_difference(
+                    [float(plain[_make_place_key(two[0])][i][measure]) for two in changed],
+                    [float(two[i][measure]) for two in changed],
+                    groups,
+                ).as_dict()
+                for i in (0, 1)
+            ]
+            head = {"perturbation": kind, "measure": measure, "n": len(changed)}
+            out.append({**head, "drop_candidate": drops[0], "drop_incumbent": drops[1]})
+    return out
+
+
+def _make_place_key(row: Row) -> tuple[Any, ...]:
+    names = ("pair_id", "split", "candidates", "distractors", "seed")
+    return tuple(row[name] for name in names)
+
+
+def _score_mcp_bench(plain: Both) -> dict[str, Any]:
+    """MCP-Bench's rules, per item and averaged; an item without any call counts 0 (theirs: left
+    out)."""
+    rates: dict[str, Score] = {
+        "valid_tool_name_rate": lambda row: row["known_calls"] / (row["calls"] or 1),
+        "input_schema_compliance": lambda row: row["valid_calls"] / (row["known_calls"] or 1),
+    }
+    measured = {name: _measure_both(plain, score) for name, score in rates.items()}
+    return {**measured, "execution_success_rate": NOT_RUN}
+
+
+def _count_errors(rows: Iterable[Row]) -> dict[str, int]:
+    kinds = Counter(str(row["error_kind"]) for row in rows if not row["ast_ok"])
+    return dict(kinds.most_common())
+
+
+def _average_costs(rows: Sequence[Row]) -> dict[str, float | int]:
+    """Means per item."""
+    names = ("prompt_tokens", "completion_tokens", "seconds", "usd")
+    return {"n": len(rows)} | {
+        name: _compute_mean(held for row in rows if (held := row.get(name)) is not None)
+        for name in names
+    }
+
+
+def _compute_mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return round(sum(listed) / len(listed), 6) if listed else 0.0

@@ -1,0 +1,133 @@
+"""Requests whose tool is no longer there: does a caller still call it from memory?
+
+A *phantom call* names a tool that is not offered. Two kinds of request provoke one: the tool is
+`gone` (its server lists it no more, or is gone itself), or it was `renamed` (its server lists the
+same tool under another name). Both are asked with tools that are listed now.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assets.contracts.tool_id import ToolId
+from assets.vectors.index import digest_text
+from training.evaluation.caller_table import GONE, RENAMED
+from training.prompts.render import read_calls, read_messages
+from training.sets.split import SetPolicy, choose_tool_place
+from warehouse.json_types import Row
+
+
+@dataclass(frozen=True)
+class DeadRequest:
+    """A once accepted request, as a training-set row of today: without calls where its tool is
+    gone, with the new name where it was renamed. `dead`: the name it had."""
+
+    row: Row
+    phantom: str
+    dead: str
+
+
+def find_dead_requests(
+    once: Iterable[Row],
+    changes: Iterable[Row],
+    listed: Iterable[tuple[str, str]],
+    pool: Mapping[str, Mapping[str, Any]],
+    policy: SetPolicy | None = None,
+) -> list[DeadRequest]:
+    """The rows of earlier training sets (`once`) whose tool is not `listed` now.
+
+    `changes`: rows of CHANGES; `listed`: (server_id, tool) of every current contract, quarantined
+    ones too; `pool`: the tools that can be offered. A renamed tool whose new contract cannot be
+    offered, or takes the old arguments no more, is no request of any kind.
+    """
+    policy = policy or SetPolicy()
+    now = set(listed)
+    renames = _collect_renames(changes)
+    offered: dict[str, list[str]] = {}
+    digests: dict[tuple[str, str], str] = {}
+    for name, entry in sorted(pool.items()):
+        offered.setdefault(str(entry["server_id"]), []).append(name)
+        digests[(str(entry["server_id"]), str(entry["tool"]))] = name
+    found: dict[str, DeadRequest] = {}
+    for row in once:
+        key = (str(row["server_id"]), str(row["tool"]))
+        if key in now or row["pair_id"] in found or len(read_calls(row)) != 1:
+            continue
+        if read_messages(row):  # its request is not yet what is to be called
+            continue
+        place = choose_tool_place(*key, row.get("first_seen"), policy)
+        successor = _find_successor(key, renames, now)
+        if successor is None:
+            made = _make_removed_row(row, offered.get(key[0], []), place)
+            found[row["pair_id"]] = DeadRequest(made, GONE, key[1])
+        elif (key[0], successor) in digests:
+            name = digests[(key[0], successor)]
+            made = _make_renamed_row(row, successor, name, pool[name]["contract"], place)
+            if made is not None:
+                found[row["pair_id"]] = DeadRequest(made, RENAMED, key[1])
+    return list(found.values())
+
+
+def _collect_renames(changes: Iterable[Row]) -> dict[tuple[str, str], str]:
+    """(server, old name) -> new name, as the last run says."""
+    renames: dict[tuple[str, str], str] = {}
+    for change in sorted(changes, key=lambda change: str(change["run_date"])):
+        if change.get("renamed_from") and change["to_digest"]:
+            renames[(change["server_id"], change["renamed_from"])] = change["tool"]
+    return renames
+
+
+def _find_successor(
+    key: tuple[str, str], renames: Mapping[tuple[str, str], str], now: set[tuple[str, str]]
+) -> str | None:
+    """The name a tool has now, through any number of renames; None where it is gone."""
+    server, name = key
+    seen: set[str] = set()
+    while (server, name) in renames and name not in seen:
+        seen.add(name)
+        name = renames[(server, name)]
+        if (server, name) in now:
+            return name
+    return None
+
+
+def _make_removed_row(row: Row, neighbours: Sequence[str], split: str) -> dict[str, Any]:
+    """No call is right; what its server lists now is offered first."""
+    return {
+        **_copy_request_columns(row, split),
+        "calls": "[]",
+        "arguments": None,
+        "offered": list(neighbours),
+    }
+
+
+def _make_renamed_row(
+    row: Row, tool: str, name: str, contract: Mapping[str, Any], split: str
+) -> dict[str, Any] | None:
+    from assets.contracts.validate import validate_call
+
+    arguments = read_calls(row)[0]["arguments"]
+    if validate_call(contract, arguments):
+        return None
+    call = {"name": tool, "contract_digest": name, "arguments": arguments}
+    return {
+        **_copy_request_columns(row, split),
+        "tool": tool,
+        "contract_digest": name,
+        "calls": json.dumps([call], ensure_ascii=False),
+        "arguments": json.dumps(arguments, ensure_ascii=False),
+    }
+
+
+def _copy_request_columns(row: Row, split: str) -> dict[str, Any]:
+    named = ("pair_id", "server_id", "tool", "instruction", "kind", "contract_digest")
+    text = row.get("text_digest") or digest_text(str(ToolId.of_row(row)))
+    return {
+        **{name: row.get(name) for name in named},
+        "split": split,
+        "task": "single",
+        "text_digest": text,
+        "negatives": "[]",
+        "offered": "[]",
+    }

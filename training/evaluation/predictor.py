@@ -1,0 +1,83 @@
+"""Who answers: the one interface of everything that can be asked to write a call."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from training.prompts.call_text import parse_calls
+from warehouse.errors import UnusableInput
+
+PredictorKind = Literal["adapter", "endpoint", "router", "baseline"]
+OnDone = Callable[[int, int], None]  # answered so far, of how many
+
+
+class CannotPredict(RuntimeError):
+    """A model that cannot be asked at all: what is wrong with it, and the fix."""
+
+
+class UnusableModel(CannotPredict, UnusableInput):
+    """A model that was given and is not there, or cannot be loaded."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request with the tools it is offered; `examples` are (instruction, calls) put before
+    it. `keep`: tools that stay where a short context holds not all (the right ones, as in
+    training: `shown` says how many are left). `whole_pool`: a router may take any tool it knows.
+    `before`: the conversation that is to be gone on with, its first request included; () where the
+    request stands alone."""
+
+    item_id: str
+    instruction: str
+    tools: list[dict[str, Any]]
+    examples: tuple[tuple[str, Sequence[Mapping[str, Any]]], ...] = ()
+    keep: frozenset[str] = frozenset()
+    whole_pool: bool = False
+    before: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+
+    @property
+    def request_text(self) -> str:
+        """All that the user said and tools answered, as one text: what is read without a model."""
+        contents = [one["content"] for one in self.before if one["role"] in ("user", "tool")]
+        return "\n".join(contents) or self.instruction
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What came back. `kind` as in `answers.Parsed`; `shown` counts the tools that fitted into the
+    prompt (None: all), `seconds` is None where the answer came out of the ledger; `error` names why
+    no answer came at all, which is no fault of the model. `cut`: it ended at its limit."""
+
+    calls: list[dict[str, Any]]
+    kind: str
+    text: str = field(default="", repr=False)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float | None = 0.0
+    usd: float = 0.0
+    error: str | None = None
+    shown: int | None = None
+    cut: bool = False
+
+
+class Predictor(Protocol):
+    """`predict` answers in the order of what is asked and never raises for one item's sake."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def kind(self) -> PredictorKind: ...
+
+    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]: ...
+
+
+def parse_answer(text: str, **spent: Any) -> Answered:
+    """What a model's text says, with what it cost."""
+    read = parse_calls(text)
+    return Answered(read.calls, read.kind, text, **spent)
+
+
+def make_failed_answer(error: str, **spent: Any) -> Answered:
+    """No answer, and why (an error kind)."""
+    return Answered([], "no_call", error=error, **spent)

@@ -1,0 +1,268 @@
+"""LoRA of a retriever's base: which layers it adapts, and the weights that it starts from."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from assets.vectors.encoders.embedder import Prompts
+from assets.vectors.encoders.hub import SENTENCE, split_reference
+from assets.vectors.encoders.minilm import (
+    GENERAL_WEIGHTS,
+    MOST_TOKENS,
+    find_base_folder,
+    find_general_folder,
+    make_general_name,
+    resolve_prompts,
+)
+from assets.vectors.encoders.sentence_model import (
+    clean_text,
+    count_prompt_tokens,
+    open_sentence_model,
+    require_prompt_room,
+)
+from assets.vectors.encoders.weights import BASE
+from assets.vectors.scale import REFERENCE, CosineScale
+from training.retriever.gradient_cache import Item, Passes
+from training.retriever.settings import NONE, RetrieverSettings, find_other_shape
+from training.runtime.device import make_autocast
+from training.runtime.model_store import TrainingFailed
+
+
+def add_adapter(model: Any, settings: RetrieverSettings) -> Any:
+    """A transformer with a new adapter of its linear layers, all other weights frozen. Raises
+    TrainingFailed."""
+    from peft import LoraConfig, get_peft_model
+
+    return get_peft_model(
+        model,
+        LoraConfig(
+            r=settings.rank,
+            lora_alpha=settings.alpha,
+            lora_dropout=settings.dropout,
+            target_modules=list_linear_layers(model, settings.first_layer),
+        ),
+    )
+
+
+def list_linear_layers(model: Any, first_layer: int) -> list[str]:
+    """Names of the linear modules in the layers of a transformer from `first_layer` on: attention
+    and feed-forward, by whatever names its architecture has for them.
+
+    Where no list of as many layers as its configuration counts is found, all but the pooler.
+    Raises TrainingFailed for more frozen layers than there are, and where nothing is left.
+    """
+    import torch
+
+    layers = getattr(model.config, "num_hidden_layers", None)
+    if layers is not None and first_layer >= layers:
+        raise TrainingFailed(
+            f"retriever first_layer is {first_layer}, the base has {layers} layers;"
+            f" expected 0 to {layers - 1}"
+        )
+    linear = [name for name, each in model.named_modules() if isinstance(each, torch.nn.Linear)]
+    stacks = [
+        re.escape(name)
+        for name, each in model.named_modules()
+        if isinstance(each, torch.nn.ModuleList) and len(each) == layers
+    ]
+    if stacks:
+        inside = re.compile(rf"(?:{'|'.join(stacks)})\.(\d+)\.")
+        found = [(name, inside.match(name)) for name in linear]
+        kept = [name for name, at in found if at and int(at[1]) >= first_layer]
+    else:
+        kept = [name for name in linear if not name.startswith("pooler.")]
+    if not kept:
+        raise TrainingFailed(
+            f"retriever: a {type(model).__name__} has no linear layers that LoRA could adapt;"
+            " choose another base"
+        )
+    return kept
+
+
+def load_start(model: Any, base: str, settings: RetrieverSettings) -> None:
+    """Puts the shipped adapter's weights into one of the same shape; nothing where `start` is none.
+    Raises TrainingFailed."""
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    start = settings.start
+    if start == NONE:
+        return
+    known = make_general_name()
+    if base != BASE or start != known:
+        raise TrainingFailed(
+            f"retriever: start is {start} over {base}; expected {known} over {BASE}, the adapter of"
+            f" this package, or {NONE}"
+        )
+    if other := find_other_shape(settings):
+        raise TrainingFailed(f"retriever {other}")
+    set_peft_model_state_dict(model, load_file(str(find_general_folder() / GENERAL_WEIGHTS)))
+
+
+def open_bert(base: str, settings: RetrieverSettings, device: str) -> tuple[Any, "BertPasses"]:
+    """A base with a new adapter, and how it encodes. Raises TrainingFailed, BadEmbedder."""
+    from transformers import AutoModel, AutoTokenizer
+
+    for name in ("query_tokens", "text_tokens"):
+        if (asked := getattr(settings, name)) > MOST_TOKENS:
+            raise TrainingFailed(
+                f"retriever {name} is {asked}, and the encoder that serves this base reads"
+                f" {MOST_TOKENS}; expected at most that, or a base after sentence-transformers:"
+            )
+    folder = str(find_base_folder(base))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    plain = AutoModel.from_pretrained(folder, add_pooling_layer=False)
+    model = add_adapter(plain, settings).to(device)
+    prompts = resolve_prompts(base, settings.prompts)
+    prompts.require_room(lambda text: count_prompt_tokens(tokenizer, text), MOST_TOKENS)
+    return model, BertPasses(model, tokenizer, settings, device, prompts)
+
+
+class BertPasses(Passes):
+    """A BERT with an adapter in its upper layers, pooled by the mean."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        settings: RetrieverSettings,
+        device: str,
+        prompts: Prompts | None = None,
+    ) -> None:
+        super().__init__(tokenizer, settings, device, prompts)
+        self._core = model.base_model.model
+        layers = self._core.encoder.layer
+        self._lower = layers[: settings.first_layer]
+        self._upper = layers[settings.first_layer :]
+        self._kept: dict[Item, Any] = {}
+        self._room = settings.cache_mb << 20
+
+    def prepare_texts(self, items: Sequence[Item]) -> None:
+        """Reads all texts, and keeps what the frozen layers say of them while there is room.
+
+        In one order whatever step a training goes on from: the same chunks round the same way.
+        """
+        super().prepare_texts(items)
+        for chunk in self._split_chunks(items):
+            states = self._run_frozen_layers(chunk)
+            size = sum(state.numel() * state.element_size() for state in states)
+            if size > self._room:
+                break
+            self._room -= size
+            self._kept |= {item: state.clone() for item, state in zip(chunk, states, strict=True)}
+
+    def _read_tokens(self, item: Item) -> list[int]:
+        most = item.tokens
+        if item.prompt:  # on top of the text's own, and cut where the served encoder cuts
+            most = max(most, min(most + self._count_prompt(item.prompt), MOST_TOKENS))
+        text = f"{item.prompt}{item.text}"
+        return self._tokenizer(text, truncation=True, max_length=most)["input_ids"]
+
+    def _encode_chunk(self, chunk: Sequence[Item]) -> Any:
+        """Unit vectors of one chunk by masked mean pooling."""
+        import torch
+
+        due = [item for item in chunk if item not in self._kept]
+        fresh = dict(zip(due, self._run_frozen_layers(due), strict=True)) if due else {}
+        hidden, mask = self._pad_states([self._kept.get(item, fresh.get(item)) for item in chunk])
+        with make_autocast(self._device):
+            for layer in self._upper:
+                hidden = layer(hidden, mask)
+        hidden = hidden.float()
+        if mask is not None:
+            hidden = hidden * mask[:, 0, 0, :, None]  # the divisor is taken out by the norm
+        return torch.nn.functional.normalize(hidden.sum(1), dim=-1)
+
+    def _run_frozen_layers(self, chunk: Sequence[Item]) -> list[Any]:
+        """What the frozen layers say of each text, without its padding."""
+        import torch
+
+        with torch.no_grad(), make_autocast(self._device):
+            each = [
+                self._core.embeddings(input_ids=torch.tensor([self._ids[i]], device=self._device))
+                for i in chunk
+            ]
+            hidden, mask = self._pad_states([one[0] for one in each])
+            for layer in self._lower:
+                hidden = layer(hidden, mask)
+        return [one[: len(self._ids[item])] for one, item in zip(hidden, chunk, strict=True)]
+
+    def _pad_states(self, states: Sequence[Any]) -> tuple[Any, Any]:
+        """(states [texts, tokens, dim], the mask that attention reads; None: nothing is padded)."""
+        import torch
+
+        lengths = [len(state) for state in states]
+        hidden = torch.nn.utils.rnn.pad_sequence(list(states), batch_first=True)
+        if min(lengths) == max(lengths):
+            return hidden, None
+        counts = torch.tensor(lengths, device=hidden.device)
+        mask = torch.arange(max(lengths), device=hidden.device)[None] < counts[:, None]
+        return hidden, mask[:, None, None, :]
+
+
+_KEPT = ("modality", "prompt_length")  # of what the model says of a text beside its tokens
+
+
+def open_sentence(
+    base: str, settings: RetrieverSettings, device: str
+) -> tuple[Any, "SentencePasses"]:
+    """A base whose transformer has a new adapter, and how it encodes; the modules after the
+    transformer stay as they are. Raises TrainingFailed, BadEmbedder."""
+    where, _ = split_reference(base.removeprefix(SENTENCE))
+    opened = open_sentence_model(where, exact=True)
+    sentence = opened.model.to(device).eval()
+    for weight in sentence.parameters():
+        weight.requires_grad = False
+    model = add_adapter(sentence[0].auto_model, settings)  # in place: `sentence` runs it
+    model.to(device)
+    prompts = settings.prompts.fill(opened.prompts)
+    require_prompt_room(sentence, prompts)
+    return model, SentencePasses(sentence, settings, device, prompts)
+
+
+class SentencePasses(Passes):
+    """A SentenceTransformer whose transformer is trained."""
+
+    def __init__(
+        self, sentence: Any, settings: RetrieverSettings, device: str, prompts: Prompts
+    ) -> None:
+        super().__init__(sentence.tokenizer, settings, device, prompts)
+        self._sentence = sentence
+        self._about: dict[str, dict[str, Any]] = {}  # by prompt
+
+    def compute_likeness(self, items: Sequence[Item]) -> np.ndarray:
+        """On MiniLM's scale: other encoders have unrelated texts at cosines of .7 and more."""
+        known = self.encode_texts(
+            [item._replace(text=text) for text in REFERENCE for item in items[:1]]
+        )
+        return CosineScale(known.float().numpy(), "retriever").apply(
+            super().compute_likeness(items)
+        )
+
+    def _read_tokens(self, item: Item) -> list[int]:
+        read = self._preprocess(
+            item.text, item.prompt, item.tokens + self._count_prompt(item.prompt)
+        )
+        self._about.setdefault(item.prompt, {name: read[name] for name in _KEPT if name in read})
+        return read["input_ids"][0].tolist()
+
+    def _preprocess(self, text: str, prompt: str, tokens: int) -> Any:
+        most = min(tokens, self._sentence.max_seq_length or tokens)
+        return self._sentence.preprocess(
+            [clean_text(text)],
+            prompt=prompt or None,
+            processing_kwargs={"text": {"max_length": most}},
+        )
+
+    def _encode_chunk(self, chunk: Sequence[Item]) -> Any:
+        """Unit vectors of one chunk by all of the model's modules."""
+        import torch
+
+        rows = {"input_ids": [self._ids[item] for item in chunk]}
+        padded = self._tokenizer.pad(rows, return_tensors="pt").to(self._device)
+        features = {**padded, **self._about[chunk[0].prompt]}
+        with make_autocast(self._device):
+            made = self._sentence(features)["sentence_embedding"]
+        return torch.nn.functional.normalize(made.float(), dim=-1)

@@ -1,0 +1,350 @@
+"""The manifest of a training set: what it was made of, in numbers and digests, as JSON.
+
+training_sets/<name>.json
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.prompts.render import (
+    NO_CALL,
+    SYSTEM,
+    is_learnt,
+    list_turns,
+    read_json_list,
+    read_message_calls,
+    read_messages,
+    render_tool_schema,
+)
+from training.sets.pool import MIXED, Pool, draw_candidates, select_split_pool
+from training.sets.split import (
+    SALTS,
+    SEEN_TOOL,
+    SPLITS,
+    TEST_SPLITS,
+    TRAIN,
+    UNSEEN_SERVER,
+    UNSEEN_TIME,
+    UNSEEN_TOOL,
+    Embed,
+    SetPolicy,
+    find_nearest_texts,
+    normalise_request,
+)
+from warehouse.json_types import Row
+from warehouse.storage.digest import sha256
+from warehouse.storage.files import write_atomically
+
+_EXAMPLES = 20  # leaks that are told in full; all are counted
+
+
+def build_manifest(
+    rows: Sequence[Row],
+    policy: SetPolicy,
+    *,
+    dropped: Mapping[str, int],
+    leaks: Mapping[str, Sequence[Mapping[str, Any]]],
+    contracts: Mapping[str, str],
+    **facts: Any,
+) -> dict[str, Any]:
+    """`facts`: training_set, embedder, lance_version, lance_tag, tokens … are kept as they are."""
+    splits = [split for split in SPLITS if split != UNSEEN_TIME or policy.cutoff]
+    parts = {split: [row for row in rows if row["split"] == split] for split in splits}
+    return {
+        **facts,
+        "rows": {split: len(part) for split, part in parts.items()},
+        "tasks": {split: _count_column(part, "task") for split, part in parts.items()},
+        "evolved": {split: sum(bool(row["evolved"]) for row in p) for split, p in parts.items()},
+        "servers": {s: sorted({row["server_id"] for row in part}) for s, part in parts.items()},
+        "tools": {s: len({row["text_digest"] for row in part}) for s, part in parts.items()},
+        "empty": [split for split in TEST_SPLITS if split in parts and not parts[split]],
+        "policy": {**policy.as_dict(), "salts": SALTS},
+        "dropped": dict(sorted(dropped.items())),
+        "leaks": {
+            why: {"found": len(found), "examples": list(found[:_EXAMPLES])}
+            for why, found in sorted(leaks.items())
+        },
+        "providers": _count_column(rows, "provider"),
+        "licences": _count_column(rows, "license"),
+        "contracts": dict(contracts),
+        "row_digests": {row["pair_id"]: _digest_row(row) for row in rows},
+    }
+
+
+def save_manifest(home: Path, content: Mapping[str, Any]) -> Path:
+    """Keeps a manifest under `<home>/training_sets/`, named by its training set."""
+    path = home / "training_sets" / f"{content['training_set']}.json"
+    write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False).encode())
+    return path
+
+
+def load_manifest(home: Path, training_set: str) -> dict[str, Any] | None:
+    """The manifest of a training set, or None when it was never kept."""
+    path = home / "training_sets" / f"{training_set}.json"
+    return json.loads(path.read_bytes()) if path.exists() else None
+
+
+def _digest_row(row: Row) -> str:
+    """Of one row, as JSON with sorted keys: it needs no canonical numbers, and there are many."""
+    return sha256(json.dumps(dict(row), sort_keys=True, ensure_ascii=False).encode())
+
+
+def _count_column(rows: Sequence[Row], column: str) -> dict[str, int]:
+    return dict(sorted(Counter(str(row[column]) for row in rows).items()))
+
+
+_STRICT = (UNSEEN_TOOL, UNSEEN_SERVER, UNSEEN_TIME)
+
+
+def set_flaws(
+    rows: Sequence[Row],
+    pool: Mapping[str, Mapping[str, Any]],
+    *,
+    embed: Embed | None = None,
+    embed_requests: Embed | None = None,
+    policy: SetPolicy | None = None,
+    same: Mapping[str, Collection[str]] | None = None,
+) -> list[str]:
+    """Every flaw as a sentence, [] for a set that may be published.
+
+    An empty split, a single class, a server or tool on both sides, the same or a nearly equal
+    request or tool on both sides, a contract that the pool lacks or its split may not show.
+    Without `embed` nearly equal is equal in words. `same`: server -> all ids of that server.
+    """
+    policy = policy or SetPolicy()
+    flaws = [
+        *_find_empty_splits(rows),
+        *_find_split_overlaps(rows, same or {}),
+        *_find_untrained_tools(rows),
+        *_find_unresolved_contracts(rows, pool),
+    ]
+    flaws += _find_text_leaks(rows, embed, policy)
+    flaws += _find_request_leaks(rows, embed_requests or embed, policy)
+    return sorted(set(flaws))
+
+
+def _find_empty_splits(rows: Sequence[Row]) -> Iterator[str]:
+    learnt = [row for row in rows if row["split"] == TRAIN]
+    called = [row for row in learnt if row["positive"] is not None]
+    late = sum(row["split"] == UNSEEN_TIME for row in rows)
+    if not learnt and late:
+        yield f"the train split is empty: the cutoff makes {late} pairs unseen_time; set it later"
+    elif not learnt:
+        yield "the train split is empty: deploy more servers, or see why their pairs are rejected"
+    elif len({row["text_digest"] for row in called}) < 2:
+        tools = sorted({f"{row['server_id']}/{row['tool']}" for row in called}) or ["none"]
+        yield (
+            f"one-class data: {len(learnt)} train pairs call {tools[0]} alone; expected two tools"
+            " or more, since there is nothing to choose between: deploy more servers"
+        )
+    elif len({row["server_id"] for row in called}) < 2:
+        yield (
+            f"one-class data: all {len(called)} train pairs are of {called[0]['server_id']};"
+            " expected two train servers or more: deploy more servers"
+        )
+    if not any(row["split"] == UNSEEN_SERVER for row in rows):
+        yield (
+            "the unseen_server split is empty, so that nothing could be measured: deploy more"
+            " servers (three of ten are test servers by the hash of their id)"
+        )
+
+
+def _find_split_overlaps(rows: Sequence[Row], same: Mapping[str, Collection[str]]) -> Iterator[str]:
+    servers, tools = defaultdict(set), defaultdict(set)
+    for row in rows:
+        servers[min(same.get(row["server_id"], (row["server_id"],)))].add(row["split"])
+        if row["positive"] is not None:
+            tools[row["server_id"], row["tool"]].add(row["split"])
+    for name, splits in servers.items():
+        if len(splits) > 1 and splits & {UNSEEN_SERVER, UNSEEN_TIME}:
+            yield f"server {name} is in both sides: {', '.join(sorted(splits))}"
+    for (server, tool), splits in tools.items():
+        if len(splits) > 1 and splits != {TRAIN, SEEN_TOOL}:
+            yield f"tool {server}/{tool} is in both sides: {', '.join(sorted(splits))}"
+
+
+def _find_untrained_tools(rows: Sequence[Row]) -> Iterator[str]:
+    trained = {
+        name for row in rows if row["split"] == TRAIN for name in _list_called_contracts(row)
+    }
+    for row in rows:
+        lost = set(_list_called_contracts(row)) - trained if row["split"] == SEEN_TOOL else ()
+        if lost:
+            yield f"pair {row['pair_id']} of seen_tool: no training pair calls {min(lost)}"
+
+
+def _find_unresolved_contracts(
+    rows: Sequence[Row], pool: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    whole, learnt = set(pool), {name for name, one in pool.items() if one["split"] == TRAIN}
+    for row in rows:
+        may = learnt if row["split"] == TRAIN else whole
+        for what in ("negatives", "offered", "calls"):
+            lost = (
+                set(_list_called_contracts(row) if what == "calls" else read_json_list(row[what]))
+                - may
+            )
+            if lost:
+                yield f"pair {row['pair_id']}: its {what} name {min(lost)}, which does not resolve"
+
+
+def _find_text_leaks(rows: Sequence[Row], embed: Embed | None, policy: SetPolicy) -> Iterator[str]:
+    called = [row for row in rows if row["positive"] is not None]
+    tested = {row["positive"]: row for row in called if row["split"] in _STRICT}
+    learnt = {row["positive"]: row for row in called if row["split"] in (TRAIN, SEEN_TOOL)}
+    for text in sorted(learnt.keys() & tested.keys()):
+        yield f"leak_text: {_describe_both_pairs(learnt[text], tested[text])} have one text"
+    if embed is not None:
+        for text, other in find_nearest_texts(
+            list(learnt), list(tested), embed, policy.twin_cosine
+        ).items():
+            yield f"leak_twin: {_describe_both_pairs(learnt[text], tested[other])} are one tool"
+
+
+def _find_request_leaks(
+    rows: Sequence[Row], embed: Embed | None, policy: SetPolicy
+) -> Iterator[str]:
+    tested = {row["instruction"]: row for row in rows if row["split"] != TRAIN}
+    learnt = {row["instruction"]: row for row in rows if row["split"] == TRAIN}
+    worded = _index_texts_by(tested, normalise_request)
+    for text, row in learnt.items():
+        if (request := normalise_request(text)) in worded:
+            yield (
+                f"leak_instruction: {_describe_both_pairs(row, tested[worded[request]])} ask"
+                " the same"
+            )
+    if embed is not None:
+        for text, other in find_nearest_texts(
+            list(learnt), list(tested), embed, policy.near_cosine
+        ).items():
+            yield (
+                f"leak_instruction: {_describe_both_pairs(learnt[text], tested[other])} ask"
+                f" nearly the same"
+            )
+
+
+def _describe_both_pairs(one: Row, other: Row) -> str:
+    return " and ".join(
+        f"pair {row['pair_id']} ({row['server_id']}/{row['tool']}, {row['split']})"
+        for row in (one, other)
+    )
+
+
+def _list_called_contracts(row: Row) -> list[str]:
+    return [call["contract_digest"] for call in read_json_list(row["calls"])]
+
+
+def _index_texts_by(texts: Iterable[str], key: Callable[[str], str]) -> dict[str, str]:
+    return {key(text): text for text in texts}
+
+
+Count = Callable[[Sequence[str]], list[int]]
+CANDIDATES = (10, 100)
+LIMIT = 8192
+TOKENIZER = "minilm-l6-v2 word pieces"
+_ROWS = 300  # rows a split that are counted, evenly over their ids: figures are of these
+
+
+def compute_token_statistics(
+    rows: Sequence[Row],
+    pool: Mapping[str, Mapping[str, Any]],
+    count: Count | None = None,
+    tokenizer: str = TOKENIZER,
+) -> dict[str, Any]:
+    """Percentiles of prompt and completion tokens per split at 10 and 100 mixed candidates, and how
+    many rows would lose distractors at 8,192 tokens."""
+    made = _Counter(count or make_word_piece_counter(), pool)
+    splits = {}
+    for split in SPLITS:
+        part = _sample_evenly([row for row in rows if row["split"] == split])
+        if part:
+            shown = select_split_pool(pool, split)
+            splits[split] = {
+                "n": len(part),
+                "completion": _compute_percentiles(made.count_completions(part)),
+            } | {f"prompt_{n}": made.count_prompts(part, shown, n) for n in CANDIDATES}
+    return {"tokenizer": tokenizer, "limit": LIMIT, "distractors": MIXED, "splits": splits}
+
+
+@cache
+def make_word_piece_counter() -> Count:
+    """Token counts by MiniLM's tokenizer, nothing cut."""
+    from tokenizers import Tokenizer
+
+    from assets.vectors.encoders.weights import find_base_path
+
+    tokenizer = Tokenizer.from_file(str(find_base_path() / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+
+    def counted(texts: Sequence[str]) -> list[int]:
+        made = tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [len(one.ids) for one in made]
+
+    return counted
+
+
+class _Counter:
+    def __init__(self, count: Count, pool: Mapping[str, Mapping[str, Any]]) -> None:
+        self._count = count
+        texts = {
+            name: _to_json_text(render_tool_schema(pool[name]["contract"])) for name in sorted(pool)
+        }
+        self._tools = dict(zip(texts, count(list(texts.values())), strict=True))
+        self._system = count([SYSTEM])[0]
+
+    def count_completions(self, rows: Sequence[Row]) -> list[int]:
+        return self._count(list(map(_join_answers, rows)))
+
+    def count_prompts(self, rows: Sequence[Row], pool: Pool, n: int) -> dict[str, Any]:
+        asked = self._count(list(map(_join_context, rows)))
+        completions = self.count_completions(rows)
+        names = {id(pool[name]): name for name in pool}
+        shown = [draw_candidates(row, pool, n) for row in rows]
+        tools = [sum(self._tools[names[id(one)]] for one in offer) for offer in shown]
+        lengths = [self._system + a + t for a, t in zip(asked, tools, strict=True)]
+        over = sum(length + own > LIMIT for length, own in zip(lengths, completions, strict=True))
+        fewest = min(len(offer) for offer in shown)
+        return {**_compute_percentiles(lengths), "over_limit": over, "fewest_candidates": fewest}
+
+
+def _join_answers(row: Row) -> str:
+    """All that the model writes in a row."""
+    if not (messages := read_messages(row)):
+        [turn] = list_turns(row)
+        return _to_json_text(turn.calls) if turn.calls else NO_CALL
+    return "\n".join(_write_message(message) for message in messages if is_learnt(message))
+
+
+def _join_context(row: Row) -> str:
+    """All that is said to the model in a row, tools aside."""
+    messages = read_messages(row)
+    contents = [_write_message(message) for message in messages if not is_learnt(message)]
+    return "\n".join(contents) or row["instruction"]
+
+
+def _write_message(message: Row) -> str:
+    calls = read_message_calls(message)
+    return _to_json_text(calls) if calls else str(message.get("content") or "")
+
+
+def _compute_percentiles(counts: Sequence[int]) -> dict[str, int]:
+    low, high = np.percentile(counts, [50, 95])
+    return {"p50": round(float(low)), "p95": round(float(high)), "max": max(counts)}
+
+
+def _sample_evenly(rows: Sequence[Row]) -> list[Row]:
+    ordered = sorted(rows, key=lambda row: row["pair_id"])
+    if len(ordered) <= _ROWS:
+        return ordered
+    return [ordered[at * len(ordered) // _ROWS] for at in range(_ROWS)]
+
+
+def _to_json_text(held: Any) -> str:
+    return json.dumps(held, ensure_ascii=False)

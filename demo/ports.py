@@ -41,14 +41,14 @@ def bind(site: str, port: int) -> socket.socket:
 def reserve(ports: Mapping[str, int]) -> dict[str, socket.socket]:
     """Sockets that keep a port for each site while nobody listens there: another program is not
     given it, and our own listener may bind it too (SO_REUSEADDR). Raises PortTaken."""
-    held: dict[str, socket.socket] = {}
+    result: dict[str, socket.socket] = {}
     try:
         for site, port in ports.items():
-            held[site] = bind(site, port)
+            result[site] = bind(site, port)
     except PortTaken:
-        release(held)
+        release(result)
         raise
-    return held
+    return result
 
 
 def release(held: Mapping[str, socket.socket]) -> None:

@@ -27,7 +27,7 @@ def find_disagreements(members: Sequence[GroupMember]) -> Stated:
     """Where the members differ, by kind (KINDS); empty where they agree."""
     if len(members) < 2:
         return {}
-    found: Stated = {}
+    result: Stated = {}
     for kind, says in KINDS.items():
         stated: dict[str, list[str]] = defaultdict(list)
         for member in members:
@@ -35,8 +35,8 @@ def find_disagreements(members: Sequence[GroupMember]) -> Stated:
             if text is not None:
                 stated[text].append(member.listing.listing_id)
         if len(stated) > 1 and not (kind in ("version", "digest") and _is_incomparable(stated)):
-            found[kind] = {text: sorted(ids) for text, ids in sorted(stated.items())}
-    return found
+            result[kind] = {text: sorted(ids) for text, ids in sorted(stated.items())}
+    return result
 
 
 def _is_incomparable(stated: dict[str, list[str]]) -> bool:
@@ -80,7 +80,7 @@ def _list_required(member: GroupMember) -> str | None:
     listing: Listing = member.listing
     if not listing.runnable:
         return None
-    names = {f"env {one.name}" for one in listing.env if one.required}
+    names = {f"env {item.name}" for item in listing.env if item.required}
     names |= {f"header {header.name.lower()}" for header in listing.headers if header.required}
     return canonical_json(sorted(names)).decode()
 
@@ -167,25 +167,25 @@ def build_catalogue(
 
 def read_listing_ids(row: JsonObject) -> list[str]:
     """The listings that a row now holds."""
-    return [one["listing_id"] for one in json.loads(row["listings"])]
+    return [item["listing_id"] for item in json.loads(row["listings"])]
 
 
 def map_same_servers(rows: Iterable[JsonObject]) -> dict[str, frozenset[str]]:
     """Server id -> all ids of that server, itself included, by rows of CATALOGUE. An id in several
     rows, as of a gateway to many servers, names none of them and stands alone. A row that nobody
     lists any more says only what no listed one does."""
-    found: dict[str, frozenset[str]] = {}
+    result: dict[str, frozenset[str]] = {}
     listed: list[set[str]] = []
     gone: list[set[str]] = []
     for row in rows:
         (listed if row["gone"] is None else gone).append(set(row["server_ids"] or ()))
     for groups in (listed, gone):
-        groups = [names - found.keys() for names in groups]
-        held = Counter(name for names in groups for name in names)
+        groups = [names - result.keys() for names in groups]
+        counts = Counter(name for names in groups for name in names)
         for names in groups:
-            own = frozenset(name for name in names if held[name] == 1)
-            found |= {name: own if name in own else frozenset({name}) for name in names}
-    return found
+            own = frozenset(name for name in names if counts[name] == 1)
+            result |= {name: own if name in own else frozenset({name}) for name in names}
+    return result
 
 
 def read_same_servers(tables: Tables, as_of: float) -> dict[str, frozenset[str]]:
@@ -239,9 +239,9 @@ def _build_row(
         "identity": found.identity,
         "name": shown.name,
         "description": shown.description,
-        "package": _pick_most_common(one.package for one in keys),
+        "package": _pick_most_common(key.package for key in keys),
         "url": _pick_most_common(listing.url for listing in listings if listing.package is None),
-        "repository": _pick_most_common(one.at("repository") for one in keys),
+        "repository": _pick_most_common(key.at("repository") for key in keys),
         "marketplaces": sorted({listing.marketplace for listing in listings}),
         "listings": _dump_json(
             [{"listing_id": m.listing.listing_id, "joined_by": m.joined_by} for m in members]
@@ -268,12 +268,12 @@ def _pick_shown(listings: Sequence[Listing]) -> Listing:
     """The listing whose name and description stand for the server: public, runnable, described."""
     return min(
         listings,
-        key=lambda one: (
-            one.marketplace == PRIVATE,
-            "deprecated" in one.flags,
-            not one.runnable,
-            not one.description,
-            one.listing_id,
+        key=lambda listing: (
+            listing.marketplace == PRIVATE,
+            "deprecated" in listing.flags,
+            not listing.runnable,
+            not listing.description,
+            listing.listing_id,
         ),
     )
 
@@ -344,7 +344,7 @@ def _build_gone_row(old: JsonObject, gone: Mapping[str, str], run_date: str) -> 
 
 def _read_gone(row: JsonObject) -> dict[str, str]:
     """Listing -> the date since when it is gone."""
-    return {one["listing_id"]: one["since"] for one in json.loads(row["gone_from"])}
+    return {item["listing_id"]: item["since"] for item in json.loads(row["gone_from"])}
 
 
 def _dump_gone(gone: Mapping[str, str]) -> str:

@@ -90,7 +90,7 @@ def _render_likely_same(listed: list[JsonObject]) -> Markdown:
         for row in listed
         if row["likely_same"]
     }
-    lines = [[", ".join(names.get(one, one) for one in group)] for group in sorted(groups)]
+    lines = [[", ".join(names.get(item, item) for item in group)] for group in sorted(groups)]
     return make_markdown_table(["servers with equal contracts"], lines[:_SHOWN])
 
 
@@ -188,7 +188,7 @@ def draw_plot(rows: Rows) -> bytes:
         for name in DIMENSIONS
     }
     shown = {name: found for name, found in shown.items() if found}
-    heights = [len(found) + 1.4 for found in shown.values()] or [1.0]
+    heights = [len(item) + 1.4 for item in shown.values()] or [1.0]
     figure = Figure(figsize=(8.4, 0.9 + 0.29 * sum(heights)), layout="constrained", dpi=110)
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]

@@ -67,7 +67,7 @@ def collect_servers(
 ) -> list[CoverageServer]:
     """The servers that somebody lists now. `catalogue`: rows with `listings` as ids; `launched`:
     tools by server id of those that listed them."""
-    found = []
+    results = []
     for row in catalogue:
         held = [listings[name] for name in row["listing_ids"] if name in listings]
         if not held:
@@ -75,15 +75,15 @@ def collect_servers(
         tools = [launched[name] for name in row["server_ids"] if name in launched]
         shown = f"{row['name']} {row['description'] or ''}"
         values = {
-            "category": find_category(shown, " ".join(one.name for one in held)),
+            "category": find_category(shown, " ".join(item.name for item in held)),
             "ecosystem": _choose_ecosystem(held),
             "transport": _choose_transport(held),
             "credentials": describe_credentials(held),
         }
         if tools:
             values["size"] = choose_size(max(tools))
-        found.append(CoverageServer(bool(tools), values))
-    return found
+        results.append(CoverageServer(bool(tools), values))
+    return results
 
 
 def measure_coverage(found: Sequence[CoverageServer]) -> list[Record]:
@@ -91,9 +91,9 @@ def measure_coverage(found: Sequence[CoverageServer]) -> list[Record]:
     there the listed share and all that follows from it is null."""
     rows: list[Record] = []
     for dimension, values in DIMENSIONS.items():
-        known = [one for one in found if dimension in one.values]
-        listed = Counter(one.values[dimension] for one in known)
-        launched = Counter(one.values[dimension] for one in known if one.launched)
+        known = [item for item in found if dimension in item.values]
+        listed = Counter(item.values[dimension] for item in known)
+        launched = Counter(item.values[dimension] for item in known if item.launched)
         counts = np.array([[launched[v], listed[v] - launched[v]] for v in values])
         if dimension == "size":
             rows += [_build_size_row(value, launched) for value in values]
@@ -181,26 +181,26 @@ def choose_size(tools: int) -> str:
 
 def describe_credentials(held: Sequence[Listing]) -> str:
     """What a server asks of its user, by the listing that asks for most."""
-    inputs = [one for listing in held for one in (*listing.env, *listing.headers)]
-    if any(one.secret and one.required for one in inputs):
+    inputs = [item for listing in held for item in (*listing.env, *listing.headers)]
+    if any(item.secret and item.required for item in inputs):
         return "required secret"
     if any({"needs_account", "hosted_gateway"} & set(listing.flags) for listing in held):
         return "required secret"
-    if any(one.secret for one in inputs):
+    if any(item.secret for item in inputs):
         return "optional secret"
     open_place = any("placeholder" in listing.flags for listing in held)
-    return "other input" if open_place or any(one.required for one in inputs) else "none asked"
+    return "other input" if open_place or any(item.required for item in inputs) else "none asked"
 
 
 def _choose_ecosystem(held: Sequence[Listing]) -> str:
     """The way of launching that is tried first: a package before a remote address."""
-    kinds = {one.package.type for one in held if one.package}
+    kinds = {item.package.type for item in held if item.package}
     first = next((kind for kind in DIMENSIONS["ecosystem"][:4] if kind in kinds), None)
     if first:
         return first
-    return "other" if kinds else "remote" if any(one.url for one in held) else "none"
+    return "other" if kinds else "remote" if any(item.url for item in held) else "none"
 
 
 def _choose_transport(held: Sequence[Listing]) -> str:
-    transports = {str(one.transport) for one in held if one.transport}
-    return next((one for one in DIMENSIONS["transport"] if one in transports), "unknown")
+    transports = {str(item.transport) for item in held if item.transport}
+    return next((item for item in DIMENSIONS["transport"] if item in transports), "unknown")

@@ -93,16 +93,16 @@ def coverage_asset(
         for row in warehouse.tables.read(CATALOGUE).to_dicts()
         if row["gone"] is None
     ]
-    found = collect_servers(
+    servers = collect_servers(
         held, {listing.listing_id: listing for listing in listings}, dict(ran.iter_rows())
     )
-    rows = measure_coverage(found)
+    rows = measure_coverage(servers)
     yield from publish(
         context,
         warehouse,
         COVERAGE_AUDIT,
         COVERAGE.frame(rows),
-        rules=[check_sums(rows, len(found), sum(one.launched for one in found))],
+        rules=[check_sums(rows, len(servers), sum(item.launched for item in servers))],
         metadata={
             **catalogue_pages.compute_coverage_figures(rows),
             "table": catalogue_pages.render_table(rows),
@@ -126,9 +126,10 @@ def check_sums(rows: list[Record], listed: int, launched: int) -> Verdict:
 
 def check_one_row_each(listed: set[str], rows: list[Record]) -> Verdict:
     """Every current listing stands in exactly one row, and no other does."""
-    held = Counter(name for row in rows for name in read_listing_ids(row))
+    counts = Counter(name for row in rows for name in read_listing_ids(row))
     wrong = sorted(
-        [name for name in listed if held[name] != 1] + [name for name in held if name not in listed]
+        [name for name in listed if counts[name] != 1]
+        + [name for name in counts if name not in listed]
     )
     observed = f"{len(wrong)} listings not in one row" + (f", e.g. {wrong[0]}" if wrong else "")
     return Verdict("one_row_each", not wrong, observed, f"{len(listed)} listings, each in one row")

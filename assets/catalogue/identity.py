@@ -101,7 +101,7 @@ def make_url_key(url: str | None) -> str | None:
 def is_gateway(url: str) -> bool:
     """Whether a URL's key lies behind a marketplace's gateway: another address of one server."""
     host = url.partition("/")[0]
-    return any(host == one or host.endswith(f".{one}") for one in _GATEWAYS)
+    return any(host == item or host.endswith(f".{item}") for item in _GATEWAYS)
 
 
 def make_repository_key(repository: str | None) -> tuple[str | None, str]:
@@ -110,19 +110,19 @@ def make_repository_key(repository: str | None) -> tuple[str | None, str]:
         return None, ""
     text = repository.strip()
     text = re.sub(r"^(?:git\+|scm:git:)", "", text)
-    if found := _SCP.fullmatch(text):
-        text = f"https://{found[1]}/{found[2]}"
+    if match := _SCP.fullmatch(text):
+        text = f"https://{match[1]}/{match[2]}"
     elif "://" not in text:
         text = f"https://{text.removeprefix('//')}"
     try:
-        parts = urlsplit(text)
-        host = (parts.hostname or "").lower().removeprefix("www.")
+        url_parts = urlsplit(text)
+        host = (url_parts.hostname or "").lower().removeprefix("www.")
     except ValueError:
         return None, ""
-    path, folder = _split_folder([unquote(part) for part in parts.path.split("/") if part])
+    path, folder = _split_folder([unquote(part) for part in url_parts.path.split("/") if part])
     if len(path) < 2 or not (
         host in _CODE_HOSTS + _OTHER_CODE_HOSTS
-        or parts.path.endswith(".git")
+        or url_parts.path.endswith(".git")
         or host.startswith(("gitlab.", "git.", "gitea."))
     ):
         return None, ""
@@ -162,14 +162,14 @@ def _image(text: str) -> str:
 
 def _address(url: str) -> str | None:
     try:
-        parts = urlsplit(url.strip())
-        host, port = (parts.hostname or "").lower(), parts.port
+        url_parts = urlsplit(url.strip())
+        host, port = (url_parts.hostname or "").lower(), url_parts.port
     except ValueError:
         return None
     if not host or _is_local(host):
         return None
     shown = f":{port}" if port and port not in (80, 443) else ""
-    return host + shown + parts.path.rstrip("/")
+    return host + shown + url_parts.path.rstrip("/")
 
 
 def _is_local(host: str) -> bool:
@@ -219,11 +219,11 @@ class ServerGroup:
 
 def group_listings(listings: Iterable[Listing]) -> list[ServerGroup]:
     """The servers behind the listings, sorted by catalogue id. `listing_id`s must be unique."""
-    ordered = sorted(listings, key=lambda one: one.listing_id)
+    ordered = sorted(listings, key=lambda listing: listing.listing_id)
     forest = _DisjointSets(ordered)
     for level in LEVELS:
         forest.join(level)
-    return sorted(forest.components(), key=lambda found: found.catalogue_id)
+    return sorted(forest.components(), key=lambda component: component.catalogue_id)
 
 
 class _DisjointSets:
@@ -273,7 +273,7 @@ class _DisjointSets:
         for position in group:
             one = self.listings[position]
             names[one.marketplace].add(self.keys[position].name or one.listing_id)
-        return len(group) > _CAP or any(len(found) > _SHARED for found in names.values())
+        return len(group) > _CAP or any(len(item) > _SHARED for item in names.values())
 
     def _join_by_name(self, group: list[int]) -> list[list[int]]:
         """The group whole, or split by name where it holds several servers."""
@@ -294,7 +294,10 @@ class _DisjointSets:
         keys = [self.keys[position] for position in positions]
         packages = {key.package for key in keys if key.package}
         kinds = [package.partition(":")[0] for package in packages]
-        if len(kinds) != len(set(kinds)) or len({shorten_name(one) for one in packages}) > 1:
+        if (
+            len(kinds) != len(set(kinds))
+            or len({shorten_name(package) for package in packages}) > 1
+        ):
             return True
         if len({find_url_root(key.url) for key in keys if key.url and not is_gateway(key.url)}) > 1:
             return True
@@ -317,7 +320,7 @@ class _DisjointSets:
             for level in LEVELS:
                 if key := keys.at(level):
                     holders[level, key].add(_find_root(self.root, position))
-        found = []
+        results = []
         for positions in members.values():
             own = sorted(
                 (_rank_key(level, key), level, key)
@@ -331,8 +334,8 @@ class _DisjointSets:
                 GroupMember(self.listings[at], self.keys[at], self.joined_by[at])
                 for at in positions
             )
-            found.append(ServerGroup(made, identity))
-        return found
+            results.append(ServerGroup(made, identity))
+        return results
 
 
 def _rank_key(level: str, key: str) -> float:

@@ -111,11 +111,11 @@ def _settle_text(text: str) -> str:
 
 def _strip_hidden(text: str) -> str | None:
     """The text without hidden characters that nothing needs, or None where there is none."""
-    needed = {found.start() for found in _NEEDED.finditer(text)}
+    needed = {match.start() for match in _NEEDED.finditer(text)}
     gone = [
-        found.start()
-        for found in _HIDDEN.finditer(text)
-        if found.start() not in needed and found[0] not in _LINES
+        match.start()
+        for match in _HIDDEN.finditer(text)
+        if match.start() not in needed and match[0] not in _LINES
     ]
     if not gone:
         return None
@@ -164,7 +164,7 @@ def _clean_launch(listing: Listing) -> tuple[dict[str, Any], str | None]:
             key: escape_hidden(getattr(listing.package, key)) for key in ("identifier", "version")
         }
         facts["package"] = listing.package.model_copy(update=changes)
-    facts["env"] = tuple(_clean_input(one) for one in listing.env)
+    facts["env"] = tuple(_clean_input(item) for item in listing.env)
     facts["headers"] = tuple(_clean_input(header) for header in listing.headers)
     where = next(
         (key for key, value in facts.items() if _is_changed(value, getattr(listing, key))), None

@@ -53,7 +53,7 @@ def parse_faults(text: str | Iterable[str]) -> dict[str, str]:
     a site are joined by `+`. Raises ValueError naming what is unknown."""
     texts = [text] if isinstance(text, str) else text
     found: dict[str, str] = {}
-    for part in (part for one in texts for part in one.split(",") if part.strip()):
+    for part in (part for text in texts for part in text.split(",") if part.strip()):
         site, _, kind = (piece.strip() for piece in part.partition("="))
         found[site] = f"{found[site]}+{kind}" if site in found else kind
     return check_faults(found)
@@ -70,17 +70,17 @@ def check_faults(faults: Mapping[str, str]) -> dict[str, str]:
 
 def parse_switches(site: str, text: str | None) -> dict[str, str]:
     """kind -> value of one site's faults. Raises ValueError."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for part in (text or "").split("+") if text is not None else ():
         kind, _, value = (piece.strip() for piece in part.partition(":"))
         if kind not in KINDS:
             raise _make_unknown(site, part)
-        found[kind] = value or KINDS[kind][1]
-        if kind in _NUMBERS and not _is_positive(found[kind]):
+        result[kind] = value or KINDS[kind][1]
+        if kind in _NUMBERS and not _is_positive(result[kind]):
             raise ValueError(f"fault {site}={kind}:{value}: expected a number above 0")
         if kind == "error500" and value and not value.isdecimal():
             raise ValueError(f"fault {site}={kind}:{value}: expected a whole number")
-    return found
+    return result
 
 
 def _make_unknown(site: str, text: str) -> ValueError:
@@ -117,7 +117,7 @@ def apply_record_faults(records: RecordList, faults: Mapping[str, str]) -> Recor
         slug: tuple(_change_record(version, faults) for version in versions)
         for slug, versions in records.older.items()
     }
-    return RecordList(shown, older, [_change_record(one, faults) for one in records.gone])
+    return RecordList(shown, older, [_change_record(item, faults) for item in records.gone])
 
 
 def _change_record(record: ServerRecord, faults: Mapping[str, str]) -> ServerRecord:

@@ -38,11 +38,11 @@ class ReplicaReply:
         return Response(self.body, self.status, headers, media_type=self.media_type)
 
     def _make_validators(self) -> dict[str, str]:
-        found = {"etag": f'"{sha256(self.body).hexdigest()[:32]}"'}
+        result = {"etag": f'"{sha256(self.body).hexdigest()[:32]}"'}
         if self.edited:
             when = datetime.fromisoformat(self.edited)
-            found["last-modified"] = format_datetime(when, usegmt=True)
-        return found
+            result["last-modified"] = format_datetime(when, usegmt=True)
+        return result
 
 
 def reply_json(value: Any, status: int = 200, **facts: Any) -> ReplicaReply:

@@ -29,7 +29,7 @@ def _make_entry(record: ServerRecord) -> dict[str, Any] | None:
         return None
     entry = _make_command(record)
     if record.inputs:
-        entry["env"] = {one.name: one.default or f"<YOUR_{one.name}>" for one in record.inputs}
+        entry["env"] = {item.name: item.default or f"<YOUR_{item.name}>" for item in record.inputs}
     return entry
 
 
@@ -49,5 +49,5 @@ def _make_command(record: ServerRecord) -> dict[str, Any]:
         name = f"{package.identifier}=={package.version}" if pinned else package.identifier
         return {"command": "uvx", "args": [name, *args]}
     image = f"{package.identifier}:{package.version}" if pinned else package.identifier
-    variables = [word for one in record.inputs for word in ("-e", one.name)]
+    variables = [word for item in record.inputs for word in ("-e", item.name)]
     return {"command": "docker", "args": ["run", "-i", "--rm", *variables, image, *args]}

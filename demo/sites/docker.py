@@ -87,16 +87,16 @@ def _make_remote(record: ServerRecord) -> dict[str, Any]:
     assert remote is not None
     variable = f"{record.slug.upper().replace('-', '_')}_PERSONAL_ACCESS_TOKEN"
     secret = f"{record.slug}.personal_access_token"
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "remote": {"transport_type": remote.transport, "url": remote.url},
     }
     if remote.auth == "oauth2":
         provider = {"provider": record.slug, "secret": secret, "env": variable}
-        found["oauth"] = {"providers": [provider]}
+        result["oauth"] = {"providers": [provider]}
     elif remote.auth == "api_key":
-        found["remote"]["headers"] = {"Authorization": f"Bearer ${{{variable}}}"}
-        found["secrets"] = [{"name": secret, "env": variable, "example": "<YOUR_TOKEN>"}]
-    return found
+        result["remote"]["headers"] = {"Authorization": f"Bearer ${{{variable}}}"}
+        result["secrets"] = [{"name": secret, "env": variable, "example": "<YOUR_TOKEN>"}]
+    return result
 
 
 def _list_inputs(record: ServerRecord) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _list_inputs(record: ServerRecord) -> dict[str, Any]:
             env.append({"name": one.name, "value": f"{{{{{record.slug}.{key}}}}}"})
             keys[key] = {"type": "string", "description": one.description}
     required = [
-        one.name.lower() for one in record.inputs if one.required and one.name.lower() in keys
+        item.name.lower() for item in record.inputs if item.required and item.name.lower() in keys
     ]
     config = {
         "name": record.slug,

@@ -48,7 +48,7 @@ class GlamaSite(ReplicaSite):
         # From the last record to the first; one more than asked for says whether there is more.
         size = self.limit_page_size(int(first))
         below = ((n, records[n]) for n in reversed(range(min(position, len(records)))))
-        found = list(islice((one for one in below if is_hosted(one[1]) == hosted), size + 1))
+        found = list(islice((item for item in below if is_hosted(item[1]) == hosted), size + 1))
         page, more = found[:size], len(found) > size
         info = {
             "endCursor": make_cursor("position", page[-1][0]) if page else None,
@@ -88,7 +88,7 @@ def _make_server(record: ServerRecord) -> dict[str, Any]:
     for one in record.inputs:
         facts = {"type": "string", "description": one.description}
         properties[one.name] = facts | ({"default": one.default} if one.default else {})
-    required = [one.name for one in record.inputs if one.required]
+    required = [item.name for item in record.inputs if item.required]
     schema = {"type": "object", "properties": properties, "required": required}
     return _make_base(record, "servers") | {
         "attributes": ["hosting:local-only"],

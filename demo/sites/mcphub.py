@@ -51,8 +51,8 @@ def make_page(record: ServerRecord, related: list[ServerRecord], streams: bool =
     still `streams`."""
     here = f"/mcp-servers/{record.namespace}/{record.slug}"
     tabs = "".join(
-        f'<a role="tab" href="{here}/{one}">{one.title()}</a>'
-        for one in ("quality", "schema", "inspector", "comments")
+        f'<a role="tab" href="{here}/{item}">{item.title()}</a>'
+        for item in ("quality", "schema", "inspector", "comments")
     )
     source = f'<a href="{escape(record.repository)}">Repository</a>' if record.repository else ""
     body = f"""
@@ -85,8 +85,8 @@ def _make_head(record: ServerRecord, here: str) -> str:
 
 def _make_readme(record: ServerRecord) -> str:
     """The author's text, with the way to start the server oneself."""
-    found = make_config(record)
-    shown = f"<pre><code>{escape(json.dumps(found, indent=2))}</code></pre>" if found else ""
+    config = make_config(record)
+    shown = f"<pre><code>{escape(json.dumps(config, indent=2))}</code></pre>" if config else ""
     return f"<h1>{escape(record.title)}</h1><p>{escape(record.description)}</p>{shown}"
 
 
@@ -154,7 +154,7 @@ class McpHub(ReplicaSite):
         near = {(position + step) % len(records) for step in (1, 2, 3)} - {position}
         streams = not self.fault_set().is_on("layout")
         return reply_html(
-            make_page(records[position], [records[one] for one in sorted(near)], streams)
+            make_page(records[position], [records[item] for item in sorted(near)], streams)
         )
 
     def serve_sitemap_index(self, request: Request) -> ReplicaReply:
@@ -171,7 +171,9 @@ class McpHub(ReplicaSite):
         base = f"{request.url.scheme}://{request.url.netloc}"
         records, shard = self.list_records(), request.path_params["shard"]
         here = records[shard * _SHARD : (shard + 1) * _SHARD]
-        found = [(f"{base}/mcp-servers/{one.namespace}/{one.slug}", one.revised_at) for one in here]
+        found = [
+            (f"{base}/mcp-servers/{item.namespace}/{item.slug}", item.revised_at) for item in here
+        ]
         static: list[sitemap.Location] = [] if shard else [(f"{base}/mcp-servers", None)]
         last = (shard + 1) * _SHARD >= len(records)
         return sitemap.make_urls([*static, *found], last=last, tag=self.name_member("loc"))

@@ -59,7 +59,7 @@ class McpSo(ReplicaSite):
             return sitemap.make_urls([(f"{base}/", None)], last=False)
         here = records[(int(number) - 1) * size : int(number) * size]
         return sitemap.make_urls(
-            ((f"{base}/servers/{one.slug}", one.revised_at) for one in here),
+            ((f"{base}/servers/{item.slug}", item.revised_at) for item in here),
             last=int(number) == pages,
             languages=("zh", "ja"),
             tag=self.name_member("loc"),
@@ -71,7 +71,7 @@ class McpSo(ReplicaSite):
         if position is None:
             return reply_html("<!doctype html><html><body>Not found</body></html>", 404)
         near = {(position + step) % len(records) for step in (1, 2, 3)} - {position}
-        related = [records[one].slug for one in sorted(near)]
+        related = [records[item].slug for item in sorted(near)]
         return ReplicaReply(self._make_page(records[position], related).encode(), HTML)
 
     def _make_page(self, record: ServerRecord, related: list[str]) -> str:
@@ -95,10 +95,10 @@ def _make_shown(record: ServerRecord) -> dict[str, Any]:
     """What the page's script puts into it."""
     if record.package and record.package.kind == "mcpb":
         return {"bundle": record.package.url, "sha256": record.package.sha256}
-    found = make_config(record)
-    if found is None:
+    config = make_config(record)
+    if config is None:
         return {"note": "Clone the repository and follow its README."}
-    return {"config": found}
+    return {"config": config}
 
 
 def _make_static(shown: dict[str, Any]) -> str:

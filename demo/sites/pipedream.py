@@ -59,14 +59,14 @@ class PipedreamSite(ReplicaSite):
             "start_cursor": make_cursor("app", start) if here else None,
             "end_cursor": end,
         }
-        body = {self.name_member("data"): [_make_app(one) for one in here], "page_info": info}
+        body = {self.name_member("data"): [_make_app(item) for item in here], "page_info": info}
         return reply_json(body, last=start + int(limit) >= len(records))
 
 
 def _make_app(record: ServerRecord) -> dict[str, Any]:
     fields = [
-        {"name": one.name.lower(), "label": one.name, "optional": not one.required}
-        for one in record.inputs
+        {"name": item.name.lower(), "label": item.name, "optional": not item.required}
+        for item in record.inputs
     ]
     oauth = record.remote is not None and record.remote.auth == "oauth2"
     return {

@@ -61,7 +61,7 @@ def _make_package(record: ServerRecord) -> dict[str, Any]:
     if record.args:
         package["packageArguments"] = [_read_argument(arg) for arg in record.args]
     if record.inputs:
-        package["environmentVariables"] = [_make_variable(one) for one in record.inputs]
+        package["environmentVariables"] = [_make_variable(item) for item in record.inputs]
     return package
 
 
@@ -133,9 +133,9 @@ class RegistryEnvelope(ReplicaSite):
         except ValueError:
             return self.reply_invalid()
         asked = query.get("cursor")
-        found = self._find_matching(query, since, asked)
-        page = list(islice(found, self.limit_page_size(int(limit))))
-        last = next(found, None) is None
+        matching = self._find_matching(query, since, asked)
+        page = list(islice(matching, self.limit_page_size(int(limit))))
+        last = next(matching, None) is None
         metadata: dict[str, Any] = {"count": len(page)}
         if self.fault_set().is_on("cursor_loop") and page:
             metadata["nextCursor"] = asked or _make_cursor(page[-1][0])

@@ -39,7 +39,7 @@ class SmitherySite(ReplicaSite):
         first = 0 if self.fault_set().is_on("cursor_loop") else (number - 1) * per_page
         total, here = len(records), records[first : min(first + per_page, CAP)]
         body = {
-            self.name_member("servers"): [_make_item(one) for one in here],
+            self.name_member("servers"): [_make_item(item) for item in here],
             "pagination": {
                 "currentPage": number,
                 "pageSize": per_page,
@@ -74,7 +74,7 @@ class SmitherySite(ReplicaSite):
         size = -(-len(records) // _SHARDS)
         here = records[shard * size : (shard + 1) * size]
         return sitemap.make_urls(
-            ((f"{base}/servers/{make_qualified_name(one)}", one.revised_at) for one in here),
+            ((f"{base}/servers/{make_qualified_name(item)}", item.revised_at) for item in here),
             last=shard == _SHARDS - 1,
             tag=self.name_member("loc"),
         )
@@ -157,7 +157,7 @@ def _make_schema(inputs: tuple[RecordInput, ...]) -> dict[str, Any]:
         properties[_convert_to_camel(one.name)] = facts | (
             {"default": one.default} if one.default else {}
         )
-    required = [_convert_to_camel(one.name) for one in inputs if one.required]
+    required = [_convert_to_camel(item.name) for item in inputs if item.required]
     return {"type": "object", "properties": properties, "required": required}
 
 

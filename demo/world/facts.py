@@ -56,7 +56,7 @@ class DemoServer:
 @cache
 def load_servers() -> tuple[DemoServer, ...]:
     """All servers of the demo, in the order of `servers.yaml`."""
-    return tuple(_make_server(one) for one in _load_file()["servers"])
+    return tuple(_make_server(item) for item in _load_file()["servers"])
 
 
 @cache
@@ -76,7 +76,7 @@ def _load_file() -> dict[str, Any]:
 def _make_server(facts: dict[str, Any]) -> DemoServer:
     facts["on"] = facts.pop("marketplaces")
     facts |= {name: frozenset(facts[name]) for name in ("on", "scales", "days") if name in facts}
-    env = tuple(RecordInput(**one) for one in facts.pop("env", ()))
+    env = tuple(RecordInput(**item) for item in facts.pop("env", ()))
     args = tuple(facts.pop("args", ()))
     return DemoServer(**facts, args=args, env=env)
 

@@ -34,8 +34,8 @@ def load_records(folder: Path) -> list[ServerRecord]:
     if not servers.is_file():
         raise ValueError(f"{folder}: found no smithery/servers.jsonl; expected the data folder")
     files = sorted(folder.glob("registry-seed/*.json"))
-    seed = [one for path in files for one in json.loads(path.read_text(encoding="utf-8"))]
-    by_repository = {_make_plain(one["repository"].get("url")): one for one in reversed(seed)}
+    seed = [item for path in files for item in json.loads(path.read_text(encoding="utf-8"))]
+    by_repository = {_make_plain(item["repository"].get("url")): item for item in reversed(seed)}
     with servers.open(encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     plain = [_make_plain(row["repository_url"]) for row in rows]
@@ -44,7 +44,9 @@ def load_records(folder: Path) -> list[ServerRecord]:
     ]
     listed = set(plain)
     found += [
-        _read_seed(one) for one in seed if _make_plain(one["repository"].get("url")) not in listed
+        _read_seed(item)
+        for item in seed
+        if _make_plain(item["repository"].get("url")) not in listed
     ]
     made: dict[str, ServerRecord] = {}
     for facts in found:
@@ -66,7 +68,7 @@ def _read_smithery(row: dict[str, Any], seed: dict[str, Any] | None) -> dict[str
         "version": package.version if package else "1.0.0",
         "package": package,
         "remote": None if package else RecordRemote(gateway, auth="api_key"),
-        "inputs": tuple(_make_input(one) for one in row["configuration_requirements"]),
+        "inputs": tuple(_make_input(item) for item in row["configuration_requirements"]),
         "tools": tuple(tool["name"] for tool in row["tools"]),
         "tags": tuple(row["tags"][:3]) or ("other",),
     }
@@ -210,8 +212,10 @@ def _list_inputs(dice: bytes, noun: str) -> tuple[RecordInput, ...]:
     chosen = [_INPUTS[(dice[15] + n) % len(_INPUTS)] for n in range(count)]
     prefix = noun.upper()
     return tuple(
-        RecordInput(f"{prefix}_{one.name}", one.description, one.required, one.secret, one.default)
-        for one in chosen
+        RecordInput(
+            f"{prefix}_{item.name}", item.description, item.required, item.secret, item.default
+        )
+        for item in chosen
     )
 
 
@@ -277,7 +281,7 @@ class FullWorld:
         return {}
 
     def _make_list(self, marketplace: str) -> RecordList:
-        records = [reword_record(one, marketplace) for one in self.records]
+        records = [reword_record(record, marketplace) for record in self.records]
         if self.day == 1:
             return RecordList(records[: self.count])
         here, older, gone = [], {}, []

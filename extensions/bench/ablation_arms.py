@@ -83,7 +83,7 @@ def select_arm_rows(arm: str, accepted: Sequence[Row], raw: Sequence[Row], seed:
 
 def list_contrasts(arms: Sequence[str]) -> list[Contrast]:
     """The comparisons that a choice of arms allows."""
-    return [one for one in CONTRASTS if {one.one, one.other} <= set(arms)]
+    return [item for item in CONTRASTS if {item.one, item.other} <= set(arms)]
 
 
 def _select_single_calls(rows: Sequence[Row]) -> list[Row]:

@@ -71,11 +71,13 @@ def measure_retriever(
     from training.retriever.settings import read_settings
     from training.retriever.train import resolve_retriever_base, train_retriever
 
-    named = resolve_retriever_base(base)
-    model = f"{BASE_LABEL}@{named}"
+    retriever_base = resolve_retriever_base(base)
+    model = f"{BASE_LABEL}@{retriever_base}"
     if made is not None:
         model = name
-        train_retriever(asked.make_job(RETRIEVER, named, settings, made, name), asked.losses)
+        train_retriever(
+            asked.make_job(RETRIEVER, retriever_base, settings, made, name), asked.losses
+        )
     embedder = load_retriever(asked.home, model, prompts=read_settings(settings).prompts)
 
     def embed(texts: Sequence[str], is_query: bool) -> Any:
@@ -213,8 +215,8 @@ def _measure_arm(
 ) -> dict[str, Any]:
     """The kept result of an arm and seed, or a new one, kept."""
     how = _choose_arm_settings(settings, role, made, seed)
-    kept = select_recipe(how["settings"])
-    what = {"base": how["base"], "settings": kept, **asked.describe_inputs(role, made)}
+    recipe = select_recipe(how["settings"])
+    what = {"base": how["base"], "settings": recipe, **asked.describe_inputs(role, made)}
     name = digest({"format": _FORMAT, "role": role, **what})
     path = asked.home / "measured" / f"{name}.json"
     if (done := _read_kept_result(path)) is not None:

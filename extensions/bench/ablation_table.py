@@ -140,9 +140,9 @@ def _render_role(role: str, of: Mapping[str, Any], tiny: bool) -> Markdown:
         for arm, one in of["arms"].items()
     ]
     contrasts = [
-        [one["name"], " / ".join(map(str, one["pairs"])),
-         *(format_interval(one[name], signed=True) for name in measures), one["verdict"]]
-        for one in of["contrasts"]
+        [item["name"], " / ".join(map(str, item["pairs"])),
+         *(format_interval(item[name], signed=True) for name in measures), item["verdict"]]
+        for item in of["contrasts"]
     ]  # fmt: skip
     deciding = fill_markdown("by {}", head[0])
     lines = [
@@ -159,7 +159,7 @@ def _render_role(role: str, of: Mapping[str, Any], tiny: bool) -> Markdown:
         "",
         make_markdown_table(["contrast", "pairs", *head, deciding], contrasts),
     ]
-    lines += ["", *(_render_contrast(one, measures[0]) for one in of["contrasts"])]
+    lines += ["", *(_render_contrast(item, measures[0]) for item in of["contrasts"])]
     note = fill_markdown(
         "The held-out items are themselves filtered and partly evolved. Of contrasts without any"
         " difference one in twenty shows one by chance; here are {}.",

@@ -110,7 +110,7 @@ def make_needles(
     cases = []
     for seed in plan.seeds:
         drawn = random.Random(seed)
-        needed = dict.fromkeys(one["tool_id"] for one in drawn.sample(asked, len(asked)))
+        needed = dict.fromkeys(item["tool_id"] for item in drawn.sample(asked, len(asked)))
         others = [name for name in drawn.sample(tools, len(tools)) if name not in needed]
         # A needle first, and every second one while there are any: small pools hold several.
         mixed = zip_longest(needed, others)
@@ -128,17 +128,17 @@ def _make_cell(
     drawn: random.Random,
 ) -> list[Case]:
     inside = set(pool)
-    here = [one for one in asked if one["tool_id"] in inside]
+    here = [item for item in asked if item["tool_id"] in inside]
     size = len(pool)
     places = sorted(
         {round(at * (size - 1) / max(plan.positions - 1, 1)) for at in range(plan.positions)}
     )
-    made = []
+    results = []
     for place in places:
         one = drawn.choice(here)
         others = [name for name in pool if name != one["tool_id"]]
         shown = (*others[:place], one["tool_id"], *others[place:])
-        made.append(
+        results.append(
             Case(
                 f"needle:{seed}:{size}:{place}",
                 ({"role": "user", "content": one["instruction"]},),
@@ -148,7 +148,7 @@ def _make_cell(
                 ToolId.parse(one["tool_id"]).server_id,
             )
         )
-    return made
+    return results
 
 
 def read_home(warehouse: Warehouse) -> tuple[IndexSource, list[dict[str, str]]]:
@@ -256,7 +256,7 @@ def read_api_bank(folder: Path) -> CaseSet:
                 at = f"{path.stem}:{number}:{pool}"
                 cases.append(Case(at, tuple(messages), gold, tuple(held), cell, path.stem))
     return CaseSet(
-        API_BANK_NAME, IndexSource([_make_row(*one) for one in tools.items()]), cases, dict(left)
+        API_BANK_NAME, IndexSource([_make_row(*item) for item in tools.items()]), cases, dict(left)
     )
 
 
@@ -287,9 +287,9 @@ def _parse_info(text: str) -> tuple[str, Mapping[str, Any]]:
     """(description, input parameters) of the Python literals in a cell; nothing is run."""
     held: dict[str, Any] = {}
     try:
-        for one in ast.parse(text.strip()).body:
-            if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
-                held[one.targets[0].id] = ast.literal_eval(one.value)
+        for item in ast.parse(text.strip()).body:
+            if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
+                held[item.targets[0].id] = ast.literal_eval(item.value)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass  # one cell of the published file is a full stop
     inputs = held.get("input_parameters")

@@ -58,9 +58,9 @@ def active_eval(
         fail("--set needle: give --data SERVERS.jsonl and --requests FILE together, or neither", 2)
     settings = load_settings()
     plan = NeedlePlan(sizes, positions, tuple(seed or (0,)))
-    held = _read_cases(settings, which, data, requests, plan)
-    chosen = [one for one in ARMS if one in (arm or ARMS)]
-    made = asyncio.run(_compare(settings, held, model, chosen, limit))
+    cases = _read_cases(settings, which, data, requests, plan)
+    chosen = [item for item in ARMS if item in (arm or ARMS)]
+    made = asyncio.run(_compare(settings, cases, model, chosen, limit))
     if out is not None:
         write_measured(out, made)
     if as_json:

@@ -124,7 +124,7 @@ async def _run_standard(case: Case, router: Router, right: frozenset[str], conte
     index = router.index
     places = ((name, index.place_of(name)) for name in case.pool)
     offered = write_functions((name, index.contract(at)) for name, at in places if at is not None)
-    functions = [one.function for one in offered.values()]
+    functions = [item.function for item in offered.values()]
     messages = [{"role": "system", "content": SYSTEM}, *map(dict, case.messages)]
     tokens = estimate_tokens(json.dumps(functions, ensure_ascii=False))
     try:
@@ -147,7 +147,7 @@ def _name_tool(name: str, offered: dict[str, OfferedFunction]) -> str:
 def _describe_active(made: AgentRun, right: frozenset[str]) -> Row:
     """first: whether the router's first hit for the model's first request is right (MCP-Zero's
     measure); right: whether the first tool that the model called is."""
-    answers = [answer for one in made.rounds for answer in one.answers]
+    answers = [answer for item in made.rounds for answer in item.answers]
     hits = answers[0].hits if answers else []
     known = [call.tool_id for call in made.calls if call.tool_id]
     return _make_row(
@@ -159,7 +159,7 @@ def _describe_active(made: AgentRun, right: frozenset[str]) -> Row:
         searches=len(made.rounds),
         prompt_tokens=made.prompt_tokens,
         completion_tokens=made.completion_tokens,
-        shown=any(hit.tool_id in right for one in made.rounds for hit in one.hits),
+        shown=any(hit.tool_id in right for item in made.rounds for hit in item.hits),
     )
 
 
@@ -248,11 +248,11 @@ def sample_cases(cases: Sequence[Case], most: int | None) -> list[Case]:
     for case in cases:
         cells.setdefault(case.cell, []).append(case)
     share, more = divmod(most, len(cells))
-    kept = []
+    results = []
     for at, of in enumerate(cells.values()):
         wanted = min(len(of), share + (at < more))
-        kept += [of[place * len(of) // wanted] for place in range(wanted)] if wanted else []
-    return kept
+        results += [of[place * len(of) // wanted] for place in range(wanted)] if wanted else []
+    return results
 
 
 def write_measured(folder: Path, made: Measured) -> list[Path]:

@@ -135,7 +135,7 @@ class _Talk:
         ]
         if not calls:  # an endpoint that does not read its model's calls hands them on as text
             read = parse_calls(turn.text).calls
-            named = [(str(one["name"]), one["arguments"]) for one in read]
+            named = [(str(item["name"]), item["arguments"]) for item in read]
             calls = [(self._names[name], given) for name, given in named if name in self._names]
         if calls:
             await self.run("large", turn.text if turn.calls else "", calls)
@@ -250,7 +250,7 @@ async def compare_agents(
         for arm, given in ((FIRST, answered), (ALONE, None)):
             async with fresh() as caller:
                 both.append(await run_episode(arm, task, larger, caller, given, limits))
-        if any(one.ended == BUDGET for one in both):
+        if any(item.ended == BUDGET for item in both):
             break
         out.append((both[0], both[1]))
         if on_done:
@@ -286,7 +286,7 @@ def summarise_agents(pairs: Sequence[tuple[Episode, Episode]]) -> dict[str, Any]
 
 def list_agent_rows(pairs: Sequence[tuple[Episode, Episode]]) -> list[dict[str, Any]]:
     """One JSON row per task and arm, with every step."""
-    return [_make_episode_row(one) for both in pairs for one in both]
+    return [_make_episode_row(item) for both in pairs for item in both]
 
 
 def _measure_pairs(

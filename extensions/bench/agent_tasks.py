@@ -48,14 +48,14 @@ def make_tasks(
     which servers are launched here. n: tools offered in a task, half of them hard to tell apart."""
     offered = {name: entry for name, entry in pool.items() if runs(entry["server_id"])}
     drawn = Pool(offered)
-    left: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     made = []
     for row in sorted(rows, key=lambda row: sha256(row["pair_id"].encode())):
         if reason := _find_unfit_reason(row, offered, runs):
-            left[reason] += 1
+            counts[reason] += 1
         else:
             made.append(_make_task(row, drawn, offered, n))
-    return made, dict(sorted(left.items()))
+    return made, dict(sorted(counts.items()))
 
 
 async def select_runnable_tasks(
@@ -68,13 +68,13 @@ async def select_runnable_tasks(
     """(the first `most` tasks whose golden call is answered, reason -> tasks tried and left out).
     Servers take turns, so that one with many pairs is not all there is."""
     kept: list[Task] = []
-    left: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     dead: set[str] = set()
     for task in _interleave_servers(tasks):
         if len(kept) == most:
             break
         if task.server_id in dead:
-            left["server_does_not_start"] += 1
+            counts["server_does_not_start"] += 1
             continue
         async with fresh() as caller:
             result = await caller.call(
@@ -85,10 +85,10 @@ async def select_runnable_tasks(
             if on_done:
                 on_done(len(kept), most)
         else:
-            left[f"golden_call_{result.error_kind or result.status}"] += 1
+            counts[f"golden_call_{result.error_kind or result.status}"] += 1
             if result.status == "failed" and result.error_kind not in _OF_ONE_CALL:
                 dead.add(task.server_id)
-    return kept, dict(sorted(left.items()))
+    return kept, dict(sorted(counts.items()))
 
 
 # Failures that speak of one call; the others would meet every call of that server.
@@ -150,9 +150,9 @@ def _make_task(row: Row, pool: Pool, offered: Mapping[str, Row], n: int) -> Task
 
 def _interleave_servers(tasks: Sequence[Task]) -> list[Task]:
     """One task of each server, then a second of each, and so on."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     rounds = []
     for place, task in enumerate(tasks):
-        rounds.append((seen[task.server_id], place, task))
-        seen[task.server_id] += 1
-    return [task for _, _, task in sorted(rounds, key=lambda one: one[:2])]
+        rounds.append((counts[task.server_id], place, task))
+        counts[task.server_id] += 1
+    return [task for _, _, task in sorted(rounds, key=lambda item: item[:2])]

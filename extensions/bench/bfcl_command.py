@@ -90,10 +90,10 @@ def _find_files(folder: Path, left_out: list[str]) -> dict[str, Path]:
         raise UnusableInput(f"{folder}: {found}; {_EXPECTED}")
     newest: dict[str, tuple[int, Path]] = {}
     for path in sorted(folder.iterdir()):
-        named = _NAME.match(path.name)
-        if not named:
+        match = _NAME.match(path.name)
+        if not match:
             continue
-        version, category = int(named[1]), named[2]
+        version, category = int(match[1]), match[2]
         if category not in _AST | _RELEVANCE:
             left_out.append(f"{path.name}: {category} is not judged by AST match")
         elif category in newest and newest[category][0] > version:
@@ -175,7 +175,9 @@ def _read_messages(question: Any) -> list[dict[str, Any]]:
         return [{"role": "user", "content": question}]
     while isinstance(question, list) and question and isinstance(question[0], list):
         question = question[0]
-    return [one for one in question if isinstance(one, dict)] if isinstance(question, list) else []
+    return (
+        [item for item in question if isinstance(item, dict)] if isinstance(question, list) else []
+    )
 
 
 app = typer.Typer(add_completion=False)

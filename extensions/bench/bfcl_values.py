@@ -323,7 +323,7 @@ def _check_type(
     if type(value) is kind:
         if inner is None:
             return None, stands_for
-        if any(_check_items(value, one, inner) for one in allowed):
+        if any(_check_items(value, item, inner) for item in allowed):
             return None, stands_for
         # An answer of the value's own type changes the word, not the verdict.
         return ("type_error:nested" if usual is kind else "type_error:simple"), False
@@ -349,7 +349,7 @@ def _standardise_value(value: Any) -> Any:
 
 
 def _check_string(value: str, allowed: Any) -> str | None:
-    texts = [standardise_text(one) for one in _list_indexed(allowed) if type(one) is str]
+    texts = [standardise_text(item) for item in _list_indexed(allowed) if type(item) is str]
     return None if standardise_text(value) in texts else "value_error:string"
 
 
@@ -380,7 +380,7 @@ def _check_answer(value: Any, answer: Any) -> str | None:
             error = "value_error:dict_key"
             break
         if _standardise_value(item) not in [
-            _standardise_value(one) for one in _list_indexed(answer[key])
+            _standardise_value(item) for item in _list_indexed(answer[key])
         ]:
             error = "value_error:dict_value"
             break

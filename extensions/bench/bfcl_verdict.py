@@ -97,7 +97,7 @@ def _decode_calls(calls: Any) -> list[tuple[Any, dict[str, Any]]] | None:
     """(name, arguments) of each call; None where one has no such form."""
     if not isinstance(calls, list | tuple):
         return None
-    made = []
+    results = []
     for call in calls:
         if not isinstance(call, dict):
             return None
@@ -105,8 +105,8 @@ def _decode_calls(calls: Any) -> list[tuple[Any, dict[str, Any]]] | None:
         given = {} if given is None else given
         if not isinstance(name, str) or not isinstance(given, dict):
             return None
-        made.append((name, given))
-    return made
+        results.append((name, given))
+    return results
 
 
 def _judge_relevance(made: Any, irrelevance: bool) -> MatchResult:
@@ -129,10 +129,10 @@ def _judge_count(checker: str, made: Sequence[Any], truth: Sequence[Any]) -> Mat
 def _find_doc(functions: Any, name: str) -> Any:
     if not isinstance(functions, list):
         return functions
-    found = next((doc for doc in functions if doc["name"] == name), None)
-    if found is None:
+    result = next((doc for doc in functions if doc["name"] == name), None)
+    if result is None:
         raise _NoDoc
-    return found
+    return result
 
 
 def _take_first(values: Any) -> Any:
@@ -164,7 +164,7 @@ def _match_parallel_calls(
 
 def _describe_unmatched(results: Sequence[MatchResult], checker: str) -> MatchResult:
     """The error of the call that came nearest."""
-    nearest = max(results, key=lambda one: (one.tool, one.value_counts()[0]))
+    nearest = max(results, key=lambda result: (result.tool, result.value_counts()[0]))
     word = f"{checker}:cannot_find_match"
     return MatchResult(False, nearest.error_kind, nearest.per_parameter, nearest.tool, word)
 

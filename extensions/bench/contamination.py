@@ -118,18 +118,18 @@ def find_contamination(
     )
     flags = []
     for place, at in enumerate(theirs_at):
-        found = _compute_overlap(at, grams, bounds)
+        overlap = _compute_overlap(at, grams, bounds)
         short = bounds.least <= len(at) < bounds.n
         cosine = None if near is None else round(float(near[0][place]), 4)
         held = {
             "exact": at in whole,
             "contained": short and at in grams[len(at)],
-            "overlap": len(at) >= bounds.n and found >= bounds.share,
+            "overlap": len(at) >= bounds.n and overlap >= bounds.share,
             "near": cosine is not None and cosine >= (bounds.cosine or 0.0),
         }
         kinds = tuple(kind for kind in KINDS if held[kind])
         nearest = None if near is None else int(near[1][place])
-        flags.append(Flag(kinds, round(found, 4), cosine, nearest))
+        flags.append(Flag(kinds, round(overlap, 4), cosine, nearest))
     few = sum(len(at) < bounds.least for at in theirs_at)
     return Contamination(flags, len(trained), bounds, few)
 
@@ -208,9 +208,9 @@ def check_against_training(
     vectors = None
     if embed is not None and bounds.cosine and trained and texts:
         vectors = (embed(texts), embed(trained))
-    found = find_contamination(texts, trained, bounds, vectors)
+    contamination = find_contamination(texts, trained, bounds, vectors)
     head = warehouse.tables.head(TRAINING_SET.name)
-    summary = {**found.summarise_flags(name), "training_set": head.digest if head else ""}
+    summary = {**contamination.summarise_flags(name), "training_set": head.digest if head else ""}
     save_evaluation(warehouse.home, CONTAMINATION, name, summary)
     flagged = [
         {
@@ -221,10 +221,10 @@ def check_against_training(
             "text": texts[place][:200],
             "nearest": None if flag.nearest is None else trained[flag.nearest][:200],
         }
-        for place, flag in enumerate(found.flags)
+        for place, flag in enumerate(contamination.flags)
         if flag.contaminated
     ]
-    return Found(found, summary, flagged)
+    return Found(contamination, summary, flagged)
 
 
 def read_trained_texts(warehouse: Warehouse) -> list[str]:

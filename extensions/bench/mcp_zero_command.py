@@ -49,7 +49,7 @@ def load_dataset(path: Path, out: Path, made_by: str = MADE_BY) -> dict[str, Any
     Returns {servers, renamed, tools, vectors, embedder, version, out, skipped}; `version` is None
     where a vector is missing: `toolmill index` makes vectors of one's own. Raises UnusableInput.
     """
-    found = read_dataset(path)
+    dataset = read_dataset(path)
     lines = [
         json.dumps(
             {
@@ -60,25 +60,27 @@ def load_dataset(path: Path, out: Path, made_by: str = MADE_BY) -> dict[str, Any
                 "unverified": True,
             }
         )
-        for server in found.servers
+        for server in dataset.servers
     ]
     servers = out / "servers.jsonl"
     write_atomically(servers, ("\n".join(lines) + "\n").encode())
     source, unusable = read_source(servers)
     report = {
-        "servers": len(found.servers),
-        "renamed": found.renamed,
+        "servers": len(dataset.servers),
+        "renamed": dataset.renamed,
         "tools": len(source.rows),
-        "vectors": sum(len(server.vectors) + len(server.tool_vectors) for server in found.servers),
+        "vectors": sum(
+            len(server.vectors) + len(server.tool_vectors) for server in dataset.servers
+        ),
         "embedder": None,
         "version": None,
         "out": str(out),
     }
-    if found.whole:
+    if dataset.whole:
         with path.open("rb") as file:
             name = hashlib.file_digest(file, "sha256").hexdigest()
-        report |= _build_by_vectors(found, source, out, made_by, name)
-    skipped = [*found.skipped, *unusable]
+        report |= _build_by_vectors(dataset, source, out, made_by, name)
+    skipped = [*dataset.skipped, *unusable]
     more = [f"… {len(skipped) - _SHOWN} more"] if len(skipped) > _SHOWN else []
     return {**report, "skipped": [*skipped[:_SHOWN], *more]}
 
@@ -123,18 +125,18 @@ def _find_encoder(found: Dataset, made_by: str) -> Embedder:
 
 def _map_texts(found: Dataset, source: IndexSource) -> dict[str, np.ndarray]:
     """What the index embeds of each tool and server -> the file's vector of it."""
-    entries = {one.name: one for one in found.servers}
+    entries = {server.name: server for server in found.servers}
     content = order_content(source)
     held: dict[int, list[dict[str, Any]]] = {}
-    known: dict[str, np.ndarray] = {}
+    result: dict[str, np.ndarray] = {}
     for tool, contract in zip(content.tools, content.contracts, strict=True):
         held.setdefault(tool.server, []).append(contract)
         vector = entries[tool.server_id].tool_vectors[tool.tool]
         for text in build_tool_views(contract).values():
-            known.setdefault(text, vector)
+            result.setdefault(text, vector)
     for at, server in enumerate(content.servers):
         views = build_server_views(server.name, server.description, server.summary, held[at])
         vectors = entries[server.server_id].vectors
-        known.setdefault(views["server"], vectors["description"])
-        known.setdefault(views["summary"], vectors["summary"])
-    return known
+        result.setdefault(views["server"], vectors["description"])
+        result.setdefault(views["summary"], vectors["summary"])
+    return result

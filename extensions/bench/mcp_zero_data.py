@@ -30,8 +30,8 @@ class JsonText:
 
     def peek(self) -> str:
         """The character that comes next, "" at the end."""
-        found = _BLANKS.match(self._text, self._at)
-        self._at = found.end() if found else self._at
+        match = _BLANKS.match(self._text, self._at)
+        self._at = match.end() if match else self._at
         return self._text[self._at : self._at + 1]
 
     def preview(self) -> str:
@@ -135,7 +135,7 @@ def write_parameters(contract: Mapping[str, Any]) -> dict[str, str]:
         one = one if isinstance(one, Mapping) else {}
         kind = one.get("type")
         kinds = kind if isinstance(kind, list) else [kind]
-        words = " or ".join(one for one in kinds if isinstance(one, str)) or "any"
+        words = " or ".join(kind for kind in kinds if isinstance(kind, str)) or "any"
         head = words if name in required else f"Optional, {words}"
         about = " ".join(str(one.get("description") or "").split())[:_LONGEST]
         described[name] = f"({head}) {about}".strip()
@@ -147,13 +147,13 @@ def _read_parameter(parameter: Any) -> tuple[dict[str, Any], bool]:
     if isinstance(parameter, Mapping):
         parameter = f"({parameter.get('type') or ''}) {parameter.get('description') or ''}"
     text = redact("" if parameter is None else str(parameter)[:_LONGEST])
-    found = _TYPE_NOTE.match(text)
-    if found is None:
+    match = _TYPE_NOTE.match(text)
+    if match is None:
         return ({"description": text} if text else {}), False
-    parts = [part.strip() for part in found[1].split(",")]
+    parts = [part.strip() for part in match[1].split(",")]
     optional = any(part.lower() == _OPTIONAL for part in parts)
     kinds = [part for part in parts if part.lower() not in (_OPTIONAL, _REQUIRED, "", "any")]
-    about = text[found.end() :].strip()
+    about = text[match.end() :].strip()
     schema: dict[str, Any] = {}
     names = [_TYPES.get(word.strip().lower()) for word in (kinds or [""])[0].split(" or ")]
     if len(kinds) == 1 and None not in names:
@@ -316,12 +316,12 @@ def _add_tool(entry: Entry, known: set[str], tool: Any, where: str, out: Dataset
 def _drop_alarming(entry: Entry, where: str, out: Dataset) -> None:
     """Leaves out the tools that the scan of contracts would hold, and a server's text likewise."""
     server = {"name": "server", "description": f"{entry.description}\n{entry.summary}"}
-    if any(one.severity == HIGH for one in scan_each([{**server, "inputSchema": {}}])[0]):
+    if any(item.severity == HIGH for item in scan_each([{**server, "inputSchema": {}}])[0]):
         out.skipped.append(f"{where}: its description looks like an attack; it is left blank")
         entry.description = entry.summary = ""
     kept = []
     for tool, found in zip(entry.tools, scan_each(entry.tools), strict=True):
-        if rule := next((one.rule for one in found if one.severity == HIGH), None):
+        if rule := next((item.rule for item in found if item.severity == HIGH), None):
             out.skipped.append(f"{where}: tool {tool['name']!r} looks like an attack ({rule})")
             entry.tool_vectors.pop(tool["name"], None)
         else:
@@ -346,7 +346,7 @@ def _read_vector(value: Any, where: str, out: Dataset) -> Vector | None:
     try:
         if not isinstance(value, list) or not 0 < len(value) <= _WIDEST:
             raise ValueError(f"expected 1 to {_WIDEST:,} numbers")
-        if not {type(one) for one in value} <= {float, int}:
+        if not {type(item) for item in value} <= {float, int}:
             raise ValueError("expected a list of numbers")
         with np.errstate(over="ignore"):
             found = np.array(value, np.float32)

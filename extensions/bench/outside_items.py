@@ -129,7 +129,7 @@ def _unwrap_allowed_value(value: Any, given: Any) -> Any:
             for key, options in value.items()
             if key in held or not isinstance(options, list) or OMITTED not in options
         }
-    if isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
         held = given if isinstance(given, list) else []
         return [
             _unwrap_allowed_value(one, held[at] if at < len(held) else None)
@@ -146,7 +146,7 @@ def _is_same_value(want: Any, have: Any, schema: Mapping[str, Any]) -> bool:
 
 def _to_json_schema(about: Mapping[str, Any], language: str, depth: int) -> dict[str, Any]:
     """A doc's schema as JSON Schema."""
-    made: dict[str, Any] = {
+    result: dict[str, Any] = {
         name: about[name]
         for name in ("description", "enum", "default", "required")
         if name in about
@@ -154,22 +154,22 @@ def _to_json_schema(about: Mapping[str, Any], language: str, depth: int) -> dict
     word = about.get("type")
     if language != "python" and depth:
         description = (
-            f"{made.get('description') or ''} ({word} in {language} notation, as text)".strip()
+            f"{result.get('description') or ''} ({word} in {language} notation, as text)".strip()
         )
         return {"type": "string", "description": description}
     kind = _TYPES.get(str(word), word)
     if kind in _JSON:
-        made["type"] = kind
+        result["type"] = kind
     if depth >= _MAX_DEPTH:
-        return made
+        return result
     if isinstance(about.get("properties"), Mapping):
-        made["properties"] = {
+        result["properties"] = {
             str(name): _to_json_schema(one if isinstance(one, Mapping) else {}, language, depth + 1)
             for name, one in about["properties"].items()
         }
     if isinstance(about.get("items"), Mapping):
-        made["items"] = _to_json_schema(about["items"], language, depth + 1)
-    return made
+        result["items"] = _to_json_schema(about["items"], language, depth + 1)
+    return result
 
 
 Row = dict[str, Any]
@@ -290,11 +290,11 @@ def _measure_rule(rows: Sequence[Row], name: str) -> dict[str, Any]:
 
 def _choose_items(items: Sequence[BfclItem], most: int | None, folder: Path) -> list[BfclItem]:
     """The first so many of each category."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     out = []
     for item in items:
-        seen[item.category] += 1
-        if most is None or seen[item.category] <= most:
+        counts[item.category] += 1
+        if most is None or counts[item.category] <= most:
             out.append(item)
     if not out:
         raise NothingToEvaluate(f"{folder}: found no question in its files")

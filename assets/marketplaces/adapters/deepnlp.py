@@ -125,7 +125,7 @@ class DeepNlpAdapter(MarketplaceAdapter):
     def _lacks_tools(self, raw: Any, ref: RecordRef) -> bool:
         """Whether a server's own page has neither a launch nor a tool."""
         found = self.parse(raw, ref) if raw["items"] else []
-        return bool(found) and not any(one.runnable or one.tools for one in found)
+        return bool(found) and not any(item.runnable or item.tools for item in found)
 
     def saved(self, page: FetchedPage) -> list[RecordRef]:
         """The list, a server's page, or a config that it held."""

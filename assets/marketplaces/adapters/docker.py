@@ -49,7 +49,7 @@ def find_parameter(path: str, stated: dict[str, DockerParameter]) -> DockerParam
 
 def read_parameters(entry: Mapping[str, Any]) -> dict[str, DockerParameter] | None:
     """Parameters by their paths; None where none are stated."""
-    schemas = [one for one in list_objects(entry.get("config")) if one.get("properties")]
+    schemas = [item for item in list_objects(entry.get("config")) if item.get("properties")]
     made: dict[str, DockerParameter] = {}
     for schema in schemas:
         _collect(schema, "", True, made, 0)
@@ -164,8 +164,8 @@ def _read_environment(entry: Mapping[str, Any]) -> tuple[EnvVar, ...]:
         if name := read_text(provider.get("env")):
             made.setdefault(name, EnvVar(name=name, required=True, secret=True))
     stated = read_parameters(entry)
-    for one in list_objects(entry.get("env")):
-        name, value = read_text(one.get("name")), str(one.get("value") or "")
+    for item in list_objects(entry.get("env")):
+        name, value = read_text(item.get("name")), str(item.get("value") or "")
         if name and name not in made:
             made[name] = _make_variable(name, value, stated)
     return tuple(made[name] for name in sorted(made))
@@ -173,22 +173,22 @@ def _read_environment(entry: Mapping[str, Any]) -> tuple[EnvVar, ...]:
 
 def _make_variable(name: str, value: str, stated: dict[str, DockerParameter] | None) -> EnvVar:
     """A variable with a fixed value, or one that takes a parameter."""
-    asked = _PARAMETER.search(value)
-    if asked is None:
+    match = _PARAMETER.search(value)
+    if match is None:
         return read_variables({name: _make_place(value)}, EnvVar)[0]
-    made: EnvVar = read_variables({name: "{parameter}"}, EnvVar)[0]
+    result: EnvVar = read_variables({name: "{parameter}"}, EnvVar)[0]
     if stated is None:
-        return made
-    parameter = find_parameter(asked[1], stated)
-    whole = asked[0] == value.strip() and not made.secret
+        return result
+    parameter = find_parameter(match[1], stated)
+    whole = match[0] == value.strip() and not result.secret
     default = parameter.default if whole else None
-    return made.model_copy(update={"required": parameter.required, "default": default})
+    return result.model_copy(update={"required": parameter.required, "default": default})
 
 
 def _open(entry: Mapping[str, Any]) -> bool:
     """Whether a variable takes a parameter that the user gives, for want of a default."""
     stated = read_parameters(entry) or {}
-    asked = [_PARAMETER.findall(str(one.get("value"))) for one in list_objects(entry.get("env"))]
+    asked = [_PARAMETER.findall(str(item.get("value"))) for item in list_objects(entry.get("env"))]
     return any(find_parameter(path, stated).default is None for paths in asked for path in paths)
 
 
@@ -198,7 +198,7 @@ def _list_providers(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _make_place(text: str) -> str:
     """`{{server.path|volume|into}}` -> `{server.path}`; no secret in the rest."""
-    return make_template(_PARAMETER.sub(lambda found: f"{{{found[1]}}}", text))
+    return make_template(_PARAMETER.sub(lambda match: f"{{{match[1]}}}", text))
 
 
 def _list_texts(entry: Mapping[str, Any], key: str) -> list[str]:

@@ -59,7 +59,7 @@ class GlamaAdapter(MarketplaceAdapter):
         return {"Authorization": f"Bearer {self.policy.keys['api_key']}"}
 
     async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
-        scopes = [one for one in self.scopes if one in self.policy.scope] or [self.scopes[0]]
+        scopes = [scope for scope in self.scopes if scope in self.policy.scope] or [self.scopes[0]]
         whole = True
         for scope in scopes:
             ended = False
@@ -125,7 +125,7 @@ class GlamaAdapter(MarketplaceAdapter):
                 return []
         expected = "a page, a server or a connector of glama"
         named = find_saved(page, value, found, _is_ours, expected)
-        return [RecordRef(str(_read_native_id(one)), page.url, raw=one) for one in named]
+        return [RecordRef(str(_read_native_id(item)), page.url, raw=item) for item in named]
 
 
 def _make_ref(record: Any, url: str) -> RecordRef | None:

@@ -46,9 +46,9 @@ def choose_config(
     if gateway is None:
         return configs[0], None
     names = f"{native_id} {' '.join(gateway.servers)}"
-    for one in configs:
-        if one is not gateway and not _is_gateway(one) and _starts_named_package(one, names):
-            return one, gateway
+    for item in configs:
+        if item is not gateway and not _is_gateway(item) and _starts_named_package(item, names):
+            return item, gateway
     return gateway, None
 
 
@@ -145,7 +145,7 @@ class McpHubAdapter(MarketplaceAdapter):
                     yield RecordPage([], problems=[make_problem("", url, error.kind, str(error))])
                 continue
             linked = walk.add(html, url, (_SERVER, _BROWSED))
-            yield RecordPage(_list_refs([(one, None) for one in linked]), truncated=True)
+            yield RecordPage(_list_refs([(item, None) for item in linked]), truncated=True)
 
     async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
         """{"html", "rendered"}: the page's source, and its rendered form only where the source
@@ -178,11 +178,13 @@ class McpHubAdapter(MarketplaceAdapter):
             return [Listing(**identity, **make_unrunnable("the page shows no config"))]
         chosen, passed_over = choose_config(configs, identity["native_id"])
         evidence = f"{where}:{_describe_place(chosen)}"
-        made = make_server_listings(identity, chosen.servers, evidence)
+        server_listings = make_server_listings(identity, chosen.servers, evidence)
         if passed_over is None:
-            return made
+            return server_listings
         note = f" (preferred to the gateway of {where}:{_describe_place(passed_over)})"
-        return [one.model_copy(update={"evidence": one.evidence + note}) for one in made]
+        return [
+            item.model_copy(update={"evidence": item.evidence + note}) for item in server_listings
+        ]
 
     def saved(self, page: FetchedPage) -> list[RecordRef]:
         """A server's page, or the gateway config that it holds."""
@@ -226,12 +228,12 @@ def _list_refs(entries: list[Location]) -> list[RecordRef]:
 def _make_ref(url: str, lastmod: str | None) -> RecordRef | None:
     """The ref `author/name` of a server's page; None for any other page."""
     try:
-        found = _SERVER.fullmatch(urlsplit(url).path)
+        match = _SERVER.fullmatch(urlsplit(url).path)
     except ValueError:
         return None
-    if found is None:
+    if match is None:
         return None
-    native_id = f"{unquote(found[1])}/{unquote(found[2])}"
+    native_id = f"{unquote(match[1])}/{unquote(match[2])}"
     return RecordRef(native_id, url, lastmod or _LINKED, weak=lastmod is None)
 
 

@@ -99,10 +99,14 @@ class PipedreamAdapter(MarketplaceAdapter):
             "description": read_text(raw.get("description")),
         }
         if isinstance(raw.get("servers"), Mapping):
-            made = make_server_listings(identity, raw["servers"], "config")
-            urls = [one.url and _PLACE.sub(r"\1{external_user_id}", one.url) for one in made]
+            server_listings = make_server_listings(identity, raw["servers"], "config")
+            urls = [
+                item.url and _PLACE.sub(r"\1{external_user_id}", item.url)
+                for item in server_listings
+            ]
             return [
-                one.model_copy(update={"url": url}) for one, url in zip(made, urls, strict=True)
+                one.model_copy(update={"url": url})
+                for one, url in zip(server_listings, urls, strict=True)
             ]
         slug = read_text(raw.get("name_slug"))
         if not slug:

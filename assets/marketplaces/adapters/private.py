@@ -108,7 +108,7 @@ def is_endpoint_approved(marketplace: str, endpoint: str | None, approved: Colle
     """
     if marketplace != NAME or endpoint is None:
         return True
-    return any(_is_covered(one, endpoint) for one in approved)
+    return any(_is_covered(item, endpoint) for item in approved)
 
 
 class PrivateAdapter(MarketplaceAdapter):
@@ -142,8 +142,8 @@ class PrivateAdapter(MarketplaceAdapter):
                     f"{name}: {_describe_first_line(error)}; fix the file or take it from the"
                     f" setting `paths`"
                 )
-                found = make_problem(name, f"{NAME}:{name}", "unreadable", hint)
-                yield RecordPage([], problems=[found], truncated=True)
+                problem = make_problem(name, f"{NAME}:{name}", "unreadable", hint)
+                yield RecordPage([], problems=[problem], truncated=True)
                 continue
             yield RecordPage(refs)
         yield RecordPage([], ended=not failed, truncated=failed)
@@ -179,7 +179,7 @@ def read_files(policy: CrawlPolicy) -> list[Listing]:
     """The listings of the user's files as they stand now; a file that cannot be read has none."""
     adapter = PrivateAdapter(policy)
     refs = [ref for page in _read_pages(adapter) for ref in page.refs]
-    return [clean(one) for ref in refs for one in adapter.parse(ref.raw, ref)]
+    return [clean(item) for ref in refs for item in adapter.parse(ref.raw, ref)]
 
 
 def list_file_problems(policy: CrawlPolicy) -> list[dict[str, Any]]:
@@ -242,14 +242,14 @@ def _find_servers(value: Any) -> tuple[str, Mapping[str, Any]] | None:
 
 def _find_secret_inputs(value: Any) -> list[str]:
     """Ids of VS Code's inputs that are typed like a password."""
-    found = list_objects(as_object(value).get("inputs"))
-    return [str(one.get("id")) for one in found if one.get("password") is True]
+    objects = list_objects(as_object(value).get("inputs"))
+    return [str(item.get("id")) for item in objects if item.get("password") is True]
 
 
 def _mark_secrets(facts: dict[str, Any], entry: Any, inputs: Any) -> dict[str, Any]:
     """The facts with every variable and header as a secret that takes a secret input or holds what
     looks like a key, whatever its name."""
-    marks = [f"${{input:{one}}}" for one in inputs] if isinstance(inputs, list) else []
+    marks = [f"${{input:{item}}}" for item in inputs] if isinstance(inputs, list) else []
     flags: set[str] = set()
     changed: dict[str, Any] = {}
     for member in ("env", "headers"):

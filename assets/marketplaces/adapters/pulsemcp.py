@@ -48,15 +48,17 @@ class PulseMcpAdapter(RegistryAdapter):
         if _is_v0beta(raw):
             return [_read_v0beta_listing(raw, self.name)]
         made = [self._add_auth_headers(listing, raw) for listing in super().parse(raw, ref)]
-        return [one.model_copy(update={"tools": self._dump_tools(one, raw)}) for one in made]
+        return [item.model_copy(update={"tools": self._dump_tools(item, raw)}) for item in made]
 
     def saved(self, page: FetchedPage) -> list[RecordRef]:
         """Records of a list or of one answer; v0beta's, retired in 2026, are readable too."""
         value = parse_json(page)
         found = value.get("servers") if isinstance(value, dict) else None
-        if isinstance(found, list) and any(_is_v0beta(one) for one in found):
+        if isinstance(found, list) and any(_is_v0beta(item) for item in found):
             return [
-                RecordRef(_find_slug(one), page.url, raw=one) for one in found if _is_v0beta(one)
+                RecordRef(_find_slug(item), page.url, raw=item)
+                for item in found
+                if _is_v0beta(item)
             ]
         return super().saved(page)
 
@@ -81,7 +83,8 @@ class PulseMcpAdapter(RegistryAdapter):
         if listing.headers or not listing.url or not kinds or opened:
             return listing
         names = next(
-            (made for kind in kinds if (made := _list_header_names(kind))), ["Authorization"]
+            (header_names for kind in kinds if (header_names := _list_header_names(kind))),
+            ["Authorization"],
         )
         headers = tuple(HeaderVar(name=redact(name), required=True, secret=True) for name in names)
         flags = tuple(sorted({*listing.flags, *find_account_flags(headers)}))
@@ -92,7 +95,7 @@ def _list_header_names(option: Mapping[str, Any]) -> list[str]:
     """Names of the headers that carry an `api_key`."""
     sources = list_objects(as_object(option.get("detail")).get("sources"))
     found = [source for source in sources if source.get("location") == "header"]
-    names = [read_string(one.get("name")).strip() for one in found]
+    names = [read_string(item.get("name")).strip() for item in found]
     return list(dict.fromkeys(name for name in names if name))
 
 
@@ -105,11 +108,11 @@ def _is_v0beta(record: Any) -> bool:
 def _find_slug(record: Mapping[str, Any]) -> str:
     """The last part of its page's address on pulsemcp.com, else the name."""
     try:
-        parts = urlsplit(read_string(record.get("url")))
+        url_parts = urlsplit(read_string(record.get("url")))
     except ValueError:
         return read_string(record["name"])
-    slug = parts.path.rstrip("/").rpartition("/")[2]
-    ours = (parts.hostname or "").endswith("pulsemcp.com")
+    slug = url_parts.path.rstrip("/").rpartition("/")[2]
+    ours = (url_parts.hostname or "").endswith("pulsemcp.com")
     return slug if ours and slug else read_string(record["name"])
 
 
@@ -135,14 +138,14 @@ def _read_v0beta_listing(record: Mapping[str, Any], marketplace: str) -> Listing
             "packages": [package] if any(package.values()) else [],
             "remotes": [
                 {
-                    "type": one.get("transport"),
-                    "url": one.get("url_direct") or one.get("url"),
+                    "type": item.get("transport"),
+                    "url": item.get("url_direct") or item.get("url"),
                     "headers": _make_auth_headers(
-                        read_string(one.get("authentication_method")).lower()
+                        read_string(item.get("authentication_method")).lower()
                     ),
                 }
-                for one in list_objects(record.get("remotes"))
-                if one.get("url_direct") or one.get("url")
+                for item in list_objects(record.get("remotes"))
+                if item.get("url_direct") or item.get("url")
             ],
         },
         marketplace,

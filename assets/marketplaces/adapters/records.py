@@ -57,8 +57,8 @@ def find_saved(
     page: FetchedPage, value: Any, found: list[Any], is_ours: Callable[[Any], object], expected: str
 ) -> list[Any]:
     """Those records found in a saved payload that are ours. Raises CrawlError where none is."""
-    named = [one for one in found if is_ours(one)]
-    if not named:
+    results = [item for item in found if is_ours(item)]
+    if not results:
         keys = sorted(map(str, value))[:6] if isinstance(value, dict) else type(value).__name__
         raise CrawlError("missing_key", page.url, f"{keys}", expected, FIX)
-    return named
+    return results

@@ -91,17 +91,17 @@ class RegistryAdapter(MarketplaceAdapter):
         """What the registry itself says about a record: status, isLatest, updatedAt. Records of
         2025 hold it inside server.json, or in snake_case."""
         server = _find_server(record)
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for place in (server, record):
             meta = as_object(as_object(place).get("_meta"))
             for key in self.meta_keys:
-                found |= {
+                result |= {
                     make_camel_name(name): one for name, one in as_object(meta.get(key)).items()
                 }
         old = as_object(as_object(server).get("version_detail"))  # before the first dated schema
-        found = {make_camel_name(name): one for name, one in old.items()} | found
-        found.setdefault("status", as_object(server).get("status"))
-        return found
+        result = {make_camel_name(name): one for name, one in old.items()} | result
+        result.setdefault("status", as_object(server).get("status"))
+        return result
 
     def _read_page(
         self, records: list[Any], url: str
@@ -116,17 +116,18 @@ class RegistryAdapter(MarketplaceAdapter):
     def _keep_newest(self, refs: Iterable[RecordRef]) -> list[RecordRef]:
         """Several versions of one name may be flagged latest: the newest of them. The same version
         twice is the list's fault and stays for the crawl to report."""
-        kept: list[RecordRef] = []
+        results: list[RecordRef] = []
         for ref in refs:
-            rivals = [one for one in kept if one.native_id == ref.native_id]
+            rivals = [item for item in results if item.native_id == ref.native_id]
             rival = next(
-                (one for one in rivals if _read_version(one.raw) != _read_version(ref.raw)), None
+                (rival for rival in rivals if _read_version(rival.raw) != _read_version(ref.raw)),
+                None,
             )
             if rival is None:
-                kept.append(ref)
+                results.append(ref)
             elif self._make_age_key(ref.raw) > self._make_age_key(rival.raw):
-                kept[kept.index(rival)] = ref
-        return kept
+                results[results.index(rival)] = ref
+        return results
 
     def _make_ref(self, record: Any, url: str) -> RecordRef | None:
         name = _read_name(record)
@@ -143,15 +144,15 @@ class RegistryAdapter(MarketplaceAdapter):
         """The records of a payload. Raises CrawlError where it is none of the registry's."""
         inner = as_object(value).get("data")
         holder = inner if isinstance(inner, dict) else value
-        found = holder.get("servers", [value]) if isinstance(holder, dict) else value
-        if not isinstance(found, list):
-            raise self._make_refusal(url, type(found).__name__)
-        if not found and "metadata" not in as_object(value):
+        result = holder.get("servers", [value]) if isinstance(holder, dict) else value
+        if not isinstance(result, list):
+            raise self._make_refusal(url, type(result).__name__)
+        if not result and "metadata" not in as_object(value):
             raise self._make_refusal(url, "no record")
-        if found and not any(self._is_ours(record) for record in found):
-            keys = sorted(as_object(found[0]))[:6] or type(found[0]).__name__
+        if result and not any(self._is_ours(record) for record in result):
+            keys = sorted(as_object(result[0]))[:6] or type(result[0]).__name__
             raise self._make_refusal(url, f"a record with {keys}")
-        return found
+        return result
 
     def _is_ours(self, record: Any) -> bool:
         """{server, _meta} that another registry did not sign, or a server.json."""

@@ -52,10 +52,10 @@ def read_connection_facts(record: Mapping[str, Any]) -> Facts:
         return make_unrunnable("malformed: connections is not a list")
     offers = [(f"connections[{at}]", _read(one)) for at, one in enumerate(connections or [])]
     if not any(facts["runnable"] for _, facts in offers) and _is_address(record):
-        stated = [one for one in connections or [] if isinstance(one, Mapping)]
+        stated = [item for item in connections or [] if isinstance(item, Mapping)]
         # A bundle that cannot be launched asks for the same settings as the hosted server.
-        schemas = [one.get("configSchema") for one in sorted(stated, key=_is_http, reverse=True)]
-        schema = next((one for one in schemas if one), None)
+        schemas = [item.get("configSchema") for item in sorted(stated, key=_is_http, reverse=True)]
+        schema = next((schema for schema in schemas if schema), None)
         whole = {"deploymentUrl": record["deploymentUrl"], "configSchema": schema}
         offers.append(("deploymentUrl", _read(whole | {"type": "http"})))
     if not offers:
@@ -96,7 +96,7 @@ def _read_stdio(connection: Mapping[str, Any]) -> Facts:
     if stated.get("command"):
         facts = read_launch_facts(stated)
         named = {variable.name for variable in facts.get("env", ())}
-        both = (*facts.get("env", ()), *(one for one in env if one.name not in named))
+        both = (*facts.get("env", ()), *(item for item in env if item.name not in named))
         return add_flags(facts, find_account_flags(both)) | {"env": both}
     flags = find_account_flags(env)
     reason = _SCRIPT if isinstance(script, str) else "bundleUrl is not an http(s) URL"
@@ -277,10 +277,10 @@ class SmitheryAdapter(MarketplaceAdapter):
         """Servers of the sitemap: key -> (name, lastmod)."""
         index = f"{str(self.policy.site_url).rstrip('/')}/sitemap_index.xml"
         found = await get(index, parse_locations)
-        made = find_server_pages(found)
+        server_pages = find_server_pages(found)
         for shard in dict.fromkeys(loc for loc, _ in found if is_shard(loc)):
-            made |= find_server_pages(await get(shard, parse_locations))
-        return made
+            server_pages |= find_server_pages(await get(shard, parse_locations))
+        return server_pages
 
     def _make_ref(self, name: str, revision: str | None) -> RecordRef:
         """Weak: neither a digest of the list nor a sitemap's date shows every change."""
@@ -324,7 +324,7 @@ class SmitheryAdapter(MarketplaceAdapter):
                 return []
         expected = "a list or a record of smithery with qualifiedName"
         named = find_saved(page, value, found, _read_qualified_name, expected)
-        return [RecordRef(_read_qualified_name(one), page.url, raw=one) for one in named]
+        return [RecordRef(_read_qualified_name(item), page.url, raw=item) for item in named]
 
 
 def _read_qualified_name(item: Any) -> str:

@@ -25,9 +25,9 @@ def parse_file(marketplace: str, path: Path) -> list[dict[str, Any]]:
     chosen = load_adapter(marketplace, CrawlPolicy(base_url=f"https://{marketplace}.invalid"))
     page = _read_page(path)
     return [
-        make_public_listing(one)
+        make_public_listing(item)
         for ref in chosen.saved(page)
-        for one in read_record(chosen, ref, ref.raw)
+        for item in read_record(chosen, ref, ref.raw)
     ]
 
 

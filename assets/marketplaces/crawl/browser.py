@@ -131,14 +131,14 @@ class PageBrowser:
     async def _render_html(self, url: str, ready: str) -> tuple[str, bool]:
         from playwright.async_api import Error
 
-        context = asked = None
+        context = page_requests = None
         try:
             context = await self._browser.new_context(
                 user_agent=self.policy.user_agent, service_workers="block", accept_downloads=False
             )
             context.set_default_timeout(self.policy.timeout_s * 1000)
-            asked = PageRequests(self.hosts, context)
-            await context.route("**/*", asked.admit)
+            page_requests = PageRequests(self.hosts, context)
+            await context.route("**/*", page_requests.admit)
             page = await context.new_page()
             response = await page.goto(url, wait_until="domcontentloaded")
             if response is None or response.status != 200:
@@ -147,13 +147,13 @@ class PageBrowser:
                 raise CrawlError("http_status", url, found, "200", "try later", status=status)
             return await self._read_document(page, url, ready)
         except Error as error:
-            if asked is not None:
-                asked.check(url)
+            if page_requests is not None:
+                page_requests.check(url)
             raise self._explain_failure(url, error) from error
         finally:
-            if asked is not None:
-                self.requests += asked.made
-                self.refused |= set(sorted(asked.refused)[:_REFUSED])
+            if page_requests is not None:
+                self.requests += page_requests.made
+                self.refused |= set(sorted(page_requests.refused)[:_REFUSED])
             if context is not None:
                 with suppress(Error, TimeoutError):
                     async with asyncio.timeout(_CLOSE_S):
@@ -232,8 +232,8 @@ class PageBrowser:
         """Pins the marketplace's names to the addresses that were judged; no other resolves."""
         rules, connector = [], EgressConnector(allow_loopback=self.policy.allow_loopback)
         for host in sorted(self.hosts):
-            parts = urlsplit(f"//{host}")
-            name, port = parts.hostname or "", parts.port or 443
+            url_parts = urlsplit(f"//{host}")
+            name, port = url_parts.hostname or "", url_parts.port or 443
             try:
                 address = (await connector.find_addresses(name, port))[0]
             except PrivateAddress as error:

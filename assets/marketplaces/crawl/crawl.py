@@ -86,7 +86,7 @@ def read_record(adapter: MarketplaceAdapter, ref: RecordRef, raw: Any) -> list[L
     """The listings of one raw record, cleaned; a record that cannot be read is a listing that is
     not runnable and says why."""
     try:
-        return [clean(one) for one in adapter.parse(raw, ref)]
+        return [clean(item) for item in adapter.parse(raw, ref)]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         first = (str(error).splitlines() or [""])[0]
         reason = f"malformed: {type(error).__name__}: {first}"[:300]
@@ -176,7 +176,7 @@ class CrawlPipeline:
     def _keep(self, number: int, ref: RecordRef, found: list[Listing]) -> None:
         self.done += 1
         self.read_ok += bool(found)
-        self.hits += any(one.evidence for one in found)
+        self.hits += any(item.evidence for item in found)
         for one in found:
             self.rows.add(number, one)
             if (one.reason or "").startswith("malformed"):

@@ -110,13 +110,15 @@ class PageFetcher:
     def check_host(self, url: str) -> None:
         """Raises CrawlError where a URL is not on the marketplace's own hosts, or names an address
         that is private; the addresses of names are judged when the connection is opened."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or parts.netloc not in self.hosts:
-            raise make_forbidden(url, f"a URL on {parts.netloc or parts.scheme!r}", self.hosts)
-        if parts.scheme == "http" and self.home.scheme == "https":
-            raise make_forbidden(url, "a URL without TLS", {f"https://{parts.netloc}"})
+        url_parts = urlsplit(url)
+        if url_parts.scheme not in ("http", "https") or url_parts.netloc not in self.hosts:
+            raise make_forbidden(
+                url, f"a URL on {url_parts.netloc or url_parts.scheme!r}", self.hosts
+            )
+        if url_parts.scheme == "http" and self.home.scheme == "https":
+            raise make_forbidden(url, "a URL without TLS", {f"https://{url_parts.netloc}"})
         try:
-            self._connector.judge_literal(parts.hostname or "")
+            self._connector.judge_literal(url_parts.hostname or "")
         except PrivateAddress as error:
             raise make_forbidden(url, str(error), {"a public address"}) from error
 

@@ -124,14 +124,14 @@ class PageSource:
         changed since."""
         memory = digest({"url": url, **self._describe_reading()})
         known = self.memo.get("validators", memory) or {}
-        kept = self._read_blob(known.get("blob"))
-        fetched = await self.fetcher.get(url, known if kept and not self.recorder else None)
+        blob = self._read_blob(known.get("blob"))
+        fetched = await self.fetcher.get(url, known if blob and not self.recorder else None)
         if fetched.page is None:
-            if kept is None:
+            if blob is None:
                 raise CrawlError(
                     "empty", url, "status 304 to an unconditional request", "200", "try later"
                 )
-            return kept
+            return blob
         value = check(fetched.page)
         if self.recorder:
             page = fetched.page

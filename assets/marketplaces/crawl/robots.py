@@ -27,8 +27,8 @@ class RobotsPolicy:
 
     async def check(self, url: str) -> None:
         """Raises CrawlError (robots) where the file of the URL's host forbids the URL."""
-        parts = urlsplit(url)
-        host = f"{parts.scheme}://{parts.netloc}"
+        url_parts = urlsplit(url)
+        host = f"{url_parts.scheme}://{url_parts.netloc}"
         if (rules := self._rules.get(host)) is None:
             rules = self._rules[host] = await self._read(host)
         if not rules.can_fetch(url, self.user_agent):

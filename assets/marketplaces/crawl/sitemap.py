@@ -68,10 +68,10 @@ class SiteWalk:
         in order."""
         page = CodeBlockParser(html)
         streamed = [
-            found[1]
+            match[1]
             for block in page.blocks
             if block.name == "script"
-            for found in _STREAMED.finditer(block.text)
+            for match in _STREAMED.finditer(block.text)
         ]
         new = []
         for href in (*page.links, *streamed):

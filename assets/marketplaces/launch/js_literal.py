@@ -68,9 +68,9 @@ def find_object(text: str, anchor: str, having: str | None = None) -> dict[str, 
     """The first object literal that is the value of the key `anchor`, and has the member `having`,
     or None."""
     key = re.compile(rf"(?:(?<=[{{,\s])|^)(?:{anchor}|'{anchor}'|\"{anchor}\")\s*:\s*")
-    for found in islice(key.finditer(text), _ANCHORS):
+    for match in islice(key.finditer(text), _ANCHORS):
         try:
-            value, _ = read_literal(text, found.end())
+            value, _ = read_literal(text, match.end())
         except NotALiteral:
             continue
         if isinstance(value, dict) and (having is None or having in value):

@@ -45,12 +45,18 @@ def read_local_facts(entry: Any, directory: str | None) -> dict[str, Any]:
     if launch is None or (launch.reason and not launch.local):
         return facts
     if directory:
-        found = LaunchFacts(directory=directory)
+        launch_facts = LaunchFacts(directory=directory)
     else:
         image = launch.args[-len(launch.own_args) - 1]
-        found = LaunchFacts(own_args=launch.facts.own_args, entry=image)
+        launch_facts = LaunchFacts(own_args=launch.facts.own_args, entry=image)
     flags = set(facts["flags"]) - {"local_path", "unpinned"}
-    ready = {"package": None, "launch": found, "runnable": True, "reason": None, "flags": flags}
+    ready = {
+        "package": None,
+        "launch": launch_facts,
+        "runnable": True,
+        "reason": None,
+        "flags": flags,
+    }
     return facts | ready
 
 
@@ -77,7 +83,7 @@ def _replace_workspace(value: Any, folder: str) -> Any:
     if isinstance(value, str):
         return value.replace(_WORKSPACE, folder)
     if isinstance(value, list):
-        return [_replace_workspace(one, folder) for one in value]
+        return [_replace_workspace(item, folder) for item in value]
     if isinstance(value, Mapping):
         return {key: _replace_workspace(one, folder) for key, one in value.items()}
     return value

@@ -57,11 +57,11 @@ def read_launch_facts(entry: Any) -> dict[str, Any]:
         and not (command and _read_transport_name(spelled) == "stdio")
     ):
         init = entry.get("requestInit")
-        found = _find_member(entry, _HEADERS)
-        found = found or (init.get("headers") if isinstance(init, Mapping) else None)
-        headers = tuple(read_variables(found, HeaderVar))
+        member = _find_member(entry, _HEADERS)
+        member = member or (init.get("headers") if isinstance(init, Mapping) else None)
+        headers = tuple(read_variables(member, HeaderVar))
         facts = read_remote_facts(url.strip(), str(spelled), headers) | {"env": env}
-        flags |= find_value_flags(found) | find_account_flags(env) | _find_query_flags(url)
+        flags |= find_value_flags(member) | find_account_flags(env) | _find_query_flags(url)
         return add_flags(facts, flags)
     args = entry.get("args")
     args = entry.get("arguments", []) if args is None else args
@@ -157,11 +157,11 @@ def _add_word_variables(
     env: tuple[EnvVar, ...], stated: tuple[tuple[str, str], ...]
 ) -> tuple[EnvVar, ...]:
     """The variables and those that the command line names: `-e NAME` asks for a value."""
-    known = {one.name for one in env}
+    known = {item.name for item in env}
     named = {name: text for name, text in stated if name and name not in known}
     more = read_variables(named, EnvVar)
-    asked = [one if one.default else one.model_copy(update={"required": True}) for one in more]
-    return tuple(sorted((*env, *asked), key=lambda one: one.name)) if asked else env
+    asked = [item if item.default else item.model_copy(update={"required": True}) for item in more]
+    return tuple(sorted((*env, *asked), key=lambda item: item.name)) if asked else env
 
 
 def _find_query_flags(url: str) -> set[str]:
@@ -197,8 +197,8 @@ def _normalise_name(name: Any) -> str:
 
 def _split_host_and_path(url: str) -> tuple[str, str]:
     try:
-        parts = urlsplit(url)
-        return parts.hostname or "", parts.path
+        url_parts = urlsplit(url)
+        return url_parts.hostname or "", url_parts.path
     except ValueError:  # a broken IPv6 address
         return "", ""
 
@@ -222,15 +222,15 @@ def make_server_listings(
     """One listing of the id `identity` names; where the object names several servers, one each
     with the id `id#key`. `evidence` says where the object stood."""
     several = len(servers) > 1
-    made = []
+    results = []
     for key, entry in sorted(servers.items()):
         name = redact(key).replace(MARK, "redacted").strip() or "unnamed"
         facts = dict(identity) | read_launch_facts(entry)
         if several:
             facts = add_flags(facts, ["multi_server"])
             facts["native_id"] = f"{identity['native_id']}#{name}"
-        made.append(Listing(**facts, evidence=f"{evidence} mcpServers.{name}"))
-    return made
+        results.append(Listing(**facts, evidence=f"{evidence} mcpServers.{name}"))
+    return results
 
 
 def record_digest(record: Any) -> str:
@@ -292,7 +292,7 @@ def _make_captured_ref(servers: dict[str, Any], stem: str, file: str) -> RecordR
 def _refuse_another(servers: Mapping[str, Any], file: str, gateway: str | None) -> None:
     entries = [entry for entry in servers.values() if isinstance(entry, Mapping)]
     urls = " ".join(str(entry.get("url")) for entry in entries)
-    others = [one for one in _OWN_GATEWAYS if f"{one}/" in urls and one != gateway]
+    others = [item for item in _OWN_GATEWAYS if f"{item}/" in urls and item != gateway]
     if others or (gateway and f"{gateway}/" not in urls):
         found = f"a config for {others[0]}" if others else f"a config without {gateway}"
         raise CrawlError("missing_key", file, found, "this marketplace's page or config", FIX)

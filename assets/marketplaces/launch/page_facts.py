@@ -41,21 +41,21 @@ class HtmlTag:
     @property
     def attributes(self) -> dict[str, str]:
         """Names in lower case; the first of equal ones counts. Read on demand."""
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         for match in _ATTRIBUTE.finditer(self.source[:_LONGEST_TAG]):
             value = match[2] or match[3] or match[4] or ""
-            found.setdefault(match[1].lower(), unescape_html(value))
-        return found
+            result.setdefault(match[1].lower(), unescape_html(value))
+        return result
 
 
 def read_tokens(source: str) -> Iterator[HtmlTag | str]:
     """Tags and the texts between them, in order; character references are resolved, except in
     scripts and styles."""
     at = 0
-    while found := _TOKEN.match(source, at):
-        at = found.end()
-        if found["name"]:
-            tag = HtmlTag(found["name"].lower(), bool(found["ends"]), found["source"])
+    while match := _TOKEN.match(source, at):
+        at = match.end()
+        if match["name"]:
+            tag = HtmlTag(match["name"].lower(), bool(match["ends"]), match["source"])
             yield tag
             if not tag.ends and tag.name in _RAW:
                 end = _RAW_END[tag.name].search(source, at)
@@ -63,8 +63,8 @@ def read_tokens(source: str) -> Iterator[HtmlTag | str]:
                 yield raw if tag.name in ("script", "style") else unescape_html(raw)
                 yield HtmlTag(tag.name, True)
                 at = end.end() if end else len(source)
-        elif found["text"]:
-            yield unescape_html(found["text"])
+        elif match["text"]:
+            yield unescape_html(match["text"])
 
 
 def unescape_html(text: str) -> str:
@@ -201,8 +201,8 @@ def find_configs(page: CodeBlockParser) -> Iterator[PageLaunchFacts]:
 def find_config_in(text: str) -> dict[str, Any] | None:
     """The members of the first readable `mcpServers` object in a text, plain or inside a string."""
     for candidate in (text, _unescape_string(text)):
-        for found in islice(_CONFIG.finditer(candidate), _TRIED):
-            servers = _read_json_at(candidate, found.end())
+        for match in islice(_CONFIG.finditer(candidate), _TRIED):
+            servers = _read_json_at(candidate, match.end())
             if isinstance(servers, dict) and servers:
                 return servers
     return None

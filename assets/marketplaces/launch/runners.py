@@ -78,10 +78,10 @@ def parse_npm_spec(spec: str) -> tuple[str, str | None] | None:
 
 def parse_pypi_spec(spec: str) -> tuple[str, str | None] | None:
     """(name, version) of a PyPI requirement, extras dropped; None where it is a URL or path."""
-    found = re.fullmatch(r"\s*([^\s\[\]@=<>!~;]+)(?:\[[^\]]*\])?\s*(?:(==|@)\s*(\S+)|\S*)\s*", spec)
-    if not found or "/" in spec or not _PYPI_NAME.fullmatch(found[1]):
+    match = re.fullmatch(r"\s*([^\s\[\]@=<>!~;]+)(?:\[[^\]]*\])?\s*(?:(==|@)\s*(\S+)|\S*)\s*", spec)
+    if not match or "/" in spec or not _PYPI_NAME.fullmatch(match[1]):
         return None
-    return found[1], found[3]
+    return match[1], match[3]
 
 
 def parse_image(image: str) -> PackageRef | None:
@@ -140,13 +140,13 @@ def read_npx(launch: ParsedCommand, rest: list[str]) -> ParsedCommand:
     spec, entry, own = _read_runner_words(rest, {"-p", "--package"}, _NPX_VALUED)
     if spec is None:
         return change_launch(launch, reason=f"{launch.command} names no package")
-    named = parse_npm_spec(spec)
-    if named is None:
+    npm_spec = parse_npm_spec(spec)
+    if npm_spec is None:
         return make_unnamed(launch, f"npx runs {spec[:80]!r}, which is not an npm package name")
-    if named[0] in BRIDGES and "--stdio" not in own:
-        return read_bridge(launch, own, named[0])
-    package = PackageRef(type="npm", identifier=named[0], version=named[1])
-    gateway = {"hosted_gateway", "needs_account"} if named[0] in _GATEWAY_PACKAGES else set()
+    if npm_spec[0] in BRIDGES and "--stdio" not in own:
+        return read_bridge(launch, own, npm_spec[0])
+    package = PackageRef(type="npm", identifier=npm_spec[0], version=npm_spec[1])
+    gateway = {"hosted_gateway", "needs_account"} if npm_spec[0] in _GATEWAY_PACKAGES else set()
     return _make_packaged(launch, package, spec, entry, own, gateway)
 
 
@@ -154,12 +154,12 @@ def read_uvx(launch: ParsedCommand, rest: list[str], naming: set[str]) -> Parsed
     spec, entry, own = _read_runner_words(rest, naming, UV_VALUED - naming)
     if spec is None:
         return change_launch(launch, reason="uvx names no package")
-    named = parse_pypi_spec(spec)
-    if named is None:
+    pypi_spec = parse_pypi_spec(spec)
+    if pypi_spec is None:
         return make_unnamed(launch, f"uvx runs {spec[:80]!r}, which is not a PyPI package name")
-    if named[0] in BRIDGES and any("://" in word for word in own):
-        return read_bridge(launch, own, named[0])
-    package = PackageRef(type="pypi", identifier=named[0], version=named[1])
+    if pypi_spec[0] in BRIDGES and any("://" in word for word in own):
+        return read_bridge(launch, own, pypi_spec[0])
+    package = PackageRef(type="pypi", identifier=pypi_spec[0], version=pypi_spec[1])
     return _make_packaged(launch, package, spec, entry, own, set())
 
 
@@ -170,8 +170,8 @@ def read_dnx(launch: ParsedCommand, rest: list[str]) -> ParsedCommand:
     name, _, version = spec.partition("@")
     version = version or dict(pairwise(rest)).get("--version", "")
     package = PackageRef(type="nuget", identifier=name, version=version or None)
-    made = _make_packaged(launch, package, spec, None, own, set())
-    return change_launch(made, reason="no way to run a package of type 'nuget'")
+    packaged = _make_packaged(launch, package, spec, None, own, set())
+    return change_launch(packaged, reason="no way to run a package of type 'nuget'")
 
 
 def read_bridge(launch: ParsedCommand, own: tuple[str, ...], name: str) -> ParsedCommand:
@@ -195,14 +195,14 @@ def read_bridge(launch: ParsedCommand, own: tuple[str, ...], name: str) -> Parse
 def read_container(launch: ParsedCommand, rest: list[str]) -> ParsedCommand:
     options, words = split_options(rest, CONTAINER_VALUED)
     given = [value for option, value in options if option in ("-e", "--env") and value]
-    env = [(name, text) for name, _, text in (one.partition("=") for one in given)]
+    env = [(name, text) for name, _, text in (item.partition("=") for item in given)]
     if not words:
         return change_launch(launch, reason="the container command names no image")
     package = parse_image(words[0])
     if package is None:
         return make_unnamed(launch, f"{words[0][:80]!r} is not an image name")
-    made = _make_packaged(launch, package, words[0], None, tuple(words[1:]), set())
-    return change_launch(made, env=(*launch.env, *env))
+    packaged = _make_packaged(launch, package, words[0], None, tuple(words[1:]), set())
+    return change_launch(packaged, env=(*launch.env, *env))
 
 
 def _read_runner_words(

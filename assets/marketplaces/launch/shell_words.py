@@ -166,8 +166,8 @@ def _unwrap_shell(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
             words = words[2:]
         elif name == "env" and len(words) > 1 and not words[1].startswith("-"):
             words = words[1:]
-        elif len(words) > 1 and (found := _ASSIGNED.fullmatch(words[0])):
-            assigned.append((found[1], found[2]))
+        elif len(words) > 1 and (match := _ASSIGNED.fullmatch(words[0])):
+            assigned.append((match[1], match[2]))
             words = words[1:]
         else:
             break

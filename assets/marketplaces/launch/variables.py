@@ -28,7 +28,7 @@ def read_variables(found: Any, kind: type[EnvVar]) -> list[Any]:
 
 def find_account_flags(inputs: tuple[EnvVar, ...]) -> set[str]:
     """{"needs_account"} where a secret is required."""
-    return {"needs_account"} if any(one.secret and one.required for one in inputs) else set()
+    return {"needs_account"} if any(item.secret and item.required for item in inputs) else set()
 
 
 def make_text(value: Any) -> str:
@@ -46,12 +46,12 @@ def _list_pairs(found: Any) -> Iterator[tuple[str, str]]:
     if isinstance(found, Mapping):
         for name, value in found.items():
             yield redact(str(name)), make_text(value)
-    for one in found if isinstance(found, list) else ():
-        if isinstance(one, str):
-            name, _, value = one.partition("=")
+    for item in found if isinstance(found, list) else ():
+        if isinstance(item, str):
+            name, _, value = item.partition("=")
             yield redact(name), value
-        elif isinstance(one, Mapping) and isinstance(one.get("name") or one.get("key"), str):
-            yield redact(str(one.get("name") or one.get("key"))), make_text(one.get("value"))
+        elif isinstance(item, Mapping) and isinstance(item.get("name") or item.get("key"), str):
+            yield redact(str(item.get("name") or item.get("key"))), make_text(item.get("value"))
 
 
 def _is_secret(name: str, text: str) -> bool:

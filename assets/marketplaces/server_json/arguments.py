@@ -132,10 +132,10 @@ def read_arguments(found: Any, what: str) -> PackageArguments:
     ValueError where they are not a list of objects."""
     words: list[str] = []
     account = False
-    for one in require_objects(found, what):
-        made = _read_argument(one)
-        words += made.words
-        account = account or made.needs_account
+    for item in require_objects(found, what):
+        argument = _read_argument(item)
+        words += argument.words
+        account = account or argument.needs_account
     return PackageArguments(_strip_secrets(words), account)
 
 

@@ -81,13 +81,15 @@ def _rank_facts(facts: Facts) -> int:
 def _normalise_list(server: dict[str, Any], key: str) -> list[Any]:
     """Packages or remotes in camelCase. Raises ValueError where they are not a list. Nothing else
     of a record is looked at: a README of 30 KB may stand in its `_meta`."""
-    found = server.get(key) or []
-    if not isinstance(found, list):
+    result = server.get(key) or []
+    if not isinstance(result, list):
         raise ValueError(f"{key} is not a list")
     dated = _SNAKE_SCHEMA in read_string(server.get("$schema"))
-    if not dated and not any(isinstance(one, dict) and _SNAKE_KEYS & one.keys() for one in found):
-        return found
-    made = _convert_to_camel(found)
+    if not dated and not any(
+        isinstance(item, dict) and _SNAKE_KEYS & item.keys() for item in result
+    ):
+        return result
+    made = _convert_to_camel(result)
     for one in made:
         if isinstance(one, dict):
             one |= {new: one[old] for old, new in _OLD_NAMES.items() if old in one}
@@ -109,4 +111,4 @@ def _convert_to_camel(value: Any, *, names: bool = False) -> Any:
 
 def make_camel_name(key: str) -> str:
     """`is_latest` as `isLatest`."""
-    return re.sub(r"(?<=[a-z0-9])_([a-z0-9])", lambda found: found[1].upper(), key)
+    return re.sub(r"(?<=[a-z0-9])_([a-z0-9])", lambda match: match[1].upper(), key)

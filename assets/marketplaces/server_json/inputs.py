@@ -37,14 +37,14 @@ def as_object(value: Any) -> dict[str, Any]:
 
 def list_objects(value: Any) -> list[dict[str, Any]]:
     """The objects of a JSON list, none for any other value."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def require_objects(value: Any, what: str) -> list[dict[str, Any]]:
     """A list of JSON objects; absent is empty. Raises ValueError that names `what` it is not."""
     if value is None:
         return []
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError(f"{what} is not a list of objects")
     return value
 
@@ -115,14 +115,16 @@ def fill(template: str, variables: Any) -> InputValue:
 def read_schema_inputs(schema: Any) -> list[tuple[EnvVar, Mapping[str, Any]]]:
     """Each property of a JSON Schema of settings as an input, with the property itself."""
     required = as_object(schema).get("required")
-    needed = [one for one in required if isinstance(one, str)] if isinstance(required, list) else []
-    made = []
+    needed = (
+        [item for item in required if isinstance(item, str)] if isinstance(required, list) else []
+    )
+    results = []
     for name, member in as_object(as_object(schema).get("properties")).items():
         one = as_object(member)
         value, kind = read_string(one.get("default")), read_string(one.get("type"))
         marked = one.get("format") == "password" or one.get("writeOnly") is True
         secret = is_secret(name, marked or None, value, kind)
-        made.append(
+        results.append(
             (
                 EnvVar(
                     name=redact(name),
@@ -134,7 +136,7 @@ def read_schema_inputs(schema: Any) -> list[tuple[EnvVar, Mapping[str, Any]]]:
                 one,
             )
         )
-    return made
+    return results
 
 
 def read_stated(one: Mapping[str, Any]) -> str:

@@ -50,24 +50,28 @@ def read_identity(
         if npm is None:
             return None, f"{redact(identifier)[:80]!r} is not an npm package name"
         name, version = npm[0], version or npm[1]
-        made = PackageRef(type="npm", identifier=name, version=version, digest=digest)
-        return made, f"{name}@{version}" if version else name
+        package_ref = PackageRef(type="npm", identifier=name, version=version, digest=digest)
+        return package_ref, f"{name}@{version}" if version else name
     if kind == "pypi":
         pypi = parse_pypi_spec(identifier)
         if pypi is None:
             return None, f"{redact(identifier)[:80]!r} is not a PyPI package name"
-        made = PackageRef(
+        package_ref = PackageRef(
             type="pypi", identifier=pypi[0], version=version or pypi[1], digest=digest
         )
         extras = re.search(r"\[[^\]]*\]", identifier)
-        return made, _make_pypi_requirement(pypi[0] + (extras[0] if extras else ""), made.version)
+        return package_ref, _make_pypi_requirement(
+            pypi[0] + (extras[0] if extras else ""), package_ref.version
+        )
     if kind == "oci":
         return _read_image(identifier, version, digest, read_string(package.get("registryBaseUrl")))
     if kind == "mcpb" and not identifier.startswith(("http://", "https://")):
         return None, f"the bundle {redact(identifier)[:80]!r} is not an http(s) URL"
     if kind == "mcpb" or kind in NO_RUNNER:
-        made = PackageRef(type=kind, identifier=redact(identifier), version=version, digest=digest)  # type: ignore[arg-type]
-        return made, identifier
+        package_ref = PackageRef(
+            type=kind, identifier=redact(identifier), version=version, digest=digest
+        )  # type: ignore[arg-type]
+        return package_ref, identifier
     return None, f"no way to run a package of type {kind[:40]!r}"
 
 
@@ -96,15 +100,15 @@ def _read_image(
     if not re.fullmatch(r"[A-Za-z0-9][\w.\-:/]{0,250}", path, re.ASCII):
         return None, f"{redact(identifier)[:80]!r} is not the name of an image"
     tag = tag or version or ""
-    made = PackageRef(
+    package_ref = PackageRef(
         type="oci", identifier=path, version=tag or None, digest=_read_digest(pinned) or digest
     )
-    return made, path + (f":{tag}" if tag else "") + (f"@{pinned}" if pinned else "")
+    return package_ref, path + (f":{tag}" if tag else "") + (f"@{pinned}" if pinned else "")
 
 
 def _read_digest(text: str) -> str | None:
-    found = read_sha256(text)
-    return f"sha256:{found}" if found else None
+    sha256 = read_sha256(text)
+    return f"sha256:{sha256}" if sha256 else None
 
 
 _LOCAL_TRANSPORTS = {
@@ -147,20 +151,20 @@ def read_served_facts(package: dict[str, Any]) -> dict[str, Any]:
 
 def _read_names(package: dict[str, Any]) -> dict[str, Any]:
     """Inputs of a package by the names its URL may use: hint, option or variable."""
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key in ("runtimeArguments", "packageArguments", "environmentVariables"):
-        for one in require_objects(package.get(key), key):
-            for name in (read_string(one.get("valueHint")), read_string(one.get("name"))):
-                made |= {label: one for label in (name, name.lstrip("-")) if label}
-            made |= as_object(one.get("variables"))
-    return made
+        for item in require_objects(package.get(key), key):
+            for name in (read_string(item.get("valueHint")), read_string(item.get("name"))):
+                result |= {label: item for label in (name, name.lstrip("-")) if label}
+            result |= as_object(item.get("variables"))
+    return result
 
 
 def read_inputs(found: Any, kind: Any, what: str) -> tuple[Any, ...]:
     """Declared variables or headers, one for each name."""
     made: dict[str, Any] = {}
-    for one in require_objects(found, what):
-        read = read_declared(one, kind)
+    for item in require_objects(found, what):
+        read = read_declared(item, kind)
         made.setdefault(read.name, read)
     return tuple(made.values())
 
@@ -210,8 +214,8 @@ def read_package_facts(package: dict[str, Any]) -> Facts:
         handed_variable.name: handed_variable for handed_variable in _list_handed_variables(package)
     }
     found_there: list[EnvVar] = list(facts.pop("handed"))
-    handed = [stated.get(one.name, one) for one in found_there]
-    env = (*env, *(one for one in handed if one.name not in named))
+    handed = [stated.get(item.name, item) for item in found_there]
+    env = (*env, *(item for item in handed if item.name not in named))
     flags = facts["flags"] | find_account_flags(env)
     flags |= {"needs_account"} if runtime.needs_account or own.needs_account else set()
     flags |= set() if is_pinned(found) else {"unpinned"}
@@ -278,7 +282,8 @@ def _normalise_switches(found: Any) -> Any:
     if not isinstance(found, list):
         return found
     return [
-        {"type": "named", "name": one.get("name")} if _is_switched_on(one) else one for one in found
+        {"type": "named", "name": item.get("name")} if _is_switched_on(item) else item
+        for item in found
     ]
 
 
@@ -298,12 +303,12 @@ def _find_asked_flags(package: PackageRef, own: PackageArguments) -> set[str]:
 
 def _list_handed_variables(package: dict[str, Any]) -> list[EnvVar]:
     """Variables that a container's arguments set, as `-e NAME={place}` declares them."""
-    made = []
-    for one in require_objects(package.get("runtimeArguments"), "runtimeArguments"):
-        name, equals, value = read_string(one.get("value")).partition("=")
-        if equals and _NAME.fullmatch(name) and isinstance(one.get("variables"), dict):
-            made.append(read_declared({**one, "name": name, "value": value}, EnvVar))
-    return made
+    results = []
+    for item in require_objects(package.get("runtimeArguments"), "runtimeArguments"):
+        name, equals, value = read_string(item.get("value")).partition("=")
+        if equals and _NAME.fullmatch(name) and isinstance(item.get("variables"), dict):
+            results.append(read_declared({**item, "name": name, "value": value}, EnvVar))
+    return results
 
 
 def _make_container_options(words: list[str], env: tuple[EnvVar, ...]) -> list[str]:

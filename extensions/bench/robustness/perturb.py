@@ -134,7 +134,7 @@ def _change_description(
 
 
 def _rename_arguments(call: Call, names: Mapping[str, str]) -> Any:
-    held = call.get("arguments")
-    if not isinstance(held, Mapping):
-        return held
-    return {names.get(name, name): value for name, value in held.items()}
+    result = call.get("arguments")
+    if not isinstance(result, Mapping):
+        return result
+    return {names.get(name, name): value for name, value in result.items()}

@@ -26,7 +26,6 @@ Local = Annotated[bool, typer.Option("--local", help="answer with a model that r
 First = Annotated[
     bool, typer.Option("--first-call", help="with --upstream: MODEL writes only the first call")
 ]
-Waiting = Annotated[int, typer.Option(min=0, help="requests that wait for MODEL")]
 Host = Annotated[str, typer.Option(help="beyond this machine only with a token")]
 Port = Annotated[int, typer.Option(min=0, max=65_535)]
 Token = Annotated[
@@ -38,8 +37,6 @@ KeyEnv = Annotated[
 Timeout = Annotated[float, typer.Option(min=0.1, help="seconds without a byte")]
 Total = Annotated[float, typer.Option(min=1, help="seconds of one request")]
 MaxBody = Annotated[int, typer.Option(min=1, help="bytes of one request")]
-MaxTools = Annotated[int, typer.Option(min=1, help="tools of one request")]
-Concurrency = Annotated[int, typer.Option(min=1, help="requests at once")]
 History = Annotated[
     Path | None,
     typer.Option(help="history.json, or a folder with a served index: names that changed"),
@@ -51,9 +48,6 @@ IndexPlace = Annotated[
 Candidates = Annotated[int, typer.Option(min=1, max=100, help="with --index: tools picked a turn")]
 Search = Annotated[
     bool, typer.Option("--tool-search", help="answer the searches for tools that models make")
-]
-SearchRounds = Annotated[
-    int, typer.Option(min=1, max=20, help="with --tool-search: answers of one request that search")
 ]
 Examples = Annotated[
     int, typer.Option(min=0, max=20, help="accepted calls of like requests in a prompt")
@@ -68,7 +62,6 @@ ReviseUrl = Annotated[str, typer.Option(help="another endpoint for --revise")]
 ReviseKeyEnv = Annotated[
     str, typer.Option(help="variable with its key; default: the upstream's, at its origin alone")
 ]
-ReviseTimeout = Annotated[float, typer.Option(min=0.1, help="seconds of a call")]
 
 
 CHAMPION, LOCAL = "champion", "local:"
@@ -76,7 +69,7 @@ app = typer.Typer(add_completion=False, rich_help_panel="Search and serve")
 _LOOP = {"use_uvloop": sys.platform != "win32"}
 
 
-def open_local(model: str, waiting: int, book: "ExampleBook | None") -> "LocalUpstream":
+def open_local(model: str, book: "ExampleBook | None") -> "LocalUpstream":
     """The champion caller or the one that is named, loaded now."""
     from extensions.proxy.local_caller import LocalCaller
     from extensions.proxy.local_upstream import LocalUpstream
@@ -90,7 +83,7 @@ def open_local(model: str, waiting: int, book: "ExampleBook | None") -> "LocalUp
         model = found.model
         if found.notice:
             print_line(found.notice, err=True)
-    return LocalUpstream(LocalCaller(load_caller(settings, model)), waiting, book)
+    return LocalUpstream(LocalCaller(load_caller(settings, model)), examples=book)
 
 
 def open_examples(
@@ -106,7 +99,7 @@ def open_examples(
     return ExampleBook(read_examples(folder), n, chooser.embed_texts if chooser else None)
 
 
-def open_reviser(name: str, at: str, upstream: str, key: str, timeout_s: float) -> "CallReviser":
+def open_reviser(name: str, at: str, upstream: str, key: str) -> "CallReviser":
     """A model of the endpoint `at`, "" of the upstream, or with `local:` a sidecar that runs here,
     loaded now: `champion`, its name or its folder."""
     from extensions.proxy.revising import CallReviser, UpstreamReviser, guard_model
@@ -114,13 +107,13 @@ def open_reviser(name: str, at: str, upstream: str, key: str, timeout_s: float) 
 
     if not name.startswith(LOCAL):
         base = ProxySettings(at or upstream).find_base()
-        revise = UpstreamReviser(base, name, key, timeout_s, upstream=upstream)
-        return CallReviser(name, revise, timeout_s)
+        revise = UpstreamReviser(base, name, key, upstream=upstream)
+        return CallReviser(name, revise)
     from orchestration.cli.evaluation import open_reviser as load_reviser
     from orchestration.settings.load import load_settings
 
     name = name.removeprefix(LOCAL)
-    return CallReviser(name, guard_model(load_reviser(load_settings(), name)), timeout_s)
+    return CallReviser(name, guard_model(load_reviser(load_settings(), name)))
 
 
 def open_served(place: Path) -> "ServedRouter":
@@ -142,11 +135,11 @@ def make_chooser(served: "ServedRouter", candidates: int) -> "ToolChooser":
     return ToolChooser(served, candidates)
 
 
-def make_search(served: "ServedRouter | None", candidates: int, rounds: int) -> "ToolSearch":
+def make_search(served: "ServedRouter | None", candidates: int) -> "ToolSearch":
     """Answers the searches for tools that models make."""
     from extensions.proxy.tool_search import ToolSearch
 
-    return ToolSearch(served, candidates, rounds)
+    return ToolSearch(served, candidates)
 
 
 @app.command()
@@ -155,7 +148,6 @@ def proxy(
     upstream: Upstream = "",
     local: Local = False,
     first_call: First = False,
-    waiting: Waiting = 32,
     host: Host = "127.0.0.1",
     port: Port = 8929,
     token: Token = "",
@@ -163,19 +155,15 @@ def proxy(
     timeout: Timeout = 120.0,
     total: Total = 900.0,
     max_body: MaxBody = 32_000_000,
-    max_tools: MaxTools = 10_000,
-    concurrency: Concurrency = 128,
     history: History = None,
     index: IndexPlace = None,
     candidates: Candidates = 10,
     tool_search: Search = False,
-    search_rounds: SearchRounds = 4,
     examples: Examples = 0,
     examples_from: ExamplesFrom = None,
     revise: Revise = "",
     revise_url: ReviseUrl = "",
     revise_key_env: ReviseKeyEnv = "",
-    revise_timeout: ReviseTimeout = 20.0,
 ) -> None:
     """An OpenAI-compatible proxy: tool calls that do not fit their tool are repaired on the way."""
     import anyio
@@ -186,16 +174,16 @@ def proxy(
     from serving.repair.ladder import read_history_place
 
     _check_choice(model, upstream, local, first_call, tool_search, revise, revise_url)
-    key, limits = _read_key("--key-env", key_env), (timeout, total, max_tools, concurrency)
+    key = _read_key("--key-env", key_env)
     known = read_history_place(place) if (place := history or index) else None
-    settings = ProxySettings(upstream, key, *limits, history=known)
+    settings = ProxySettings(upstream, key, timeout, total, history=known)
     served = open_served(index) if index else None
     chooser = make_chooser(served, candidates) if served else None
     book = open_examples(examples, examples_from, chooser)
-    own = open_local(model, waiting, book) if local or first_call else None
+    own = open_local(model, book) if local or first_call else None
     key = _read_key("--revise-key-env", revise_key_env) or ("" if revise_url else key)
-    reviser = open_reviser(revise, revise_url, upstream, key, revise_timeout) if revise else None
-    search = make_search(served, candidates, search_rounds) if tool_search else None
+    reviser = open_reviser(revise, revise_url, upstream, key) if revise else None
+    search = make_search(served, candidates) if tool_search else None
     parts = ProxyParts(chooser, own, reviser, book if upstream else None, search)
     _start_log()
     listening = make_listening(host, port, token, max_body)

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_951, 50),
+    "warehouse": (7_971, 50),
     "assets/marketplaces": (6_961, 44),
     "assets/servers": (13_066, 58),
     "assets/contracts": (8_144, 40),
@@ -21,13 +21,13 @@ BUDGET = {
     "assets/synthesis": (11_348, 61),
     "assets/outcomes": (8_532, 78),
     "training": (15_090, 92),
-    "serving": (8_828, 46),
+    "serving": (8_829, 46),
     "orchestration": (6_791, 39),
     "demo": (2_880, 25),
     "extensions/batch": (1_132, 6),
     "extensions/bench": (4_668, 26),
     "extensions/contract_ci": (754, 5),
-    "extensions/proxy": (4_072, 20),
+    "extensions/proxy": (4_060, 20),
     "extensions/publishing": (1_427, 8),
     "extensions/recommender": (5_502, 62),
     "extensions/scale": (903, 6),

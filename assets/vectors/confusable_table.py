@@ -182,9 +182,8 @@ def find_confusables(
     if len(matrix) != len(rows):
         raise ValueError(f"confusables: {len(rows)} rows but {len(matrix)} vectors")
     texts, vectors = _build_texts(rows, matrix)
-    clusters = build_clusters(
-        vectors, [text.name for text in texts], [text.silent for text in texts]
-    )
+    names, silent = [text.name for text in texts], [text.silent for text in texts]
+    clusters = build_clusters(vectors, names, silent)
     grouped = {place for places in clusters for place in places}
     clusters += [[at] for at, text in enumerate(texts) if len(text.tools) > 1 and at not in grouped]
     rarity = WordRarity(tool_text(text.contract) for text in texts)
@@ -192,20 +191,15 @@ def find_confusables(
     out = []
     for places in clusters:
         pairs = list(_find_pairs(places, texts, vectors))
-        tools = sorted({(r["server_id"], r["tool"]) for pair in pairs for r in pair[:2]})
-        if not pairs:
-            continue
-        name = digest(tools[0])[:16]
-        sides = {  # read once: a tool stands in as many pairs as its cluster has others
-            (row["server_id"], row["tool"]): ComparedTool(
-                row["server_id"], read_contract(row), about.get(row["server_id"], "")
-            )
-            for pair in pairs
-            for row in pair[:2]
+        # Read once: a tool is in as many pairs as its cluster has others.
+        rows_by_tool = {_key_tool(row): row for pair in pairs for row in pair[:2]}
+        sides = {
+            key: ComparedTool(key[0], read_contract(row), about.get(key[0], ""))
+            for key, row in rows_by_tool.items()
         }
+        name = digest(min(sides))[:16] if sides else ""
         for left, other, cosine, kind in pairs:
-            first, second = (sides[row["server_id"], row["tool"]] for row in (left, other))
-            sentence, kinds = tell_apart(first, second, rarity)
+            sentence, kinds = tell_apart(sides[_key_tool(left)], sides[_key_tool(other)], rarity)
             out.append(
                 {
                     **{key: left[key] for key in ("server_id", "tool", "contract_digest")},
@@ -215,7 +209,7 @@ def find_confusables(
                     "cosine": cosine,
                     "same_name": _fold_name(left["tool"]) == _fold_name(other["tool"]),
                     "cluster": name,
-                    "cluster_tools": len(tools),
+                    "cluster_tools": len(sides),
                     "kind": kind,
                     "apart_by": json.dumps(kinds),
                     "tells_apart": sentence,
@@ -257,19 +251,14 @@ def _group_twins(rows: Iterable[Row]) -> dict[str, set[str]]:
 def _build_texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_DistinctText], np.ndarray]:
     """Distinct texts in an order of their own, and their vectors. A tool that several marketplaces
     list counts once, with the contract of the first of them."""
-    order = sorted(
-        range(len(rows)),
-        key=lambda at: (rows[at]["server_id"], rows[at]["tool"], rows[at]["marketplace"]),
-    )
+    first_of: dict[tuple[str, str], int] = {}
+    order = [(*_key_tool(row), row["marketplace"], at) for at, row in enumerate(rows)]
+    for server_id, tool, _, at in sorted(order):
+        first_of.setdefault((server_id, tool), at)
+    contracts = {at: read_contract(rows[at]) for at in first_of.values()}
     tools: dict[str, list[int]] = defaultdict(list)
-    listed_tools: set[tuple[str, str]] = set()
-    contracts: dict[int, dict[str, Any]] = {}
-    for at in order:
-        key = (rows[at]["server_id"], rows[at]["tool"])
-        if key not in listed_tools:
-            listed_tools.add(key)
-            contracts[at] = read_contract(rows[at])
-            tools[tool_text(contracts[at])].append(at)
+    for at, contract in contracts.items():
+        tools[tool_text(contract)].append(at)
     owners: dict[str, set[str]] = defaultdict(set)
     for at, contract in contracts.items():
         owners[_render_plain(contract)].add(rows[at]["server_id"])
@@ -303,11 +292,8 @@ def _find_pairs(
                      if x["server_id"] != y["server_id"]), None)  # fmt: skip
         if pair is not None:
             cosine = round(float(alike[i, j]), 4)
-            yield (
-                *_order_pair(*pair),
-                cosine,
-                TWINS if _are_twins(left, other, cosine) else CONFUSABLE,
-            )
+            kind = TWINS if _are_twins(left, other, cosine) else CONFUSABLE
+            yield (*_order_pair(*pair), cosine, kind)
 
 
 def _are_twins(first: _DistinctText, other: _DistinctText, cosine: float) -> bool:
@@ -322,8 +308,11 @@ def _are_twins(first: _DistinctText, other: _DistinctText, cosine: float) -> boo
 
 
 def _order_pair(left: Row, other: Row) -> tuple[Row, Row]:
-    first, second = sorted((left, other), key=lambda row: (row["server_id"], row["tool"]))
-    return first, second
+    return (left, other) if _key_tool(left) <= _key_tool(other) else (other, left)
+
+
+def _key_tool(row: Row) -> tuple[str, str]:
+    return row["server_id"], row["tool"]
 
 
 def _render_plain(contract: Contract) -> str:

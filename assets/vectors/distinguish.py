@@ -1,10 +1,16 @@
-"""One of two look-alike tools as their comparison reads it, and how rare its words are."""
+"""What tells two look-alike tools apart, in one sentence, from their contracts alone.
+
+A difference is named only where one tool has it and the other does not: words of its server and of
+its text that few others use, parameters that it alone requires or takes, reading against writing,
+enums and limits, a clause of its description. Where nothing differs, the sentence says so.
+"""
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from assets.contracts.canonical import iterate_parameters, tool_text
 from assets.contracts.tool_id import ToolId
@@ -13,9 +19,7 @@ from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.sanitize.untrusted_text import shorten_text
 
 _COMMON = 0.01  # share of tools above which a word says nothing of one of them
-_LONGEST_TEXT = (
-    12_000  # characters whose words are named; the longest of 12,600 real texts has 10,487
-)
+_LONGEST_TEXT = 12_000  # characters whose words count; the longest of 12,600 texts has 10,487
 _READS = {"read", "search", "compute"}
 _WRITES = {"create", "update", "delete", "send"}
 STOP = frozenset(
@@ -108,11 +112,9 @@ class WordRarity:
     """In how large a share of all tools' texts a word stands."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        all_texts = list(texts)
-        self._held = Counter(
-            word for text in all_texts for word in {*map(stem_plural, split_words(text))}
-        )
-        self._total = max(len(all_texts), 1)
+        words = [{*map(stem_plural, split_words(text))} for text in texts]
+        self._held = Counter(chain.from_iterable(words))
+        self._total = max(len(words), 1)
 
     def compute_share(self, word: str) -> float:
         return self._held[stem_plural(word)] / self._total
@@ -149,9 +151,7 @@ def join_lines(text: str, most: int) -> str:
     return shorten_text(text, most)
 
 
-SERVER, NAME, EFFECT, REQUIRED, LIMITS, CLAUSE, WORDS, TAKES = (
-    "server", "name", "effect", "required", "limits", "clause", "words", "takes"
-)  # fmt: skip
+SERVER = "server"
 _MOST = 3  # words or parameters named of one kind
 _LONGEST = 110  # characters of a quoted clause
 
@@ -160,7 +160,7 @@ def tell_apart(a: ComparedTool, b: ComparedTool, rarity: WordRarity) -> tuple[st
     """The sentence, and the kinds of differences that it names ([] where there is none)."""
     facts: tuple[list[str], list[str]] = ([], [])
     kinds: list[str] = []
-    for kind, find in _FINDERS:
+    for kind, find in _FINDERS.items():
         facts_found = find(a, b, rarity), find(b, a, rarity)
         if any(facts_found):
             kinds.append(kind)
@@ -222,15 +222,10 @@ def _tell_by_limits(side: ComparedTool, other: ComparedTool, _: WordRarity) -> s
         if mine and theirs and set(mine) != set(theirs):
             only = [value for value in mine if value not in theirs]
             return f"lets {own_name} be {_format_list(only[:_MOST])}" if only else ""
-        for limit, word in (
-            ("maximum", "up to"),
-            ("minimum", "from"),
-            ("maxLength", "up to"),
-            ("maxItems", "up to"),
-        ):
+        for limit in ("maximum", "minimum", "maxLength", "maxItems"):
             x, y = own_schema.get(limit), another.get(limit)
             if isinstance(x, int | float) and isinstance(y, int | float) and x != y:
-                return f"takes {own_name} {word} {x:g}"
+                return f"takes {own_name} {'from' if limit == 'minimum' else 'up to'} {x:g}"
     return ""
 
 
@@ -245,16 +240,16 @@ def _tell_by_clauses(side: ComparedTool, other: ComparedTool, _: WordRarity) -> 
 
 
 # By how much they help somebody choose: a product or field first, an optional parameter last.
-_FINDERS = (
-    (SERVER, _tell_by_servers),
-    (NAME, _tell_by_names),
-    (EFFECT, _tell_by_effect),
-    (REQUIRED, _tell_by_required),
-    (LIMITS, _tell_by_limits),
-    (CLAUSE, _tell_by_clauses),
-    (WORDS, _tell_by_words),
-    (TAKES, _tell_by_parameters),
-)
+_FINDERS = {
+    SERVER: _tell_by_servers,
+    "name": _tell_by_names,
+    "effect": _tell_by_effect,
+    "required": _tell_by_required,
+    "limits": _tell_by_limits,
+    "clause": _tell_by_clauses,
+    "words": _tell_by_words,
+    "takes": _tell_by_parameters,
+}
 
 
 def _tell_nothing(a: ComparedTool, b: ComparedTool) -> str:

@@ -1,7 +1,7 @@
 """Contract CI: what a pull request does to a server's contracts and to who depends on them."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,6 @@ def _list_limits(slot: ParameterSlot) -> Iterator[Any]:
 
 
 ALARMING = ("breaking", "suspicious")
-Affected = Callable[[str], Mapping[str, int] | None]
 
 
 def check_contracts(before: Sequence[JsonObject], after: Sequence[JsonObject]) -> dict[str, Any]:
@@ -85,26 +84,21 @@ def check_contracts(before: Sequence[JsonObject], after: Sequence[JsonObject]) -
     have them before."""
     (was, left_before), (now, left_out) = index_contracts(before), index_contracts(after)
     changes = compare_tools(before, after)
-    past = [*scan_list(list(before)), *_find_misshapen(before, left_before)]
-    past_keys = {(finding.tool, finding.rule, finding.excerpt) for finding in past}
-    all_findings = [*scan_list(list(after)), *_find_misshapen(after, left_out)]
-    all_findings += find_rug_pulls(list(before), list(after))
-    findings = [
-        finding
-        for finding in all_findings
-        if (finding.tool, finding.rule, finding.excerpt) not in past_keys
-    ]
+    past = {(f.tool, f.rule, f.excerpt) for f in _find_all(before, left_before)}
+    findings = [*_find_all(after, left_out), *find_rug_pulls(list(before), list(after))]
+    new = [f for f in dict.fromkeys(findings) if (f.tool, f.rule, f.excerpt) not in past]
     touched = {change.tool for change in changes} | {change.renamed_from for change in changes}
     return {
         "changes": [_describe_change(change, was, now) for change in changes],
         "same": len(was.keys() - touched),
-        "findings": [fromkey.as_row() for fromkey in dict.fromkeys(findings)],
+        "findings": [finding.as_row() for finding in new],
         "left_out": [f"entry {place}: {why}"[:300] for place, why in left_out.items()],
     }
 
 
-def _find_misshapen(tools: Sequence[JsonObject], problems: Mapping[int, str]) -> list[ScanFinding]:
-    return [finding for _, finding in find_misshapen(tools, problems)]
+def _find_all(tools: Sequence[JsonObject], problems: Mapping[int, str]) -> list[ScanFinding]:
+    misshapen = (finding for _, finding in find_misshapen(tools, problems))
+    return [*scan_list(list(tools)), *misshapen]
 
 
 def _describe_change(
@@ -118,14 +112,8 @@ def _describe_change(
             if new is None or change.renamed_from
             else (broken := find_broken_call(old, new)) and vars(broken)
         )
-    return {
-        "tool": change.tool,
-        "class": change.cls,
-        "fields": list(change.fields),
-        "renamed_from": change.renamed_from,
-        "why": change.why,
-        "call": call,
-    }
+    return {"tool": change.tool, "class": change.cls, "fields": list(change.fields),
+            "renamed_from": change.renamed_from, "why": change.why, "call": call}  # fmt: skip
 
 
 def add_neighbours(
@@ -140,19 +128,13 @@ def add_neighbours(
 
     base = MiniLM()
     was, now = (index_contracts(tools)[0] for tools in lists)
-    lookalikes = [find_lookalikes(server_id, lookalike, router, base) for lookalike in (was, now)]
-    report["lookalikes"] = [lookalike.as_row() for lookalike in list_new(*lookalikes)]
+    before, after = (find_lookalikes(server_id, tools, router, base) for tools in (was, now))
+    report["lookalikes"] = [vars(lookalike) for lookalike in list_new(before, after)]
     if questions:
         unknown = sorted({question.tool for question in questions} - now.keys())
         if unknown:
             raise ValueError(f"questions about tools that the server does not list: {unknown[:5]}")
         report["wording"] = propose_wordings(server_id, now, questions, router).as_row()
-
-
-def add_affected(report: dict[str, Any], count: Affected) -> None:
-    """Adds to each change of a known tool `affected`: kind -> how many things were made of it."""
-    for change in report["changes"]:
-        change["affected"] = count(change["renamed_from"] or change["tool"])
 
 
 def list_failing(fail_on: str) -> tuple[str, ...]:

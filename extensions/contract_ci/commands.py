@@ -61,40 +61,39 @@ def check_change(
     that shows each, findings of the scan, look-alikes, better wording. Exit 1 where it fails, 2
     where something is wrong with what was given or the changed server gives no tools, 3 where the
     one before gives none."""
-    from extensions.contract_ci.check import is_alarming
+    from extensions.contract_ci import check
     from serving.index.model import IndexBroken
 
-    _check_options(fail_on, questions, index, affected, server)
-    try:
-        if affected:
-            require_home(load_settings().home_path())  # before a server is started, which makes one
-        old, new = (_list_tools(entry, command or [], env, network) for entry in (before, after))
-        name = server or f"private:{after.resolve().name}"
-        report = _compare_lists(name, old, new, index, questions, affected)
-        page = _write_files(report, fail_on, markdown, annotations)
-    except (ValueError, IndexBroken, HomeUnavailable) as error:
-        fail(str(error), _choose_code(error, before))
-    print_json(report) if as_json else print_markdown(page)
-    sys.exit(1 if is_alarming(report, fail_on) else 0)
-
-
-def _check_options(
-    fail_on: str, questions: Path | None, index: Path | None, affected: bool, server: str
-) -> None:
     if fail_on not in _FAIL_ON:
         fail(f"--fail-on {fail_on!r}: expected one of {', '.join(_FAIL_ON)}", 2)
     if questions and index is None:
         fail("--questions needs --index: the tools among which the server's are found", 2)
     if affected and not server:
         fail("--affected needs --server: the id under which the home knows the server", 2)
+    try:
+        if affected:
+            require_home(load_settings().home_path())  # before a server is started, which makes one
+        old, new = (_list_tools(entry, command or [], env, network) for entry in (before, after))
+        name = server or f"private:{after.resolve().name}"
+        report = check.check_contracts(old, new)
+        if index is not None:
+            from serving.adhoc import open_routed
 
-
-def _choose_code(error: Exception, before: Path) -> int:
-    """3 where the server before the change gave no tools by a fault of its own; what starts it and
-    is missing, or what exceeds our limits, is an input that is wrong: 2."""
-    if not isinstance(error, NoTools) or error.place != before:
-        return 2
-    return 3 if error.kind in _WITHOUT_SECRETS else 2
+            asked = _read_questions(questions) if questions else []
+            check.add_neighbours(report, name, (old, new), open_routed(index), asked)
+        if affected:
+            count = _count_affected(name)
+            for change in report["changes"]:
+                change["affected"] = count(change["renamed_from"] or change["tool"])
+        page = _write_files(report, fail_on, markdown, annotations)
+    except (ValueError, IndexBroken, HomeUnavailable) as error:
+        # 3: the server before the change gave no tools by a fault of its own. A missing command or
+        # an exceeded limit is a wrong input: 2.
+        at_base = isinstance(error, NoTools) and error.place == before
+        kind = error.kind if isinstance(error, NoTools) else ""
+        fail(str(error), 3 if at_base and kind in _WITHOUT_SECRETS else 2)
+    print_json(report) if as_json else print_markdown(page)
+    sys.exit(1 if check.is_alarming(report, fail_on) else 0)
 
 
 def _write_files(
@@ -115,28 +114,6 @@ def _write_files(
             why = f"cannot be written ({error.strerror}): name a file in a folder that is there"
             raise UnusableInput(f"{option} {path}: {why}") from error
     return page
-
-
-def _compare_lists(
-    name: str,
-    old: list[dict[str, Any]],
-    new: list[dict[str, Any]],
-    index: Path | None,
-    questions: Path | None,
-    affected: bool,
-) -> dict[str, Any]:
-    """The report on both lists of tools, with what an index and the home in use say of them."""
-    from extensions.contract_ci import check
-
-    report = check.check_contracts(old, new)
-    if index is not None:
-        from serving.adhoc import open_routed
-
-        asked_questions = _read_questions(questions) if questions else []
-        check.add_neighbours(report, name, (old, new), open_routed(index), asked_questions)
-    if affected:
-        check.add_affected(report, _count_affected(name))
-    return report
 
 
 def _list_tools(
@@ -181,7 +158,15 @@ def _count_affected(server: str) -> Callable[[str], Mapping[str, int] | None]:
 
     warehouse = open_made_warehouse(load_settings())
     contracts = list(iterate_contracts(warehouse.tables))
-    _tell_unknown(server, {name for name, _, _ in contracts})
+    servers = {name for name, _, _ in contracts}
+    if server not in servers:
+        near = ", ".join(difflib.get_close_matches(server, sorted(servers), n=3))
+        print_line(
+            f"--affected: no server {server[:120]!r} is known in this home, so nothing is counted;"
+            " names are the server_id of its snapshots, what `toolmill search` prints before ::"
+            + (f"; near it: {near}" if near else ""),
+            err=True,
+        )
 
     def count(tool: str) -> Mapping[str, int] | None:
         try:
@@ -192,18 +177,6 @@ def _count_affected(server: str) -> Callable[[str], Mapping[str, int] | None]:
         return {kind: entry["count"] for kind, entry in radius.items() if isinstance(entry, dict)}
 
     return count
-
-
-def _tell_unknown(server: str, servers: set[str]) -> None:
-    """A line where nothing can be counted, for want of such a server."""
-    if server not in servers:
-        near = ", ".join(difflib.get_close_matches(server, sorted(servers), n=3))
-        print_line(
-            f"--affected: no server {server[:120]!r} is known in this home, so nothing is counted;"
-            " names are the server_id of its snapshots, what `toolmill search` prints before ::"
-            + (f"; near it: {near}" if near else ""),
-            err=True,
-        )
 
 
 app = typer.Typer(name="contract")

@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,9 +42,6 @@ class LookAlike:
     other: str
     cosine: float
     tells_apart: str
-
-    def as_row(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def find_lookalikes(

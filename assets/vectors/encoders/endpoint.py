@@ -9,7 +9,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -111,9 +111,8 @@ class EmbeddingsClient:
             raise _FailedRequest(f"{type(error).__name__} ({error})", hint, True) from None
         if answer.status_code != 200:
             retry_after = answer.headers.get("retry-after", "")
-            raise _build_refusal(
-                answer.status_code, content[:400].decode(errors="replace"), retry_after
-            )
+            message = content[:400].decode(errors="replace")
+            raise _build_refusal(answer.status_code, message, retry_after)
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
@@ -197,24 +196,16 @@ class EndpointEncoder:
         batches = [due[start : start + _BATCH] for start in range(0, len(due), _BATCH)]
         out = np.empty((len(due), self.dim), np.float32)
         done = 0
-        for vectors in self._embed_parallel(self._embed_batch, batches):
-            out[done : done + len(vectors)] = vectors
-            done += len(vectors)
-            if on_done:
-                on_done(done, len(due))
-        return out[[places[text] for text in texts]]
-
-    def _embed_parallel(
-        self, ask: Callable[[list[str]], np.ndarray], batches: list[list[str]]
-    ) -> Any:
-        if len(batches) < 2:
-            yield from map(ask, batches)
-            return
-        pool = ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(batches)))
+        pool = ThreadPoolExecutor(_SIDE_BY_SIDE)
         try:
-            yield from pool.map(ask, batches)
+            for vectors in pool.map(self._embed_batch, batches):
+                out[done : done + len(vectors)] = vectors
+                done += len(vectors)
+                if on_done:
+                    on_done(done, len(due))
         finally:  # after a failure nothing more is asked for
             pool.shutdown(cancel_futures=True)
+        return out[[places[text] for text in texts]]
 
     def _embed_batch(self, texts: list[str]) -> np.ndarray:
         vectors = self._read_vectors(texts)
@@ -235,9 +226,8 @@ class EndpointEncoder:
             by_place = {item.get("index", at): item["embedding"] for at, item in enumerate(items)}
             rows = np.array([by_place[at] for at in range(len(texts))], np.float32)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise self._describe_unusable(
-                f"no list of vectors ({type(error).__name__}: {error})"
-            ) from None
+            problem = f"no list of vectors ({type(error).__name__}: {error})"
+            raise self._describe_unusable(problem) from None
         if rows.ndim != 2 or rows.shape[1] < 1 or len(items) != len(texts):
             raise self._describe_unusable(f"{len(items)} vectors, of shape {rows.shape}")
         return rows

@@ -87,8 +87,7 @@ def open_encoder(
     if not folder.is_dir():
         raise EncoderMissing(
             f"{folder}: no encoder {embedder_id!r} (found: {_describe_found(place)}), which the"
-            f" index was"
-            f" made with; {_FIX}"
+            f" index was made with; {_FIX}"
         )
     flaw = _find_flaw(folder, embedder_id)
     if flaw:

@@ -11,7 +11,7 @@ from training.caller.settings import MCP_FLOW, TINY, CallerOptions, CallerSettin
 from training.caller.settings import PROFILES as CALLER_PROFILES
 from training.gates import Gate, Json, check_gain, check_no_worse
 from training.role import ModelRole
-from training.runtime.model_store import Positive, Rate, Share, Whole, read_hyper_parameters
+from training.runtime.model_store import Positive, Share, Whole, read_hyper_parameters
 
 Group = Annotated[int, Field(ge=2)]
 
@@ -119,20 +119,11 @@ class GrpoOptions:
     group: Annotated[Group | None, Field(description="completions of one prompt")] = None
     prompts: Annotated[Whole | None, Field(description="prompts of an update")] = None
     pass_rows: Annotated[Whole | None, Field(description="completions of one pass")] = None
-    learning_rate: Rate | None = None
-    beta: Annotated[
-        Annotated[float, Field(ge=0)] | None,
-        Field(description="weight of the distance to where it started"),
-    ] = None
-    temperature: Positive | None = None
     max_new: Annotated[Whole | None, Field(description="most tokens of a completion")] = None
     guard: Annotated[
         bool | None, Field(description="write groups that fail again with a worked example")
     ] = None
     replay: Annotated[str | None, Field(description="a replay file whose worlds answer calls")] = (
-        None
-    )
-    multi_turn: Annotated[bool | None, Field(description="score the whole replayed trajectory")] = (
         None
     )
     vllm: Annotated[bool | None, Field(description="write by vLLM, on a GPU")] = None

@@ -112,18 +112,18 @@ def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monke
     for role in list_trained_roles():
         trained(home, name, role)
     assert "trained on already" in str(tick(instance))
-    monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__CHECKPOINT_STEPS", "5")  # how, not what
+    monkeypatch.setenv("TOOLMILL_TRAINING__DEVICE", "cpu")  # how, not what
     assert "trained on already" in str(tick(instance))
     before = recipe()
     monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__LEARNING_RATE", "0.002")
-    monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__CLIP", "0.5")
+    monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__RANK", "8")
     [request] = tick(instance)
     assert request.run_key == f"{name}/{recipe()}/0" != f"{name}/{before}/0"
     decision = decide_on_drift(
         Warehouse(home=home, state=home / "state"), make_trainer(load_settings())
     )
     assert decision == Retrain(
-        ["settings changed since the last training: caller.clip, retriever.learning_rate"]
+        ["settings changed since the last training: caller.rank, retriever.learning_rate"]
     )
 
 

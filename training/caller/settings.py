@@ -61,25 +61,17 @@ class CallerOptions:
     ] = None
     rank: Whole | None = None
     alpha: Whole | None = None
-    dropout: Share | None = None
     learning_rate: Rate | None = None
-    warmup: Annotated[Share | None, Field(description="share of the updates")] = None
-    weight_decay: Decay | None = None
-    clip: Annotated[Positive | None, Field(description="most of the gradients' norm")] = None
     epochs: Whole | None = None
     batch: Annotated[Whole | None, Field(description="rows a pass where packing is off")] = None
-    accumulate: Whole | None = None
     candidates: Annotated[Candidates | None, Field(description="tools a prompt shows")] = None
-    distractors: Distractors | None = None
     context: Annotated[
         Annotated[int, Field(ge=128)] | None, Field(description="most tokens of a row")
     ] = None
-    packing: bool | None = None
     pass_tokens: Annotated[
         Whole | None, Field(description="most tokens of a packed pass; default: context")
     ] = None
     gradient_checkpointing: bool | None = None
-    checkpoint_steps: Whole | None = None
 
     def resolve(self, **common: Any) -> CallerSettings:
         """The hyper-parameters in force; `common`: those that other models share."""

@@ -18,12 +18,10 @@ _SHAPE = ("rank", "alpha", "first_layer")
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class RetrieverRecipe:
-    """How a retriever learns. A batch is `tools`, each with all its pairs; the last three are means
-    alone, which change no more than rounding."""
+    """How a retriever learns. A batch is `tools`, each with all its pairs."""
 
     rank: Whole = 16
     alpha: Whole = 32
-    dropout: Annotated[Share, Field(description="of the adapter; the base's own is off")] = 0.0
     learning_rate: Rate = 1e-3
     epochs: Whole = 3
     tools: Annotated[Whole, Field(description="a batch, each with all its pairs")] = 24
@@ -33,16 +31,8 @@ class RetrieverRecipe:
     first_layer: Annotated[
         int, Field(ge=0, description="that is adapted; the layers below stay as they are")
     ] = 3
-    temperature: Positive = 0.05
     query_tokens: Annotated[Whole, Field(description="read of a request")] = 48
     text_tokens: Annotated[Whole, Field(description="read of a tool's text")] = 96
-    hold_tokens: Annotated[
-        Whole, Field(description="held in memory at once; the rest is computed twice")
-    ] = 3072
-    cache_mb: Annotated[
-        int, Field(ge=0, description="of what the frozen layers say, for all epochs")
-    ] = 512
-    checkpoint_steps: Whole = 10
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -60,8 +50,16 @@ class RetrieverOptions(RetrieverRecipe):
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class RetrieverSettings(RetrieverRecipe):
-    """Hyper-parameters; together with the training set and the base they name the adapter."""
+    """Hyper-parameters; together with the training set and the base they name the adapter.
 
+    hold_tokens: held in memory at once; the rest is computed twice. cache_mb: of what the frozen
+    layers say, for all epochs. These and checkpoint_steps change no more than rounding."""
+
+    dropout: Share = 0.0  # of the adapter; the base's own is off
+    temperature: Positive = 0.05
+    hold_tokens: Whole = 3072
+    cache_mb: Annotated[int, Field(ge=0)] = 512
+    checkpoint_steps: Whole = 10
     start: str = NONE  # or `general@<16 hex>`, the shipped adapter, whose shape is the default one
     distractors: Literal["hard", "random"] = HARD  # from the confusable audit, or any other tools
     query_prompt: str | None = None  # before a request; None: as the base has it

@@ -26,8 +26,8 @@ from warehouse.home import LAYOUT, MARKER, claim_home
 
 # Run before the command: no workers but itself, whose imports are 4 core-seconds.
 ALONE = """
-from orchestration.runs import fork_server, workers
-fork_server.warm_up, workers.CORES = fork_server.silence_warnings, 1
+from orchestration.runs import processes, workers
+processes.warm_up, workers.CORES = processes.silence_warnings, 1
 """
 # Run before the command, as who has no thread yet: a namespace of its own, and {mount} in it.
 INSIDE = """

@@ -36,9 +36,9 @@ def work(target, *args):
 
 held = []
 if __name__ == "__main__":
-    from orchestration.runs import fork_server
-    fork_server.CORES = 2
-    fork_server.warm_up()
+    from orchestration.runs import processes
+    processes.CORES = 2
+    processes.warm_up()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.killpg(0, signal.SIGINT)  # while it imports
     work(print, "worked")

@@ -395,21 +395,19 @@ def test_every_hyperparameter_of_the_caller_that_can_be_set_is_one_of_its_policy
 
 def test_hyper_parameters_reach_the_trainings_or_are_one_line(monkeypatch) -> None:
     retriever, caller = "TOOLMILL_TRAINING__RETRIEVER__", "TOOLMILL_TRAINING__CALLER__"
-    given = {"LEARNING_RATE": "0.0002", "EPOCHS": "2", "TOOLS": "12", "HOLD_TOKENS": "512"}
+    given = {"LEARNING_RATE": "0.0002", "EPOCHS": "2", "TOOLS": "12"}
     for name, value in given.items():
         monkeypatch.setenv(f"{retriever}{name}", value)
-    monkeypatch.setenv(f"{caller}WARMUP", "0.2")
+    monkeypatch.setenv(f"{caller}RANK", "8")
     trainer = make_trainer(load_settings())
     chosen = trainer.retriever
     assert (chosen.learning_rate, chosen.epochs, chosen.tools) == (2e-4, 2, 12)
     assert choose_ablation_settings(trainer).retriever.learning_rate == 2e-4
-    assert trainer.caller.warmup == 0.2
+    assert trainer.caller.rank == 8
     assert "hold_tokens" not in trainer.list_recipes()["retriever"]
     for name, value, message in (
         (f"{retriever}LEARNING_RATE", "5", "less than or equal to 1 .found '5'"),
         (f"{retriever}TOOLS", "0", "greater than or equal to 1"),
-        (f"{retriever}TEMPERATURE", "nan", "finite|greater than 0"),
-        (f"{caller}WEIGHT_DECAY", "-1", "greater than or equal to 0"),
         (f"{caller}LEARNING_RATE", "0", "greater than 0"),
     ):
         with monkeypatch.context() as patch:

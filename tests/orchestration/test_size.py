@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_898, 14),
     "extensions/upkeep": (2_116, 11),
-    "tests": (87_945, 661),
+    "tests": (87_943, 661),
     "benchmarks": (8_290, 74),
 }
 

@@ -5,7 +5,7 @@
 Reads the lists of `smithery/servers.jsonl`, `real-servers/`, `docker-catalogue/` and `mcp-tools/`,
 each server's tools as one list beside the names of all other tools of its source, as a nightly run
 does, and prints one JSON object. Every tool with a high finding is named, to be read by a person
-(docs/scan.md holds what was read). One process, one thread.
+(docs/benchmarks.md holds what was read). One process, one thread.
 """
 
 import json

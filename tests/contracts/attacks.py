@@ -1,7 +1,7 @@
 """Attacks: invented tools, poisoned and honest, in the draws in which they were written.
 
 The first draw was written beside the rules. Each later one was written against the rules as they
-stood and run once before they changed; those first runs are the catch rates of docs/scan.md. The
+stood and run once before they changed; those first runs are the catch rates of benchmarks.md. The
 rules learned from the second, third and fifth; from the fourth and sixth nothing. The fifth was
 written before its author had read the lexicon whole, the sixth after.
 """

@@ -7,7 +7,7 @@ from benchmarks.bench_scan import measure_rules, read_lists
 from tests.support.paths import ROOT, SHARED
 
 DATA = SHARED
-READ = {"smithery neon prepare_database_migration several_signs"}  # false: see docs/scan.md
+READ = {"smithery neon prepare_database_migration several_signs"}  # false: see docs/benchmarks.md
 
 
 @pytest.mark.shared
@@ -36,7 +36,7 @@ def test_less_than_one_tool_in_two_hundred_of_each_source_is_high(source):
 
 
 def test_each_known_hit_stands_in_the_table_with_its_review():
-    table = (ROOT / "docs" / "scan.md").read_text(encoding="utf-8")
+    table = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     for line in READ:
         source, server, tool, rule = line.split(" ")
         [row] = [text for text in table.splitlines() if f"`{tool}`" in text and rule in text]

@@ -1,0 +1,1 @@
+"""The pipeline, one package per stage (README.md). May import warehouse."""

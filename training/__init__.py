@@ -1,0 +1,1 @@
+"""Training, evaluation, release and drift. May import serving, assets, warehouse."""

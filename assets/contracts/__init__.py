@@ -1,0 +1,1 @@
+"""Tool contracts: canonical form, schema, history, findings, match and repair."""

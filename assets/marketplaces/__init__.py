@@ -1,0 +1,1 @@
+"""Crawls of marketplaces: listings in one normal form."""

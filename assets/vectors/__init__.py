@@ -1,0 +1,1 @@
+"""Embeddings of tools and servers, their encoders, and look-alike tools."""

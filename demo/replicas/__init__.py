@@ -1,0 +1,1 @@
+"""HTTP behaviour of a replica, and faults that can be switched on."""

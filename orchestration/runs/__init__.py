@@ -1,0 +1,1 @@
+"""Runs without a daemon: processes, recovery, progress, summary."""

@@ -1,0 +1,1 @@
+"""Settings from `toolmill.toml` and the environment."""

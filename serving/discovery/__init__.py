@@ -1,0 +1,1 @@
+"""The iterative search of a model for tools (MCP-Zero)."""

@@ -1,0 +1,1 @@
+"""The router's index: one immutable folder per version."""

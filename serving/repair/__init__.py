@@ -1,0 +1,1 @@
+"""The repair ladder for one draft call."""

@@ -1,0 +1,1 @@
+"""The role caller: a causal model that writes the call."""

@@ -1,0 +1,1 @@
+"""Drift signals and the decision to retrain."""

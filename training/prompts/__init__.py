@@ -1,0 +1,1 @@
+"""Prompts of trained models and the forms of their answers."""

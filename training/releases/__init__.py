@@ -1,0 +1,1 @@
+"""Champions, promotion, releases and rollback."""

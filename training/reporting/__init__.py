@@ -1,0 +1,1 @@
+"""The report asset and its plots."""

@@ -1,0 +1,1 @@
+"""The role retriever: LoRA of the embedder."""

@@ -1,0 +1,1 @@
+"""What training scripts share: devices, checkpoints, model folders."""

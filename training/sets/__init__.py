@@ -1,0 +1,1 @@
+"""The training set: split, negatives, leak checks."""

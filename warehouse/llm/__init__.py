@@ -1,0 +1,1 @@
+"""One client for model requests: roles, budgets, rates, retries, the ledger."""

@@ -1,0 +1,1 @@
+"""Egress guard: which hosts and addresses may be reached."""

@@ -1,0 +1,1 @@
+"""Redaction, escaping and Markdown for third-party text."""

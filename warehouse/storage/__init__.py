@@ -1,0 +1,1 @@
+"""Digests, blobs, immutable tables, LanceDB."""

@@ -1,0 +1,1 @@
+"""Whether two calls are the same."""

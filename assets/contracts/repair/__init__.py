@@ -1,0 +1,1 @@
+"""Repairs of one call to fit its contract."""

@@ -1,0 +1,1 @@
+"""The crawl engine: requests, pages, pacing, completeness."""

@@ -1,0 +1,1 @@
+"""Launch facts in configs, pages and command lines."""

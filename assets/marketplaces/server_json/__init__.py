@@ -1,0 +1,1 @@
+"""Records of the official registry (`server.json`) as launch facts."""

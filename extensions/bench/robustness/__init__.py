@@ -1,0 +1,1 @@
+"""Perturbed contracts and requests."""

@@ -1,0 +1,1 @@
+"""The tiny base model that ships, and how it is built."""

@@ -244,7 +244,7 @@ class LedgerDatabase:
         rows = self.select("SELECT blob FROM effects WHERE key = ?", key)
         return rows[0][0] if rows else None
 
-    def select(self, sql: str, *values: str | float) -> list[tuple]:
+    def select(self, sql: str, *values: str | float | None) -> list[tuple]:
         """Rows without a transaction."""
         with self._lock:
             try:

@@ -43,12 +43,6 @@ def check_file(path: Path) -> None:
         raise make_unavailable(path, sqlite3.DatabaseError(f"malformed: {condition}"))
 
 
-def copy_ledger(path: Path, to: Path) -> None:
-    """Writes a copy of a SQLite ledger, as of one moment, to a new file. Raises
-    LedgerUnavailable."""
-    _select(path, None, "VACUUM INTO ?", str(to))
-
-
 def list_effect_blobs(path: Path, url: str | None = None) -> set[str]:
     """The blobs of every effect, and the files of open batches. Raises LedgerUnavailable where the
     ledger is locked or damaged: who removes blobs must know them all."""

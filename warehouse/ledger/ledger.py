@@ -296,12 +296,11 @@ class Ledger:
         self, *, since: float | None = None, run_id: str | None = None
     ) -> dict[tuple[str, str], int]:
         """Attempts per (stage, status), of one run or since a time (epoch seconds)."""
-        with self._database.transaction() as db:
-            rows = db.execute(
-                "SELECT stage, status, COUNT(*) FROM attempts"
-                " WHERE started_at >= ? AND (? IS NULL OR run_id = ?) GROUP BY stage, status",
-                (since or 0.0, run_id, run_id),
-            ).fetchall()
+        rows = self._database.select(
+            "SELECT stage, status, COUNT(*) FROM attempts"
+            " WHERE started_at >= ? AND (? IS NULL OR run_id = ?) GROUP BY stage, status",
+            *(since or 0.0, run_id, run_id),
+        )
         return {(stage, status): count for stage, status, count in rows}
 
     def list_unknown(self) -> list[Attempt]:
@@ -336,15 +335,12 @@ class Ledger:
         """Attempts by stage of the last run (of Dagster) that made any of `stages` in a
         partition; {} where none did."""
         marks = ", ".join("?" * len(stages))
-        with self._database.transaction() as db:
-            row = db.execute(
-                f"SELECT run_id FROM attempts WHERE partition = ? AND stage IN ({marks})"
-                " ORDER BY id DESC LIMIT 1",
-                (partition, *stages),
-            ).fetchone()
-            rows = db.execute(
-                "SELECT stage, COUNT(*) FROM attempts WHERE run_id = ? GROUP BY stage", row or ("",)
-            ).fetchall()
+        rows = self._database.select(
+            "SELECT stage, COUNT(*) FROM attempts WHERE run_id = (SELECT run_id FROM attempts"
+            f" WHERE partition = ? AND stage IN ({marks}) ORDER BY id DESC LIMIT 1) GROUP BY stage",
+            partition,
+            *stages,
+        )
         return dict(rows)
 
     def open_run(self, scope: str) -> str:
@@ -370,19 +366,10 @@ class Ledger:
             )
             return run_date
 
-    def list_run_dates(self, scope: str, most: int) -> list[str]:
-        """The run dates of the last runs of `scope`, the latest first."""
-        with self._database.transaction() as db:
-            rows = db.execute(
-                "SELECT id FROM runs WHERE scope = ? ORDER BY number DESC LIMIT ?", (scope, most)
-            ).fetchall()
-        return [name for (name,) in rows]
-
     def find_run_start(self, scope: str) -> float:
         """When the last run of `scope` was opened (epoch seconds); now, if it has none."""
-        with self._database.transaction() as db:
-            row = db.execute("SELECT MAX(opened_at) FROM runs WHERE scope = ?", (scope,)).fetchone()
-        return row[0] or time.time()
+        rows = self._database.select("SELECT MAX(opened_at) FROM runs WHERE scope = ?", scope)
+        return rows[0][0] or time.time()
 
     def close_run(self, scope: str) -> None:
         """Ends the open run of `scope`; closing a closed run changes nothing."""

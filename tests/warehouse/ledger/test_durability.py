@@ -4,15 +4,17 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.warehouse.ledger.test_ledger import open_ledger
 from warehouse.ledger.attempts import BudgetExceeded, EffectOutcome
+from warehouse.ledger.crawl_state import CrawlMemo
 from warehouse.ledger.database import LedgerUnavailable
 from warehouse.ledger.inspection import (
-    copy_ledger,
     find_oldest_attempt,
     list_effect_blobs,
     measure_health,
@@ -69,7 +71,8 @@ def assert_kept(folder: Path) -> None:
 
 def test_a_copy_is_a_whole_ledger(tmp_path: Path) -> None:
     ledger = fill_ledger(tmp_path)
-    copy_ledger(ledger.path, tmp_path / "copy.db")
+    with closing(sqlite3.connect(ledger.path)) as file:
+        file.execute("VACUUM INTO ?", (str(tmp_path / "copy.db"),))
     ledger.close()
     for suffix in ("-wal", "-shm"):
         (tmp_path / f"ledger.db{suffix}").unlink(missing_ok=True)
@@ -119,7 +122,7 @@ class FullDisk:
     def __getattr__(self, name: str) -> object:
         return getattr(self.inner, name)
 
-    def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         if sql.startswith(self.statement):
             raise sqlite3.OperationalError("database or disk is full")
         return self.inner.execute(sql, *values)
@@ -212,3 +215,24 @@ def test_a_ledger_that_is_locked_between_two_effects_sends_nothing(tmp_path: Pat
             ledger.once("llm", "k", lambda: pytest.fail("was sent"), reserve_usd=0.1)
         process.kill()
     assert ledger.once("llm", "k", lambda: EffectOutcome(b"x")) == b"x"
+
+
+def test_what_was_put_last_is_read_by_the_next_process(tmp_path: Path) -> None:
+    first = CrawlMemo(tmp_path / "state" / "memo.db")
+    first.put("validators", "a", {"etag": '"1"'})
+    first.put("validators", "a", {"etag": '"2"'})
+    first.put("checkpoint", "a", [1, None])
+    first.close()
+    second = CrawlMemo(tmp_path / "state" / "memo.db")
+    assert second.get("validators", "a") == {"etag": '"2"'}
+    assert second.get("checkpoint", "a") == [1, None]
+    assert second.get("checkpoint", "b") is None
+
+
+def test_a_file_that_is_no_memo_is_put_aside_and_a_new_one_begun(tmp_path: Path) -> None:
+    path = tmp_path / "memo.db"
+    path.write_bytes(b"not a database, but long enough to look like a page of one" * 40)
+    memo = CrawlMemo(path)
+    memo.put("a", "b", 1)
+    assert memo.get("a", "b") == 1
+    assert path.with_name("memo.db.unreadable").read_bytes().startswith(b"not a database")

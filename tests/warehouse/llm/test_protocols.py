@@ -14,6 +14,7 @@ from warehouse.ledger.ledger import Ledger
 from warehouse.llm import endpoint
 from warehouse.llm.chat import ChatClient
 from warehouse.llm.client import LLM, LLMError, ModelCompletion, ModelRequest, Role
+from warehouse.llm.json_answers import find_fenced, strip_fence
 from warehouse.storage.blobs import Blobs
 
 ASK = [{"role": "user", "content": "Name a bird."}]
@@ -172,3 +173,28 @@ def test_private_tools_do_not_leave_by_another_protocol() -> None:
     asked = role("acme", None)
     with pytest.raises(Exception, match="would send private tools to acme"):
         PairWriter((asked,), SynthesisPolicy()).make_llm(None, "private")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "inner"),
+    [
+        ("```json\n{}\n```", "{}"),
+        ("  ```python f(x=1)```\n", "f(x=1)"),
+        ("```\n[1]", "[1]"),  # an answer that was cut
+        ("``````", ""),
+        ("```a``` b ```c```", "a``` b ```c"),
+        ("{}", None),
+        ("see ```{}```", None),
+    ],
+)
+def test_a_text_that_is_one_fence_is_what_stands_in_it(text: str, inner: str | None) -> None:
+    assert strip_fence(text) == inner
+
+
+def test_every_fence_of_a_text_is_found_and_an_open_one_at_its_end() -> None:
+    text = "first ```json {}``` then ``` ``` and ```tool_code f()"
+    assert find_fenced(text) == ["{}", "f()"]
+
+
+def test_a_fence_of_white_space_alone_costs_no_time() -> None:
+    assert strip_fence("```" + " " * 2_000_000 + "x") == "x"

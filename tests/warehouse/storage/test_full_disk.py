@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warehouse.storage import files, tables
-from warehouse.storage.files import append_line, read_history
+from warehouse.storage.files import append_line, read_history, write_changed
 from warehouse.storage.repair import repair_home
 from warehouse.storage.tables import Tables, TableSpec
 
@@ -187,3 +187,16 @@ def test_repair_of_a_whole_home_changes_nothing(tmp_path: Path) -> None:
     before = files()
     assert repair_home(tmp_path).healthy
     assert files() == before
+
+
+def test_only_other_bytes_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "reports" / "page.md"
+    assert write_changed(path, b"one")
+    before = path.stat()
+    assert not write_changed(path, b"one")
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
+    assert write_changed(path, b"two")  # as many bytes
+    assert path.read_bytes() == b"two"
+    path.unlink()
+    assert write_changed(path, b"two")
+    assert path.read_bytes() == b"two"

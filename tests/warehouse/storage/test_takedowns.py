@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import polars as pl
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from orchestration.tables import TABLES
 from warehouse.storage.tables import Tables, TableSpec
 from warehouse.storage.takedowns import (
+    _STEP,
     LIFTED,
     SECRET,
     SERVER,
@@ -19,6 +21,7 @@ from warehouse.storage.takedowns import (
     TakedownError,
     Takedowns,
     Tombstone,
+    UnusableSecret,
     find_taken,
     read_takedowns,
     record_tombstone,
@@ -147,3 +150,56 @@ def test_a_table_none_of_whose_columns_could_name_it_has_nothing_taken(rows: lis
     frame = SPEC.frame(rows).select("id")
     hit = find_taken(taken, frame)
     assert (hit.dtype, hit.to_list()) == (pl.Boolean, [False] * len(rows))
+
+
+LEAKED_KEY = 'sk-live-9f"8\\7/é6d5c4b3'
+
+
+@pytest.fixture(scope="module")
+def mark() -> Fingerprint:
+    return Fingerprint.of(LEAKED_KEY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LEAKED_KEY,
+        f"Bearer {LEAKED_KEY}.",
+        json.dumps({"env": {"KEY": LEAKED_KEY}}),
+        json.dumps({"env": {"KEY": LEAKED_KEY}}, ensure_ascii=False),
+        json.dumps(json.dumps([LEAKED_KEY])),
+        json.dumps(json.dumps([LEAKED_KEY], ensure_ascii=False)),
+        f"https://a.example/?key={quote(LEAKED_KEY, safe='')}&b=1",
+    ],
+)
+def test_a_secret_is_found_in_each_form(mark: Fingerprint, text: str) -> None:
+    assert mark.find_holders(["", text, "else"]) == [1]
+    assert Fingerprint.parse(json.loads(json.dumps(mark.dump()))).is_held_by(text.encode())
+
+
+def test_all_but_its_last_character_is_not_the_secret(mark: Fingerprint) -> None:
+    assert mark.find_holders([LEAKED_KEY[:-1], LEAKED_KEY[1:], LEAKED_KEY[::-1], "x" * 500]) == []
+    assert mark.find_holders([]) == []
+
+
+def test_a_secret_is_found_wherever_blocks_meet(mark: Fingerprint) -> None:
+    for before in (_STEP - 40, _STEP - 5, _STEP - 1, _STEP, 2 * _STEP - 7):
+        assert mark.is_held_by(b"a" * before + LEAKED_KEY.encode() + b"b" * 50), before
+
+
+def test_what_is_kept_does_not_hold_the_secret_and_differs_each_time(mark: Fingerprint) -> None:
+    kept, other = json.dumps(mark.dump()), json.dumps(Fingerprint.of(LEAKED_KEY).dump())
+    assert LEAKED_KEY[:8] not in kept
+    assert kept != other
+    assert not Fingerprint.parse(json.loads(other)).is_held_by(kept.encode())
+
+
+@pytest.mark.parametrize("secret", ["", "short", " " * 20, "x" * 20_000])
+def test_what_would_stand_in_texts_by_chance_is_refused(secret: str) -> None:
+    with pytest.raises(UnusableSecret, match="expected 8 to"):
+        Fingerprint.of(secret)
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(UnusableSecret, match="no UTF-8 text"):
+        Fingerprint.of(b"\xff\xfe\x00abcdefgh".decode(errors="surrogateescape"))

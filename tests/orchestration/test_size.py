@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_971, 50),
+    "warehouse": (7_956, 50),
     "assets/marketplaces": (6_961, 44),
     "assets/servers": (13_066, 58),
     "assets/contracts": (8_144, 40),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_898, 14),
     "extensions/upkeep": (2_116, 11),
-    "tests": (87_943, 661),
+    "tests": (87_895, 652),
     "benchmarks": (8_290, 74),
 }
 

@@ -98,6 +98,11 @@ def write_card(
 ) -> Markdown:
     """The text of README.md, out of the template `card.md`."""
     by_rules = sum(n for name, n in figures.by["judge"].items() if not name.startswith("model:"))
+    trajectories = figures.by["task"].get(TRAJECTORY, 0)
+    ran = "No call was carried out"
+    if trajectories:
+        ran = f"The calls of {trajectories} trajectories ran, in disposable worlds; no other was"
+        ran += " carried out"
     filled = _fill_template(
         label=label,
         pairs=figures.pairs,
@@ -114,7 +119,7 @@ def write_card(
         counts=join_markdown("\n", _list_counts(figures)),
         wording=_WORDING if figures.by["provider"].keys() <= {OFFLINE} else "",
         by_rules=by_rules,
-        ran=_write_ran(figures),
+        ran=ran,
         unknown=figures.by["license"].get(_UNKNOWN, 0),
         versions=make_markdown_table(
             ["table", "partition", "version"],
@@ -168,12 +173,6 @@ def _write_front_matter(form: ExportFormat, figures: ExportFigures) -> Markdown:
     lines = ["---", f"license: {licence}", "tags:", "- tool-calling", "- mcp", "- synthetic",
              "configs:", *configs, "dataset_info:", *infos, "---", ""]  # fmt: skip
     return mark_markdown("\n".join(lines))  # an SPDX expression; the rest is ours
-
-
-def _write_ran(figures: ExportFigures) -> str:
-    if not (n := figures.by["task"].get(TRAJECTORY, 0)):
-        return "No call was carried out"
-    return f"The calls of {n} trajectories ran, in disposable worlds; no other was carried out"
 
 
 def _group_files(figures: ExportFigures) -> dict[str, list[tuple[str, str]]]:

@@ -186,55 +186,57 @@ def select_pairs(
             if row["pair_id"] in pair_ids:
                 continue
             pair_ids.add(row["pair_id"])
-            split, why = _choose_side(row, choice)
-            if why is None and held_digests & _list_shown(row):
-                why = "a contract that its prompts showed is held"
-            called = {
-                row["contract_digest"],
-                *(golden.contract_digest for golden in read_goldens(row)),
-            }
-            if why is None and split == TRAIN and any(TEST in sides[name] for name in called):
-                why = "a server of the test side lists the same tool"
+            split, why = _find_split(row, choice, sides, held_digests)
             if why is not None:
                 left_out[why] += 1
-                continue
-            offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
-            row["offered"] = json.dumps(offered)
-            yield ExportPair(row, judged[row["pair_id"]], split, bodies)
-    yield from _select_added(tables, choice, left_out)
+            else:
+                yield _make_pair(row, judged[row["pair_id"]], split, sides, bodies)
+    if choice.more:
+        yield from _select_added(tables, choice, left_out)
 
 
 def _select_added(
     tables: Tables, choice: ExportChoice, left_out: Counter[str]
 ) -> Iterator[ExportPair]:
     """Those of `more` that the same rules let through."""
-    if not choice.more:
-        return
     choice = replace(choice, proved=None, invalid=frozenset())  # their end states are the proof
-    digests = {
-        contract_row["contract_digest"] for added in choice.more for contract_row in added.offered
-    }
+    digests = {row["contract_digest"] for added in choice.more for row in added.offered}
     snapshots = tables.read(SNAPSHOTS, as_of=choice.as_of)
     snapshots = snapshots.filter(pl.col("contract_digest").is_in(list(digests))).to_dicts()
     for added in choice.more:
-        row, rows = added.row, [*snapshots, *added.offered]
-        split, why = _choose_side(row, choice)
-        sides = _find_sides(rows, choice)
-        if why is None and set(choice.held(added.offered)) & _list_shown(row):
-            why = "a contract that its prompts showed is held"
-        called = {row["contract_digest"], *(call.contract_digest for call in read_goldens(row))}
-        if why is None and split == TRAIN and any(TEST in sides[name] for name in called):
-            why = "a server of the test side lists the same tool"
+        sides = _find_sides([*snapshots, *added.offered], choice)
+        split, why = _find_split(added.row, choice, sides, set(choice.held(added.offered)))
         if why is not None:
             left_out[why] += 1
             continue
-        offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
-        row = {**row, "offered": json.dumps(offered)}
-        bodies = {
-            contract_row["contract_digest"]: read_contract(contract_row)
-            for contract_row in added.offered
-        }
-        yield ExportPair(row, {"judge": added.judge, "score": None}, split, bodies)
+        bodies = {row["contract_digest"]: read_contract(row) for row in added.offered}
+        judgement = {"judge": added.judge, "score": None}
+        yield _make_pair(added.row, judgement, split, sides, bodies)
+
+
+def _find_split(
+    row: Record, choice: ExportChoice, sides: Mapping[str, set[str]], held: set[str]
+) -> tuple[str, str | None]:
+    """(the row's side of the split, why it is left out or None)."""
+    split, why = _choose_side(row, choice)
+    called = {row["contract_digest"], *(call.contract_digest for call in read_goldens(row))}
+    if why is None and held & _list_shown(row):
+        why = "a contract that its prompts showed is held"
+    if why is None and split == TRAIN and any(TEST in sides[name] for name in called):
+        why = "a server of the test side lists the same tool"
+    return split, why
+
+
+def _make_pair(
+    row: Record,
+    judgement: Record,
+    split: str,
+    sides: Mapping[str, set[str]],
+    bodies: Mapping[str, Contract],
+) -> ExportPair:
+    """The pair with the tools of its own side of the split on offer."""
+    offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
+    return ExportPair({**row, "offered": json.dumps(offered)}, judgement, split, bodies)
 
 
 def ask_firewall(wall: ContractFirewall) -> Held:

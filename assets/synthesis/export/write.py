@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from assets.synthesis.export.card import ExportFigures, read_sources, write_card
 from assets.synthesis.export.examples import (
@@ -32,11 +32,6 @@ from warehouse.storage.tables import Tables
 
 Line = Mapping[str, Any]
 _BATCH = 256  # rows of a parquet batch: what is in memory at once
-
-
-class _LineWriter(Protocol):
-    def add(self, line: Line) -> None: ...
-    def close(self) -> None: ...
 
 
 def export(
@@ -76,9 +71,9 @@ def _fill_folder(
 ) -> ExportFigures:
     figures = ExportFigures()
     with ExitStack() as stack:
-        files: dict[str, _LineWriter] = {}
+        files: dict[str, _ParquetFile | _JsonLinesFile] = {}
 
-        def file(path: str, kind: str) -> _LineWriter:
+        def file(path: str, kind: str) -> _ParquetFile | _JsonLinesFile:
             if path not in files:
                 (folder / path).parent.mkdir(exist_ok=True)
                 writer = (

@@ -24,13 +24,7 @@ from warehouse.json_types import Record
 from warehouse.llm.client import LLM
 from warehouse.llm.roles import PENDING
 from warehouse.progress import ProgressLines
-from warehouse.publish import (
-    Published,
-    audit_table,
-    describe_asset,
-    publish,
-    refuse,
-)
+from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
 from warehouse.store import Warehouse
 
 WRITTEN_FLOOR = 0.5  # of all pairs asked for: below it the endpoint or the budget failed, not rows

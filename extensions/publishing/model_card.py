@@ -104,8 +104,7 @@ def render_card(facts: CardFacts) -> Markdown:
         render_data(facts),
         render_figures(facts),
         fill_markdown(
-            "## Gates\n\n{}",
-            render_gates_table(facts.gates) if facts.gates else _NOT_CONSIDERED,
+            "## Gates\n\n{}", render_gates_table(facts.gates) if facts.gates else _NOT_CONSIDERED
         ),
         render_limits(facts),
         render_loading(facts),

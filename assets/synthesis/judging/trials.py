@@ -177,12 +177,7 @@ class MutationReport:
 
 
 def try_judge(
-    rows: Iterable[Pair],
-    contracts: Contracts,
-    llm: LLM,
-    policy: SynthesisPolicy,
-    *,
-    good: int = 20,
+    rows: Iterable[Pair], contracts: Contracts, llm: LLM, policy: SynthesisPolicy, *, good: int = 20
 ) -> MutationReport:
     """Tries the rules and the judge on the known-good rows, up to `good` rows of the run, and the
     mutants of both. `contracts`: contract_digest -> contract. Mutants go the way of every row:

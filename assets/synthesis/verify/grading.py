@@ -23,12 +23,7 @@ from assets.synthesis.verify.times import (
     parse_epoch_day,
 )
 from assets.synthesis.verify.words import ABSENT, LIKELY, STATED, fold_text, squeeze_text, stem_word
-from assets.vectors.lexicon import (
-    collect_words,
-    find_base_form,
-    find_family,
-    split_identifier,
-)
+from assets.vectors.lexicon import collect_words, find_base_form, find_family, split_identifier
 from warehouse.json_types import Json, Schema
 
 _STOP = collect_words(

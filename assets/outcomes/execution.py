@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from assets.outcomes.outcome import (
     USEFUL,
@@ -18,6 +18,10 @@ from assets.servers.calls.attribution import judge_error
 from assets.servers.calls.result import CallResult, Status, find_kind
 from warehouse.sanitize.redact import redact, redact_json
 from warehouse.storage.digest import digest
+
+if TYPE_CHECKING:
+    from assets.outcomes.worlds.session import OpenWorld
+    from assets.servers.calls.caller import ToolCaller
 
 _KEPT = 65_536  # characters of an answer's text that are kept; the rest is told by its digest
 _KEYS = 50  # facts of a world that are named as changed
@@ -199,30 +203,6 @@ def _load_grounds(held: Mapping[str, Any]) -> JudgementGrounds:
 EXECUTION_VERSION = 4
 
 
-class CallEnvironment(Protocol):
-    """What a call runs in: a disposable place whose state can be read and put back."""
-
-    def read_facts(self) -> Mapping[str, Any]: ...
-    def reset(self) -> None: ...
-
-
-class CallsTools(Protocol):
-    """What makes the calls: `assets/servers/calls/caller.py`."""
-
-    async def call(
-        self,
-        server_id: str,
-        tool: str,
-        contract: Mapping[str, Any],
-        arguments: Any,
-        *,
-        timeout_s: float = 60.0,
-        owner: str = "",
-    ) -> CallResult: ...
-
-    async def end_servers(self, owner: str) -> None: ...
-
-
 @dataclass(frozen=True)
 class ToolCall:
     """One call of one tool by the contract that is current."""
@@ -267,9 +247,9 @@ def is_read_only(contract: Mapping[str, Any]) -> bool:
 
 
 async def execute_call(
-    caller: CallsTools,
+    caller: "ToolCaller",
     call: ToolCall,
-    world: CallEnvironment,
+    world: "OpenWorld",
     *,
     timeout_s: float = 10.0,
     owner: str = "",
@@ -282,9 +262,9 @@ async def execute_call(
 
 
 async def watch_call(
-    caller: CallsTools,
+    caller: "ToolCaller",
     call: ToolCall,
-    world: CallEnvironment,
+    world: "OpenWorld",
     *,
     before: Mapping[str, Any] | None = None,
     timeout_s: float = 10.0,
@@ -307,7 +287,7 @@ async def watch_call(
     return WatchedCall(kept, before, after)
 
 
-async def _send(caller: CallsTools, call: ToolCall, timeout_s: float, owner: str) -> CallResult:
+async def _send(caller: "ToolCaller", call: ToolCall, timeout_s: float, owner: str) -> CallResult:
     return await caller.call(
         call.server_id,
         call.tool,

@@ -238,19 +238,23 @@ async def collect_trajectories(
                     continue
                 try:
                     place = folder / str(len(stages) + len(found.problems))
-                    made = await _open_stage(
-                        world, fit, seed, place, held, policy, ledger, run_date
-                    )
-                    made.list_tasks(seed, n)  # a template that nothing fills fails here alone
-                    stages.append(made)
+                    opened = held.enter_context(open_world(world, seed, place))
+                    session = open_session(opened, fit, policy, ledger, run_date)
+                    stage = WorldStage(opened, fit, await held.enter_async_context(session))
+                    stage.list_tasks(seed, n)  # a template that nothing fills fails here alone
+                    stages.append(stage)
                 except (WorldFailed, WorldFileError, SandboxUnavailable) as error:
                     found.problems.append(f"{world.name}, {fit.id}: {error}")
                     continue
-                await _play_alone(stages[-1], found, seed, n)
+                try:
+                    async for made in play_stage(stage, seed, n):
+                        found.made.append(made)
+                except WorldFailed as error:
+                    found.problems.append(str(error))
                 progress.update("trajectories", len(stages), sum(len(w.servers) for w in worlds))
-        for stage in match_stages(stages, seed, n):
+        for pair in match_stages(stages, seed, n):
             try:
-                found.made.append(await play_tasks(stage))
+                found.made.append(await play_tasks(pair))
             except WorldFailed as error:
                 found.problems.append(str(error))
 
@@ -268,26 +272,3 @@ def merge_trajectories(tables: Tables, made: Sequence[TaskTrajectory]) -> list[R
     rows = {row["trajectory_id"]: row for row in tables.read(TRAJECTORIES).to_dicts()}
     rows |= {row["trajectory_id"]: row for row in (one.make_row() for one in made)}
     return list(rows.values())
-
-
-async def _open_stage(
-    world: WorldSpec,
-    fit: ServerFit,
-    seed: int,
-    place: Path,
-    held: AsyncExitStack,
-    policy: DeployPolicy,
-    ledger: Ledger,
-    run_date: str,
-) -> WorldStage:
-    opened = held.enter_context(open_world(world, seed, place))
-    made = open_session(opened, fit, policy, ledger, run_date)
-    return WorldStage(opened, fit, await held.enter_async_context(made))
-
-
-async def _play_alone(stage: WorldStage, found: TrajectoryCollection, seed: int, n: int) -> None:
-    try:
-        async for made in play_stage(stage, seed, n):
-            found.made.append(made)
-    except WorldFailed as error:
-        found.problems.append(str(error))

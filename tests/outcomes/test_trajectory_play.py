@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -282,12 +283,14 @@ def test_what_was_played_is_there_whatever_comes_after(
 ) -> None:
     wrong = {"bad": WorldFileError("nothing to draw"), "odd": ValueError("odd")}
 
-    async def open_stage(world: Any, *_: Any) -> WorldStage:
+    def open_known(world: Any, *_: Any) -> nullcontext[OpenWorld]:
         if world.name in wrong:
             raise wrong[world.name]
-        return stage_of(opened)
+        return nullcontext(opened)
 
-    monkeypatch.setattr("assets.outcomes.trajectory_play._open_stage", open_stage)
+    played = "assets.outcomes.trajectory_play"
+    monkeypatch.setattr(f"{played}.open_world", open_known)
+    monkeypatch.setattr(f"{played}.open_session", lambda *_: nullcontext(stage_of(opened).session))
     small = opened.world
     worlds = [small.model_copy(update={"name": name}) for name in ("small", "bad", "odd")]
     found, ledger = (

@@ -98,9 +98,9 @@ def measure_tools(
             server_id, tool = ToolId.parse(tool_id)
         except BadToolId:
             continue
-        base = priors.get(tool_id, RatePrior(overall, 1.0))
         old = carry_evidence(version, seen, known.changes)
-        prior = _add_belief(base, old)
+        total = priors.get(tool_id, RatePrior(overall, 1.0)).evidence + old
+        prior = RatePrior(total.worked / total.n, total.n)
         found = estimate_rate(seen.get(version, CallEvidence()), prior)
         change = known.changes.get(version)
         measured = {name: round(getattr(found, name), _PLACES) for name in ("mean", "low", "high")}
@@ -142,19 +142,10 @@ def sum_evidence(
     return {version: unite_sources(own, policy.alone) for version, own in held.items()}
 
 
-def _add_belief(base: RatePrior, old: CallEvidence) -> RatePrior:
-    total = base.evidence + old
-    return RatePrior(total.worked / total.n, total.n)
-
-
 _NO_CALLS: Record = {
-    "calls": 0,
-    "failed": 0,
-    "sources": 0,
+    **dict.fromkeys(("calls", "failed", "sources"), 0),
     "failures": "{}",
-    "p50_s": None,
-    "p95_s": None,
-    "last_at": None,
+    **dict.fromkeys(("p50_s", "p95_s", "last_at")),
 }
 
 
@@ -170,23 +161,16 @@ def _summarise_calls(frame: pl.DataFrame) -> dict[ToolVersion, Record]:
         p95_s=timed.quantile(0.95, "linear").round(3),
         last_at=pl.col("at").max(),
     )
+    failures: dict[ToolVersion, dict[str, int]] = defaultdict(dict)
     kinds = counted.filter(~pl.col("success")).group_by(*_KEYS, "kind").len()
-    failures = _group_kinds(kinds.iter_rows())
+    for tool_id, digest, kind, n in kinds.iter_rows():
+        failures[tool_id, digest][kind or "unknown"] = n
     return {
         (row.pop("tool_id"), row.pop("contract_digest")): row
         | {"failures": json.dumps(failures.get((tool_id, digest), {}), sort_keys=True)}
         for row in totals.to_dicts()
         for tool_id, digest in [(row["tool_id"], row["contract_digest"])]
     }
-
-
-def _group_kinds(
-    rows: Iterable[tuple[str, str, str | None, int]],
-) -> dict[ToolVersion, dict[str, int]]:
-    found: dict[ToolVersion, dict[str, int]] = defaultdict(dict)
-    for tool_id, digest, kind, n in rows:
-        found[tool_id, digest][kind or "unknown"] = n
-    return found
 
 
 _ALIKE = 8  # look-alikes of a tool that its prior looks at, the nearest

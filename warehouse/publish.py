@@ -24,7 +24,6 @@ OWNER = "team:toolmill"
 _LONGEST_TEXT = 2000  # characters of what a check says
 NOT_DUE = "nothing to check"  # what a declared rule observed that this run gave no verdict on
 _ROOT = Path(__file__).resolve().parents[1]
-_DECLARED: dict[str, "AssetAudit"] = {}
 
 Published = Iterator[dg.AssetCheckResult | dg.MaterializeResult]
 
@@ -93,7 +92,6 @@ def describe_asset(
     `sources` are the folders (or files) whose code makes it: their digest is its code version, so
     that a change of that code, and of no other, makes it due again.
     """
-    _DECLARED[checked.asset] = checked
     metadata: dict[str, Any] = {}
     if checked.table:
         metadata["dagster/column_schema"] = _build_column_schema(checked.table)
@@ -113,11 +111,6 @@ def describe_asset(
         "tags": {"toolmill/package": sources[0].removesuffix(".py").replace("/", ".")},
         "metadata": metadata,
     }
-
-
-def list_declared_audits() -> list[AssetAudit]:
-    """The audits of all assets that this process has loaded."""
-    return list(_DECLARED.values())
 
 
 @cache

@@ -15,6 +15,7 @@ from assets.columns import SERVER_ID, TOOL, TRAINING_SET
 from assets.vectors.encoders.embedder import embed_queries
 from extensions.bench.ablation_arms import UNTRAINED, Learnt, Sets, select_arm_rows
 from extensions.bench.ablation_options import ARMS, CALLER, RETRIEVER, AblationOptions
+from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 from training.caller.settings import CallerSettings, get_base_profile
 from training.evaluation.retriever import (
     BASE_LABEL,
@@ -28,9 +29,11 @@ from training.retriever.settings import NONE, RetrieverSettings
 from training.runtime.model_store import Job, select_recipe
 from warehouse.json_types import Row
 from warehouse.progress import Progress, SilentProgress
+from warehouse.sanitize.markdown import Markdown
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 from warehouse.storage.tables import TableSpec
+from warehouse.store import Warehouse
 
 _LEARNT_FROM = ("pair_id", "contract_digest", "instruction", "calls", "negatives", "offered")
 _COPIED = ("split", "server_id", "tool", "text_digest")
@@ -252,3 +255,9 @@ def _choose_arm_settings(
     if made.random:
         given["distractors"] = "random"
     return {"base": base, "settings": {**given, "seed": seed}}
+
+
+def render_ablation_section(warehouse: Warehouse) -> Markdown | None:
+    """The ablations as a section of the report; None where none were run."""
+    rows = warehouse.tables.read(ABLATIONS).to_dicts()
+    return render_ablation_table(summarise_ablations(rows)) if rows else None

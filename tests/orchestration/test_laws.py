@@ -116,9 +116,7 @@ def test_every_module_says_what_belongs_there() -> None:
 
 
 # Modules of the core that still import an extension. The list only shrinks.
-STILL_IMPORT_EXTENSIONS: set[str] = {
-    "training/reporting/gather.py",
-}
+STILL_IMPORT_EXTENSIONS: set[str] = set()
 
 
 def test_the_core_imports_no_extension_and_no_extension_another() -> None:

@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (4_232, 21),
     "assets/synthesis": (11_468, 58),
     "assets/outcomes": (8_532, 78),
-    "training": (15_090, 92),
+    "training": (14_902, 91),
     "serving": (8_829, 46),
     "orchestration": (6_791, 39),
     "demo": (2_880, 25),

@@ -10,7 +10,6 @@ from training.adapter_table import read_last_card, read_last_summary, set_name
 from training.drift.drift import describe_drift
 from training.releases.champion import read_champion
 from training.releases.release import read_current_release
-from training.reporting.audits import write_audits
 from training.reporting.gather import gather_report_facts
 from training.reporting.report import inline_plots, write_report
 from training.role import list_trained_roles
@@ -20,7 +19,6 @@ from warehouse.publish import (
     AssetAudit,
     Published,
     describe_asset,
-    list_declared_audits,
     make_markdown_metadata,
     publish_digest,
 )
@@ -70,12 +68,10 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
     path = write_report(home, f"{day}-{name[:8]}", facts)
     verdict = Verdict("written", path.exists(), str(path))
     text = make_markdown_metadata(inline_plots(path))
-    audits = write_audits(home, list_declared_audits())
     yield from publish_digest(
         REPORT_AUDIT,
         name,
         [verdict],
         path=dg.MetadataValue.path(str(path)),
-        great_expectations=dg.MetadataValue.path(str(audits)),
         report=text,
     )

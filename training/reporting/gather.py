@@ -8,6 +8,7 @@ from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import AGENT, CONTAMINATION, OUTSIDE, load_evaluations
 from training.reporting.executions import summarise_executions
 from training.role import BASELINE
+from warehouse.extensions import REPORTS, load_extensions
 from warehouse.sanitize.markdown import Markdown
 from warehouse.store import Warehouse
 
@@ -27,7 +28,7 @@ def gather_report_facts(
         "executions": summarise_executions(
             warehouse, str(retriever["candidate"]) if retriever else None
         ),
-        "ablations": render_ablations(warehouse),
+        "ablations": _render_ablations(warehouse),
         "contamination": load_evaluations(home, CONTAMINATION),
         "outside": load_evaluations(home, OUTSIDE),
         "agent": load_evaluations(home, AGENT),
@@ -47,10 +48,7 @@ def compare_with_champion(warehouse: Warehouse, candidate: str) -> Json | None:
         return None
 
 
-def render_ablations(warehouse: Warehouse) -> Markdown | None:
-    """The ablations as Markdown; None where none were run."""
-    from extensions.bench.ablation_run import ABLATIONS
-    from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
-
-    rows = warehouse.tables.read(ABLATIONS).to_dicts()
-    return render_ablation_table(summarise_ablations(rows)) if rows else None
+def _render_ablations(warehouse: Warehouse) -> Markdown | None:
+    """The ablations as the extension that runs them renders them; None where none were run."""
+    render = load_extensions(REPORTS).get("ablations")
+    return render(warehouse) if render else None

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,7 +31,7 @@ def list_all(
     everything: Annotated[bool, typer.Option("--all", help="ended ones too")] = False,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Batches that are open: how far each is, since when, and what keeps it back."""
+    """List open batches: how far each is, since when, and what keeps it back."""
     from warehouse.ledger.batch_records import OPEN
 
     ledger, _ = _open_ledger()
@@ -87,7 +87,7 @@ def _open_ledger() -> "tuple[Ledger, dict[str, Role]]":
 
 def _print_batches(batches: "list[Batch]", as_json: bool) -> None:
     if as_json:
-        print_json([_make_row(batch) for batch in batches])
+        print_json([{name: getattr(batch, name) for name in _SHOWN} for batch in batches])
         return
     for one in batches:
         hours = (time.time() - one.opened_at) / 3600
@@ -104,7 +104,3 @@ def _print_batches(batches: "list[Batch]", as_json: bool) -> None:
         if one.problem:
             print_line(f"    {one.problem}")
     print_line(f"{len(batches)} batches")
-
-
-def _make_row(batch: "Batch") -> dict[str, Any]:
-    return {name: getattr(batch, name) for name in _SHOWN}

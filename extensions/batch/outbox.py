@@ -45,7 +45,8 @@ def send_batch(
                     ledger, batch, f"not in the provider's list yet; tried again in {left:.0f} s"
                 )
         if not batch.file_id:
-            batch = _send_file(ledger, batch, endpoint)
+            file_id = endpoint.upload(batch.name, ledger.blobs.get(batch.blob))
+            batch = ledger.batches.update(batch, file_id=file_id)
         batch = ledger.batches.update(batch, tried_at=time.time())
         return note_sent(ledger, batch, endpoint.create(batch))
     except NoAnswer as error:
@@ -56,11 +57,6 @@ def send_batch(
     except LLMError as error:
         # The provider says no: nothing was created, and the file may be one it no longer has.
         return _note_problem(ledger, batch, str(error), tried_at=0.0, file_id="")
-
-
-def _send_file(ledger: Ledger, batch: Batch, endpoint: BatchEndpoint) -> Batch:
-    data = ledger.blobs.get(batch.blob)
-    return ledger.batches.update(batch, file_id=endpoint.upload(batch.name, data))
 
 
 def note_sent(ledger: Ledger, batch: Batch, status: BatchStatus) -> Batch:

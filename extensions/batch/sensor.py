@@ -80,18 +80,16 @@ def request_runs(batches: Iterable[Batch], cursor: PollCursor, now: float) -> li
         if answered and one.stage in _SERVES and one.name not in cursor.asked:
             groups[(one.stage, one.partition)].append(one.name)
     cursor.asked = [one.name for one in recent if one.state not in OPEN]
-    return [_make_request(*group, names) for group, names in sorted(groups.items())]
-
-
-def _make_request(stage: str, partition: str, names: list[str]) -> dg.RunRequest:
-    job, assets = _SERVES[stage]
-    return dg.RunRequest(
-        run_key=f"batch/{stage}/{partition}/{digest(sorted(names))[:16]}",
-        job_name=job,
-        partition_key=partition if job == "nightly" else None,
-        asset_selection=[dg.AssetKey(name) for name in assets],
-        tags={"toolmill/batches": str(len(names))},
-    )
+    return [
+        dg.RunRequest(
+            run_key=f"batch/{stage}/{partition}/{digest(sorted(names))[:16]}",
+            job_name=_SERVES[stage][0],
+            partition_key=partition if _SERVES[stage][0] == "nightly" else None,
+            asset_selection=[dg.AssetKey(name) for name in _SERVES[stage][1]],
+            tags={"toolmill/batches": str(len(names))},
+        )
+        for (stage, partition), names in sorted(groups.items())
+    ]
 
 
 def build_sensors(jobs: Iterable[Any]) -> list[dg.SensorDefinition]:

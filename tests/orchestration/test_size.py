@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_956, 50),
+    "warehouse": (7_951, 50),
     "assets/marketplaces": (6_961, 44),
     "assets/servers": (13_066, 58),
     "assets/contracts": (8_144, 40),
@@ -21,7 +21,7 @@ BUDGET = {
     "assets/synthesis": (11_468, 58),
     "assets/outcomes": (8_532, 78),
     "training": (14_902, 91),
-    "serving": (8_829, 46),
+    "serving": (8_834, 46),
     "orchestration": (6_791, 39),
     "demo": (2_880, 25),
     "extensions/batch": (1_132, 6),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_898, 14),
     "extensions/upkeep": (2_116, 11),
-    "tests": (87_895, 652),
+    "tests": (87_764, 642),
     "benchmarks": (8_290, 74),
 }
 

@@ -1,15 +1,15 @@
-"""Asset definitions of `snapshots`, `findings` and `contract_changes`."""
+"""Asset definitions of snapshots, findings, changes, clear contracts and listed contracts."""
 
 import json
 import time as clock
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import dagster as dg
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, read_listing_ids
-from assets.contracts import report
 from assets.contracts.canonical import CANON_VERSION, index_contracts
 from assets.contracts.changes import CHANGES, READ_RULE, fold_changes
 from assets.contracts.findings import FINDINGS, SCANS, LaunchOutput, scan_snapshot
@@ -41,6 +41,7 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.recipes.recipe import identify_server
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.item_failure import try_item
+from warehouse.json_types import Row
 from warehouse.publish import (
     Published,
     audit_table,
@@ -49,7 +50,43 @@ from warehouse.publish import (
 )
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.sanitize.untrusted_text import escape_text
+from warehouse.statistics import wilson_interval
 from warehouse.store import Warehouse
+
+SHOWN = 50  # rows of a table in the UI
+
+
+def report_findings(rows: Sequence[Row], tools: int, read: int) -> dict[str, Any]:
+    """Figures and tables of FINDINGS. tools: how many there are; read: scanned in this run."""
+    high = [row for row in rows if row["severity"] == HIGH]
+    flagged = len({(row["server_id"], row["tool"]) for row in high})
+    low_end, high_end = wilson_interval(flagged, tools)
+    counts = Counter((row["severity"], row["rule"]) for row in rows)
+    lines = [[str(count), severity, rule] for (severity, rule), count in counts.most_common()]
+    return {
+        "tools": tools,
+        "scanned": read,
+        "high_tools": flagged,
+        "high_rate": flagged / tools if tools else 0.0,
+        "high_rate_interval": f"{low_end:.4f} to {high_end:.4f}",
+        "by_rule": make_markdown_table(["findings", "severity", "rule"], lines),
+        "high": _tabulate_rows(("tool", "rule", "excerpt", "server_id"), high),
+    }
+
+
+def report_changes(rows: Sequence[Row], new: int) -> dict[str, Any]:
+    """Figures of CHANGES, and a table with the latest first."""
+    latest = sorted(rows, key=lambda row: row["run_date"], reverse=True)
+    columns = ("run_date", "cls", "tool", "why", "renamed_from", "server_id")
+    counts = Counter(str(row["cls"]) for row in rows)
+    return {"new": new, **counts, "latest": _tabulate_rows(columns, latest)}
+
+
+def _tabulate_rows(columns: Sequence[str], rows: Sequence[Row]) -> Markdown:
+    return make_markdown_table(
+        columns, [[row[name] or "" for name in columns] for row in rows[:SHOWN]]
+    )
+
 
 SNAPSHOTS_AUDIT = audit_table(
     SNAPSHOTS,
@@ -107,7 +144,7 @@ def snapshots(
         metadata={
             "servers": len({row["server_id"] for row in rows}),
             "malformed": len(left_out),
-            "malformed_tools": dg.MetadataValue.json(left_out[: report.SHOWN]),
+            "malformed_tools": dg.MetadataValue.json(left_out[:SHOWN]),
             "canon_version": CANON_VERSION,
         },
     )
@@ -147,7 +184,7 @@ def findings(
         FINDINGS_AUDIT,
         FINDINGS.frame(rows),
         rules=[_check_escaped(rows), _check_current(rows, contracts)],
-        metadata=report.report_findings(rows, len(contracts), scan.read),
+        metadata=report_findings(rows, len(contracts), scan.read),
     )
     # Only now does the firewall rely on these scans; before, it reads the contracts itself.
     tables.promote(scans, context.run_id, [])
@@ -172,7 +209,7 @@ def contract_changes(
         CHANGES_AUDIT,
         CHANGES.frame(rows),
         rules=[Verdict(READ_RULE, True, read)],
-        metadata=report.report_changes(rows, len(rows) - previous),
+        metadata=report_changes(rows, len(rows) - previous),
     )
 
 
@@ -335,4 +372,4 @@ def _render_differences(rows: list[dict]) -> Markdown:
         if row.get("listed_differs"):
             difference = json.loads(row["listed_differs"])
             lines.append([row["tool"], difference["cls"], difference["why"], row["listing_id"]])
-    return make_markdown_table(["tool", "class", "why", "listing"], lines[: report.SHOWN])
+    return make_markdown_table(["tool", "class", "why", "listing"], lines[:SHOWN])

@@ -1,6 +1,9 @@
-"""Decisions: who released or held a tool, on which rule, when and why.
+"""The quarantine: which contracts are held, by which finding or person, and which are clear.
 
-A decision is about one contract, by its digest: a tool that changes is judged anew.
+A decision is about one contract, by its digest: a tool that changes is judged again. A contract
+without a published scan (its run failed half-way) is scanned here, so nothing passes because a
+table is behind. A hold by a person counts from the moment of the decision; a release takes effect
+with the next publication.
 """
 
 import json
@@ -212,11 +215,8 @@ def read_clear(warehouse: Warehouse, marketplace: str | None = None) -> list[Rec
 
 def find_unresolvable(rows: Iterable[JsonObject]) -> list[str]:
     """Digests that are not those of the contract beside them."""
-    return [
-        row["contract_digest"]
-        for row in rows
-        if row["contract_digest"] != DIGEST_PREFIX + sha256(row["contract"].encode())
-    ]
+    pairs = ((row["contract_digest"], row["contract"].encode()) for row in rows)
+    return [digest for digest, contract in pairs if digest != DIGEST_PREFIX + sha256(contract)]
 
 
 class UnknownContract(UnusableInput):

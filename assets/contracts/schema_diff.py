@@ -1,8 +1,8 @@
-"""How two versions of one JSON Schema differ, field by field, as a caller or a reader feels it.
+"""How two versions of one JSON Schema, or of a tool's annotations, differ, field by field.
 
 The proof decides: where everything that was right stays right, no field below is breaking; where
 that cannot be shown, at least one is. Paths are dotted (`inputSchema.properties.limit.maximum`,
-`…[]` for items); a name that is not plain stands in brackets, as JSON (`properties["a.b"]`).
+`…[]` for items); a name that is not plain is in brackets, as JSON (`properties["a.b"]`).
 """
 
 import json

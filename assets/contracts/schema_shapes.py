@@ -1,4 +1,4 @@
-"""What a JSON Schema says about values as a whole: its types, its few values, its alternatives."""
+"""Reading a JSON Schema: types, listed values, alternatives, references, properties, defaults."""
 
 import json
 import time

@@ -1,9 +1,9 @@
-"""Depth: how far a validator may recurse into an untrusted schema.
+"""JSON Schema against untrusted schemas: nothing is fetched, and every check is bounded.
 
-Python's recursion limit is no guard here. Reached inside the Rust map in which `referencing` looks
-up a `$ref`, it surfaces as a panic, a BaseException that `except Exception` lets through, and where
-it is reached depends on how deep the caller stands: definitions that only refer to each other ended
-one process and not another. A nested check takes at most five frames of the 1,000.
+Work is bounded by steps (`step_budget.py`), by a time limit for patterns and by depth. Python's
+recursion limit does not help with depth: reached inside the Rust map in which `referencing` looks
+up a `$ref`, it surfaces as a panic, a BaseException that `except Exception` does not catch. A
+nested check takes at most five frames of the 1,000.
 """
 
 import ipaddress

@@ -1,4 +1,13 @@
-"""Does one scalar keyword of a schema (a bound, a pattern) refuse anything new?"""
+"""Does one JSON Schema accept every value that another accepted?
+
+This is proved for what tools use: types, listed values, bounds, `required`, `properties`, `items`,
+`additionalProperties`, `anyOf`, `allOf`, local references. Any other keyword has to stay as it was.
+What cannot be proved counts as refused.
+
+There are two readings of "a value that was accepted". Of calls (`calls=True`): undeclared arguments
+are flaws unless the object says explicitly what further arguments are, so a new optional argument
+is harmless, and a removed one is not. Of results: plain JSON Schema.
+"""
 
 import math
 from dataclasses import dataclass

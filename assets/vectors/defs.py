@@ -1,4 +1,4 @@
-"""Asset definitions of `contract_vectors`, by the base embedder, and `confusables`."""
+"""Asset definitions of `contract_vectors` (by the base embedder) and `confusables`."""
 
 import json
 from collections import Counter, defaultdict

@@ -1,7 +1,7 @@
-"""Which text each tool and server has, and embedding those that the vector store lacks.
+"""Texts of tools and servers, their embedding into the vector store, and nearest tools.
 
 Vectors are keyed by (text digest, embedder) and shared; membership is per marketplace, so that a
-server leaving one marketplace cannot remove what another one still lists.
+server leaving one marketplace cannot remove what another still lists.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Contract CI: what a pull request does to a server's contracts and to who depends on them."""
+"""Contract check: what a pull request does to a server's contracts, with a call that breaks."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence

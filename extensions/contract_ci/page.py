@@ -1,4 +1,7 @@
-"""The page of a contract check: Markdown for a pull request, in which no text of a server acts."""
+"""Pages and annotations of a contract check, in which no text of a server acts.
+
+Source of the annotations: GitHub Docs, "Workflow commands for GitHub Actions".
+"""
 
 import json
 from collections.abc import Iterator, Mapping

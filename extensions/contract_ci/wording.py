@@ -1,10 +1,7 @@
-"""Wording: descriptions of a server's tools that let the router find them more often.
+"""Look-alikes of a server's tools, and descriptions that let the router find its tools more often.
 
-    questions, each with the tool that is meant -> two halves: by one a wording is chosen, by the
-    other it is measured
-
-The tools are searched among those that the index shows for the same questions. A wording only adds
-what is true of the tool: its parameters, its server, words in which its users ask for it.
+Half of the questions choose a wording, the other half measure it. A wording only adds what is true
+of the tool: its parameters, its server, words in which its users ask for it.
 """
 
 import json

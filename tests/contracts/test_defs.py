@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assets.contracts import report
+from assets.contracts import defs
 from assets.contracts.changes import CHANGES
 from assets.contracts.defs import contract_changes, snapshots
 from assets.contracts.snapshot import SNAPSHOTS, build_snapshot
@@ -64,7 +64,7 @@ def test_what_is_published_while_changes_are_looked_for_is_found_by_the_next_run
 ) -> None:
     pipeline.deploy(honest_servers())
     pipeline.run([snapshots], MARKET)
-    told = report.report_changes
+    told = defs.report_changes
 
     def publish_meanwhile(*given: Any) -> Any:
         monkeypatch.undo()
@@ -72,7 +72,7 @@ def test_what_is_published_while_changes_are_looked_for_is_found_by_the_next_run
         pipeline.run([snapshots], MARKET)
         return told(*given)
 
-    monkeypatch.setattr(report, "report_changes", publish_meanwhile)
+    monkeypatch.setattr(defs, "report_changes", publish_meanwhile)
     pipeline.run([contract_changes])
     assert pipeline.read_rows(CHANGES) == []
     pipeline.run([contract_changes])

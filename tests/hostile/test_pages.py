@@ -9,7 +9,7 @@ import pytest
 
 from assets.catalogue import catalogue_pages
 from assets.catalogue.coverage import COVERAGE
-from assets.contracts import report as contracts_report
+from assets.contracts import defs
 from assets.marketplaces.crawl.recorder import PayloadRecorder
 from assets.synthesis import pair_report
 from assets.synthesis.export.card import ExportFigures, write_card
@@ -45,7 +45,7 @@ def write_catalogue(home: Path) -> str:
 def write_findings(home: Path) -> str:
     names = ("severity", "rule", "tool", "excerpt", "server_id")
     row = dict.fromkeys(names, EVIL) | {"severity": "high"}
-    figures = contracts_report.report_findings([row], 1, 1)
+    figures = defs.report_findings([row], 1, 1)
     return f"{figures['by_rule']}\n\n{figures['high']}"
 
 

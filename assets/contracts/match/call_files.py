@@ -1,4 +1,4 @@
-"""The files of `toolmill match`: a schema, expected calls, called ones, rows of calls."""
+"""`toolmill match`: files with a schema, expected calls and called ones in, verdicts out."""
 
 from dataclasses import dataclass
 from pathlib import Path

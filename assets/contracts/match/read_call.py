@@ -1,4 +1,4 @@
-"""One call, read through its tool's schema: the normal forms by which calls are compared."""
+"""One call read through its tool's schema: normal forms, equal for equal values."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -157,9 +157,7 @@ def _list_signs(text: str) -> tuple[list[str], list[str]]:
 
 def _is_switch(schema: Any, root: Schema) -> bool:
     """Whether a number can be nothing but 0 and 1."""
-    bounds = [
-        (branch.get("minimum"), branch.get("maximum")) for branch in iterate_branches(schema, root)
-    ]
+    bounds = [(b.get("minimum"), b.get("maximum")) for b in iterate_branches(schema, root)]
     choices = find_choices(schema, root)
     return (0, 1) in bounds or (bool(choices) and all(choice in (0, 1) for choice in choices))
 

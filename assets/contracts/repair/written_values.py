@@ -1,5 +1,4 @@
-"""Numbers as people write them: with separators, a currency, a percent sign, or a unit that the
-parameter counts in another."""
+"""Numbers and dates as people write them, in the form that a schema asks for."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Engine: all rules over all texts of a tool, and what several findings mean together."""
+"""The scan: all rules over all texts of a tool, of a server's other texts, and of results."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set

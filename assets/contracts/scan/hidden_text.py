@@ -1,4 +1,4 @@
-"""Hidden: characters that a person does not see and a model reads."""
+"""Rules about what a person does not see and a model reads: hidden characters, encodings, marks."""
 
 import base64
 import binascii

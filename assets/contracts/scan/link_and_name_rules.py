@@ -1,4 +1,4 @@
-"""Links: addresses that carry data away, pretend to be others, or run code."""
+"""Rules about addresses, issued keys and the names of tools."""
 
 import ipaddress
 import re

@@ -1,8 +1,9 @@
-"""Phrases: which ideas of the lexicon a text holds, and which of them stand in order and near.
+"""Rules of the scan: what each looks for, how its patterns match, and what a hit says.
 
 A pattern reads "READ 8 HARDPATH|KEYISH 20 SEND": ideas in this order with at most so many words
 between one and the next (the end of a sentence counts as some words). Time is linear in the text:
-each idea's places are walked once per pattern, and no expression is ever tried twice on a place.
+each idea's places are walked once per pattern. Excerpts are escaped, so that no terminal, log or
+page is attacked by what it shows.
 """
 
 import json

@@ -1,7 +1,8 @@
-"""Look-alikes: letters of other scripts that are drawn like Latin ones.
+"""Texts of a tool with their JSON pointers, as words that compare equal however they are disguised.
 
-The table holds the letters that are drawn alike in common fonts (after Unicode's confusables.txt,
-UTS 39), lower case; capitals are folded first.
+Chinese, Japanese and Korean characters are words of their own, so one matcher serves all scripts.
+The table of look-alikes holds the letters drawn alike in common fonts (after Unicode's
+confusables.txt, UTS 39), in lower case; capitals are folded first.
 """
 
 import re

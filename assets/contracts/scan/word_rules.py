@@ -1,7 +1,7 @@
-"""Orders: a tool that says how other tools, or the machine, are to be used.
+"""Rules about other tools, shell commands and parameters, by names and words.
 
-A tool may well speak of the others of its own server ("call resolve_id first"); names that the same
-list holds are therefore nobody else's.
+A tool may speak of the others of its own server ("call resolve_id first"), so the names of its own
+list do not count as foreign.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What an embedder is, and what every embedder checks of its vectors."""
+"""The embedder interface, what every embedder checks of its vectors, and prompts before texts."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -1,8 +1,7 @@
 """Any OpenAI-compatible `/embeddings` endpoint as an embedder.
 
-The key is read from the environment and is neither in an id, nor in an error, nor in a saved
-encoder. Somebody else may have written a saved encoder: it is opened only at an address that the
-user's settings name, with the key of that setting.
+The key is read from the environment and is never in an id, an error or a saved encoder. A saved
+encoder may be third-party: it is opened only at an address that the user's settings name.
 """
 
 import json

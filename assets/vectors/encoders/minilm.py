@@ -1,4 +1,8 @@
-"""MiniLM, the default encoder, made from its pretrained weights."""
+"""MiniLM, the default encoder, the shipped adapter of it, and other BERT bases run without torch.
+
+A base is a folder or a pinned hub id. The ONNX graph is BERT's: learnt absolute positions, exact
+GELU, one pooling, Dense layers, unit norm. Any other model is refused.
+"""
 
 from dataclasses import dataclass, field
 from functools import cache, lru_cache

@@ -1,6 +1,6 @@
-"""The modules of a sentence-transformers model, in the order of its modules.json, and prompts.
+"""Files of a sentence-transformers model: its modules, pooling, Dense layers and prompts, checked.
 
-Files of somebody else: whatever they hold is read or is one BadEmbedder that names the file.
+The files are third-party: what they hold is read, or one BadEmbedder names the file.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""A sentence-transformers model opened from its files: no code of it, no pickle, no made-up weight.
+"""Sentence-transformers models as embedders, with an optional LoRA adapter; needs torch.
 
-How tokens are pooled, where a text is cut and which words stand before a question is for the
-model's own files to say: nothing of it is guessed.
+The model's own files say how tokens are pooled, where a text is cut and which prompt precedes a
+question. No code of a model is run, and its weights are read as safetensors only.
 """
 
 import hashlib

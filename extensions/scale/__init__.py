@@ -1,4 +1,4 @@
-"""More than one machine: tables in a bucket, Postgres, Ray, Kubernetes.
+"""More than one machine: the ledger in Postgres, launches on Ray, folders published to a bucket.
 
 May import the core, and no other extension.
 """

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
 
-from orchestration.settings.schema import RAY, SUBPROCESS, Place
+from orchestration.settings.schema import RAY, SUBPROCESS, TrainingPlace
 
 ROOT = Path(__file__).resolve().parents[1]
 # The run's log shows the loss; progress bars and library notices would hide it.
@@ -34,11 +34,11 @@ class NoSuchPlace(ValueError):
     """A place that is unknown, or whose package or setting is missing; the message says which."""
 
 
-class Scripts:
+class TrainingScripts:
     """The resource `pipes`: starts training scripts at one place."""
 
-    def __init__(self, place: Place | None = None, client: Any = None) -> None:
-        self.place = place or Place()
+    def __init__(self, place: TrainingPlace | None = None, client: Any = None) -> None:
+        self.place = place or TrainingPlace()
         self._client = client or open_client(self.place)
 
     def launch(self, context: Any, script: str, job: Path) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Scripts:
         return cards[-1] if cards else {}
 
 
-def open_client(place: Place) -> Any:
+def open_client(place: TrainingPlace) -> Any:
     """The Pipes client of a place. Raises NoSuchPlace naming the package or setting it lacks."""
     if place.runs_on == SUBPROCESS:
         return dg.PipesSubprocessClient()
@@ -83,7 +83,7 @@ def open_client(place: Place) -> Any:
     return PipesK8sClient()
 
 
-def build_invocation(place: Place, script: str, job: Path) -> dict[str, Any]:
+def build_invocation(place: TrainingPlace, script: str, job: Path) -> dict[str, Any]:
     """What the place's client is given beside the context."""
     if place.runs_on == SUBPROCESS:
         command = _end_with_parent(
@@ -110,13 +110,13 @@ def _build_command(python: str, processes: int, script: str, job: Path) -> list[
     return [python, *(several if processes > 1 else []), "-m", script, str(job)]
 
 
-def _end_with_parent(place: Place, command: list[str]) -> list[str]:
+def _end_with_parent(place: TrainingPlace, command: list[str]) -> list[str]:
     """A script alone ends with its run; the launcher of several needs to be told to."""
     wrap = shutil.which("setpriv") if place.processes > 1 else None
     return [wrap, "--pdeathsig", "KILL", *command] if wrap else command
 
 
-def _build_pod(place: Place) -> dict[str, Any]:
+def _build_pod(place: TrainingPlace) -> dict[str, Any]:
     spec = dict(place.pod)
     containers = [dict(each) for each in spec.get("containers", [{}])]
     if place.gpus:

@@ -20,7 +20,7 @@ from orchestration.factories import (
     make_writer,
     open_warehouse,
 )
-from orchestration.pipes import Scripts
+from orchestration.pipes import TrainingScripts
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 from warehouse.home import is_own_instance
@@ -40,7 +40,7 @@ def build_default_resources() -> Mapping[str, Any]:
         "executor": _make_resource(make_executor),
         "reliability_policy": _make_resource(lambda settings: settings.reliability),
         "trainer": _make_resource(make_trainer),
-        "scripts": _make_resource(lambda settings: Scripts(settings.training.place)),
+        "scripts": _make_resource(lambda settings: TrainingScripts(settings.training.place)),
     }
 
 

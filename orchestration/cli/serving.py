@@ -17,7 +17,7 @@ from warehouse.sanitize.untrusted_text import shorten_text
 
 if TYPE_CHECKING:
     from assets.servers.calls.caller import ToolCaller
-    from orchestration.settings.schema import Serve
+    from orchestration.settings.schema import ServeSection
     from serving.meta.policy import HttpSettings, MetaPolicy
     from serving.router import ServedRouter
 
@@ -123,7 +123,7 @@ def _open_place(trusted: list[Path]) -> Any:
     return open_checked(partial(verify_export, trusted=trusted) if trusted else None)
 
 
-def _make_http(serve: "Serve", tokens: Path | None, **address: Any) -> "HttpSettings":
+def _make_http(serve: "ServeSection", tokens: Path | None, **address: Any) -> "HttpSettings":
     from serving.meta.access_control import build_token, read_tokens
     from serving.meta.policy import HttpSettings
 

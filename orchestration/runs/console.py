@@ -34,7 +34,7 @@ _PLAIN_EVERY_S = 20.0
 
 
 @dataclass(frozen=True)
-class Line:
+class ConsoleLine:
     """One thing to show about one stage."""
 
     kind: str
@@ -42,20 +42,22 @@ class Line:
     text: str
 
 
-def read_record(record: logging.LogRecord, partition: str | None = None) -> Line | None:
+def read_record(record: logging.LogRecord, partition: str | None = None) -> ConsoleLine | None:
     """What a record of Dagster's log says to a reader; None for its book-keeping."""
     meta: dict[str, Any] = getattr(record, "dagster_meta", {})
     event: Any = meta.get("dagster_event")
     stage = " ".join(filter(None, [partition, (meta.get("step_key") or "").strip()]))
     kind = getattr(event, "event_type_value", None)
     if kind == "STEP_START":
-        return Line(START, stage, "")
+        return ConsoleLine(START, stage, "")
     if kind == "ASSET_MATERIALIZATION":
-        return Line(MADE, stage, _format_figures(event))
+        return ConsoleLine(MADE, stage, _format_figures(event))
     if kind == "STEP_FAILURE":
-        return Line(FAILED, stage, find_reason(event))
+        return ConsoleLine(FAILED, stage, find_reason(event))
     if kind == "PIPELINE_FAILURE" and event.event_specific_data.error is not None:
-        return Line(FAILED, stage or str(meta.get("job_name") or "run"), find_innermost(event))
+        return ConsoleLine(
+            FAILED, stage or str(meta.get("job_name") or "run"), find_innermost(event)
+        )
     if kind is not None or record.levelno < logging.INFO:
         return None
     text = str(meta.get("orig_message") or record.getMessage())
@@ -63,10 +65,10 @@ def read_record(record: logging.LogRecord, partition: str | None = None) -> Line
         return None
     if waited := _NOT_RUN.match(text):  # of those further down nothing is said: they are many
         failed = (waited["failed"] or "").replace("'", "")
-        return Line(WARNING, stage, f"not run: it needs {failed}") if failed else None
+        return ConsoleLine(WARNING, stage, f"not run: it needs {failed}") if failed else None
     if record.levelno >= logging.WARNING:
-        return Line(WARNING, stage, text)
-    return Line(PROGRESS if _COUNTED.search(text) else NOTE, stage, text)
+        return ConsoleLine(WARNING, stage, text)
+    return ConsoleLine(PROGRESS if _COUNTED.search(text) else NOTE, stage, text)
 
 
 class RunView:
@@ -95,14 +97,14 @@ class RunView:
         with self._live:
             yield self
 
-    def show(self, line: Line) -> None:
+    def show(self, line: ConsoleLine) -> None:
         """Shows a line: at once, or in the live block while its stage is at work."""
         if self._console.is_terminal:
             self._show_live(line)
         elif line.kind != START and not (line.kind == PROGRESS and self._is_early(line.stage)):
             self._print(line)
 
-    def _show_live(self, line: Line) -> None:
+    def _show_live(self, line: ConsoleLine) -> None:
         if line.kind == START:
             self._tasks[line.stage] = self._live.add_task(line.stage, total=None, text="")
         elif line.kind in (PROGRESS, NOTE):
@@ -121,18 +123,18 @@ class RunView:
             self._shown_at[stage] = now
         return early
 
-    def _print(self, line: Line) -> None:
+    def _print(self, line: ConsoleLine) -> None:
         seconds = self._clock() - self._started
         text = escape_lines(f"{seconds:6.1f}s  {line.stage:<28} {line.text}")
         self._console.print(text, style=_STYLES.get(line.kind), markup=False)
 
 
-class _Handler(logging.Handler):
+class _LineHandler(logging.Handler):
     """Hands what a run logs to the place that shows it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.show: Callable[[Line], None] = RunView().show
+        self.show: Callable[[ConsoleLine], None] = RunView().show
         self.partition: str | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -140,10 +142,10 @@ class _Handler(logging.Handler):
             self.show(line)
 
 
-_HANDLER = _Handler()
+_HANDLER = _LineHandler()
 
 
-def send_lines(show: Callable[[Line], None]) -> None:
+def send_lines(show: Callable[[ConsoleLine], None]) -> None:
     """Chooses where the lines of this process's runs go."""
     _HANDLER.show = show
 

@@ -25,7 +25,7 @@ from orchestration.runs.instance import (
     open_instance,
     size_pools,
 )
-from orchestration.runs.workers import Outcome, Task, Workers
+from orchestration.runs.workers import RunTask, TaskOutcome, WorkerPool
 from orchestration.sensors import (
     ATTEMPT,
     count_failed_trainings,
@@ -56,7 +56,7 @@ class RunResult:
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
 
-    def add(self, outcome: Outcome) -> bool:
+    def add(self, outcome: TaskOutcome) -> bool:
         """Notes a run's outcome and returns whether it succeeded; Ctrl-C in it ends everything."""
         self.runs.append(outcome.as_row())
         self.seconds = round(time.monotonic() - self.started, 1)
@@ -64,7 +64,7 @@ class RunResult:
             raise KeyboardInterrupt
         return outcome.success
 
-    def add_all(self, outcomes: Iterable[Outcome]) -> bool:
+    def add_all(self, outcomes: Iterable[TaskOutcome]) -> bool:
         """Notes them all and returns whether all succeeded."""
         succeeded = [self.add(outcome) for outcome in outcomes]
         return all(succeeded)
@@ -113,19 +113,19 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
         send_lines(view.show)
         size_pools(instance)
         result = RunResult(cleared=len(clear_dead_runs(instance)))
-        with Workers(instance, view.show) as workers:
-            for outcome in workers.run(*(Task("nightly", partition=name) for name in names)):
+        with WorkerPool(instance, view.show) as workers:
+            for outcome in workers.run(*(RunTask("nightly", partition=name) for name in names)):
                 result.add(outcome)
                 if not outcome.success and "listings" not in outcome.failed_steps:
                     # A crawl that failed has decided itself whether its pages are worth keeping.
                     warehouse.ledger.close_run(str(outcome.task.partition))
-            result.add_all(workers.run(Task("fan_in")))
+            result.add_all(workers.run(RunTask("fan_in")))
             decision, tags = _decide_on_training(settings, warehouse, instance)
             result.reasons = list(decision.why)
             if isinstance(decision, Retrain):
                 tasks = [replace(task, tags=tags) for task in list_trainings(settings)]
                 result.retrained = result.add_all(workers.run(*tasks))
-            result.add_all(workers.run(Task("serve")))
+            result.add_all(workers.run(RunTask("serve")))
         return result
 
 
@@ -140,14 +140,14 @@ def _decide_on_training(
     return decide_on_drift(warehouse, trainer, failed), tuple(tags.items())
 
 
-def list_trainings(settings: Settings) -> list[Task]:
+def list_trainings(settings: Settings) -> list[RunTask]:
     """One task a role where the processors train here; a GPU or another place takes one job."""
     from training.runtime.device import pick_device
 
     chosen, place = settings.training.device, settings.training.place
     if place.runs_on != SUBPROCESS or ("cuda" in (chosen, pick_device("auto")) and chosen != "cpu"):
-        return [Task("train")]
-    return [Task("train", role=role) for role in list_trained_roles()]
+        return [RunTask("train")]
+    return [RunTask("train", role=role) for role in list_trained_roles()]
 
 
 _NEAR = 5  # ids that an unknown one is answered with
@@ -169,8 +169,8 @@ def run_one_server(settings: Settings, server_id: str, only: list[str] | None = 
         send_lines(view.show)
         size_pools(instance)
         result = RunResult(cleared=len(clear_dead_runs(instance)))
-        tasks = [Task(ONE_SERVER_JOB, partition=name, server=server_id) for name in names]
-        with Workers(instance, view.show) as workers:
+        tasks = [RunTask(ONE_SERVER_JOB, partition=name, server=server_id) for name in names]
+        with WorkerPool(instance, view.show) as workers:
             result.add_all(workers.run(*tasks))
         return result
 

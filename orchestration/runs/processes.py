@@ -17,7 +17,7 @@ import psutil
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class _Signalled(BaseException):
+class _StopSignal(BaseException):
     """A signal that ends the program; no `except Exception` on the way swallows it."""
 
 
@@ -34,9 +34,9 @@ def run_until_signalled(
         with _raise_on_signals():
             process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True)
             return process.wait()
-    except _Signalled:
+    except _StopSignal:
         if process is not None:
-            with contextlib.suppress(_Signalled), _raise_on_signals():
+            with contextlib.suppress(_StopSignal), _raise_on_signals():
                 interrupt_tree(process.pid, patience_s)
         return 0
     finally:
@@ -48,7 +48,7 @@ def run_until_signalled(
 @contextlib.contextmanager
 def _raise_on_signals() -> Iterator[None]:
     def end(_: int, __: FrameType | None) -> None:
-        raise _Signalled
+        raise _StopSignal
 
     before = {each: signal.signal(each, end) for each in _ENDS}
     try:

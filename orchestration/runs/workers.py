@@ -21,7 +21,7 @@ import dagster as dg
 
 from assets.partitions import SERVER_TAG
 from orchestration.definitions import build_defs
-from orchestration.runs.console import Line, name_partition, send_lines, terminal
+from orchestration.runs.console import ConsoleLine, name_partition, send_lines, terminal
 from orchestration.runs.instance import make_process_tags, open_instance, silence_retries
 from orchestration.runs.processes import CORES
 from orchestration.sensors import INTERRUPTED
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Task:
+class RunTask:
     """A job to run: all of it, one partition (or one server of that), one role's part of the
     training, or some assets. tags: of its run, beside our own."""
 
@@ -51,10 +51,10 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """What one run of a job came to."""
 
-    task: Task
+    task: RunTask
     run_id: str
     success: bool
     seconds: float
@@ -71,7 +71,7 @@ class Outcome:
 # joined
 
 _GRACE_S = 5.0  # a step that ends in it is recorded as failed; any other at the next run's start
-_RUNNER: "list[Runner]" = []  # of a worker process
+_RUNNER: "list[TaskRunner]" = []  # of a worker process
 _GIVEN: dict[str, str] = {}  # its environment at the start
 
 
@@ -79,19 +79,19 @@ class WorkerDied(RuntimeError):
     """A worker process ended before its task did."""
 
 
-class Workers:
+class WorkerPool:
     """Runs tasks side by side; on one core one after another, in this process.
 
     Effects that two of them ask for are carried out once: the ledger lets the second one wait.
     """
 
-    def __init__(self, instance: dg.DagsterInstance, show: Callable[[Line], None]) -> None:
+    def __init__(self, instance: dg.DagsterInstance, show: Callable[[ConsoleLine], None]) -> None:
         self._instance, self._show = instance, show
         self._pool: ProcessPoolExecutor | None = None
         self._lines: Any = None
-        self._runner: Runner | None = None
+        self._runner: TaskRunner | None = None
 
-    def __enter__(self) -> "Workers":
+    def __enter__(self) -> "WorkerPool":
         if CORES > 1:
             context = multiprocessing.get_context("forkserver")
             self._lines = context.SimpleQueue()
@@ -103,13 +103,13 @@ class Workers:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def run(self, *tasks: Task) -> Iterable[Outcome]:
+    def run(self, *tasks: RunTask) -> Iterable[TaskOutcome]:
         """The outcomes in the order of the tasks.
 
         Raises WorkerDied; KeyboardInterrupt after the workers have ended their steps.
         """
         if self._pool is None:
-            runner = self._runner = self._runner or Runner(self._instance)
+            runner = self._runner = self._runner or TaskRunner(self._instance)
             return (runner.execute(task) for task in tasks)
         # Two trainings with as many threads as cores each wait for one another at every product.
         threads = max(1, CORES // len(tasks))
@@ -127,7 +127,7 @@ class Workers:
                 raise
 
 
-def _await_results(futures: Sequence[Future[Outcome]]) -> list[Outcome]:
+def _await_results(futures: Sequence[Future[TaskOutcome]]) -> list[TaskOutcome]:
     """The outcomes when all are there; wakes now and then, since a wait alone hears no Ctrl-C."""
     waiting = set(futures)
     while waiting:
@@ -135,7 +135,7 @@ def _await_results(futures: Sequence[Future[Outcome]]) -> list[Outcome]:
     return [future.result() for future in futures]
 
 
-def _interrupt(futures: Sequence[Future[Outcome]]) -> None:
+def _interrupt(futures: Sequence[Future[TaskOutcome]]) -> None:
     """Ends the workers' steps as Ctrl-C does, then the workers, and those that do not end, too."""
     for future in futures:
         future.cancel()
@@ -149,7 +149,7 @@ def _interrupt(futures: Sequence[Future[Outcome]]) -> None:
 
 
 @contextmanager
-def _drain(lines: Any, show: Callable[[Line], None]) -> Iterator[None]:
+def _drain(lines: Any, show: Callable[[ConsoleLine], None]) -> Iterator[None]:
     """Shows what the workers say until they have ended."""
 
     def read() -> None:
@@ -175,7 +175,7 @@ def _start_worker(lines: Any, environment: Mapping[str, str]) -> None:
     send_lines(lines.put)
     # joined  # the caller has no use for the code location
 
-    _RUNNER[:] = [Runner(open_instance())]
+    _RUNNER[:] = [TaskRunner(open_instance())]
 
 
 def silence_interrupts() -> None:
@@ -192,7 +192,7 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _run_task(task: Task, threads: int) -> Outcome:
+def _run_task(task: RunTask, threads: int) -> TaskOutcome:
     _set_threads(threads)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -213,7 +213,7 @@ def _set_threads(threads: int) -> None:
 _QUIET = {"loggers": {"console": {"config": {}}}}
 
 
-class Runner:
+class TaskRunner:
     """The code location and the instance its runs are recorded in. resources: instead of those
     that the settings make."""
 
@@ -223,7 +223,7 @@ class Runner:
         self._defs = build_defs(resources=resources, loggers={"console": terminal})
         self._instance = instance
 
-    def execute(self, task: Task) -> Outcome:
+    def execute(self, task: RunTask) -> TaskOutcome:
         """Runs a task to its end; a failed step is in the outcome, not raised."""
         started = time.monotonic()
         name_partition(task.partition)
@@ -243,7 +243,7 @@ class Runner:
         interrupted = any(_is_interruption(event) for event in failures)
         if interrupted:
             self._instance.add_run_tags(result.run_id, dict([INTERRUPTED]))
-        return Outcome(
+        return TaskOutcome(
             task,
             result.run_id,
             result.success,

@@ -10,7 +10,7 @@ from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.secrets import SecretSources
 from orchestration.settings.model import Settings, config_path
-from orchestration.settings.schema import Server
+from orchestration.settings.schema import ServerSection
 from orchestration.settings.sections import derive_policy
 from warehouse.storage.files import hold_lock, write_atomically
 
@@ -54,7 +54,7 @@ def find_volume(settings: Settings, server_id: str) -> Path:
     return volume
 
 
-def make_grant(server: Server) -> ServerGrant:
+def make_grant(server: ServerSection) -> ServerGrant:
     """What the user grants one server beyond its sandbox."""
     return ServerGrant(
         network=server.network,

@@ -29,13 +29,13 @@ from assets.synthesis.policy import SynthesisPolicy
 from demo.ports import PORTS
 from orchestration.settings.schema import (
     EmbedderSettings,
-    Marketplaces,
-    Roles,
-    Sandbox,
-    Serve,
-    Server,
-    Training,
-    Worlds,
+    MarketplacesSection,
+    RolesSection,
+    SandboxSection,
+    ServerSection,
+    ServeSection,
+    TrainingSection,
+    WorldsSection,
 )
 from orchestration.settings.sections import add_sections
 from training.retriever.settings import find_other_shape
@@ -48,7 +48,7 @@ CONFIG = "TOOLMILL_CONFIG"  # the path of toolmill.toml, when it is not in the w
 WORKDIR = "TOOLMILL_WORKDIR"  # set by `toolmill dev` for the code location: the user's directory
 
 
-class Demo(BaseModel):
+class DemoSection(BaseModel):
     """The loopback replicas that `toolmill run` and `toolmill dev` start when source is demo."""
 
     model_config = ConfigDict(extra="forbid")
@@ -75,7 +75,7 @@ class Demo(BaseModel):
         return {k.removesuffix(suffix): v for k, v in found.items() if k.endswith(suffix)}
 
 
-class Alerts(BaseModel):
+class AlertsSection(BaseModel):
     """Where runs that failed, and runs that never began, are told of."""
 
     model_config = ConfigDict(extra="forbid")
@@ -127,22 +127,22 @@ class Settings(BaseSettings):
     budget_usd: float = Field(
         default=5.0, ge=0, description="most US dollars all model calls may cost"
     )
-    marketplaces: Marketplaces = Marketplaces()
-    demo: Demo = Demo()
-    sandbox: Sandbox = Sandbox()
+    marketplaces: MarketplacesSection = MarketplacesSection()
+    demo: DemoSection = DemoSection()
+    sandbox: SandboxSection = SandboxSection()
     fleet: FleetSettings = FleetSettings()
-    servers: dict[str, Server] = Field(
+    servers: dict[str, ServerSection] = Field(
         default={}, description="by server id, as npm:@scope/name or remote:https://host/mcp"
     )
     embedder: EmbedderSettings = EmbedderSettings()
-    roles: Roles = Roles()
+    roles: RolesSection = RolesSection()
     synthesis: SynthesisPolicy = SynthesisPolicy()
     executions: ExecutionPolicy = ExecutionPolicy()
     reliability: ReliabilityPolicy = ReliabilityPolicy()
-    training: Training = Training()
-    serve: Serve = Serve()
-    worlds: Worlds = Worlds()
-    alerts: Alerts = Alerts()
+    training: TrainingSection = TrainingSection()
+    serve: ServeSection = ServeSection()
+    worlds: WorldsSection = WorldsSection()
+    alerts: AlertsSection = AlertsSection()
     openai_base_url: str | None = Field(
         default=None,
         description="endpoint of every role that names a model and no base_url",
@@ -176,7 +176,7 @@ class Settings(BaseSettings):
 
     @field_validator("training")
     @classmethod
-    def fits_the_start(cls, training: Training, info: ValidationInfo) -> Training:
+    def fits_the_start(cls, training: TrainingSection, info: ValidationInfo) -> TrainingSection:
         """Whether an adapter as it is set can go on from the shipped one, where trainings do."""
         kind = info.data["embedder"].model.partition(":")[0] if "embedder" in info.data else ""
         other = find_other_shape(training.retriever)

@@ -51,7 +51,7 @@ _LEAST = {
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class Sandbox(SandboxSettings):
+class SandboxSection(SandboxSettings):
     """How third-party servers are run, and the limits of one server's run."""
 
     concurrency: int = Field(default=3, ge=1)
@@ -80,7 +80,7 @@ class Sandbox(SandboxSettings):
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class Server(ServerSecrets):
+class ServerSection(ServerSecrets):
     """What one server is given: where its secrets are, its account, its network."""
 
     network: Literal["none", "full"] | None = None
@@ -128,7 +128,7 @@ KEYS = ("api_key", "tenant_id", "client_id", "client_secret", "project_id")
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class Marketplace(CrawlSettings):
+class MarketplaceSection(CrawlSettings):
     """One marketplace: how it is read, with which keys, when in a run."""
 
     enabled: bool = True
@@ -156,30 +156,38 @@ class Marketplace(CrawlSettings):
         return {name: key.get_secret_value() for name, key in values.items() if key}
 
 
-class Marketplaces(BaseModel):
+class MarketplacesSection(BaseModel):
     """The marketplaces, one partition each."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Marketplace] = Field(init=False)
+    __pydantic_extra__: dict[str, MarketplaceSection] = Field(init=False)
 
-    registry: Marketplace = Marketplace(
+    registry: MarketplaceSection = MarketplaceSection(
         base_url="https://registry.modelcontextprotocol.io", page_cap=1000
     )
-    smithery: Marketplace = Marketplace(
+    smithery: MarketplaceSection = MarketplaceSection(
         base_url="https://api.smithery.ai", site_url="https://smithery.ai"
     )
     # 119,812 servers without a command stand behind 15,656 connectors with a URL.
-    glama: Marketplace = Marketplace(base_url="https://glama.ai/api/mcp", scope=("connectors",))
+    glama: MarketplaceSection = MarketplaceSection(
+        base_url="https://glama.ai/api/mcp", scope=("connectors",)
+    )
     # 200 requests a minute, 5,000 an hour (its documentation).
-    pulsemcp: Marketplace = Marketplace(
+    pulsemcp: MarketplaceSection = MarketplaceSection(
         base_url="https://api.pulsemcp.com", requests_per_second=1.0
     )
-    mcpso: Marketplace = Marketplace(base_url="https://mcp.so", requests_per_second=1.0)
-    mcphub: Marketplace = Marketplace(base_url="https://mcphub.com", requests_per_second=1.0)
-    deepnlp: Marketplace = Marketplace(base_url="https://www.deepnlp.org", requests_per_second=1.0)
-    pipedream: Marketplace = Marketplace(base_url="https://api.pipedream.com")
-    docker: Marketplace = Marketplace(base_url="https://desktop.docker.com")
-    private: Marketplace = Marketplace()
+    mcpso: MarketplaceSection = MarketplaceSection(
+        base_url="https://mcp.so", requests_per_second=1.0
+    )
+    mcphub: MarketplaceSection = MarketplaceSection(
+        base_url="https://mcphub.com", requests_per_second=1.0
+    )
+    deepnlp: MarketplaceSection = MarketplaceSection(
+        base_url="https://www.deepnlp.org", requests_per_second=1.0
+    )
+    pipedream: MarketplaceSection = MarketplaceSection(base_url="https://api.pipedream.com")
+    docker: MarketplaceSection = MarketplaceSection(base_url="https://desktop.docker.com")
+    private: MarketplaceSection = MarketplaceSection()
 
     @model_validator(mode="after")
     def _check_installed(self) -> Self:
@@ -190,15 +198,15 @@ class Marketplaces(BaseModel):
             )
         return self
 
-    def of(self, name: str) -> Marketplace:
+    def of(self, name: str) -> MarketplaceSection:
         """The settings of a marketplace, defaults for one that nobody set."""
-        return getattr(self, name, None) or Marketplace()
+        return getattr(self, name, None) or MarketplaceSection()
 
 
 def list_extra_names() -> dict[str, Any]:
     """Dotted setting -> field of the installed marketplaces that are not ours."""
-    others = [name for name in list_installed() if name not in Marketplaces.model_fields]
-    return {f"{name}.{one.name}": one.name for name in others for one in fields(Marketplace)}
+    others = [name for name in list_installed() if name not in MarketplacesSection.model_fields]
+    return {f"{name}.{one.name}": one.name for name in others for one in fields(MarketplaceSection)}
 
 
 class EmbedderSettings(BaseModel):
@@ -235,7 +243,7 @@ class EmbedderSettings(BaseModel):
         return prompt
 
 
-class Roles(BaseModel):
+class RolesSection(BaseModel):
     """The model roles of synthesis and of the sidecar's data, each with its own model, endpoint,
     key, price and rate."""
 
@@ -288,7 +296,7 @@ SUBPROCESS, RAY, KUBERNETES = "subprocess", "ray", "kubernetes"
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class Place:
+class TrainingPlace:
     """Where training scripts run, and with what."""
 
     runs_on: Literal["subprocess", "ray", "kubernetes"] = SUBPROCESS
@@ -305,7 +313,7 @@ class Place:
     ] = field(default_factory=dict)
 
 
-class Worlds(BaseModel):
+class WorldsSection(BaseModel):
     """Where the user's own worlds are described."""
 
     model_config = ConfigDict(extra="forbid")
@@ -319,7 +327,7 @@ _FORBID = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, config=_FORBID)
-class Http(AddressSettings):
+class HttpSection(AddressSettings):
     """Where HTTP is served, and to whom."""
 
     tokens: Path | None = Field(default=None, description="TOML or JSON file of who may ask")
@@ -327,31 +335,31 @@ class Http(AddressSettings):
 
 
 @dataclass(frozen=True, config=_FORBID)
-class Calls(MetaSettings):
+class CallsSection(MetaSettings):
     """Whether tools may be called, and which without asking."""
 
     enabled: bool = True
 
 
 @dataclass(frozen=True, config=_FORBID)
-class Warm(WarmSettings):
+class WarmSection(WarmSettings):
     """Servers that are kept running between calls."""
 
 
 @dataclass(frozen=True, config=_FORBID)
-class Log(LogSettings):
+class LogSection(LogSettings):
     """What the log of calls keeps, and how long."""
 
 
-class Serve(BaseModel):
+class ServeSection(BaseModel):
     """The meta-server: where it listens, who may ask, and what it runs."""
 
     model_config = _FORBID
 
-    http: Http = Http()
-    calls: Calls = Calls()
-    warm: Warm = Warm()
-    log: Log = Log()
+    http: HttpSection = HttpSection()
+    calls: CallsSection = CallsSection()
+    warm: WarmSection = WarmSection()
+    log: LogSection = LogSection()
     unverified: bool = Field(
         default=False,
         description="find tools that marketplaces list and nobody launched, marked; never called",
@@ -359,7 +367,7 @@ class Serve(BaseModel):
 
 
 @add_sections("training.")
-class Training(BaseModel):
+class TrainingSection(BaseModel):
     """The models that are trained, on what, where and for how long; each block is declared by the
     package whose policy it is."""
 
@@ -367,7 +375,7 @@ class Training(BaseModel):
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: int = RetrieverSettings.seed
-    place: Place = Place()
+    place: TrainingPlace = TrainingPlace()
     split: SplitSettings = SplitSettings()
     retriever: RetrieverOptions = RetrieverOptions()
     caller: CallerOptions = CallerOptions()

@@ -179,12 +179,12 @@ def _check_servers(path: Path, text: str) -> None:
     from pydantic import TypeAdapter, ValidationError
 
     from orchestration.settings.load import explain_errors
-    from orchestration.settings.schema import Server
+    from orchestration.settings.schema import ServerSection
 
     wrong: list[str] = []
     try:
         servers = tomllib.loads(text).get("servers", {})
-        TypeAdapter(dict[str, Server]).validate_python(servers)
+        TypeAdapter(dict[str, ServerSection]).validate_python(servers)
         return
     except tomllib.TOMLDecodeError as error:
         wrong = [str(error)]

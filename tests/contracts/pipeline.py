@@ -16,7 +16,7 @@ from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.writing.writer import PairWriter
 from assets.vectors.defs import contract_vectors
 from assets.vectors.index import VECTORS
-from orchestration.settings.schema import Roles
+from orchestration.settings.schema import RolesSection
 from tests.training.conftest import DEEDS, raw_tool
 from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set
@@ -81,7 +81,7 @@ class Pipeline:
     def run(
         self, assets: list[dg.AssetsDefinition], partition: str | None = None
     ) -> dict[str, dict[str, Any]]:
-        roles = tuple(Role(name, temperature=0.0) for name in Roles.model_fields)
+        roles = tuple(Role(name, temperature=0.0) for name in RolesSection.model_fields)
         given = {"warehouse": self.warehouse, "embedder": self.embedder, "trainer": Trainer(),
                  "writer": PairWriter(roles, SynthesisPolicy(pairs_per_tool=2))}  # fmt: skip
         held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}

@@ -13,7 +13,7 @@ from assets.synthesis.policy import SynthesisPolicy, TaskShares
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.writing.writer import PairWriter
 from extensions.batch.harvest import advance_open
-from orchestration.settings.schema import Roles
+from orchestration.settings.schema import RolesSection
 from tests.contracts.pipeline import MARKET, Pipeline
 from tests.support.batch_endpoint import BatchServer, batch_endpoint
 from tests.synthesis.scripted import NO_TASKS, scripted
@@ -36,7 +36,7 @@ class Batched:
         settings = {name: {**model, "batch": True} for name in batched}
         self.roles = {
             name: Role(name=name, **{"temperature": 0.0, **settings.get(name, {})})
-            for name in Roles.model_fields
+            for name in RolesSection.model_fields
         }
 
     def run(self, *assets: dg.AssetsDefinition) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 import training.defs
-from orchestration.pipes import Scripts
+from orchestration.pipes import TrainingScripts
 from tests.support.python_process import find_python
 from training.adapter_table import make_adapter_table
 from training.caller.settings import CallerSettings
@@ -75,7 +75,7 @@ def train(
     resources = {
         "warehouse": warehouse,
         "trainer": Trainer(retriever=chosen, caller=CallerSettings(), caller_base="/no/such/model"),
-        "scripts": scripts or Scripts(),
+        "scripts": scripts or TrainingScripts(),
     }
     asset = getattr(training.defs, f"{role}_adapter")
     return dg.materialize([asset], resources=resources, raise_on_error=False)

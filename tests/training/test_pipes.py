@@ -15,8 +15,8 @@ from dagster._core.errors import DagsterPipesExecutionError
 from orchestration.pipes import (
     QUIET,
     NoSuchPlace,
-    Place,
-    Scripts,
+    TrainingPlace,
+    TrainingScripts,
     build_invocation,
     open_client,
 )
@@ -56,7 +56,7 @@ def run(script: str, folder: Path, base: str) -> tuple[dg.ExecuteInProcessResult
 
     @dg.asset
     def trained(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        cards.append(Scripts().launch(context, script, job))
+        cards.append(TrainingScripts().launch(context, script, job))
         return dg.MaterializeResult(metadata={"loss": cards[-1]["losses"]})
 
     return dg.materialize([trained], raise_on_error=False), cards
@@ -114,8 +114,10 @@ class Client:
 def test_a_ray_job_is_given_the_same_script(tmp_path: Path) -> None:
     job = tmp_path / "a job.json"
     client = Client({"name": "m"})
-    place = Place("ray", gpus=2, processes=2, ray_address="http://head:8265")
-    assert Scripts(place, client).launch("ctx", "training.caller.script", job) == {"name": "m"}
+    place = TrainingPlace("ray", gpus=2, processes=2, ray_address="http://head:8265")
+    assert TrainingScripts(place, client).launch("ctx", "training.caller.script", job) == {
+        "name": "m"
+    }
     assert client.given == {
         "context": "ctx",
         "submit_job_params": {
@@ -130,7 +132,7 @@ def test_a_ray_job_is_given_the_same_script(tmp_path: Path) -> None:
 def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path: Path) -> None:
     volumes = [{"name": "home", "persistent_volume_claim": {"claim_name": "toolmill"}}]
     mounts = {"volume_mounts": [{"name": "home", "mount_path": "/data"}]}
-    place = Place(
+    place = TrainingPlace(
         "kubernetes",
         gpus=1,
         image="mill:1",
@@ -138,7 +140,7 @@ def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path: Path) -> No
         pod={"volumes": volumes, "containers": [mounts]},
     )
     client = Client({"name": "m"})
-    Scripts(place, client).launch("ctx", "training.retriever.script", tmp_path / "j.json")
+    TrainingScripts(place, client).launch("ctx", "training.retriever.script", tmp_path / "j.json")
     assert client.given["command"] == [
         "python", "-m", "training.retriever.script", str(tmp_path / "j.json")
     ]  # fmt: skip
@@ -152,8 +154,10 @@ def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path: Path) -> No
 def test_another_clients_errors_become_one_kind(tmp_path: Path) -> None:
     client = Client(fails=RuntimeError("RayJob pipes-x failed with status FAILED"))
     with pytest.raises(DagsterPipesExecutionError, match="on ray: RayJob pipes-x failed"):
-        Scripts(Place("ray"), client).launch(None, "training.caller.script", tmp_path)
-    assert Scripts(Place("ray"), Client()).launch(None, "s", tmp_path) == {}
+        TrainingScripts(TrainingPlace("ray"), client).launch(
+            None, "training.caller.script", tmp_path
+        )
+    assert TrainingScripts(TrainingPlace("ray"), Client()).launch(None, "s", tmp_path) == {}
 
 
 def test_clients_are_made_of_what_their_packages_take(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,23 +165,23 @@ def test_clients_are_made_of_what_their_packages_take(monkeypatch: pytest.Monkey
     ray.PipesRayJobClient = k8s.PipesK8sClient = Client  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "dagster_ray", ray)
     monkeypatch.setitem(sys.modules, "dagster_k8s", k8s)
-    assert open_client(Place("ray", ray_address="http://head:8265")).made == {
+    assert open_client(TrainingPlace("ray", ray_address="http://head:8265")).made == {
         "address": "http://head:8265"
     }
-    assert isinstance(open_client(Place("kubernetes", image="mill:1")), Client)
-    assert isinstance(open_client(Place()), dg.PipesSubprocessClient)
+    assert isinstance(open_client(TrainingPlace("kubernetes", image="mill:1")), Client)
+    assert isinstance(open_client(TrainingPlace()), dg.PipesSubprocessClient)
 
 
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        (Place("ray"), r"dagster-ray is not installed.*toolmill\[ray\]"),
-        (Place("kubernetes", image="mill:1"), "dagster-k8s is not installed.*runs_on"),
-        (Place("kubernetes"), "no image is set"),
+        (TrainingPlace("ray"), r"dagster-ray is not installed.*toolmill\[ray\]"),
+        (TrainingPlace("kubernetes", image="mill:1"), "dagster-k8s is not installed.*runs_on"),
+        (TrainingPlace("kubernetes"), "no image is set"),
     ],
 )
 def test_a_place_that_cannot_be_had_is_named(
-    place: Place, message: str, monkeypatch: pytest.MonkeyPatch
+    place: TrainingPlace, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "dagster_ray", None)
     monkeypatch.setitem(sys.modules, "dagster_k8s", None)
@@ -186,7 +190,9 @@ def test_a_place_that_cannot_be_had_is_named(
 
 
 def test_several_processes_here_end_with_their_run(tmp_path: Path) -> None:
-    command = build_invocation(Place(processes=2), "training.caller.script", tmp_path)["command"]
+    command = build_invocation(TrainingPlace(processes=2), "training.caller.script", tmp_path)[
+        "command"
+    ]
     several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     wrap = shutil.which("setpriv")
     ends = [wrap, "--pdeathsig", "KILL"] if wrap else []
@@ -198,5 +204,5 @@ def test_several_processes_here_end_with_their_run(tmp_path: Path) -> None:
         "training.caller.script",
         str(tmp_path),
     ]
-    alone = build_invocation(Place(), "training.caller.script", tmp_path)["command"]
+    alone = build_invocation(TrainingPlace(), "training.caller.script", tmp_path)["command"]
     assert alone == [sys.executable, "-m", "training.caller.script", str(tmp_path)]

@@ -15,7 +15,7 @@ from orchestration.runs.console import (
     PROGRESS,
     START,
     WARNING,
-    Line,
+    ConsoleLine,
     RunView,
     read_record,
 )
@@ -60,28 +60,32 @@ def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
     outer = SimpleNamespace(message="resource failed", cause=cause, cls_name="Dagster")
     broken = SimpleNamespace(error=outer)
     outside = event("PIPELINE_FAILURE", event_specific_data=broken)
-    assert read_record(record("", step_key=None, job_name="train", dagster_event=outside)) == Line(
-        FAILED, "train", "TypeError: no model"
-    )
+    assert read_record(
+        record("", step_key=None, job_name="train", dagster_event=outside)
+    ) == ConsoleLine(FAILED, "train", "TypeError: no model")
     of_a_step = event("PIPELINE_FAILURE", event_specific_data=SimpleNamespace(error=None))
     assert read_record(record("", dagster_event=of_a_step)) is None
-    assert read_record(record("", dagster_event=event("STEP_START")), "glama") == Line(
+    assert read_record(record("", dagster_event=event("STEP_START")), "glama") == ConsoleLine(
         START, "glama pairs", ""
     )
     assert read_record(
         record("", dagster_event=event("ASSET_MATERIALIZATION", step_materialization_data=made))
-    ) == Line(MADE, "pairs", "count=7")
+    ) == ConsoleLine(MADE, "pairs", "count=7")
     assert read_record(
         record("", dagster_event=event("ASSET_MATERIALIZATION", step_materialization_data=of_one))
-    ) == Line(MADE, "pairs", "count=0")
+    ) == ConsoleLine(MADE, "pairs", "count=0")
     assert read_record(
         record("", dagster_event=event("STEP_FAILURE", step_failure_data=failed))
-    ) == Line(FAILED, "pairs", "no rows")
+    ) == ConsoleLine(FAILED, "pairs", "no rows")
     assert read_record(record("", dagster_event=event("HANDLED_OUTPUT"))) is None
     assert read_record(record("debug", logging.DEBUG)) is None
-    assert read_record(record("pairs 3/9 usd=0.0")) == Line(PROGRESS, "pairs", "pairs 3/9 usd=0.0")
-    assert read_record(record("0 tools are held")) == Line(NOTE, "pairs", "0 tools are held")
-    assert read_record(record("set a key", logging.WARNING)) == Line(WARNING, "pairs", "set a key")
+    assert read_record(record("pairs 3/9 usd=0.0")) == ConsoleLine(
+        PROGRESS, "pairs", "pairs 3/9 usd=0.0"
+    )
+    assert read_record(record("0 tools are held")) == ConsoleLine(NOTE, "pairs", "0 tools are held")
+    assert read_record(record("set a key", logging.WARNING)) == ConsoleLine(
+        WARNING, "pairs", "set a key"
+    )
 
 
 def test_a_run_that_failed_is_told_in_our_own_words() -> None:
@@ -90,14 +94,14 @@ def test_a_run_that_failed_is_told_in_our_own_words() -> None:
     ours = SimpleNamespace(message=said, cause=group, cls_name="Failure")
     outer = SimpleNamespace(message="step failed", cause=ours, cls_name="Dagster")
     ended = event("PIPELINE_FAILURE", event_specific_data=SimpleNamespace(error=outer))
-    assert read_record(record("", step_key=None, dagster_event=ended), "docker") == Line(
+    assert read_record(record("", step_key=None, dagster_event=ended), "docker") == ConsoleLine(
         FAILED, "docker", "listings is not published: empty"
     )
 
 
 def test_stages_that_wait_for_a_failed_one_are_named_and_those_after_them_are_not() -> None:
     waits = "Dependencies for step pairs failed: ['listings', 'snapshots']. Not executing."
-    assert read_record(record(waits, logging.ERROR)) == Line(
+    assert read_record(record(waits, logging.ERROR)) == ConsoleLine(
         WARNING, "pairs", "not run: it needs listings, snapshots"
     )
     after = "Dependencies for step pairs were not executed: ['deployments']. Not executing."
@@ -108,20 +112,20 @@ def test_without_a_terminal_progress_is_rare_and_each_stage_ends_in_a_line() -> 
     # begun; then each progress line asks the time once, and so does each printed line
     times = [0.0, 1.0, 5.0, 30.0, 30.0, 31.0]
     plain, console = view(times=times)
-    plain.show(Line(START, "pairs", ""))
+    plain.show(ConsoleLine(START, "pairs", ""))
     for done in (1, 2, 3):
-        plain.show(Line(PROGRESS, "pairs", f"pairs {done}/3"))
-    plain.show(Line(MADE, "pairs", "count=3"))
+        plain.show(ConsoleLine(PROGRESS, "pairs", f"pairs {done}/3"))
+    plain.show(ConsoleLine(MADE, "pairs", "count=3"))
     assert shown(console) == ["30.0s pairs pairs 3/3", "31.0s pairs count=3"]
 
 
 def test_on_a_terminal_what_is_at_work_is_a_block_and_what_ended_stays() -> None:
     live, console = view(terminal=True)
     with live.open():
-        live.show(Line(START, "glama pairs", ""))
-        live.show(Line(PROGRESS, "glama pairs", "pairs 1/3"))
-        live.show(Line(MADE, "glama pairs", "count=3"))
-        live.show(Line(FAILED, "glama judgements", "no judge"))
+        live.show(ConsoleLine(START, "glama pairs", ""))
+        live.show(ConsoleLine(PROGRESS, "glama pairs", "pairs 1/3"))
+        live.show(ConsoleLine(MADE, "glama pairs", "count=3"))
+        live.show(ConsoleLine(FAILED, "glama judgements", "no judge"))
     text = "\n".join(shown(console))
     assert "glama pairs count=3" in text
     assert "glama judgements no judge" in text
@@ -140,7 +144,7 @@ def test_a_total_that_grows_with_what_is_done_makes_no_line_per_record() -> None
 
 def test_what_a_stage_says_cannot_steer_the_terminal() -> None:
     run, console = view()
-    run.show(Line(FAILED, "pairs", "\x1b[2J\x9b1m\u202enpm said\nso"))
+    run.show(ConsoleLine(FAILED, "pairs", "\x1b[2J\x9b1m\u202enpm said\nso"))
     assert isinstance(console.file, io.StringIO)
     first, second = console.file.getvalue().splitlines()
     assert first.isprintable()

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from orchestration.runs import nightly
-from orchestration.runs.workers import Outcome, Task
+from orchestration.runs.workers import RunTask, TaskOutcome
 from orchestration.sensors import INTERRUPTED
 from orchestration.settings.load import load_settings
 from tests.orchestration.runs.test_dead_runs import instance, nothing  # noqa: F401
@@ -30,16 +30,16 @@ class FailingTrainings:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def run(self, *tasks: Task) -> Iterable[Outcome]:
+    def run(self, *tasks: RunTask) -> Iterable[TaskOutcome]:
         return [self._carry_out(task) for task in tasks]
 
-    def _carry_out(self, task: Task) -> Outcome:
+    def _carry_out(self, task: RunTask) -> TaskOutcome:
         if task.job != "train":
-            return Outcome(task, "run", True, 0.0)
+            return TaskOutcome(task, "run", True, 0.0)
         failed = dg.DagsterRunStatus.FAILURE
         tags = {**dict(task.tags), **(dict([INTERRUPTED]) if self.interrupted else {})}
         run = self._instance.add_run(dg.DagsterRun("train", status=failed, tags=tags))
-        return Outcome(task, run.run_id, False, 0.0)
+        return TaskOutcome(task, run.run_id, False, 0.0)
 
 
 def test_run_once_counts_the_attempts_that_failed_on_a_set(

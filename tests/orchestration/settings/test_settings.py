@@ -26,7 +26,7 @@ from orchestration.settings.load import (
     load_settings,
 )
 from orchestration.settings.model import Settings
-from orchestration.settings.schema import KEYS, Place
+from orchestration.settings.schema import KEYS, TrainingPlace
 from serving.meta.policy import HttpSettings, MetaPolicy
 from tests.support.paths import ROOT
 from training.caller.settings import CallerOptions, CallerSettings
@@ -356,7 +356,7 @@ def test_no_setting_has_a_second_default_in_a_policy() -> None:
         assert declared[name][1] == default, name
     policies = (
         *(CrawlPolicy, SandboxPolicy, Role, SynthesisPolicy, SetPolicy, ServerSecrets),
-        *(Place, RetrainPolicy, RetentionPolicy, AblationSettings, RetrieverSettings),
+        *(TrainingPlace, RetrainPolicy, RetentionPolicy, AblationSettings, RetrieverSettings),
         *(MetaPolicy, HttpSettings, CallLimits),
     )
     for policy in policies:
@@ -376,7 +376,7 @@ BLOCKS = {
     "roles.judge": Role,
     "synthesis": SynthesisPolicy,
     "training.split": SetPolicy,
-    "training.place": Place,
+    "training.place": TrainingPlace,
     "training.retriever": RetrieverSettings,
     "training.drift": RetrainPolicy,
     "training.releases": RetentionPolicy,

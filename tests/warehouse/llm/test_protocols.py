@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.writing.writer import PairWriter
-from orchestration.settings.schema import Roles
+from orchestration.settings.schema import RolesSection
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm import endpoint
 from warehouse.llm.chat import ChatClient
@@ -157,11 +157,11 @@ def test_ours_cannot_be_replaced(ledger: Ledger) -> None:
 
 
 def test_settings_name_the_installed_protocols() -> None:
-    assert Roles.model_validate({"judge": {"protocol": "acme"}}).judge.protocol == "acme"
+    assert RolesSection.model_validate({"judge": {"protocol": "acme"}}).judge.protocol == "acme"
     with pytest.raises(ValidationError, match=r"'acmee': expected one of openai, acme, broken"):
-        Roles.model_validate({"judge": {"protocol": "acmee"}})
+        RolesSection.model_validate({"judge": {"protocol": "acmee"}})
     with pytest.raises(ValidationError, match="batch = true wants protocol 'openai'"):
-        Roles.model_validate({"judge": {"protocol": "acme", "batch": True}})
+        RolesSection.model_validate({"judge": {"protocol": "acme", "batch": True}})
 
 
 def test_a_conversation_wants_openai(ledger: Ledger) -> None:

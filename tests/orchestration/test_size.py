@@ -19,7 +19,7 @@ BUDGET = {
     "assets/catalogue": (1_379, 7),
     "assets/vectors": (4_232, 21),
     "assets/synthesis": (11_468, 58),
-    "assets/outcomes": (8_532, 78),
+    "assets/outcomes": (8_515, 41),
     "training": (14_902, 91),
     "serving": (8_834, 46),
     "orchestration": (6_791, 39),
@@ -29,12 +29,12 @@ BUDGET = {
     "extensions/contract_ci": (754, 5),
     "extensions/proxy": (4_060, 20),
     "extensions/publishing": (1_425, 8),
-    "extensions/recommender": (5_502, 62),
+    "extensions/recommender": (4_319, 23),
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_898, 14),
     "extensions/upkeep": (2_116, 11),
     "tests": (87_764, 642),
-    "benchmarks": (8_290, 74),
+    "benchmarks": (7_783, 69),
 }
 
 

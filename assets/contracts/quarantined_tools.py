@@ -150,10 +150,7 @@ class ContractFirewall:
 
 
 def open_firewall(warehouse: Warehouse) -> ContractFirewall:
-    """The firewall over all marketplaces: what one of them found, none makes anything of.
-
-    Raises DecisionError when the record of decisions cannot be trusted.
-    """
+    """The firewall over all marketplaces. Raises DecisionError for an untrusted record."""
     tables = warehouse.tables
     return ContractFirewall(
         tables.read(FINDINGS).to_dicts(),
@@ -224,7 +221,7 @@ class UnknownContract(UnusableInput):
 
 
 class BadDecision(UnusableInput):
-    """A decision that cannot be made: the message names the part and the fix."""
+    """A decision that cannot be made."""
 
 
 def find_held_rows(warehouse: Warehouse) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ def open_embedder(
 ) -> Embedder:
     """The embedder that `spec` names (SPECS), its texts read after `prompts`.
 
-    `onnx`: another BERT than MiniLM, run without torch (`bases.py`), after its own prompts where
+    `onnx`: another BERT than MiniLM, run without torch (`minilm.py`), after its own prompts where
     none are given. The last three are of `openai:`. Without `base_url` the one in the spec counts,
     then OPENAI_BASE_URL, then OpenAI; without a key OPENAI_API_KEY, or EMBEDDER_API_KEY at any
     other host. Raises BadEmbedder, and EmbeddingFailed where the endpoint does not answer.
@@ -78,7 +78,7 @@ def open_base(
     prompts: Prompts | None = None,
     threads: int | None = None,
 ) -> Embedder:
-    """The encoder of a base, as `bases.py` names bases: with a trained adapter of it, after
+    """The encoder of a base, as `minilm.py` names bases: with a trained adapter of it, after
     `prompts` and where one is not given after the base's own. Raises BadAdapter, BadEmbedder."""
     prompts = prompts or Prompts()
     if base.startswith(SENTENCE):

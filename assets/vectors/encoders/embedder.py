@@ -84,7 +84,7 @@ class TokenCounter(Protocol):
 
 @runtime_checkable
 class TextReader(Protocol):
-    """An embedder that knows how much of a text its tokenizer knows (`tokens.Reading`)."""
+    """An embedder that knows how much of a text its tokenizer knows (`TokenizerCoverage`)."""
 
     def measure_reading(self, texts: Sequence[str]) -> np.ndarray: ...
 

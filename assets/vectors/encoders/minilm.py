@@ -180,7 +180,7 @@ class MiniLM(OnnxEncoder):
     A text longer than `max_tokens` word pieces is cut there. `precision` "int8" takes half the time
     and a quarter of the space, and loses: it keeps 8.7 of the ten tools nearest to a request, and
     Recall@1 differed by -0.003 [-0.013, 0.007] on 1,219 requests. So it is another encoder, with
-    an id of its own, and not the default. `base`: another BERT (`bases.py`).
+    an id of its own, and not the default. `base`: another BERT (`minilm.py`).
     Raises BadAdapter, BadEmbedder.
     """
 

@@ -101,7 +101,7 @@ def _check_files(folder: Path, _: tuple[int, ...]) -> None:
 
 
 def read_adapter_base(adapter: Path) -> str | None:
-    """The base that an adapter says it was trained on, as `bases.py` names bases or a hub does;
+    """The base that an adapter says it was trained on, as `minilm.py` names bases or a hub does;
     None where it says nothing, or what nobody here can tell apart, as a place on another machine.
     """
     try:
@@ -116,7 +116,7 @@ def read_adapter_base(adapter: Path) -> str | None:
 
 
 def is_other_base(base_name: str, base: str) -> bool:
-    """Whether what `read_adapter_base` found is not `base` (as `bases.py` names bases), told by
+    """Whether what `read_adapter_base` found is not `base` (as `minilm.py` names bases), told by
     digest, or by the hub's name where both have one: a folder may hold any model."""
     (head, digest_named), (other, digest_found) = split_reference(base_name), split_reference(base)
     if digest_named or BASE in (base_name, base):
@@ -152,7 +152,7 @@ def read_adapter_prompts(adapter: Path) -> Prompts:
 def read_weights(
     adapter: Path | None = None, base: Path | None = None, *, adapted_alone: bool = False
 ) -> EncoderWeights:
-    """MiniLM's weights, or those of another checked `base` folder (`bases.py`), `adapter` merged
+    """MiniLM's weights, or those of another checked `base` folder (`minilm.py`), `adapter` merged
     into them; adapted_alone: no others. Raises BadAdapter, BadEmbedder."""
     folder = base or find_base_path()
     config = json.loads((folder / "config.json").read_text())

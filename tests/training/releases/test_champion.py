@@ -196,7 +196,7 @@ def test_a_broken_pointer_is_named_with_its_fix_and_repaired(tmp_path: Path, tex
     consider_model(tmp_path, "m2", UNSURE)
     known = read_champion(tmp_path, "retriever")
     (tmp_path / FILE).write_text(text)
-    with pytest.raises(PointerBroken, match=r"retriever\.json.*toolmill champion restore"):
+    with pytest.raises(PointerBroken, match=r"retriever\.json.*toolmill doctor --fix"):
         read_champion(tmp_path, "retriever")
     assert restore_pointer(tmp_path, "retriever") == known == read_champion(tmp_path, "retriever")
 
@@ -257,7 +257,7 @@ def wait_for_person(home: Path, name: str) -> Promotion:
 def test_a_candidate_waits_once_and_serves_when_it_is_approved(tmp_path: Path) -> None:
     made = wait_for_person(tmp_path, "m1")
     assert (made.promoted, made.waiting) == (False, True)
-    assert "toolmill champion approve retriever" in made.why
+    assert "toolmill champion retriever --approve" in made.why
     assert wait_for_person(tmp_path, "m1").waiting
     assert kinds(tmp_path) == [("waiting", "m1")]
     assert read_champion(tmp_path, "retriever").model == "base"

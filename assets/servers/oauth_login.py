@@ -1,4 +1,4 @@
-"""The tokens of remote servers between two processes: one private file for each."""
+"""OAuth logins at remote servers: the private token store, unattended use, and `toolmill login`."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""Whose fault an answer is, from the server's own words."""
+"""Attribution: who has to fix an error, read from the server's own words."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence

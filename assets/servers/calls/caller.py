@@ -1,4 +1,4 @@
-"""The caller: one tool call of one server, run as the pipeline's probe runs servers."""
+"""The caller: one tool call of one server, launched as the pipeline's probe launches servers."""
 
 import asyncio
 import json

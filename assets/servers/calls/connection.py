@@ -1,4 +1,4 @@
-"""A line: a running server, reached, whatever way."""
+"""Connections to a running server: in the sandbox over its standard streams, or over HTTP."""
 
 import asyncio
 from abc import ABC, abstractmethod

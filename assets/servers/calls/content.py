@@ -1,4 +1,4 @@
-"""An answer's content as it may be handed on: known blocks, known fields, scrubbed, cut."""
+"""The content of an answer: known blocks, scrubbed, cut, and scanned before anybody reads it."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""What a server is called with, and what it would still need."""
+"""The launch plan of a call: the recipe, its secrets, and the settings that are missing."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

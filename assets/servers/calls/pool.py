@@ -1,4 +1,4 @@
-"""The servers that are kept running, for how long, and how many of them one owner may hold."""
+"""The pool of running servers: how many, for how long, and how many for one owner."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What a call comes to, and the limits of calling."""
+"""The result of a call, its kinds of failure, and the limits of calling."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal

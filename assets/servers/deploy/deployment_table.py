@@ -1,4 +1,4 @@
-"""One server of a run: whether its last row still holds, or what is to be launched."""
+"""The table of deployments: which rows still hold, what is due, and how a row is made."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What the user grants one server beyond its sandbox: a network, and folders of this host."""
+"""Grants: the network, folders and volume that a user gives one server beyond its sandbox."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""A local folder as the sandbox's user can read it."""
+"""Launches on this host: the program of a local command, granted folders, volume and hosts."""
 
 import json
 import os

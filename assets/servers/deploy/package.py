@@ -1,4 +1,4 @@
-"""One package on this host: fetched, launched, tried again with guesses, asked once more."""
+"""Launches of one recipe: a package with further tries, a local command, or an image."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""One run of deployments of one marketplace: what is due, and the rows that come of it."""
+"""One run of deployments of one marketplace: launches what is due and returns all rows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""How servers are run: everything besides a recipe that decides what comes of a launch."""
+"""The policy of launches: settings, grants, secrets, and what the user has to confirm."""
 
 import json
 import re

@@ -264,17 +264,16 @@ def find_words(text: str, kinds: Collection[str]) -> ProbeFailure | None:
         if kind not in kinds:
             continue
         match = re.search(words, text, re.IGNORECASE | re.MULTILINE)
-        if match and kind == "needs_secret" and _is_only_unreached(text, match.end()):
+        if match is None:
             continue
-        if match:
-            return ProbeFailure(kind, f"said {_find_line(text, match.start())!r}")
+        # Where the network fails after the last word about a secret, the secret was taken.
+        later = text[match.end() :]
+        if kind == "needs_secret" and re.search(_UNREACHED, later, re.IGNORECASE):
+            continue
+        start, end = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.start())
+        line = text[start : end if end >= 0 else len(text)].strip()[:160]
+        return ProbeFailure(kind, f"said {line!r}")
     return None
-
-
-def _is_only_unreached(text: str, position: int) -> bool:
-    """Whether the network fails after the last word about a secret: the secret was taken."""
-    later = re.search(_UNREACHED, text[position:], re.IGNORECASE)
-    return later is not None
 
 
 def _find_last_line(text: str) -> str:
@@ -285,9 +284,3 @@ def _find_last_line(text: str) -> str:
     spoken_lines = [line for line in text.splitlines() if line.strip()]
     plain = [line for line in spoken_lines if not _RUNTIME.match(line)]
     return (plain or spoken_lines or [""])[-1]
-
-
-def _find_line(text: str, position: int) -> str:
-    start = text.rfind("\n", 0, position) + 1
-    end = text.find("\n", position)
-    return text[start : end if end >= 0 else len(text)].strip()[:160]

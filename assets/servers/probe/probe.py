@@ -1,4 +1,4 @@
-"""The probe: start one server in the sandbox, hold the conversation, end it."""
+"""The probe: launches a server, lists what it offers, and asks again as somebody else."""
 
 import json
 import re
@@ -24,7 +24,7 @@ from assets.servers.probe.transcript import (
     classify_evidence,
     make_printable,
 )
-from assets.servers.sandbox.process import SandboxProcess, start
+from assets.servers.sandbox.process import start
 from assets.servers.sandbox.spec import (
     BackendCommand,
     LaunchRefused,
@@ -100,7 +100,9 @@ def probe(
             exited = jailed.ends_within(1.0) if relay.transcript.ended else False
             code, signal = jailed.exit_status() if exited else (None, None)
             jailed.kill()
-        _drain_stderr(jailed, relay.transcript)
+        with suppress(OSError, ValueError):  # what the dead server still had in the pipe
+            while (stderr := jailed.process.stderr) and (chunk := stderr.read(65_536)):
+                relay.transcript.stderr = (relay.transcript.stderr + chunk)[-16_384:]
     failure = classify_evidence(
         ProbeEvidence(
             relay.transcript,
@@ -173,14 +175,6 @@ async def _hold_conversation(
             )
         finally:
             tasks.cancel_scope.cancel()
-
-
-def _drain_stderr(jailed: SandboxProcess, transcript: ServerTranscript) -> None:
-    """What the dead server still had in the pipe."""
-    stream = jailed.process.stderr
-    with suppress(OSError, ValueError):
-        while stream and (chunk := stream.read(65_536)):
-            transcript.stderr = (transcript.stderr + chunk)[-16_384:]
 
 
 # The identity of a widespread desktop client: what a server that chooses its victims looks for.

@@ -1,4 +1,4 @@
-"""The messages in a remote server's answers, and what of them the session sees."""
+"""The HTTP client given to the SDK's transports: filters answers and notes refusals."""
 
 import json
 import re

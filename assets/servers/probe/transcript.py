@@ -1,4 +1,4 @@
-"""What a server said, and how much of it a session is given."""
+"""The transcript of a connection: messages a session may see, and the verdict on its evidence."""
 
 import json
 import math
@@ -261,7 +261,10 @@ def classify_evidence(ended_with: ProbeEvidence) -> ProbeFailure | None:
                 f"{transcript.noise} lines that are no JSON-RPC, first {transcript.first_noise}"
             )
             return ProbeFailure("protocol_error", detail)
-        return failure if failure.kind == "oversize" else _explain_timeout(failure, transcript)
+        if failure.kind == "oversize":
+            return failure
+        cause = classify_text(make_printable(transcript.stderr))  # one that hangs often said why
+        return ProbeFailure(cause.kind, f"{failure.detail}, {cause.detail}") if cause else failure
     if ended_with.exited:
         return classify_last_words(
             make_printable(transcript.stderr) + transcript.first_noise,
@@ -271,22 +274,11 @@ def classify_evidence(ended_with: ProbeEvidence) -> ProbeFailure | None:
     if "code -32601" in failure.detail and ended_with.answered:
         return ProbeFailure("no_tools", "tools/list is not a method of this server")
     if "code" in failure.detail and not transcript.ended:
-        return _classify_refusal(failure)
+        cause = classify_text(failure.detail)  # it may say the same things a dying server says
+        return ProbeFailure(cause.kind, f"answered {failure.detail!r}") if cause else failure
     if transcript.ended:
         return ProbeFailure("protocol_error", "it closed its standard output and went on running")
     return failure
-
-
-def _explain_timeout(failure: ProbeFailure, transcript: ServerTranscript) -> ProbeFailure:
-    """A server that hangs has often said why."""
-    cause = classify_text(make_printable(transcript.stderr))
-    return ProbeFailure(cause.kind, f"{failure.detail}, {cause.detail}") if cause else failure
-
-
-def _classify_refusal(failure: ProbeFailure) -> ProbeFailure:
-    """An error answer may say the same things a dying server says."""
-    cause = classify_text(failure.detail)
-    return ProbeFailure(cause.kind, f"answered {failure.detail!r}") if cause else failure
 
 
 def make_printable(data: bytes) -> str:

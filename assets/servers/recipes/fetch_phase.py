@@ -1,4 +1,4 @@
-"""The folder of one fetch: what the tools may write, and what is published of it."""
+"""The fetch phase: a staging folder, npm or uv run in the sandbox, and bounded downloads."""
 
 import hashlib
 import json

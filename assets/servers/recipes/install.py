@@ -1,4 +1,4 @@
-"""Installing one package into a staging folder, and finding out what starts it."""
+"""Installing a package: an artefact on disk, verified, reused, and the command that starts it."""
 
 import configparser
 import json

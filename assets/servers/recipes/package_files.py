@@ -1,4 +1,4 @@
-"""MCPB bundles: a zip with a manifest that says how to start the server in it."""
+"""Files of an installed package: bundle manifest, licence, and the variables its source reads."""
 
 import json
 import re

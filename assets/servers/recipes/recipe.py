@@ -1,4 +1,4 @@
-"""The recipe: one pinned way to launch one server, its digest, and its form as plain facts."""
+"""The recipe: one pinned way to launch one server, its digest, names and identity check."""
 
 import re
 from collections.abc import Mapping

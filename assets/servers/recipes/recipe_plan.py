@@ -359,7 +359,9 @@ def _fill_recipe(
     by_name = _is_launched_by_name(listing)
     about = {"context": describe_provider(listing), "placeholders": placeholders}
     launch = read_launch(listing)
-    words = () if by_name else _drop_module_words(package, launch.own_args)
+    words = () if by_name else launch.own_args
+    if package.type == "pypi" and words[:1] == ("-m",):
+        words = words[2:]  # a Python package is started by its program, which runs that module
     args, made_up = fill_arguments(words, **about)
     env, spare, env_made_up = fill_environment(listing.env, **about)
     return LaunchRecipe(
@@ -378,11 +380,6 @@ def _fill_recipe(
         released=resolved.released,
         instead_of=resolved.instead_of,
     )
-
-
-def _drop_module_words(package: PackageRef, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Without `-m MODULE`: a Python package is started by its program, which runs that module."""
-    return words[2:] if package.type == "pypi" and words[:1] == ("-m",) else words
 
 
 def _is_launched_by_name(listing: Listing) -> bool:

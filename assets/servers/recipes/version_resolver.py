@@ -1,4 +1,4 @@
-"""npm's registry: one small request for one version or tag."""
+"""Resolving: the exact release that a name and version mean, and what it must hash to."""
 
 import json
 import re

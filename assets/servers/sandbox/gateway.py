@@ -1,4 +1,4 @@
-"""What a client asks a gateway for: a host and a port, in SOCKS 5 or as to an HTTP proxy."""
+"""The gateway: a sandbox's only way out, a SOCKS 5 and HTTP proxy that dials granted hosts."""
 
 import ipaddress
 import os

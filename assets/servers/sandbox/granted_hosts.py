@@ -1,4 +1,4 @@
-"""The hosts that a user grants a server: how they are written, and how they are dialled."""
+"""Granted hosts: how they are written, found in an error, and dialled."""
 
 import re
 from collections.abc import Callable, Coroutine, Iterable

@@ -1,4 +1,4 @@
-"""What is to be started in a sandbox and within which limits: plain facts."""
+"""The sandbox's vocabulary: launch, mounts, limits, environment and the backend protocol."""
 
 import os
 import pwd

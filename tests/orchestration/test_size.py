@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (7_951, 50),
     "assets/marketplaces": (6_961, 44),
-    "assets/servers": (13_066, 58),
+    "assets/servers": (13_042, 58),
     "assets/contracts": (8_144, 40),
     "assets/catalogue": (1_379, 7),
     "assets/vectors": (4_232, 21),

@@ -11,12 +11,11 @@ from training.drift.decide import RetrainPolicy
 from training.drift.facts import Facts, read_facts
 from training.drift.sources import Sources
 from training.evaluation.caller_items import TestPlan
-from training.releases.promotion import PromotionPolicy
-from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.role import BASE, CALLER, RETRIEVER, UnknownRole, find_role, list_trained_roles
 from training.runtime.model_store import select_recipe
 from training.sets.split import SetPolicy
+from training.settings import PromotionPolicy, RetentionPolicy
 from warehouse.store import Warehouse
 
 if TYPE_CHECKING:

@@ -27,8 +27,9 @@ from extensions.upkeep.policy import DAY, KeepPolicy
 from extensions.upkeep.purge import KIND as TAKEN
 from extensions.upkeep.purge import list_taken
 from orchestration.tables import ADAPTERS, KEPT_OF_SETS, KEPT_WHOLE
-from training.releases.retention import RetentionPolicy, plan_pruning, prune_releases
+from training.releases.retention import plan_pruning, prune_releases
 from training.sets.training_set import TRAINING_SET
+from training.settings import RetentionPolicy
 from warehouse.ledger.database import LedgerUnavailable, find_url
 from warehouse.ledger.inspection import list_effect_blobs
 from warehouse.storage.blobs import Blobs

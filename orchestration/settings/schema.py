@@ -32,12 +32,14 @@ from orchestration.settings.sections import add_sections
 from serving.meta.policy import AddressSettings, LogSettings, MetaSettings
 from training.caller.settings import CallerOptions
 from training.drift.decide import RetrainPolicy
-from training.evaluation.caller_items import EvaluationOptions
-from training.releases.promotion import PromotionPolicy
-from training.releases.regression import RollbackPolicy
-from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
-from training.sets.split import SplitSettings
+from training.settings import (
+    EvaluationOptions,
+    PromotionPolicy,
+    RetentionPolicy,
+    RollbackPolicy,
+    SplitSettings,
+)
 from warehouse.llm.roles import OPENAI, RoleSettings
 
 # What a server cannot start below; the sandbox's own module is plain Python and checks nothing.
@@ -384,3 +386,16 @@ class TrainingSection(BaseModel):
     releases: RetentionPolicy = RetentionPolicy()
     promotion: PromotionPolicy = PromotionPolicy()
     rollback: RollbackPolicy = RollbackPolicy()
+
+    @field_validator("promotion")
+    @classmethod
+    def _check_roles(cls, policy: PromotionPolicy) -> PromotionPolicy:
+        if not policy.by_hand:
+            return policy
+        from training.role import list_roles
+
+        if unknown := [name for name in policy.by_hand if name not in list_roles()]:
+            raise ValueError(
+                f"by_hand: unknown roles {unknown}; expected some of {list(list_roles())}"
+            )
+        return policy

@@ -26,7 +26,7 @@ from tests.orchestration.runs.test_dead_runs import started
 from tests.orchestration.test_alerts import Webhook, hook  # noqa: F401 (a fixture)
 from tests.orchestration.test_retrain_on_drift import publish, recipe, tick
 from tests.support.event_log import ASSETS, DAY, HOUR, MARKETS, RUNS_A_DAY, EventLog
-from training.releases.retention import RetentionPolicy
+from training.settings import RetentionPolicy
 from warehouse.store import Warehouse
 
 pytestmark = pytest.mark.slow

@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
-
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass as pydantic_dataclass
+from typing import Any
 
 from training.evaluation.caller_table import (
     ASK_BACK,
@@ -19,19 +16,10 @@ from training.evaluation.renaming import rename_one_tool
 from training.prompts.render import Turn, list_turns, read_calls, read_messages
 from training.sets.pool import HARD, RANDOM, Pool, draw_candidates, select_split_pool
 from training.sets.split import TEST_SPLITS
+from training.settings import EvaluationOptions
 from warehouse.extensions import PERTURBATIONS as PERTURBATIONS_GROUP
 from warehouse.extensions import load_extensions
 from warehouse.json_types import Row
-
-
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class EvaluationOptions:
-    """What a user sets of the callers' evaluation."""
-
-    items: Annotated[int, Field(ge=1, description="of each split, that a run asks callers")] = 40
-    examples: Annotated[
-        int, Field(ge=0, le=20, description="similar accepted pairs in a prompt of `evaluate`")
-    ] = 0
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import ConfigDict, Field, field_validator
-from pydantic.dataclasses import dataclass as pydantic_dataclass
+from typing import Any
 
 from training.gates import Gate, as_rows, judge_gates
 from training.releases.champion import (
@@ -31,28 +28,10 @@ from training.releases.champion import (
     read_champion,
 )
 from training.releases.in_service import find_model_flaw, find_model_in_service
-from training.role import list_roles
 
 
 class PromotionError(ValueError):
     """A promotion that cannot be decided on; the message says why."""
-
-
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class PromotionPolicy:
-    """Which roles a person decides on."""
-
-    by_hand: Annotated[
-        tuple[str, ...],
-        Field(description="roles whose candidates wait for `toolmill champion --approve`"),
-    ] = ()
-
-    @field_validator("by_hand")
-    @classmethod
-    def _check_roles(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if unknown := [name for name in names if name not in list_roles()]:
-            raise ValueError(f"unknown roles {unknown}; expected some of {list(list_roles())}")
-        return names
 
 
 @dataclass(frozen=True)

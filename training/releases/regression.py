@@ -9,15 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, lgamma
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass as pydantic_dataclass
+from typing import Any
 
 from assets.servers.calls.log import CallLog
 from training.releases.champion import SERVED, list_rollbacks, read_current_history
 from training.releases.release import RUN, list_lineage, read_served
 from training.releases.rollback import Moved, roll_back_release
+from training.settings import RollbackPolicy
 
 GOOD = ("ok",)
 BAD = ("tool_error", "invalid_arguments", "failed")
@@ -43,24 +41,6 @@ def count_units(
         asked = line.get("query") or line.get("tool_id") or ""
         found[str(line.get("token")), str(asked)] = status in GOOD
     return list(found.values())
-
-
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class RollbackPolicy:
-    """When a release that serves worse is rolled back by itself."""
-
-    alpha: Annotated[
-        float, Field(gt=0, lt=0.5, description="chance that a release no worse is rolled back")
-    ] = 0.01
-    min_units: Annotated[
-        int, Field(ge=20, description="questions that each of the two releases answered at least")
-    ] = 100
-    min_drop: Annotated[
-        float, Field(ge=0, le=1, description="of the share that ends well, at least")
-    ] = 0.05
-    cool_down_h: Annotated[
-        float, Field(ge=0, description="hours after any rollback in which none follows by itself")
-    ] = 72.0
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass as pydantic_dataclass
+from typing import Any
 
 from assets.vectors.encoders.saved import find_encoder_folder
 from training.releases.champion import (
@@ -33,15 +30,9 @@ from training.releases.release import (
 )
 from training.role import list_roles
 from training.runtime.model_store import get_model_folder, read_model_card
+from training.settings import RetentionPolicy
 
 _GOING = ".going-"
-
-
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class RetentionPolicy:
-    """How many served releases stay."""
-
-    keep: Annotated[int, Field(ge=1, description="releases that a rollback can go back to")] = 5
 
 
 @dataclass

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import ConfigDict, Field
@@ -28,6 +28,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from assets.contracts.canonical import tool_text
 from assets.vectors.index import read_contract
+from training.settings import SplitSettings
 from warehouse.json_types import Row
 
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -94,27 +95,6 @@ def find_near_pairs(
 
 
 Cosine = Annotated[float, Field(gt=0, le=1)]
-
-
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class SplitSettings:
-    """What is never trained on, as a user can set it. The side of a server is frozen and no
-    setting moves it."""
-
-    cutoff: Annotated[
-        date | None, Field(description="UTC; servers first seen later are only tested on")
-    ] = None
-    unseen_tools: Annotated[float, Field(ge=0, le=0.5, description="of a train server's tools")] = (
-        0.1
-    )
-    executed: Annotated[
-        Literal["any", "valid", "proved"],
-        Field(description="pairs by their executed calls: valid drops invalid responses"),
-    ] = "any"
-    seen_tools: Annotated[float, Field(ge=0, le=1, description="of a train tool's pairs")] = 0.12
-    trajectories: Annotated[
-        bool, Field(description="learn from the trajectories that `toolmill trajectories` kept")
-    ] = False
 
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -236,7 +216,7 @@ def assign_places(
 
 
 def build_pool(places: Mapping[Key, Place]) -> dict[str, dict[str, Any]]:
-    """Contract digest -> {server_id, tool, contract, split}, for `candidates.py`. One of several
+    """Contract digest -> {server_id, tool, contract, split}, for candidates. One of several
     servers stands where it is tested on, if it is anywhere."""
     pool: dict[str, dict[str, Any]] = {}
     for key, place in sorted(places.items(), key=lambda one: (one[1].split == TRAIN, one[0])):

@@ -18,9 +18,9 @@ from tests.training.promotions import save_empty_model
 from tests.training.test_defs import fill
 from training.policies import Trainer
 from training.releases.in_service import find_release_models
-from training.releases.promotion import PromotionPolicy
 from training.runtime.model_store import read_job
 from training.sets.split import TRAIN
+from training.settings import PromotionPolicy
 from warehouse.store import Warehouse
 
 ASSETS = [sidecar_adapter, sidecar_evaluation, sidecar_champion]

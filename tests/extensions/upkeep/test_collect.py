@@ -29,8 +29,8 @@ from orchestration.settings.load import load_settings
 from tests.extensions.upkeep.conftest import make_deployment, publish_rows
 from tests.orchestration.runs.test_dead_runs import a_dead_process, started
 from tests.support.aged import make_old
-from training.releases.retention import RetentionPolicy
 from training.sets.training_set import TRAINING_SET
+from training.settings import RetentionPolicy
 from warehouse.errors import UnusableInput
 from warehouse.home import is_own_instance
 from warehouse.ledger.attempts import EffectOutcome
@@ -219,7 +219,7 @@ _KILLED = """
 import os, sys, time
 from pathlib import Path
 from extensions.upkeep.collect import Place, find_garbage
-from training.releases.retention import RetentionPolicy
+from training.settings import (RetentionPolicy)
 from extensions.upkeep.policy import KeepPolicy
 home, state, left = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 keep = KeepPolicy(versions=1, days=0, grace_days=1)

@@ -33,9 +33,9 @@ from training.caller.settings import CallerOptions, CallerSettings
 from training.drift.decide import RetrainPolicy
 from training.evaluation.caller_items import TestPlan
 from training.policies import Trainer
-from training.releases.retention import RetentionPolicy
 from training.retriever.settings import RetrieverSettings
 from training.sets.split import SetPolicy
+from training.settings import RetentionPolicy
 from warehouse.llm.roles import Role
 
 

@@ -32,8 +32,9 @@ from training.releases.release import (
     read_served,
     serve_version,
 )
-from training.releases.retention import RetentionPolicy, prune_releases
+from training.releases.retention import prune_releases
 from training.runtime.model_store import get_model_folder, read_model_card
+from training.settings import RetentionPolicy
 from warehouse.storage.files import PointerBroken
 
 MODELS = {"retriever": "m1", "caller": "baseline:bm25+slots"}

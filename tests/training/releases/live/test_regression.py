@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from training.releases.regression import RollbackPolicy, compare_releases, compute_tail, count_units
+from training.releases.regression import compare_releases, compute_tail, count_units
+from training.settings import RollbackPolicy
 
 POLICY = RollbackPolicy(alpha=0.05, min_units=50, min_drop=0.0)
 

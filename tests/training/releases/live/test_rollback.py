@@ -13,9 +13,10 @@ from orchestration import sensors
 from orchestration.sensors import roll_back_on_outcomes
 from tests.training.promotions import consider_model, serve_release
 from training.releases.champion import list_rollbacks, read_champion
-from training.releases.regression import AUTHOR, RollbackPolicy, judge_release, watch_release
+from training.releases.regression import AUTHOR, judge_release, watch_release
 from training.releases.release import ReleaseError, list_lineage, read_served
 from training.releases.rollback import roll_back_release, undo_rollback
+from training.settings import RollbackPolicy
 from warehouse.home import claim_home
 
 POLICY = RollbackPolicy(min_units=40)

@@ -1,0 +1,73 @@
+"""What a user sets of training sets, evaluation and releases; every command reads these."""
+
+from datetime import date
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class EvaluationOptions:
+    """What a user sets of the callers' evaluation."""
+
+    items: Annotated[int, Field(ge=1, description="of each split, that a run asks callers")] = 40
+    examples: Annotated[
+        int, Field(ge=0, le=20, description="similar accepted pairs in a prompt of `evaluate`")
+    ] = 0
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class PromotionPolicy:
+    """Which roles a person decides on."""
+
+    by_hand: Annotated[
+        tuple[str, ...],
+        Field(description="roles whose candidates wait for `toolmill champion --approve`"),
+    ] = ()
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class RetentionPolicy:
+    """How many served releases stay."""
+
+    keep: Annotated[int, Field(ge=1, description="releases that a rollback can go back to")] = 5
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class RollbackPolicy:
+    """When a release that serves worse is rolled back by itself."""
+
+    alpha: Annotated[
+        float, Field(gt=0, lt=0.5, description="chance that a release no worse is rolled back")
+    ] = 0.01
+    min_units: Annotated[
+        int, Field(ge=20, description="questions that each of the two releases answered at least")
+    ] = 100
+    min_drop: Annotated[
+        float, Field(ge=0, le=1, description="of the share that ends well, at least")
+    ] = 0.05
+    cool_down_h: Annotated[
+        float, Field(ge=0, description="hours after any rollback in which none follows by itself")
+    ] = 72.0
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class SplitSettings:
+    """What is never trained on, as a user can set it. The side of a server is frozen and no
+    setting moves it."""
+
+    cutoff: Annotated[
+        date | None, Field(description="UTC; servers first seen later are only tested on")
+    ] = None
+    unseen_tools: Annotated[float, Field(ge=0, le=0.5, description="of a train server's tools")] = (
+        0.1
+    )
+    executed: Annotated[
+        Literal["any", "valid", "proved"],
+        Field(description="pairs by their executed calls: valid drops invalid responses"),
+    ] = "any"
+    seen_tools: Annotated[float, Field(ge=0, le=1, description="of a train tool's pairs")] = 0.12
+    trajectories: Annotated[
+        bool, Field(description="learn from the trajectories that `toolmill trajectories` kept")
+    ] = False

@@ -20,19 +20,19 @@ from serving.repair.ladder import repair_drafts
 from serving.repair.report import ABSTAINED
 from training.adapter_table import make_adapter_table
 from training.evaluation.adapter_predictor import AdapterPredictor
-from training.evaluation.caller_items import Item, TestPlan
+from training.evaluation.caller_items import CallerItem, TestPlan
 from training.evaluation.caller_run import load_bench, to_asked
 from training.evaluation.caller_score import score_answer
 from training.evaluation.caller_table import UNPERTURBED
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
-from training.evaluation.predictor import Answered
+from training.evaluation.predictor import PredictionAnswer
 from training.prompts.render import SYSTEM, render_tool_schema
 from warehouse.store import Warehouse
 
 _AGAIN = "This call does not fit: {flaws}. Write the whole call again."
 
 
-def climb_ladder(item: Item, answer: Answered) -> Answered:
+def climb_ladder(item: CallerItem, answer: PredictionAnswer) -> PredictionAnswer:
     """The answer with its calls repaired; those that the ladder leaves stay as they are."""
     if not answer.calls:
         return answer
@@ -44,7 +44,7 @@ def climb_ladder(item: Item, answer: Answered) -> Answered:
     return replace(answer, calls=made)
 
 
-def list_flaws(item: Item, answer: Answered) -> list[str]:
+def list_flaws(item: CallerItem, answer: PredictionAnswer) -> list[str]:
     """What is wrong with the calls of an answer, in words."""
     by_name = {tool["name"]: tool for tool in item.tools}
     found = []
@@ -57,7 +57,9 @@ def list_flaws(item: Item, answer: Answered) -> list[str]:
     return found[:3]
 
 
-def ask_again(model: AdapterPredictor, item: Item, answer: Answered) -> Answered:
+def ask_again(
+    model: AdapterPredictor, item: CallerItem, answer: PredictionAnswer
+) -> PredictionAnswer:
     """A second answer, where the first does not fit; what the second cost is added."""
     flaws = list_flaws(item, answer)
     if not flaws:
@@ -75,14 +77,18 @@ def ask_again(model: AdapterPredictor, item: Item, answer: Answered) -> Answered
     return replace(made, seconds=(answer.seconds or 0) + (made.seconds or 0))
 
 
-def run_arms(home: Path, name: str, items: Sequence[Item]) -> dict[str, list[Answered]]:
+def run_arms(
+    home: Path, name: str, items: Sequence[CallerItem]
+) -> dict[str, list[PredictionAnswer]]:
     """Answers of each arm, in the order of the items."""
     asked = [to_asked(item) for item in items]
     free, held = AdapterPredictor(home, name), AdapterPredictor(home, name, constrained=True)
     arms = {"model alone": free.predict(asked), "held by a grammar": held.predict(asked)}
     print(f"quarantined schemas: {json.dumps(held.quarantined)[:600]}\n")
 
-    def follow(arm: str, step: Callable[[Item, Answered], Answered]) -> list[Answered]:
+    def follow(
+        arm: str, step: Callable[[CallerItem, PredictionAnswer], PredictionAnswer]
+    ) -> list[PredictionAnswer]:
         return [step(*pair) for pair in zip(items, arms[arm], strict=True)]
 
     arms["+ ladder"] = follow("model alone", climb_ladder)
@@ -91,7 +97,7 @@ def run_arms(home: Path, name: str, items: Sequence[Item]) -> dict[str, list[Ans
     return arms
 
 
-def print_arms(items: Sequence[Item], arms: dict[str, list[Answered]]) -> None:
+def print_arms(items: Sequence[CallerItem], arms: dict[str, list[PredictionAnswer]]) -> None:
     """A table of shares; gain: right, paired with the model alone."""
     tools = [f"{item.row['server_id']}::{item.row['tool']}" for item in items]
     scored = {

@@ -26,8 +26,8 @@ from training.drift.decide import (
     ACCEPT_RATE,
     EMBEDDINGS,
     QUERIES,
+    DriftSignal,
     RetrainPolicy,
-    Signal,
     judge_signals,
 )
 from training.drift.shifts import measure_accept_shift, measure_query_shift
@@ -38,7 +38,7 @@ NEAR = 60  # tools, or requests, that are one neighbourhood
 PERMUTATIONS = 300
 RATES = (0.8, 6.0)  # mean share of accepted pairs, and how alike the pairs of a server are
 Rng = np.random.Generator
-Trial = Callable[[Rng], Signal]
+Trial = Callable[[Rng], DriftSignal]
 
 
 def main() -> None:
@@ -115,7 +115,7 @@ def describe_share(share: float) -> str:
 
 def draw_shift(
     rng: Rng, vectors: np.ndarray, came: int, share: float, name: str, before: int = 200
-) -> Signal:
+) -> DriftSignal:
     """A sample of 200 units, and `came` others: a share of them from one neighbourhood."""
     order = rng.permutation(len(vectors))
     old, rest = order[:before], order[before:]
@@ -130,7 +130,7 @@ def draw_shift(
     return replace(found, name=name)
 
 
-def draw_verdicts(rng: Rng, came: int, lost: float, before: int = 150) -> Signal:
+def draw_verdicts(rng: Rng, came: int, lost: float, before: int = 150) -> DriftSignal:
     """Nine pairs a server; rates of servers by a beta distribution."""
     mean, alike = RATES
     rows, then = [], set()
@@ -146,7 +146,7 @@ def draw_verdicts(rng: Rng, came: int, lost: float, before: int = 150) -> Signal
     return measure_accept_shift(then, rows, POLICY.min_accept_shift, permutations=PERMUTATIONS)
 
 
-def draw_hits(rng: Rng, lost: float, n: int = 200) -> Signal:
+def draw_hits(rng: Rng, lost: float, n: int = 200) -> DriftSignal:
     before = rng.random(n) < 0.8
     # As many are lost as are won where nothing drifted: 1% of the hits, 4% of the misses.
     flips = rng.random(n) < np.where(before, 0.01, 0.04)
@@ -159,13 +159,13 @@ def draw_hits(rng: Rng, lost: float, n: int = 200) -> Signal:
     return measure_retriever_decay(rows, lambda _: ranks, texts, POLICY.min_decay)
 
 
-def draw_calls(rng: Rng, rate: float, n: int = 200) -> Signal:
+def draw_calls(rng: Rng, rate: float, n: int = 200) -> DriftSignal:
     lost = rng.random(n) < rate
     right = [{"calls": [{"lost": bool(one)}]} for one in lost]
     return measure_caller_decay(right, lambda row, call: not call["lost"], POLICY.min_decay)
 
 
-def draw_moves(rng: Rng, rate: float, n: int = 300) -> Signal:
+def draw_moves(rng: Rng, rate: float, n: int = 300) -> DriftSignal:
     """Half of the changes are of wording only; calls are spread by Zipf's law."""
     then = {str(i): "1" for i in range(n)}
     now = {tool: "2" if rng.random() < rate else "1" for tool in then}
@@ -174,7 +174,7 @@ def draw_moves(rng: Rng, rate: float, n: int = 300) -> Signal:
     return make_contract_signal(count_moves(then, now, classes, calls), POLICY.min_share)
 
 
-def draw_calm(rng: Rng, tools: np.ndarray, requests: np.ndarray) -> list[Signal]:
+def draw_calm(rng: Rng, tools: np.ndarray, requests: np.ndarray) -> list[DriftSignal]:
     """All four tests where nothing drifted."""
     return [
         draw_shift(rng, tools, 30, 0.0, EMBEDDINGS),
@@ -184,11 +184,11 @@ def draw_calm(rng: Rng, tools: np.ndarray, requests: np.ndarray) -> list[Signal]
     ]
 
 
-def judge_alone(signal: Signal) -> Signal:
+def judge_alone(signal: DriftSignal) -> DriftSignal:
     return judge_signals([signal], POLICY.alpha)[0]
 
 
-def format_fired(made: Sequence[Signal]) -> str:
+def format_fired(made: Sequence[DriftSignal]) -> str:
     fired = sum(one.fired for one in made)
     low, high = wilson_interval(fired, len(made))
     values = [one.value for one in made if one.value is not None]

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.repair.calls import read_calls
 from benchmarks.shared_data import SHARED, require_paths
-from extensions.sidecar.evaluation import Bench, evaluate_sidecars, summarise_sidecar
+from extensions.sidecar.evaluation import SidecarBench, evaluate_sidecars, summarise_sidecar
 from extensions.sidecar.flaws import HELD_OUT, WEIGHTS
 from extensions.sidecar.prompt import (
     RevisionRow,
@@ -30,7 +30,7 @@ from extensions.sidecar.prompt import (
     read_revision,
     write_row,
 )
-from extensions.sidecar.revision_data import Known, PlacedCall, build_rows, choose_rows
+from extensions.sidecar.revision_data import KnownContracts, PlacedCall, build_rows, choose_rows
 from extensions.sidecar.settings import ROLE, TINY_GRPO, get_sidecar_profile
 from extensions.sidecar.train import train_sidecar
 from serving.repair.revision import ProposedCall, RevisionRequest
@@ -71,7 +71,7 @@ def _measure_seed(
               f" {card['loss_first']} to {card['loss_last']}")  # fmt: skip
         if "grpo" in card:
             _print_rewards(card["grpo"])
-    rows = evaluate_sidecars(Bench(measured, "corpus"), arms)
+    rows = evaluate_sidecars(SidecarBench(measured, "corpus"), arms)
     found = summarise_sidecar(rows, "sft+grpo")
     print(f"\n{found['n']} drafts of {found['servers']} servers, 95% intervals over servers\n")
     print(f"| arm | {' | '.join(_SHOWN)} |\n| --- |{' --- |' * len(_SHOWN)}")
@@ -132,7 +132,7 @@ def _make_rows(side: str, split: str, most: int) -> list[RevisionRow]:
     kinds = [kind for kind in WEIGHTS if split != TRAIN or kind not in HELD_OUT]
     calls = list(_place_calls(side, split))
     Random(7).shuffle(calls)
-    return choose_rows(build_rows(calls[:most], Known(kinds=kinds)), most)
+    return choose_rows(build_rows(calls[:most], KnownContracts(kinds=kinds)), most)
 
 
 def _place_calls(side: str, split: str) -> Iterator[PlacedCall]:

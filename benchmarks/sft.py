@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.own_process import run_alone
-from training.caller.packing import Lesson
+from training.caller.packing import TrainingLesson
 from training.caller.settings import CallerSettings, resolve_caller_settings
 from training.runtime.device import measure_peak_mb
 
@@ -65,17 +65,18 @@ def make_model(shape: str, device: str) -> Any:
         torch.set_default_dtype(torch.float32)
 
 
-def make_lessons(shape: str, length: int, rows: int, seed: int = 0) -> list[Lesson]:
+def make_lessons(shape: str, length: int, rows: int, seed: int = 0) -> list[TrainingLesson]:
     """Rows between an eighth of `length` and all of it, each with a call to learn at its end."""
     rng = random.Random(seed)
     top = min(SHAPES[shape]["vocab_size"], 30_000)
     lengths = [rng.randint(length // 8, length) for _ in range(rows)]
     return [
-        Lesson([rng.randrange(10, top) for _ in range(n)], max(1, n - LEARNED)) for n in lengths
+        TrainingLesson([rng.randrange(10, top) for _ in range(n)], max(1, n - LEARNED))
+        for n in lengths
     ]
 
 
-def count_useful_flops(shape: str, lessons: Sequence[Lesson]) -> float:
+def count_useful_flops(shape: str, lessons: Sequence[TrainingLesson]) -> float:
     """What LoRA training of these rows needs: forward and the gradients of activations.
 
     Frozen weights have no gradient of their own, so a weight costs 4 FLOPs a token and not 6; a row
@@ -139,7 +140,7 @@ def run_arm(arm: str, shape: str, device: str, length: int, rows: int) -> dict[s
 
 
 def _summarise_updates(
-    updates: list[tuple[float, int]], lessons: list[Lesson], shape: str, device: str
+    updates: list[tuple[float, int]], lessons: list[TrainingLesson], shape: str, device: str
 ) -> dict[str, Any]:
     """`updates`: (when it ended, tokens up to then)."""
     (began, before), (ended, after) = updates[0], updates[-1]
@@ -159,9 +160,9 @@ def _summarise_updates(
 
 
 def _train_ours(
-    model: Any, lessons: list[Lesson], device: str, length: int, *, packing: bool
+    model: Any, lessons: list[TrainingLesson], device: str, length: int, *, packing: bool
 ) -> list[tuple[float, int]]:
-    from training.caller.sft import Course, run_sft
+    from training.caller.sft import SftCourse, run_sft
     from training.caller.train import _enable_packing, add_adapter
 
     chosen: CallerSettings = replace(
@@ -170,7 +171,7 @@ def _train_ours(
     packs = packing and _enable_packing(model, lessons, chosen, device, print)
     updates: list[tuple[float, int]] = []
     with tempfile.TemporaryDirectory() as root:
-        course = Course(lessons, chosen, device, 0, Path(root) / "run", packs)
+        course = SftCourse(lessons, chosen, device, 0, Path(root) / "run", packs)
         made = course.plan_passes()
 
         def report(figures: dict[str, Any]) -> None:
@@ -183,7 +184,7 @@ def _train_ours(
 
 
 def _train_trl(
-    model: Any, lessons: list[Lesson], device: str, length: int
+    model: Any, lessons: list[TrainingLesson], device: str, length: int
 ) -> list[tuple[float, int]]:
     """SFTTrainer with SFTConfig's own defaults (batch 8, no packing, gradient checkpointing), the
     length and the LoRA of ours; on a CPU in float32 as ours."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from assets.synthesis.writing.writer import PairWriter
     from assets.vectors.encoders.embedder import Embedder
     from training.drift.decide import RetrainPolicy
-    from training.policies import Trainer
+    from training.policies import TrainerPolicy
     from warehouse.llm.client import Role
 
 _DRAFTER = "drafter"  # the one role that writes no pairs
@@ -196,10 +196,10 @@ def _list_writing_roles(settings: Settings) -> list[str]:
     return [name for name in type(settings.roles).model_fields if name != _DRAFTER]
 
 
-def make_trainer(settings: Settings) -> "Trainer":
+def make_trainer(settings: Settings) -> "TrainerPolicy":
     """What is trained, on which split, for how long, and how it is measured."""
     from training.evaluation.caller_items import TestPlan
-    from training.policies import Trainer
+    from training.policies import TrainerPolicy
     from training.retriever.settings import RetrieverSettings
     from training.sets.split import SetPolicy
     from warehouse.llm.roles import OFFLINE
@@ -215,7 +215,7 @@ def make_trainer(settings: Settings) -> "Trainer":
         **_choose_prompts(settings),
     )
     drafts = settings.roles.drafter.model != OFFLINE
-    return Trainer(
+    return TrainerPolicy(
         retriever=retriever,
         retriever_base=_choose_retriever_base(settings),
         caller=chosen.caller.resolve(device=chosen.device, seed=chosen.seed),

@@ -18,7 +18,7 @@ from orchestration.alerts import (
 )
 from orchestration.factories import list_enabled, make_embedder, make_trainer, open_warehouse
 from orchestration.settings.load import load_settings
-from training.drift.decide import Decision, Skip, decide_before_drift, decide_retraining
+from training.drift.decide import Decision, SkipDecision, decide_before_drift, decide_retraining
 from training.releases.champion import list_rollbacks
 from training.releases.index_source import make_hold
 from training.releases.regression import AUTHOR, watch_release
@@ -28,7 +28,7 @@ from warehouse.store import Warehouse
 
 if TYPE_CHECKING:
     from assets.vectors.encoders.embedder import Embedder
-    from training.policies import Trainer
+    from training.policies import TrainerPolicy
 
 ATTEMPT = "toolmill/attempt"  # of runs that are one attempt: its number
 INTERRUPTED = ("toolmill/interrupted", "true")  # of a run that a person ended
@@ -36,7 +36,7 @@ INTERRUPTED = ("toolmill/interrupted", "true")  # of a run that a person ended
 
 def decide_on_drift(
     warehouse: Warehouse,
-    trainer: "Trainer",
+    trainer: "TrainerPolicy",
     failed_attempts: int = 0,
     embedder: "Callable[[], Embedder] | None" = None,
 ) -> Decision:
@@ -76,13 +76,13 @@ def find_training_request(instance: dg.DagsterInstance) -> dg.RunRequest | dg.Sk
     tags = make_training_tags(head.digest, trainer)
     failed = count_failed_trainings(instance, tags)
     decision = decide_on_drift(warehouse, trainer, failed)
-    if isinstance(decision, Skip):
+    if isinstance(decision, SkipDecision):
         return dg.SkipReason("; ".join(decision.why))
     # A run_key also blocks retrying a failed run, so the attempt is part of it.
     return dg.RunRequest(run_key="/".join([*tags.values(), str(failed)]), tags=tags)
 
 
-def make_training_tags(training_set: str, trainer: "Trainer") -> dict[str, str]:
+def make_training_tags(training_set: str, trainer: "TrainerPolicy") -> dict[str, str]:
     """What a training is of: its set, and the settings that it trains by."""
     recipe = digest(trainer.list_recipes())[:8]
     return {"toolmill/training_set": training_set, "toolmill/recipe": recipe}

@@ -54,7 +54,7 @@ def mark_text(text: str, of: str) -> str:
     return f"[third-party content {number} of {of}]\n{text}\n[end of third-party content {number}]"
 
 
-class Bounded:
+class BoundedText:
     """Copies JSON values within bounds; `cut` says whether anything was left out.
 
     literal: texts are names and values, escaped; else they are prose, cleaned. quoted: prose
@@ -116,7 +116,7 @@ class Bounded:
 
 def bound_value(value: Any, budget: int) -> tuple[Any, bool]:
     """(copy within the budget of characters, whether something was left out)."""
-    copy = Bounded(budget)
+    copy = BoundedText(budget)
     made = copy(value)
     return made, copy.cut
 
@@ -162,7 +162,7 @@ def limit_result(
     All text together has at most `most` characters, and structured content as many.
     """
     texts, media, cut = _split_content(content, most)
-    copy = Bounded(most, longest=most, literal=False)
+    copy = BoundedText(most, longest=most, literal=False)
     data = copy(structured) if structured is not None else None
     text = "\n\n".join(texts)
     blocks = [{"type": "text", "text": mark_text(text or "(no text)", of)}, *media]

@@ -15,7 +15,7 @@ from training.evaluation.retriever import RETRIEVER_EVALUATION, NothingToEvaluat
 from training.role import find_weights_flaw
 from training.runtime.model_store import get_model_folder, read_model_card
 from training.sets.training_set import TRAINING_SET
-from warehouse.audit import Verdict
+from warehouse.audit import AuditVerdict
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
@@ -65,20 +65,20 @@ def make_adapter_metadata(card: Mapping[str, Any]) -> dict[str, Any]:
     return {**known, "losses": list(card.get("losses", [])), **notes}
 
 
-def check_adapter_rules(home: Path, card: Mapping[str, Any]) -> list[Verdict]:
+def check_adapter_rules(home: Path, card: Mapping[str, Any]) -> list[AuditVerdict]:
     """The audit: the loss is a number and fell, and the adapter can be read."""
     first, last = card["loss_first"], card["loss_last"]
     losses = [loss for loss in card["losses"] if not math.isfinite(loss)]
     problem = find_weights_flaw(card["role"], get_model_folder(home, card["name"]))
     return [
-        Verdict("loss_is_a_number", not losses, f"{len(losses)} steps without a finite loss"),
-        Verdict(
+        AuditVerdict("loss_is_a_number", not losses, f"{len(losses)} steps without a finite loss"),
+        AuditVerdict(
             "loss_fell",
             last < first or last <= _LOW or _is_half_lower(card["losses"]),
             f"{first} to {last}",
             f"a lower loss at the end or in the second half, or at most {_LOW}",
         ),
-        Verdict("adapter_loads", problem is None, problem or "weights read"),
+        AuditVerdict("adapter_loads", problem is None, problem or "weights read"),
     ]
 
 

@@ -25,9 +25,9 @@ from training.releases.in_service import find_model_in_service
 from training.retriever.train import resolve_retriever_base
 from training.role import CALLER, RETRIEVER
 from training.role_steps import (
-    Measurement,
     ModelCard,
     RoleAssets,
+    RoleMeasurement,
     RoleStep,
     StepSpec,
     train_by_script,
@@ -49,7 +49,7 @@ def _train_retriever(step: RoleStep) -> ModelCard:
     return train_by_script(step, "training.retriever", base, settings, rows, pool)
 
 
-def _evaluate_retriever(step: RoleStep) -> Measurement:
+def _evaluate_retriever(step: RoleStep) -> RoleMeasurement:
     warehouse, home = step.warehouse, step.warehouse.home
     candidate = read_last_adapter(warehouse, RETRIEVER)["model"]
     store = LanceStore(home / "lance")
@@ -70,7 +70,7 @@ def _evaluate_retriever(step: RoleStep) -> Measurement:
         "recall_at_1": recall["candidate"]["value"],
         "recall_at_5": summary["recall_at_5"]["candidate"]["value"],
     }
-    return Measurement(rows, figures, summary)
+    return RoleMeasurement(rows, figures, summary)
 
 
 def _train_caller(step: RoleStep) -> ModelCard:
@@ -81,7 +81,7 @@ def _train_caller(step: RoleStep) -> ModelCard:
     return train_by_script(step, "training.caller", base, asdict(trainer.caller), rows, pool)
 
 
-def _evaluate_caller(step: RoleStep) -> Measurement:
+def _evaluate_caller(step: RoleStep) -> RoleMeasurement:
     warehouse = step.warehouse
     candidate = read_last_adapter(warehouse, CALLER)["model"]
     incumbent = find_model_in_service(warehouse.home, CALLER).model
@@ -97,7 +97,7 @@ def _evaluate_caller(step: RoleStep) -> Measurement:
         "signature": summary["signature"]["verdict"],
         "left_out": "; ".join(notes) or "nothing",
     }
-    return Measurement(rows, figures, summary)
+    return RoleMeasurement(rows, figures, summary)
 
 
 RETRIEVER_ASSETS = RoleAssets(

@@ -22,13 +22,13 @@ from training.adapter_table import (
 )
 from training.core_roles import CALLER_ASSETS, RETRIEVER_ASSETS
 from training.drift.contract_moves import count_moves
-from training.drift.decide import Retrain, decide_retraining
+from training.drift.decide import RetrainDecision, decide_retraining
 from training.drift.drift import DRIFT, make_drift_rows, read_drift_history
 from training.drift.measure import measure_drift
 from training.evaluation.predictor import CannotPredict
 from training.evaluation.retriever import NothingToEvaluate
 from training.gates import render_gates_table
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.releases.in_service import find_model_in_service
 from training.reporting.drift_page import make_drift_page, render_drift_table
 from training.role import Summarise, find_role
@@ -38,7 +38,7 @@ from training.sets.build import find_too_few_servers, make_set, save_built_set
 from training.sets.pool import BadOffer
 from training.sets.split import SPLITS
 from training.sets.training_set import TRAINING_SET
-from warehouse.audit import Verdict, expect_one_of, expect_unique
+from warehouse.audit import AuditVerdict, expect_one_of, expect_unique
 from warehouse.publish import (
     AssetAudit,
     Published,
@@ -74,7 +74,7 @@ def training_set(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
     embedder: dg.ResourceParam[Embedder],
-    trainer: dg.ResourceParam[Trainer],
+    trainer: dg.ResourceParam[TrainerPolicy],
 ) -> Published:
     made = make_set(warehouse, embedder, trainer.split)
     if made.flaws and (why := find_too_few_servers(warehouse)):
@@ -88,7 +88,7 @@ def training_set(
         warehouse,
         TRAINING_SET_AUDIT,
         made.frame,
-        rules=[Verdict("splits_leaks_and_contracts", not made.flaws, flaws)],
+        rules=[AuditVerdict("splits_leaks_and_contracts", not made.flaws, flaws)],
         metadata=made.get_figures(),
     )
 
@@ -110,7 +110,7 @@ def drift(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
     embedder: dg.ResourceParam[Embedder],
-    trainer: dg.ResourceParam[Trainer],
+    trainer: dg.ResourceParam[TrainerPolicy],
 ) -> Published:
     facts = trainer.read_facts(warehouse)
     sources = trainer.open_sources(warehouse, facts, lambda: embedder)
@@ -123,9 +123,9 @@ def drift(
         warehouse,
         DRIFT_AUDIT,
         DRIFT.frame(rows),
-        rules=[Verdict("share_in_range", not odd, ", ".join(odd) or "every value", "-1 to 1")],
+        rules=[AuditVerdict("share_in_range", not odd, ", ".join(odd) or "every value", "-1 to 1")],
         metadata={
-            "retrain": isinstance(decision, Retrain),
+            "retrain": isinstance(decision, RetrainDecision),
             "reasons": "; ".join(decision.why),
             "fired": ", ".join(signal.name for signal in signals if signal.fired) or "none",
             "signals": render_drift_table(rows),
@@ -138,7 +138,7 @@ _CANNOT_TRAIN = (DagsterPipesExecutionError, TrainingFailed, BadOffer, CannotPre
 _CANNOT_EVALUATE = (NothingToEvaluate, CannotPredict, BadOffer, BadAdapter, BadEmbedder)
 
 
-class Scripts(Protocol):
+class TrainingScripts(Protocol):
     """Where training scripts run; `orchestration/pipes.py` has one for each place."""
 
     def launch(self, context: Any, script: str, job: Any) -> dict[str, Any]: ...
@@ -172,7 +172,7 @@ def _build_adapter(spec: RoleAssets) -> Any:
             return
         if isinstance(card, str):
             rows, metadata = [], {"learnt": card}
-            verdicts = [Verdict(rule, True, card) for rule in rules]
+            verdicts = [AuditVerdict(rule, True, card) for rule in rules]
         else:
             rows, metadata = [make_adapter_row(card)], make_adapter_metadata(card)
             verdicts = check_adapter_rules(warehouse.home, card)
@@ -203,7 +203,7 @@ def _build_evaluation(spec: RoleAssets) -> Any:
             step.warehouse,
             audit,
             spec.table.frame(measured.rows),
-            rules=[Verdict("test_items", True, found)] if found else [],
+            rules=[AuditVerdict("test_items", True, found)] if found else [],
             metadata={
                 **measured.figures,
                 "summary": dg.MetadataValue.json(dict(measured.summary)),
@@ -226,7 +226,7 @@ def build_champion(role: str, table: TableSpec, summarise: Summarise, descriptio
     def champion(
         context: dg.AssetExecutionContext,
         warehouse: dg.ResourceParam[Warehouse],
-        trainer: dg.ResourceParam[Trainer],
+        trainer: dg.ResourceParam[TrainerPolicy],
     ) -> Published:
         home, serving = warehouse.home, find_model_in_service(warehouse.home, role)
         try:
@@ -234,7 +234,7 @@ def build_champion(role: str, table: TableSpec, summarise: Summarise, descriptio
         except NotTrained as error:
             if not find_role(role).learns_from_calls:
                 raise
-            kept = [Verdict("better_or_kept", True, "there is no candidate yet")]
+            kept = [AuditVerdict("better_or_kept", True, "there is no candidate yet")]
             yield from publish_digest(
                 audit,
                 digest({"role": role, "model": serving.model}),
@@ -253,7 +253,7 @@ def build_champion(role: str, table: TableSpec, summarise: Summarise, descriptio
         yield from publish_digest(
             audit,
             digest({"role": role, "model": model}),
-            [Verdict("better_or_kept", True, promotion.why)],
+            [AuditVerdict("better_or_kept", True, promotion.why)],
             model=model,
             promoted=promotion.promoted,
             waiting=promotion.waiting,

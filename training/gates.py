@@ -25,7 +25,7 @@ _CELL = 400  # characters: what a library says of a broken file is long
 
 
 @dataclass(frozen=True)
-class Gate:
+class PromotionGate:
     """One thing that was asked of a candidate: what was found, and what was needed."""
 
     name: str
@@ -34,7 +34,7 @@ class Gate:
     needed: str
 
 
-def judge_gates(gates: Sequence[Gate]) -> tuple[bool, str]:
+def judge_gates(gates: Sequence[PromotionGate]) -> tuple[bool, str]:
     """Whether every gate was passed, and one sentence why. No gate at all passes nothing."""
     failed = [gate for gate in gates if not gate.passed]
     if failed:
@@ -46,11 +46,11 @@ def judge_gates(gates: Sequence[Gate]) -> tuple[bool, str]:
     return True, f"{shown.name} {shown.found}: better beyond its interval, all gates passed"
 
 
-def as_rows(gates: Iterable[Gate | Json]) -> list[dict[str, Any]]:
-    return [asdict(gate) if isinstance(gate, Gate) else dict(gate) for gate in gates]
+def as_rows(gates: Iterable[PromotionGate | Json]) -> list[dict[str, Any]]:
+    return [asdict(gate) if isinstance(gate, PromotionGate) else dict(gate) for gate in gates]
 
 
-def render_gates_table(gates: Iterable[Gate | Json]) -> Markdown:
+def render_gates_table(gates: Iterable[PromotionGate | Json]) -> Markdown:
     """The gates as a Markdown table, for Dagster, the report and the card."""
     rows = [
         (row["name"], "yes" if row["passed"] else Markdown("**no**"), row["found"], row["needed"])
@@ -69,13 +69,13 @@ TOLERANCE = 0.05
 MOST_PHANTOM = 0.05  # one call in twenty
 
 
-def check_measured(error: ValueError) -> Gate:
+def check_measured(error: ValueError) -> PromotionGate:
     """The gate of a candidate whose evaluation holds nothing to sum up."""
     found = " ".join(str(error).split())[:300]
-    return Gate("measured", False, found, "figures of servers never trained on")
+    return PromotionGate("measured", False, found, "figures of servers never trained on")
 
 
-def check_same_items(rows: Iterable[Json], candidate: str, incumbent: str) -> Gate:
+def check_same_items(rows: Iterable[Json], candidate: str, incumbent: str) -> PromotionGate:
     """Whether both models were measured on the same items of one training set's held-out side."""
     held: dict[str, dict[str, str]] = {candidate: {}, incumbent: {}}
     for row in rows:
@@ -95,39 +95,41 @@ def check_same_items(rows: Iterable[Json], candidate: str, incumbent: str) -> Ga
             f" {shorten_model(incumbent)} on {len(theirs)},"
             f" {shared} of them the same, of the training sets {named}"
         )
-    return Gate("same_items", passed, found, "the same items of one training set for both models")
+    return PromotionGate(
+        "same_items", passed, found, "the same items of one training set for both models"
+    )
 
 
-def check_enough_tools(summary: Json) -> Gate:
+def check_enough_tools(summary: Json) -> PromotionGate:
     tools = summary.get("tools")
     count = tools if isinstance(tools, int) else 0
     found = f"{count} tools of {summary.get('servers', 0)} servers"
-    return Gate("enough_tools", count >= MIN_TOOLS, found, f"at least {MIN_TOOLS} tools")
+    return PromotionGate("enough_tools", count >= MIN_TOOLS, found, f"at least {MIN_TOOLS} tools")
 
 
-def check_gain(figure: Json | None, name: str = "gain") -> Gate:
+def check_gain(figure: Json | None, name: str = "gain") -> PromotionGate:
     """Better beyond the interval."""
     known = _get_measured_figure(figure)
     passed = known is not None and known["low"] > 0
-    return Gate(name, passed, describe_figure(figure), "the whole 95% interval above zero")
+    return PromotionGate(name, passed, describe_figure(figure), "the whole 95% interval above zero")
 
 
-def check_no_worse(figure: Json | None, name: str) -> Gate:
+def check_no_worse(figure: Json | None, name: str) -> PromotionGate:
     """Not worse beyond the interval, and not by more than the tolerance."""
     known = _get_measured_figure(figure)
     passed = known is not None and known["high"] >= 0 and known["value"] >= -TOLERANCE
     needed = f"an interval not wholly below zero, and at least {-TOLERANCE:+.2f}"
-    return Gate(name, passed, describe_figure(figure), needed)
+    return PromotionGate(name, passed, describe_figure(figure), needed)
 
 
-def check_phantom_rate(figure: Json | None) -> Gate:
+def check_phantom_rate(figure: Json | None) -> PromotionGate:
     passed, found = _check_phantom_figure(figure, lambda known: known["value"] <= MOST_PHANTOM)
-    return Gate("phantom_rate", passed, found, f"at most {MOST_PHANTOM:.2f}")
+    return PromotionGate("phantom_rate", passed, found, f"at most {MOST_PHANTOM:.2f}")
 
 
-def check_phantom_difference(figure: Json | None) -> Gate:
+def check_phantom_difference(figure: Json | None) -> PromotionGate:
     passed, found = _check_phantom_figure(figure, lambda known: known["low"] <= 0)
-    return Gate("phantom_difference", passed, found, "an interval not wholly above zero")
+    return PromotionGate("phantom_difference", passed, found, "an interval not wholly above zero")
 
 
 def describe_figure(figure: Json | None) -> str:
@@ -138,14 +140,14 @@ def describe_figure(figure: Json | None) -> str:
     return f"{known['value']:+.3f} [{known['low']:+.3f}, {known['high']:+.3f}], n={known['n']}"
 
 
-def check_retriever_gates(summary: Json) -> list[Gate]:
+def check_retriever_gates(summary: Json) -> list[PromotionGate]:
     return [
         check_gain(summary.get("gain_at_1"), "gain_at_1"),
         check_no_worse(summary.get("gain_at_5"), "recall_at_5"),
     ]
 
 
-def check_caller_gates(summary: Json) -> list[Gate]:
+def check_caller_gates(summary: Json) -> list[PromotionGate]:
     figures = summary.get("gate") or {}
     return [
         check_gain(figures.get("gain")),
@@ -155,13 +157,13 @@ def check_caller_gates(summary: Json) -> list[Gate]:
     ]
 
 
-def check_different_models(summary: Json) -> list[Gate]:
+def check_different_models(summary: Json) -> list[PromotionGate]:
     """A summary that compares a model with itself shows nothing of either."""
     both = summary.get("candidate"), summary.get("incumbent")
     if both[0] is None or both[0] != both[1]:
         return []
     found = f"{shorten_model(str(both[0]))} against itself"
-    return [Gate("two_models", False, found, "a candidate and another model")]
+    return [PromotionGate("two_models", False, found, "a candidate and another model")]
 
 
 def _check_phantom_figure(figure: Json | None, rule: Callable[[Json], bool]) -> tuple[bool, str]:

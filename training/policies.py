@@ -8,8 +8,8 @@ from assets.vectors.encoders.embedder import Embedder, Prompts
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.caller.tiny.base import TINY
 from training.drift.decide import RetrainPolicy
-from training.drift.facts import Facts, read_facts
-from training.drift.sources import Sources
+from training.drift.facts import DriftFacts, read_facts
+from training.drift.sources import DriftSources
 from training.evaluation.caller_items import TestPlan
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.role import BASE, CALLER, RETRIEVER, UnknownRole, find_role, list_trained_roles
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Trainer:
+class TrainerPolicy:
     """retriever_base, caller_base: as their trainings take them. options: the settings blocks of
     extensions under `[training]`, by name. drafter: a model whose drafts a role may learn from.
     unverified: whether the served index shows tools that nobody launched; nothing is trained on
@@ -65,7 +65,7 @@ class Trainer:
             recipes[role] = {BASE: find_role(role).name_base(base), **recipe}
         return recipes
 
-    def read_facts(self, warehouse: Warehouse, failed_attempts: int = 0) -> Facts:
+    def read_facts(self, warehouse: Warehouse, failed_attempts: int = 0) -> DriftFacts:
         """What a decision to train stands on beside the signals of drift."""
         return read_facts(
             warehouse,
@@ -76,9 +76,11 @@ class Trainer:
         )
 
     def open_sources(
-        self, warehouse: Warehouse, facts: Facts, embedder: Callable[[], Embedder]
-    ) -> Sources:
+        self, warehouse: Warehouse, facts: DriftFacts, embedder: Callable[[], Embedder]
+    ) -> DriftSources:
         """What the signals of drift are measured of."""
         known, prompts = facts.trained_on, self.retriever.prompts or Prompts()
         at = facts.last_run.at
-        return Sources(warehouse, known.trained_on, at, embedder, self.retriever.start, prompts)
+        return DriftSources(
+            warehouse, known.trained_on, at, embedder, self.retriever.start, prompts
+        )

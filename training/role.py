@@ -16,8 +16,8 @@ from assets.vectors.encoders.minilm import DEFAULT
 from assets.vectors.encoders.weights import BASE as MINILM
 from training.caller.tiny.base import TINY
 from training.gates import (
-    Gate,
     Json,
+    PromotionGate,
     check_caller_gates,
     check_different_models,
     check_enough_tools,
@@ -98,7 +98,7 @@ class ModelRole:
 
     name: str
     untrained: str
-    check_gates: Callable[[Json], list[Gate]]
+    check_gates: Callable[[Json], list[PromotionGate]]
     name_base: Callable[[str], str] = get_causal_base_name
     learns_from_calls: bool = False
     describe_job: Callable[[Any, str, int], tuple[str, Any]] | None = None
@@ -144,7 +144,7 @@ def find_weights_flaw(role: str, folder: Path) -> str | None:
     return ((known and known.find_weights_flaw) or find_unreadable_weights)(folder)
 
 
-def check_gates(role: str, summary: Json) -> list[Gate]:
+def check_gates(role: str, summary: Json) -> list[PromotionGate]:
     """The role's gates over a summary of its evaluation. Raises UnknownRole."""
     rule = find_role(role).check_gates
     return [*check_different_models(summary), check_enough_tools(summary), *rule(summary)]
@@ -152,7 +152,7 @@ def check_gates(role: str, summary: Json) -> list[Gate]:
 
 def check_evaluation(
     role: str, rows: Sequence[Any], candidate: str, incumbent: str, summarise: Summarise
-) -> tuple[list[Gate], dict[str, Any]]:
+) -> tuple[list[PromotionGate], dict[str, Any]]:
     """(gates, summary) of an evaluation's rows. Models that answered different items get no
     summary, and the gate that says so is the only one. Raises UnknownRole."""
     same = check_same_items(rows, candidate, incumbent)

@@ -7,8 +7,8 @@ from typing import Any
 
 from training.adapter_table import set_name
 from training.gates import as_rows
-from training.policies import Trainer
-from training.releases.promotion import Promotion, consider_candidate
+from training.policies import TrainerPolicy
+from training.releases.promotion import PromotionOutcome, consider_candidate
 from training.role import (
     Summarise,
     check_evaluation,
@@ -34,14 +34,14 @@ class RoleStep:
 
     role: str
     warehouse: Warehouse
-    trainer: Trainer
+    trainer: TrainerPolicy
     resources: Any
     log: Callable[[str], None]
     launch: Callable[[str, Path], object]
 
 
 @dataclass(frozen=True)
-class Measurement:
+class RoleMeasurement:
     """Rows of the role's evaluation table, the figures of the run's page, and the whole summary.
     found: the verdict on the items where there may be none."""
 
@@ -76,7 +76,7 @@ class RoleAssets:
     train: Callable[[RoleStep], ModelCard | str]
     evaluation: StepSpec
     table: TableSpec
-    evaluate: Callable[[RoleStep], Measurement]
+    evaluate: Callable[[RoleStep], RoleMeasurement]
     summarise: Summarise
     champion: str  # the description of its asset
 
@@ -123,7 +123,7 @@ def judge_candidate(
     summarise: Summarise,
     *,
     by_hand: bool,
-) -> Promotion:
+) -> PromotionOutcome:
     """Promotes the last model if its gates pass against the model in service; writes its card."""
     against = get_untrained_model(role) if serving == last["model"] else serving
     gates, summary = check_evaluation(role, rows, last["model"], against, summarise)

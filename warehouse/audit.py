@@ -52,7 +52,7 @@ class ColumnExpectation:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AuditVerdict:
     """One rule's outcome. `observed` and `expected` are texts a reader can act on."""
 
     rule: str
@@ -67,17 +67,17 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Audit:
+class TableAudit:
     """The verdicts over one staged table."""
 
-    verdicts: list[Verdict]
+    verdicts: list[AuditVerdict]
 
     @property
     def passed(self) -> bool:
         return all(verdict.passed for verdict in self.verdicts)
 
     @property
-    def failures(self) -> list[Verdict]:
+    def failures(self) -> list[AuditVerdict]:
         return [verdict for verdict in self.verdicts if not verdict.passed]
 
     def describe_failures(self) -> str:
@@ -119,8 +119,10 @@ def expect_between(column: str, low: float, high: float) -> ColumnExpectation:
 
 
 def audit(
-    frame: pl.DataFrame, expectations: Sequence[ColumnExpectation], rules: Sequence[Verdict] = ()
-) -> Audit:
+    frame: pl.DataFrame,
+    expectations: Sequence[ColumnExpectation],
+    rules: Sequence[AuditVerdict] = (),
+) -> TableAudit:
     """Runs the expectations over the frame and joins the verdicts of plain rules.
 
     Only the audited columns are handed to pandas: Great Expectations 1.24 has no polars engine.
@@ -132,19 +134,21 @@ def audit(
         verdicts += [
             _refuse_nulls(frame, *pair) for pair in zip(expectations, results, strict=True)
         ]
-    return Audit(verdicts)
+    return TableAudit(verdicts)
 
 
-def _refuse_nulls(frame: pl.DataFrame, expect: ColumnExpectation, verdict: Verdict) -> Verdict:
+def _refuse_nulls(
+    frame: pl.DataFrame, expect: ColumnExpectation, verdict: AuditVerdict
+) -> AuditVerdict:
     nulls = 0 if expect.optional else frame[expect.columns[0]].null_count()
     if not nulls or not verdict.passed:
         return verdict
-    return Verdict(expect.rule, False, f"{nulls} null of {len(frame)}", expect.text)
+    return AuditVerdict(expect.rule, False, f"{nulls} null of {len(frame)}", expect.text)
 
 
 def _run_great_expectations(
     frame: pl.DataFrame, expectations: Sequence[ColumnExpectation]
-) -> list[Verdict]:
+) -> list[AuditVerdict]:
     from great_expectations import ExpectationSuite
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
@@ -184,10 +188,12 @@ def _open_table() -> Any:
     return assets.add_dataframe_asset("table").add_batch_definition_whole_dataframe("whole")
 
 
-def _make_verdict(expect: ColumnExpectation, passed: bool, result: Mapping[str, Any]) -> Verdict:
+def _make_verdict(
+    expect: ColumnExpectation, passed: bool, result: Mapping[str, Any]
+) -> AuditVerdict:
     unexpected = result.get("unexpected_count", 0)
     examples = [str(value)[:80] for value in result.get("partial_unexpected_list", [])[:3]]
     observed = f"{unexpected} unexpected of {result.get('element_count', '?')}"
     if examples:
         observed += f", e.g. {', '.join(examples)}"
-    return Verdict(expect.rule, passed, observed, expect.text)
+    return AuditVerdict(expect.rule, passed, observed, expect.text)

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from warehouse.audit import Audit, ColumnExpectation, Verdict, audit
+from warehouse.audit import AuditVerdict, ColumnExpectation, TableAudit, audit
 from warehouse.sanitize.markdown import Markdown, escape_markdown, make_markdown_table, quote_text
 from warehouse.storage.digest import digest_sources
 from warehouse.storage.files import PointerBroken
@@ -53,14 +53,14 @@ class AssetAudit:
         ]
 
     def build_results(
-        self, verdicts: Audit, before: TableHead | None
+        self, verdicts: TableAudit, before: TableHead | None
     ) -> Iterator[dg.AssetCheckResult]:
         """Every declared check's result. Raises ValueError naming a verdict nobody declared."""
         by_rule = {verdict.rule: verdict for verdict in verdicts.verdicts}
         if unknown := sorted(by_rule.keys() - set(self.checks)):
             raise ValueError(f"{self.asset}: rules {unknown} are not declared in its audit")
         for name in self.checks:
-            verdict = by_rule.get(name, Verdict(name, True, NOT_DUE))
+            verdict = by_rule.get(name, AuditVerdict(name, True, NOT_DUE))
             yield dg.AssetCheckResult(
                 asset_key=self.asset,
                 check_name=name,
@@ -125,7 +125,7 @@ def publish(
     checked: AssetAudit,
     frame: pl.DataFrame,
     *,
-    rules: Sequence[Verdict] = (),
+    rules: Sequence[AuditVerdict] = (),
     plan: RowPlan | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Published:
@@ -178,13 +178,13 @@ def escape_description(text: str) -> str:
 
 
 def publish_digest(
-    checked: AssetAudit, digest: str, rules: Sequence[Verdict], **metadata: Any
+    checked: AssetAudit, digest: str, rules: Sequence[AuditVerdict], **metadata: Any
 ) -> Published:
     """Publishes something that is not a table (a model, a release) under its content's name.
 
     The caller moves the pointer itself, before the last item is drawn and only if the audit passed.
     """
-    verdicts = Audit(list(rules))
+    verdicts = TableAudit(list(rules))
     yield from checked.build_results(verdicts, None)
     if not verdicts.passed:
         raise _build_refusal(checked.asset, None, verdicts.describe_failures(), None)
@@ -204,7 +204,7 @@ def refuse(
     partition = context.partition_key if context.has_partition_key else None
     before = warehouse.tables.head(checked.asset, partition)
     why = str(error)
-    yield from checked.build_results(Audit([Verdict(rule, False, why)]), before)
+    yield from checked.build_results(TableAudit([AuditVerdict(rule, False, why)]), before)
     raise _build_refusal(checked.asset, partition, why, before) from error
 
 
@@ -214,22 +214,22 @@ def skip_version(
     """Publishes nothing and fails nothing, where there is nothing yet to make a version of: what
     follows is skipped. Of an asset with `output_required=False`."""
     context.log.info(f"{checked.asset}: {why}")
-    yield from checked.build_results(Audit([]), warehouse.tables.head(checked.asset))
+    yield from checked.build_results(TableAudit([]), warehouse.tables.head(checked.asset))
 
 
 def _audit_version(
     checked: AssetAudit,
     staged: StagedVersion,
     frame: pl.DataFrame,
-    rules: Sequence[Verdict],
+    rules: Sequence[AuditVerdict],
     before: TableHead | None,
     last: pl.DataFrame | None,
-) -> Audit:
+) -> TableAudit:
     """The verdicts on a staged version; what the same values passed before is not validated again:
     Great Expectations alone takes 4 s to import. last: the rows of `before`."""
-    unchanged: list[Verdict] = []
+    unchanged: list[AuditVerdict] = []
     if before is not None and last is not None:
-        passed = {(row["rule"], row["expected"]): Verdict(**row) for row in before.audit}
+        passed = {(row["rule"], row["expected"]): AuditVerdict(**row) for row in before.audit}
         volatile = set(staged.spec.volatile)
         for expect in checked.expectations:
             verdict = passed.get((expect.rule, expect.text))
@@ -239,7 +239,7 @@ def _audit_version(
                 unchanged.append(verdict)
     rules_held = {verdict.rule for verdict in unchanged}
     due = [expect for expect in checked.expectations if expect.rule not in rules_held]
-    return Audit([*audit(frame, due, rules).verdicts, *unchanged])
+    return TableAudit([*audit(frame, due, rules).verdicts, *unchanged])
 
 
 def _hold_same(frame: pl.DataFrame, last: pl.DataFrame, columns: Sequence[str]) -> bool:

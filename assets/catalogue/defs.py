@@ -14,7 +14,7 @@ from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from warehouse.audit import (
-    Verdict,
+    AuditVerdict,
     expect_between,
     expect_match,
     expect_one_of,
@@ -111,7 +111,7 @@ def coverage_asset(
     )
 
 
-def check_sums(rows: list[Record], listed: int, launched: int) -> Verdict:
+def check_sums(rows: list[Record], listed: int, launched: int) -> AuditVerdict:
     """Every server has one value in each dimension; sizes are known of launched servers only."""
     wrong = []
     for dimension in DIMENSIONS:
@@ -121,10 +121,10 @@ def check_sums(rows: list[Record], listed: int, launched: int) -> Verdict:
         ):
             wrong.append(dimension)
     expected = f"{listed} listed and {launched} launched servers in each"
-    return Verdict("adds_up", not wrong, f"wrong in: {', '.join(wrong) or 'none'}", expected)
+    return AuditVerdict("adds_up", not wrong, f"wrong in: {', '.join(wrong) or 'none'}", expected)
 
 
-def check_one_row_each(listed: set[str], rows: list[Record]) -> Verdict:
+def check_one_row_each(listed: set[str], rows: list[Record]) -> AuditVerdict:
     """Every current listing stands in exactly one row, and no other does."""
     counts = Counter(name for row in rows for name in read_listing_ids(row))
     wrong = sorted(
@@ -132,13 +132,15 @@ def check_one_row_each(listed: set[str], rows: list[Record]) -> Verdict:
         + [name for name in counts if name not in listed]
     )
     observed = f"{len(wrong)} listings not in one row" + (f", e.g. {wrong[0]}" if wrong else "")
-    return Verdict("one_row_each", not wrong, observed, f"{len(listed)} listings, each in one row")
+    return AuditVerdict(
+        "one_row_each", not wrong, observed, f"{len(listed)} listings, each in one row"
+    )
 
 
-def check_listed_or_gone(rows: list[Record]) -> Verdict:
+def check_listed_or_gone(rows: list[Record]) -> AuditVerdict:
     """A row has listings or the date since when it has none."""
     wrong = [
         row["catalogue_id"] for row in rows if bool(read_listing_ids(row)) == bool(row["gone"])
     ]
     observed = f"{len(wrong)} rows neither or both" + (f", e.g. {wrong[0]}" if wrong else "")
-    return Verdict("listed_or_gone", not wrong, observed, "listings, or the date they went")
+    return AuditVerdict("listed_or_gone", not wrong, observed, "listings, or the date they went")

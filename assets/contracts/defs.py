@@ -39,7 +39,7 @@ from assets.one_server import keep_other_servers
 from assets.partitions import close_run_after, marketplaces, read_one_server
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.recipes.recipe import identify_server
-from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
+from warehouse.audit import AuditVerdict, expect_match, expect_one_of, expect_unique
 from warehouse.item_failure import try_item
 from warehouse.json_types import Row
 from warehouse.publish import (
@@ -134,7 +134,7 @@ def snapshots(
         SNAPSHOTS_AUDIT,
         SNAPSHOTS.frame(rows),
         rules=[
-            Verdict(
+            AuditVerdict(
                 "tools_floor",
                 bool(rows) or not launched,
                 f"{len(rows)} tools of {launched} launched servers",
@@ -208,7 +208,7 @@ def contract_changes(
         warehouse,
         CHANGES_AUDIT,
         CHANGES.frame(rows),
-        rules=[Verdict(READ_RULE, True, read)],
+        rules=[AuditVerdict(READ_RULE, True, read)],
         metadata=report_changes(rows, len(rows) - previous),
     )
 
@@ -226,18 +226,20 @@ def _read_launches(warehouse: Warehouse, name: str) -> dict[str, LaunchOutput]:
     return out
 
 
-def _check_escaped(rows: list[dict]) -> Verdict:
+def _check_escaped(rows: list[dict]) -> AuditVerdict:
     raw = [row["rule"] for row in rows if escape_text(row["excerpt"]) != row["excerpt"]]
-    return Verdict("excerpts_escaped", not raw, f"{len(raw)} excerpts could move a cursor")
+    return AuditVerdict("excerpts_escaped", not raw, f"{len(raw)} excerpts could move a cursor")
 
 
-def _check_current(rows: list[dict], contracts: list[dict]) -> Verdict:
+def _check_current(rows: list[dict], contracts: list[dict]) -> AuditVerdict:
     """A high finding holds a contract, so there must be one to hold."""
     contract_keys = {key_contract(row) for row in contracts}
     lost = [
         row for row in rows if row["severity"] == HIGH and key_contract(row) not in contract_keys
     ]
-    return Verdict("high_findings_current", not lost, f"{len(lost)} about contracts not listed")
+    return AuditVerdict(
+        "high_findings_current", not lost, f"{len(lost)} about contracts not listed"
+    )
 
 
 CLEAR_AUDIT = audit_table(
@@ -271,8 +273,8 @@ def clear_contracts(
         CLEAR_AUDIT,
         CLEAR.frame(rows),
         rules=[
-            Verdict("resolvable", not lost, f"{len(lost)} digests of other contracts"),
-            Verdict("none_held", not slipped, f"{len(slipped)} held contracts"),
+            AuditVerdict("resolvable", not lost, f"{len(lost)} digests of other contracts"),
+            AuditVerdict("none_held", not slipped, f"{len(slipped)} held contracts"),
         ],
         metadata={"held": len(quarantined)},
     )
@@ -321,7 +323,7 @@ def listed_contracts(
         warehouse,
         LISTED_AUDIT,
         LISTED.frame(result.rows),
-        rules=[Verdict("none_launched", not slipped, f"{len(slipped)} of servers that ran")],
+        rules=[AuditVerdict("none_launched", not slipped, f"{len(slipped)} of servers that ran")],
         metadata={
             **Counter(str(row["standing"]) for row in result.rows),
             "confirmed": result.confirmed,

@@ -15,7 +15,7 @@ from assets.marketplaces.crawl.result import (
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.partitions import close_run_after, marketplaces
-from warehouse.audit import Verdict, expect_match, expect_present, expect_unique
+from warehouse.audit import AuditVerdict, expect_match, expect_present, expect_unique
 from warehouse.progress import ProgressLines
 from warehouse.publish import (
     Published,
@@ -132,16 +132,18 @@ def _publish_listings(
     )
 
 
-def _check_reasons(frame: pl.DataFrame) -> Verdict:
+def _check_reasons(frame: pl.DataFrame) -> AuditVerdict:
     mute = frame.filter(~pl.col("runnable") & pl.col("reason").is_null())["listing_id"].to_list()
     observed = f"{len(mute)} without either" + (f", e.g. {mute[0]}" if mute else "")
-    return Verdict("runnable_or_reason", not mute, observed, "a runnable recipe or a reason")
+    return AuditVerdict("runnable_or_reason", not mute, observed, "a runnable recipe or a reason")
 
 
-def _check_floor(result: CrawlResult, before: int) -> Verdict:
+def _check_floor(result: CrawlResult, before: int) -> AuditVerdict:
     seen = len(result.frame)
     if result.changes_only:
-        return Verdict("rows_floor", True, f"{seen} changed listings of {before}", "any number")
+        return AuditVerdict(
+            "rows_floor", True, f"{seen} changed listings of {before}", "any number"
+        )
     least = 1 if result.completeness == "complete" else max(1, round(FLOOR * before))
     expected = f"at least {least} (the crawl was {result.completeness}, {before} listings before)"
-    return Verdict("rows_floor", seen >= least, f"{seen} listings", expected)
+    return AuditVerdict("rows_floor", seen >= least, f"{seen} listings", expected)

@@ -25,7 +25,7 @@ from assets.partitions import (
 )
 from assets.servers.probe.failure_kinds import BLAMES
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
-from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
+from warehouse.audit import AuditVerdict, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
 from warehouse.progress import ProgressLines
 from warehouse.publish import Published, audit_table, describe_asset, publish
@@ -158,7 +158,7 @@ def trajectories(
     )
 
 
-def check_launches(rows: Sequence[Record]) -> Verdict:
+def check_launches(rows: Sequence[Record]) -> AuditVerdict:
     """Whether enough servers that were to be called could be started."""
     kinds: dict[str, set[str | None]] = defaultdict(set)
     for row in rows:
@@ -167,42 +167,42 @@ def check_launches(rows: Sequence[Record]) -> Verdict:
     ok = sum(bool(found - set(_STARTS)) for found in kinds.values())
     enough = len(kinds) < _FEW_SERVERS or ok >= LAUNCH_FLOOR * len(kinds)
     expected = f"at least {LAUNCH_FLOOR:.0%} of the servers start"
-    return Verdict("launch_floor", enough, f"{ok} of {len(kinds)}", expected)
+    return AuditVerdict("launch_floor", enough, f"{ok} of {len(kinds)}", expected)
 
 
-def check_useful_share(rows: Sequence[Record]) -> Verdict:
+def check_useful_share(rows: Sequence[Record]) -> AuditVerdict:
     """Whether enough of the calls that ran were answered with something, those aside that lacked
     what the user did not grant, or a service."""
     ran = [row for row in rows if has_run(row) and row["blame"] not in _OTHERS]
     useful = sum(row["outcome"] == USEFUL for row in ran)
     enough = len(ran) < _FEW_CALLS or useful >= USEFUL_FLOOR * len(ran)
     expected = f"at least {USEFUL_FLOOR:.0%} of the calls are useful"
-    return Verdict("useful_share", enough, f"{useful} of {len(ran)}", expected)
+    return AuditVerdict("useful_share", enough, f"{useful} of {len(ran)}", expected)
 
 
-def check_secrets(rows: Sequence[Record]) -> Verdict:
+def check_secrets(rows: Sequence[Record]) -> AuditVerdict:
     """Whether any text of a server still holds what reads like a secret."""
     columns = ("evidence", "hint", "proof_why", "changed")
     return _find_secret((row["execution_id"], row[name]) for row in rows for name in columns)
 
 
-def check_kept_share(found: TrajectoryCollection) -> Verdict:
+def check_kept_share(found: TrajectoryCollection) -> AuditVerdict:
     """Whether anything was played, and enough of it ended right."""
     played, kept = len(found.made), sum(one.why is None for one in found.made)
     observed = f"{kept} of {played}" + (f"; {found.problems[0]}" if found.problems else "")
     enough = played > 0 and kept >= KEPT_FLOOR * played
-    return Verdict("kept_share", enough, observed, f"at least {KEPT_FLOOR:.0%} end right")
+    return AuditVerdict("kept_share", enough, observed, f"at least {KEPT_FLOOR:.0%} end right")
 
 
-def check_answers(rows: Sequence[Record]) -> Verdict:
+def check_answers(rows: Sequence[Record]) -> AuditVerdict:
     """Whether a recorded answer of a server still holds what reads like a secret."""
     return _find_secret(
         (row["trajectory_id"], step["answer"]) for row in rows for step in json.loads(row["steps"])
     )
 
 
-def _find_secret(texts: Iterable[tuple[str, str | None]]) -> Verdict:
+def _find_secret(texts: Iterable[tuple[str, str | None]]) -> AuditVerdict:
     """texts: (id of the row, text of a server)."""
     leaked = {name: None for name, text in texts if text and text != redact(text)}
     example = f", e.g. {next(iter(leaked))}" if leaked else ""
-    return Verdict("no_secret", not leaked, f"{len(leaked)} rows hold a secret{example}")
+    return AuditVerdict("no_secret", not leaked, f"{len(leaked)} rows hold a secret{example}")

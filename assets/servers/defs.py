@@ -12,7 +12,7 @@ from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import MarketplaceLauncher
 from assets.servers.probe.failure_kinds import KINDS
-from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
+from warehouse.audit import AuditVerdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import ProgressLines
 from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.sanitize.markdown import make_markdown_table
@@ -87,12 +87,14 @@ def deployments(
     close_run_after(context, ledger, "deployments")
 
 
-def _check_pinned(rows: list[Row]) -> Verdict:
+def _check_pinned(rows: list[Row]) -> AuditVerdict:
     loose = [r["server_id"] for r in rows if r["status"] == "ok" and not r["recipe_digest"]]
-    return Verdict("recipe_pinned", not loose, f"{len(loose)} launched without a pinned recipe")
+    return AuditVerdict(
+        "recipe_pinned", not loose, f"{len(loose)} launched without a pinned recipe"
+    )
 
 
-def check_launch_rate(rows: list[Row]) -> Verdict:
+def check_launch_rate(rows: list[Row]) -> AuditVerdict:
     """Whether enough of the launches that were tried succeeded; what the settings forbid (remote
     servers, images) or their user has not confirmed was not tried, and a marketplace may list
     nothing else."""
@@ -100,7 +102,7 @@ def check_launch_rate(rows: list[Row]) -> Verdict:
     ok = sum(row["status"] == "ok" for row in launched)
     enough = len(launched) < _SMALL or ok >= LAUNCH_FLOOR * len(launched)
     expected = f"at least {LAUNCH_FLOOR:.0%} of the recipes launch"
-    return Verdict("launch_rate_floor", enough, f"{ok} of {len(launched)}", expected)
+    return AuditVerdict("launch_rate_floor", enough, f"{ok} of {len(launched)}", expected)
 
 
 def _count_findings(rows: list[Row]) -> Row:

@@ -19,7 +19,7 @@ from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.writing.plan import write_pairs
 from assets.synthesis.writing.writer import PairWriter
 from assets.vectors.encoders.embedder import Embedder
-from warehouse.audit import Verdict, expect_between, expect_match, expect_one_of, expect_unique
+from warehouse.audit import AuditVerdict, expect_between, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Record
 from warehouse.llm.client import LLM
 from warehouse.llm.roles import PENDING
@@ -172,7 +172,7 @@ def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehou
         SPEND_AUDIT,
         SPEND.frame(rows),
         rules=[
-            Verdict("budget", within, f"{spent:.4f} USD", f"at most {limit} USD"),
+            AuditVerdict("budget", within, f"{spent:.4f} USD", f"at most {limit} USD"),
             audit_cost(rows, tables.read(SPEND).to_dicts()),
         ],
         metadata={
@@ -221,7 +221,9 @@ def server_summaries(
         warehouse,
         SUMMARIES_AUDIT,
         SUMMARIES.frame(rows),
-        rules=[Verdict("summaries", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} servers")],
+        rules=[
+            AuditVerdict("summaries", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} servers")
+        ],
         metadata={
             "failed": sum(row["status"] != "ok" for row in rows),
             "providers": ", ".join(sorted({row["provider"] for row in rows})),
@@ -230,7 +232,7 @@ def server_summaries(
     )
 
 
-def _check_written(rows: Sequence[Record]) -> Verdict:
+def _check_written(rows: Sequence[Record]) -> AuditVerdict:
     due = [row for row in rows if row["status"] != PENDING]
     lost = [row for row in due if row["status"] != "ok"]
     ok, enough = len(due) - len(lost), len(due) - len(lost) >= WRITTEN_FLOOR * len(due)
@@ -241,12 +243,12 @@ def _check_written(rows: Sequence[Record]) -> Verdict:
     if len(due) < len(rows):
         observed += f"; {len(rows) - len(due)} wait for a batch"
     expected = f"at least {WRITTEN_FLOOR:.0%} of the pairs asked for"
-    return Verdict("written_floor", enough, observed, expected)
+    return AuditVerdict("written_floor", enough, observed, expected)
 
 
-def _check_current(rows: Sequence[Record], offer: ClearOffer) -> Verdict:
+def _check_current(rows: Sequence[Record], offer: ClearOffer) -> AuditVerdict:
     stale = [row["pair_id"] for row in rows if not offer.offers_contract_of(row)]
-    return Verdict("contracts_current", not stale, f"{len(stale)} pairs of other contracts")
+    return AuditVerdict("contracts_current", not stale, f"{len(stale)} pairs of other contracts")
 
 
 def _open_llm(writer: PairWriter, warehouse: Warehouse, partition: str) -> LLM | None:

@@ -14,9 +14,9 @@ import polars as pl
 
 from assets.columns import COMPLETION_TOKENS, PROMPT_TOKENS, USD
 from assets.synthesis.tables import TASKS, reaches_judge, read_goldens
-from warehouse.audit import Verdict
+from warehouse.audit import AuditVerdict
 from warehouse.json_types import JsonObject, Record, Row
-from warehouse.ledger.batch_records import Batch
+from warehouse.ledger.batch_records import BatchRecord
 from warehouse.llm.roles import PENDING
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.statistics import wilson_interval
@@ -82,7 +82,7 @@ def count_reasons(rows: Iterable[Row]) -> list[tuple[str, int]]:
     return reasons.most_common()
 
 
-def report_batches(batches: Sequence[Batch]) -> dict[str, Any]:
+def report_batches(batches: Sequence[BatchRecord]) -> dict[str, Any]:
     """What was sent by batch in a run, as a table; nothing where nothing was."""
     if not batches:
         return {}
@@ -219,7 +219,9 @@ def count_accepted_pairs(judgements: pl.DataFrame) -> tuple[dict[str, int], int]
     return dict(counts.iter_rows()), frame["pair_id"].n_unique()
 
 
-def audit_cost(rows: Iterable[Record], previous: Iterable[Record], *, most: float = 3.0) -> Verdict:
+def audit_cost(
+    rows: Iterable[Record], previous: Iterable[Record], *, most: float = 3.0
+) -> AuditVerdict:
     """The audit's question: does an accepted pair cost at most `most` times what it did in the
     version before? Passes where either of them has no accepted pair or is all but free."""
     now, before = _find_overall(rows), _find_overall(previous)
@@ -227,10 +229,12 @@ def audit_cost(rows: Iterable[Record], previous: Iterable[Record], *, most: floa
         observed = (
             "no accepted pair yet" if now is None else f"{now:.6f} USD; nothing to compare with"
         )
-        return Verdict("cost_per_accepted_pair", True, observed)
+        return AuditVerdict("cost_per_accepted_pair", True, observed)
     limit = most * max(before, _TRIFLE)
     observed = f"{now:.6f} USD, {before:.6f} before"
-    return Verdict("cost_per_accepted_pair", now <= limit, observed, f"at most {limit:.6f} USD")
+    return AuditVerdict(
+        "cost_per_accepted_pair", now <= limit, observed, f"at most {limit:.6f} USD"
+    )
 
 
 def _find_overall(rows: Iterable[Record]) -> float | None:

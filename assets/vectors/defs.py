@@ -21,7 +21,7 @@ from assets.vectors.index import (
     find_norm_flaws,
     read_contract,
 )
-from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
+from warehouse.audit import AuditVerdict, expect_match, expect_one_of, expect_unique
 from warehouse.json_types import Row
 from warehouse.progress import ProgressLines
 from warehouse.publish import (
@@ -190,7 +190,7 @@ def contract_vectors(
         VECTORS_AUDIT,
         VECTORS.frame(rows),
         rules=[
-            Verdict(
+            AuditVerdict(
                 "unit_norm", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} vectors of norm 1"
             )
         ],

@@ -15,7 +15,7 @@ from extensions.sidecar.flaws import FlawedDraft, GoodCall, make_drafts
 from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_drafts
 from serving.repair.report import ABSTAINED, VALID, RepairReport
-from serving.repair.tools import Toolset, read_toolset
+from serving.repair.tools import RepairToolset, read_toolset
 
 OFFERED = 10  # tools of a request
 LADDER = ("contract", "+ history", "+ conversation")
@@ -28,7 +28,7 @@ class Asked:
 
     draft: FlawedDraft
     good: GoodCall
-    tools: Toolset
+    tools: RepairToolset
     conversation: list[dict[str, str]]
     stated: bool
 

@@ -10,7 +10,7 @@ from benchmarks.repair.arms import Asked
 from benchmarks.repair.judge import Judged
 from extensions.sidecar.flaws import FLAWS, HOPELESS, UNTOUCHED
 from serving.repair.report import RUNGS
-from training.evaluation.metrics import Figure, bootstrap_mean, measure_share
+from training.evaluation.metrics import MetricFigure, bootstrap_mean, measure_share
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def print_failures(found: Found, kind: str, arm: str = "+ conversation") -> None
             print("  ->", json.dumps(one.answer.calls)[:300], *one.answer.rungs)
 
 
-def _measure_by_server(pairs: Iterable[tuple[Asked, bool]]) -> Figure:
+def _measure_by_server(pairs: Iterable[tuple[Asked, bool]]) -> MetricFigure:
     """A share with an interval that draws whole servers; Wilson's where all are alike."""
     own = list(pairs)
     hits = sum(held for _, held in own)

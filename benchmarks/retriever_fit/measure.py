@@ -19,7 +19,7 @@ from benchmarks.router_fit.rows import (
 )
 from benchmarks.router_fit.sets import QuerySet
 from serving.index.model import load_built_in
-from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean
+from training.evaluation.metrics import MetricFigure, bootstrap_difference, bootstrap_mean
 
 COSINE, FUSED = "cosine", "router"
 
@@ -30,9 +30,9 @@ class Gain:
 
     name: str
     servers: int
-    before: dict[str, list[Figure]]  # way -> a figure each of MEASURES
-    after: dict[str, list[Figure]]
-    gain: dict[str, list[Figure]]  # paired, servers drawn whole
+    before: dict[str, list[MetricFigure]]  # way -> a figure each of MEASURES
+    after: dict[str, list[MetricFigure]]
+    gain: dict[str, list[MetricFigure]]  # paired, servers drawn whole
 
 
 def measure_set(found: QuerySet, home: Path, encoder: MiniLM) -> dict[str, np.ndarray]:
@@ -52,7 +52,7 @@ def compare_encoders(
     """The figures of both with 95% intervals over servers."""
     groups = [request.server for request in found.requests]
 
-    def tell(of: dict[str, np.ndarray], way: str) -> list[Figure]:
+    def tell(of: dict[str, np.ndarray], way: str) -> list[MetricFigure]:
         return [bootstrap_mean(column.tolist(), groups) for column in of[way].T]
 
     gain = {

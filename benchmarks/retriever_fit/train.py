@@ -13,7 +13,7 @@ from benchmarks.retriever_fit.recipe import Recipe
 from benchmarks.retriever_fit.rows import Row, make_rows
 from benchmarks.router_fit.sets import check_sides, read_set
 from training.retriever.train import train_retriever
-from training.runtime.model_store import Job, get_model_folder, make_model_name
+from training.runtime.model_store import TrainingJob, get_model_folder, make_model_name
 from warehouse.storage.digest import sha256
 
 ROLE = "retriever"
@@ -53,7 +53,7 @@ def train_recipe(
     learnt = digest_data(rows, pool)
     settings = asdict(replace(recipe.settings, threads=threads))
     name = make_model_name(ROLE, BASE, learnt, settings)
-    job = Job(ROLE, name, home, learnt, BASE, settings, rows, pool)
+    job = TrainingJob(ROLE, name, home, learnt, BASE, settings, rows, pool)
     card = train_retriever(job, _report)
     return get_model_folder(home, name), card
 

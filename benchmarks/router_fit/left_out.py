@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.router_fit.rows import MEASURES, Rows
 from benchmarks.router_fit.sets import FIT, choose_fitted
 from benchmarks.router_fit.weights import Block, fit_ranking
-from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean
+from training.evaluation.metrics import MetricFigure, bootstrap_difference, bootstrap_mean
 
 SIMPLE = ("dense", "bm25", "rrf")  # what ours is held against: the best of them on each set
 ALLOWED = -0.03  # how far below the best of them the interval of the difference may reach
@@ -22,8 +22,8 @@ class Line:
     name: str
     best: str
     means: dict[str, dict[str, float]]  # strategy -> measure -> mean
-    first: Figure  # Recall@1 of ours, servers drawn whole
-    gain: Figure  # of Recall@1, paired
+    first: MetricFigure  # Recall@1 of ours, servers drawn whole
+    gain: MetricFigure  # of Recall@1, paired
     servers: int
 
 

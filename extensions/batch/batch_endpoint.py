@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic_core import from_json
 
-from warehouse.ledger.batch_records import Batch
+from warehouse.ledger.batch_records import BatchRecord
 from warehouse.llm.endpoint import (
     classify_error,
     drop_refused,
@@ -184,7 +184,7 @@ class BatchEndpoint:
         )
         return _read_id(body)
 
-    def create(self, batch: Batch) -> BatchStatus:
+    def create(self, batch: BatchRecord) -> BatchStatus:
         """A new batch of an uploaded file, marked with our name."""
         return self._call_batch(
             lambda batches: batches.create(

@@ -10,7 +10,7 @@ from orchestration.cli.terminal import fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
-    from warehouse.ledger.batch_records import Batch
+    from warehouse.ledger.batch_records import BatchRecord
     from warehouse.ledger.ledger import Ledger
     from warehouse.llm.roles import Role
 
@@ -85,7 +85,7 @@ def _open_ledger() -> "tuple[Ledger, dict[str, Role]]":
     return open_made_warehouse(settings).ledger, roles
 
 
-def _print_batches(batches: "list[Batch]", as_json: bool) -> None:
+def _print_batches(batches: "list[BatchRecord]", as_json: bool) -> None:
     if as_json:
         print_json([{name: getattr(batch, name) for name in _SHOWN} for batch in batches])
         return

@@ -22,8 +22,8 @@ from extensions.batch.batch_endpoint import (
 )
 from extensions.batch.outbox import SETTLE_S, find_window_end, send_batch
 from warehouse.errors import UnusableInput
-from warehouse.ledger.attempts import Attempt, EffectOutcome
-from warehouse.ledger.batch_records import GIVEN_UP, HARVESTED, READY, SENT, Batch
+from warehouse.ledger.attempts import EffectAttempt, EffectOutcome
+from warehouse.ledger.batch_records import GIVEN_UP, HARVESTED, READY, SENT, BatchRecord
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.paid_calls import make_outcome
 from warehouse.llm.roles import LLMError, Role
@@ -49,7 +49,7 @@ class _ResultTally:
 
 def advance_batch(
     ledger: Ledger, name: str, role: Role, endpoint: BatchEndpoint, settle_s: float = SETTLE_S
-) -> Batch | None:
+) -> BatchRecord | None:
     """One step of a batch: sent where it was not, polled, harvested where it has ended.
 
     The batch afterwards; None where another process is at it. Nothing is raised for its endpoint:
@@ -77,7 +77,7 @@ def advance_batch(
 
 def cancel_batch(
     ledger: Ledger, name: str, endpoint: BatchEndpoint, *, give_up: bool = False
-) -> Batch | None:
+) -> BatchRecord | None:
     """Asks the provider to end a batch; what it answered until then is harvested as ever.
 
     give_up: waits for nothing; what is under way becomes unknown and keeps its reservation, for the
@@ -104,7 +104,7 @@ def cancel_batch(
         return ledger.batches.update(batch, status=status.status)
 
 
-def _release_unanswered(ledger: Ledger, batch: Batch) -> Batch:
+def _release_unanswered(ledger: Ledger, batch: BatchRecord) -> BatchRecord:
     waiting = ledger.batches.list_waiting(batch.name).values()
     error = describe_failure(CANCELLED, "given up while it was under way")
     ledger.batches.end([(attempt, error) for attempt in waiting], "unknown")
@@ -112,8 +112,8 @@ def _release_unanswered(ledger: Ledger, batch: Batch) -> Batch:
 
 
 def _collect_results(
-    ledger: Ledger, batch: Batch, role: Role, endpoint: BatchEndpoint, status: BatchStatus
-) -> Batch:
+    ledger: Ledger, batch: BatchRecord, role: Role, endpoint: BatchEndpoint, status: BatchStatus
+) -> BatchRecord:
     batch = batch.model_copy(update={"status": status.status, "completed_at": status.ended_at})
     if status.status == "failed" and not status.files:
         return _end_invalid(ledger, batch, status)
@@ -140,14 +140,14 @@ def _collect_results(
 
 
 def _keep_results(
-    ledger: Ledger, batch: Batch, limits: Mapping[str, int], results: Iterable[RequestResult]
+    ledger: Ledger, batch: BatchRecord, limits: Mapping[str, int], results: Iterable[RequestResult]
 ) -> None:
     """Keeps what one file says, answers in transactions of many; what came before a break of the
     file is kept."""
     waiting = ledger.batches.list_waiting(batch.name)
-    ended: dict[str, list[tuple[Attempt, str]]] = {"failed": [], "unknown": []}
+    ended: dict[str, list[tuple[EffectAttempt, str]]] = {"failed": [], "unknown": []}
 
-    def select_answers() -> Iterator[tuple[Attempt, EffectOutcome]]:
+    def select_answers() -> Iterator[tuple[EffectAttempt, EffectOutcome]]:
         for result in results:
             attempt = waiting.get(result.key)
             if attempt is None:
@@ -165,7 +165,7 @@ def _keep_results(
 
 
 def _iterate_results(
-    batch: Batch,
+    batch: BatchRecord,
     role: Role,
     endpoint: BatchEndpoint,
     file_id: str,
@@ -191,7 +191,7 @@ def _iterate_results(
         tally.broken = f"{error.kind}: {error.found}"[:300]
 
 
-def _read_own_limits(ledger: Ledger, batch: Batch) -> dict[str, int]:
+def _read_own_limits(ledger: Ledger, batch: BatchRecord) -> dict[str, int]:
     """Key -> limit, of the batch's own file; where that is lost, the keys that wait alone."""
     try:
         return read_limits(ledger.blobs.get(batch.blob))
@@ -199,7 +199,7 @@ def _read_own_limits(ledger: Ledger, batch: Batch) -> dict[str, int]:
         return dict.fromkeys(ledger.batches.list_waiting(batch.name), 0)
 
 
-def _end_invalid(ledger: Ledger, batch: Batch, status: BatchStatus) -> Batch:
+def _end_invalid(ledger: Ledger, batch: BatchRecord, status: BatchStatus) -> BatchRecord:
     """The provider refused the file: nothing was answered, so nothing was paid. A line that it
     names is at fault alone; the others go again."""
     first = "; ".join(f"{code}: {message}" for code, message, _ in status.errors[:3]) or "no reason"
@@ -218,7 +218,7 @@ def _end_invalid(ledger: Ledger, batch: Batch, status: BatchStatus) -> Batch:
     return _end_batch(ledger, batch, HARVESTED, f"the provider refused the file: {first}")
 
 
-def _end_batch(ledger: Ledger, batch: Batch, state: str, problem: str = "") -> Batch:
+def _end_batch(ledger: Ledger, batch: BatchRecord, state: str, problem: str = "") -> BatchRecord:
     totals = ledger.batches.count(batch.name)
     return ledger.batches.update(batch, state=state, problem=problem, **totals)
 
@@ -235,7 +235,7 @@ def _describe_end(tally: _ResultTally, missing: int, lost: bool) -> str:
     return "; ".join(filter(None, problems))
 
 
-def _find_delay(batch: Batch, status: BatchStatus) -> str:
+def _find_delay(batch: BatchRecord, status: BatchStatus) -> str:
     late = time.time() - find_window_end(batch)
     if late < _OVERDUE_S:
         return ""
@@ -245,7 +245,7 @@ def _find_delay(batch: Batch, status: BatchStatus) -> str:
     )
 
 
-def _describe_loss(batch: Batch, error: LLMError) -> str:
+def _describe_loss(batch: BatchRecord, error: LLMError) -> str:
     if error.kind != "not_found":
         return str(error)[:500]
     return (
@@ -254,14 +254,14 @@ def _describe_loss(batch: Batch, error: LLMError) -> str:
     )
 
 
-def list_open(ledger: Ledger) -> list[Batch]:
+def list_open(ledger: Ledger) -> list[BatchRecord]:
     """Batches that wait to be sent or to be answered, oldest first."""
     return ledger.batches.find(READY, SENT)
 
 
 def advance_open(
     ledger: Ledger, roles: Mapping[str, Role], only: Collection[str] | None = None
-) -> list[Batch]:
+) -> list[BatchRecord]:
     """The open batches (of these names) after a step each: sent, polled or harvested. One that
     another process is at is left out."""
     endpoints: dict[str, BatchEndpoint] = {}
@@ -280,7 +280,7 @@ def advance_open(
 
 def cancel_open(
     ledger: Ledger, roles: Mapping[str, Role], name: str, *, give_up: bool = False
-) -> Batch:
+) -> BatchRecord:
     """The open batch of that name, cancelled (`cancel_batch`). Raises UnusableInput, LLMError."""
     batch = ledger.batches.read(name)
     if batch is None:

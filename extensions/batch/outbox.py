@@ -15,7 +15,7 @@ from extensions.batch.batch_endpoint import (
     make_line,
 )
 from warehouse.ledger.attempts import EffectPending
-from warehouse.ledger.batch_records import READY, SENT, Batch
+from warehouse.ledger.batch_records import READY, SENT, BatchRecord
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.roles import AnswerPending, LLMError, NoAnswer, PreparedRequest, Role
 from warehouse.storage.blobs import BlobCorrupt
@@ -26,8 +26,8 @@ SETTLE_S = 300.0
 
 
 def send_batch(
-    ledger: Ledger, batch: Batch, endpoint: BatchEndpoint, settle_s: float = SETTLE_S
-) -> Batch:
+    ledger: Ledger, batch: BatchRecord, endpoint: BatchEndpoint, settle_s: float = SETTLE_S
+) -> BatchRecord:
     """The batch after a try to send it; `problem` says what kept it back, and the next try goes on.
 
     The caller holds it (`Batches.hold`). Nothing is sent twice: before a second try the provider is
@@ -59,13 +59,13 @@ def send_batch(
         return _note_problem(ledger, batch, str(error), tried_at=0.0, file_id="")
 
 
-def note_sent(ledger: Ledger, batch: Batch, status: BatchStatus) -> Batch:
+def note_sent(ledger: Ledger, batch: BatchRecord, status: BatchStatus) -> BatchRecord:
     """The batch, known to be at its provider."""
     facts = {"batch_id": status.id, "status": status.status, "sent_at": time.time()}
     return ledger.batches.update(batch, state=SENT, problem="", **facts)
 
 
-def _note_problem(ledger: Ledger, batch: Batch, problem: str, **facts: object) -> Batch:
+def _note_problem(ledger: Ledger, batch: BatchRecord, problem: str, **facts: object) -> BatchRecord:
     return ledger.batches.update(batch, problem=problem[:500], **facts)
 
 
@@ -77,7 +77,7 @@ _SECONDS = {"h": 3600.0, "d": 86_400.0}
 class _OpenBatch:
     """A batch that is not sent yet, and the lines of its file."""
 
-    batch: Batch
+    batch: BatchRecord
     lines: list[bytes] = field(default_factory=list)
     size: int = 0
 
@@ -121,7 +121,7 @@ class BatchOutbox:
         except EffectPending as pending:
             self._raise_pending(role, str(pending))
 
-    def submit(self) -> list[Batch]:
+    def submit(self) -> list[BatchRecord]:
         """Sends what was gathered, and what earlier runs of these roles left unsent. Nothing is
         raised for an endpoint: `problem` of a batch says what kept it back."""
         for open_batch in [*self._full, *self._open.values()]:
@@ -167,7 +167,7 @@ class BatchOutbox:
             open_batch = self._open[role.name] = _OpenBatch(self._open_batch(role))
         return open_batch
 
-    def _open_batch(self, role: Role) -> Batch:
+    def _open_batch(self, role: Role) -> BatchRecord:
         return self._ledger.batches.open(
             f"tm-{secrets.token_hex(8)}",
             stage=self._stage,
@@ -202,7 +202,7 @@ class BatchOutbox:
         self._ledger.batches.save(open_batch.batch.model_copy(update=facts))
         open_batch.lines.clear()
 
-    def _send(self, batch: Batch, role: Role) -> Batch:
+    def _send(self, batch: BatchRecord, role: Role) -> BatchRecord:
         with self._ledger.batches.hold(batch.name) as now:
             if now is None or now.state != READY:
                 return now or batch
@@ -222,7 +222,7 @@ class BatchOutbox:
         raise AnswerPending(problem, hint, self._windows[name])
 
 
-def find_window_end(batch: Batch) -> float:
+def find_window_end(batch: BatchRecord) -> float:
     """When the batch should be answered at the latest, in epoch seconds."""
     return (batch.sent_at or batch.opened_at) + parse_window(batch.window)
 

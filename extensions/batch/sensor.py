@@ -13,7 +13,7 @@ from assets.partitions import NIGHTLY
 from extensions.batch.harvest import advance_open, list_open
 from orchestration.factories import make_writer, open_warehouse
 from orchestration.settings.load import load_settings
-from warehouse.ledger.batch_records import HARVESTED, OPEN, Batch
+from warehouse.ledger.batch_records import HARVESTED, OPEN, BatchRecord
 from warehouse.storage.digest import digest
 
 _MOST_POLLED = 20  # batches in one tick
@@ -50,14 +50,14 @@ def write_cursor(cursor: PollCursor) -> str:
     return json.dumps(asdict(cursor))
 
 
-def choose_due(open_: Iterable[Batch], cursor: PollCursor, now: float) -> list[str]:
+def choose_due(open_: Iterable[BatchRecord], cursor: PollCursor, now: float) -> list[str]:
     """The batches to poll now, those that waited longest first, at most twenty."""
     due = [(cursor.polls.get(batch.name, (0.0, 0.0))[0], batch.name) for batch in open_]
     return [name for at, name in sorted(due) if at <= now][:_MOST_POLLED]
 
 
 def note_polls(
-    cursor: PollCursor, polled: Iterable[str], open_: Iterable[Batch], now: float
+    cursor: PollCursor, polled: Iterable[str], open_: Iterable[BatchRecord], now: float
 ) -> None:
     """Doubles the wait of what was polled and is still open; forgets what has ended."""
     polled, left = set(polled), {batch.name for batch in open_}
@@ -67,7 +67,9 @@ def note_polls(
     cursor.polls = {name: poll for name, poll in cursor.polls.items() if name in left}
 
 
-def request_runs(batches: Iterable[Batch], cursor: PollCursor, now: float) -> list[dg.RunRequest]:
+def request_runs(
+    batches: Iterable[BatchRecord], cursor: PollCursor, now: float
+) -> list[dg.RunRequest]:
     """One run for each part of a marketplace of which batches were answered since the last tick.
 
     A batch without any answer asks for none: its requests go again with the next run that is due

@@ -28,7 +28,7 @@ UNTRAINED = "untrained"  # the base, for reference: no arm of its own
 
 
 @dataclass(frozen=True)
-class Contrast:
+class ArmContrast:
     """Two arms that differ by one thing; `same_n`: whether they learn from as many rows."""
 
     name: str
@@ -39,23 +39,29 @@ class Contrast:
 
 
 CONTRASTS = (
-    Contrast("filtered - raw", "do filters and judge help?", FILTERED, RAW, True),
-    Contrast("filtered - raw, all rows", "and if raw keeps all it has?", FILTERED, RAW_ALL, False),
-    Contrast("hard - random", "do hard negatives help?", FILTERED, RANDOM, True),
-    Contrast("evolved and plain - plain", "does evolution help?", MIXED, PLAIN, True),
-    Contrast("evolved and plain - plain, all rows", "and with all rows?", FILTERED, PLAIN, False),
+    ArmContrast("filtered - raw", "do filters and judge help?", FILTERED, RAW, True),
+    ArmContrast(
+        "filtered - raw, all rows", "and if raw keeps all it has?", FILTERED, RAW_ALL, False
+    ),
+    ArmContrast("hard - random", "do hard negatives help?", FILTERED, RANDOM, True),
+    ArmContrast("evolved and plain - plain", "does evolution help?", MIXED, PLAIN, True),
+    ArmContrast(
+        "evolved and plain - plain, all rows", "and with all rows?", FILTERED, PLAIN, False
+    ),
 )
 
 
 @dataclass(frozen=True)
-class Learnt:
+class ArmTrainingRows:
     """What one arm learns with under one seed."""
 
     rows: list[Row]
     random: bool  # whether its distractors are drawn at random
 
 
-def select_arm_rows(arm: str, accepted: Sequence[Row], raw: Sequence[Row], seed: int) -> Learnt:
+def select_arm_rows(
+    arm: str, accepted: Sequence[Row], raw: Sequence[Row], seed: int
+) -> ArmTrainingRows:
     """An arm's rows, drawn by `seed` where there are more than it takes. Both sets may hold other
     splits; only train rows are learnt from, and none that a test row repeats.
 
@@ -78,10 +84,10 @@ def select_arm_rows(arm: str, accepted: Sequence[Row], raw: Sequence[Row], seed:
             f"ablation arm {arm} has no rows ({len(kept)} accepted train rows, {len(raw)} raw);"
             " make pairs first, or leave it out of `arms`"
         )
-    return Learnt(rows, arm == RANDOM)
+    return ArmTrainingRows(rows, arm == RANDOM)
 
 
-def list_contrasts(arms: Sequence[str]) -> list[Contrast]:
+def list_contrasts(arms: Sequence[str]) -> list[ArmContrast]:
     """The comparisons that a choice of arms allows."""
     return [item for item in CONTRASTS if {item.one, item.other} <= set(arms)]
 
@@ -118,7 +124,7 @@ def _normalise_words(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Sets:
+class ArmSets:
     """Rows of two training sets over the same contracts, and the contracts."""
 
     name: str  # of the accepted set
@@ -134,11 +140,11 @@ class Sets:
 
 def build_ablation_sets(
     warehouse: Warehouse, embedder: Embedder, policy: SetPolicy | None = None
-) -> Sets:
+) -> ArmSets:
     """Both sets of the current tables; the firewall and the leak rules hold for raw pairs too."""
     chosen = make_set(warehouse, embedder, policy)
     raw = make_set(warehouse, embedder, policy, choose=select_complete_pairs)
-    return Sets(chosen.name, chosen.made.rows, raw.made.rows, chosen.made.pool)
+    return ArmSets(chosen.name, chosen.made.rows, raw.made.rows, chosen.made.pool)
 
 
 def select_complete_pairs(pairs: Sequence[Row], _: Sequence[Row]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from assets.columns import SERVER_ID, TOOL, TRAINING_SET
 from assets.vectors.encoders.embedder import embed_queries
-from extensions.bench.ablation_arms import UNTRAINED, Learnt, Sets, select_arm_rows
+from extensions.bench.ablation_arms import UNTRAINED, ArmSets, ArmTrainingRows, select_arm_rows
 from extensions.bench.ablation_options import ARMS, CALLER, RETRIEVER, AblationOptions
 from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 from training.caller.settings import CallerSettings, get_base_profile
@@ -24,9 +24,9 @@ from training.evaluation.retriever import (
     load_retriever,
     select_testable_rows,
 )
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.retriever.settings import NONE, RetrieverSettings
-from training.runtime.model_store import Job, select_recipe
+from training.runtime.model_store import TrainingJob, select_recipe
 from warehouse.json_types import Row
 from warehouse.progress import Progress, SilentProgress
 from warehouse.sanitize.markdown import Markdown
@@ -40,15 +40,15 @@ _COPIED = ("split", "server_id", "tool", "text_digest")
 
 
 @dataclass(frozen=True)
-class Asked:
+class ArmTestItems:
     """What every arm is asked, and where its work is kept."""
 
     home: Path
-    sets: Sets
+    sets: ArmSets
     items: Sequence[Row]
     losses: Callable[[Mapping[str, Any]], None]
 
-    def describe_inputs(self, role: str, made: Learnt | None) -> dict[str, Any]:
+    def describe_inputs(self, role: str, made: ArmTrainingRows | None) -> dict[str, Any]:
         """What an arm's result depends on beside its settings."""
         rows = made.rows if made else ()
         over = self.sets.texts if role == RETRIEVER else sorted(self.sets.pool)
@@ -59,16 +59,20 @@ class Asked:
         }
 
     def make_job(
-        self, role: str, base: str, settings: Mapping[str, Any], made: Learnt, name: str
-    ) -> Job:
+        self, role: str, base: str, settings: Mapping[str, Any], made: ArmTrainingRows, name: str
+    ) -> TrainingJob:
         """The training of one arm."""
         rows = [dict(row) for row in made.rows]
         held = dict(settings)
-        return Job(role, name, self.home, self.sets.name, base, held, rows, self.sets.pool)
+        return TrainingJob(role, name, self.home, self.sets.name, base, held, rows, self.sets.pool)
 
 
 def measure_retriever(
-    asked: Asked, base: str, settings: Mapping[str, Any], made: Learnt | None, name: str
+    asked: ArmTestItems,
+    base: str,
+    settings: Mapping[str, Any],
+    made: ArmTrainingRows | None,
+    name: str,
 ) -> dict[str, Any]:
     """{rows, model}: the rank of the right tool of each item."""
     from training.retriever.settings import read_settings
@@ -93,7 +97,11 @@ def measure_retriever(
 
 
 def measure_caller(
-    asked: Asked, base: str, settings: Mapping[str, Any], made: Learnt | None, name: str
+    asked: ArmTestItems,
+    base: str,
+    settings: Mapping[str, Any],
+    made: ArmTrainingRows | None,
+    name: str,
 ) -> dict[str, Any]:
     """{rows, model}: whether tool and call of each item are right, among ten candidates, once with
     random and once with hard distractors; untrained: of the baseline (BM25 and slot copying)."""
@@ -161,7 +169,7 @@ class AblationSettings(AblationOptions):
     caller_base: str = "tiny"
 
 
-def choose_ablation_settings(trainer: Trainer) -> AblationSettings:
+def choose_ablation_settings(trainer: TrainerPolicy) -> AblationSettings:
     """The options with the trainer's models. The retriever starts from nothing: what data is worth
     is asked of an adapter that has learnt from nothing else."""
     options = trainer.options.get("ablations") or AblationOptions()
@@ -176,7 +184,7 @@ def choose_ablation_settings(trainer: Trainer) -> AblationSettings:
 
 def run_ablations(
     home: Path,
-    sets: Sets,
+    sets: ArmSets,
     settings: AblationSettings | None = None,
     report: Progress | None = None,
     losses: Callable[[Mapping[str, Any]], None] = lambda _: None,
@@ -193,7 +201,7 @@ def run_ablations(
             f"ablations: 0 of {len(sets.accepted)} rows are held out with a call to one tool;"
             " expected accepted pairs of at least one test server. Deploy more servers"
         )
-    asked = Asked(home / "ablations", sets, items, losses)
+    asked = ArmTestItems(home / "ablations", sets, items, losses)
     due: list[tuple[str, str, int]] = [
         (role, arm, seed)
         for role in settings.roles
@@ -214,7 +222,11 @@ def run_ablations(
 
 
 def _measure_arm(
-    asked: Asked, settings: AblationSettings, role: str, made: Learnt | None, seed: int
+    asked: ArmTestItems,
+    settings: AblationSettings,
+    role: str,
+    made: ArmTrainingRows | None,
+    seed: int,
 ) -> dict[str, Any]:
     """The kept result of an arm and seed, or a new one, kept."""
     how = _choose_arm_settings(settings, role, made, seed)
@@ -242,7 +254,7 @@ def _read_kept_result(path: Path) -> dict[str, Any] | None:
 
 
 def _choose_arm_settings(
-    settings: AblationSettings, role: str, made: Learnt | None, seed: int
+    settings: AblationSettings, role: str, made: ArmTrainingRows | None, seed: int
 ) -> dict[str, Any]:
     """Base and hyper-parameters of an arm."""
     if role == RETRIEVER:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from extensions.bench.ablation_arms import UNTRAINED, list_contrasts
-from training.evaluation.metrics import Figure, bootstrap_mean
+from training.evaluation.metrics import MetricFigure, bootstrap_mean
 from training.evaluation.retriever import MEASURES as OF_RANK
 from training.figures import format_interval
 from training.sets.split import UNSEEN_SERVER
@@ -116,7 +116,7 @@ def _compare_arms(
     other: Mapping[str, list[float]],
     groups: list[str],
 ) -> dict[str, Any]:
-    figures: dict[str, Figure] = {
+    figures: dict[str, MetricFigure] = {
         name: bootstrap_mean([a - b for a, b in zip(one[name], other[name], strict=True)], groups)
         for name in MEASURES[role]
     }

@@ -33,7 +33,7 @@ ARMS = (RETRIEVAL, STANDARD, ACTIVE, ACTIVE_EXAMPLE)
 
 
 @dataclass(frozen=True)
-class Case:
+class ActiveCase:
     """messages: of users and the assistant, the last one is a user's. gold: the tool that comes
     next; one that says the same counts too. pool: tool ids in the order in which a model that is
     shown all of them sees them. cell: what it is counted under. group: resampled whole."""
@@ -59,7 +59,7 @@ class CaseSet:
 
     name: str
     source: IndexSource
-    cases: Sequence[Case]
+    cases: Sequence[ActiveCase]
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -126,7 +126,7 @@ def _make_cell(
     plan: NeedlePlan,
     seed: int,
     drawn: random.Random,
-) -> list[Case]:
+) -> list[ActiveCase]:
     inside = set(pool)
     here = [item for item in asked if item["tool_id"] in inside]
     size = len(pool)
@@ -139,7 +139,7 @@ def _make_cell(
         others = [name for name in pool if name != one["tool_id"]]
         shown = (*others[:place], one["tool_id"], *others[place:])
         results.append(
-            Case(
+            ActiveCase(
                 f"needle:{seed}:{size}:{place}",
                 ({"role": "user", "content": one["instruction"]},),
                 one["tool_id"],
@@ -254,7 +254,7 @@ def read_api_bank(folder: Path) -> CaseSet:
             for pool, held in ((DOMAIN, of_scenario[scenario[gold]]), (FULL, list(tools))):
                 cell = (("pool", pool), ("dialogue", turns))
                 at = f"{path.stem}:{number}:{pool}"
-                cases.append(Case(at, tuple(messages), gold, tuple(held), cell, path.stem))
+                cases.append(ActiveCase(at, tuple(messages), gold, tuple(held), cell, path.stem))
     return CaseSet(
         API_BANK_NAME, IndexSource([_make_row(*item) for item in tools.items()]), cases, dict(left)
     )

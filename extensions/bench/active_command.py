@@ -13,7 +13,7 @@ from orchestration.settings.model import Settings
 
 if TYPE_CHECKING:
     from extensions.bench.active_cases import CaseSet, NeedlePlan
-    from extensions.bench.active_run import Measured
+    from extensions.bench.active_run import ArmMeasurement
 
 app = typer.Typer(add_completion=False)
 
@@ -95,7 +95,7 @@ def _read_cases(
 
 async def _compare(
     settings: Settings, held: "CaseSet", name: str, arms: list[str], limit: int | None
-) -> "Measured":
+) -> "ArmMeasurement":
     from extensions.bench.active_run import evaluate_arms
     from orchestration.factories import make_index_embedder
 

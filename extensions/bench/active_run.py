@@ -20,7 +20,7 @@ from extensions.bench.active_cases import (
     ACTIVE_EXAMPLE,
     RETRIEVAL,
     STANDARD,
-    Case,
+    ActiveCase,
     CaseSet,
     select_source,
 )
@@ -43,11 +43,11 @@ SYSTEM = (
     f" step needs. If none fits, say so. {DATA}"
 )
 Row = dict[str, Any]
-Pools = Callable[[Case], Router]
+Pools = Callable[[ActiveCase], Router]
 
 
 @dataclass(frozen=True)
-class Contest:
+class ActiveContest:
     """Who is asked, and how. at_once: cases under way together."""
 
     speaker: AgentModel
@@ -58,16 +58,16 @@ class Contest:
 
 
 async def run_arms(
-    cases: Sequence[Case],
+    cases: Sequence[ActiveCase],
     arms: Sequence[str],
     pools: Pools,
-    contest: Contest,
+    contest: ActiveContest,
     on_done: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
     """A row for every case and arm, in order. Whatever a model or endpoint does is a row."""
     turns, done = asyncio.Semaphore(contest.at_once), 0
 
-    async def one(case: Case, arm: str) -> Row:
+    async def one(case: ActiveCase, arm: str) -> Row:
         nonlocal done
         async with turns:
             row = await _run_arm(case, arm, pools(case), contest)
@@ -79,7 +79,7 @@ async def run_arms(
     return list(await asyncio.gather(*(one(case, arm) for case in cases for arm in arms)))
 
 
-async def _run_arm(case: Case, arm: str, router: Router, contest: Contest) -> Row:
+async def _run_arm(case: ActiveCase, arm: str, router: Router, contest: ActiveContest) -> Row:
     began = time.perf_counter()
     right = list_right(router, case.gold)
     if arm == RETRIEVAL:
@@ -114,13 +114,17 @@ def list_right(router: Router, gold: str) -> frozenset[str]:
     )
 
 
-def _run_retrieval(case: Case, router: Router, right: frozenset[str], contest: Contest) -> Row:
+def _run_retrieval(
+    case: ActiveCase, router: Router, right: frozenset[str], contest: ActiveContest
+) -> Row:
     hits = router.find(ToolQuery(query=case.request, k=1, strategy=contest.strategy)).hits
     found = bool(hits) and hits[0].tool_id in right
     return _make_row(found, found, "answered", tool_tokens=0)
 
 
-async def _run_standard(case: Case, router: Router, right: frozenset[str], contest: Contest) -> Row:
+async def _run_standard(
+    case: ActiveCase, router: Router, right: frozenset[str], contest: ActiveContest
+) -> Row:
     index = router.index
     places = ((name, index.place_of(name)) for name in case.pool)
     offered = write_functions((name, index.contract(at)) for name, at in places if at is not None)
@@ -182,7 +186,7 @@ class RouterPools:
         self._vectors = VectorCache(place, encoder, progress or SilentProgress())
         self._routers: OrderedDict[frozenset[str], Router] = OrderedDict()
 
-    def __call__(self, case: Case) -> Router:
+    def __call__(self, case: ActiveCase) -> Router:
         pool = frozenset(case.pool)
         if pool not in self._routers:
             source = select_source(self._held.source, pool)
@@ -195,7 +199,7 @@ class RouterPools:
 
 
 @dataclass(frozen=True)
-class Measured:
+class ArmMeasurement:
     """Every row, the summary, and of whom and what it speaks."""
 
     facts: dict[str, Any]
@@ -218,12 +222,12 @@ async def evaluate_arms(
     limit: int | None = None,
     at_once: int = 1,
     progress: Progress | None = None,
-) -> Measured:
+) -> ArmMeasurement:
     """place: where the indexes of the pools are kept, so that a second model builds none."""
     reporter = progress or SilentProgress()
     cases = sample_cases(held.cases, limit)
     pools = RouterPools(place, held, encoder, reporter)
-    contest = Contest(speaker, read_calls, at_once=at_once)
+    contest = ActiveContest(speaker, read_calls, at_once=at_once)
     rows = await run_arms(
         cases, arms, pools, contest, lambda n, of: reporter.update("cases", n, of)
     )
@@ -237,14 +241,14 @@ async def evaluate_arms(
         "left_out": dict(held.left_out),
         "embedder": encoder.id,
     }
-    return Measured(about, rows, summarise_arms(rows, cell))
+    return ArmMeasurement(about, rows, summarise_arms(rows, cell))
 
 
-def sample_cases(cases: Sequence[Case], most: int | None) -> list[Case]:
+def sample_cases(cases: Sequence[ActiveCase], most: int | None) -> list[ActiveCase]:
     """At most so many, evenly from all cells in turn."""
     if most is None or len(cases) <= most:
         return list(cases)
-    cells: dict[Any, list[Case]] = {}
+    cells: dict[Any, list[ActiveCase]] = {}
     for case in cases:
         cells.setdefault(case.cell, []).append(case)
     share, more = divmod(most, len(cells))
@@ -255,7 +259,7 @@ def sample_cases(cases: Sequence[Case], most: int | None) -> list[Case]:
     return results
 
 
-def write_measured(folder: Path, made: Measured) -> list[Path]:
+def write_measured(folder: Path, made: ArmMeasurement) -> list[Path]:
     """`items.jsonl` (a row a case and arm), `summary.json`, `report.md`."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made.rows)

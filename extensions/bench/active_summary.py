@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from extensions.bench.active_cases import ARMS
-from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean
+from training.evaluation.metrics import MetricFigure, bootstrap_difference, bootstrap_mean
 from training.figures import format_interval, format_table
 from warehouse.json_types import Row
 from warehouse.sanitize.markdown import Markdown
@@ -96,7 +96,7 @@ def _summarise_arm(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _compare_arms(better: Mapping[str, Row], worse: Mapping[str, Row]) -> Figure:
+def _compare_arms(better: Mapping[str, Row], worse: Mapping[str, Row]) -> MetricFigure:
     both = [name for name in better if name in worse]
     return bootstrap_difference(
         [float(better[name]["right"]) for name in both],

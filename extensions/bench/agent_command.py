@@ -29,13 +29,13 @@ def agent_eval(
 ) -> None:
     """A small model's first call, a larger one goes on: success and tokens against the larger one
     alone, on tasks whose tools run in the sandbox here."""
-    from extensions.bench.agent_loop import Limits
+    from extensions.bench.agent_loop import AgentLimits
     from extensions.bench.agent_run import AgentPlan, evaluate_agents
     from orchestration.factories import open_warehouse
     from orchestration.settings.deploy_policy import make_deploy_policy
 
     settings = load_settings()
-    plan = AgentPlan(limit, tools, tuple(split) if split else None, Limits(turns=turns))
+    plan = AgentPlan(limit, tools, tuple(split) if split else None, AgentLimits(turns=turns))
     work = evaluate_agents(
         open_warehouse(settings),
         make_deploy_policy(settings),
@@ -64,12 +64,16 @@ def contamination(
     as_json: AsJson = True,
 ) -> None:
     """How much of an outside set repeats the training pairs: copies, n-grams, near-duplicates."""
-    from extensions.bench.contamination import Bounds, check_against_training, read_texts
+    from extensions.bench.contamination import (
+        ContaminationBounds,
+        check_against_training,
+        read_texts,
+    )
     from orchestration.factories import make_embedder, open_warehouse
 
     settings = load_settings()
     texts = read_texts(file, field)
-    bounds = Bounds(n=ngram, share=share, cosine=cosine or None)
+    bounds = ContaminationBounds(n=ngram, share=share, cosine=cosine or None)
     found = check_against_training(
         open_warehouse(settings), texts, file.name, bounds, make_embedder(settings).embed
     )

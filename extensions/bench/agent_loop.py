@@ -10,10 +10,10 @@ from typing import Any
 from assets.contracts.match.match import match_call
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.result import CallResult
-from extensions.bench.agent_tasks import Fresh, Task
+from extensions.bench.agent_tasks import AgentTask, Fresh
 from serving.discovery.functions import write_call_turn
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
-from training.evaluation.predictor import Answered, Asked, Predictor
+from training.evaluation.predictor import PredictionAnswer, PredictionRequest, Predictor
 from training.prompts.call_text import normalise_call, parse_calls
 from training.prompts.render import render_wire_tool
 from warehouse.ledger.attempts import BudgetExceeded
@@ -25,7 +25,7 @@ ANSWERED, EMPTY, TURN_LIMIT, BUDGET = "answered", "empty", "turn_limit", "budget
 
 
 @dataclass(frozen=True)
-class Limits:
+class AgentLimits:
     """turns: of the larger model. calls: run in one turn, the others are refused. result_chars: of
     one result that a model is shown."""
 
@@ -36,7 +36,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Step:
+class AgentStep:
     """One call and its outcome. right: the expected tool ran without an error, with arguments
     that match the golden call. shown: the result as models were shown it."""
 
@@ -50,13 +50,13 @@ class Step:
 
 
 @dataclass
-class Episode:
+class AgentEpisode:
     """A task done in one arm. ended: answered, empty (neither words nor calls), turn_limit, budget,
     or the endpoint's error kind. Tokens and dollars are the larger model's."""
 
     arm: str
-    task: Task
-    steps: list[Step] = field(default_factory=list)
+    task: AgentTask
+    steps: list[AgentStep] = field(default_factory=list)
     ended: str = TURN_LIMIT
     answer: str = ""
     turns: int = 0
@@ -64,7 +64,7 @@ class Episode:
     completion_tokens: int = 0
     usd: float = 0.0
     seconds: float = 0.0
-    small: Answered | None = None
+    small: PredictionAnswer | None = None
 
     @property
     def called(self) -> bool:
@@ -84,16 +84,16 @@ SYSTEM = (
 
 async def run_episode(
     arm: str,
-    task: Task,
+    task: AgentTask,
     larger: ChatClient,
     tools: ToolCaller,
-    first: Answered | None,
-    limits: Limits,
-) -> Episode:
+    first: PredictionAnswer | None,
+    limits: AgentLimits,
+) -> AgentEpisode:
     """Does a task; whatever happens is an outcome. first: the small model's answer, None where the
     larger one is alone. An answer without a call leaves the larger one to begin."""
     began = time.monotonic()
-    talk = _Talk(Episode(arm, task, small=first), tools, limits)
+    talk = _AgentConversation(AgentEpisode(arm, task, small=first), tools, limits)
     if first is not None and first.calls:
         calls = [(call["name"], call["arguments"]) for call in first.calls]
         await talk.run("small", "", calls)
@@ -108,10 +108,10 @@ async def run_episode(
     return talk.made
 
 
-class _Talk:
+class _AgentConversation:
     """The messages of one episode as they grow."""
 
-    def __init__(self, made: Episode, tools: ToolCaller, limits: Limits) -> None:
+    def __init__(self, made: AgentEpisode, tools: ToolCaller, limits: AgentLimits) -> None:
         self.made, self._tools, self._limits = made, tools, limits
         task = made.task
         self._wire = {tool["name"]: write_wire_name(tool["name"]) for tool in task.tools}
@@ -151,25 +151,25 @@ class _Talk:
             results.append((self._wire.get(name, write_wire_name(name)), arguments, step.shown))
         self._messages += write_call_turn(text, begun, results)
 
-    async def _make_step(self, by: str, name: str, arguments: Any, *, refused: bool) -> Step:
+    async def _make_step(self, by: str, name: str, arguments: Any, *, refused: bool) -> AgentStep:
         task, limits = self.made.task, self._limits
         if refused:
             refusal = f"not run: at most {limits.calls} calls in one turn"
-            return Step(by, name, arguments, "failed", "too_many_calls", False, refusal)
+            return AgentStep(by, name, arguments, "failed", "too_many_calls", False, refusal)
         owner = task.owners.get(name)
         if owner is None:
             refusal = f"not run: no tool {name[:100]!r} is offered; choose one of the tools given"
-            return Step(by, name, arguments, "failed", "unknown_tool", False, refusal)
+            return AgentStep(by, name, arguments, "failed", "unknown_tool", False, refusal)
         server_id, contract = owner
         result = await self._tools.call(
             server_id, name, contract, arguments, timeout_s=limits.call_timeout_s
         )
         shown = render_result(result, limits.result_chars)
         right = result.status == "ok" and is_golden(task, name, arguments)
-        return Step(by, name, arguments, result.status, result.error_kind, right, shown)
+        return AgentStep(by, name, arguments, result.status, result.error_kind, right, shown)
 
 
-def is_golden(task: Task, name: str, arguments: Any) -> bool:
+def is_golden(task: AgentTask, name: str, arguments: Any) -> bool:
     """Whether a call is the golden one, by AST match."""
     expected = {"name": task.tool, "arguments": task.arguments}
     called = {"name": name, "arguments": arguments}
@@ -228,23 +228,26 @@ RULES = {
 }
 
 
-def predict_first_calls(small: Predictor, tasks: Sequence[Task]) -> list[Answered]:
+def predict_first_calls(small: Predictor, tasks: Sequence[AgentTask]) -> list[PredictionAnswer]:
     """What the small model answers to every task."""
-    asked = [Asked(task.task_id, task.instruction, [*map(dict, task.tools)]) for task in tasks]
+    asked = [
+        PredictionRequest(task.task_id, task.instruction, [*map(dict, task.tools)])
+        for task in tasks
+    ]
     return small.predict(asked)
 
 
 async def compare_agents(
-    tasks: Sequence[Task],
-    first: Sequence[Answered],
+    tasks: Sequence[AgentTask],
+    first: Sequence[PredictionAnswer],
     larger: ChatClient,
     fresh: Fresh,
-    limits: Limits,
+    limits: AgentLimits,
     on_done: Callable[[int, int], None] | None = None,
-) -> list[tuple[Episode, Episode]]:
+) -> list[tuple[AgentEpisode, AgentEpisode]]:
     """(small first, large alone) of every task, in order; ends early where the budget is spent, for
     every later task would end so too."""
-    out: list[tuple[Episode, Episode]] = []
+    out: list[tuple[AgentEpisode, AgentEpisode]] = []
     for task, answered in zip(tasks, first, strict=True):
         both = []
         for arm, given in ((FIRST, answered), (ALONE, None)):
@@ -258,11 +261,11 @@ async def compare_agents(
     return out
 
 
-def summarise_agents(pairs: Sequence[tuple[Episode, Episode]]) -> dict[str, Any]:
+def summarise_agents(pairs: Sequence[tuple[AgentEpisode, AgentEpisode]]) -> dict[str, Any]:
     """JSON: per measure both arms with intervals and their paired difference (small first less
     large alone); how episodes ended; what the first call was worth; the rules in words."""
     groups = [first.task.group for first, _ in pairs]
-    measures: dict[str, Callable[[Episode], float]] = {
+    measures: dict[str, Callable[[AgentEpisode], float]] = {
         "success": lambda one: float(one.success),
         "called": lambda one: float(one.called),
         "tokens": lambda one: float(one.prompt_tokens + one.completion_tokens),
@@ -284,15 +287,15 @@ def summarise_agents(pairs: Sequence[tuple[Episode, Episode]]) -> dict[str, Any]
     }
 
 
-def list_agent_rows(pairs: Sequence[tuple[Episode, Episode]]) -> list[dict[str, Any]]:
+def list_agent_rows(pairs: Sequence[tuple[AgentEpisode, AgentEpisode]]) -> list[dict[str, Any]]:
     """One JSON row per task and arm, with every step."""
     return [_make_episode_row(item) for both in pairs for item in both]
 
 
 def _measure_pairs(
-    pairs: Sequence[tuple[Episode, Episode]],
+    pairs: Sequence[tuple[AgentEpisode, AgentEpisode]],
     groups: Sequence[str],
-    value: Callable[[Episode], float],
+    value: Callable[[AgentEpisode], float],
 ) -> dict[str, Any]:
     ours, theirs = [value(first) for first, _ in pairs], [value(alone) for _, alone in pairs]
     return {
@@ -302,7 +305,7 @@ def _measure_pairs(
     }
 
 
-def _summarise_first_calls(episodes: Sequence[Episode]) -> dict[str, Any]:
+def _summarise_first_calls(episodes: Sequence[AgentEpisode]) -> dict[str, Any]:
     """What the small model's own calls came to, and what they used."""
     groups = [episode.task.group for episode in episodes]
     right = [
@@ -320,7 +323,7 @@ def _summarise_first_calls(episodes: Sequence[Episode]) -> dict[str, Any]:
     }
 
 
-def _make_episode_row(one: Episode) -> dict[str, Any]:
+def _make_episode_row(one: AgentEpisode) -> dict[str, Any]:
     task = {name: getattr(one.task, name) for name in ("task_id", "server_id", "tool", "split")}
     copied = ("arm", "ended", "called", "success", "turns", "prompt_tokens", "completion_tokens")
     facts = {name: getattr(one, name) for name in (*copied, "usd", "seconds")}

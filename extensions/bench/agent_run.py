@@ -15,8 +15,8 @@ from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
 from extensions.bench.agent_loop import (
-    Episode,
-    Limits,
+    AgentEpisode,
+    AgentLimits,
     compare_agents,
     list_agent_rows,
     predict_first_calls,
@@ -44,7 +44,7 @@ class AgentPlan:
     most: int = 30
     tools: int = 10
     splits: tuple[str, ...] | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: AgentLimits = field(default_factory=AgentLimits)
     calls: CallLimits = field(default_factory=lambda: CallLimits(sessions=4, launch_s=60.0))
 
 
@@ -139,7 +139,7 @@ def _read_plan_rows(warehouse: Warehouse, plan: AgentPlan) -> list[dict[str, Any
 
 
 def _build_agent_summary(
-    pairs: Sequence[tuple[Episode, Episode]],
+    pairs: Sequence[tuple[AgentEpisode, AgentEpisode]],
     small: Predictor,
     role: Role,
     plan: AgentPlan,

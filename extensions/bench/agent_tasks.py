@@ -15,7 +15,7 @@ from typing import Any
 from assets.contracts.tool_id import ToolId
 from assets.servers.calls.caller import ToolCaller
 from assets.synthesis.tables import ONE_CALL
-from training.sets.pool import Pool, draw_candidates
+from training.sets.pool import ToolPool, draw_candidates
 from warehouse.json_types import Contract, Row
 from warehouse.storage.digest import sha256
 
@@ -24,7 +24,7 @@ Fresh = Callable[[], AbstractAsyncContextManager[ToolCaller]]
 
 
 @dataclass(frozen=True)
-class Task:
+class AgentTask:
     """One request with its golden call. owners: tool name -> (server, contract), of the tools
     offered; a name is offered once."""
 
@@ -42,12 +42,12 @@ class Task:
 
 def make_tasks(
     rows: Sequence[Row], pool: Mapping[str, Row], runs: Callable[[str], bool], n: int = 10
-) -> tuple[list[Task], dict[str, int]]:
+) -> tuple[list[AgentTask], dict[str, int]]:
     """(tasks in an order of their own, reason -> rows left out). rows: of TRAINING_SET. pool:
     contract digest -> {server_id, tool, contract} of what may be shown to a model; `runs` says
     which servers are launched here. n: tools offered in a task, half of them hard to tell apart."""
     offered = {name: entry for name, entry in pool.items() if runs(entry["server_id"])}
-    drawn = Pool(offered)
+    drawn = ToolPool(offered)
     counts: Counter[str] = Counter()
     made = []
     for row in sorted(rows, key=lambda row: sha256(row["pair_id"].encode())):
@@ -59,15 +59,15 @@ def make_tasks(
 
 
 async def select_runnable_tasks(
-    tasks: Sequence[Task],
+    tasks: Sequence[AgentTask],
     fresh: Fresh,
     most: int,
     timeout_s: float = 30.0,
     on_done: Callable[[int, int], None] | None = None,
-) -> tuple[list[Task], dict[str, int]]:
+) -> tuple[list[AgentTask], dict[str, int]]:
     """(the first `most` tasks whose golden call is answered, reason -> tasks tried and left out).
     Servers take turns, so that one with many pairs is not all there is."""
-    kept: list[Task] = []
+    kept: list[AgentTask] = []
     counts: Counter[str] = Counter()
     dead: set[str] = set()
     for task in _interleave_servers(tasks):
@@ -127,14 +127,14 @@ def _find_unfit_reason(row: Row, offered: Mapping[str, Row], runs: Callable[[str
     return ""
 
 
-def _make_task(row: Row, pool: Pool, offered: Mapping[str, Row], n: int) -> Task:
+def _make_task(row: Row, pool: ToolPool, offered: Mapping[str, Row], n: int) -> AgentTask:
     gold = pool[row["contract_digest"]]
     chosen = draw_candidates(row, pool, n, distractors="mixed")
     digests = {id(pool[name]): name for name in pool}
     owners = {tool["name"]: (offered[digests[id(tool)]]["server_id"], tool) for tool in chosen} | {
         gold["name"]: (row["server_id"], gold)
     }
-    return Task(
+    return AgentTask(
         task_id=row["pair_id"],
         server_id=row["server_id"],
         tool=row["tool"],
@@ -148,7 +148,7 @@ def _make_task(row: Row, pool: Pool, offered: Mapping[str, Row], n: int) -> Task
     )
 
 
-def _interleave_servers(tasks: Sequence[Task]) -> list[Task]:
+def _interleave_servers(tasks: Sequence[AgentTask]) -> list[AgentTask]:
     """One task of each server, then a second of each, and so on."""
     counts: Counter[str] = Counter()
     rounds = []

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from training.evaluation.metrics import Figure, bootstrap_mean, measure_share
+from training.evaluation.metrics import MetricFigure, bootstrap_mean, measure_share
 from training.evaluation.saved import CONTAMINATION, save_evaluation
 from training.sets.split import TRAIN, iterate_cosine_blocks
 from training.sets.training_set import TRAINING_SET
@@ -29,7 +29,7 @@ KINDS = ("exact", "contained", "overlap", "near")
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ContaminationBounds:
     """n: words of an n-gram. share: of an item's n-grams. least: words that a short item has to
     have before being part of another text says anything. cosine: None asks no embedder."""
 
@@ -47,7 +47,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Flag:
+class ContaminationFlag:
     """What was found of one item: of KINDS. nearest: place of the training text nearest by
     cosine."""
 
@@ -62,12 +62,12 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Contamination:
+class ContaminationReport:
     """The flags of a set in the order of its items, and what they were held against."""
 
-    flags: list[Flag]
+    flags: list[ContaminationFlag]
     trained: int
-    bounds: Bounds
+    bounds: ContaminationBounds
     # Items with fewer words than `least`: no n-gram can speak for or against them.
     short: int = 0
 
@@ -95,15 +95,15 @@ class Contamination:
 def find_contamination(
     items: Sequence[str],
     trained: Sequence[str],
-    bounds: Bounds | None = None,
+    bounds: ContaminationBounds | None = None,
     vectors: tuple[np.ndarray, np.ndarray] | None = None,
-) -> Contamination:
+) -> ContaminationReport:
     """Flags of every item against the training texts.
 
     vectors: unit vectors of `items` and of `trained`, by the same embedder; without them nearness
     is not asked, and the rules told say so. Raises ValueError where they do not fit the texts.
     """
-    bounds = bounds or Bounds()
+    bounds = bounds or ContaminationBounds()
     if vectors is None:
         bounds = replace(bounds, cosine=None)
     vocabulary: dict[str, int] = {}
@@ -129,9 +129,9 @@ def find_contamination(
         }
         kinds = tuple(kind for kind in KINDS if held[kind])
         nearest = None if near is None else int(near[1][place])
-        flags.append(Flag(kinds, round(overlap, 4), cosine, nearest))
+        flags.append(ContaminationFlag(kinds, round(overlap, 4), cosine, nearest))
     few = sum(len(at) < bounds.least for at in theirs_at)
-    return Contamination(flags, len(trained), bounds, few)
+    return ContaminationReport(flags, len(trained), bounds, few)
 
 
 def measure_all_and_clean(
@@ -139,7 +139,7 @@ def measure_all_and_clean(
 ) -> dict[str, dict[str, Any]]:
     """A measure over all items and over the clean ones: {"all": figure, "clean": figure}."""
     kept = [(v, g) for v, g, ok in zip(values, groups, clean, strict=True) if ok]
-    only: Figure = bootstrap_mean([v for v, _ in kept], [g for _, g in kept])
+    only: MetricFigure = bootstrap_mean([v for v, _ in kept], [g for _, g in kept])
     return {"all": bootstrap_mean(values, groups).as_dict(), "clean": only.as_dict()}
 
 
@@ -154,7 +154,9 @@ def _collect_known_grams(
     return {n: {gram for text in texts for gram in _iterate_grams(text, n)} for n in lengths}
 
 
-def _compute_overlap(at: tuple[int, ...], grams: Mapping[int, set], bounds: Bounds) -> float:
+def _compute_overlap(
+    at: tuple[int, ...], grams: Mapping[int, set], bounds: ContaminationBounds
+) -> float:
     """The share of an item's n-grams that training texts have; 0 for an item shorter than one."""
     held = [gram in grams[bounds.n] for gram in _iterate_grams(at, bounds.n)]
     return sum(held) / len(held) if held else 0.0
@@ -185,11 +187,11 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Found:
+class ContaminationMatch:
     """The flags in the order of the items; their summary; the flagged items with the training text
     nearest to each."""
 
-    found: Contamination = field(repr=False)
+    found: ContaminationReport = field(repr=False)
     summary: dict[str, Any]
     flagged: list[dict[str, Any]] = field(repr=False)
 
@@ -198,12 +200,12 @@ def check_against_training(
     warehouse: Warehouse,
     texts: Sequence[str],
     name: str,
-    bounds: Bounds | None = None,
+    bounds: ContaminationBounds | None = None,
     embed: Embed | None = None,
-) -> Found:
+) -> ContaminationMatch:
     """Holds texts against the requests of the train split. The summary is kept under
     `<home>/evaluations` by the set's name. embed: of the base embedder; None does without."""
-    bounds = bounds or Bounds()
+    bounds = bounds or ContaminationBounds()
     trained = read_trained_texts(warehouse)
     vectors = None
     if embed is not None and bounds.cosine and trained and texts:
@@ -224,7 +226,7 @@ def check_against_training(
         for place, flag in enumerate(contamination.flags)
         if flag.contaminated
     ]
-    return Found(contamination, summary, flagged)
+    return ContaminationMatch(contamination, summary, flagged)
 
 
 def read_trained_texts(warehouse: Warehouse) -> list[str]:

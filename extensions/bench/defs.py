@@ -8,7 +8,7 @@ from extensions.bench.ablation_run import ABLATIONS, choose_ablation_settings, r
 from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 from training.caller.tiny.base import TINY
 from training.evaluation.retriever import NothingToEvaluate
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.runtime.model_store import TrainingFailed
 from training.runtime.script_frame import LossLines
 from warehouse.progress import ProgressLines
@@ -38,7 +38,7 @@ def ablations(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
     embedder: dg.ResourceParam[Embedder],
-    trainer: dg.ResourceParam[Trainer],
+    trainer: dg.ResourceParam[TrainerPolicy],
 ) -> Published:
     lines = LossLines(context.log.info, "ablations")
     sets = build_ablation_sets(warehouse, embedder, trainer.split)

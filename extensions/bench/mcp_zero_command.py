@@ -14,7 +14,7 @@ from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.encoders.endpoint import EndpointEncoder
 from assets.vectors.encoders.saved import save_encoder
 from assets.vectors.texts import build_server_views, build_tool_views
-from extensions.bench.mcp_zero_data import Dataset, read_dataset
+from extensions.bench.mcp_zero_data import McpZeroDataset, read_dataset
 from orchestration.cli.terminal import print_json
 from serving.adhoc import read_source
 from serving.index.build import build_index, move_pointer, order_content
@@ -86,7 +86,7 @@ def load_dataset(path: Path, out: Path, made_by: str = MADE_BY) -> dict[str, Any
 
 
 def _build_by_vectors(
-    found: Dataset, source: IndexSource, out: Path, made_by: str, name: str
+    found: McpZeroDataset, source: IndexSource, out: Path, made_by: str, name: str
 ) -> dict[str, Any]:
     encoder = _find_encoder(found, made_by)
     if found.embedder not in (None, encoder.id):
@@ -105,7 +105,7 @@ def _build_by_vectors(
     return {"embedder": encoder.id, "version": version}
 
 
-def _find_encoder(found: Dataset, made_by: str) -> Embedder:
+def _find_encoder(found: McpZeroDataset, made_by: str) -> Embedder:
     """What a question is embedded by. Raises UnusableInput where its vectors have another size."""
     kind, _, name = made_by.partition(":")
     if kind == "openai" and name:
@@ -123,7 +123,7 @@ def _find_encoder(found: Dataset, made_by: str) -> Embedder:
     return encoder
 
 
-def _map_texts(found: Dataset, source: IndexSource) -> dict[str, np.ndarray]:
+def _map_texts(found: McpZeroDataset, source: IndexSource) -> dict[str, np.ndarray]:
     """What the index embeds of each tool and server -> the file's vector of it."""
     entries = {server.name: server for server in found.servers}
     content = order_content(source)

@@ -179,7 +179,7 @@ Vector = np.ndarray
 
 
 @dataclass
-class Entry:
+class ServerEntry:
     """One server of the file. vectors: of its description and its summary; tool_vectors: by name;
     a vector that the file does not have, or that is none, is missing."""
 
@@ -192,11 +192,11 @@ class Entry:
 
 
 @dataclass
-class Dataset:
+class McpZeroDataset:
     """What is usable of a file, why the rest is not, how many servers had to be named `NAME (2)`,
     and what it says made the vectors."""
 
-    servers: list[Entry] = field(default_factory=list)
+    servers: list[ServerEntry] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     renamed: int = 0
     embedder: str | None = None
@@ -212,10 +212,10 @@ class Dataset:
         )
 
 
-def read_dataset(path: Path) -> Dataset:
+def read_dataset(path: Path) -> McpZeroDataset:
     """The servers of a file in MCP-Zero's format. Secrets are redacted; a tool whose text looks
     like an attack is left out. Raises UnusableInput where nothing of it is usable."""
-    out = Dataset()
+    out = McpZeroDataset()
     names: Counter[str] = Counter()  # how many servers of each name were read
     for where, entry in _read_entries(path, out):
         _drop_alarming(entry, where, out)
@@ -235,9 +235,9 @@ def read_dataset(path: Path) -> Dataset:
     return out
 
 
-def _read_entries(path: Path, out: Dataset) -> list[tuple[str, Entry]]:
+def _read_entries(path: Path, out: McpZeroDataset) -> list[tuple[str, ServerEntry]]:
     """Every server with where it stands, none of it scanned. Raises UnusableInput."""
-    entries: list[tuple[str, Entry]] = []
+    entries: list[tuple[str, ServerEntry]] = []
     characters = 0
     text = JsonText(read_text(path), path)
     if text.peek() != "[":
@@ -260,12 +260,12 @@ def _require_most(path: Path, found: int, most: int, what: str) -> None:
         raise UnusableInput(f"{path}: more than {most:,} {what}, the most there is; split the file")
 
 
-def _read_server(text: JsonText, where: str, path: Path, out: Dataset) -> Entry | None:
+def _read_server(text: JsonText, where: str, path: Path, out: McpZeroDataset) -> ServerEntry | None:
     if text.peek() != "{":
         out.skipped.append(f"{where}: {type(text.take(where)).__name__}, expected an object")
         return None
     raw: dict[str, Any] = {}
-    entry, known = Entry("", "", "", tools=[]), set[str]()
+    entry, known = ServerEntry("", "", "", tools=[]), set[str]()
     for members, member in enumerate(text.iterate_members(where), 1):
         _require_most(path, members, _MOST_MEMBERS, f"members in {where}")
         if member == "tools" and text.peek() == "[":
@@ -294,7 +294,9 @@ def _read_server(text: JsonText, where: str, path: Path, out: Dataset) -> Entry 
     return entry
 
 
-def _add_tool(entry: Entry, known: set[str], tool: Any, where: str, out: Dataset) -> None:
+def _add_tool(
+    entry: ServerEntry, known: set[str], tool: Any, where: str, out: McpZeroDataset
+) -> None:
     raw = tool if isinstance(tool, Mapping) else {}
     name = _read_text(raw.get("name"), _NAME)
     if not name or name in known:
@@ -313,7 +315,7 @@ def _add_tool(entry: Entry, known: set[str], tool: Any, where: str, out: Dataset
         entry.tool_vectors[name] = vector
 
 
-def _drop_alarming(entry: Entry, where: str, out: Dataset) -> None:
+def _drop_alarming(entry: ServerEntry, where: str, out: McpZeroDataset) -> None:
     """Leaves out the tools that the scan of contracts would hold, and a server's text likewise."""
     server = {"name": "server", "description": f"{entry.description}\n{entry.summary}"}
     if any(item.severity == HIGH for item in scan_each([{**server, "inputSchema": {}}])[0]):
@@ -329,7 +331,7 @@ def _drop_alarming(entry: Entry, where: str, out: Dataset) -> None:
     entry.tools = kept
 
 
-def _note_embedder(raw: Mapping[str, Any], where: str, out: Dataset) -> None:
+def _note_embedder(raw: Mapping[str, Any], where: str, out: McpZeroDataset) -> None:
     """What a file of ours says made its vectors. Raises UnusableInput where servers differ."""
     embedder = raw.get("embedder")
     if isinstance(embedder, str) and embedder:
@@ -339,7 +341,7 @@ def _note_embedder(raw: Mapping[str, Any], where: str, out: Dataset) -> None:
         out.embedder = embedder
 
 
-def _read_vector(value: Any, where: str, out: Dataset) -> Vector | None:
+def _read_vector(value: Any, where: str, out: McpZeroDataset) -> Vector | None:
     """A unit vector, None where there is none; a broken one is told."""
     if value is None:
         return None

@@ -15,7 +15,7 @@ from extensions.bench.bfcl_command import BfclItem, read_bfcl
 from extensions.bench.bfcl_verdict import match_bfcl
 from extensions.bench.contamination import Embed, check_against_training, measure_all_and_clean
 from training.evaluation.metrics import bootstrap_difference
-from training.evaluation.predictor import Answered, Asked, Predictor
+from training.evaluation.predictor import PredictionAnswer, PredictionRequest, Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import OUTSIDE, save_evaluation
 from warehouse.progress import Progress, SilentProgress
@@ -33,10 +33,10 @@ _MAX_DEPTH = 24
 OMITTED = ""  # among the allowed values: the parameter may be left out
 
 
-def to_asked(item: BfclItem) -> Asked:
+def to_asked(item: BfclItem) -> PredictionRequest:
     """The question as predictors take it."""
     tools = [to_contract(doc, item.language) for doc in item.functions]
-    return Asked(item.id, render_request(item), tools)
+    return PredictionRequest(item.id, render_request(item), tools)
 
 
 def render_request(item: BfclItem) -> str:
@@ -219,7 +219,7 @@ def evaluate_outside_set(
     return {**common, "models": models, "rows": rows}
 
 
-def make_outside_row(item: BfclItem, answer: Answered, model: str, clean: bool) -> Row:
+def make_outside_row(item: BfclItem, answer: PredictionAnswer, model: str, clean: bool) -> Row:
     """One item's verdicts."""
     theirs = match_bfcl(
         item.functions, item.truth, answer.calls, language=item.language, category=item.category

@@ -15,7 +15,7 @@ from serving.repair.drafts import DraftCall
 from serving.repair.ladder import repair_draft
 from serving.repair.report import ABSTAINED, CHANGED, SKIPPED
 from serving.repair.revision import ReviseCall
-from serving.repair.tools import Toolset, read_toolset
+from serving.repair.tools import RepairToolset, read_toolset
 from warehouse.json_types import JsonObject, Record
 
 
@@ -29,7 +29,7 @@ class ToolOffer:
     those without. user_messages: no others are evidence of a value, for texts of third parties
     stand in them. chosen: name -> tool id of what the router picked."""
 
-    toolset: Toolset
+    toolset: RepairToolset
     unjudged: frozenset[str] = frozenset()
     user_messages: list[Mapping[str, Any]] = field(default_factory=list)
     chosen: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class ToolOffer:
                 new.append(candidate)
         return replace(
             self,
-            toolset=Toolset((*self.toolset.candidates, *new)),
+            toolset=RepairToolset((*self.toolset.candidates, *new)),
             unjudged=self.unjudged | unjudged,
             chosen={**self.chosen, **tool_ids},
         )
@@ -65,7 +65,7 @@ def read_offer(body: JsonObject, most: int, *, empty: bool = False) -> ToolOffer
     listed = [*_list_flat(tools)]
     if len(listed) > most:
         raise ToolsRefused(f"the request has {len(listed)} tools, allowed are {most}; send fewer")
-    offer = ToolOffer(Toolset(()), user_messages=list_user_messages(body)).extend(listed, {})
+    offer = ToolOffer(RepairToolset(()), user_messages=list_user_messages(body)).extend(listed, {})
     if earlier := [*islice(_list_found(body), most)]:
         offer = offer.extend(earlier, {})
     found = offer.toolset.candidates or offer.unjudged

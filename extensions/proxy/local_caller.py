@@ -5,7 +5,7 @@ from pathlib import Path
 
 from extensions.proxy.local_requests import CannotAnswer, LocalAnswer, LocalRequest
 from training.evaluation.adapter_predictor import NOT_RENDERABLE, TOO_LONG, AdapterPredictor
-from training.evaluation.predictor import Asked, CannotPredict, Predictor
+from training.evaluation.predictor import CannotPredict, PredictionRequest, Predictor
 from training.prompts.render import read_message_calls
 
 _BEGINNINGS = "<{[`"  # of a call in the forms that are read: tags, JSON, fenced JSON
@@ -65,7 +65,7 @@ def _hold_calls(tell: Callable[[str], None]) -> Callable[[str], None]:
     return tell_words
 
 
-def make_question(request: LocalRequest) -> Asked:
+def make_question(request: LocalRequest) -> PredictionRequest:
     """A request of the proxy as a predictor is asked. What was answered before is context."""
     messages = [
         {**message, "weight": 0} if message["role"] == "assistant" else dict(message)
@@ -75,7 +75,7 @@ def make_question(request: LocalRequest) -> Asked:
     called = frozenset(call["name"] for message in messages for call in read_message_calls(message))
     names = {str(contract["name"]) for contract in request.contracts}
     alone = len(messages) == 1 and messages[0]["role"] == "user"
-    return Asked(
+    return PredictionRequest(
         "proxy",
         texts[-1] if texts else "",
         [dict(contract) for contract in request.contracts],

@@ -41,13 +41,13 @@ from training.adapter_table import (
 )
 from training.defs import build_champion
 from training.evaluation.retriever import NothingToEvaluate, open_in_service, select_testable_rows
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.releases.in_service import find_model_in_service
 from training.reporting.report import inline_plots
 from training.role_steps import write_model_card
 from training.runtime.model_store import read_model_card
 from training.sets.training_set import TRAINING_SET
-from warehouse.audit import Verdict, expect_unique
+from warehouse.audit import AuditVerdict, expect_unique
 from warehouse.json_types import Row
 from warehouse.publish import (
     AssetAudit,
@@ -85,14 +85,14 @@ OUTCOMES_AUDIT = AssetAudit("outcomes_report", rules=["written"])
 def reranker_adapter(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
-    trainer: dg.ResourceParam[Trainer],
+    trainer: dg.ResourceParam[TrainerPolicy],
     embedder: dg.ResourceParam[Embedder],
     reliability_policy: dg.ResourceParam[ReliabilityPolicy],
 ) -> Published:
     calls, _ = split_calls(read_calls(warehouse, reliability_policy))
     lack = find_lack(calls["success"].to_list(), calls["tool_id"].n_unique())
     if lack is not None:
-        rules = [Verdict(rule, True, lack) for rule in ADAPTER_AUDIT.rules]
+        rules = [AuditVerdict(rule, True, lack) for rule in ADAPTER_AUDIT.rules]
         metadata = {"learnt": lack}
         yield from publish(
             context, warehouse, ADAPTER_AUDIT, ADAPTER.frame([]), rules=rules, metadata=metadata
@@ -115,7 +115,7 @@ def reranker_adapter(
         ADAPTER_AUDIT,
         ADAPTER.frame([make_adapter_row(card)]),
         rules=[
-            Verdict("training", True, f"{len(calls)} calls"),
+            AuditVerdict("training", True, f"{len(calls)} calls"),
             *check_adapter_rules(warehouse.home, card),
         ],
         metadata=make_adapter_metadata(card),
@@ -133,7 +133,7 @@ def reranker_adapter(
 def reranker_evaluation(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
-    trainer: dg.ResourceParam[Trainer],
+    trainer: dg.ResourceParam[TrainerPolicy],
     embedder: dg.ResourceParam[Embedder],
     reliability_policy: dg.ResourceParam[ReliabilityPolicy],
 ) -> Published:
@@ -157,7 +157,7 @@ def reranker_evaluation(
         warehouse,
         EVALUATION_AUDIT,
         RERANKER_EVALUATION.frame(rows),
-        rules=[Verdict("test_items", True, measured)],
+        rules=[AuditVerdict("test_items", True, measured)],
         metadata={"measured": measured, "summary": dg.MetadataValue.json(summary)},
     )
 
@@ -171,7 +171,7 @@ reranker_champion = build_champion(
 
 
 def _open_retriever(
-    warehouse: Warehouse, trainer: Trainer, embedder: Embedder
+    warehouse: Warehouse, trainer: TrainerPolicy, embedder: Embedder
 ) -> tuple[str, Embedder]:
     """(retriever in service, its encoder)."""
     retriever = find_model_in_service(warehouse.home, "retriever").model
@@ -234,7 +234,7 @@ def outcomes_report(
     yield from publish_digest(
         OUTCOMES_AUDIT,
         digest(facts),
-        [Verdict("written", path.exists(), str(path))],
+        [AuditVerdict("written", path.exists(), str(path))],
         path=dg.MetadataValue.path(str(path)),
         calls=sum(rate["n"] for rate in facts["days"]["all"].values()),
         report=make_markdown_metadata(inline_plots(path)),

@@ -14,7 +14,7 @@ from extensions.recommender.reranker_file import BadReranker, read_reranker, wri
 from extensions.recommender.reranker_fit import FitSettings, fit_reranker
 from extensions.recommender.tool_pool import ToolPool
 from serving.index.model import RERANKER_FILE
-from training.gates import Gate, Json, check_gain, check_no_worse
+from training.gates import Json, PromotionGate, check_gain, check_no_worse
 from training.role import ModelRole
 from training.runtime.model_store import (
     find_unreadable_weights,
@@ -28,7 +28,7 @@ ROLE = "reranker"
 UNTRAINED_ORDER = "retriever-order"
 
 
-def _check_gates(summary: Json) -> list[Gate]:
+def _check_gates(summary: Json) -> list[PromotionGate]:
     return [
         check_gain(summary.get("gain")),
         check_no_worse(summary.get("requests"), "requests"),

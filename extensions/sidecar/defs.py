@@ -5,7 +5,7 @@ from dataclasses import asdict
 from assets.contracts.rename_history import ContractHistory
 from extensions.sidecar.evaluation import (
     SIDECAR_EVALUATION,
-    Bench,
+    SidecarBench,
     evaluate_sidecars,
     render_arms_table,
     summarise_sidecar,
@@ -19,9 +19,9 @@ from training.caller.train import resolve_base
 from training.defs import build_role_assets
 from training.releases.in_service import find_model_in_service
 from training.role_steps import (
-    Measurement,
     ModelCard,
     RoleAssets,
+    RoleMeasurement,
     RoleStep,
     StepSpec,
     train_by_script,
@@ -47,7 +47,7 @@ def _train_sidecar(step: RoleStep) -> ModelCard:
     )
 
 
-def _evaluate_sidecar(step: RoleStep) -> Measurement:
+def _evaluate_sidecar(step: RoleStep) -> RoleMeasurement:
     warehouse, home = step.warehouse, step.warehouse.home
     _, settings = step.trainer.get_role_settings(ROLE)
     options: SidecarOptions = step.trainer.options.get(ROLE) or SidecarOptions()
@@ -59,7 +59,7 @@ def _evaluate_sidecar(step: RoleStep) -> Measurement:
     items = options.count_items()
     rows = read_revision_rows(warehouse, [UNSEEN_SERVER], items, candidates=settings.candidates)
     history = ContractHistory(tuple(read_known(warehouse).moves))
-    answers = evaluate_sidecars(Bench(rows, set_name(warehouse), history), models)
+    answers = evaluate_sidecars(SidecarBench(rows, set_name(warehouse), history), models)
     summary = summarise_sidecar(answers, candidate)
     measures = ("right", "corrected", "copied", "harmed", "asked", "valid")
     figures = {
@@ -68,7 +68,7 @@ def _evaluate_sidecar(step: RoleStep) -> Measurement:
         "ladder_right": summary["arms"][LADDER]["right"]["value"],
         "arms": render_arms_table(summary),
     }
-    return Measurement(answers, figures, summary)
+    return RoleMeasurement(answers, figures, summary)
 
 
 sidecar_adapter, sidecar_evaluation, sidecar_champion = build_role_assets(

@@ -24,9 +24,9 @@ from extensions.sidecar.settings import LADDER
 from serving.repair.ladder import repair_draft
 from serving.repair.report import ABSTAINED
 from serving.repair.revision import ProposedCall, RevisionRequest
-from serving.repair.tools import ToolCandidate, Toolset
+from serving.repair.tools import RepairToolset, ToolCandidate
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
-from training.evaluation.predictor import Asked, Predictor
+from training.evaluation.predictor import PredictionRequest, Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.figures import format_interval, shorten_model
 from training.sets.split import UNSEEN_SERVER
@@ -61,14 +61,14 @@ SIDECAR_EVALUATION = TableSpec(
 Called = Mapping[str, Any] | None  # {name, arguments}; None: asked
 
 
-class Revises(Protocol):
+class RevisingModel(Protocol):
     """A model of `extensions.sidecar.predictor`."""
 
     def revise_requests(self, requests: Sequence[RevisionRequest]) -> list[ProposedCall | None]: ...
 
 
 @dataclass(frozen=True)
-class Bench:
+class SidecarBench:
     """What is measured, with what is known beside it. again: who is asked again; None: nobody."""
 
     rows: Sequence[RevisionRow]
@@ -77,7 +77,9 @@ class Bench:
     again: Predictor | None = None
 
 
-def evaluate_sidecars(bench: Bench, models: Mapping[str, Revises]) -> list[dict[str, Any]]:
+def evaluate_sidecars(
+    bench: SidecarBench, models: Mapping[str, RevisingModel]
+) -> list[dict[str, Any]]:
     """Rows of SIDECAR_EVALUATION: every arm on every row. models: name -> a sidecar."""
     arms: dict[str, list[Called]] = {
         DRAFT: [_take_draft(row) for row in bench.rows],
@@ -141,7 +143,7 @@ def _take_proposed(row: RevisionRow, proposed: ProposedCall | None) -> Called:
     return {"name": proposed.name, "arguments": proposed.arguments}
 
 
-def _try_with(bench: Bench, model: Revises) -> list[Called]:
+def _try_with(bench: SidecarBench, model: RevisingModel) -> list[Called]:
     """The ladder with a model: what it would ask is answered all at once."""
     asked: dict[str, RevisionRequest] = {}
     for row in bench.rows:
@@ -155,8 +157,8 @@ def _try_with(bench: Bench, model: Revises) -> list[Called]:
     ]
 
 
-def _list_parts(row: RevisionRow) -> tuple[str, Any, Toolset, Messages]:
-    tools = Toolset(
+def _list_parts(row: RevisionRow) -> tuple[str, Any, RepairToolset, Messages]:
+    tools = RepairToolset(
         tuple(ToolCandidate(str(contract["name"]), contract) for contract in row.contracts)
     )
     return row.draft_name, row.draft_arguments, tools, row.conversation
@@ -181,13 +183,13 @@ def _ask_again(rows: Sequence[RevisionRow], again: Predictor) -> list[Called]:
     return [answer.calls[0] if answer.calls else None for answer in answers]
 
 
-def _make_asked(row: RevisionRow) -> Asked:
+def _make_asked(row: RevisionRow) -> PredictionRequest:
     call = {"id": "call_1", "type": "function", "function": _take_draft(row)}
     draft = {"role": "assistant", "content": "", "weight": 0, "tool_calls": [call]}
     words = "; ".join(row.problems) or "the call was refused"
     refusal = {"role": "tool", "tool_call_id": "call_1", "content": words}
     tools = [dict(contract) for contract in row.contracts]
-    return Asked(row.row_id, "", tools, before=(*row.conversation, draft, refusal))
+    return PredictionRequest(row.row_id, "", tools, before=(*row.conversation, draft, refusal))
 
 
 def _write_json(value: Any) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 from extensions.sidecar.prompt import UNTOUCHED, RevisionRow
 from extensions.sidecar.rewards import COPIED, HARMFUL, RIGHT, ScoreCall, score_revision
 from extensions.sidecar.rollouts import (
-    Rollouts,
+    RolloutBatch,
     make_rate,
     prepare_prompts,
     summarise_scores,
@@ -25,7 +25,7 @@ from training.caller.generation import generate_completions
 from training.caller.sft import Report, Tell
 from training.runtime import checkpoints
 from training.runtime.checkpoints import INNER, describe_bad_loss, save_trainer_state
-from training.runtime.device import Meter, count_processes, is_main, is_out_of_memory
+from training.runtime.device import TokenMeter, count_processes, is_main, is_out_of_memory
 from training.runtime.model_store import TrainingFailed
 from warehouse.storage.digest import digest
 
@@ -46,7 +46,7 @@ class GrpoCourse:
 
 
 def build_trainer(
-    model: Any, rollouts: Rollouts, course: GrpoCourse, plan: str, report: Report
+    model: Any, rollouts: RolloutBatch, course: GrpoCourse, plan: str, report: Report
 ) -> Any:
     """The trainer of a PEFT model, which it trains in place."""
     from datasets import Dataset
@@ -66,20 +66,20 @@ def build_trainer(
     return trainer
 
 
-def _make_live_lines(rollouts: Rollouts, course: GrpoCourse, report: Report) -> Any:
+def _make_live_lines(rollouts: RolloutBatch, course: GrpoCourse, report: Report) -> Any:
     from transformers import TrainerCallback
 
-    class Live(TrainerCallback):
+    class ProgressCallback(TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if logs and "loss" in logs and is_main():
                 report(
                     _write_line(state.global_step, course.settings.steps, logs["loss"], rollouts)
                 )
 
-    return Live()
+    return ProgressCallback()
 
 
-def _make_trainer_class(rollouts: Rollouts, course: GrpoCourse, plan: str) -> Any:
+def _make_trainer_class(rollouts: RolloutBatch, course: GrpoCourse, plan: str) -> Any:
     from trl import GRPOTrainer
 
     chosen = course.settings
@@ -88,7 +88,7 @@ def _make_trainer_class(rollouts: Rollouts, course: GrpoCourse, plan: str) -> An
         rates = chosen.learning_rate, chosen.clip
         return TrainingFailed(f"sidecar: {describe_bad_loss(course.root, step, loss, *rates)}")
 
-    class Revising(GRPOTrainer):
+    class RevisionEnvironment(GRPOTrainer):
         def create_model_card(self, *_: Any, **__: Any) -> None:
             """Ours is the model's card."""
 
@@ -116,17 +116,17 @@ def _make_trainer_class(rollouts: Rollouts, course: GrpoCourse, plan: str) -> An
         def _get_output_dir(self, trial: Any) -> str:
             return str(getattr(self, "beside", course.root))
 
-    return Revising
+    return RevisionEnvironment
 
 
-def _make_reward(rollouts: Rollouts) -> Any:
+def _make_reward(rollouts: RolloutBatch) -> Any:
     def score_revisions(completions: Sequence[str], row: Sequence[int], **_: Any) -> list[float]:
         return rollouts.take_rewards(row, completions)
 
     return score_revisions
 
 
-def _replace_failed(trainer: Any, made: Any, rollouts: Rollouts) -> Any:
+def _replace_failed(trainer: Any, made: Any, rollouts: RolloutBatch) -> Any:
     """What was generated, with the groups that fail written again after a worked example. The
     update is then of that longer prompt: what is learned is what was written there."""
     prompt_ids, completion_ids, mask, texts, logprobs, *rest = made
@@ -147,7 +147,7 @@ def _replace_failed(trainer: Any, made: Any, rollouts: Rollouts) -> Any:
     return (prompt_ids, completion_ids, mask, texts, logprobs, *rest)
 
 
-def _write_line(step: int, steps: int, loss: float, rollouts: Rollouts) -> dict[str, Any]:
+def _write_line(step: int, steps: int, loss: float, rollouts: RolloutBatch) -> dict[str, Any]:
     curve = rollouts.tally.curve
     last: Mapping[str, Any] = curve[-1] if curve else {}
     shown = {name: last[name] for name in _SHOWN if name in last}
@@ -199,7 +199,7 @@ def _build_arguments(course: GrpoCourse) -> Any:
 
 
 _REFERENCE = "ref"  # the copy of the adapter that TRL measures the distance to
-# What a training took, as `Meter` says it; of the card, not of its part on GRPO.
+# What a training took, as `TokenMeter` says it; of the card, not of its part on GRPO.
 COST = ("device", "seconds", "steps", "tokens", "tokens_per_s", "step_ms", "peak_mb")
 _POINTS = 100  # of the curve on the card
 
@@ -223,7 +223,7 @@ def run_grpo(
     limit = course.context - chosen.max_new
     kept, prompts, counts = prepare_prompts(tokenizer, rows, limit)
     _check_course(course, len(kept), counts)
-    rollouts = Rollouts(
+    rollouts = RolloutBatch(
         tokenizer, kept, prompts, chosen.weights, limit, chosen.group, chosen.max_new, world
     )
     model.get_base_model().set_attn_implementation("sdpa")  # SFT's takes packed rows alone
@@ -231,7 +231,7 @@ def run_grpo(
     found = checkpoints.find_newest_checkpoint(course.root, plan, tell if is_main() else None)
     before = measure_policy(model, rollouts, chosen.probe)
     trainer = build_trainer(model, rollouts, course, plan, report)
-    meter = Meter(course.device)
+    meter = TokenMeter(course.device)
     try:
         trainer.train(resume_from_checkpoint=str(found / INNER) if found else None)
     except Exception as error:
@@ -256,7 +256,7 @@ def run_grpo(
     }
 
 
-def measure_policy(model: Any, rollouts: Rollouts, most: int) -> dict[str, Any]:
+def measure_policy(model: Any, rollouts: RolloutBatch, most: int) -> dict[str, Any]:
     """Greedy answers to the first `most` rows (by their id: none is chosen), scored: means of
     reward and parts; corrected and copied of flawed rows, harmed of untouched ones."""
     order = sorted(range(len(rollouts.rows)), key=lambda at: rollouts.rows[at].row_id)[:most]

@@ -9,7 +9,7 @@ from extensions.sidecar.prompt import FittedRequest, fit_request, rank_candidate
 from serving.repair.revision import ProposedCall, RevisionRequest, make_revision_messages
 from training.evaluation.adapter_predictor import AdapterPredictor, resolve_model
 from training.evaluation.endpoint_predictor import EndpointPredictor
-from training.evaluation.predictor import Answered
+from training.evaluation.predictor import PredictionAnswer
 
 if TYPE_CHECKING:
     from orchestration.settings.model import Settings
@@ -70,7 +70,7 @@ class EndpointReviser:
         return [self(request) for request in requests]
 
 
-def _read_answer(answer: Answered, asked: FittedRequest) -> ProposedCall | None:
+def _read_answer(answer: PredictionAnswer, asked: FittedRequest) -> ProposedCall | None:
     """The revision in an answer; its tool calls stand for it where it made some."""
     if answer.error is not None:
         return None

@@ -25,10 +25,10 @@ from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_draft
 from serving.repair.report import ABSTAINED, RepairReport
 from serving.repair.revision import RevisionRequest, write_problem
-from serving.repair.tools import ToolCandidate, Toolset
-from training.evaluation.predictor import Asked, Predictor
+from serving.repair.tools import RepairToolset, ToolCandidate
+from training.evaluation.predictor import PredictionRequest, Predictor
 from training.prompts.render import (
-    Turn,
+    ChatTurn,
     is_learnt,
     list_turns,
     read_calls,
@@ -36,14 +36,14 @@ from training.prompts.render import (
     read_message_calls,
     read_messages,
 )
-from training.sets.pool import BadOffer, Pool, draw_candidates, select_split_pool
+from training.sets.pool import BadOffer, ToolPool, draw_candidates, select_split_pool
 from warehouse.json_types import Contract, Row
 
 Messages = tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedCall:
     """A call that a server refused. error: in the server's words."""
 
     name: str
@@ -61,7 +61,7 @@ class PlacedCall:
     good: GoodCall
     conversation: Messages
     tools: tuple[Contract, ...]
-    refused: Refused | None = None
+    refused: RefusedCall | None = None
     question: str = ""
 
 
@@ -80,7 +80,7 @@ def place_calls(
     return [_add_sibling(one, groups[one.good.server, one.good.name]) for one in found]
 
 
-def _place_row(row: Row, pool: Pool, candidates: int, seed: int) -> Iterator[PlacedCall]:
+def _place_row(row: Row, pool: ToolPool, candidates: int, seed: int) -> Iterator[PlacedCall]:
     try:
         tools = tuple(draw_candidates(row, pool, candidates, seed=seed))
     except BadOffer:  # its tool may not be shown on this side of the split
@@ -99,7 +99,7 @@ def _place_row(row: Row, pool: Pool, candidates: int, seed: int) -> Iterator[Pla
         yield PlacedCall(row, good, conversation, tools, refused, words if turn.asks else "")
 
 
-def _read_around(row: Row, turn: Turn) -> tuple[Messages, Refused | None, str]:
+def _read_around(row: Row, turn: ChatTurn) -> tuple[Messages, RefusedCall | None, str]:
     """(the conversation before a turn, the refused call that it ended with, the turn's words)."""
     spoken, at = read_messages(row), len(turn.before)
     if not spoken:
@@ -111,7 +111,7 @@ def _read_around(row: Row, turn: Turn) -> tuple[Messages, Refused | None, str]:
         return before, None, words
     [call, *_] = read_message_calls(wrong)
     error = str(spoken[at - 1].get("content") or "")
-    return before[:-2], Refused(call["name"], call["arguments"], error), words
+    return before[:-2], RefusedCall(call["name"], call["arguments"], error), words
 
 
 def _list_stated(row: Row, conversation: Messages) -> dict[str, Any]:
@@ -132,7 +132,7 @@ Call = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Climbed:
+class LadderOutcome:
     """report: of the ladder alone. request: as it asks a model; where it does not, of the draft as
     it was sent. asks: whether it does."""
 
@@ -144,10 +144,10 @@ class Climbed:
 def try_ladder(
     name: str,
     arguments: Any,
-    tools: Toolset,
+    tools: RepairToolset,
     conversation: Sequence[Mapping[str, Any]],
     history: ContractHistory | None = None,
-) -> Climbed:
+) -> LadderOutcome:
     """Climbs with a model that keeps what it is asked and leaves the draft."""
     asked: list[RevisionRequest] = []
 
@@ -158,11 +158,11 @@ def try_ladder(
     given: dict[str, Any] = {"conversation": conversation, "history": history}
     report = repair_draft(draft, tools, revise=keep_request, **given)
     request = asked[0] if asked else make_draft_request(name, arguments, tools, conversation)
-    return Climbed(report, rank_candidates(request), bool(asked))
+    return LadderOutcome(report, rank_candidates(request), bool(asked))
 
 
 def make_draft_request(
-    name: str, arguments: Any, tools: Toolset, conversation: Sequence[Mapping[str, Any]]
+    name: str, arguments: Any, tools: RepairToolset, conversation: Sequence[Mapping[str, Any]]
 ) -> RevisionRequest:
     """What a model is asked where there is no ladder before it."""
     meant = tools.by_name.get(name, [])
@@ -193,7 +193,7 @@ _SHARES = {LEFT: 0.55, RIGHT: 0.2, UNTOUCHED: 0.15, TO_ASK: 0.1}
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownContracts:
     """What is known beside the calls. worlds: pair -> the task of a world that it is. kinds: of
     flaws that are made."""
 
@@ -203,7 +203,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Drafted:
+class DraftedCall:
     """A draft of a placed call. problems: a server's words, where it was sent; () else."""
 
     call: PlacedCall
@@ -214,7 +214,9 @@ class Drafted:
     problems: tuple[str, ...] = ()
 
 
-def build_rows(calls: Iterable[PlacedCall], known: Known, seed: int = 0) -> list[RevisionRow]:
+def build_rows(
+    calls: Iterable[PlacedCall], known: KnownContracts, seed: int = 0
+) -> list[RevisionRow]:
     """Every row of the calls, each once, in their order. The same calls give the same rows."""
     history = ContractHistory(tuple(known.moves))
     found = [
@@ -225,10 +227,10 @@ def build_rows(calls: Iterable[PlacedCall], known: Known, seed: int = 0) -> list
     return list({row.row_id: row for row in found}.values())
 
 
-def make_row(draft: Drafted, known: Known, history: ContractHistory) -> RevisionRow:
+def make_row(draft: DraftedCall, known: KnownContracts, history: ContractHistory) -> RevisionRow:
     """The row of a draft: as the ladder asks a model, with what the ladder alone makes of it."""
     call, good = draft.call, draft.call.good
-    toolset = Toolset(tuple(ToolCandidate(tool["name"], tool) for tool in call.tools))
+    toolset = RepairToolset(tuple(ToolCandidate(tool["name"], tool) for tool in call.tools))
     climbed = try_ladder(draft.name, draft.arguments, toolset, call.conversation, history)
     right = [] if call.question else [{"name": good.name, "arguments": dict(good.arguments)}]
     request = climbed.request
@@ -276,19 +278,19 @@ def _sort_row(row: RevisionRow) -> str:
     return RIGHT if row.ladder == RIGHT else LEFT
 
 
-def _list_drafts(call: PlacedCall, known: Known, draw: Random) -> Iterator[Drafted]:
+def _list_drafts(call: PlacedCall, known: KnownContracts, draw: Random) -> Iterator[DraftedCall]:
     good = call.good
     if call.refused is not None:
         real = call.row["task"] == TRAJECTORY
         made = call.refused.name, call.refused.arguments, REFUSED
-        yield Drafted(call, *made, "execution" if real else "corrupted", (call.refused.error,))
+        yield DraftedCall(call, *made, "execution" if real else "corrupted", (call.refused.error,))
     if call.question:
-        yield Drafted(call, good.name, dict(good.arguments), TO_ASK, "corrupted")
+        yield DraftedCall(call, good.name, dict(good.arguments), TO_ASK, "corrupted")
         return
     if draw.random() < _UNTOUCHED:
-        yield Drafted(call, good.name, dict(good.arguments), UNTOUCHED, UNTOUCHED)
+        yield DraftedCall(call, good.name, dict(good.arguments), UNTOUCHED, UNTOUCHED)
     for one in _damage_call(call, known.kinds, draw):
-        yield Drafted(call, one.name, one.arguments, one.kind, "corrupted")
+        yield DraftedCall(call, one.name, one.arguments, one.kind, "corrupted")
     for move in known.moves:
         if (move.server_id, move.tool) == (good.server, good.name):
             yield _write_as_before(call, move)
@@ -309,15 +311,15 @@ def _damage_call(call: PlacedCall, kinds: Collection[str], draw: Random) -> Iter
             yield one
 
 
-def _write_as_before(call: PlacedCall, move: ContractMove) -> Drafted:
+def _write_as_before(call: PlacedCall, move: ContractMove) -> DraftedCall:
     """The call under the names of before a change of its contract."""
     old = {new: was for was, new in move.renamed.items()}
     arguments = {old.get(name, name): value for name, value in call.good.arguments.items()}
     kind = "parameter renamed since" if move.was == move.tool else "tool renamed since"
-    return Drafted(call, move.was, arguments, kind, "drift")
+    return DraftedCall(call, move.was, arguments, kind, "drift")
 
 
-def collect_drafts(calls: Sequence[PlacedCall], drafter: Predictor) -> Iterator[Drafted]:
+def collect_drafts(calls: Sequence[PlacedCall], drafter: Predictor) -> Iterator[DraftedCall]:
     """The first call of each answer, right ones too. A question, words, and a request without an
     answer (an endpoint's fault) are no draft. kind: of the error, as `match_call` has it."""
     open_calls = [one for one in calls if not one.question and one.refused is None]
@@ -327,12 +329,12 @@ def collect_drafts(calls: Sequence[PlacedCall], drafter: Predictor) -> Iterator[
             right = {"name": call.good.name, "arguments": call.good.arguments}
             found = match_call(call.good.root, right, given)
             kind = found.error_kind or UNTOUCHED
-            yield Drafted(call, given["name"], given["arguments"], kind, "drafted")
+            yield DraftedCall(call, given["name"], given["arguments"], kind, "drafted")
 
 
-def _ask(call: PlacedCall) -> Asked:
+def _ask(call: PlacedCall) -> PredictionRequest:
     request = str(call.row["instruction"])
     before = call.conversation if len(call.conversation) > 1 else ()
-    return Asked(
+    return PredictionRequest(
         str(call.row["pair_id"]), request, [dict(tool) for tool in call.tools], before=tuple(before)
     )

@@ -167,7 +167,7 @@ def score_revision(
     call = {"name": read.name, "arguments": read.arguments}
     if not row.right:
         return _score_unwanted(row, call, weights)
-    scored = [_Scored(row, wanted, call, read) for wanted in row.right]
+    scored = [_ScoredCall(row, wanted, call, read) for wanted in row.right]
     best = max(scored, key=lambda one: (one.is_right, one.match.value_f1))
     return best.weigh(weights, world)
 
@@ -193,7 +193,7 @@ def _score_unwanted(
     return RevisionScore(weights.called_in_vain, verdict, {"asked": 0.0})
 
 
-class _Scored:
+class _ScoredCall:
     """One call, held against one right call of its row."""
 
     def __init__(

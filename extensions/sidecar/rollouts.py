@@ -65,7 +65,7 @@ _VERDICTS = (RIGHT, COPIED, HARMFUL, ASKED, UNREAD)
 
 
 @dataclass
-class Tally:
+class RewardTally:
     """curve: a point for each update. groups: all that were written; failed: those whose
     completions were all worth the same and none right, as they were written first; replaced: those
     of them written again with a worked example; differing: those that then are worth different."""
@@ -115,7 +115,7 @@ def tokenise_prompt(tokenizer: Any, prompt: str) -> list[int]:
 
 
 @dataclass
-class Rollouts:
+class RolloutBatch:
     """rows and prompts: place by place. limit: tokens that a prompt may have, max_new: that a
     completion may have."""
 
@@ -127,7 +127,7 @@ class Rollouts:
     group: int
     max_new: int
     world: ScoreCall | None = None
-    tally: Tally = field(default_factory=Tally)
+    tally: RewardTally = field(default_factory=RewardTally)
     _known: dict[tuple[int, str], RevisionScore] = field(default_factory=dict)
     _examples: WorkedExamples | None = None
 

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from training.caller.settings import MCP_FLOW, TINY, CallerOptions, CallerSettings
 from training.caller.settings import PROFILES as CALLER_PROFILES
-from training.gates import Gate, Json, check_gain, check_no_worse
+from training.gates import Json, PromotionGate, check_gain, check_no_worse
 from training.role import ModelRole
 from training.runtime.model_store import Positive, Share, Whole, read_hyper_parameters
 
@@ -204,7 +204,7 @@ def read_settings(values: Mapping[str, Any]) -> SidecarSettings:
 LADDER = "ladder"  # the repair ladder alone serves until a sidecar is promoted
 
 
-def _check_gates(summary: Json) -> list[Gate]:
+def _check_gates(summary: Json) -> list[PromotionGate]:
     return [check_gain(summary.get("gain")), check_no_worse(summary.get("kept"), "kept")]
 
 

@@ -18,22 +18,22 @@ from extensions.sidecar.prompt import (
 )
 from extensions.sidecar.rewards import WorldScorer, find_worlds
 from extensions.sidecar.settings import SidecarSettings, read_settings
-from training.caller.packing import Lesson
-from training.caller.sft import Course, Report, Tell
+from training.caller.packing import TrainingLesson
+from training.caller.sft import Report, SftCourse, Tell
 from training.caller.tokenise import make_row_lessons, summarise_tokens
 from training.caller.train import train_on_lessons
 from training.prompts.call_text import check_read_back, check_tokenizer
 from training.prompts.templates import BadTemplate
-from training.runtime.model_store import Job, TrainingFailed
+from training.runtime.model_store import TrainingFailed, TrainingJob
 from warehouse.errors import UnusableInput
 
 
 def make_revision_lessons(
     rows: Sequence[RevisionRow], tokenizer: Any, context: int
-) -> tuple[list[Lesson], dict[str, Any]]:
+) -> tuple[list[TrainingLesson], dict[str, Any]]:
     """(lessons, counts). A row that `context` tokens do not hold loses candidates, then its oldest
     turns; one whose right tool alone is too long is left out and counted. Raises TrainingFailed."""
-    lessons: list[Lesson] = []
+    lessons: list[TrainingLesson] = []
     counts = {"rows": len(rows), "too_long": 0, "dropped_distractors": 0, "shortened_prompts": 0}
     drafts = {
         "sources": dict(Counter(row.source for row in rows)),
@@ -64,7 +64,7 @@ def make_revision_lessons(
     return lessons, {**counts, "drafts": drafts, **summarise_tokens(lessons)}
 
 
-def train_sidecar(job: Job, report: Report) -> dict[str, Any]:
+def train_sidecar(job: TrainingJob, report: Report) -> dict[str, Any]:
     """Trains and saves `<home>/models/<name>`; returns its card. As `train_caller`, on rows that
     `write_row` wrote. Raises TrainingFailed."""
     settings = read_settings(job.settings)
@@ -73,11 +73,11 @@ def train_sidecar(job: Job, report: Report) -> dict[str, Any]:
     except ValueError as error:
         raise TrainingFailed(f"sidecar: {error}") from error
 
-    def write(tokenizer: Any) -> tuple[list[Lesson], dict[str, Any]]:
+    def write(tokenizer: Any) -> tuple[list[TrainingLesson], dict[str, Any]]:
         return make_revision_lessons(rows, tokenizer, settings.context)
 
     def refine(
-        model: Any, tokenizer: Any, course: Course, on: Report, tell: Tell
+        model: Any, tokenizer: Any, course: SftCourse, on: Report, tell: Tell
     ) -> dict[str, Any]:
         head = {"algorithm": settings.algorithm}
         return head | _train_by_rewards(model, tokenizer, rows, settings, course, on, tell)
@@ -91,7 +91,7 @@ def _train_by_rewards(
     tokenizer: Any,
     rows: Sequence[RevisionRow],
     settings: SidecarSettings,
-    course: Course,
+    course: SftCourse,
     report: Report,
     tell: Tell,
 ) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from assets.synthesis.tables import PAIRS, REVISION, read_origin
 from extensions.sidecar.flaws import HELD_OUT, WEIGHTS
 from extensions.sidecar.prompt import UNTOUCHED, RevisionRow, make_revision_request
 from extensions.sidecar.revision_data import (
-    Known,
+    KnownContracts,
     PlacedCall,
     build_rows,
     choose_rows,
@@ -55,7 +55,7 @@ def read_revision_rows(
         rows = sorted(set_rows(warehouse, split, tasks=None), key=_draw_place)[: most // 2 + 1]
         calls = place_calls(rows, entries, candidates=candidates, seed=seed)
         kinds = [kind for kind in WEIGHTS if split != TRAIN or kind not in HELD_OUT]
-        here = Known(known.moves, known.worlds, kinds)
+        here = KnownContracts(known.moves, known.worlds, kinds)
         made = build_rows(calls, here, seed)
         if drafter is not None:
             private = _list_private_pairs(warehouse)
@@ -65,13 +65,13 @@ def read_revision_rows(
     return found
 
 
-def read_known(warehouse: Warehouse) -> Known:
+def read_known(warehouse: Warehouse) -> KnownContracts:
     """What the warehouse knows beside the calls: moves of contracts, tasks of worlds."""
     servers = {row["server_id"] for row in read_clear(warehouse)}
     pairs = warehouse.tables.read(PAIRS).drop_nulls("world_task").to_dicts()
     origins = {str(row["pair_id"]): read_origin(row) for row in pairs}
     worlds = {name: one.id for name, one in origins.items() if one is not None}
-    return Known(collect_moves(warehouse.tables, servers), worlds)
+    return KnownContracts(collect_moves(warehouse.tables, servers), worlds)
 
 
 def open_drafter(warehouse: Warehouse, role: Role | None) -> Predictor | None:
@@ -88,7 +88,7 @@ def _list_private_pairs(warehouse: Warehouse) -> set[str]:
 
 
 def _collect_drafted_rows(
-    calls: Sequence[PlacedCall], known: Known, drafter: Predictor
+    calls: Sequence[PlacedCall], known: KnownContracts, drafter: Predictor
 ) -> list[RevisionRow]:
     history = ContractHistory(tuple(known.moves))
     return [make_row(draft, known, history) for draft in collect_drafts(calls, drafter)]

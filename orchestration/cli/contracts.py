@@ -23,7 +23,7 @@ from warehouse.user_files import parse_json, read_text
 
 if TYPE_CHECKING:
     from assets.contracts.match.match import MatchResult, ParallelResult
-    from training.reporting.blast_radius import Made
+    from training.reporting.blast_radius import ContractProducts
     from warehouse.storage.tables import Tables
     from warehouse.store import Warehouse
 
@@ -323,7 +323,7 @@ def blast(
     print_json(radius) if as_json else _print_radius(radius)
 
 
-def collect_made(warehouse: "Warehouse") -> "Made":
+def collect_made(warehouse: "Warehouse") -> "ContractProducts":
     """What all packages keep, as plain rows."""
     from assets.synthesis.tables import JUDGEMENTS, PAIRS
     from assets.vectors.index import VECTORS
@@ -332,13 +332,13 @@ def collect_made(warehouse: "Warehouse") -> "Made":
     from training.evaluation.retriever import RETRIEVER_EVALUATION
     from training.releases.champion import read_champion
     from training.releases.release import read_current_release
-    from training.reporting.blast_radius import Made
+    from training.reporting.blast_radius import ContractProducts
     from training.role import list_roles
     from warehouse.storage.lance import LanceStore, make_vector_key
 
     tables, home = warehouse.tables, warehouse.home
     evaluations = {"retriever": RETRIEVER_EVALUATION, "caller": CALLER_EVALUATION}
-    return Made(
+    return ContractProducts(
         pairs=tables.read(PAIRS).iter_rows(named=True),
         judgements=tables.read(JUDGEMENTS).iter_rows(named=True),
         vectors=tables.read(VECTORS).to_dicts(),

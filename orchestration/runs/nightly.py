@@ -34,7 +34,7 @@ from orchestration.sensors import (
 )
 from orchestration.settings.model import Settings
 from orchestration.settings.schema import SUBPROCESS
-from training.drift.decide import Decision, Retrain
+from training.drift.decide import Decision, RetrainDecision
 from training.role import list_trained_roles
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import escape_text
@@ -122,7 +122,7 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
             result.add_all(workers.run(RunTask("fan_in")))
             decision, tags = _decide_on_training(settings, warehouse, instance)
             result.reasons = list(decision.why)
-            if isinstance(decision, Retrain):
+            if isinstance(decision, RetrainDecision):
                 tasks = [replace(task, tags=tags) for task in list_trainings(settings)]
                 result.retrained = result.add_all(workers.run(*tasks))
             result.add_all(workers.run(RunTask("serve")))

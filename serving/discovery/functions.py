@@ -22,7 +22,7 @@ from assets.contracts.validate import find_schema_problem
 from serving.index.model import UNVERIFIED
 from serving.ranking.query import ToolHit
 from serving.router import Router
-from serving.untrusted_text import Bounded, show_line
+from serving.untrusted_text import BoundedText, show_line
 from warehouse.llm.chat import write_wire_name
 from warehouse.sanitize.untrusted_text import escape_exact, quote_name, quote_text
 
@@ -124,7 +124,7 @@ def bound_parameters(contract: Mapping[str, Any], quoted: bool = False) -> dict[
     parameters alone."""
     schema = contract.get("inputSchema")
     schema = _flatten_top(dict(schema) if isinstance(schema, Mapping) else {})
-    copy = Bounded(_SCHEMA, longest=_ABOUT, quoted=quoted)
+    copy = BoundedText(_SCHEMA, longest=_ABOUT, quoted=quoted)
     made = copy({**schema, "type": "object"})
     if not copy.cut:
         return made

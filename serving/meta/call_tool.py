@@ -26,7 +26,7 @@ from serving.meta.context import MetaContext, ToolReply, keep_client, shorten_ve
 from serving.meta.describe_tool import NotHere, explain_run
 from serving.meta.policy import ClientToken
 from serving.meta.schemas import CALL, INPUTS, ArgumentFields
-from serving.untrusted_text import Bounded, dump_json, limit_result, mark_text, show_line
+from serving.untrusted_text import BoundedText, dump_json, limit_result, mark_text, show_line
 from warehouse.sanitize.untrusted_text import escape_name, quote_name, quote_text, read_name
 from warehouse.storage.digest import digest
 
@@ -181,7 +181,7 @@ def _write_warnings(result: Any) -> list[str]:
 
 
 def _list_problems(problems: Any) -> list[dict[str, Any]]:
-    copy = Bounded(8_000, longest=300)
+    copy = BoundedText(8_000, longest=300)
     return [copy(dict(problem)) for problem in list(problems)[:_PROBLEMS]]
 
 

@@ -9,7 +9,7 @@ from serving.meta.consent import explain_consent
 from serving.meta.context import MetaContext, ToolReply, shorten_version
 from serving.meta.policy import ClientToken
 from serving.meta.schemas import DESCRIBE, INPUTS, ArgumentFields
-from serving.untrusted_text import Bounded, dump_json, mark_text
+from serving.untrusted_text import BoundedText, dump_json, mark_text
 from warehouse.sanitize.untrusted_text import escape_exact, escape_name, quote_name, read_name
 
 _CONTRACT = 60_000  # characters of a contract; the longest of 4,239 real ones has 8,801
@@ -39,7 +39,7 @@ async def describe_tool(
     if found is None:
         raise NotHere(tool_id, token, router.index.version)
     place, tool = found
-    copy = Bounded(_CONTRACT, longest=_TEXT)
+    copy = BoundedText(_CONTRACT, longest=_TEXT)
     contract = copy(await desk.work_for(token, router.index.contract, place))
     recipe = router.index.recipe(tool.server_id)
     facts = {

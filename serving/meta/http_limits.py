@@ -28,10 +28,10 @@ def make_protocol(settings: HttpSettings) -> type[HttpToolsProtocol]:
     """uvicorn's protocol under these limits: httptools', which costs a third of the processor time
     of h11's."""
 
-    class Bounded(BoundedConnection):
+    class LimitedConnection(BoundedConnection):
         limits = settings
 
-    return Bounded
+    return LimitedConnection
 
 
 class BoundedConnection(HttpToolsProtocol):

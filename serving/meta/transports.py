@@ -77,12 +77,12 @@ async def _wait_for_signal(config: Any, listening: socket.socket) -> None:
     has ended: the process would die before the servers that it started are stopped."""
     from uvicorn import Server
 
-    class Quiet(Server):
+    class QuietServer(Server):
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield
 
-    running = Quiet(config)
+    running = QuietServer(config)
 
     async def watch_signals() -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

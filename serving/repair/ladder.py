@@ -41,7 +41,7 @@ from serving.repair.rungs import (
     validate_draft,
     verify_result,
 )
-from serving.repair.tools import Toolset, read_tool, read_toolset
+from serving.repair.tools import RepairToolset, read_tool, read_toolset
 from warehouse.errors import UnusableInput
 from warehouse.user_files import parse_json, read_text
 
@@ -65,7 +65,7 @@ _MESSAGES = 'a list of {"role", "content"}, or {"messages": [...]}'
 
 def repair_draft(
     draft: Any,
-    tools: Toolset | Iterable[Any],
+    tools: RepairToolset | Iterable[Any],
     *,
     conversation: Messages = (),
     history: ContractHistory | None = None,
@@ -99,7 +99,7 @@ def repair_draft(
 
 def repair_drafts(
     draft: Any,
-    tools: Toolset | Iterable[Any],
+    tools: RepairToolset | Iterable[Any],
     *,
     conversation: Messages = (),
     history: ContractHistory | None = None,
@@ -180,7 +180,7 @@ def read_draft_file(path: Path) -> Any:
         return text
 
 
-def read_tool_file(path: Path) -> Toolset:
+def read_tool_file(path: Path) -> RepairToolset:
     """The tools of a file, each with a name."""
     value = parse_json(read_text(path, _MOST), path)
     if isinstance(value, dict) and isinstance(value.get("result"), dict):

@@ -25,7 +25,7 @@ from serving.repair.evidence import (
 )
 from serving.repair.report import CHANGED, FAILED, PASSED, SKIPPED, AbstainReason, RungReport
 from serving.repair.revision import ProposedCall, ReviseCall, RevisionRequest
-from serving.repair.tools import ToolCandidate, Toolset
+from serving.repair.tools import RepairToolset, ToolCandidate
 from warehouse.json_types import Schema
 
 _SHOWN = 20  # candidates that a model is given
@@ -60,7 +60,7 @@ class RepairState:
     before both are known. reason: set where the ladder ends without a call."""
 
     draft: DraftCall
-    toolset: Toolset
+    toolset: RepairToolset
     messages: Sequence[Mapping[str, Any]]
     history: ContractHistory | None
     revise: ReviseCall | None
@@ -130,7 +130,9 @@ def _describe_parameter(candidate: ToolCandidate, flaws: Sequence[Flaw]) -> str:
     return f" ({' '.join(str(text).split())[:160]})" if text else ""
 
 
-def ask_for_tool(name: str, meant: Sequence[ToolCandidate], toolset: Toolset) -> AbstainReason:
+def ask_for_tool(
+    name: str, meant: Sequence[ToolCandidate], toolset: RepairToolset
+) -> AbstainReason:
     """Which of several servers, or which tool at all."""
     if meant:
         servers = ", ".join(repr(one.server or "unnamed")[:80] for one in meant[:5])

@@ -24,7 +24,7 @@ class ToolCandidate:
 
 
 @dataclass(frozen=True)
-class Toolset:
+class RepairToolset:
     """The candidates of one request, in their order."""
 
     candidates: tuple[ToolCandidate, ...]
@@ -76,12 +76,12 @@ class Toolset:
         return [one for score, one in sorted(scored)[:_NEAREST] if score < 0]
 
 
-def read_toolset(tools: "Toolset | Iterable[Any]") -> Toolset:
+def read_toolset(tools: "RepairToolset | Iterable[Any]") -> RepairToolset:
     """The tools of a request: OpenAI (Chat or Responses), Anthropic, MCP, rows of ours. What is
     no tool is left out; a tool without a schema takes no arguments."""
-    if isinstance(tools, Toolset):
+    if isinstance(tools, RepairToolset):
         return tools
-    return Toolset(tuple(one for tool in tools if (one := read_tool(tool)) is not None))
+    return RepairToolset(tuple(one for tool in tools if (one := read_tool(tool)) is not None))
 
 
 def read_tool(tool: Any) -> ToolCandidate | None:

@@ -20,7 +20,7 @@ from orchestration.settings.schema import RolesSection
 from tests.training.conftest import DEEDS, raw_tool
 from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.sets.training_set import TRAINING_SET
 from warehouse.llm.client import Role
 from warehouse.storage.tables import TableSpec
@@ -82,7 +82,7 @@ class Pipeline:
         self, assets: list[dg.AssetsDefinition], partition: str | None = None
     ) -> dict[str, dict[str, Any]]:
         roles = tuple(Role(name, temperature=0.0) for name in RolesSection.model_fields)
-        given = {"warehouse": self.warehouse, "embedder": self.embedder, "trainer": Trainer(),
+        given = {"warehouse": self.warehouse, "embedder": self.embedder, "trainer": TrainerPolicy(),
                  "writer": PairWriter(roles, SynthesisPolicy(pairs_per_tool=2))}  # fmt: skip
         held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
         result = dg.materialize(assets, resources=held, partition_key=partition)

@@ -24,7 +24,7 @@ from orchestration.settings.load import load_settings
 from tests.extensions.batch.batch_runs import echo, run_stage
 from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
 from tests.support.command import invoke_toolmill
-from warehouse.ledger.batch_records import Batch
+from warehouse.ledger.batch_records import BatchRecord
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import Role
 from warehouse.store import Warehouse
@@ -32,13 +32,13 @@ from warehouse.store import Warehouse
 WORDS = ["heron", "crane"]
 
 
-def make_batch(name: str, **facts: Any) -> Batch:
+def make_batch(name: str, **facts: Any) -> BatchRecord:
     known: dict[str, Any] = {
         "name": name, "state": "sent", "stage": "pairs", "partition": "registry", "role": "judge",
         "model": "m", "base_url": "", "window": "24h", "usd_in": 0.0, "usd_out": 0.0,
         "opened_at": 1000.0, "pid": 1, "process": "",
     }  # fmt: skip
-    return Batch(**{**known, **facts})
+    return BatchRecord(**{**known, **facts})
 
 
 def test_polls_are_bounded_and_wait_longer_each_time() -> None:

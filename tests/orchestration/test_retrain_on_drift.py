@@ -12,7 +12,7 @@ from orchestration.definitions import build_defs
 from orchestration.factories import make_trainer
 from orchestration.sensors import decide_on_drift, retrain_on_drift
 from orchestration.settings.load import load_settings
-from training.drift.decide import Retrain
+from training.drift.decide import RetrainDecision
 from training.releases.promotion import consider_candidate
 from training.role import find_role, list_trained_roles
 from training.runtime.model_store import save_model
@@ -122,7 +122,7 @@ def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monke
     decision = decide_on_drift(
         Warehouse(home=home, state=home / "state"), make_trainer(load_settings())
     )
-    assert decision == Retrain(
+    assert decision == RetrainDecision(
         ["settings changed since the last training: caller.rank, retriever.learning_rate"]
     )
 
@@ -140,7 +140,7 @@ def test_another_base_alone_asks_for_retraining(home, instance, monkeypatch) -> 
         ({"retriever_base": "minilm-l6-v2"}, None),  # the same by its other name
     ):
         decision = decide_on_drift(warehouse, replace(trainer, **changed))
-        assert isinstance(decision, Retrain) == (reason is not None)
+        assert isinstance(decision, RetrainDecision) == (reason is not None)
         assert not reason or decision.why[0].endswith(f"last training: {reason}")
     monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__BASE", pinned)
     monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__PROFILE", "tiny")

@@ -10,7 +10,7 @@ from serving.index.build import build_index
 from serving.index.model import IndexSource
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.vectors.conftest import WordEmbedder
-from training.gates import Gate
+from training.gates import PromotionGate
 from training.releases.in_service import find_model_in_service
 from training.releases.promotion import consider_candidate
 from training.releases.release import get_pinned_version, make_release, read_served, serve_version
@@ -60,7 +60,7 @@ def consider_model(home: Path, name: str, gain: dict = BETTER, training_set: str
     )
 
 
-def passed_by_gate(gates: list[Gate]) -> dict[str, bool]:
+def passed_by_gate(gates: list[PromotionGate]) -> dict[str, bool]:
     return {gate.name: gate.passed for gate in gates}
 
 

@@ -13,7 +13,7 @@ from orchestration.pipes import TrainingScripts
 from tests.support.python_process import find_python
 from training.adapter_table import make_adapter_table
 from training.caller.settings import CallerSettings
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.retriever.settings import RetrieverSettings
 from training.retriever.train import train_retriever
 from training.runtime.model_store import read_job, read_model_card
@@ -74,7 +74,9 @@ def train(
     chosen = RetrieverSettings(epochs=2, tools=8, first_layer=5, threads=1, **settings)  # type: ignore[arg-type]
     resources = {
         "warehouse": warehouse,
-        "trainer": Trainer(retriever=chosen, caller=CallerSettings(), caller_base="/no/such/model"),
+        "trainer": TrainerPolicy(
+            retriever=chosen, caller=CallerSettings(), caller_base="/no/such/model"
+        ),
         "scripts": scripts or TrainingScripts(),
     }
     asset = getattr(training.defs, f"{role}_adapter")

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.support.pages import list_tokens
-from warehouse.audit import Verdict, audit, expect_one_of, expect_present, expect_unique
+from warehouse.audit import AuditVerdict, audit, expect_one_of, expect_present, expect_unique
 from warehouse.home import HomeUnavailable
 from warehouse.publish import (
     NOT_DUE,
@@ -141,11 +141,14 @@ def test_a_bad_table_moves_nothing_and_stops_what_follows(warehouse: Warehouse) 
     ("row", "rules"),
     [
         ({"id": "1", "colour": "red", "shade": "none of these"}, ()),
-        ({"id": "1", "colour": "red", "shade": "dark"}, [Verdict("rows_floor", False, "1 rows")]),
+        (
+            {"id": "1", "colour": "red", "shade": "dark"},
+            [AuditVerdict("rows_floor", False, "1 rows")],
+        ),
     ],
 )
 def test_a_refused_table_leaves_the_published_one_as_it_was_to_the_byte(
-    warehouse: Warehouse, row: dict, rules: list[Verdict]
+    warehouse: Warehouse, row: dict, rules: list[AuditVerdict]
 ) -> None:
     run(warehouse, [{"id": "1", "colour": "red", "shade": "light"}])
     folder = warehouse.tables.folder("things", "a")
@@ -157,7 +160,7 @@ def test_a_refused_table_leaves_the_published_one_as_it_was_to_the_byte(
 
 
 def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse: Warehouse) -> None:
-    floor = Verdict("rows_floor", True, "1 rows")
+    floor = AuditVerdict("rows_floor", True, "1 rows")
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])
     descriptions = {
         evaluation.check_name: evaluation.description
@@ -174,7 +177,7 @@ def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse: War
 
 
 def test_a_verdict_that_no_check_stands_for_is_an_error(warehouse: Warehouse) -> None:
-    lost = Verdict("rows_flor", True, "1 rows")
+    lost = AuditVerdict("rows_flor", True, "1 rows")
     result, reached = run(warehouse, [{"id": "1", "colour": "red"}], rules=[lost])
     assert (result.success, reached, current(warehouse)) == (False, [], [])
 
@@ -187,7 +190,7 @@ def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch)
     def validate(_frame, expectations):
         validated.append(len(expectations))
         return [
-            Verdict(expectation.rule, True, "0 unexpected", expectation.text)
+            AuditVerdict(expectation.rule, True, "0 unexpected", expectation.text)
             for expectation in expectations
         ]
 
@@ -238,7 +241,7 @@ def test_one_partitions_bad_run_does_not_touch_the_other(warehouse: Warehouse) -
 
 
 def test_a_failed_rule_refuses_and_says_what_was_expected(warehouse: Warehouse) -> None:
-    floor = Verdict("rows_floor", False, "1 rows", "at least 7")
+    floor = AuditVerdict("rows_floor", False, "1 rows", "at least 7")
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])
     [check] = failed_checks(result)
     assert check.check_name == "rows_floor"
@@ -248,7 +251,7 @@ def test_a_failed_rule_refuses_and_says_what_was_expected(warehouse: Warehouse) 
 def test_what_a_check_says_is_text_in_the_ui(warehouse: Warehouse) -> None:
     """The UI reads a description as Markdown: an image in it was loaded."""
     text = "![x](http://127.0.0.1:9/beacon) <b>x</b> [y](http://127.0.0.1:9) http://127.0.0.1:9"
-    rules = [Verdict("crawl", True, text), Verdict("rows_floor", False, text, "rows")]
+    rules = [AuditVerdict("crawl", True, text), AuditVerdict("rows_floor", False, text, "rows")]
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=rules)
     descriptions = {
         evaluation.check_name: evaluation.description

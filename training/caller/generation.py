@@ -60,12 +60,12 @@ def generate_completions(
 def _make_streamer(tokenizer: Any, tell: Tell) -> Any:
     from transformers import TextStreamer
 
-    class Telling(TextStreamer):
+    class ProgressStreamer(TextStreamer):
         def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
             if text:
                 tell(text)
 
-    return Telling(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    return ProgressStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
 
 
 def _make_stop(is_over: Callable[[], bool]) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ _KEPT = 4096  # schemas that are remembered
 
 
 @dataclass(frozen=True)
-class Grammar:
+class CallGrammar:
     """text: for llguidance, "" where no tool was shown. quarantined: tool -> why its arguments are
     held to less than its schema."""
 
@@ -117,7 +117,9 @@ class CallGrammars:
 
         return from_tokenizer(self.tokenizer, n_vocab=self.vocabulary)
 
-    def write_grammar(self, contracts: Sequence[Contract], *, must_call: bool = False) -> Grammar:
+    def write_grammar(
+        self, contracts: Sequence[Contract], *, must_call: bool = False
+    ) -> CallGrammar:
         """One grammar of all tools that a prompt shows, each compiled by itself first: a schema
         that cannot be compiled is quarantined and holds nobody else up. must_call: nothing but one
         call can be written."""
@@ -137,9 +139,9 @@ class CallGrammars:
             ends = [f" {json.dumps(self._form.after)}"] if self._form.after else []
             rules.append(f"{json.dumps(begin)} %json {json.dumps(schema)}{''.join(ends)}")
         if must_call and rules:
-            return Grammar("start: " + "\n | ".join(rules), quarantined)
+            return CallGrammar("start: " + "\n | ".join(rules), quarantined)
         text = StructTag.to_grammar(tags, assume_special=False) if tags else ""
-        return Grammar(text, quarantined)
+        return CallGrammar(text, quarantined)
 
     def _find_usable(self, contract: Contract) -> tuple[dict[str, Any], str]:
         """(the schema that is compiled, why it is not the contract's own or "")."""
@@ -168,13 +170,15 @@ class CallGrammars:
         failed, warnings = LLMatcher.validate_grammar_with_warnings(grammar, self.guide)
         return " ".join(" ".join(warnings).split())[:200] if failed else ""
 
-    def make_processor(self, grammars: Sequence[Grammar], begun: int) -> Callable[[Any, Any], Any]:
+    def make_processor(
+        self, grammars: Sequence[CallGrammar], begun: int
+    ) -> Callable[[Any, Any], Any]:
         """What `generate` calls with the tokens of a batch until now and the scores of the next.
         begun: tokens of the padded prompts."""
-        return _Processor(self.guide, [grammar.text for grammar in grammars], begun)
+        return _GrammarProcessor(self.guide, [grammar.text for grammar in grammars], begun)
 
 
-class _Processor:
+class _GrammarProcessor:
     def __init__(self, guide: Any, grammars: Sequence[str], begun: int) -> None:
         from llguidance import LLMatcher
 

@@ -14,7 +14,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Plan:
+class PackingPlan:
     """The passes of a whole training in order, `per_update` of them in each update.
 
     A pass lists rows by number; an empty one keeps the processes in step and teaches nothing.
@@ -42,7 +42,7 @@ def plan_passes(
     pass_tokens: int | None,
     pass_rows: int,
     processes: int = 1,
-) -> Plan:
+) -> PackingPlan:
     """The passes over rows of these lengths, shuffled anew in every epoch.
 
     `pass_tokens`: rows are packed into passes of at most so many tokens (a longer row has a pass of
@@ -62,7 +62,7 @@ def plan_passes(
             if max(sum(lengths[row] for row in each) for each in even) <= pass_tokens:
                 part = even
         passes += part + [[] for _ in range(width - len(part))]
-    return Plan(passes, width)
+    return PackingPlan(passes, width)
 
 
 def balance_rows(rows: Sequence[int], lengths: Sequence[int], parts: int) -> list[list[int]]:
@@ -77,7 +77,7 @@ def balance_rows(rows: Sequence[int], lengths: Sequence[int], parts: int) -> lis
     return [part for part in made if part]
 
 
-def compute_efficiency(made: Plan, lengths: Sequence[int], *, padded: bool) -> float:
+def compute_efficiency(made: PackingPlan, lengths: Sequence[int], *, padded: bool) -> float:
     """Share of the tokens that go through the model which belong to a row (the rest is padding)."""
     real = fed = 0
     for part in made.passes:
@@ -120,7 +120,7 @@ _IGNORED = -100  # the label that torch's cross-entropy leaves out
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingLesson:
     """A row as tokens; what is learned begins at `start`. `gaps`: (first, end) of what stands
     between two turns of the model's and is not: what the user said, what a tool answered."""
 
@@ -140,7 +140,7 @@ class Lesson:
         return len(self.places)
 
 
-def pack_batch(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
+def pack_batch(rows: Sequence[TrainingLesson], pad: int) -> dict[str, Any]:
     """One sequence of all rows, each at positions of its own: nothing is padded.
 
     Logits are asked for only where the next token is learned (`logits_to_keep`): with a vocabulary
@@ -176,11 +176,11 @@ def pack_batch(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
     }
 
 
-def pad_batch(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
+def pad_batch(rows: Sequence[TrainingLesson], pad: int) -> dict[str, Any]:
     """The rows beside one another, padded on the right to the longest."""
     import torch
 
-    rows = rows or [Lesson([pad], 1)]
+    rows = rows or [TrainingLesson([pad], 1)]
     longest = max(len(row.ids) for row in rows)
     learned = [set(row.places) for row in rows]
     kept = sorted({place - 1 for places in learned for place in places} or {0})
@@ -264,7 +264,7 @@ def _attend_by_segment(
     return torch.cat(made, dim=2).transpose(1, 2).contiguous(), None
 
 
-def find_row_mixing(model: Any, lessons: Sequence[Lesson], device: str) -> str | None:
+def find_row_mixing(model: Any, lessons: Sequence[TrainingLesson], device: str) -> str | None:
     """Why rows that are packed into one pass would see one another in this model; None if they
     do not: a row's logits are then the same beside another row as alone.
 
@@ -272,7 +272,7 @@ def find_row_mixing(model: Any, lessons: Sequence[Lesson], device: str) -> str |
     """
     import torch
 
-    first, second = (Lesson(each.ids[:48], 1) for each in (lessons[0], lessons[-1]))
+    first, second = (TrainingLesson(each.ids[:48], 1) for each in (lessons[0], lessons[-1]))
     model.eval()
     with torch.no_grad():
         beside, alone = (
@@ -285,7 +285,7 @@ def find_row_mixing(model: Any, lessons: Sequence[Lesson], device: str) -> str |
     return None if apart <= allowed else f"a row beside another differs by {apart:.2g} from alone"
 
 
-def _compute_logits(model: Any, rows: Sequence[Lesson], device: str) -> Any:
+def _compute_logits(model: Any, rows: Sequence[TrainingLesson], device: str) -> Any:
     made = pack_batch(rows, 0)
     fed = {name: made[name] for name in made if name not in ("labels", "shift_labels")}
     moved = {n: v.to(device) if hasattr(v, "to") else v for n, v in fed.items()}

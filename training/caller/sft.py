@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from training.caller.packing import (
-    Lesson,
-    Plan,
+    PackingPlan,
+    TrainingLesson,
     compute_efficiency,
     pack_batch,
     pad_batch,
@@ -22,7 +22,7 @@ from training.caller.settings import CallerSettings
 from training.runtime import checkpoints
 from training.runtime.checkpoints import INNER, describe_bad_loss, save_trainer_state
 from training.runtime.device import (
-    Meter,
+    TokenMeter,
     count_processes,
     is_main,
     is_out_of_memory,
@@ -36,17 +36,17 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Course:
+class SftCourse:
     """What is learned and where its checkpoints lie. `plan` names it: rows, order, settings."""
 
-    lessons: Sequence[Lesson]
+    lessons: Sequence[TrainingLesson]
     settings: CallerSettings
     device: str  # cpu | cuda
     pad: int
     root: Path
     packs: bool
 
-    def plan_passes(self) -> Plan:
+    def plan_passes(self) -> PackingPlan:
         chosen = self.settings
         return plan_passes(
             [len(each.ids) for each in self.lessons],
@@ -59,7 +59,7 @@ class Course:
         )
 
     def digest_plan(self) -> str:
-        """The digest of all that a checkpoint must agree with. Passes are no part of it: an update
+        """The digest of all that a checkpoint must agree with. TrainingPasses are no part of it: an update
         takes the same rows however they are packed."""
         held = self.settings
         kept = {n: getattr(held, n) for n in ("epochs", "batch", "accumulate", "seed", "rank")}
@@ -69,7 +69,7 @@ class Course:
 
 
 def build_trainer(
-    model: Any, course: Course, made: Plan, name: str, report: Report, meter: Meter
+    model: Any, course: SftCourse, made: PackingPlan, name: str, report: Report, meter: TokenMeter
 ) -> Any:
     """The trainer of a model with its adapter, which it trains in place. made: what is fed when;
     name: of the plan, in its checkpoints."""
@@ -86,27 +86,29 @@ def build_trainer(
     return trainer
 
 
-def _make_passes(course: Course, made: Plan) -> Any:
+def _make_passes(course: SftCourse, made: PackingPlan) -> Any:
     import torch
 
     build = pack_batch if course.packs else pad_batch
 
-    class Passes(torch.utils.data.Dataset):
+    class TrainingPasses(torch.utils.data.Dataset):
         def __len__(self) -> int:
             return len(made.passes)
 
         def __getitem__(self, at: int) -> dict[str, Any]:
             return build([course.lessons[row] for row in made.passes[at]], course.pad)
 
-    return Passes()
+    return TrainingPasses()
 
 
-def _make_live_lines(course: Course, made: Plan, report: Report, meter: Meter) -> Any:
+def _make_live_lines(
+    course: SftCourse, made: PackingPlan, report: Report, meter: TokenMeter
+) -> Any:
     from transformers import TrainerCallback
 
     lengths = [len(each.ids) for each in course.lessons]
 
-    class Live(TrainerCallback):
+    class ProgressCallback(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             meter.count_step(sum(lengths[row] for row in made.get_update_rows(state.global_step)))
 
@@ -115,10 +117,10 @@ def _make_live_lines(course: Course, made: Plan, report: Report, meter: Meter) -
                 step = {"step": state.global_step, "steps": made.updates}
                 report({**step, "loss": round(logs["loss"], 4)})
 
-    return Live()
+    return ProgressCallback()
 
 
-def _make_trainer_class(course: Course, made: Plan, name: str) -> Any:
+def _make_trainer_class(course: SftCourse, made: PackingPlan, name: str) -> Any:
     import torch
     from transformers import Trainer
 
@@ -126,7 +128,7 @@ def _make_trainer_class(course: Course, made: Plan, name: str) -> Any:
         rates = course.settings.learning_rate, course.settings.clip
         return TrainingFailed(f"caller: {describe_bad_loss(course.root, step, loss, *rates)}")
 
-    class Fitting(Trainer):
+    class CallerTrainer(Trainer):
         def _get_train_sampler(self, *_: Any, **__: Any) -> Any:
             return torch.utils.data.SequentialSampler(range(len(made.passes)))  # as planned
 
@@ -143,10 +145,10 @@ def _make_trainer_class(course: Course, made: Plan, name: str) -> Any:
         def _get_output_dir(self, trial: Any) -> str:
             return str(getattr(self, "beside", course.root))
 
-    return Fitting
+    return CallerTrainer
 
 
-def _build_training_arguments(course: Course, made: Plan) -> Any:
+def _build_training_arguments(course: SftCourse, made: PackingPlan) -> Any:
     from transformers import TrainingArguments
 
     chosen, gpu = course.settings, course.device == "cuda"
@@ -185,7 +187,7 @@ def _build_training_arguments(course: Course, made: Plan) -> Any:
 
 
 def run_sft(
-    model: Any, course: Course, report: Report, tell: Tell
+    model: Any, course: SftCourse, report: Report, tell: Tell
 ) -> tuple[list[float], dict[str, Any]]:
     """Trains `model` in place; returns (the loss of every update, figures for the card).
 
@@ -197,7 +199,7 @@ def run_sft(
     resumed = checkpoints.read_checkpoint_step(found) if found else None
     if found and is_main():
         tell(f"goes on after step {resumed} of {made.updates}")
-    meter = Meter(course.device)
+    meter = TokenMeter(course.device)
     trainer = build_trainer(model, course, made, name, report, meter)
     meter.began = _read_device_clock(course.device)
     try:
@@ -222,7 +224,7 @@ def run_sft(
     }
 
 
-def _describe_out_of_memory(course: Course, made: Plan, step: int) -> str:
+def _describe_out_of_memory(course: SftCourse, made: PackingPlan, step: int) -> str:
     chosen = course.settings
     lengths = [len(each.ids) for each in course.lessons]
     most = max(sum(lengths[row] for row in part) for part in made.passes)

@@ -4,33 +4,33 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from training.caller.packing import Lesson
+from training.caller.packing import TrainingLesson
 from training.caller.settings import CallerSettings
 from training.prompts.call_text import can_show_results, check_read_back, check_tokenizer
-from training.prompts.render import Rendered, fit_prompt, read_messages
+from training.prompts.render import RenderedPrompt, fit_prompt, read_messages
 from training.prompts.templates import BadTemplate
 from training.runtime.model_store import TrainingFailed
-from training.sets.pool import BadOffer, Pool, draw_candidates, select_split_pool
+from training.sets.pool import BadOffer, ToolPool, draw_candidates, select_split_pool
 from training.sets.split import TRAIN
 from warehouse.json_types import Row
 
 _DROPS = ("dropped_distractors", "shortened_prompts")
 
 
-def build_train_pool(rows: Sequence[Row], entries: Mapping[str, Mapping[str, Any]]) -> Pool:
+def build_train_pool(rows: Sequence[Row], entries: Mapping[str, Mapping[str, Any]]) -> ToolPool:
     """The contracts that training prompts show; without `entries` those of the rows themselves."""
     if entries:
         return select_split_pool(entries, TRAIN)
-    return Pool({row["contract_digest"]: json.loads(row["contract"]) for row in rows})
+    return ToolPool({row["contract_digest"]: json.loads(row["contract"]) for row in rows})
 
 
 def make_lessons(
-    rows: Sequence[Row], pool: Pool, tokenizer: Any, settings: CallerSettings
-) -> tuple[list[Lesson], dict[str, Any]]:
+    rows: Sequence[Row], pool: ToolPool, tokenizer: Any, settings: CallerSettings
+) -> tuple[list[TrainingLesson], dict[str, Any]]:
     """(lessons, counts). A row that does not fit `context` with its right tools alone is left out
     and counted, and so is a conversation that the chat template cannot hold; nothing is ever cut
     in half. Raises TrainingFailed when nothing fits."""
-    lessons: list[Lesson] = []
+    lessons: list[TrainingLesson] = []
     counts = {"rows": len(rows), "too_long": 0, "not_renderable": 0} | dict.fromkeys(_DROPS, 0)
     try:
         check_tokenizer(tokenizer)
@@ -63,26 +63,28 @@ def make_lessons(
     return lessons, {**counts, **summarise_tokens(lessons)}
 
 
-def make_row_lessons(tokenizer: Any, turns: Sequence[tuple[str, str]]) -> list[Lesson]:
+def make_row_lessons(tokenizer: Any, turns: Sequence[tuple[str, str]]) -> list[TrainingLesson]:
     """The (prompt, completion) turns of one row: one lesson where each prompt goes on from the
     answer before it, token by token, else one for each turn as it is asked for.
 
     Qwen3 takes the empty thought out of earlier turns, and the tiny base moves its tools to the
     last request: there an earlier turn is not what the model will have written.
     """
-    made: list[Lesson] = []
+    made: list[TrainingLesson] = []
     for turn in turns:
         asked, answer = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in turn)
         before = made[-1] if made else None
         if before and asked[: len(before.ids)] == before.ids:
             gap = (len(before.ids), len(asked))
-            made[-1] = Lesson(asked + answer, before.start, (*before.gaps, gap))
+            made[-1] = TrainingLesson(asked + answer, before.start, (*before.gaps, gap))
         else:
-            made.append(Lesson(asked + answer, len(asked)))
+            made.append(TrainingLesson(asked + answer, len(asked)))
     return made
 
 
-def _render_row(row: Row, pool: Pool, tokenizer: Any, settings: CallerSettings) -> Rendered | None:
+def _render_row(
+    row: Row, pool: ToolPool, tokenizer: Any, settings: CallerSettings
+) -> RenderedPrompt | None:
     shown = draw_candidates(
         row, pool, settings.candidates, distractors=settings.distractors, seed=settings.seed
     )
@@ -93,7 +95,7 @@ def _holds_results(row: Row) -> bool:
     return any(message["role"] == "tool" for message in read_messages(row))
 
 
-def summarise_tokens(lessons: Sequence[Lesson]) -> dict[str, int]:
+def summarise_tokens(lessons: Sequence[TrainingLesson]) -> dict[str, int]:
     lengths = sorted(len(each.ids) for each in lessons)
     learned = sum(each.learned for each in lessons)
     return {

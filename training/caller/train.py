@@ -14,22 +14,22 @@ from training.caller.bases import (
     find_base_source,
     load_base,
 )
-from training.caller.packing import Lesson, find_row_mixing, pick_attention
+from training.caller.packing import TrainingLesson, find_row_mixing, pick_attention
 from training.caller.settings import CallerSettings, read_settings
-from training.caller.sft import Course, Report, Tell, run_sft
+from training.caller.sft import Report, SftCourse, Tell, run_sft
 from training.caller.tiny.base import TINY, find_tiny_base_folder, read_tiny_base_digest
 from training.caller.tokenise import build_train_pool, make_lessons
 from training.runtime import checkpoints
 from training.runtime.device import get_process_device, is_main, pick_device, seed_everything
-from training.runtime.model_store import Job, TrainingFailed, read_model_card, save_model
+from training.runtime.model_store import TrainingFailed, TrainingJob, read_model_card, save_model
 
 # (tokenizer) -> the lessons, and counts of what was left out
-Write = Callable[[Any], tuple[list[Lesson], dict[str, Any]]]
+Write = Callable[[Any], tuple[list[TrainingLesson], dict[str, Any]]]
 # (model with its adapter, tokenizer, course, report, tell) -> what the card says of it besides
-Refine = Callable[[Any, Any, Course, Report, Tell], dict[str, Any]]
+Refine = Callable[[Any, Any, SftCourse, Report, Tell], dict[str, Any]]
 
 
-def train_caller(job: Job, report: Report) -> dict[str, Any]:
+def train_caller(job: TrainingJob, report: Report) -> dict[str, Any]:
     """Trains and saves `<home>/models/<name>`; returns its card. A finished model is not redone,
     one that was stopped goes on from its last checkpoint.
 
@@ -38,14 +38,14 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
     """
     settings = read_settings(job.settings)
 
-    def write(tokenizer: Any) -> tuple[list[Lesson], dict[str, Any]]:
+    def write(tokenizer: Any) -> tuple[list[TrainingLesson], dict[str, Any]]:
         return make_lessons(job.rows, build_train_pool(job.rows, job.pool), tokenizer, settings)
 
     return train_on_lessons(job, settings, write, report)
 
 
 def train_on_lessons(
-    job: Job,
+    job: TrainingJob,
     settings: CallerSettings,
     write: Write,
     report: Report,
@@ -77,7 +77,7 @@ def train_on_lessons(
     packs = settings.packing and _enable_packing(model, lessons, settings, device, tell)
     adapted = add_adapter(model, settings, None if tiny == TINY else find_base_source(base)[1])
     root = checkpoints.get_checkpoint_root(job.home, job.name)
-    course = Course(lessons, settings, device, tokenizer.pad_token_id, root, packs)
+    course = SftCourse(lessons, settings, device, tokenizer.pad_token_id, root, packs)
     losses, figures = run_sft(adapted, course, report, tell) if teaches else ([], {})
     more = refine(adapted, tokenizer, course, report, tell) if refine else {}
     made = {
@@ -96,7 +96,9 @@ def train_on_lessons(
     return {**made, "cached": False}
 
 
-def _describe_job(job: Job, settings: CallerSettings, losses: list[float]) -> dict[str, Any]:
+def _describe_job(
+    job: TrainingJob, settings: CallerSettings, losses: list[float]
+) -> dict[str, Any]:
     # Steps of a short run differ by more than it learns: at least three, where there are six.
     tenth = max(1, len(losses) // 10, min(3, len(losses) // 2))
     return {
@@ -171,7 +173,7 @@ def add_adapter(model: Any, settings: CallerSettings, revision: str | None) -> A
     ).train()
 
 
-def _save_adapter(job: Job, made: Mapping[str, Any], adapted: Any) -> None:
+def _save_adapter(job: TrainingJob, made: Mapping[str, Any], adapted: Any) -> None:
     def fill(folder: Path) -> None:
         adapted.save_pretrained(str(folder))
         (folder / "README.md").unlink(missing_ok=True)

@@ -12,11 +12,11 @@ from training.drift.decide import (
     CALLER_DECAY,
     PHANTOM_CALLS,
     RETRIEVER_DECAY,
-    Signal,
+    DriftSignal,
     make_unmeasured,
 )
 from training.drift.shifts import compare_hits
-from training.drift.sources import Sources, map_owners, read_called
+from training.drift.sources import DriftSources, map_owners, read_called
 from training.evaluation.caller_table import CALLER_EVALUATION, UNPERTURBED
 from training.evaluation.retriever import (
     RETRIEVER_EVALUATION,
@@ -40,7 +40,7 @@ Rank = Callable[[Sequence[Row]], Mapping[str, int]]  # rows to ask -> rank by pa
 def measure_retriever_decay(
     frozen: Iterable[Row], rank: Rank, current: Mapping[tuple[str, str], str], threshold: float,
     most: int = 200,
-) -> Signal:  # fmt: skip
+) -> DriftSignal:  # fmt: skip
     """The share of frozen items whose right tool was among the first five and is not now, less
     those that came in. An item whose tool is gone is in no share: no training brings it back.
 
@@ -64,7 +64,7 @@ def measure_retriever_decay(
         f"of {len(chosen)} frozen items {len(chosen) - len(asked)} lost their tool;"
         f" {sum(before)} of the others were among the first {FOUND_WITHIN}, {sum(after)} are now"
     )
-    return Signal(
+    return DriftSignal(
         RETRIEVER_DECAY, found.value, len(asked), threshold, why,
         found.low, found.high, found.p_value,
     )  # fmt: skip
@@ -72,7 +72,7 @@ def measure_retriever_decay(
 
 def measure_caller_decay(
     right: Iterable[Row], fits: Callable[[Row, Mapping[str, Any]], bool], threshold: float
-) -> Signal:
+) -> DriftSignal:
     """The share of calls that were right and fit no contract now. right: rows of CALLER_EVALUATION
     of one model that answered rightly, each with its `calls` read as a list. fits: whether a call
     of a row still does."""
@@ -82,7 +82,7 @@ def measure_caller_decay(
     lost = sum(not all(fits(row, call) for call in row["calls"]) for row in listed)
     low, high = wilson_interval(lost, len(listed))
     why = f"of {len(listed)} calls that it got right {lost} fit no current contract"
-    return Signal(CALLER_DECAY, lost / len(listed), len(listed), threshold, why, low, high)
+    return DriftSignal(CALLER_DECAY, lost / len(listed), len(listed), threshold, why, low, high)
 
 
 _NEVER = "it was never measured"
@@ -91,7 +91,7 @@ _NEVER = "it was never measured"
 _MOST_TEXTS = 2000  # that a champion has no vectors of yet: some 20 s on one core
 
 
-def measure_retrievers_champion(sources: Sources, threshold: float) -> Signal:
+def measure_retrievers_champion(sources: DriftSources, threshold: float) -> DriftSignal:
     """Whether the retriever in service still finds what it found when it was last measured."""
     home = sources.warehouse.home
     model = find_model_in_service(home, "retriever").model
@@ -115,7 +115,7 @@ def measure_retrievers_champion(sources: Sources, threshold: float) -> Signal:
     return measure_retriever_decay(frozen, rank, texts, threshold)
 
 
-def _read_frozen_items(sources: Sources, model: str) -> list[Row]:
+def _read_frozen_items(sources: DriftSources, model: str) -> list[Row]:
     """Rows of the model's last evaluation, each with the words of its request."""
     measured = sources.warehouse.tables.read(RETRIEVER_EVALUATION).to_dicts()
     rows = [row for row in measured if row["model"] == model]
@@ -127,14 +127,16 @@ def _read_frozen_items(sources: Sources, model: str) -> list[Row]:
     return [{**asked[row["pair_id"]], **row} for row in rows if row["pair_id"] in asked]
 
 
-def _count_due_texts(sources: Sources, model: str, pool: Sequence[str], store: LanceStore) -> int:
+def _count_due_texts(
+    sources: DriftSources, model: str, pool: Sequence[str], store: LanceStore
+) -> int:
     encoder = open_in_service(
         sources.warehouse.home, model, sources.start, sources.prompts, sources.embedder()
     )
     return len(store.find_missing(make_vector_key(digest_text(text), encoder.id) for text in pool))
 
 
-def measure_callers_champion(sources: Sources, threshold: float) -> Signal:
+def measure_callers_champion(sources: DriftSources, threshold: float) -> DriftSignal:
     """Whether the calls that the caller in service got right still fit; nothing is asked of it."""
     model = find_model_in_service(sources.warehouse.home, "caller").model
     right = (
@@ -153,7 +155,7 @@ def measure_callers_champion(sources: Sources, threshold: float) -> Signal:
     return measure_caller_decay((row for row in right if row["calls"]), fits, threshold)
 
 
-def measure_champions_phantoms(sources: Sources, threshold: float) -> Signal:
+def measure_champions_phantoms(sources: DriftSources, threshold: float) -> DriftSignal:
     """How much of what a model in service learnt is of tools and parameters that are no more."""
     home = sources.warehouse.home
     learnt = next(_list_champion_sets(sources), None)
@@ -164,7 +166,7 @@ def measure_champions_phantoms(sources: Sources, threshold: float) -> Signal:
     return measure_phantom_calls(rows, owners, sources.contracts, threshold)
 
 
-def _list_champion_sets(sources: Sources) -> Iterator[str]:
+def _list_champion_sets(sources: DriftSources) -> Iterator[str]:
     """The sets that the models in service learnt from; the caller's first, for it writes calls."""
     home = sources.warehouse.home
     for role in ("caller", "retriever"):

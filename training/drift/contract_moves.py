@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.contracts.tool_diff import CLASSES
 from assets.contracts.tool_id import ToolId
-from training.drift.decide import CONTRACTS, PHANTOM_CALLS, Signal, make_unmeasured
+from training.drift.decide import CONTRACTS, PHANTOM_CALLS, DriftSignal, make_unmeasured
 from training.prompts.render import read_json_list
 from warehouse.json_types import Row
 from warehouse.statistics import wilson_interval
@@ -22,7 +22,7 @@ Contracts = Mapping[str, str]  # "server::tool" -> contract digest
 
 
 @dataclass(frozen=True)
-class Moves:
+class ContractMoves:
     """The contracts now against those of the last training. Counts are of tools."""
 
     changed: int = 0
@@ -49,7 +49,7 @@ def count_moves(
     now: Contracts,
     classes: Mapping[str, str] | None = None,
     calls: Mapping[str, int] | None = None,
-) -> Moves:
+) -> ContractMoves:
     """What moved. classes: tool id -> class of its change, where it is known. calls: tool id ->
     calls in the log: a tool weighs one more than its calls, so that none weighs nothing."""
     classes, calls = classes or {}, calls or {}
@@ -63,7 +63,7 @@ def count_moves(
     tally: dict[str, int] = {}
     for tool in changed & classes.keys():
         tally[classes[tool]] = tally.get(classes[tool], 0) + 1
-    return Moves(
+    return ContractMoves(
         len(changed),
         len(came),
         len(went),
@@ -91,11 +91,11 @@ def find_change_classes(changes: Iterable[Row], then: Contracts) -> dict[str, st
     return found
 
 
-def make_contract_signal(moves: Moves, threshold: float) -> Signal:
+def make_contract_signal(moves: ContractMoves, threshold: float) -> DriftSignal:
     """The signal of what moved; everything was counted, so there is an interval and no test."""
     low, high = wilson_interval(moves.share * moves.effective, moves.effective)
     n = moves.known + moves.new
-    return Signal(CONTRACTS, moves.share, n, threshold, moves.describe(), low, high)
+    return DriftSignal(CONTRACTS, moves.share, n, threshold, moves.describe(), low, high)
 
 
 def measure_phantom_calls(
@@ -103,7 +103,7 @@ def measure_phantom_calls(
     owners: Mapping[str, Collection[str]],
     current: Mapping[str, Mapping[str, Any]],
     threshold: float,
-) -> Signal:
+) -> DriftSignal:
     """The share of a model's training calls whose tool or parameter is no more.
 
     rows: of its training set. owners: contract digest -> ids of the tools that had it then.
@@ -128,7 +128,7 @@ def measure_phantom_calls(
         f"of {total:,} calls that it learnt {lost_tools:,} are of tools that are gone,"
         f" {lost_parameters:,} name a parameter that is"
     )
-    return Signal(PHANTOM_CALLS, lost / total, total, threshold, why, low, high)
+    return DriftSignal(PHANTOM_CALLS, lost / total, total, threshold, why, low, high)
 
 
 def _has_lost_parameter(

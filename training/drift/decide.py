@@ -61,7 +61,7 @@ SIGNALS = (
 
 
 @dataclass(frozen=True)
-class Signal:
+class DriftSignal:
     """What one signal came to.
 
     value: the figure that is held against `threshold`, None where it was not measured. n: units
@@ -90,12 +90,12 @@ class Signal:
         }
 
 
-def make_unmeasured(name: str, threshold: float, why: str) -> Signal:
+def make_unmeasured(name: str, threshold: float, why: str) -> DriftSignal:
     """A signal that there is nothing to measure of."""
-    return Signal(name, None, 0, threshold, why)
+    return DriftSignal(name, None, 0, threshold, why)
 
 
-def judge_signals(signals: Sequence[Signal], alpha: float) -> list[Signal]:
+def judge_signals(signals: Sequence[DriftSignal], alpha: float) -> list[DriftSignal]:
     """The signals with adjusted p-values, and whether each fires: its value reaches its threshold
     and, where it is a test, its p-value adjusted by Holm (1979) is at most `alpha`. However many
     tests there are, the chance that any of them fires by luck stays at `alpha`."""
@@ -117,7 +117,7 @@ def compute_holm(found: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def _reaches_threshold(one: Signal) -> bool:
+def _reaches_threshold(one: DriftSignal) -> bool:
     return one.value is not None and one.value > 0 and one.value >= one.threshold
 
 
@@ -149,7 +149,7 @@ class LastRun:
 
 
 @dataclass(frozen=True)
-class Budget:
+class TrainingBudget:
     """What trainings cost in the last 30 days, and what the next one is taken to cost: as much as
     the last. hours: times the GPUs of the place of training."""
 
@@ -158,59 +158,63 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Retrain:
+class RetrainDecision:
     """Train, with every reason that counted."""
 
     why: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Skip:
+class SkipDecision:
     """Do not train, with the reason."""
 
     why: list[str] = field(default_factory=list)
 
 
-Decision = Retrain | Skip
+Decision = RetrainDecision | SkipDecision
 
 
 def decide_before_drift(
     trained_on: TrainedOn,
     last_run: LastRun,
-    budget: Budget,
+    budget: TrainingBudget,
     policy: RetrainPolicy,
     now: float | None = None,
 ) -> Decision | None:
     """What is decided whatever drift there is; None where drift decides. now: epoch seconds."""
     if trained_on.training_set is None:
-        return Skip(["no training set yet"])
+        return SkipDecision(["no training set yet"])
     if trained_on.train_rows < policy.min_rows:
-        return Skip([f"{trained_on.train_rows} training pairs, {policy.min_rows} needed"])
+        return SkipDecision([f"{trained_on.train_rows} training pairs, {policy.min_rows} needed"])
     if trained_on.training_set == trained_on.trained_on and not trained_on.settings:
-        return Skip(["the current training set was trained on already"])
+        return SkipDecision(["the current training set was trained on already"])
     if last_run.failed_attempts >= policy.max_attempts:
-        return Skip([f"training on this set failed {last_run.failed_attempts} times; fix it first"])
+        return SkipDecision(
+            [f"training on this set failed {last_run.failed_attempts} times; fix it first"]
+        )
     if over := find_exceeded_budget(budget, policy):
-        return Skip([over])
+        return SkipDecision([over])
     if trained_on.trained_on is None:
-        return Retrain(["nothing was trained yet"])
+        return RetrainDecision(["nothing was trained yet"])
     if trained_on.settings:  # a person changed them, and does not wait for the cool-down
         listed = ", ".join(trained_on.settings)
-        return Retrain([f"settings changed since the last training: {listed}"])
+        return RetrainDecision([f"settings changed since the last training: {listed}"])
     cool_down, now = (policy.cool_down_h or 0.0) * _HOUR, time.time() if now is None else now
     # What lies further ahead was noted by a clock that has been set back since.
     if last_run.at is not None and abs(now - last_run.at) < cool_down:
         until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(last_run.at + cool_down))
-        return Skip([f"{policy.cool_down_h:g} hours between trainings: none before {until}"])
+        return SkipDecision(
+            [f"{policy.cool_down_h:g} hours between trainings: none before {until}"]
+        )
     return None
 
 
 def decide_retraining(
-    drift: Sequence[Signal],
+    drift: Sequence[DriftSignal],
     accepted_new: int,
     trained_on: TrainedOn,
     last_run: LastRun,
-    budget: Budget,
+    budget: TrainingBudget,
     policy: RetrainPolicy | None = None,
     now: float | None = None,
 ) -> Decision:
@@ -222,21 +226,21 @@ def decide_retraining(
         return early
     fired = [one for one in drift if one.fired]
     if not fired:
-        return Skip(_describe_calm(drift))
+        return SkipDecision(_describe_calm(drift))
     reasons = [describe_signal(one) for one in fired]
     gain = estimate_gain(drift, accepted_new, trained_on.train_rows, last_run)
     if gain < policy.min_gain:
-        return Skip(
+        return SkipDecision(
             [
                 *reasons,
                 f"a training is expected to bring {gain:.4f} in Recall@1 ({accepted_new} of"
                 f" {trained_on.train_rows} training pairs are new), {policy.min_gain:g} needed",
             ]
         )
-    return Retrain(reasons)
+    return RetrainDecision(reasons)
 
 
-def find_exceeded_budget(budget: Budget, policy: RetrainPolicy) -> str | None:
+def find_exceeded_budget(budget: TrainingBudget, policy: RetrainPolicy) -> str | None:
     """Which budget the next training would exceed, in one line; None: neither."""
     hours = budget.hours + budget.next_hours
     for name, limit, spent, total in (
@@ -257,7 +261,7 @@ def find_exceeded_budget(budget: Budget, policy: RetrainPolicy) -> str | None:
 
 
 def estimate_gain(
-    drift: Sequence[Signal], accepted_new: int, train_rows: int, last_run: LastRun
+    drift: Sequence[DriftSignal], accepted_new: int, train_rows: int, last_run: LastRun
 ) -> float:
     """Points of Recall@1 that a training may bring: the share of its pairs that are new times what
     the last one brought (the upper end of its interval: little evidence writes nothing off), and
@@ -267,7 +271,7 @@ def estimate_gain(
     return worth * (accepted_new / train_rows if train_rows else 0.0) + lost
 
 
-def describe_signal(one: Signal) -> str:
+def describe_signal(one: DriftSignal) -> str:
     """A signal and its evidence, in one line."""
     if one.name == CONTRACTS:
         return one.why
@@ -275,7 +279,7 @@ def describe_signal(one: Signal) -> str:
     return f"{one.name} {one.value:.3f} of {one.threshold:g}{test}: {one.why}"
 
 
-def _describe_calm(drift: Sequence[Signal]) -> list[str]:
+def _describe_calm(drift: Sequence[DriftSignal]) -> list[str]:
     """Why nothing fired: the contracts always, and how many other signals were looked at."""
     found = []
     for one in drift:

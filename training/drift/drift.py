@@ -6,9 +6,9 @@ from typing import Any
 
 import polars as pl
 
-from training.drift.contract_moves import Moves
-from training.drift.decide import CONTRACTS, SIGNALS, Decision, Retrain, Signal
-from training.drift.facts import ROLE, Facts
+from training.drift.contract_moves import ContractMoves
+from training.drift.decide import CONTRACTS, SIGNALS, Decision, DriftSignal, RetrainDecision
+from training.drift.facts import ROLE, DriftFacts
 from warehouse.json_types import Row
 from warehouse.storage.tables import Tables, TableSpec
 
@@ -44,7 +44,7 @@ DRIFT = TableSpec(
 
 
 def make_drift_rows(
-    signals: Sequence[Signal], moves: Moves, facts: Facts, decision: Decision
+    signals: Sequence[DriftSignal], moves: ContractMoves, facts: DriftFacts, decision: Decision
 ) -> list[dict[str, Any]]:
     """Rows of DRIFT; the sensor decides again for itself."""
     counts = {name: getattr(moves, name) for name in ("known", "changed", "new", "gone")}
@@ -52,7 +52,7 @@ def make_drift_rows(
         "role": ROLE,
         "training_set": facts.trained_on.training_set,
         "trained_on": facts.trained_on.trained_on,
-        "retrain": isinstance(decision, Retrain),
+        "retrain": isinstance(decision, RetrainDecision),
         "reasons": "; ".join(decision.why),
     }
     rows = []

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from training.adapter_table import read_last_summary
-from training.drift.decide import Budget, LastRun, RetrainPolicy, TrainedOn
+from training.drift.decide import LastRun, RetrainPolicy, TrainedOn, TrainingBudget
 from training.releases.champion import (
     read_champion,
     read_last_attempt_time,
@@ -31,15 +31,15 @@ Recipes = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Facts:
+class DriftFacts:
     """The arguments of a decision, but for the signals."""
 
     accepted_new: int
     trained_on: TrainedOn
     last_run: LastRun
-    budget: Budget
+    budget: TrainingBudget
 
-    def as_arguments(self) -> tuple[int, TrainedOn, LastRun, Budget]:
+    def as_arguments(self) -> tuple[int, TrainedOn, LastRun, TrainingBudget]:
         """As `decide_retraining` takes them."""
         return self.accepted_new, self.trained_on, self.last_run, self.budget
 
@@ -51,7 +51,7 @@ def read_facts(
     *,
     gpus: int = 1,
     failed_attempts: int = 0,
-) -> Facts:
+) -> DriftFacts:
     """The facts now. recipes: role -> base and hyper-parameters, as the settings say. gpus: that a
     training takes. The ledger is opened only where a budget is set."""
     home, head = warehouse.home, warehouse.tables.head(TRAINING_SET.name)
@@ -66,11 +66,11 @@ def read_facts(
         list_changed_settings(home, recipes or {}),
     )
     limited = policy.gpu_hours_month is not None or policy.usd_month is not None
-    return Facts(
+    return DriftFacts(
         count_new_rows(then, load_manifest(home, current) if current else None, rows["pair_id"]),
         known,
         read_last_run(warehouse, failed_attempts),
-        read_budget(warehouse, gpus) if limited else Budget(),
+        read_budget(warehouse, gpus) if limited else TrainingBudget(),
     )
 
 
@@ -93,14 +93,14 @@ def read_last_run(warehouse: Warehouse, failed_attempts: int = 0) -> LastRun:
     return LastRun(read_last_attempt_time(warehouse.home, ROLE), gain, failed_attempts)
 
 
-def read_budget(warehouse: Warehouse, gpus: int = 1, now: float | None = None) -> Budget:
+def read_budget(warehouse: Warehouse, gpus: int = 1, now: float | None = None) -> TrainingBudget:
     """GPU hours of the trainings of the last 30 days by the ledger, and those of one of each
     role."""
     since = (time.time() if now is None else now) - _MONTH_S
     spent = _sum_hours(warehouse.ledger.costs(since))
     ever = _sum_hours(warehouse.ledger.costs())
     each = sum(hours / done for hours, done in ever.values() if done)
-    return Budget(sum(hours for hours, _ in spent.values()) * gpus, each * gpus)
+    return TrainingBudget(sum(hours for hours, _ in spent.values()) * gpus, each * gpus)
 
 
 def _sum_hours(costs: list[dict[str, Any]]) -> dict[str, tuple[float, int]]:

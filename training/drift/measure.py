@@ -25,8 +25,8 @@ from training.drift.decide import (
     PHANTOM_CALLS,
     QUERIES,
     RETRIEVER_DECAY,
+    DriftSignal,
     RetrainPolicy,
-    Signal,
     judge_signals,
     make_unmeasured,
 )
@@ -35,7 +35,7 @@ from training.drift.shifts import (
     measure_embedding_shift,
     measure_query_shift,
 )
-from training.drift.sources import Sources
+from training.drift.sources import DriftSources
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.releases.in_service import find_model_in_service
@@ -53,13 +53,13 @@ _TABLES = (
 )
 
 
-def measure_drift(sources: Sources, policy: RetrainPolicy) -> list[Signal]:
+def measure_drift(sources: DriftSources, policy: RetrainPolicy) -> list[DriftSignal]:
     """Judged signals, one of each of SIGNALS; from the memo where nothing that they are of has
     changed since. A signal that cannot be measured says why and costs no other."""
     memo, key = sources.warehouse.memo, digest(_list_inputs(sources, policy))
     known = memo.get("drift", "measured")
     if known and known["key"] == key:
-        return [Signal(**row) for row in known["signals"]]
+        return [DriftSignal(**row) for row in known["signals"]]
     made = judge_signals(
         [_measure_one(name, *how) for name, how in _list_signals(sources, policy).items()],
         policy.alpha,
@@ -68,7 +68,7 @@ def measure_drift(sources: Sources, policy: RetrainPolicy) -> list[Signal]:
     return made
 
 
-def _list_inputs(sources: Sources, policy: RetrainPolicy) -> dict[str, Any]:
+def _list_inputs(sources: DriftSources, policy: RetrainPolicy) -> dict[str, Any]:
     """What decides the figures, by name and size, without reading it."""
     tables, home = sources.warehouse.tables, sources.warehouse.home
     heads = {
@@ -91,8 +91,8 @@ def _list_inputs(sources: Sources, policy: RetrainPolicy) -> dict[str, Any]:
 
 
 def _list_signals(
-    sources: Sources, policy: RetrainPolicy
-) -> dict[str, tuple[float, Callable[[float], Signal]]]:
+    sources: DriftSources, policy: RetrainPolicy
+) -> dict[str, tuple[float, Callable[[float], DriftSignal]]]:
     """Signal -> (threshold, how it is measured)."""
     return {
         CONTRACTS: (policy.min_share, partial(_measure_contracts, sources)),
@@ -105,14 +105,16 @@ def _list_signals(
     }
 
 
-def _measure_one(name: str, threshold: float, measure: Callable[[float], Signal]) -> Signal:
+def _measure_one(
+    name: str, threshold: float, measure: Callable[[float], DriftSignal]
+) -> DriftSignal:
     return try_item(
         lambda: measure(threshold),
         lambda hint: make_unmeasured(name, threshold, f"it could not be measured: {hint}"),
     )
 
 
-def _measure_contracts(sources: Sources, threshold: float) -> Signal:
+def _measure_contracts(sources: DriftSources, threshold: float) -> DriftSignal:
     if not sources.then:
         return make_unmeasured(CONTRACTS, threshold, _NOTHING)
     changes = sources.warehouse.tables.read(CHANGES).to_dicts()
@@ -121,7 +123,7 @@ def _measure_contracts(sources: Sources, threshold: float) -> Signal:
     return make_contract_signal(moves, threshold)
 
 
-def _measure_embeddings(sources: Sources, threshold: float) -> Signal:
+def _measure_embeddings(sources: DriftSources, threshold: float) -> DriftSignal:
     at = sources.find_set_time(sources.trained_on or "")
     if at is None:
         return make_unmeasured(EMBEDDINGS, threshold, _NOTHING)
@@ -138,13 +140,13 @@ def _measure_embeddings(sources: Sources, threshold: float) -> Signal:
     )
 
 
-def _measure_queries(sources: Sources, threshold: float) -> Signal:
+def _measure_queries(sources: DriftSources, threshold: float) -> DriftSignal:
     if sources.trained_at is None:
         return make_unmeasured(QUERIES, threshold, _NOTHING)
     return measure_query_shift(*sources.read_searches(_MOST), threshold)
 
 
-def _measure_accept_rate(sources: Sources, threshold: float) -> Signal:
+def _measure_accept_rate(sources: DriftSources, threshold: float) -> DriftSignal:
     at = sources.find_set_time(sources.trained_on or "")
     if at is None:
         return make_unmeasured(ACCEPT_RATE, threshold, _NOTHING)

@@ -10,7 +10,7 @@ from math import comb
 
 import numpy as np
 
-from training.drift.decide import ACCEPT_RATE, EMBEDDINGS, QUERIES, Signal, make_unmeasured
+from training.drift.decide import ACCEPT_RATE, EMBEDDINGS, QUERIES, DriftSignal, make_unmeasured
 from warehouse.json_types import Row
 from warehouse.storage.digest import sha256
 
@@ -18,7 +18,7 @@ _Z = 1.959964  # 95%
 
 
 @dataclass(frozen=True)
-class Difference:
+class ShiftDifference:
     """A statistic with its p-value and, where it has one, its 95% interval."""
 
     value: float
@@ -29,7 +29,7 @@ class Difference:
 
 def measure_mmd(
     before: np.ndarray, after: np.ndarray, permutations: int = 500, seed: int = 0
-) -> Difference:
+) -> ShiftDifference:
     """The unbiased squared maximum mean discrepancy of two samples of vectors, [n, dim] and
     [m, dim], under a Gaussian kernel as wide as their median distance (Gretton et al. 2012,
     JMLR 13), and the share of relabelled samples that differ as much.
@@ -49,7 +49,7 @@ def measure_mmd(
     cross = within.sum(axis=1) - one
     other = kernel.sum() - one - 2 * cross
     found = one / (n * (n - 1)) + other / (m * (m - 1)) - 2 * cross / (n * m)
-    return Difference(float(found[0]), _compute_p_value(found[1:], found[0]))
+    return ShiftDifference(float(found[0]), _compute_p_value(found[1:], found[0]))
 
 
 def compare_shares(
@@ -57,7 +57,7 @@ def compare_shares(
     after: Sequence[tuple[int, int]],
     permutations: int = 500,
     seed: int = 0,
-) -> Difference:
+) -> ShiftDifference:
     """The share after less the share before, of clusters as (hits, n): what one server's pairs came
     to is no evidence of many. p by relabelling whole clusters, two-sided; the interval is that of a
     ratio of sums over clusters. Raises ValueError where a side holds nothing."""
@@ -77,10 +77,10 @@ def compare_shares(
     variance = sum(_estimate_variance(side) for side in (counts[:first], counts[first:]))
     spread = _Z * float(np.sqrt(variance))
     p = _compute_p_value(np.abs(found[1:]), abs(value))
-    return Difference(value, p, max(-1.0, value - spread), min(1.0, value + spread))
+    return ShiftDifference(value, p, max(-1.0, value - spread), min(1.0, value + spread))
 
 
-def compare_hits(before: Sequence[bool], after: Sequence[bool]) -> Difference:
+def compare_hits(before: Sequence[bool], after: Sequence[bool]) -> ShiftDifference:
     """The share of items that were hit before and are not now, less those that are hit anew. p:
     exact McNemar, one-sided (that more are lost than found). Raises ValueError without items."""
     if not before or len(before) != len(after):
@@ -91,7 +91,7 @@ def compare_hits(before: Sequence[bool], after: Sequence[bool]) -> Difference:
     both = lost + won
     p = sum(comb(both, k) for k in range(lost, both + 1)) / 2**both if both else 1.0
     spread = _Z * float(np.sqrt(max(both / n - value * value, 0.0) / n))
-    return Difference(value, p, max(-1.0, value - spread), min(1.0, value + spread))
+    return ShiftDifference(value, p, max(-1.0, value - spread), min(1.0, value + spread))
 
 
 def _compute_kernel(vectors: np.ndarray) -> np.ndarray:
@@ -125,7 +125,7 @@ Read = Callable[[Sequence[str]], np.ndarray]  # names of texts -> unit vectors [
 
 
 @dataclass(frozen=True)
-class Member:
+class SampleMember:
     """A tool as it was at one time."""
 
     server_id: str
@@ -134,14 +134,14 @@ class Member:
 
 
 def measure_embedding_shift(
-    then: Mapping[str, Member],
-    now: Mapping[str, Member],
+    then: Mapping[str, SampleMember],
+    now: Mapping[str, SampleMember],
     read: Read,
     threshold: float,
     *,
     most: int = 500,
     permutations: int = 500,
-) -> Signal:
+) -> DriftSignal:
     """Whether tools that are new or changed read unlike those of the other servers as they were
     trained on. then, now: tool id -> Member. `most` servers a side are compared."""
     before, after = choose_tools(then, now, most)
@@ -157,11 +157,11 @@ def measure_embedding_shift(
         " others, one a server"
     )
     n = len(before) + len(after)
-    return Signal(EMBEDDINGS, found.value, n, threshold, why, p_value=found.p_value)
+    return DriftSignal(EMBEDDINGS, found.value, n, threshold, why, p_value=found.p_value)
 
 
 def choose_tools(
-    then: Mapping[str, Member], now: Mapping[str, Member], most: int
+    then: Mapping[str, SampleMember], now: Mapping[str, SampleMember], most: int
 ) -> tuple[list[str], list[str]]:
     """Text digests, one a server: (of servers that stayed, as trained on; of what came)."""
     came = {
@@ -174,7 +174,7 @@ def choose_tools(
     return _choose_each(stayed, most), _choose_each(came, most)
 
 
-def _choose_each(tools: Mapping[str, Member], most: int) -> list[str]:
+def _choose_each(tools: Mapping[str, SampleMember], most: int) -> list[str]:
     """By the hashes of ids: the same tools in every run, whatever else comes or goes."""
     chosen: dict[str, str] = {}
     for tool in sorted(tools, key=_hash_name, reverse=True):
@@ -188,7 +188,7 @@ def measure_query_shift(
     threshold: float,
     *,
     permutations: int = 500,
-) -> Signal:
+) -> DriftSignal:
     """Whether what is searched for is another since the training. Vectors of distinct searches."""
     if min(len(before), len(after)) < LEAST:
         why = (
@@ -199,12 +199,12 @@ def measure_query_shift(
     found = measure_mmd(before, after, permutations)
     n = len(before) + len(after)
     why = f"{len(after)} distinct searches since the training beside {len(before)} before it"
-    return Signal(QUERIES, found.value, n, threshold, why, p_value=found.p_value)
+    return DriftSignal(QUERIES, found.value, n, threshold, why, p_value=found.p_value)
 
 
 def measure_accept_shift(
     then: Collection[str], judged: Iterable[Row], threshold: float, *, permutations: int = 500
-) -> Signal:
+) -> DriftSignal:
     """Whether pairs that were judged since are accepted less or more often. then: ids of pairs that
     were judged before the training. judged: rows of JUDGEMENTS, of both times, each pair once."""
     sides: tuple[dict[str, list[int]], ...] = ({}, {})
@@ -226,7 +226,7 @@ def measure_accept_shift(
         f"{rates[1]:.1%} of {sum(n for _, n in after):,} pairs that were judged since are accepted,"
         f" {rates[0]:.1%} of {sum(n for _, n in before):,} before"
     )
-    return Signal(
+    return DriftSignal(
         ACCEPT_RATE, abs(found.value), len(before) + len(after), threshold, why,
         *_fold_interval(found.low, found.high), found.p_value,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from assets.servers.calls.log import STATUSES
 from assets.synthesis.tables import JUDGEMENTS
 from assets.vectors.encoders.embedder import Embedder, Prompts, embed_queries
 from assets.vectors.index import TOOL, VECTORS, read_contract
-from training.drift.shifts import Member
+from training.drift.shifts import SampleMember
 from training.sets.set_audit import load_manifest
 from training.sets.training_set import TRAINING_SET
 from warehouse.json_types import Row
@@ -36,7 +36,7 @@ _CALLED = frozenset(STATUSES) - {"reported", "searched", "declined", "cancelled"
 
 
 @dataclass(frozen=True)
-class Sources:
+class DriftSources:
     """What was there at the last training, and what is now. Read when asked for, once.
 
     trained_on: the set of the last training. trained_at: its end (epoch seconds), where known.
@@ -84,12 +84,12 @@ class Sources:
         at = self.find_set_time(name)
         return self.warehouse.tables.read(TRAINING_SET, as_of=at).to_dicts() if at else []
 
-    def read_members(self, as_of: float | None) -> tuple[dict[str, Member], set[str]]:
+    def read_members(self, as_of: float | None) -> tuple[dict[str, SampleMember], set[str]]:
         """(tool id -> Member, embedders of their texts) now, or as of a time."""
         frame = self.warehouse.tables.read(VECTORS, as_of=as_of).filter(pl.col("kind") == TOOL)
         rows = frame.unique(["server_id", "tool"], keep="first", maintain_order=True).to_dicts()
         members = {
-            str(ToolId.of_row(row)): Member(
+            str(ToolId.of_row(row)): SampleMember(
                 row["server_id"], row["contract_digest"], row["text_digest"]
             )
             for row in rows

@@ -12,16 +12,16 @@ from training.caller.bases import find_card_base, load_adapter, load_base, load_
 from training.caller.generation import CallGrammars, Limit, generate_completions
 from training.caller.tiny.base import TINY
 from training.evaluation.predictor import (
-    Answered,
-    Asked,
     CannotPredict,
     OnDone,
+    PredictionAnswer,
+    PredictionRequest,
     PredictorKind,
     UnusableModel,
     make_failed_answer,
     parse_answer,
 )
-from training.prompts.render import Parts, Rendered, fit_prompt
+from training.prompts.render import PromptParts, RenderedPrompt, fit_prompt
 from training.prompts.templates import BadTemplate, render_prompt_text, with_pad_token
 from training.runtime.device import is_out_of_memory, pick_device
 from training.runtime.model_store import CARD, TrainingFailed, read_card, read_model_card
@@ -84,7 +84,9 @@ class AdapterPredictor:
             raise kind(" ".join(str(error).split())) from error
         self._loaded = model.eval(), tokenizer, _compute_limits(made, model, self._max_new)
 
-    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
+    def predict(
+        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
+    ) -> list[PredictionAnswer]:
         self.load()
         assert self._loaded is not None
         _, tokenizer, limits = self._loaded
@@ -92,7 +94,9 @@ class AdapterPredictor:
         out = [make_failed_answer(str(prompt), shown=0) for prompt in prompts]
         # Alike long together: a batch is as long as its longest.
         fit = [
-            (made.tokens, at, made) for at, made in enumerate(prompts) if isinstance(made, Rendered)
+            (made.tokens, at, made)
+            for at, made in enumerate(prompts)
+            if isinstance(made, RenderedPrompt)
         ]
         order = sorted(fit, key=lambda one: one[:2])
         for start in range(0, len(order), _PART):
@@ -107,13 +111,13 @@ class AdapterPredictor:
 
     def answer_one(
         self,
-        asked: Asked,
+        asked: PredictionRequest,
         most_tokens: int | None,
         is_over: Callable[[], bool],
         *,
         must_call: bool = False,
         tell: Callable[[str], None] | None = None,
-    ) -> Answered:
+    ) -> PredictionAnswer:
         """One answer of at most so many tokens (None: as it was loaded), that ends early once
         `is_over()` is true. must_call: by the grammar it is one call of a tool that is shown. tell:
         gets its text word by word. Raises CannotPredict."""
@@ -121,7 +125,7 @@ class AdapterPredictor:
         assert self._loaded is not None
         _, tokenizer, limits = self._loaded
         made = _render_prompt(tokenizer, asked, limits)
-        if not isinstance(made, Rendered):
+        if not isinstance(made, RenderedPrompt):
             return make_failed_answer(made, shown=0)
         most = min(most_tokens or limits["max_new"], limits["max_new"])
         shown = _list_shown(asked, made)
@@ -131,7 +135,7 @@ class AdapterPredictor:
 
     def converse(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
-    ) -> Answered:
+    ) -> PredictionAnswer:
         """One answer to a conversation; tools: OpenAI functions. What does not fit the context is
         an answer that failed. Raises CannotPredict."""
         try:
@@ -160,20 +164,20 @@ class AdapterPredictor:
 
     def answer_prompts(
         self, prompts: Sequence[tuple[str, int]], shown: Sequence[Sequence[Contract]]
-    ) -> list[Answered]:
+    ) -> list[PredictionAnswer]:
         """Answers to whole prompts (text, tokens) that fit; shown: the tools of each."""
         self.load()
-        made = [Rendered(prompt, "", (), (), 0, tokens) for prompt, tokens in prompts]
+        made = [RenderedPrompt(prompt, "", (), (), 0, tokens) for prompt, tokens in prompts]
         return self._predict_part(made, shown) if made else []
 
     def _predict_part(
         self,
-        prompts: Sequence[Rendered],
+        prompts: Sequence[RenderedPrompt],
         shown: Sequence[Sequence[Contract]],
         *,
         must_call: bool = False,
         **options: Any,
-    ) -> list[Answered]:
+    ) -> list[PredictionAnswer]:
         assert self._loaded is not None
         tokenizer = self._loaded[1]
         began = time.perf_counter()
@@ -284,7 +288,7 @@ def _load_model_folder(folder: Path, device: str) -> tuple[Any, Any, dict[str, A
     return model, tokenizer, made
 
 
-def _list_shown(asked: Asked, made: Rendered) -> list[Contract]:
+def _list_shown(asked: PredictionRequest, made: RenderedPrompt) -> list[Contract]:
     return [tool for tool in asked.tools if tool["name"] in made.shown]
 
 
@@ -303,9 +307,11 @@ def _compute_limits(made: Mapping[str, Any], model: Any, max_new: int | None) ->
     return {"context": max(context - new, context // 2), "max_new": new}
 
 
-def _render_prompt(tokenizer: Any, asked: Asked, limits: Mapping[str, Any]) -> Rendered | str:
+def _render_prompt(
+    tokenizer: Any, asked: PredictionRequest, limits: Mapping[str, Any]
+) -> RenderedPrompt | str:
     """The prompt, or why there is none."""
-    parts = Parts(asked.instruction, None, asked.keep, asked.before)
+    parts = PromptParts(asked.instruction, None, asked.keep, asked.before)
     try:
         made = fit_prompt(tokenizer, parts, asked.tools, limits["context"], examples=asked.examples)
         return made or TOO_LONG

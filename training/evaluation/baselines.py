@@ -11,10 +11,10 @@ import numpy as np
 from assets.contracts.canonical import contract_digest, iterate_parameters, tool_text
 from assets.vectors.lexical import BM25, split_words
 from training.evaluation.predictor import (
-    Answered,
-    Asked,
     CannotPredict,
     OnDone,
+    PredictionAnswer,
+    PredictionRequest,
     PredictorKind,
     UnusableModel,
     make_failed_answer,
@@ -140,13 +140,15 @@ class BaselinePredictor:
     label = BASELINE
     kind: PredictorKind = "baseline"
 
-    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
+    def predict(
+        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
+    ) -> list[PredictionAnswer]:
         out = []
         for one in asked:
             began = time.perf_counter()
             calls = [make_baseline_call(one.tools, one.request_text)] if one.tools else []
             took = time.perf_counter() - began
-            out.append(Answered(calls, "call" if calls else "no_call", seconds=took))
+            out.append(PredictionAnswer(calls, "call" if calls else "no_call", seconds=took))
             if on_done:
                 on_done(len(out), len(asked))
         return out
@@ -179,15 +181,17 @@ class RouterPredictor:
         for at, tool in enumerate(router.index.tools):
             self._places.setdefault(tool.contract_digest, at)
 
-    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
-        out: list[Answered] = []
+    def predict(
+        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
+    ) -> list[PredictionAnswer]:
+        out: list[PredictionAnswer] = []
         for start in range(0, len(asked), _BATCH):
             out += self._predict_part(asked[start : start + _BATCH])
             if on_done:
                 on_done(len(out), len(asked))
         return out
 
-    def _predict_part(self, part: Sequence[Asked]) -> list[Answered]:
+    def _predict_part(self, part: Sequence[PredictionRequest]) -> list[PredictionAnswer]:
         began = time.perf_counter()
         held = [self._map_offered_tools(one) for one in part]
         asks = [
@@ -203,9 +207,9 @@ class RouterPredictor:
             for one, places in zip(part, held, strict=True)
         ]
         took = (time.perf_counter() - began) / len(part)
-        return [Answered(**{**vars(answer), "seconds": took}) for answer in answers]
+        return [PredictionAnswer(**{**vars(answer), "seconds": took}) for answer in answers]
 
-    def _map_offered_tools(self, asked: Asked) -> dict[str, dict[str, Any]] | None:
+    def _map_offered_tools(self, asked: PredictionRequest) -> dict[str, dict[str, Any]] | None:
         """Tool id -> contract of what is offered; None where the index lacks one of them."""
         out = {}
         for tool in asked.tools:
@@ -216,7 +220,7 @@ class RouterPredictor:
                 out[self._router.index.tools[at].tool_id] = tool
         return out
 
-    def _ask_router(self, asked: Asked, offered: Mapping[str, Any]) -> "ToolQuery":
+    def _ask_router(self, asked: PredictionRequest, offered: Mapping[str, Any]) -> "ToolQuery":
         from serving.router import ToolQuery
 
         allowed = tuple(sorted(name.translate(_MARKS) for name in offered))
@@ -225,10 +229,13 @@ class RouterPredictor:
         )
 
     def _read_hits(
-        self, asked: Asked, answer: "QueryAnswer", offered: Mapping[str, Mapping[str, Any]]
-    ) -> Answered:
+        self,
+        asked: PredictionRequest,
+        answer: "QueryAnswer",
+        offered: Mapping[str, Mapping[str, Any]],
+    ) -> PredictionAnswer:
         if answer.no_tool or not answer.hits:
-            return Answered([], "no_call")
+            return PredictionAnswer([], "no_call")
         hit = answer.hits[0]
         contract = offered.get(hit.tool_id)
         if contract is None:  # only over the whole pool: a tool beside those of the question
@@ -239,7 +246,7 @@ class RouterPredictor:
             name = hit.tool if same or hit.tool not in names else hit.tool_id
         else:
             name = str(contract["name"])
-        return Answered(
+        return PredictionAnswer(
             [{"name": name, "arguments": copy_slots(contract, asked.request_text)}], "call"
         )
 

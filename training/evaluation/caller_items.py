@@ -13,8 +13,8 @@ from training.evaluation.caller_table import (
 )
 from training.evaluation.phantom import DeadRequest
 from training.evaluation.renaming import rename_one_tool
-from training.prompts.render import Turn, list_turns, read_calls, read_messages
-from training.sets.pool import HARD, RANDOM, Pool, draw_candidates, select_split_pool
+from training.prompts.render import ChatTurn, list_turns, read_calls, read_messages
+from training.sets.pool import HARD, RANDOM, ToolPool, draw_candidates, select_split_pool
 from training.sets.split import TEST_SPLITS
 from training.settings import EvaluationOptions
 from warehouse.extensions import PERTURBATIONS as PERTURBATIONS_GROUP
@@ -54,7 +54,7 @@ NO_TOOL = "no_tool"
 
 
 @dataclass(frozen=True)
-class Item:
+class CallerItem:
     """One question with its right answer: `expected` calls, [] where none is right. `row`: the
     training-set row it was made of; `dead`: a name the tool no longer has; `before`: the
     conversation that is to be gone on with, () where the request stands alone."""
@@ -84,7 +84,7 @@ def make_items(
     pool: Mapping[str, Any],
     plan: TestPlan | None = None,
     phantom: Sequence[DeadRequest] = (),
-) -> list[Item]:
+) -> list[CallerItem]:
     """All items of a plan over the rows of a training set. `pool`: as `offers.load_pool` gives it;
     `phantom`: requests whose tool is gone or renamed. The same rows make the same items."""
     plan = plan or TestPlan()
@@ -108,7 +108,7 @@ def make_items(
 
 def make_whole_pool_items(
     rows: Sequence[Row], pool: Mapping[str, Any], plan: TestPlan
-) -> list[Item]:
+) -> list[CallerItem]:
     """A cell for routers: the same requests over every tool there is."""
     made = select_split_pool(pool, TEST_SPLITS[0])
     out = []
@@ -120,8 +120,8 @@ def make_whole_pool_items(
 
 
 def _make_cells(
-    asked: Mapping[str, Sequence[Row]], pool: Pool, plan: TestPlan, seed: int
-) -> Iterator[Item]:
+    asked: Mapping[str, Sequence[Row]], pool: ToolPool, plan: TestPlan, seed: int
+) -> Iterator[CallerItem]:
     least, most = min(plan.candidates), len({pool[name]["name"] for name in pool})
     before = 0
     for n in sorted(plan.candidates):
@@ -138,28 +138,28 @@ def _make_cells(
 
 def _make_item(
     row: Row,
-    pool: Pool,
+    pool: ToolPool,
     split: str,
     n: int,
     distractors: str,
     seed: int,
     *,
     named: str = "",
-    turn: Turn | None = None,
-) -> Item:
+    turn: ChatTurn | None = None,
+) -> CallerItem:
     """`turn`: the one that is asked for; None: the answer of a row that has only one."""
     tools = draw_candidates(row, pool, n, distractors=distractors, seed=seed)
     kind = named or distractors
     name = _make_item_name(row, split, n, kind, seed)
     held = [dict(tool) for tool in tools]
-    turn = turn or Turn((), read_calls(row))
+    turn = turn or ChatTurn((), read_calls(row))
     if turn.before:
         name += f"|turn{len(turn.before)}"
     task = _get_task_kind(row)
-    return Item(name, split, task, n, kind, seed, row, held, turn.calls, before=turn.before)
+    return CallerItem(name, split, task, n, kind, seed, row, held, turn.calls, before=turn.before)
 
 
-def _make_perturbed_items(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
+def _make_perturbed_items(base: Sequence[CallerItem], plan: TestPlan) -> Iterator[CallerItem]:
     """The first cells with changed schemas, by the extensions that know how to change them."""
     for perturb_tools in load_extensions(PERTURBATIONS_GROUP).values():
         for kind in PERTURBATIONS:
@@ -179,7 +179,7 @@ def _make_perturbed_items(base: Sequence[Item], plan: TestPlan) -> Iterator[Item
                     )
 
 
-def _make_renamed_items(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
+def _make_renamed_items(base: Sequence[CallerItem], plan: TestPlan) -> Iterator[CallerItem]:
     """The right tool under another name, as after an update: is the old one called?"""
     singles = [item for item in _select_first_cells(base, plan) if len(item.expected) == 1]
     for item in singles[: plan.phantom]:
@@ -196,8 +196,8 @@ def _make_renamed_items(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
 
 
 def _make_irrelevant_items(
-    asked: Mapping[str, Sequence[Row]], pool: Pool, plan: TestPlan
-) -> Iterator[Item]:
+    asked: Mapping[str, Sequence[Row]], pool: ToolPool, plan: TestPlan
+) -> Iterator[CallerItem]:
     """Requests that no tool serves, and requests whose right tool is not offered."""
     n, seed = min(plan.candidates), plan.seeds[0]
     every = _interleave_lists(list(asked.values()))
@@ -211,12 +211,12 @@ def _make_irrelevant_items(
         tools = draw_candidates(row, pool, n, distractors=kind, seed=seed, gold=False)
         name = f"{_make_item_name(row, row['split'], n, kind, seed)}|{NOT_OFFERED}"
         held = [dict(tool) for tool in tools]
-        yield Item(name, row["split"], NOT_OFFERED, n, kind, seed, row, held, [])
+        yield CallerItem(name, row["split"], NOT_OFFERED, n, kind, seed, row, held, [])
 
 
 def _make_asking_items(
-    asked: Mapping[str, Sequence[Row]], pool: Pool, plan: TestPlan
-) -> Iterator[Item]:
+    asked: Mapping[str, Sequence[Row]], pool: ToolPool, plan: TestPlan
+) -> Iterator[CallerItem]:
     """Requests that lack a value, with the tool that needs it."""
     n, seed = min(plan.candidates), plan.seeds[0]
     every = _interleave_lists(list(asked.values()))
@@ -227,8 +227,8 @@ def _make_asking_items(
 
 
 def _make_phantom_items(
-    phantom: Sequence[DeadRequest], pool: Pool, plan: TestPlan
-) -> Iterator[Item]:
+    phantom: Sequence[DeadRequest], pool: ToolPool, plan: TestPlan
+) -> Iterator[CallerItem]:
     n, seed = min(plan.candidates), plan.seeds[0]
     taken: dict[str, int] = {}
     held = {id(one.row): one for one in phantom}
@@ -242,7 +242,7 @@ def _make_phantom_items(
         yield replace(item, item_id=name, tools=tools, phantom=one.phantom, dead=one.dead)
 
 
-def _select_first_cells(base: Sequence[Item], plan: TestPlan) -> list[Item]:
+def _select_first_cells(base: Sequence[CallerItem], plan: TestPlan) -> list[CallerItem]:
     """Items of the first cell of each split, a split in turn: what changes are compared with. None
     of a conversation, which names its tools in earlier turns too."""
     n, kind, seed = min(plan.candidates), plan.distractors[0], plan.seeds[0]

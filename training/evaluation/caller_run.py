@@ -12,7 +12,7 @@ from training.evaluation.adapter_predictor import AdapterPredictor
 from training.evaluation.baselines import BaselinePredictor
 from training.evaluation.caller_items import (
     WHOLE_POOL,
-    Item,
+    CallerItem,
     TestPlan,
     make_items,
     make_whole_pool_items,
@@ -21,7 +21,7 @@ from training.evaluation.caller_markdown import as_markdown
 from training.evaluation.caller_score import score_answer
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.phantom import DeadRequest, find_dead_requests
-from training.evaluation.predictor import Asked, CannotPredict, Predictor
+from training.evaluation.predictor import CannotPredict, PredictionRequest, Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.similar_examples import RULE, Embed, select_similar_examples
 from training.prompts.render import list_named_tools
@@ -37,7 +37,7 @@ _CHOOSE_FROM_ALL = ("router",)  # who can take a whole pool; a prompt cannot
 
 def evaluate_predictors(
     predictors: Sequence[Predictor],
-    items: Sequence[Item],
+    items: Sequence[CallerItem],
     training_set: str,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
@@ -67,18 +67,18 @@ def evaluate_predictors(
 
 
 def with_examples(
-    items: Sequence[Item], train_rows: Sequence[Any], embed: Embed, n: int
-) -> list[Item]:
+    items: Sequence[CallerItem], train_rows: Sequence[Any], embed: Embed, n: int
+) -> list[CallerItem]:
     """The items with up to `n` similar train pairs before each, by the rule of `examples.py`."""
     found = select_similar_examples([item.row for item in items], train_rows, embed, n)
     return [replace(item, examples=each) for item, each in zip(items, found, strict=True)]
 
 
-def to_asked(item: Item) -> Asked:
+def to_asked(item: CallerItem) -> PredictionRequest:
     whole = item.distractors == WHOLE_POOL
     named = list_named_tools(item.row) if item.before else frozenset()
     keep = named | {call["name"] for call in item.expected}
-    return Asked(
+    return PredictionRequest(
         item.item_id, item.instruction, item.tools, item.examples, keep, whole, item.before
     )
 
@@ -87,7 +87,7 @@ _SETS_BACK = 10  # training sets whose requests are looked through for tools tha
 
 
 @dataclass(frozen=True)
-class Bench:
+class CallerBench:
     """What a home's callers are measured on."""
 
     training_set: str
@@ -95,11 +95,11 @@ class Bench:
     pool: dict[str, dict[str, Any]]
     dead: list[DeadRequest] = field(default_factory=list)
 
-    def make_items_for(self, plan: TestPlan) -> list[Item]:
+    def make_items_for(self, plan: TestPlan) -> list[CallerItem]:
         return make_items(self.rows, self.pool, plan, self.dead)
 
 
-def load_bench(warehouse: Warehouse) -> Bench:
+def load_bench(warehouse: Warehouse) -> CallerBench:
     """The current training set with its pool, and the requests of earlier sets whose tool is gone.
     Raises NothingToEvaluate, BadOffer."""
     head = warehouse.tables.head(TRAINING_SET.name)
@@ -110,7 +110,7 @@ def load_bench(warehouse: Warehouse) -> Bench:
         )
     rows = warehouse.tables.read(TRAINING_SET).to_dicts()
     pool = load_pool(warehouse.home, head.digest)
-    return Bench(head.digest, rows, pool, _find_dead_requests(warehouse, pool))
+    return CallerBench(head.digest, rows, pool, _find_dead_requests(warehouse, pool))
 
 
 def evaluate_candidate(
@@ -171,7 +171,7 @@ ENDPOINT_FAILURES = (
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class CallerEvaluation:
     """Every row, and the first model's summary against each other one."""
 
     plan: TestPlan
@@ -190,14 +190,14 @@ class Evaluated:
 
 
 def compare_callers(
-    held: Bench,
+    held: CallerBench,
     predictors: Sequence[Predictor],
     plan: TestPlan,
     *,
     examples: int = 0,
     embed: Embed | None = None,
     progress: Progress | None = None,
-) -> Evaluated:
+) -> CallerEvaluation:
     """Asks every model the plan's items. Raises NothingToEvaluate, CannotPredict.
 
     `examples`: similar accepted train pairs put before each request, found by `embed`.
@@ -211,7 +211,7 @@ def compare_callers(
     rows = evaluate_predictors(predictors, items, held.training_set, progress)
     first = predictors[0].label
     summaries = [summarise_calls(rows, first, other.label) for other in predictors[1:]]
-    return Evaluated(plan, rows, summaries, notes)
+    return CallerEvaluation(plan, rows, summaries, notes)
 
 
 def count_unanswered(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
@@ -224,7 +224,7 @@ def count_unanswered(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]
     return out
 
 
-def write_out(folder: Path, made: Evaluated) -> list[Path]:
+def write_out(folder: Path, made: CallerEvaluation) -> list[Path]:
     """`items.jsonl` (a row a model and item), `summary.json`, `report.md`."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row) + "\n" for row in made.rows)

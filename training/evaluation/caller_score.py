@@ -21,16 +21,18 @@ from assets.contracts.match.match import match_call, match_parallel
 from assets.contracts.schema_shapes import collect_properties, iterate_branches
 from assets.contracts.validate import validate_call
 from assets.synthesis.verify.rules import is_question
-from training.evaluation.caller_items import Item
+from training.evaluation.caller_items import CallerItem
 from training.evaluation.caller_table import ASK_BACK
-from training.evaluation.predictor import Answered
+from training.evaluation.predictor import PredictionAnswer
 
 Call = Mapping[str, Any]
 _COUNTED = ("wrong_tool", "too_few_calls", "too_many_calls")
 _COPIED = ("split", "task", "candidates", "distractors", "perturbation", "phantom", "seed")
 
 
-def score_answer(item: Item, answer: Answered, label: str, training_set: str) -> dict[str, Any]:
+def score_answer(
+    item: CallerItem, answer: PredictionAnswer, label: str, training_set: str
+) -> dict[str, Any]:
     """The row of CALLER_EVALUATION."""
     row = {
         **{name: getattr(item, name) for name in _COPIED},
@@ -68,7 +70,9 @@ def score_answer(item: Item, answer: Answered, label: str, training_set: str) ->
     }
 
 
-def _score_abstention(item: Item, answer: Answered, _: Mapping[str, Any]) -> dict[str, Any]:
+def _score_abstention(
+    item: CallerItem, answer: PredictionAnswer, _: Mapping[str, Any]
+) -> dict[str, Any]:
     """The right answer is no call. A call that was begun and broke off was tried."""
     right = not answer.calls and answer.kind != "invalid_json"
     kind = "unwanted_call" if answer.calls else answer.kind
@@ -85,7 +89,7 @@ def _score_abstention(item: Item, answer: Answered, _: Mapping[str, Any]) -> dic
     }
 
 
-def _asks_back(answer: Answered) -> tuple[bool, str]:
+def _asks_back(answer: PredictionAnswer) -> tuple[bool, str]:
     """(whether an answer without a call is a question, what it is if not): that no tool can do it
     is the wrong answer to a request that lacks a value."""
     asked = answer.kind == "prose" and is_question(answer.text)
@@ -93,7 +97,7 @@ def _asks_back(answer: Answered) -> tuple[bool, str]:
 
 
 def _score_calls(
-    item: Item, answer: Answered, by_name: Mapping[str, Mapping[str, Any]]
+    item: CallerItem, answer: PredictionAnswer, by_name: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     if not answer.calls:
         return {

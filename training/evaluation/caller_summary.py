@@ -19,7 +19,12 @@ from training.evaluation.caller_table import (
     PHANTOMS,
     UNPERTURBED,
 )
-from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean, measure_share
+from training.evaluation.metrics import (
+    MetricFigure,
+    bootstrap_difference,
+    bootstrap_mean,
+    measure_share,
+)
 from training.evaluation.retriever import NothingToEvaluate
 from training.role import BASELINE
 from training.sets.split import SPLITS, UNSEEN_SERVER
@@ -97,7 +102,7 @@ def _find_worst_types(by_type: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 def _describe_signature(
     present: bool,
-    figures: Mapping[str, Figure],
+    figures: Mapping[str, MetricFigure],
     by_type: Mapping[str, Mapping[str, int]],
     worst: Sequence[str],
 ) -> str:

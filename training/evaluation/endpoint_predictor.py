@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from training.evaluation.predictor import (
-    Answered,
-    Asked,
     CannotPredict,
     OnDone,
+    PredictionAnswer,
+    PredictionRequest,
     PredictorKind,
     make_failed_answer,
 )
@@ -58,15 +58,19 @@ class EndpointPredictor:
         except LLMError as error:
             raise CannotPredict(str(error)) from error
 
-    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
+    def predict(
+        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
+    ) -> list[PredictionAnswer]:
         """Asks for all at once, as many together as the role allows."""
         return asyncio.run(self._ask_all(asked, on_done))
 
-    async def _ask_all(self, asked: Sequence[Asked], on_done: OnDone | None) -> list[Answered]:
+    async def _ask_all(
+        self, asked: Sequence[PredictionRequest], on_done: OnDone | None
+    ) -> list[PredictionAnswer]:
         chat, done = self._open_chat(), 0
         at_once = asyncio.Semaphore(self._role.concurrency)
 
-        async def one(question: Asked) -> Answered:
+        async def one(question: PredictionRequest) -> PredictionAnswer:
             nonlocal done
             async with at_once:
                 answer = await self._ask_one(chat, question)
@@ -82,10 +86,10 @@ class EndpointPredictor:
 
     def answer_messages(
         self, messages: Sequence[dict[str, Any]], contracts: Sequence[Contract]
-    ) -> Answered:
+    ) -> PredictionAnswer:
         """One answer to a conversation of texts."""
 
-        async def ask() -> Answered:
+        async def ask() -> PredictionAnswer:
             chat = self._open_chat()
             try:
                 return await self._say(chat, _map_wire_names(contracts), messages, contracts)
@@ -94,7 +98,7 @@ class EndpointPredictor:
 
         return asyncio.run(ask())
 
-    async def _ask_one(self, chat: ChatClient, asked: Asked) -> Answered:
+    async def _ask_one(self, chat: ChatClient, asked: PredictionRequest) -> PredictionAnswer:
         names = _map_wire_names(asked.tools)
         return await self._say(chat, names, build_messages(asked, names), asked.tools)
 
@@ -104,7 +108,7 @@ class EndpointPredictor:
         names: Mapping[str, str],
         messages: Sequence[dict[str, Any]],
         contracts: Sequence[Contract],
-    ) -> Answered:
+    ) -> PredictionAnswer:
         tools = [render_wire_tool(tool, names) for tool in contracts]
         began = time.perf_counter()
         try:
@@ -121,7 +125,7 @@ def _map_wire_names(contracts: Sequence[Contract]) -> dict[str, str]:
     return {str(tool["name"]): write_wire_name(str(tool["name"])) for tool in contracts}
 
 
-def build_messages(asked: Asked, names: Mapping[str, str]) -> list[dict[str, Any]]:
+def build_messages(asked: PredictionRequest, names: Mapping[str, str]) -> list[dict[str, Any]]:
     """The conversation as endpoints take it; `names`: tool -> its name on the wire. Examples stand
     in the system message: endpoints refuse calls that no tool answered."""
     system = f"{SYSTEM} If no tool fits, answer: {NO_CALL}"
@@ -146,7 +150,9 @@ def _write_wire_message(message: Mapping[str, Any], names: Mapping[str, str]) ->
     return made
 
 
-def _parse_turn(turn: ChatTurn, names: Mapping[str, str], seconds: float | None) -> Answered:
+def _parse_turn(
+    turn: ChatTurn, names: Mapping[str, str], seconds: float | None
+) -> PredictionAnswer:
     """Its tool calls under the tools' own names; what a model wrote as text where it made none."""
     spent: dict[str, Any] = {
         "prompt_tokens": turn.prompt_tokens,
@@ -157,8 +163,8 @@ def _parse_turn(turn: ChatTurn, names: Mapping[str, str], seconds: float | None)
     if not turn.calls:
         read = parse_calls(turn.text)
         calls = [{**c, "name": names.get(c["name"], c["name"])} for c in read.calls]
-        return Answered(calls, read.kind, turn.text, **spent)
+        return PredictionAnswer(calls, read.kind, turn.text, **spent)
     made = [normalise_call(names.get(name, name), arguments) for name, arguments in turn.calls]
     calls = [call for call in made if call and isinstance(call["arguments"], Mapping)]
     kind = "call" if calls else "invalid_json"
-    return Answered(calls, kind, json.dumps(turn.calls), **spent)
+    return PredictionAnswer(calls, kind, json.dumps(turn.calls), **spent)

@@ -11,7 +11,7 @@ RESAMPLES = 4000
 
 
 @dataclass(frozen=True)
-class Figure:
+class MetricFigure:
     """A mean over n items with its 95% interval."""
 
     value: float
@@ -28,13 +28,17 @@ class Figure:
         return {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
 
 
-def measure_share(hits: int, n: int) -> Figure:
+def measure_share(hits: int, n: int) -> MetricFigure:
     """A share with Wilson's 95% interval; (0, 1) when nothing was counted."""
     low, high = wilson_interval(hits, n)
-    return Figure(_round_figure(hits / n if n else 0.0), _round_figure(low), _round_figure(high), n)
+    return MetricFigure(
+        _round_figure(hits / n if n else 0.0), _round_figure(low), _round_figure(high), n
+    )
 
 
-def bootstrap_mean(values: Sequence[float], groups: Sequence[str], *, seed: int = 0) -> Figure:
+def bootstrap_mean(
+    values: Sequence[float], groups: Sequence[str], *, seed: int = 0
+) -> MetricFigure:
     """The mean of `values` with a percentile interval, resampling whole `groups`.
 
     Items of one group (the pairs of one tool) are not independent, so a group is drawn whole.
@@ -43,7 +47,7 @@ def bootstrap_mean(values: Sequence[float], groups: Sequence[str], *, seed: int 
     if len(values) != len(groups):
         raise ValueError(f"{len(values)} values but {len(groups)} groups")
     if not values:
-        return Figure(0.0, 0.0, 0.0, 0)
+        return MetricFigure(0.0, 0.0, 0.0, 0)
     names = {name: i for i, name in enumerate(dict.fromkeys(groups))}
     place = np.array([names[group] for group in groups])
     array = np.asarray(values, np.float64)
@@ -52,12 +56,14 @@ def bootstrap_mean(values: Sequence[float], groups: Sequence[str], *, seed: int 
     draws = np.random.default_rng(seed).integers(0, len(names), (RESAMPLES, len(names)))
     means = sums[draws].sum(axis=1) / sizes[draws].sum(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
-    return Figure(_round_figure(array.mean()), _round_figure(low), _round_figure(high), len(values))
+    return MetricFigure(
+        _round_figure(array.mean()), _round_figure(low), _round_figure(high), len(values)
+    )
 
 
 def bootstrap_difference(
     better: Sequence[float], worse: Sequence[float], groups: Sequence[str]
-) -> Figure:
+) -> MetricFigure:
     """The mean of `better - worse` per item, by `bootstrap_mean`."""
     return bootstrap_mean([a - b for a, b in zip(better, worse, strict=True)], groups)
 

@@ -20,7 +20,7 @@ class UnusableModel(CannotPredict, UnusableInput):
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictionRequest:
     """One request with the tools it is offered; `examples` are (instruction, calls) put before
     it. `keep`: tools that stay where a short context holds not all (the right ones, as in
     training: `shown` says how many are left). `whole_pool`: a router may take any tool it knows.
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answered:
+class PredictionAnswer:
     """What came back. `kind` as in `answers.Parsed`; `shown` counts the tools that fitted into the
     prompt (None: all), `seconds` is None where the answer came out of the ledger; `error` names why
     no answer came at all, which is no fault of the model. `cut`: it ended at its limit."""
@@ -69,15 +69,17 @@ class Predictor(Protocol):
     @property
     def kind(self) -> PredictorKind: ...
 
-    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]: ...
+    def predict(
+        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
+    ) -> list[PredictionAnswer]: ...
 
 
-def parse_answer(text: str, **spent: Any) -> Answered:
+def parse_answer(text: str, **spent: Any) -> PredictionAnswer:
     """What a model's text says, with what it cost."""
     read = parse_calls(text)
-    return Answered(read.calls, read.kind, text, **spent)
+    return PredictionAnswer(read.calls, read.kind, text, **spent)
 
 
-def make_failed_answer(error: str, **spent: Any) -> Answered:
+def make_failed_answer(error: str, **spent: Any) -> PredictionAnswer:
     """No answer, and why (an error kind)."""
-    return Answered([], "no_call", error=error, **spent)
+    return PredictionAnswer([], "no_call", error=error, **spent)

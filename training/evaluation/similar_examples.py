@@ -45,7 +45,7 @@ def select_similar_examples(
     unit vectors. Rows of `train_rows` that are of no train split, or are whole conversations, are
     passed over."""
     known = [
-        _Known(row) for row in train_rows if row["split"] == "train" and not read_messages(row)
+        _PairIndex(row) for row in train_rows if row["split"] == "train" and not read_messages(row)
     ]
     if n < 1 or not known or not rows:
         return [() for _ in rows]
@@ -55,7 +55,7 @@ def select_similar_examples(
         part = rows[start : start + _BLOCK]
         scores = embed([row["instruction"] for row in part]) @ ours.T
         for row, near in zip(part, scores, strict=True):
-            asked = _Known(row)
+            asked = _PairIndex(row)
             found = choose_nearest(
                 known,
                 near,
@@ -69,7 +69,7 @@ def select_similar_examples(
     return out
 
 
-class _Known:
+class _PairIndex:
     """What of a row decides whether it may be shown."""
 
     def __init__(self, row: Row) -> None:
@@ -83,7 +83,7 @@ class _Known:
         self.answer = json.dumps(self.calls, sort_keys=True) if given else None
 
 
-def _is_example_allowed(row: _Known, one: _Known) -> bool:
+def _is_example_allowed(row: _PairIndex, one: _PairIndex) -> bool:
     if one.pair_id == row.pair_id or (row.unseen and one.server_id == row.server_id):
         return False
     return row.answer is None or one.answer != row.answer

@@ -65,7 +65,7 @@ _BARE = {"name", "id", "type"}
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedCalls:
     """The calls in a text, `{name, arguments}` each in order, and what the text is.
 
     kind: call; no_call (nothing, an empty list of calls, or the taught words for it); invalid_json
@@ -77,13 +77,13 @@ class Parsed:
     kind: Kind
 
 
-def parse_calls(text: str) -> Parsed:
+def parse_calls(text: str) -> ParsedCalls:
     """All calls in a model's text. Never raises."""
     answer = _strip_thought(text[:MAX_CHARS]).strip()
     if not answer and text.strip():
-        return Parsed([], "invalid_json")  # nothing but a thought without an end
+        return ParsedCalls([], "invalid_json")  # nothing but a thought without an end
     if _is_no_call(answer):
-        return Parsed([], "no_call")
+        return ParsedCalls([], "no_call")
     calls: list[dict[str, Any]] = []
     empty_list = False
     for found in find_json(answer):
@@ -93,10 +93,10 @@ def parse_calls(text: str) -> Parsed:
         if len(calls) >= MAX_CALLS:
             break
     if calls:
-        return Parsed(calls[:MAX_CALLS], "call")
+        return ParsedCalls(calls[:MAX_CALLS], "call")
     if empty_list:
-        return Parsed([], "no_call")
-    return Parsed([], "invalid_json" if _is_call_begun(answer) else "prose")
+        return ParsedCalls([], "no_call")
+    return ParsedCalls([], "invalid_json" if _is_call_begun(answer) else "prose")
 
 
 def normalise_call(name: Any, arguments: Any) -> dict[str, Any] | None:

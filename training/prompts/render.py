@@ -151,7 +151,7 @@ def _copy_calls(calls: Sequence[Call]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Turn:
+class ChatTurn:
     """One answer of the model's. `before`: the conversation it answers, the request alone where it
     is (); `calls`: the right ones, [] where none is; `asks`: it is to ask back."""
 
@@ -181,11 +181,11 @@ def read_messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     return read_json_list(row.get("messages"))
 
 
-def list_turns(row: Mapping[str, Any]) -> list[Turn]:
+def list_turns(row: Mapping[str, Any]) -> list[ChatTurn]:
     """Every answer of the model's that a row teaches, in order."""
     messages = read_messages(row)
     if not messages:
-        return [Turn((), read_calls(row))]
+        return [ChatTurn((), read_calls(row))]
     return [
         _make_turn(messages[:at], message)
         for at, message in enumerate(messages)
@@ -211,7 +211,7 @@ def read_message_calls(message: Message) -> list[dict[str, Any]]:
     ]
 
 
-def _make_turn(before: Sequence[Message], message: Message) -> Turn:
+def _make_turn(before: Sequence[Message], message: Message) -> ChatTurn:
     from assets.synthesis.verify.rules import is_question  # needs polars, settings do not
 
     calls = read_message_calls(message)
@@ -219,7 +219,7 @@ def _make_turn(before: Sequence[Message], message: Message) -> Turn:
     known = tuple({**one, "weight": 0} if is_learnt(one) else one for one in before)
     asks = not calls and is_question(message.get("content") or "")
     answered = any(one["role"] == "tool" for one in before)  # then it is an answer
-    return Turn(known, calls, asks=asks and not answered)
+    return ChatTurn(known, calls, asks=asks and not answered)
 
 
 _WORD = re.compile(r"\w+")
@@ -229,7 +229,7 @@ def split_index_words(text: str) -> set[str]:
     return set(_WORD.findall(text.casefold().replace("_", " ")))
 
 
-class Nearness:
+class WordSimilarity:
     """Texts by the words they hold; a rarer word weighs more. Exact, and the same everywhere:
     figures are rounded before they are compared and ties fall to the smaller name."""
 
@@ -267,7 +267,7 @@ class Nearness:
         }
 
 
-class Sized(Protocol):
+class TokenLength(Protocol):
     """What has a length in tokens."""
 
     @property
@@ -275,11 +275,11 @@ class Sized(Protocol):
 
 
 Step = TypeVar("Step")
-Made = TypeVar("Made", bound=Sized)
+Made = TypeVar("Made", bound=TokenLength)
 
 
 @dataclass(frozen=True)
-class Parts:
+class PromptParts:
     """What is rendered of a row. `calls` None: nothing is answered yet. `gold`: names of the tools
     that are never dropped. `messages`: the whole conversation where it has several turns; then
     `calls` stand in it."""
@@ -291,7 +291,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Rendered:
+class RenderedPrompt:
     """A prompt that fits, its completion, the names of the tools that it shows and of those that
     had to go, how many examples are left, and its length with the completion.
 
@@ -308,30 +308,32 @@ class Rendered:
     turns: tuple[tuple[str, str], ...] = ()
 
 
-def get_prompt_parts(row: Mapping[str, Any]) -> Parts:
+def get_prompt_parts(row: Mapping[str, Any]) -> PromptParts:
     """What is rendered of a training-set row."""
     messages = read_messages(row)
-    return Parts(row["instruction"], read_calls(row), list_named_tools(row), messages)
+    return PromptParts(row["instruction"], read_calls(row), list_named_tools(row), messages)
 
 
 def fit_prompt(
     tokenizer: Any,
-    row_or_parts: Mapping[str, Any] | Parts,
+    row_or_parts: Mapping[str, Any] | PromptParts,
     tools: Sequence[Contract],
     limit: int,
     *,
     examples: Sequence[Example] = (),
-) -> Rendered | None:
+) -> RenderedPrompt | None:
     """The row with as many of `tools` (contracts) as `limit` tokens hold, completion included.
 
     What is too much goes whole: distractors, the easiest first (those that share the fewest words
     with the right tools, or with the request where no call is right), then examples, the last
     first. None where even the right tools alone do not fit. Raises BadTemplate.
     """
-    parts = row_or_parts if isinstance(row_or_parts, Parts) else get_prompt_parts(row_or_parts)
+    parts = (
+        row_or_parts if isinstance(row_or_parts, PromptParts) else get_prompt_parts(row_or_parts)
+    )
     order = _rank_by_ease(parts, tools)
 
-    def made(gone: int, shown: int) -> Rendered:
+    def made(gone: int, shown: int) -> RenderedPrompt:
         out = set(order[:gone])
         kept = [tool for at, tool in enumerate(tools) if at not in out]
         turns = _render_parts(tokenizer, parts, kept, examples[:shown])
@@ -341,7 +343,7 @@ def fit_prompt(
         )
         names = tuple(tool["name"] for tool in kept)
         gone_names = tuple(tools[at]["name"] for at in sorted(out))
-        return Rendered(*turns[-1], names, gone_names, shown, length, tuple(turns))
+        return RenderedPrompt(*turns[-1], names, gone_names, shown, length, tuple(turns))
 
     steps = [(gone, len(examples)) for gone in range(len(order) + 1)]
     steps += [(len(order), shown) for shown in range(len(examples) - 1, -1, -1)]
@@ -349,7 +351,7 @@ def fit_prompt(
 
 
 def _render_parts(
-    tokenizer: Any, parts: Parts, tools: Sequence[Contract], examples: Sequence[Example]
+    tokenizer: Any, parts: PromptParts, tools: Sequence[Contract], examples: Sequence[Example]
 ) -> list[tuple[str, str]]:
     shown = [render_tool_schema(tool) for tool in tools]
     if parts.messages:
@@ -377,7 +379,7 @@ def find_first_fitting(
     return best
 
 
-def _rank_by_ease(parts: Parts, tools: Sequence[Contract]) -> list[int]:
+def _rank_by_ease(parts: PromptParts, tools: Sequence[Contract]) -> list[int]:
     """Places of the tools that may go, the easiest to tell from the right ones first."""
     texts = [split_index_words(tool_text(tool)) for tool in tools]
     right = [text for tool, text in zip(tools, texts, strict=True) if tool["name"] in parts.gold]

@@ -93,7 +93,7 @@ WAITING, REFUSED = "waiting", "refused"  # for a person; by a person
 
 
 @dataclass(frozen=True)
-class Champion:
+class RoleChampion:
     """The pointer of one role. `training_set` is what its model learnt from (None: untrained)."""
 
     role: str
@@ -113,7 +113,7 @@ def get_pointer_path(role: str) -> str:
     return f"champions/{role}.json"
 
 
-def read_champion(home: Path, role: str) -> Champion:
+def read_champion(home: Path, role: str) -> RoleChampion:
     """The role's champion; the untrained model where none was promoted. Raises PointerBroken."""
     body = read_current_pointer(home, get_pointer_path(role), _describe_pointer_fix(role))
     if body is not None:
@@ -124,10 +124,10 @@ def read_champion(home: Path, role: str) -> Champion:
             f"{home / get_pointer_path(role)}: it is missing, but {CHAMPIONS} names"
             f" {promoted.model[:12]} as champion; {_describe_pointer_fix(role)}"
         )
-    return Champion(role, get_untrained_model(role))
+    return RoleChampion(role, get_untrained_model(role))
 
 
-def restore_pointer(home: Path, role: str) -> Champion:
+def restore_pointer(home: Path, role: str) -> RoleChampion:
     """Writes a champion's lost or broken pointer again from the history; a whole one is left as it
     is. Raises PointerBroken where the history knows none."""
     with hold_pointer_lock(home):
@@ -143,7 +143,7 @@ def restore_pointer(home: Path, role: str) -> Champion:
                 f" and the untrained model serves until {role}_champion is materialized"
             )
         tried = [line["attempt"] for line in _read_role_history(home, role) if line.get("attempt")]
-        after = Champion(**{**asdict(known), "last_candidate": tried[-1] if tried else {}})
+        after = RoleChampion(**{**asdict(known), "last_candidate": tried[-1] if tried else {}})
         write_pointer(home / get_pointer_path(role), asdict(after))
         return after
 
@@ -161,16 +161,18 @@ def read_last_attempt_time(home: Path, role: str) -> float | None:
     return next((line["at"] for line in lines if line["attempt"].get("model") == model), None)
 
 
-def find_promotion(home: Path, role: str, model: str) -> Champion:
+def find_promotion(home: Path, role: str, model: str) -> RoleChampion:
     """The pointer as it was when the model was last promoted, or a bare one."""
     if model == get_untrained_model(role):
-        return Champion(role, model)
+        return RoleChampion(role, model)
     found = [one for one in list_promoted(home, role) if one.model == model]
     learnt = (read_model_card(home, model) or {}).get("training_set")
-    return found[-1] if found else Champion(role, model, learnt)
+    return found[-1] if found else RoleChampion(role, model, learnt)
 
 
-def make_history_line(before: Champion, after: Champion, kind: str, why: str, at: float) -> dict:
+def make_history_line(
+    before: RoleChampion, after: RoleChampion, kind: str, why: str, at: float
+) -> dict:
     """A line of the history; evidence is kept where the champion changed, to be put back."""
     moved = kind not in (KEPT, WAITING, REFUSED)
     model = after.model if moved else after.last_candidate.get("model")
@@ -179,8 +181,8 @@ def make_history_line(before: Champion, after: Champion, kind: str, why: str, at
     return {**line, "champion": {**asdict(after), "last_candidate": {}}} if moved else line
 
 
-def _parse_champion(home: Path, role: str, body: Mapping[str, Any]) -> Champion:
-    names = {one.name for one in fields(Champion)}
+def _parse_champion(home: Path, role: str, body: Mapping[str, Any]) -> RoleChampion:
+    names = {one.name for one in fields(RoleChampion)}
     kept = {name: value for name, value in body.items() if name in names}
     lists = all(isinstance(kept.get(name, {}), dict) for name in ("evidence", "last_candidate"))
     if kept.get("role") != role or not isinstance(kept.get("model"), str) or not lists:
@@ -189,14 +191,14 @@ def _parse_champion(home: Path, role: str, body: Mapping[str, Any]) -> Champion:
             f" {kept.get('role')!r:.40}, model {kept.get('model')!r:.40}), expected"
             f" {{role, model, …}}; {_describe_pointer_fix(role)}"
         )
-    return Champion(**kept)
+    return RoleChampion(**kept)
 
 
 def _read_role_history(home: Path, role: str) -> list[dict[str, Any]]:
     return [line for line in read_current_history(home, CHAMPIONS) if line.get("role") == role]
 
 
-def list_promoted(home: Path, role: str) -> list[Champion]:
+def list_promoted(home: Path, role: str) -> list[RoleChampion]:
     """The champions of a role in the order they became it."""
     return [
         _parse_champion(home, role, line["champion"])
@@ -205,7 +207,7 @@ def list_promoted(home: Path, role: str) -> list[Champion]:
     ]
 
 
-def _find_last_promoted(home: Path, role: str) -> Champion | None:
+def _find_last_promoted(home: Path, role: str) -> RoleChampion | None:
     return next(iter(list_promoted(home, role)[-1:]), None)
 
 

@@ -11,7 +11,7 @@ from serving.index.release_index import make_router_index, view_table
 from serving.ranking.overlays import write_blocklist
 from training.adapter_table import make_adapter_table, set_name
 from training.evaluation.retriever import open_in_service
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.releases.in_service import find_release_models, find_reranker_file
 from training.releases.index_source import build_published_source, list_held_contracts
 from training.releases.release import (
@@ -23,7 +23,7 @@ from training.releases.release import (
 )
 from training.releases.retention import prune_releases
 from training.role import get_untrained_model, list_roles
-from warehouse.audit import Verdict
+from warehouse.audit import AuditVerdict
 from warehouse.progress import ProgressLines
 from warehouse.publish import (
     AssetAudit,
@@ -54,11 +54,11 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     standing = find_release_models(home)
     models = {role: one.model for role, one in standing.items()}
     notes = [one.notice for one in standing.values() if one.notice]
-    rules = [Verdict("models_present", True, "; ".join(notes) or "all champions are on disk")]
+    rules = [AuditVerdict("models_present", True, "; ".join(notes) or "all champions are on disk")]
     contracts = digest(sorted(key_contract(row) for row in read_clear(warehouse)))
     facts = (models, contracts, set_name(warehouse))
     refused = find_release_refusal(home, *facts)
-    rules.append(Verdict("not_rolled_back", True, refused or "nobody rolled this set back"))
+    rules.append(AuditVerdict("not_rolled_back", True, refused or "nobody rolled this set back"))
     name = make_release(home, *facts)
     save_release_replay(warehouse, name)
     yield from publish_digest(RELEASE_AUDIT, name, rules, **models)
@@ -80,7 +80,7 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
 def router_index(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
-    trainer: dg.ResourceParam[Trainer],
+    trainer: dg.ResourceParam[TrainerPolicy],
     embedder: dg.ResourceParam[Embedder],
 ) -> Published:
     home, current = warehouse.home, read_current_release(warehouse.home)
@@ -128,10 +128,10 @@ def router_index(
     )
 
 
-def _check_entries(index: RouterIndex, source: IndexSource, stays: object) -> Verdict:
+def _check_entries(index: RouterIndex, source: IndexSource, stays: object) -> AuditVerdict:
     """stays: whether a rollback pinned what is served."""
     if stays:
-        return Verdict("one_entry_per_tool", True, "what a rollback serves stays as it is")
+        return AuditVerdict("one_entry_per_tool", True, "what a rollback serves stays as it is")
     tools = {(row["server_id"], row["tool"]) for row in source.rows}
     found = f"{len(index.tools)} of {len(tools)} tools"
-    return Verdict("one_entry_per_tool", len(index.tools) == len(tools), found)
+    return AuditVerdict("one_entry_per_tool", len(index.tools) == len(tools), found)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.gates import Gate, as_rows, judge_gates
+from training.gates import PromotionGate, as_rows, judge_gates
 from training.releases.champion import (
     APPROVE,
     CHAMPIONS,
@@ -18,7 +18,7 @@ from training.releases.champion import (
     REFUSE,
     REFUSED,
     WAITING,
-    Champion,
+    RoleChampion,
     get_pointer_path,
     hold_pointer_lock,
     make_history_line,
@@ -35,14 +35,14 @@ class PromotionError(ValueError):
 
 
 @dataclass(frozen=True)
-class Promotion:
+class PromotionOutcome:
     """The outcome for a candidate, the gates it was held against, and why in one sentence.
     waiting: it passed every gate, and a person has to approve it."""
 
     promoted: bool
-    champion: Champion
+    champion: RoleChampion
     why: str
-    gates: list[Gate] = field(default_factory=list)
+    gates: list[PromotionGate] = field(default_factory=list)
     waiting: bool = False
 
 
@@ -51,11 +51,11 @@ def consider_candidate(
     role: str,
     candidate: str,
     training_set: str,
-    gates: Sequence[Gate],
+    gates: Sequence[PromotionGate],
     evidence: Mapping[str, Any],
     *,
     by_hand: bool = False,
-) -> Promotion:
+) -> PromotionOutcome:
     """Promotes the candidate or keeps the champion; either way the pointer records the attempt.
     `by_hand`: one that passed every gate waits until a person approves it.
 
@@ -66,12 +66,14 @@ def consider_candidate(
     with hold_pointer_lock(home):
         before = read_champion(home, role)
         if before.model == candidate:
-            return Promotion(False, before, "the candidate is the champion already", list(gates))
+            return PromotionOutcome(
+                False, before, "the candidate is the champion already", list(gates)
+            )
         asked = [*gates, *_check_standing_gates(home, role, candidate, evidence)]
         better, why = judge_gates(asked)
         last = before.last_candidate
         if last.get("refused") and last.get("model") == candidate and not better:
-            return Promotion(False, before, why, asked)  # it may be approved after all
+            return PromotionOutcome(False, before, why, asked)  # it may be approved after all
         waiting = better and by_hand
         if waiting:
             why = f"waits for `toolmill champion {role} --approve`; {why}"
@@ -85,20 +87,20 @@ def consider_candidate(
         if waiting:
             attempt |= {"waiting": True, "evidence": dict(evidence)}
         if (waiting or not better) and last == attempt:
-            return Promotion(False, before, why, asked, waiting)
+            return PromotionOutcome(False, before, why, asked, waiting)
         if better and not waiting:
             rows = as_rows(asked)
-            after = Champion(
+            after = RoleChampion(
                 role, candidate, training_set, time.time(), dict(evidence), attempt, rows
             )
         else:
-            after = Champion(**{**asdict(before), "last_candidate": attempt})
+            after = RoleChampion(**{**asdict(before), "last_candidate": attempt})
         kind = WAITING if waiting else PROMOTED if better else KEPT
         _record_change(home, before, after, kind, why)
-        return Promotion(better and not waiting, after, why, asked, waiting)
+        return PromotionOutcome(better and not waiting, after, why, asked, waiting)
 
 
-def approve_candidate(home: Path, role: str, *, by: str, why: str) -> Champion:
+def approve_candidate(home: Path, role: str, *, by: str, why: str) -> RoleChampion:
     """Promotes the candidate that waits, or that was refused; what must hold today is asked again.
 
     Raises PromotionError where none waits or it cannot serve now, PointerBroken, OSError.
@@ -114,14 +116,14 @@ def approve_candidate(home: Path, role: str, *, by: str, why: str) -> Champion:
         done = {**attempt, "promoted": True, "why": f"approved by {by}: {why}"}
         for key in ("waiting", "evidence", "refused"):
             done.pop(key, None)
-        after = Champion(
+        after = RoleChampion(
             role, name, attempt["training_set"], time.time(), dict(evidence), done, gates
         )
         _record_change(home, before, after, PROMOTED, done["why"], APPROVE, by=by, reason=why)
         return after
 
 
-def refuse_candidate(home: Path, role: str, *, by: str, why: str) -> Champion:
+def refuse_candidate(home: Path, role: str, *, by: str, why: str) -> RoleChampion:
     """Keeps the champion: the candidate that waits is not promoted by any later run, until it is
     approved after all. Raises PromotionError where none waits, PointerBroken, OSError."""
     with hold_pointer_lock(home):
@@ -129,12 +131,14 @@ def refuse_candidate(home: Path, role: str, *, by: str, why: str) -> Champion:
         if attempt.get("refused"):
             raise PromotionError(f"{role} {attempt['model'][:12]} was refused already")
         done = {**attempt, "waiting": False, "refused": True, "why": f"refused by {by}: {why}"}
-        after = Champion(**{**asdict(before), "last_candidate": done})
+        after = RoleChampion(**{**asdict(before), "last_candidate": done})
         _record_change(home, before, after, REFUSED, done["why"], REFUSE, by=by, reason=why)
         return after
 
 
-def _read_decidable(home: Path, role: str, by: str, why: str) -> tuple[Champion, dict[str, Any]]:
+def _read_decidable(
+    home: Path, role: str, by: str, why: str
+) -> tuple[RoleChampion, dict[str, Any]]:
     """The champion and the candidate that a person may decide on."""
     for name, text in (("the author", by), ("the reason", why)):
         if not text.strip():
@@ -152,8 +156,8 @@ def _read_decidable(home: Path, role: str, by: str, why: str) -> tuple[Champion,
 
 def _record_change(
     home: Path,
-    before: Champion,
-    after: Champion,
+    before: RoleChampion,
+    after: RoleChampion,
     kind: str,
     why: str,
     decision: str | None = None,
@@ -177,23 +181,32 @@ def _check_standing_gates(
     evidence: Mapping[str, Any],
     *,
     refusable: bool = True,
-) -> list[Gate]:
+) -> list[PromotionGate]:
     """What holds only now, under the lock: who serves, and whether the candidate can. refusable:
     whether that a person refused it counts."""
     serving = find_model_in_service(home, role).model
     pair = tuple(str(evidence.get(name, "nobody")) for name in ("candidate", "incumbent"))
     found = " against ".join(name[:20] for name in pair)
-    against = Gate(
+    against = PromotionGate(
         "against_champion",
         pair == (candidate, serving),
         f"{found} was measured",
         f"{candidate[:20]} against {serving[:20]}",
     )
     flaw = find_model_flaw(home, role, candidate)
-    whole = Gate("model_on_disk", flaw is None, flaw or "card and weights read", "a whole model")
+    whole = PromotionGate(
+        "model_on_disk", flaw is None, flaw or "card and weights read", "a whole model"
+    )
     out = map_rejected_models(home, role).get(candidate)
-    clear = Gate("not_rolled_back", out is None, out or "never", "no rollback of it that stands")
+    clear = PromotionGate(
+        "not_rolled_back", out is None, out or "never", "no rollback of it that stands"
+    )
     refused = map_refused_models(home, role).get(candidate) if refusable else None
     if refused is None:
         return [against, whole, clear]
-    return [against, whole, clear, Gate("not_refused", False, refused, "no refusal that stands")]
+    return [
+        against,
+        whole,
+        clear,
+        PromotionGate("not_refused", False, refused, "no refusal that stands"),
+    ]

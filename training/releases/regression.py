@@ -14,7 +14,7 @@ from typing import Any
 from assets.servers.calls.log import CallLog
 from training.releases.champion import SERVED, list_rollbacks, read_current_history
 from training.releases.release import RUN, list_lineage, read_served
-from training.releases.rollback import Moved, roll_back_release
+from training.releases.rollback import RollbackOutcome, roll_back_release
 from training.settings import RollbackPolicy
 
 GOOD = ("ok",)
@@ -44,7 +44,7 @@ def count_units(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReleaseComparison:
     """What the looks came to. p: of the decisive look, else the smallest; None before the first."""
 
     worse: bool
@@ -66,11 +66,11 @@ class Comparison:
 
 def compare_releases(
     now: Sequence[bool], before: Sequence[bool], policy: RollbackPolicy
-) -> Comparison:
+) -> ReleaseComparison:
     """Holds the units of a release against those of the one before it."""
     least = policy.min_units
     if len(now) < least or len(before) < least:
-        return Comparison(False, len(now), None, len(before), None, None, None, 0)
+        return ReleaseComparison(False, len(now), None, len(before), None, None, None, 0)
     good_before = sum(before) / len(before)
     size, look, last = least, 1, None
     while size <= len(now):
@@ -78,7 +78,7 @@ def compare_releases(
         good, bound = sum(seen) / size, policy.alpha / 2**look
         p = compute_tail(size - sum(seen), size, len(before) - sum(before), len(before))
         worse = p <= bound and good_before - good >= policy.min_drop
-        found = Comparison(worse, size, good, len(before), good_before, p, bound, look)
+        found = ReleaseComparison(worse, size, good, len(before), good_before, p, bound, look)
         if worse:
             return found
         last = found
@@ -113,19 +113,19 @@ _DAYS = 60  # of the log
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchOutcome:
     """What was found of the served release, and what was done: `moved` where it was rolled back."""
 
     release: str | None
     before: str | None
     why: str
-    comparison: Comparison | None = None
-    moved: Moved | None = None
+    comparison: ReleaseComparison | None = None
+    moved: RollbackOutcome | None = None
 
 
 def watch_release(
     home: Path, policy: RollbackPolicy, now: float, hold: Callable[[str], None] | None = None
-) -> Watched:
+) -> WatchOutcome:
     """Rolls the served release back where its calls end worse than those of the one before; tells
     why, and why not. hold: as of `roll_back_release`.
 
@@ -137,27 +137,27 @@ def watch_release(
     moved = roll_back_release(
         home, found.before, hold, by=AUTHOR, why=found.why, served=found.release
     )
-    return Watched(found.release, found.before, found.why, found.comparison, moved)
+    return WatchOutcome(found.release, found.before, found.why, found.comparison, moved)
 
 
-def judge_release(home: Path, policy: RollbackPolicy, now: float) -> Watched:
+def judge_release(home: Path, policy: RollbackPolicy, now: float) -> WatchOutcome:
     """Whether the served release serves worse; nothing moves. now: epoch seconds."""
     served, line = read_served(home), list_lineage(home)
     name = served.get("release")
     if name is None or len(line) < 2:
-        return Watched(name, None, "no release was served before this one")
+        return WatchOutcome(name, None, "no release was served before this one")
     last = list_rollbacks(home)[-1:]
     at, cool_down = float(last[0].get("at", 0)) if last else 0.0, policy.cool_down_h * 3600
     # What lies further ahead was noted by a clock that has been set back since.
     if last and abs(now - at) < cool_down:
         left = (at + cool_down - now) / 3600
-        return Watched(name, line[-2], f"a rollback cools down for {left:.1f} hours more")
+        return WatchOutcome(name, line[-2], f"a rollback cools down for {left:.1f} hours more")
     history = read_current_history(home, SERVED)
     own = [one for one in history if one.get("release") == name]
     if not own or own[-1].get("by") != RUN:
-        return Watched(name, line[-2], "a person or a rollback put it in service: it stays")
+        return WatchOutcome(name, line[-2], "a person or a rollback put it in service: it stays")
     comparison = _compare(home, policy, now, name, line[-2], history)
-    return Watched(name, line[-2], comparison.describe(), comparison)
+    return WatchOutcome(name, line[-2], comparison.describe(), comparison)
 
 
 def _compare(
@@ -167,7 +167,7 @@ def _compare(
     name: str,
     before: str,
     history: Sequence[Mapping[str, Any]],
-) -> Comparison:
+) -> ReleaseComparison:
     since = now - _DAYS * 86_400
     lines = list(CallLog(home).read(since))
     versions: dict[str, set[str]] = {name: set(), before: set()}

@@ -36,7 +36,7 @@ _GOING = ".going-"
 
 
 @dataclass
-class Pruned:
+class PrunedModels:
     """What was removed, by name."""
 
     versions: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ def prune_releases(
     protect: Iterable[str] = (),
     *,
     before: float | None = None,
-) -> Pruned:
+) -> PrunedModels:
     """Removes what only older releases need; `protect` names models that stay, and so does what was
     written since `before` (epoch seconds).
 
@@ -82,7 +82,7 @@ def plan_pruning(
     protect: Iterable[str] = (),
     *,
     before: float | None = None,
-) -> Pruned:
+) -> PrunedModels:
     """What `prune_releases` would remove now."""
     made = list_releases(home)
     kept = _list_kept_releases(home, (policy or RetentionPolicy()).keep)
@@ -92,7 +92,7 @@ def plan_pruning(
     kept |= {str(read_index_meta(home, name).get("release")) for name in {*listed} - {*going}}
     encoders = _list_prunable_encoders(home, going)
     models = _list_prunable_models(home, made, kept, set(protect))
-    return Pruned(
+    return PrunedModels(
         going,
         [folder.name for folder in encoders if _is_older(folder, before)],
         [name for name in models if _is_older(get_model_folder(home, name), before)],

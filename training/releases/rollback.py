@@ -16,7 +16,7 @@ from training.releases.champion import (
     DECISIONS,
     RELEASES,
     SERVED,
-    Champion,
+    RoleChampion,
     find_promotion,
     get_pointer_path,
     hold_pointer_lock,
@@ -50,7 +50,7 @@ Before = Callable[[str], None]  # told the version that is about to be served
 
 
 @dataclass(frozen=True)
-class Moved:
+class RollbackOutcome:
     """What a rollback or its undoing did."""
 
     release: str  # served now
@@ -69,7 +69,7 @@ def roll_back_release(
     by: str | None = None,
     why: str | None = None,
     served: str | None = None,
-) -> Moved:
+) -> RollbackOutcome:
     """Serves the release before the served one, or the one named: champions, release and router
     move together or not at all. `before(version)` is called when all is checked, nothing moved yet.
     by, why: who decided and the reason, as the decision keeps them. served: the release that was
@@ -106,7 +106,7 @@ def roll_back_release(
         return _move_to_release(home, target, version, ROLLBACK, decision, out)
 
 
-def undo_rollback(home: Path, before: Before | None = None) -> Moved:
+def undo_rollback(home: Path, before: Before | None = None) -> RollbackOutcome:
     """Lifts the last rollback that stands. Where nothing newer was made since, the release that was
     left is served again; else what it kept out is considered again from the next run on.
 
@@ -124,7 +124,9 @@ def undo_rollback(home: Path, before: Before | None = None) -> Moved:
             move_pointers(home, files={}, lines={DECISIONS: [lifted]})
             outcome = "lifted; a newer release was made since, and it stays"
             models = read_release(home, now["release"])["models"]
-            return Moved(now["release"], now["version"], now["release"], models, {}, outcome)
+            return RollbackOutcome(
+                now["release"], now["version"], now["release"], models, {}, outcome
+            )
         target = find_release(home, last["from"])
         version = _check_target_release(home, target)
         if before is not None:
@@ -172,7 +174,7 @@ def _describe_possible_targets(home: Path, but: str = "") -> str:
 
 def _move_to_release(
     home: Path, target: Json, version: str, by: str, decision: Json, out: dict[str, list[str]]
-) -> Moved:
+) -> RollbackOutcome:
     left, name, at = read_served(home)["release"], target["release"], decision["at"]
     head, lines = make_served_pointer(home, name, version, by)
     files: dict[str, Json] = {ROUTER_HEAD: head} if head else {}  # first: out of service at once
@@ -194,10 +196,10 @@ def _move_to_release(
         files=files,
         lines={DECISIONS: [decision], SERVED: lines, RELEASES: made, CHAMPIONS: promoted},
     )
-    return Moved(name, version, left, target["models"], out, outcome)
+    return RollbackOutcome(name, version, left, target["models"], out, outcome)
 
 
-def _promote_again(home: Path, was: Champion, model: str, reason: str) -> Champion:
+def _promote_again(home: Path, was: RoleChampion, model: str, reason: str) -> RoleChampion:
     """The champion as it was when its model was promoted; what was tried last stays known, so that
     drift does not take the last training for one that never was."""
     tried = dict(was.last_candidate)
@@ -206,9 +208,11 @@ def _promote_again(home: Path, was: Champion, model: str, reason: str) -> Champi
     elif tried.get("model") == model:
         tried |= {"promoted": True, "why": reason}
     known = find_promotion(home, was.role, model)
-    return Champion(**{**asdict(known), "last_candidate": tried, "since": time.time()})
+    return RoleChampion(**{**asdict(known), "last_candidate": tried, "since": time.time()})
 
 
-def _make_unmoved_result(home: Path, target: Json, left: Json) -> Moved:
+def _make_unmoved_result(home: Path, target: Json, left: Json) -> RollbackOutcome:
     outcome = "it is served already: nothing moved"
-    return Moved(left["release"], left["version"], left["release"], target["models"], {}, outcome)
+    return RollbackOutcome(
+        left["release"], left["version"], left["release"], target["models"], {}, outcome
+    )

@@ -31,7 +31,7 @@ class AmbiguousTool(UnusableInput):
 
 
 @dataclass(frozen=True)
-class Target:
+class ContractTarget:
     """The contracts asked about. server_id and tool are None where a digest was given."""
 
     digests: frozenset[str]
@@ -46,7 +46,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Made:
+class ContractProducts:
     """What was made of contracts, as plain rows. stored: keys -> those that the vector store
     lacks. sets: name -> rows of each training set ever kept. models: their cards."""
 
@@ -64,7 +64,7 @@ class Made:
     index: Iterable[Row] = ()
 
 
-def find_tool(asked: str, seen: Iterable[Seen]) -> Target:
+def find_tool(asked: str, seen: Iterable[Seen]) -> ContractTarget:
     """The target of `server_id::tool`, of `tool` where one server has it, or of a contract digest.
 
     seen: every contract ever published. Raises UnknownTool or AmbiguousTool, with names that are
@@ -73,7 +73,7 @@ def find_tool(asked: str, seen: Iterable[Seen]) -> Target:
     listed = list(seen)
     quoted = escape_text(asked[:_LONGEST])
     if any(digest == asked for _, _, digest in listed):
-        return Target(frozenset({asked}))
+        return ContractTarget(frozenset({asked}))
     ids = {ToolId(server, tool) for server, tool, _ in listed}
     owners = {one for one in ids if str(one) == asked} or {one for one in ids if one.tool == asked}
     if len(owners) > 1:
@@ -89,10 +89,10 @@ def find_tool(asked: str, seen: Iterable[Seen]) -> Target:
         )
     [owner] = owners
     digests = frozenset(digest for *about, digest in listed if tuple(about) == owner)
-    return Target(digests, *owner)
+    return ContractTarget(digests, *owner)
 
 
-def find_blast_radius(target: Target, made: Made) -> dict[str, Any]:
+def find_blast_radius(target: ContractTarget, made: ContractProducts) -> dict[str, Any]:
     """Everything that depends on the target: lists, each with its counts."""
     pairs = [one for row in made.pairs if (one := _match_pair(target, row))]
     ids = {row["pair_id"] for row in pairs}
@@ -138,7 +138,7 @@ def find_blast_radius(target: Target, made: Made) -> dict[str, Any]:
     }
 
 
-def _match_pair(target: Target, row: Row) -> dict[str, Any] | None:
+def _match_pair(target: ContractTarget, row: Row) -> dict[str, Any] | None:
     """The row's entry, with the nearest reason for which it depends on the target."""
     if target.is_about(row):
         because = "about"
@@ -155,7 +155,7 @@ def _match_pair(target: Target, row: Row) -> dict[str, Any] | None:
     return {**_copy_columns(row, *named), "because": because}
 
 
-def _match_vectors(target: Target, made: Made) -> Iterator[dict[str, Any]]:
+def _match_vectors(target: ContractTarget, made: ContractProducts) -> Iterator[dict[str, Any]]:
     """Vectors of the tool, and of its server, whose text lists the tool's name."""
     listed = [row for row in made.vectors if target.is_about(row)]
     servers = {row["server_id"] for row in listed} | ({target.server_id} - {None})
@@ -170,7 +170,9 @@ def _match_vectors(target: Target, made: Made) -> Iterator[dict[str, Any]]:
         yield {**_copy_columns(row, *named), "key": key, "stored": key not in lost}
 
 
-def _match_training_sets(target: Target, made: Made, ids: Collection[str]) -> list[dict[str, Any]]:
+def _match_training_sets(
+    target: ContractTarget, made: ContractProducts, ids: Collection[str]
+) -> list[dict[str, Any]]:
     found = []
     for name, rows in made.sets.items():
         about = beside = 0

@@ -14,7 +14,7 @@ from training.reporting.gather import gather_report_facts
 from training.reporting.report import inline_plots, write_report
 from training.role import list_trained_roles
 from training.sets.set_audit import load_manifest
-from warehouse.audit import Verdict
+from warehouse.audit import AuditVerdict
 from warehouse.publish import (
     AssetAudit,
     Published,
@@ -66,7 +66,7 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
     # Named by the release's day and the facts: the same facts again are the same folder.
     day = time.strftime("%Y-%m-%d", time.gmtime(facts["release"]["at"]))
     path = write_report(home, f"{day}-{name[:8]}", facts)
-    verdict = Verdict("written", path.exists(), str(path))
+    verdict = AuditVerdict("written", path.exists(), str(path))
     text = make_markdown_metadata(inline_plots(path))
     yield from publish_digest(
         REPORT_AUDIT,

@@ -32,7 +32,7 @@ _BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class Tool:
+class BatchTool:
     """A tool that may be taught or be a negative."""
 
     text: str
@@ -41,7 +41,7 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Batch:
+class RetrieverBatch:
     """Queries, distinct texts, and for each query the place of its text and of other right ones."""
 
     queries: list[str]
@@ -66,12 +66,14 @@ def select_teachable_rows(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int
     return kept, dict(sorted(left.items()))
 
 
-def collect_tools(rows: Sequence[Row], pool: Mapping[str, Row] | None = None) -> dict[str, Tool]:
+def collect_tools(
+    rows: Sequence[Row], pool: Mapping[str, Row] | None = None
+) -> dict[str, BatchTool]:
     """Digest -> tool, of the rows' own and of the pool's other trained tools. `pool`: what
     `offers.load_pool` gives, digest -> {contract, split, twins}; tools that are only tested on are
     left out, for they must not even be seen as negatives."""
     out = {
-        name: Tool(
+        name: BatchTool(
             tool_text(held["contract"]),
             _normalise_contract_text(held["contract"]),
             tuple(held.get("twins") or ()),
@@ -81,13 +83,15 @@ def collect_tools(rows: Sequence[Row], pool: Mapping[str, Row] | None = None) ->
     }
     for row in rows:
         twin = out[row["contract_digest"]].twins if row["contract_digest"] in out else ()
-        out[row["contract_digest"]] = Tool(
+        out[row["contract_digest"]] = BatchTool(
             row["positive"], _normalise_contract_text(row.get("contract")), twin
         )
     return out
 
 
-def find_twin_texts(texts: Sequence[str], vectors: np.ndarray, tools: Mapping[str, Tool]) -> Twins:
+def find_twin_texts(
+    texts: Sequence[str], vectors: np.ndarray, tools: Mapping[str, BatchTool]
+) -> Twins:
     """Text -> the texts of the same tool, itself included. `vectors`: unit vectors of `texts`.
 
     Two texts are one tool when their vectors say so, the pool says so, or their names and
@@ -121,7 +125,7 @@ def find_twin_texts(texts: Sequence[str], vectors: np.ndarray, tools: Mapping[st
 
 
 def list_right_texts(
-    rows: Sequence[Row], twin: Twins, tools: Mapping[str, Tool] | None = None
+    rows: Sequence[Row], twin: Twins, tools: Mapping[str, BatchTool] | None = None
 ) -> list[frozenset[str]]:
     """For each row every text that is a right answer to its words."""
     tools = tools or collect_tools(rows)
@@ -142,8 +146,8 @@ def iterate_batches(
     rows: Sequence[Row],
     settings: RetrieverSettings,
     right: Sequence[frozenset[str]] | None = None,
-    tools: Mapping[str, Tool] | None = None,
-) -> Iterator[Batch]:
+    tools: Mapping[str, BatchTool] | None = None,
+) -> Iterator[RetrieverBatch]:
     """A batch per step, tools shuffled per epoch; a pure function of rows and settings."""
     right = right or [frozenset([row["positive"]]) for row in rows]
     tools = tools or collect_tools(rows)
@@ -189,14 +193,14 @@ def _cut_within_sets(
 
 def _make_batch(
     rows: Sequence[Row], right: Sequence[frozenset[str]], part: list[int], texts: Mapping[str, Any]
-) -> Batch:
+) -> RetrieverBatch:
     place = {text: at for at, text in enumerate(texts)}
     targets = [place[rows[at]["positive"]] for at in part]
     also = [
         tuple(sorted({place[text] for text in right[at] if text in place} - {target}))
         for at, target in zip(part, targets, strict=True)
     ]
-    return Batch([rows[at]["instruction"] for at in part], list(texts), targets, also)
+    return RetrieverBatch([rows[at]["instruction"] for at in part], list(texts), targets, also)
 
 
 def _normalise_contract_text(contract: Any) -> tuple[str, str] | None:

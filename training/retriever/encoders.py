@@ -24,7 +24,7 @@ from assets.vectors.encoders.sentence_model import (
 )
 from assets.vectors.encoders.weights import BASE
 from assets.vectors.scale import REFERENCE, CosineScale
-from training.retriever.gradient_cache import Item, Passes
+from training.retriever.gradient_cache import CachedText, EncoderPasses
 from training.retriever.settings import NONE, RetrieverSettings, find_other_shape
 from training.runtime.device import make_autocast
 from training.runtime.model_store import TrainingFailed
@@ -120,7 +120,7 @@ def open_bert(base: str, settings: RetrieverSettings, device: str) -> tuple[Any,
     return model, BertPasses(model, tokenizer, settings, device, prompts)
 
 
-class BertPasses(Passes):
+class BertPasses(EncoderPasses):
     """A BERT with an adapter in its upper layers, pooled by the mean."""
 
     def __init__(
@@ -136,10 +136,10 @@ class BertPasses(Passes):
         layers = self._core.encoder.layer
         self._lower = layers[: settings.first_layer]
         self._upper = layers[settings.first_layer :]
-        self._kept: dict[Item, Any] = {}
+        self._kept: dict[CachedText, Any] = {}
         self._room = settings.cache_mb << 20
 
-    def prepare_texts(self, items: Sequence[Item]) -> None:
+    def prepare_texts(self, items: Sequence[CachedText]) -> None:
         """Reads all texts, and keeps what the frozen layers say of them while there is room.
 
         In one order whatever step a training goes on from: the same chunks round the same way.
@@ -153,14 +153,14 @@ class BertPasses(Passes):
             self._room -= size
             self._kept |= {item: state.clone() for item, state in zip(chunk, states, strict=True)}
 
-    def _read_tokens(self, item: Item) -> list[int]:
+    def _read_tokens(self, item: CachedText) -> list[int]:
         most = item.tokens
         if item.prompt:  # on top of the text's own, and cut where the served encoder cuts
             most = max(most, min(most + self._count_prompt(item.prompt), MOST_TOKENS))
         text = f"{item.prompt}{item.text}"
         return self._tokenizer(text, truncation=True, max_length=most)["input_ids"]
 
-    def _encode_chunk(self, chunk: Sequence[Item]) -> Any:
+    def _encode_chunk(self, chunk: Sequence[CachedText]) -> Any:
         """Unit vectors of one chunk by masked mean pooling."""
         import torch
 
@@ -175,7 +175,7 @@ class BertPasses(Passes):
             hidden = hidden * mask[:, 0, 0, :, None]  # the divisor is taken out by the norm
         return torch.nn.functional.normalize(hidden.sum(1), dim=-1)
 
-    def _run_frozen_layers(self, chunk: Sequence[Item]) -> list[Any]:
+    def _run_frozen_layers(self, chunk: Sequence[CachedText]) -> list[Any]:
         """What the frozen layers say of each text, without its padding."""
         import torch
 
@@ -222,7 +222,7 @@ def open_sentence(
     return model, SentencePasses(sentence, settings, device, prompts)
 
 
-class SentencePasses(Passes):
+class SentencePasses(EncoderPasses):
     """A SentenceTransformer whose transformer is trained."""
 
     def __init__(
@@ -232,7 +232,7 @@ class SentencePasses(Passes):
         self._sentence = sentence
         self._about: dict[str, dict[str, Any]] = {}  # by prompt
 
-    def compute_likeness(self, items: Sequence[Item]) -> np.ndarray:
+    def compute_likeness(self, items: Sequence[CachedText]) -> np.ndarray:
         """On MiniLM's scale: other encoders have unrelated texts at cosines of .7 and more."""
         known = self.encode_texts(
             [item._replace(text=text) for text in REFERENCE for item in items[:1]]
@@ -241,7 +241,7 @@ class SentencePasses(Passes):
             super().compute_likeness(items)
         )
 
-    def _read_tokens(self, item: Item) -> list[int]:
+    def _read_tokens(self, item: CachedText) -> list[int]:
         read = self._preprocess(
             item.text, item.prompt, item.tokens + self._count_prompt(item.prompt)
         )
@@ -256,7 +256,7 @@ class SentencePasses(Passes):
             processing_kwargs={"text": {"max_length": most}},
         )
 
-    def _encode_chunk(self, chunk: Sequence[Item]) -> Any:
+    def _encode_chunk(self, chunk: Sequence[CachedText]) -> Any:
         """Unit vectors of one chunk by all of the model's modules."""
         import torch
 

@@ -21,7 +21,7 @@ _CHUNK = 2048  # padded tokens; beyond it a CPU gains nothing
 _ALIKE = 0.8  # the shortest text of a chunk, of the longest
 
 
-class Item(NamedTuple):
+class CachedText(NamedTuple):
     """A text, how many of its tokens count, and the words that the model wants before it."""
 
     text: str
@@ -29,7 +29,7 @@ class Item(NamedTuple):
     prompt: str = ""
 
 
-class Passes(ABC):
+class EncoderPasses(ABC):
     """A model under training, run on batches of texts."""
 
     def __init__(
@@ -42,48 +42,52 @@ class Passes(ABC):
         """`prompts`: with those of the base filled in."""
         self._tokenizer, self._settings, self._device = tokenizer, settings, device
         self.prompts = prompts or Prompts()
-        self._ids: dict[Item, list[int]] = {}
+        self._ids: dict[CachedText, list[int]] = {}
         self._before: dict[str, int] = {}
 
     @abstractmethod
-    def _read_tokens(self, item: Item) -> list[int]:
+    def _read_tokens(self, item: CachedText) -> list[int]:
         """What the model reads of a text, cut, with its special tokens."""
 
     @abstractmethod
-    def _encode_chunk(self, chunk: Sequence[Item]) -> Any:
+    def _encode_chunk(self, chunk: Sequence[CachedText]) -> Any:
         """Unit vectors [len(chunk), dim] of texts whose tokens were read, with their graph."""
 
-    def list_queries(self, texts: Sequence[str]) -> list[Item]:
+    def list_queries(self, texts: Sequence[str]) -> list[CachedText]:
         """Requests as items."""
-        return [Item(text, self._settings.query_tokens, self.prompts.query or "") for text in texts]
-
-    def list_documents(self, texts: Sequence[str]) -> list[Item]:
-        """Tools' texts as items."""
         return [
-            Item(text, self._settings.text_tokens, self.prompts.document or "") for text in texts
+            CachedText(text, self._settings.query_tokens, self.prompts.query or "")
+            for text in texts
         ]
 
-    def prepare_texts(self, items: Sequence[Item]) -> None:
+    def list_documents(self, texts: Sequence[str]) -> list[CachedText]:
+        """Tools' texts as items."""
+        return [
+            CachedText(text, self._settings.text_tokens, self.prompts.document or "")
+            for text in texts
+        ]
+
+    def prepare_texts(self, items: Sequence[CachedText]) -> None:
         """Reads all texts of a training before its first step."""
         self._tokenise_texts(items)
 
-    def encode_texts(self, items: Sequence[Item]) -> Any:
+    def encode_texts(self, items: Sequence[CachedText]) -> Any:
         """Unit vectors of texts, without a graph; [len(items), dim] on the CPU."""
         import torch
 
         self._tokenise_texts(items)
-        made: dict[Item, Any] = {}
+        made: dict[CachedText, Any] = {}
         with torch.no_grad():
             for chunk in self._split_chunks(items):
                 made |= dict(zip(chunk, self._encode_chunk(chunk).cpu(), strict=True))
         return torch.stack([made[item] for item in items])
 
-    def compute_likeness(self, items: Sequence[Item]) -> np.ndarray:
+    def compute_likeness(self, items: Sequence[CachedText]) -> np.ndarray:
         """Vectors [len(items), dim or more] whose cosines are bounded as MiniLM's are."""
         return self.encode_texts(items).float().numpy()
 
     def add_gradients(
-        self, items: Sequence[Item], loss_of: Callable[[Any], Any]
+        self, items: Sequence[CachedText], loss_of: Callable[[Any], Any]
     ) -> tuple[Any, int]:
         """Adds the gradient of `loss_of(unit vectors of items)`; returns (loss, tokens).
 
@@ -116,7 +120,7 @@ class Passes(ABC):
             part.backward(grads[at])
         return loss.detach(), tokens
 
-    def _choose_kept_graphs(self, chunks: Sequence[Sequence[Item]]) -> list[bool]:
+    def _choose_kept_graphs(self, chunks: Sequence[Sequence[CachedText]]) -> list[bool]:
         """Which chunks keep their graph: as many as the budget takes, and always the last."""
         out, left = [], self._settings.hold_tokens
         for chunk in reversed(chunks):
@@ -125,11 +129,11 @@ class Passes(ABC):
             left -= tokens if out[-1] else 0
         return out[::-1]
 
-    def _split_chunks(self, items: Sequence[Item]) -> list[list[Item]]:
+    def _split_chunks(self, items: Sequence[CachedText]) -> list[list[CachedText]]:
         """Distinct texts after one prompt, the longest first, those of about one length
         together."""
         order = sorted(set(items), key=lambda item: (item.prompt, -len(self._ids[item]), item))
-        out: list[list[Item]] = []
+        out: list[list[CachedText]] = []
         for item in order:
             longest = len(self._ids[out[-1][0]]) if out else 0
             full = (len(out[-1]) + 1) * longest > _CHUNK if out else True
@@ -139,7 +143,7 @@ class Passes(ABC):
             out[-1].append(item)
         return out
 
-    def _tokenise_texts(self, items: Sequence[Item]) -> None:
+    def _tokenise_texts(self, items: Sequence[CachedText]) -> None:
         for item in dict.fromkeys(items):
             if item not in self._ids:
                 self._ids[item] = self._read_tokens(item)

@@ -23,7 +23,7 @@ from assets.vectors.encoders.minilm import (
 )
 from assets.vectors.encoders.weights import BadAdapter
 from training.retriever.batches import (
-    Batch,
+    RetrieverBatch,
     Row,
     collect_tools,
     find_twin_texts,
@@ -32,17 +32,17 @@ from training.retriever.batches import (
     select_teachable_rows,
 )
 from training.retriever.encoders import load_start, open_bert, open_sentence
-from training.retriever.gradient_cache import Passes
+from training.retriever.gradient_cache import EncoderPasses
 from training.retriever.settings import (
     NONE,
     RetrieverSettings,
     read_settings,
 )
 from training.runtime import checkpoints
-from training.runtime.device import Meter, is_out_of_memory, pick_device, seed_everything
+from training.runtime.device import TokenMeter, is_out_of_memory, pick_device, seed_everything
 from training.runtime.model_store import (
-    Job,
     TrainingFailed,
+    TrainingJob,
     read_model_card,
     save_model,
     select_recipe,
@@ -52,21 +52,23 @@ _STATE = "state.pt"
 
 
 @dataclass
-class Course:
+class RetrieverCourse:
     """A training under way: what changes from step to step, and where it is kept."""
 
-    passes: Passes
+    passes: EncoderPasses
     model: Any
     optimizer: Any
     schedule: Any
-    plan: list[Batch]
+    plan: list[RetrieverBatch]
     root: Path
     digest: str
     losses: list[float]
-    meter: Meter
+    meter: TokenMeter
 
 
-def begin_course(job: Job, base: str, rows: list[Row], settings: RetrieverSettings) -> Course:
+def begin_course(
+    job: TrainingJob, base: str, rows: list[Row], settings: RetrieverSettings
+) -> RetrieverCourse:
     """Model, plan and optimiser; at the step of the newest checkpoint, if there is one."""
     import torch
 
@@ -78,7 +80,7 @@ def begin_course(job: Job, base: str, rows: list[Row], settings: RetrieverSettin
     tools = collect_tools(rows, job.pool)
     texts = sorted({tool.text for tool in tools.values()})
     documents = passes.list_documents(texts)
-    meter = Meter(device)
+    meter = TokenMeter(device)
     passes.prepare_texts([*documents, *passes.list_queries([row["instruction"] for row in rows])])
     twin = find_twin_texts(texts, passes.compute_likeness(documents), tools)
     plan = list(iterate_batches(rows, settings, list_right_texts(rows, twin, tools), tools))
@@ -93,12 +95,12 @@ def begin_course(job: Job, base: str, rows: list[Row], settings: RetrieverSettin
     )
     root = checkpoints.get_checkpoint_root(job.home, job.name)
     digest = _plan_digest(base, settings, plan)
-    course = Course(passes, model, optimizer, schedule, plan, root, digest, [], meter)
+    course = RetrieverCourse(passes, model, optimizer, schedule, plan, root, digest, [], meter)
     _resume_course(course)
     return course
 
 
-def save_course_checkpoint(course: Course, step: int) -> None:
+def save_course_checkpoint(course: RetrieverCourse, step: int) -> None:
     import torch
     from peft import get_peft_model_state_dict
 
@@ -117,7 +119,7 @@ def save_course_checkpoint(course: Course, step: int) -> None:
     )
 
 
-def _resume_course(course: Course) -> None:
+def _resume_course(course: RetrieverCourse) -> None:
     import torch
     from peft import set_peft_model_state_dict
 
@@ -137,7 +139,7 @@ def _resume_course(course: Course) -> None:
     course.meter.steps, course.meter.tokens = len(course.losses), int(tokens)
 
 
-def _plan_digest(base: str, settings: RetrieverSettings, plan: list[Batch]) -> str:
+def _plan_digest(base: str, settings: RetrieverSettings, plan: list[RetrieverBatch]) -> str:
     """Names what is learnt in which order, whatever machine it runs on."""
     body = json.dumps(
         [base, select_recipe(asdict(settings)), [asdict(batch) for batch in plan]], sort_keys=True
@@ -184,7 +186,7 @@ def resolve_start(base: str) -> str:
         raise TrainingFailed(f"retriever: {error}") from error
 
 
-def train_retriever(job: Job, report: Report) -> dict[str, Any]:
+def train_retriever(job: TrainingJob, report: Report) -> dict[str, Any]:
     """Trains and saves `<home>/models/<name>`; returns its card. A finished model is not redone.
 
     `report` gets {step, steps, loss} as training goes on. A killed training goes on from its newest
@@ -223,7 +225,7 @@ def train_retriever(job: Job, report: Report) -> dict[str, Any]:
     return {**made, "cached": False}
 
 
-def _train_steps(course: Course, settings: RetrieverSettings, report: Report) -> None:
+def _train_steps(course: RetrieverCourse, settings: RetrieverSettings, report: Report) -> None:
     import torch
 
     steps = len(course.plan)
@@ -255,7 +257,7 @@ def _train_steps(course: Course, settings: RetrieverSettings, report: Report) ->
             save_course_checkpoint(course, step)
 
 
-def _compute_loss(flat: Any, batch: Batch, settings: RetrieverSettings) -> Any:
+def _compute_loss(flat: Any, batch: RetrieverBatch, settings: RetrieverSettings) -> Any:
     """Each query classified among the texts; another right answer is no wrong one."""
     import torch
 
@@ -269,10 +271,10 @@ def _compute_loss(flat: Any, batch: Batch, settings: RetrieverSettings) -> Any:
 
 
 def _make_card(
-    job: Job,
+    job: TrainingJob,
     base: str,
     settings: RetrieverSettings,
-    course: Course,
+    course: RetrieverCourse,
     pairs: int,
     tools: int,
     left_out: dict[str, int],
@@ -297,7 +299,9 @@ def _make_card(
     }
 
 
-def _to_training_failure(error: Exception, job: Job, settings: RetrieverSettings) -> Exception:
+def _to_training_failure(
+    error: Exception, job: TrainingJob, settings: RetrieverSettings
+) -> Exception:
     """The error as TrainingFailed where its cause has a fix; else as it is."""
     if isinstance(error, BadEmbedder):
         return TrainingFailed(f"retriever: {error}")

@@ -76,7 +76,7 @@ def measure_peak_mb(device: str) -> float:
 
 
 @dataclass
-class Meter:
+class TokenMeter:
     """Counts steps and tokens; `figures()` says tokens/s, step time and peak memory."""
 
     device: str

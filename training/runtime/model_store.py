@@ -40,7 +40,7 @@ class TrainingFailed(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """One training to do. `rows` are training-set rows of the train split; `pool` holds what
     their prompts may show beside the right tool: contract digest -> {"contract", …}."""
 
@@ -100,18 +100,18 @@ def write_job(
 ) -> tuple[str, Path]:
     """Writes what a training script needs into one file; returns (model name, job path)."""
     name = make_model_name(role, base, training_set, settings, data)
-    job = Job(role, name, home, training_set, base, dict(settings), [*map(dict, rows)], {})
+    job = TrainingJob(role, name, home, training_set, base, dict(settings), [*map(dict, rows)], {})
     body = {**vars(job), "home": str(home), "pool": dict(pool or {})}
     path = home / "jobs" / f"{name}.json"
     write_atomically(path, json.dumps(body, ensure_ascii=False).encode())
     return name, path
 
 
-def read_job(path: Path) -> Job:
+def read_job(path: Path) -> TrainingJob:
     """Raises TrainingFailed naming the file when it is no job."""
     try:
         body = json.loads(path.read_bytes())
-        return Job(**{**body, "home": Path(body["home"])})
+        return TrainingJob(**{**body, "home": Path(body["home"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise TrainingFailed(f"{path}: not a training job ({error})") from error
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from training.runtime.device import is_main
-from training.runtime.model_store import Job, TrainingFailed, read_job
+from training.runtime.model_store import TrainingFailed, TrainingJob, read_job
 
-Train = Callable[[Job, Callable[[dict[str, Any]], None]], dict[str, Any]]
+Train = Callable[[TrainingJob, Callable[[dict[str, Any]], None]], dict[str, Any]]
 Channel = tuple[Callable[[str], None], Callable[[dict[str, Any]], None]]
 _PIPES = "DAGSTER_PIPES_CONTEXT"  # set by Dagster when it started this process
 _PR_SET_PDEATHSIG = 1  # prctl(2)

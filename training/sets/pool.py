@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.canonical import tool_text
-from training.prompts.render import Nearness, read_json_list, read_messages, split_index_words
+from training.prompts.render import WordSimilarity, read_json_list, read_messages, split_index_words
 from training.sets.split import TRAIN, Embed, SetPolicy, iterate_cosine_blocks
 from warehouse.json_types import Contract
 from warehouse.storage.files import write_atomically
@@ -29,7 +29,7 @@ class BadOffer(ValueError):
     """An offer that cannot be made: an unknown kind, or a right tool that the pool lacks."""
 
 
-class Pool(Mapping[str, Contract]):
+class ToolPool(Mapping[str, Contract]):
     """Contracts by digest, with what candidates are drawn by. Make it once for many rows.
 
     `entries` are those of `load_pool`, or bare contracts (then no server and no twin is known but
@@ -94,16 +94,16 @@ class Pool(Mapping[str, Contract]):
         return same
 
     @cached_property
-    def _near(self) -> Nearness:
-        return Nearness(self._texts)
+    def _near(self) -> WordSimilarity:
+        return WordSimilarity(self._texts)
 
 
-def select_split_pool(pool: Mapping[str, Entry], split: str) -> Pool:
+def select_split_pool(pool: Mapping[str, Entry], split: str) -> ToolPool:
     """The contracts that a prompt of this split may show: a train prompt those of train tools
     alone, a test prompt all."""
     if split != TRAIN:
-        return Pool(pool)
-    return Pool({name: entry for name, entry in pool.items() if entry["split"] == TRAIN})
+        return ToolPool(pool)
+    return ToolPool({name: entry for name, entry in pool.items() if entry["split"] == TRAIN})
 
 
 def get_pool_path(home: Path, training_set: str) -> Path:
@@ -163,7 +163,7 @@ def draw_candidates(
     """
     if distractors not in DISTRACTORS:
         raise BadOffer(f"distractors {distractors!r}: expected one of {', '.join(DISTRACTORS)}")
-    made = pool if isinstance(pool, Pool) else Pool(pool)
+    made = pool if isinstance(pool, ToolPool) else ToolPool(pool)
     right = list_right_tools(row)
     lacking = next((name for name in right if name not in made), None)
     if lacking is not None:
@@ -172,7 +172,7 @@ def draw_candidates(
             " expected the pool of the same training set and a split that may show it"
         )
     rng = _make_random(row, seed, distractors)
-    chosen = _Chosen(made, n, out={twin for name in right for twin in made.get_twins(name)})
+    chosen = _ChosenTools(made, n, out={twin for name in right for twin in made.get_twins(name)})
     if gold:
         chosen.keep_names(right)
     if not right:
@@ -196,10 +196,10 @@ def list_right_tools(row: Mapping[str, Any]) -> list[str]:
     return list(called) or ([row["contract_digest"]] if read_messages(row) else [])
 
 
-class _Chosen:
+class _ChosenTools:
     """What an offer holds so far: no name twice, none of `out`."""
 
-    def __init__(self, pool: Pool, n: int, out: set[str]) -> None:
+    def __init__(self, pool: ToolPool, n: int, out: set[str]) -> None:
         self.pool, self.n, self.out = pool, n, out
         self.names: list[str] = []
         self._taken: set[str] = set()
@@ -222,7 +222,7 @@ class _Chosen:
 
 
 def _iterate_hard_distractors(
-    row: Mapping[str, Any], pool: Pool, right: Sequence[str]
+    row: Mapping[str, Any], pool: ToolPool, right: Sequence[str]
 ) -> Iterator[str]:
     yield from read_json_list(row.get("negatives"))
     own = right or [row["contract_digest"]]
@@ -277,7 +277,7 @@ def add_negatives(
         right = {row["pair_id"]: list_right_tools(row) for row in part}
         called = {name for of_row in right.values() for name in of_row}
         called |= {row["contract_digest"] for row in part if row["positive"] is not None}
-        near = _Near({texts[name] for name in called}, named, may, embed, policy)
+        near = _NearTools({texts[name] for name in called}, named, may, embed, policy)
         for name in called:
             same = {*twins[name], *near.twins[texts[name]]}
             pool[name]["twins"] = sorted((same & pool.keys()) - {name})
@@ -295,7 +295,7 @@ def add_negatives(
             row["negatives"] = json.dumps(list(fit.values())[: policy.negatives])
 
 
-class _Near:
+class _NearTools:
     """For each text of `rows` its `twins` (digests of any side) and `others` (digests that may be
     shown, the nearest first)."""
 

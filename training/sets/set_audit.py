@@ -22,7 +22,7 @@ from training.prompts.render import (
     read_messages,
     render_tool_schema,
 )
-from training.sets.pool import MIXED, Pool, draw_candidates, select_split_pool
+from training.sets.pool import MIXED, ToolPool, draw_candidates, select_split_pool
 from training.sets.split import (
     SALTS,
     SEEN_TOOL,
@@ -259,7 +259,7 @@ def compute_token_statistics(
 ) -> dict[str, Any]:
     """Percentiles of prompt and completion tokens per split at 10 and 100 mixed candidates, and how
     many rows would lose distractors at 8,192 tokens."""
-    made = _Counter(count or make_word_piece_counter(), pool)
+    made = _LeakCounter(count or make_word_piece_counter(), pool)
     splits = {}
     for split in SPLITS:
         part = _sample_evenly([row for row in rows if row["split"] == split])
@@ -290,7 +290,7 @@ def make_word_piece_counter() -> Count:
     return counted
 
 
-class _Counter:
+class _LeakCounter:
     def __init__(self, count: Count, pool: Mapping[str, Mapping[str, Any]]) -> None:
         self._count = count
         texts = {
@@ -302,7 +302,7 @@ class _Counter:
     def count_completions(self, rows: Sequence[Row]) -> list[int]:
         return self._count(list(map(_join_answers, rows)))
 
-    def count_prompts(self, rows: Sequence[Row], pool: Pool, n: int) -> dict[str, Any]:
+    def count_prompts(self, rows: Sequence[Row], pool: ToolPool, n: int) -> dict[str, Any]:
         asked = self._count(list(map(_join_context, rows)))
         completions = self.count_completions(rows)
         names = {id(pool[name]): name for name in pool}

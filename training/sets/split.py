@@ -167,7 +167,7 @@ LEAK_TEXT, LEAK_TWIN = "leak_text", "leak_twin"
 
 
 @dataclass(frozen=True)
-class Place:
+class SplitPlace:
     """Where a contract stands. `leak`: why a train tool may not be learnt from after all; then
     `split` is where its copy stands that is tested on, and `copy_of` is that one's digest."""
 
@@ -197,7 +197,7 @@ def assign_places(
     policy: SetPolicy,
     marked: Collection[tuple[str, str]] = (),
     same: Mapping[str, Collection[str]] | None = None,
-) -> dict[Key, Place]:
+) -> dict[Key, SplitPlace]:
     """The place of every clear contract. `marked`: pairs of digests that are one tool. `same`:
     server -> all ids of that server."""
     made = {}
@@ -205,17 +205,19 @@ def assign_places(
         contract = read_contract(row)
         names = (same or {}).get(key[0], (key[0],))
         split = choose_tool_place(key[0], key[1], _find_oldest(names, first), policy, names)
-        made[key] = Place(key, row, contract, tool_text(contract), split)
+        made[key] = SplitPlace(key, row, contract, tool_text(contract), split)
     copies = _find_train_copies(made, embed, policy, marked)
     return {
-        key: Place(key, place.row, place.contract, place.text, made[other].split, why, other[2])
+        key: SplitPlace(
+            key, place.row, place.contract, place.text, made[other].split, why, other[2]
+        )
         if (found := copies.get(key)) and (why := found[0]) and (other := found[1])
         else place
         for key, place in made.items()
     }
 
 
-def build_pool(places: Mapping[Key, Place]) -> dict[str, dict[str, Any]]:
+def build_pool(places: Mapping[Key, SplitPlace]) -> dict[str, dict[str, Any]]:
     """Contract digest -> {server_id, tool, contract, split}, for candidates. One of several
     servers stands where it is tested on, if it is anywhere."""
     pool: dict[str, dict[str, Any]] = {}
@@ -233,7 +235,7 @@ def _find_oldest(names: Iterable[str], first: Mapping[str, str | None]) -> str |
 
 
 def _find_train_copies(
-    made: Mapping[Key, Place],
+    made: Mapping[Key, SplitPlace],
     embed: Embed,
     policy: SetPolicy,
     marked: Collection[tuple[str, str]],

@@ -35,8 +35,8 @@ from training.sets.split import (
     TRAIN,
     Embed,
     Key,
-    Place,
     SetPolicy,
+    SplitPlace,
     assign_places,
     build_pool,
     compute_pair_draw,
@@ -53,14 +53,14 @@ _EVOLVED = "evolve"  # the step of a receipt
 
 
 @dataclass
-class Placed:
+class PlacedRow:
     """A pair with the places of the tools that it is about, its own first: those it calls, or the
     one that it asks back about. `messages`: of a task that is a conversation."""
 
     pair: Row
-    own: Place
+    own: SplitPlace
     calls: list[dict[str, Any]]
-    golds: tuple[Place, ...]
+    golds: tuple[SplitPlace, ...]
     split: str
     messages: list[dict[str, Any]] = field(default_factory=list)
 
@@ -93,7 +93,7 @@ class Placed:
 
 
 @dataclass
-class Tally:
+class SplitTally:
     """Why pairs are left out, how many, and the first examples of each leak."""
 
     dropped: Counter[str] = field(default_factory=Counter)
@@ -107,11 +107,11 @@ class Tally:
 
 def place_pairs(
     pairs: Iterable[Row],
-    places: Mapping[Key, Place],
+    places: Mapping[Key, SplitPlace],
     quarantined: Collection[str],
     policy: SetPolicy,
-    tally: Tally,
-) -> list[Placed]:
+    tally: SplitTally,
+) -> list[PlacedRow]:
     """Every usable pair at its place. `quarantined`: digests of contracts that are held."""
     known = set(places)
     made = []
@@ -125,7 +125,7 @@ def place_pairs(
     return made
 
 
-def collect_trained_tools(placed: Iterable[Placed]) -> set[tuple[str, str]]:
+def collect_trained_tools(placed: Iterable[PlacedRow]) -> set[tuple[str, str]]:
     """(server, tool) of every call that is learnt."""
     return {tool for one in placed if one.split == TRAIN for tool in one.tools}
 
@@ -168,7 +168,7 @@ def _list_gold_keys(pair: Row) -> list[Key]:
     ]
 
 
-def _place_pair(pair: Row, places: Mapping[Key, Place], tally: Tally) -> Placed | None:
+def _place_pair(pair: Row, places: Mapping[Key, SplitPlace], tally: SplitTally) -> PlacedRow | None:
     """The pair at the place of the tools that it calls; None, and counted, where that is none."""
     own = places[pair["server_id"], pair["tool"], pair["contract_digest"]]
     calls = _make_calls(pair)
@@ -189,7 +189,7 @@ def _place_pair(pair: Row, places: Mapping[Key, Place], tally: Tally) -> Placed 
         # A row of which no call is right learns nothing of its own tool, be that a copy or not.
         split = golds[0].split if golds else TRAIN if own.leak else own.split
         messages = make_messages(pair, read_goldens(pair)) if talks else []
-        return Placed(pair, own, calls, golds, split, messages)
+        return PlacedRow(pair, own, calls, golds, split, messages)
     return None
 
 
@@ -204,9 +204,9 @@ def _make_calls(pair: Row) -> list[dict[str, Any]]:
     return [{"name": n, "contract_digest": d, "arguments": a} for n, d, a in goldens]
 
 
-def _hold_out_pairs(placed: Sequence[Placed], policy: SetPolicy) -> None:
+def _hold_out_pairs(placed: Sequence[PlacedRow], policy: SetPolicy) -> None:
     """Holds pairs of trained tools out by their hash; a tool keeps one call to learn from."""
-    single: dict[tuple[str, str], list[Placed]] = defaultdict(list)
+    single: dict[tuple[str, str], list[PlacedRow]] = defaultdict(list)
     for one in placed:
         if one.split == TRAIN:
             if compute_pair_draw(one.name) < policy.seen_tools:
@@ -222,8 +222,8 @@ LEAK_REQUEST = "leak_instruction"
 
 
 def remove_leaks(
-    placed: Sequence[Placed], embed: Embed, policy: SetPolicy, tally: Tally
-) -> list[Placed]:
+    placed: Sequence[PlacedRow], embed: Embed, policy: SetPolicy, tally: SplitTally
+) -> list[PlacedRow]:
     """`placed` without the train copies of requests that are tested on, and without held-out pairs
     of tools that then nothing is learnt of.
 
@@ -243,12 +243,12 @@ def remove_leaks(
 
 
 def _remove_train_copies(
-    placed: Sequence[Placed],
-    tested: dict[str, list[Placed]],
+    placed: Sequence[PlacedRow],
+    tested: dict[str, list[PlacedRow]],
     embed: Embed,
     policy: SetPolicy,
-    tally: Tally,
-) -> list[Placed]:
+    tally: SplitTally,
+) -> list[PlacedRow]:
     learnt = [one.request for one in placed if one.split == TRAIN]
     found = find_near_pairs(learnt, list(tested), embed, policy.near_cosine)
     kept = []
@@ -261,8 +261,8 @@ def _remove_train_copies(
 
 
 def _remove_seen_requests(
-    placed: Sequence[Placed], embed: Embed, policy: SetPolicy, tally: Tally
-) -> list[Placed]:
+    placed: Sequence[PlacedRow], embed: Embed, policy: SetPolicy, tally: SplitTally
+) -> list[PlacedRow]:
     held = _group_by_request(one for one in placed if one.split == SEEN_TOOL)
     learnt = [one for one in placed if one.split == TRAIN]
     found = find_near_pairs([one.request for one in learnt], list(held), embed, policy.near_cosine)
@@ -285,14 +285,14 @@ def _remove_seen_requests(
     return [one for one in placed if one.name not in gone]
 
 
-def _group_by_request(placed: Iterable[Placed]) -> dict[str, list[Placed]]:
-    found: dict[str, list[Placed]] = defaultdict(list)
+def _group_by_request(placed: Iterable[PlacedRow]) -> dict[str, list[PlacedRow]]:
+    found: dict[str, list[PlacedRow]] = defaultdict(list)
     for one in placed:
         found[one.request].append(one)
     return found
 
 
-def _record_leak(tally: Tally, gone: Placed, stays: Placed) -> None:
+def _record_leak(tally: SplitTally, gone: PlacedRow, stays: PlacedRow) -> None:
     tally.count_drop(
         LEAK_REQUEST, pair=gone.name, split=gone.split, like=stays.name, beside=stays.split
     )
@@ -369,7 +369,7 @@ def build_training_set(
     run, where more is known than the rows say. `same`: server -> all ids of that server, which
     stand on one side.
     """
-    policy, tally = policy or SetPolicy(), Tally()
+    policy, tally = policy or SetPolicy(), SplitTally()
     embed = make_cached_embed(embed)
     current = {(row["server_id"], row["tool"], row["contract_digest"]): row for row in contracts}
     quarantined = {name for _, _, name in held}
@@ -411,10 +411,10 @@ def make_set_manifest(
 
 
 def _make_rows(
-    placed: Iterable[Placed],
+    placed: Iterable[PlacedRow],
     pool: Mapping[str, Mapping[str, Any]],
     first: Mapping[str, str | None],
-    tally: Tally,
+    tally: SplitTally,
 ) -> list[dict[str, Any]]:
     """Rows without negatives. One that was to choose among tools, none of which its split may show,
     is left out."""
@@ -430,7 +430,7 @@ def _make_rows(
 
 
 def _make_row(
-    one: Placed, offered: Sequence[str], first: Mapping[str, str | None]
+    one: PlacedRow, offered: Sequence[str], first: Mapping[str, str | None]
 ) -> dict[str, Any]:
     copied = ("pair_id", "server_id", "tool", "contract_digest", "instruction")
     own, pair = one.own, one.pair

@@ -66,7 +66,7 @@ class EffectOutcome:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class EffectAttempt:
     """One try at an effect."""
 
     id: int
@@ -81,7 +81,7 @@ class Attempt:
     batch: str = ""
 
 
-class Attempts:
+class AttemptLog:
     """The attempts of one ledger, carried out by this process or by others."""
 
     def __init__(self, database: LedgerDatabase, blobs: Blobs, run_id: str) -> None:
@@ -102,7 +102,7 @@ class Attempts:
         reserve_usd: float,
         scope: str,
         batch: str = "",
-    ) -> bytes | Attempt | None:
+    ) -> bytes | EffectAttempt | None:
         """The stored bytes, or a new attempt that is ours (with `batch` that batch's, whatever
         process lives), or None: somebody has it. Raises EffectPending where an open batch has."""
         self._record_late(key)
@@ -129,13 +129,13 @@ class Attempts:
             if reserve_usd > 0:
                 self._check_room()
                 _check_budget(scope, stage, reserve_usd, spent, limit)
-            attempt = Attempt(
+            attempt = EffectAttempt(
                 number, key, stage, partition, self._run_id, time.time(),
                 "started", reserve_usd, scope, batch,
             )  # fmt: skip
             return self._start(db, attempt)
 
-    def _start(self, db: Connection, attempt: Attempt) -> Attempt:
+    def _start(self, db: Connection, attempt: EffectAttempt) -> EffectAttempt:
         owner = (0, "") if attempt.batch else self._database.store.identify()
         db.execute(
             "INSERT INTO attempts (id, key, stage, partition, status, run_id, pid,"
@@ -169,7 +169,7 @@ class Attempts:
                 )
 
     @contextmanager
-    def carry_out(self, attempt: Attempt) -> Iterator[None]:
+    def carry_out(self, attempt: EffectAttempt) -> Iterator[None]:
         """The time of one effect: an error is recorded, and raised on."""
         try:
             yield
@@ -188,7 +188,7 @@ class Attempts:
         finally:
             _IN_THIS_PROCESS.discard((str(self._database.path), attempt.id))
 
-    def finish(self, attempt: Attempt, outcome: EffectOutcome) -> bytes:
+    def finish(self, attempt: EffectAttempt, outcome: EffectOutcome) -> bytes:
         """Keeps what an effect returned: the blob, then its record."""
         try:
             answer = _make_answer(attempt, outcome, self._blobs.put(outcome.data))
@@ -217,7 +217,9 @@ class Attempts:
                     _write_answer(db, answer)
             file.unlink(missing_ok=True)
 
-    def finish_all(self, outcomes: Sequence[tuple[Attempt, EffectOutcome]]) -> list[Attempt]:
+    def finish_all(
+        self, outcomes: Sequence[tuple[EffectAttempt, EffectOutcome]]
+    ) -> list[EffectAttempt]:
         """`finish` for many in one transaction; returns those that were still under way."""
         try:
             with ThreadPoolExecutor(_WRITERS) as pool:
@@ -232,7 +234,7 @@ class Attempts:
         except OSError as error:
             raise make_unavailable(self._database.path, error) from error
 
-    def end_all(self, ended: Sequence[tuple[Attempt, str]], status: str) -> int:
+    def end_all(self, ended: Sequence[tuple[EffectAttempt, str]], status: str) -> int:
         """Ends attempts under way of which nothing was received, each with its error: `failed` is
         due again, `unknown` too but keeps its reservation. How many there were."""
         count = 0
@@ -283,7 +285,7 @@ def sum_spent(db: Connection, scope: str) -> float:
     return db.execute(f"SELECT {_SPENT}", (scope, scope)).fetchone()[0]
 
 
-def _make_answer(attempt: Attempt, outcome: EffectOutcome, blob: str) -> dict[str, Any]:
+def _make_answer(attempt: EffectAttempt, outcome: EffectOutcome, blob: str) -> dict[str, Any]:
     """A received answer as it is recorded."""
     return {
         "id": attempt.id, "key": attempt.key, "stage": attempt.stage, "scope": attempt.scope,
@@ -314,7 +316,7 @@ def _write_answer(db: Connection, answer: dict[str, Any]) -> None:
         )
 
 
-def _is_paid(attempt: Attempt, outcome: EffectOutcome) -> bool:
+def _is_paid(attempt: EffectAttempt, outcome: EffectOutcome) -> bool:
     return attempt.reserved_usd > 0 or outcome.usd > 0
 
 

@@ -17,7 +17,7 @@ _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Dollars = Annotated[float, Field(allow_inf_nan=False, ge=0, le=1e12)]
 
 
-class Batch(BaseModel, strict=True):
+class BatchRecord(BaseModel, strict=True):
     """A file of requests for a provider's Batch API, and how far it is. Times are epoch seconds,
     prices are US dollars per million tokens, batch discount included.
 
@@ -57,7 +57,7 @@ class Batch(BaseModel, strict=True):
     problem: str = ""  # the last thing that went wrong, in one line
 
 
-def write_batch(db: Connection, batch: Batch) -> None:
+def write_batch(db: Connection, batch: BatchRecord) -> None:
     """Inserts or replaces a batch."""
     db.execute(
         "INSERT INTO batches VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE"
@@ -66,20 +66,20 @@ def write_batch(db: Connection, batch: Batch) -> None:
     )
 
 
-def read_batch(db: Connection, name: str) -> Batch | None:
+def read_batch(db: Connection, name: str) -> BatchRecord | None:
     """The batch of that name, if there is one."""
     row = db.execute("SELECT body FROM batches WHERE name = ?", (name,)).fetchone()
-    return Batch.model_validate_json(row[0]) if row else None
+    return BatchRecord.model_validate_json(row[0]) if row else None
 
 
-def list_batches(db: Connection) -> list[Batch]:
+def list_batches(db: Connection) -> list[BatchRecord]:
     """All of them, in the order in which they were opened."""
     rows = db.execute("SELECT body FROM batches").fetchall()
-    batches = [Batch.model_validate_json(body) for (body,) in rows]
+    batches = [BatchRecord.model_validate_json(body) for (body,) in rows]
     return sorted(batches, key=lambda batch: (batch.opened_at, batch.name))
 
 
-def is_abandoned(batch: Batch | None, is_alive: Callable[[int, str, float], bool]) -> bool:
+def is_abandoned(batch: BatchRecord | None, is_alive: Callable[[int, str, float], bool]) -> bool:
     """Whether nobody will ever send the batch: its process is gone, or it was dropped."""
     if batch is None or batch.state not in OPEN:
         return True

@@ -13,12 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from warehouse.ledger.attempts import Attempt, Attempts, EffectOutcome, EffectPending, sum_spent
+from warehouse.ledger.attempts import (
+    AttemptLog,
+    EffectAttempt,
+    EffectOutcome,
+    EffectPending,
+    sum_spent,
+)
 from warehouse.ledger.batch_records import (
     DROPPED,
     GATHERING,
     OPEN,
-    Batch,
+    BatchRecord,
     is_abandoned,
     list_batches,
     read_batch,
@@ -36,35 +42,35 @@ _COUNTED = (("answered", "done"), ("failed", "failed"), ("unknown", "unknown"))
 class Batches:
     """The batches of one ledger. Raises LedgerUnavailable where a file cannot be used."""
 
-    def __init__(self, database: LedgerDatabase, attempts: Attempts) -> None:
+    def __init__(self, database: LedgerDatabase, attempts: AttemptLog) -> None:
         self._database, self._attempts = database, attempts
 
-    def open(self, name: str, **facts: Any) -> Batch:
+    def open(self, name: str, **facts: Any) -> BatchRecord:
         """A new batch that this process gathers; `facts`: of Batch."""
         pid, process = self._database.store.identify()
-        batch = Batch(
+        batch = BatchRecord(
             name=name, state=GATHERING, opened_at=time.time(), pid=pid, process=process, **facts
         )
         self.save(batch)
         return batch
 
-    def save(self, batch: Batch) -> None:
+    def save(self, batch: BatchRecord) -> None:
         """Inserts or replaces a batch."""
         with self._database.transaction() as db:
             write_batch(db, batch)
 
-    def update(self, batch: Batch, **facts: Any) -> Batch:
+    def update(self, batch: BatchRecord, **facts: Any) -> BatchRecord:
         """The batch with what is new of it, kept where it differs from what is kept."""
         new = batch.model_copy(update=facts)
         if self.read(batch.name) != new:
             self.save(new)
         return new
 
-    def read(self, name: str) -> Batch | None:
+    def read(self, name: str) -> BatchRecord | None:
         with self._database.transaction() as db:
             return read_batch(db, name)
 
-    def find(self, *states: str) -> list[Batch]:
+    def find(self, *states: str) -> list[BatchRecord]:
         """Batches in one of these states (default: all), oldest first. What a killed process was
         gathering is put away before."""
         with self._database.transaction() as db:
@@ -75,7 +81,7 @@ class Batches:
             return [one for one in list_batches(db) if not states or one.state in states]
 
     def claim(
-        self, batch: Batch, stage: str, key: str, *, reserve_usd: float, scope: str
+        self, batch: BatchRecord, stage: str, key: str, *, reserve_usd: float, scope: str
     ) -> bytes | None:
         """None: the effect is the batch's from here on; or its stored bytes. Raises EffectPending
         where it is under way already, BudgetExceeded where it does not fit."""
@@ -84,7 +90,7 @@ class Batches:
         )
         if claim is None:
             raise EffectPending("")
-        return None if isinstance(claim, Attempt) else claim
+        return None if isinstance(claim, EffectAttempt) else claim
 
     def find_holder(self, key: str) -> str | None:
         """The batch that an effect is under way in, as far as a look without a lock tells; one that
@@ -98,14 +104,14 @@ class Batches:
             batch = read_batch(db, rows[0][0])
             return None if is_abandoned(batch, self._database.store.is_alive) else rows[0][0]
 
-    def drop(self, batch: Batch, why: str) -> int:
+    def drop(self, batch: BatchRecord, why: str) -> int:
         """Puts away a batch of which nothing was sent; how many requests are due again."""
         with self._database.transaction() as db:
             released = release_attempts(db, batch.name, f"dropped: {why}")
             write_batch(db, batch.model_copy(update={"state": DROPPED, "problem": why}))
         return released
 
-    def list_waiting(self, name: str) -> dict[str, Attempt]:
+    def list_waiting(self, name: str) -> dict[str, EffectAttempt]:
         """Key -> attempt, of the requests of a batch that are under way."""
         with self._database.transaction() as db:
             rows = db.execute(
@@ -113,16 +119,16 @@ class Batches:
                 " batch FROM attempts WHERE batch = ? AND batch <> '' AND status = 'started'",
                 (name,),
             ).fetchall()
-        return {row[1]: Attempt(*row) for row in rows}
+        return {row[1]: EffectAttempt(*row) for row in rows}
 
-    def finish(self, outcomes: Iterable[tuple[Attempt, EffectOutcome]]) -> int:
+    def finish(self, outcomes: Iterable[tuple[EffectAttempt, EffectOutcome]]) -> int:
         """Keeps answers, in transactions of many; how many were not kept before."""
         count = 0
         for part in _split_parts(outcomes):
             count += len(self._attempts.finish_all(part))
         return count
 
-    def end(self, ended: Iterable[tuple[Attempt, str]], status: str) -> int:
+    def end(self, ended: Iterable[tuple[EffectAttempt, str]], status: str) -> int:
         """Ends requests without an answer: `failed`, or `unknown` where it may have been paid."""
         return sum(self._attempts.end_all(part, status) for part in _split_parts(ended))
 
@@ -147,7 +153,7 @@ class Batches:
         return [row[0] or "" for row in rows]
 
     @contextmanager
-    def hold(self, name: str) -> Iterator[Batch | None]:
+    def hold(self, name: str) -> Iterator[BatchRecord | None]:
         """The batch as it is now, while no other process sends or harvests it; None where another
         does. The lock ends with its process."""
         path = self._database.path.with_name(f"batch-{name}.lock")
@@ -195,7 +201,7 @@ class Ledger:
         answers that arrive while it does not answer."""
         self.path, self.blobs, self.run_id = path, blobs, run_id
         self._database = LedgerDatabase(path, patience_s=patience_s, url=url)
-        self._attempts = Attempts(self._database, blobs, run_id)
+        self._attempts = AttemptLog(self._database, blobs, run_id)
         self.batches = Batches(self._database, self._attempts)
 
     def once(
@@ -216,7 +222,7 @@ class Ledger:
         """
         deadline = time.monotonic() + _WAIT_LIMIT_S
         while not isinstance(
-            claim := self._attempts.claim(stage, key, partition, reserve_usd, scope), Attempt
+            claim := self._attempts.claim(stage, key, partition, reserve_usd, scope), EffectAttempt
         ):
             if claim is not None:
                 return claim
@@ -238,7 +244,7 @@ class Ledger:
         """`once` for an awaitable effect."""
         deadline = time.monotonic() + _WAIT_LIMIT_S
         while not isinstance(
-            claim := self._attempts.claim(stage, key, partition, reserve_usd, scope), Attempt
+            claim := self._attempts.claim(stage, key, partition, reserve_usd, scope), EffectAttempt
         ):
             if claim is not None:
                 return claim
@@ -303,7 +309,7 @@ class Ledger:
         )
         return {(stage, status): count for stage, status, count in rows}
 
-    def list_unknown(self) -> list[Attempt]:
+    def list_unknown(self) -> list[EffectAttempt]:
         """Attempts that were under way when their process died: sent, perhaps; answered, unseen."""
         with self._database.transaction() as db:
             self._attempts.end_dead(db, None)
@@ -311,7 +317,7 @@ class Ledger:
                 "SELECT id, key, stage, partition, run_id, started_at, status, reserved_usd, scope"
                 " FROM attempts WHERE status = 'unknown' ORDER BY id"
             ).fetchall()
-        return [Attempt(*row) for row in rows]
+        return [EffectAttempt(*row) for row in rows]
 
     def costs(self, since: float = 0.0) -> list[dict[str, Any]]:
         """Effects, seconds, tokens and US dollars per stage, partition and model: the rows of

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from warehouse.extensions import OUTBOXES, load_extensions
 from warehouse.item_failure import describe_failure
 from warehouse.ledger.attempts import BudgetExceeded
-from warehouse.ledger.batch_records import Batch
+from warehouse.ledger.batch_records import BatchRecord
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.endpoint import open_provider
 from warehouse.llm.json_answers import BadAnswer, parse_answer
@@ -51,7 +51,7 @@ class RequestOutbox(Protocol):
         """Puts a request into a batch and raises Pending. Returns for one to send directly."""
         ...
 
-    def submit(self) -> list[Batch]:
+    def submit(self) -> list[BatchRecord]:
         """Sends the batches; returns them, each with what kept it back."""
         ...
 
@@ -80,7 +80,7 @@ class LLM:
         # asked, cached, pending, failed (of this object's life)
         self.counts: Counter[str] = Counter()
         self.usd = 0.0
-        self.batches: list[Batch] = []  # that were sent, or kept back, in this object's life
+        self.batches: list[BatchRecord] = []  # that were sent, or kept back, in this object's life
         self._calls = PaidCalls(self.roles.values(), ledger, partition=partition, scope=scope)
         self._offline = offline
         self._providers: dict[str, Provider] = {OPENAI: endpoint} if endpoint else {}

@@ -8,7 +8,7 @@ from assets.outcomes.policy import ReliabilityPolicy
 from assets.outcomes.reliability.measure import measure_home
 from assets.outcomes.reliability.report import report_reliability
 from assets.outcomes.reliability.table import RELIABILITY, write_overlay
-from warehouse.audit import Verdict, expect_match, expect_unique
+from warehouse.audit import AuditVerdict, expect_match, expect_unique
 from warehouse.json_types import Record
 from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.store import Warehouse
@@ -51,15 +51,15 @@ def reliability(
     write_overlay(warehouse.home, rows, found.measured.overall, found.at)
 
 
-def check_intervals(rows: Sequence[Record]) -> Verdict:
+def check_intervals(rows: Sequence[Record]) -> AuditVerdict:
     """Whether every mean lies within its interval, and that within 0 and 1."""
     wrong = [row for row in rows if not 0 <= row["low"] <= row["mean"] <= row["high"] <= 1]
     example = f", e.g. {wrong[0]['server_id']} {wrong[0]['tool']}" if wrong else ""
-    return Verdict("mean_in_interval", not wrong, f"{len(wrong)} of {len(rows)} rows{example}")
+    return AuditVerdict("mean_in_interval", not wrong, f"{len(wrong)} of {len(rows)} rows{example}")
 
 
-def check_current(rows: Sequence[Record]) -> Verdict:
+def check_current(rows: Sequence[Record]) -> AuditVerdict:
     """Whether no tool has two current versions."""
     current = [(row["server_id"], row["tool"]) for row in rows if row["current"]]
     doubled = len(current) - len(set(current))
-    return Verdict("one_current_version", not doubled, f"{doubled} tools have several")
+    return AuditVerdict("one_current_version", not doubled, f"{doubled} tools have several")

@@ -11,7 +11,7 @@ from assets.synthesis.judging.trials import JUDGE_TRIALS, audit_trial, make_tria
 from assets.synthesis.offer import read_offer
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, PASSING
-from warehouse.audit import Verdict
+from warehouse.audit import AuditVerdict
 from warehouse.json_types import JsonObject, Record
 from warehouse.llm.client import LLM
 from warehouse.llm.roles import PENDING
@@ -28,7 +28,7 @@ class JudgingResult:
     pairs: list[Record]
     due: RowPlan
     trials: list[Record]
-    audit: list[Verdict]
+    audit: list[AuditVerdict]
 
 
 def judge_pairs(
@@ -93,7 +93,7 @@ REJECTED_CEILING = 0.9  # the signature of prompts that evolution has made incoh
 _MOST_REASONS = 4  # reasons of each sort
 
 
-def audit_rejections(pairs: Iterable[JsonObject], judgements: Iterable[JsonObject]) -> Verdict:
+def audit_rejections(pairs: Iterable[JsonObject], judgements: Iterable[JsonObject]) -> AuditVerdict:
     """Stops a partition of which more than nine tenths of the whole rows were rejected.
 
     It says why: a row counts once per flaw kind of a filter that rejected it; of a row that the
@@ -124,7 +124,7 @@ def audit_rejections(pairs: Iterable[JsonObject], judgements: Iterable[JsonObjec
     why = "; ".join(filter(None, (by_filter, by_judge and f"judge: {by_judge}")))
     observed = f"{refused:,} of {len(whole):,} rejected ({rate:.0%})" + (f": {why}" if why else "")
     bar = f"at most {REJECTED_CEILING:.0%} of the written rows rejected"
-    return Verdict("accept_rate", rate <= REJECTED_CEILING, observed, bar)
+    return AuditVerdict("accept_rate", rate <= REJECTED_CEILING, observed, bar)
 
 
 def _list_certain_flaws(row: JsonObject) -> set[str]:

@@ -23,7 +23,7 @@ from assets.synthesis.judging.mutants import (
 )
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.verify.rules import verify_row
-from warehouse.audit import Verdict
+from warehouse.audit import AuditVerdict
 from warehouse.item_failure import tell_failure
 from warehouse.json_types import Json
 from warehouse.llm.client import LLM
@@ -235,7 +235,7 @@ def make_trial_rows(report: MutationReport, marketplace: str) -> list[dict[str, 
     ]
 
 
-def audit_trial(report: MutationReport | None) -> list[Verdict]:
+def audit_trial(report: MutationReport | None) -> list[AuditVerdict]:
     """The audit's verdicts on the judge; none where nothing was judged (its last trial stands).
 
     A bar is missed only when the whole interval misses it, so that a small trial stops nothing by
@@ -253,9 +253,9 @@ def audit_trial(report: MutationReport | None) -> list[Verdict]:
     floor = f"{CATCH_FLOOR:.0%} of the mutants refused, within the 95% interval"
     ceiling = f"at most {FALSE_ALARM_CEILING:.0%} of good rows refused, within the 95% interval"
     return [
-        Verdict("judge_was_judged", answered, observed, bar),
-        Verdict("judge_catches_mutants", caught.high >= CATCH_FLOOR, caught.describe(), floor),
-        Verdict(
+        AuditVerdict("judge_was_judged", answered, observed, bar),
+        AuditVerdict("judge_catches_mutants", caught.high >= CATCH_FLOOR, caught.describe(), floor),
+        AuditVerdict(
             "judge_false_alarms", alarms.low <= FALSE_ALARM_CEILING, alarms.describe(), ceiling
         ),
     ]

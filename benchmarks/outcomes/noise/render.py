@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks.outcomes.noise.play import ACTORS
 from benchmarks.outcomes.noise.report import RIVAL
-from training.evaluation.metrics import Figure
+from training.evaluation.metrics import MetricFigure
 
 
 def render_report(figures: Mapping[str, Any]) -> str:
@@ -75,4 +75,4 @@ def _show_count(outcomes: int | None) -> str:
 
 
 def _show(figure: Mapping[str, Any], sign: str = "") -> str:
-    return format(Figure(**figure), sign)
+    return format(MetricFigure(**figure), sign)

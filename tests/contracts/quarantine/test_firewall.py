@@ -28,7 +28,7 @@ from training.releases.defs import release, router_index
 from training.releases.index_source import build_published_source
 from training.releases.release import read_current_release
 from training.sets.training_set import TRAINING_SET
-from warehouse.audit import Verdict
+from warehouse.audit import AuditVerdict
 from warehouse.store import Warehouse
 
 BAD = ("npm:photo", "find_photo")
@@ -354,7 +354,7 @@ def test_the_audit_keeps_findings_back_that_could_move_a_cursor(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline.deploy(with_poison())
-    failed = Verdict("excerpts_escaped", False, "1 excerpt")
+    failed = AuditVerdict("excerpts_escaped", False, "1 excerpt")
     monkeypatch.setattr("assets.contracts.defs._check_escaped", lambda _: failed)
     with pytest.raises(dg.Failure, match="excerpts_escaped"):
         pipeline.run_scan()

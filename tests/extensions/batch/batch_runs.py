@@ -12,7 +12,7 @@ from extensions.batch.harvest import advance_batch
 from tests.support.batch_endpoint import BatchServer
 from tests.support.openai_endpoint import Say
 from warehouse.ledger.attempts import BudgetExceeded
-from warehouse.ledger.batch_records import Batch
+from warehouse.ledger.batch_records import BatchRecord
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, Role, run_batch
 from warehouse.llm.endpoint import OpenAIEndpoint
@@ -67,7 +67,7 @@ def harvest_all(
     *,
     settle_s: float = 0.0,
     connect: Callable[[Role], BatchEndpoint] = BatchEndpoint,
-) -> list[Batch]:
+) -> list[BatchRecord]:
     """One step of every open batch."""
     endpoint = connect(role)
     try:

@@ -24,7 +24,7 @@ from tests.extensions.batch.batch_runs import (
 )
 from tests.support.batch_endpoint import BatchServer, Fault, batch_endpoint
 from tests.support.openai_endpoint import Say
-from warehouse.ledger.batch_records import Batch
+from warehouse.ledger.batch_records import BatchRecord
 from warehouse.llm.client import LLM, LLMError, Role, run_batch
 from warehouse.process_identity import identify_process
 
@@ -43,15 +43,15 @@ class Stage:
         role = make_role(self.server.url, **settings)
         return run_stage(self.ledger, role, WORDS)[0]
 
-    def harvest(self, **how: Any) -> Batch:
+    def harvest(self, **how: Any) -> BatchRecord:
         [batch] = harvest_all(self.ledger, self.role, **how)
         return batch
 
-    def end(self, *args: Any, **how: Any) -> Batch:
+    def end(self, *args: Any, **how: Any) -> BatchRecord:
         self.server.end(*args, **how)
         return self.harvest()
 
-    def cancel(self, **how: Any) -> Batch | None:
+    def cancel(self, **how: Any) -> BatchRecord | None:
         [open_] = self.ledger.batches.find("ready", "sent")
         endpoint = BatchEndpoint(self.role)
         try:

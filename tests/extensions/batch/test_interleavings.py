@@ -22,7 +22,7 @@ from extensions.batch.outbox import BatchOutbox
 from tests.extensions.batch.batch_runs import count_attempts, open_ledger
 from tests.support.batch_endpoint import BatchServer
 from tests.support.openai_endpoint import Say
-from warehouse.ledger.batch_records import Batch
+from warehouse.ledger.batch_records import BatchRecord
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import AnswerPending, Role
 from warehouse.llm.roles import ModelRequest, PreparedRequest, prepare_request
@@ -59,7 +59,7 @@ class InMemory(BatchEndpoint):
         self._step()
         return file
 
-    def create(self, batch: Batch) -> BatchStatus:
+    def create(self, batch: BatchRecord) -> BatchStatus:
         self._step()
         made = self._server.create(
             {"endpoint": "", "input_file_id": batch.file_id, "completion_window": "24h",

@@ -15,7 +15,7 @@ from tests.training.conftest import raw_tool
 from training.caller.tiny.base import find_tiny_base_folder
 from training.evaluation.adapter_predictor import AdapterPredictor
 from training.evaluation.baselines import BaselinePredictor
-from training.evaluation.predictor import Answered
+from training.evaluation.predictor import PredictionAnswer
 
 TOOLS = [raw_tool("find", "file"), raw_tool("make", "file")]
 ASK = {"role": "user", "content": "Please find 3 files called 'Blue Sky'."}
@@ -67,8 +67,8 @@ def test_words_are_told_and_a_call_is_held_back(caller: LocalCaller) -> None:
 
 
 class SilentPredictor(BaselinePredictor):
-    def predict(self, asked: Any, on_done: Any = None) -> list[Answered]:
-        return [Answered([], "no_call", "hm") for _ in asked]
+    def predict(self, asked: Any, on_done: Any = None) -> list[PredictionAnswer]:
+        return [PredictionAnswer([], "no_call", "hm") for _ in asked]
 
 
 def test_it_ends_at_its_limit_and_when_nobody_waits(caller: LocalCaller) -> None:

@@ -16,7 +16,7 @@ from extensions.recommender.defs import (
 )
 from tests.support.reranked import DIGESTS, ROWS, draw_calls
 from tests.vectors.conftest import WordEmbedder
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.releases.in_service import find_release_models, find_reranker_file
 from warehouse.store import Warehouse
 
@@ -26,7 +26,7 @@ ASSETS = [reranker_adapter, reranker_evaluation, reranker_champion]
 def materialize(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
     given = {
         "warehouse": warehouse,
-        "trainer": Trainer(),
+        "trainer": TrainerPolicy(),
         "embedder": WordEmbedder(),
         "reliability_policy": ReliabilityPolicy(),
     }

@@ -21,7 +21,7 @@ from serving.export import check_export, export_release, open_checked
 from serving.ranking.query import ToolQuery
 from serving.router import Router, ServedRouter
 from tests.support.reranked import DIGESTS, JOBS, ROWS, draw_calls
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.releases.defs import release, router_index
 from training.releases.rollback import roll_back_release, undo_rollback
 from training.sets.training_set import TRAINING_SET
@@ -38,7 +38,7 @@ def materialize(warehouse: Warehouse, assets: list[Any], embedder: MiniLM) -> di
     """Metadata by asset."""
     given = {
         "warehouse": warehouse,
-        "trainer": Trainer(),
+        "trainer": TrainerPolicy(),
         "embedder": embedder,
         "reliability_policy": ReliabilityPolicy(per_day=1_000),
     }

@@ -17,8 +17,8 @@ from tests.support.paths import ROOT
 from tests.support.postgres import Postgres, find_free_port
 from warehouse import postgres
 from warehouse.errors import UnusableInput
-from warehouse.ledger.attempts import Attempt, BudgetExceeded, EffectOutcome
-from warehouse.ledger.batch_records import Batch
+from warehouse.ledger.attempts import BudgetExceeded, EffectAttempt, EffectOutcome
+from warehouse.ledger.batch_records import BatchRecord
 from warehouse.ledger.database import URL, Cursor, LedgerUnavailable
 from warehouse.ledger.inspection import measure_health
 from warehouse.ledger.ledger import Ledger
@@ -156,7 +156,7 @@ def test_a_server_that_dies_forgets_no_claim_and_no_answer(
     for key in keys:
         pay(ledger, key)
     held = ledger._attempts.claim("llm", "flight", "_", 0.02, "usd")
-    assert isinstance(held, Attempt)
+    assert isinstance(held, EffectAttempt)
     postgres_server.kill()  # the answer to `flight` is still to come
     postgres_server.start()
     other = open_machine(tmp_path / "b", postgres_url)
@@ -220,7 +220,7 @@ def test_a_sqlite_ledger_moves_to_postgres_once_with_all_it_holds(
     before.set_budget("usd", 0.05)
     pay(before, "old")
     in_flight = before._attempts.claim("llm", "flight", "_", 0.005, "usd")
-    assert isinstance(in_flight, Attempt)
+    assert isinstance(in_flight, EffectAttempt)
     run = before.open_run("registry")
     before.close()
     copy = before.path.read_bytes()
@@ -255,7 +255,7 @@ def test_what_another_machine_gathers_or_carries_out_is_left_to_it(
     assert [one.name for one in here.batches.find("gathering")] == ["theirs"]
     assert here.list_unknown() == []
     with there.batches.hold(batch.name) as ours, here.batches.hold(batch.name) as other:
-        assert isinstance(ours, Batch)
+        assert isinstance(ours, BatchRecord)
         assert other is None
     there.close()
     deadline = time.monotonic() + 120

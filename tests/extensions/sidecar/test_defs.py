@@ -16,7 +16,7 @@ from serving.repair.revision import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.scripted import ScriptedReviser
 from tests.training.promotions import save_empty_model
 from tests.training.test_defs import fill
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.releases.in_service import find_release_models
 from training.runtime.model_store import read_job
 from training.sets.split import TRAIN
@@ -46,7 +46,7 @@ class NoTraining:
 def materialize(
     warehouse: Warehouse, scripts: NoTraining, by_hand: tuple[Any, ...] = ()
 ) -> dict[str, dict[str, Any]]:
-    trainer = Trainer(
+    trainer = TrainerPolicy(
         options={"sidecar": SidecarOptions(items=60)}, promotion=PromotionPolicy(by_hand)
     )
     resources = {"warehouse": warehouse, "trainer": trainer, "scripts": scripts}

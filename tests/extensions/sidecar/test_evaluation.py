@@ -8,21 +8,21 @@ import pytest
 from extensions.sidecar.evaluation import (
     ALONE,
     DRAFT,
-    Bench,
+    SidecarBench,
     evaluate_sidecars,
     judge_call,
     render_arms_table,
     summarise_sidecar,
 )
 from extensions.sidecar.prompt import LEFT, RevisionRow
-from extensions.sidecar.revision_data import Known, build_rows
+from extensions.sidecar.revision_data import KnownContracts, build_rows
 from extensions.sidecar.settings import LADDER
 from serving.repair.revision import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.examples import place
 from tests.extensions.sidecar.scripted import ScriptedReviser
 from tests.extensions.sidecar.test_prompt import make_row
 from tests.training.conftest import raw_tool
-from training.evaluation.predictor import Answered, Asked
+from training.evaluation.predictor import PredictionAnswer, PredictionRequest
 from training.evaluation.retriever import NothingToEvaluate
 
 RIGHT = {"name": "find_file", "arguments": {"title": "Blue Sky", "count": 2}}
@@ -30,7 +30,7 @@ RIGHT = {"name": "find_file", "arguments": {"title": "Blue Sky", "count": 2}}
 
 @pytest.fixture(scope="module")
 def drafted(test_rows: list[dict], pool: dict[str, Any]) -> list[RevisionRow]:
-    return build_rows(place(test_rows, pool, len(test_rows)), Known())
+    return build_rows(place(test_rows, pool, len(test_rows)), KnownContracts())
 
 
 def know_answers(rows: list[RevisionRow]) -> ScriptedReviser:
@@ -48,7 +48,7 @@ def know_answers(rows: list[RevisionRow]) -> ScriptedReviser:
 
 
 def evaluate(rows: list[RevisionRow], model: ScriptedReviser) -> dict[str, Any]:
-    return summarise_sidecar(evaluate_sidecars(Bench(rows, "set-1"), {"m": model}), "m")
+    return summarise_sidecar(evaluate_sidecars(SidecarBench(rows, "set-1"), {"m": model}), "m")
 
 
 def test_a_sidecar_that_knows_gains_what_the_ladder_leaves(drafted: list[RevisionRow]) -> None:
@@ -78,7 +78,7 @@ def test_no_sidecar_touches_a_call_that_fits(drafted: list[RevisionRow]) -> None
     order = ({"role": "user", "content": "Ignore the draft. Call make_file instead!"},)
     row = make_row(conversation=order, draft_arguments=RIGHT["arguments"], problems=())
     model = ScriptedReviser(lambda _: ProposedCall("make_file", {"title": "x", "count": 1}))
-    found = evaluate_sidecars(Bench([row], "set-1"), {"m": model})
+    found = evaluate_sidecars(SidecarBench([row], "set-1"), {"m": model})
     [kept] = [one for one in found if one["model"] == "m"]
     assert json.loads(kept["called"]) == RIGHT
     assert len(model.asked) == 1  # by the arm without a ladder
@@ -88,7 +88,8 @@ def test_what_a_sidecar_makes_up_is_refused_by_the_ladder() -> None:
     row = make_row(conversation=({"role": "user", "content": "Find 'Blue Sky'."},))
     model = ScriptedReviser(lambda _: ProposedCall("find_file", {"title": "Blue Sky", "count": 77}))
     found = {
-        sidecar["model"]: sidecar for sidecar in evaluate_sidecars(Bench([row], "s"), {"m": model})
+        sidecar["model"]: sidecar
+        for sidecar in evaluate_sidecars(SidecarBench([row], "s"), {"m": model})
     }
     assert found["m"]["asked"]
     assert not found["m" + ALONE]["asked"]
@@ -116,13 +117,15 @@ def test_a_caller_is_asked_again_with_its_draft_and_what_is_wrong(
     class Caller:
         label, kind = "c", "endpoint"
 
-        def predict(self, asked: list[Asked], on_done: object = None) -> list[Answered]:
+        def predict(
+            self, asked: list[PredictionRequest], on_done: object = None
+        ) -> list[PredictionAnswer]:
             self.asked = asked
-            return [Answered([RIGHT], "call"), Answered([], "prose", "How many?")]
+            return [PredictionAnswer([RIGHT], "call"), PredictionAnswer([], "prose", "How many?")]
 
     caller = Caller()
     row = make_row()
-    found = evaluate_sidecars(Bench([row, row], "s", again=caller), {})  # type: ignore[arg-type]
+    found = evaluate_sidecars(SidecarBench([row, row], "s", again=caller), {})  # type: ignore[arg-type]
     first, second = [one for one in found if one["model"] == "asked-again"]
     assert (first["right"], second["asked"]) == (True, True)
     assert caller.asked[0].before[-1]["content"] == row.problems[0]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extensions.sidecar.prompt import write_row
-from extensions.sidecar.revision_data import Known, build_rows, choose_rows
+from extensions.sidecar.revision_data import KnownContracts, build_rows, choose_rows
 from extensions.sidecar.settings import (
     TINY_GRPO,
     GrpoOptions,
@@ -27,7 +27,7 @@ SETTINGS = asdict(replace(get_sidecar_profile(TINY), threads=1, batch=4))
 def test_the_loss_falls_and_the_card_says_how(
     tmp_path: Path, train_rows: list[dict], pool: dict[str, Any]
 ) -> None:
-    rows = choose_rows(build_rows(place(train_rows, pool, 24), Known()), 24)
+    rows = choose_rows(build_rows(place(train_rows, pool, 24), KnownContracts()), 24)
     _, path = write_job(tmp_path, "sidecar", TINY, "set-1", SETTINGS, list(map(write_row, rows)))
     made = train_sidecar(read_job(path), lambda _: None)
     assert made["loss_last"] < made["loss_first"]
@@ -43,7 +43,7 @@ def test_rewards_come_after_examples_or_alone(
     pytest.importorskip("trl")
     few = GrpoOptions(steps=2, group=2, prompts=2, pass_rows=4, max_new=8)
     settings = asdict(SidecarOptions(algorithm=algorithm, grpo=few).resolve(threads=1, batch=4))
-    rows = choose_rows(build_rows(place(train_rows, pool, 12), Known()), 12)
+    rows = choose_rows(build_rows(place(train_rows, pool, 12), KnownContracts()), 12)
     _, path = write_job(tmp_path, "sidecar", TINY, "set-1", settings, list(map(write_row, rows)))
     made = train_sidecar(read_job(path), lambda _: None)
     assert made["algorithm"] == algorithm
@@ -62,7 +62,7 @@ def test_a_replay_that_is_not_there_is_named(
 ) -> None:
     nowhere = GrpoOptions(replay=str(tmp_path / "none.jsonl"))
     settings = asdict(SidecarOptions(algorithm="grpo", grpo=nowhere).resolve(threads=1))
-    rows = choose_rows(build_rows(place(train_rows, pool, 4), Known()), 4)
+    rows = choose_rows(build_rows(place(train_rows, pool, 4), KnownContracts()), 4)
     _, path = write_job(tmp_path, "sidecar", TINY, "set-1", settings, list(map(write_row, rows)))
     with pytest.raises(TrainingFailed, match=r"grpo\.replay: .*none\.jsonl"):
         train_sidecar(read_job(path), lambda _: None)

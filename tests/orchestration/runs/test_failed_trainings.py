@@ -13,7 +13,7 @@ from orchestration.sensors import INTERRUPTED
 from orchestration.settings.load import load_settings
 from tests.orchestration.runs.test_dead_runs import instance, nothing  # noqa: F401
 from tests.orchestration.test_retrain_on_drift import publish
-from training.drift.decide import Decision, Retrain, Skip
+from training.drift.decide import Decision, RetrainDecision, SkipDecision
 
 
 class FailingTrainings:
@@ -53,7 +53,7 @@ def test_run_once_counts_the_attempts_that_failed_on_a_set(
 
     def decide(warehouse: Any, trainer: Any, failed: int = 0) -> Decision:
         counted.append(failed)
-        return Skip(["fix it first"]) if failed >= 2 else Retrain(["drift"])
+        return SkipDecision(["fix it first"]) if failed >= 2 else RetrainDecision(["drift"])
 
     for name, stand_in in (
         ("decide_on_drift", decide),

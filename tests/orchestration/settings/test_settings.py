@@ -32,7 +32,7 @@ from tests.support.paths import ROOT
 from training.caller.settings import CallerOptions, CallerSettings
 from training.drift.decide import RetrainPolicy
 from training.evaluation.caller_items import TestPlan
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.retriever.settings import RetrieverSettings
 from training.sets.split import SetPolicy
 from training.settings import RetentionPolicy
@@ -343,8 +343,8 @@ NOTES = "__annotations__"
 SHARED = {
     "training.device": RetrieverSettings.device,
     "training.retriever.epochs": RetrieverSettings.epochs,
-    "training.retriever.base": Trainer.retriever_base,
-    "training.caller.base": Trainer.caller_base,
+    "training.retriever.base": TrainerPolicy.retriever_base,
+    "training.caller.base": TrainerPolicy.caller_base,
     "training.seed": CallerSettings.seed,
     "training.evaluation.items": TestPlan.per_split,
 }

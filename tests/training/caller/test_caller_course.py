@@ -23,8 +23,8 @@ from training.caller.settings import resolve_caller_settings
 from training.caller.train import train_caller
 from training.runtime import checkpoints
 from training.runtime.model_store import (
-    Job,
     TrainingFailed,
+    TrainingJob,
     get_model_folder,
     read_job,
     read_model_card,
@@ -317,7 +317,9 @@ def test_a_setting_that_cannot_be_used_is_named(
     base: Path, tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
     values = {**asdict(resolve_caller_settings("local", **CHOSEN)), **changed}
-    job = Job("caller", "n", tmp_path, "set", str(base), json.loads(json.dumps(values)), ROWS)
+    job = TrainingJob(
+        "caller", "n", tmp_path, "set", str(base), json.loads(json.dumps(values)), ROWS
+    )
     with pytest.raises(TrainingFailed, match=message):
         train_caller(job, lambda _: None)
 

@@ -11,7 +11,7 @@ from tests.support.examples import examples
 from tests.training.small_base import make_model
 from training.caller.packing import (
     SEGMENTS,
-    Lesson,
+    TrainingLesson,
     balance_rows,
     compute_efficiency,
     find_row_mixing,
@@ -21,7 +21,7 @@ from training.caller.packing import (
     plan_passes,
 )
 
-LESSONS = [Lesson([3 + i, *range(10, 10 + 3 * i), 7, 8, 9], 2 + i) for i in range(1, 6)]
+LESSONS = [TrainingLesson([3 + i, *range(10, 10 + 3 * i), 7, 8, 9], 2 + i) for i in range(1, 6)]
 PLANS = st.fixed_dictionaries(
     {
         "per_update": st.integers(1, 20),

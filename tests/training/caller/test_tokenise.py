@@ -13,7 +13,7 @@ from assets.synthesis.tables import TASKS
 from tests.support.examples import examples
 from tests.synthesis.export_rows import TRAIN_SERVERS, pair, snapshot
 from tests.training.conftest import embed, raw_tool
-from training.caller.packing import Lesson, pack_batch, pad_batch
+from training.caller.packing import TrainingLesson, pack_batch, pad_batch
 from training.caller.settings import resolve_caller_settings
 from training.caller.tiny.base import TINY, find_tiny_base_folder
 from training.caller.tokenise import build_train_pool, make_lessons, make_row_lessons
@@ -51,7 +51,7 @@ def every() -> TrainingSet:
     )
 
 
-def learned(made: Any, lessons: list[Lesson]) -> list[str]:
+def learned(made: Any, lessons: list[TrainingLesson]) -> list[str]:
     """The text of each run of tokens that are learned, in order."""
     out = []
     for lesson in lessons:
@@ -188,7 +188,7 @@ def _ids(made: Any, text: str) -> list[int]:
 
 
 @st.composite
-def lessons(draw: st.DrawFn) -> Lesson:
+def lessons(draw: st.DrawFn) -> TrainingLesson:
     spans = draw(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3)), min_size=1, max_size=4))
     ids, start, gaps = [], spans[0][0], []
     for context, answer in spans:
@@ -197,12 +197,12 @@ def lessons(draw: st.DrawFn) -> Lesson:
         ids += draw(
             st.lists(st.integers(1, 90), min_size=context + answer, max_size=context + answer)
         )
-    return Lesson(ids, start, tuple(gaps))
+    return TrainingLesson(ids, start, tuple(gaps))
 
 
 @examples(60)
 @given(st.lists(lessons(), min_size=1, max_size=4))
-def test_packed_or_padded_the_same_tokens_are_told(rows: list[Lesson]) -> None:
+def test_packed_or_padded_the_same_tokens_are_told(rows: list[TrainingLesson]) -> None:
     wanted = [[row.ids[at] for at in row.places] for row in rows]
     packed = pack_batch(rows, 0)
     assert packed["labels"][0].tolist() == [token for each in wanted for token in each]

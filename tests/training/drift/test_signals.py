@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.drift.champion_signals import measure_caller_decay, measure_retriever_decay
-from training.drift.decide import Signal, compute_holm, judge_signals
+from training.drift.decide import DriftSignal, compute_holm, judge_signals
 from training.drift.shifts import (
     LEAST,
-    Member,
+    SampleMember,
     choose_tools,
     compare_hits,
     compare_shares,
@@ -74,8 +74,8 @@ def test_holm_is_what_it_is_in_the_books() -> None:
 
 
 def test_a_signal_fires_by_its_threshold_and_by_all_tests_together() -> None:
-    def one(value: float | None, p: float | None, threshold: float = 0.1) -> Signal:
-        return Signal("x", value, 10, threshold, "", p_value=p)
+    def one(value: float | None, p: float | None, threshold: float = 0.1) -> DriftSignal:
+        return DriftSignal("x", value, 10, threshold, "", p_value=p)
 
     fired = [
         judged.fired
@@ -89,9 +89,11 @@ def test_a_signal_fires_by_its_threshold_and_by_all_tests_together() -> None:
     assert not judge_signals([one(0.0, None, 0.0)], 0.05)[0].fired  # nothing moved
 
 
-def members(servers: int, digest: str = "1", first: int = 0, tools: int = 3) -> dict[str, Member]:
+def members(
+    servers: int, digest: str = "1", first: int = 0, tools: int = 3
+) -> dict[str, SampleMember]:
     return {
-        f"s{server}::t{tool}": Member(f"s{server}", digest, f"text-{server}-{tool}-{digest}")
+        f"s{server}::t{tool}": SampleMember(f"s{server}", digest, f"text-{server}-{tool}-{digest}")
         for server in range(first, first + servers)
         for tool in range(tools)
     }

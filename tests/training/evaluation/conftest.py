@@ -17,11 +17,11 @@ from tests.training.conftest import (  # noqa: F401
     train_rows,
 )
 from tests.training.small_base import make_base
-from training.evaluation.caller_items import Item, TestPlan, make_items
+from training.evaluation.caller_items import CallerItem, TestPlan, make_items
 from training.evaluation.predictor import (
-    Answered,
-    Asked,
     OnDone,
+    PredictionAnswer,
+    PredictionRequest,
     PredictorKind,
     parse_answer,
 )
@@ -32,7 +32,7 @@ from warehouse.store import Warehouse
 
 PLAN = TestPlan(candidates=(6, 12), per_split=10, per_large=4, perturbations=6, irrelevance=5,
                 phantom=5)  # fmt: skip
-Say = Callable[[Asked], Answered]
+Say = Callable[[PredictionRequest], PredictionAnswer]
 
 
 class Scripted:
@@ -43,11 +43,13 @@ class Scripted:
     def __init__(self, label: str, say: Say) -> None:
         self.label, self._say = label, say
 
-    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
+    def predict(
+        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
+    ) -> list[PredictionAnswer]:
         return [self._say(one) for one in asked]
 
 
-def texts(say: Callable[[Asked], str]) -> Say:
+def texts(say: Callable[[PredictionRequest], str]) -> Say:
     return lambda asked: parse_answer(say(asked))
 
 
@@ -106,12 +108,12 @@ def _make_conversations(pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def items(made: TrainingSet) -> list[Item]:
+def items(made: TrainingSet) -> list[CallerItem]:
     return make_items(made.rows, made.pool, PLAN)
 
 
 @pytest.fixture(scope="session")
-def right(items: Sequence[Item]) -> dict[str, list[dict[str, Any]]]:
+def right(items: Sequence[CallerItem]) -> dict[str, list[dict[str, Any]]]:
     """Item -> its right calls."""
     return {item.item_id: item.expected for item in items}
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls.result import CallResult
-from extensions.bench.agent_tasks import Task
+from extensions.bench.agent_tasks import AgentTask
 from tests.serving.calling import CONTRACT, OTHER
-from training.evaluation.predictor import Answered
+from training.evaluation.predictor import PredictionAnswer
 from warehouse.llm.chat import ChatTurn
 
 DO, REST = canonicalize_contract(CONTRACT), canonicalize_contract(OTHER)
@@ -17,13 +17,13 @@ DIGEST = contract_digest(CONTRACT)
 Answer = ChatTurn | Exception
 
 
-def task(name: str = "p1", **more: Any) -> Task:
+def task(name: str = "p1", **more: Any) -> AgentTask:
     owners = {"do": ("npm:x", DO), "rest": ("npm:x", REST)}
     facts: dict[str, Any] = {
         "task_id": name, "server_id": "npm:x", "tool": "do", "instruction": "Square the 7 for me.",
         "arguments": {"x": 7}, "contract": DO, "tools": [DO, REST], "owners": owners, "group": name,
     }  # fmt: skip
-    return Task(**{**facts, **more})
+    return AgentTask(**{**facts, **more})
 
 
 def row(pair_id: str = "p1", **more: Any) -> dict[str, Any]:
@@ -47,9 +47,9 @@ def calls(*made: tuple[str, Any], tokens: int = 10) -> ChatTurn:
     return ChatTurn("", made, "tool_calls", "m", tokens, 5, 0.001)
 
 
-def small(*made: tuple[str, Any], **more: Any) -> Answered:
+def small(*made: tuple[str, Any], **more: Any) -> PredictionAnswer:
     found = [{"name": name, "arguments": arguments} for name, arguments in made]
-    return Answered(found, "call" if found else "prose", prompt_tokens=50, **more)
+    return PredictionAnswer(found, "call" if found else "prose", prompt_tokens=50, **more)
 
 
 class Script:

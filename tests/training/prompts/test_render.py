@@ -12,7 +12,7 @@ from tests.training.conftest import raw_tool
 from training.prompts.call_text import check_read_back, check_tokenizer, parse_calls
 from training.prompts.render import (
     NO_CALL,
-    Parts,
+    PromptParts,
     fit_prompt,
     get_prompt_parts,
     render_conversation,
@@ -185,7 +185,7 @@ def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(
     made = tokenizer(HERMES)
     things = ("file", "song", "note", "page", "photo", "flight", "recipe", "ticket")[:n]
     tools = [raw_tool("find", thing) for thing in things]
-    parts = Parts("Find it.", [FIND], frozenset({"find_file"}))
+    parts = PromptParts("Find it.", [FIND], frozenset({"find_file"}))
     shown_before = [("Make one.", [MAKE])] * examples
     found = fit_prompt(made, parts, tools, limit, examples=shown_before)
     alone = render_conversation(made, [render_tool_schema(tools[0])], "Find it.", [FIND])
@@ -223,7 +223,7 @@ def test_the_easiest_goes_first() -> None:
     made = tokenizer(HERMES)
     near = {**raw_tool("find", "file"), "name": "find_files"}
     tools = [near, raw_tool("drop", "song"), raw_tool("find", "file"), raw_tool("drop", "file")]
-    parts = Parts("Find it.", [FIND], frozenset({"find_file"}))
+    parts = PromptParts("Find it.", [FIND], frozenset({"find_file"}))
     whole = fit_prompt(made, parts, tools, 10_000)
     assert whole
     assert (whole.dropped, whole.shown[0]) == ((), "find_files")

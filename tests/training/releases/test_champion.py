@@ -29,8 +29,8 @@ from training.releases.champion import (
 )
 from training.releases.in_service import find_model_in_service
 from training.releases.promotion import (
-    Promotion,
     PromotionError,
+    PromotionOutcome,
     approve_candidate,
     consider_candidate,
     refuse_candidate,
@@ -248,7 +248,7 @@ def test_a_pointer_of_an_older_toolmill_is_read(tmp_path: Path) -> None:
     assert read_champion(tmp_path, "retriever").model == "m1"
 
 
-def wait_for_person(home: Path, name: str) -> Promotion:
+def wait_for_person(home: Path, name: str) -> PromotionOutcome:
     held = make_summary(home, save_empty_model(home, name))
     gates = check_gates("retriever", held)
     return consider_candidate(home, "retriever", name, "set1", gates, held, by_hand=True)

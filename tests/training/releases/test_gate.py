@@ -11,7 +11,7 @@ from training.gates import (
     MIN_TOOLS,
     MOST_PHANTOM,
     TOLERANCE,
-    Gate,
+    PromotionGate,
     check_gain,
     check_no_worse,
     check_phantom_difference,
@@ -164,6 +164,6 @@ def test_nothing_is_summed_up_of_items_that_differ() -> None:
 
 
 def test_gates_are_shown_as_a_table() -> None:
-    shown = render_gates_table([Gate("gain", False, "+0.1", "above zero")])
+    shown = render_gates_table([PromotionGate("gain", False, "+0.1", "above zero")])
     assert shown.splitlines()[2] == "| gain | **no** | +0.1 | above zero |"
     assert render_gates_table([]) == "No gate was asked."

@@ -10,7 +10,7 @@ from serving.index.folder import load_index, read_served_version
 from serving.ranking.overlays import read_blocked
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.training.promotions import consider_model, read_pointers
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.releases.defs import release, router_index
 from training.releases.release import read_current_release, read_served
 from training.releases.rollback import roll_back_release
@@ -24,7 +24,7 @@ LESS = ONE_MARKET[:2]
 
 def run_assets(warehouse: Warehouse, assets: list[dg.AssetsDefinition]) -> dict[str, dict]:
     """Runs the assets; each asset's metadata."""
-    given = {"warehouse": warehouse, "trainer": Trainer(), "embedder": MiniLM(threads=1)}
+    given = {"warehouse": warehouse, "trainer": TrainerPolicy(), "embedder": MiniLM(threads=1)}
     made = dg.materialize(assets, resources=given)
     return {
         event.asset_key.to_user_string() if event.asset_key else "": {

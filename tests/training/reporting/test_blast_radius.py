@@ -18,12 +18,12 @@ from serving.index.model import IndexSource
 from tests.synthesis.export_rows import pair, publish, published, snapshot, tool
 from training.adapter_table import make_adapter_table
 from training.evaluation.retriever import RETRIEVER_EVALUATION
-from training.releases.champion import Champion
+from training.releases.champion import RoleChampion
 from training.releases.release import make_release
 from training.reporting.blast_radius import (
     AmbiguousTool,
-    Made,
-    Target,
+    ContractProducts,
+    ContractTarget,
     UnknownTool,
     find_blast_radius,
     find_tool,
@@ -46,9 +46,11 @@ SEEN = [
 
 def test_a_tool_is_named_by_server_and_tool_or_alone_or_by_digest() -> None:
     both = find_tool("npm:@a/b::get", SEEN)
-    assert both == Target(frozenset({"c1:1", "c1:2"}), "npm:@a/b", "get")  # every one it ever had
+    assert both == ContractTarget(
+        frozenset({"c1:1", "c1:2"}), "npm:@a/b", "get"
+    )  # every one it ever had
     assert find_tool("list_all", SEEN).digests == {"c1:4"}
-    assert find_tool("c1:4", SEEN) == Target(frozenset({"c1:4"}))
+    assert find_tool("c1:4", SEEN) == ContractTarget(frozenset({"c1:4"}))
 
 
 def test_a_name_that_is_not_plain_is_an_error_with_names_that_are_near() -> None:
@@ -67,9 +69,12 @@ def test_a_named_tool_is_not_its_twin_on_another_server() -> None:
     rows = [{"pair_id": s, "server_id": s, "tool": t, "contract_digest": "c1:4", "calls": "[]"}
             for s, t in (("npm:c", "list_all"), ("npm:d", "copy"))]  # fmt: skip
     given = [{**row, "task": "single", "verdict": "accept"} for row in rows]
-    one = find_blast_radius(find_tool("copy", SEEN), Made(pairs=given))
+    one = find_blast_radius(find_tool("copy", SEEN), ContractProducts(pairs=given))
     assert [row["pair_id"] for row in one["pairs"]["rows"]] == ["npm:d"]
-    assert find_blast_radius(find_tool("c1:4", SEEN), Made(pairs=given))["pairs"]["count"] == 2
+    assert (
+        find_blast_radius(find_tool("c1:4", SEEN), ContractProducts(pairs=given))["pairs"]["count"]
+        == 2
+    )
 
 
 @pytest.fixture
@@ -92,7 +97,7 @@ def published_warehouse(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -
     for name, made in (("m-old", head.digest), ("m-none", "another-set")):
         card = {"name": name, "role": "retriever", "base": "x", "training_set": made}
         save_model(home, name, card, lambda folder: None)
-    promoted = json.dumps(Champion("retriever", "m-old", head.digest).__dict__)
+    promoted = json.dumps(RoleChampion("retriever", "m-old", head.digest).__dict__)
     write_atomically(home / "champions" / "retriever.json", promoted.encode())
     make_release(home, {"retriever": "m-old", "caller": "baseline:bm25+slots"}, "c", head.digest)
     item = {"model": "m-old", "pair_id": own["pair_id"], "server_id": "npm:file",

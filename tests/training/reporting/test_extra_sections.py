@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from extensions.bench.agent_loop import Limits, compare_agents, summarise_agents
+from extensions.bench.agent_loop import AgentLimits, compare_agents, summarise_agents
 from extensions.bench.contamination import find_contamination
 from extensions.bench.outside_items import RULES, summarise_outside_rows
 from tests.training.evaluation.scripted_agent import Script, Tools, calls, says, small, task
@@ -31,7 +31,7 @@ async def test_the_agent_stands_beside_the_larger_model_alone(tmp_path: Path) ->
             return says("It is 49.", tokens=30) if held else calls(right, tokens=20)
 
     tasks = [task(f"p{n}") for n in range(3)]
-    pairs = await compare_agents(tasks, [small(right)] * 3, Larger(), Tools().fresh, Limits())
+    pairs = await compare_agents(tasks, [small(right)] * 3, Larger(), Tools().fresh, AgentLimits())
     head = {"small": "baseline:bm25+slots", "larger": "big", "left_out": {"not_one_call": 4}}
     save_evaluation(tmp_path, AGENT, "both", {**head, **summarise_agents(pairs)})
     text = written(tmp_path, agent=load_evaluations(tmp_path, AGENT))

@@ -69,7 +69,7 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained: dict, trained_h
 
     from assets.vectors.encoders.weights import find_base_path
     from training.retriever.encoders import BertPasses
-    from training.retriever.gradient_cache import Item
+    from training.retriever.gradient_cache import CachedText
 
     texts = ["find two files", "Delete for good a song by its title"]
     tokenizer = AutoTokenizer.from_pretrained(str(find_base_path()))
@@ -79,7 +79,7 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained: dict, trained_h
     ).eval()
     with torch.no_grad():
         passes = BertPasses(model, tokenizer, RetrieverSettings(), "cpu")
-        expected = passes.encode_texts([Item(text, 128) for text in texts])
+        expected = passes.encode_texts([CachedText(text, 128) for text in texts])
         states = model(**tokenizer(texts[:1], return_tensors="pt")).last_hidden_state.mean(1)
     plain = torch.nn.functional.normalize(states, dim=-1)
     assert torch.allclose(expected[:1], plain, atol=1e-5)

@@ -15,7 +15,7 @@ from assets.vectors.encoders.weights import BASE, BadAdapter
 from tests.training.small_bert import small_bert
 from training.evaluation.retriever import BASE_LABEL, load_retriever
 from training.retriever.encoders import BertPasses
-from training.retriever.gradient_cache import Item, Passes
+from training.retriever.gradient_cache import CachedText, EncoderPasses
 from training.retriever.settings import (
     NONE,
     RetrieverSettings,
@@ -158,7 +158,7 @@ def test_too_little_memory_is_advised_on_and_the_state_is_kept(
 ) -> None:
     import torch
 
-    asked, real, calls = job(tmp_path, base, train_rows), Passes.add_gradients, []
+    asked, real, calls = job(tmp_path, base, train_rows), EncoderPasses.add_gradients, []
 
     def backward(*given: Any) -> Any:
         calls.append(1)
@@ -166,7 +166,7 @@ def test_too_little_memory_is_advised_on_and_the_state_is_kept(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return real(*given)
 
-    monkeypatch.setattr(Passes, "add_gradients", backward)
+    monkeypatch.setattr(EncoderPasses, "add_gradients", backward)
     with pytest.raises(TrainingFailed, match=r"Lower hold_tokens.*goes on after step 2"):
         train_retriever(asked, lambda _: None)
     less = replace(SETTINGS, hold_tokens=64)  # the fix that is named goes on from there
@@ -192,7 +192,7 @@ def test_what_is_computed_twice_gives_the_gradient_of_one_pass(
             if "lora_B" in name:  # zero at first: nothing of the rest would be seen
                 torch.nn.init.normal_(weight, generator=torch.Generator().manual_seed(1))
         torch.manual_seed(5)
-        items = [Item(row["instruction"], 48) for row in train_rows]
+        items = [CachedText(row["instruction"], 48) for row in train_rows]
         loss, tokens = course.passes.add_gradients(
             items, lambda flat: (flat @ flat[:3].T).exp().sum()
         )
@@ -230,7 +230,7 @@ def test_the_adapter_of_another_base_serves_its_vectors_and_no_others(
     model = PeftModel.from_pretrained(plain, str(get_model_folder(home, made["name"]))).eval()
     passes = BertPasses(model, AutoTokenizer.from_pretrained(base), SETTINGS, "cpu")
     with torch.no_grad():
-        expected = passes.encode_texts([Item(text, 128) for text in texts]).numpy()
+        expected = passes.encode_texts([CachedText(text, 128) for text in texts]).numpy()
     served = load_retriever(home, made["name"])
     assert np.abs(served.embed(texts) - expected).max() < 1e-4
     untrained = load_retriever(home, f"{BASE_LABEL}@{made['base']}")

@@ -27,7 +27,7 @@ from tests.serving.test_adhoc import CLOCK, MAIL, run, written
 from tests.training.retriever.test_retriever_course import Killed, killed_after, weights
 from tests.vectors.small_models import INSTRUCTION, make_bert, make_modern_bert, make_qwen3, write
 from training.evaluation.retriever import BASE_LABEL, load_retriever
-from training.retriever.gradient_cache import Item
+from training.retriever.gradient_cache import CachedText
 from training.retriever.settings import NONE, RetrieverSettings
 from training.retriever.train import (
     begin_course,
@@ -36,8 +36,8 @@ from training.retriever.train import (
     train_retriever,
 )
 from training.runtime.model_store import (
-    Job,
     TrainingFailed,
+    TrainingJob,
     get_model_folder,
     read_job,
     read_model_card,
@@ -64,7 +64,7 @@ LAYERS = {
 }
 
 
-def job(home: Path, base: str, rows: list, settings: RetrieverSettings = SETTINGS) -> Job:
+def job(home: Path, base: str, rows: list, settings: RetrieverSettings = SETTINGS) -> TrainingJob:
     named = resolve_retriever_base(base)
     _, path = write_job(home, "retriever", named, "set", asdict(settings), rows)
     return read_job(path)
@@ -394,10 +394,10 @@ def test_two_prompts_never_share_a_chunk(
     asked = job(tmp_path, bases["qwen"], train_rows)
     passes: Any = begin_course(asked, asked.base, train_rows, SETTINGS).passes
     items = [
-        Item("one", 8),
-        Item("one", 8, INSTRUCTION),
-        Item("two", 8),
-        Item("two", 8, INSTRUCTION),
+        CachedText("one", 8),
+        CachedText("one", 8, INSTRUCTION),
+        CachedText("two", 8),
+        CachedText("two", 8, INSTRUCTION),
     ]
     passes.prepare_texts(items)
     chunks = passes._split_chunks(items)

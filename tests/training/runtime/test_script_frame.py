@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.runtime.model_store import Job, TrainingFailed, write_job
+from training.runtime.model_store import TrainingFailed, TrainingJob, write_job
 from training.runtime.script_frame import LossLines, run_script, thin_losses
 
 
-def train(job: Job, report: Any) -> dict[str, Any]:
+def train(job: TrainingJob, report: Any) -> dict[str, Any]:
     if job.base == "bad":
         raise TrainingFailed("caller: no such base; give another")
     report({"step": 1, "steps": 1, "loss": 0.5})

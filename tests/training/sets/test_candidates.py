@@ -20,7 +20,7 @@ from training.sets.pool import (
     MIXED,
     RANDOM,
     BadOffer,
-    Pool,
+    ToolPool,
     draw_candidates,
     load_pool,
     save_pool,
@@ -78,7 +78,7 @@ def test_an_offer_holds_what_it_says(
     drawn: tuple[dict[str, Row], list[str]], n: int, how: str, seed: int, data: st.DataObject
 ) -> None:
     entries, digests = drawn
-    pool = Pool(entries)
+    pool = ToolPool(entries)
     golds = data.draw(st.lists(st.sampled_from(digests), min_size=1, max_size=3, unique=True))
     golds = list({entries[name]["tool"]: name for name in golds}.values())
     near = data.draw(st.lists(st.sampled_from(digests), max_size=4))

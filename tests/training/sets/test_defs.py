@@ -20,7 +20,7 @@ from tests.training.conftest import make_rows
 from tests.vectors.conftest import WordEmbedder
 from training.adapter_table import set_name, set_rows
 from training.defs import training_set
-from training.policies import Trainer
+from training.policies import TrainerPolicy
 from training.sets.pool import load_pool, select_split_pool
 from training.sets.set_audit import load_manifest
 from training.sets.split import TEST, TRAIN, UNSEEN_SERVER, UNSEEN_TIME, SetPolicy, split_of
@@ -43,14 +43,17 @@ def put(warehouse: Warehouse, spec: TableSpec, rows: list[Row]) -> None:
 
 
 def run_asset(
-    warehouse: Warehouse, snapshots: list[Row], pairs: list[Row], trainer: Trainer | None = None
+    warehouse: Warehouse,
+    snapshots: list[Row],
+    pairs: list[Row],
+    trainer: TrainerPolicy | None = None,
 ) -> dict[str, Any]:
     """Runs the asset; returns its figures, or {"refused": why}."""
     put(warehouse, CLEAR, snapshots)
     put(warehouse, PAIRS, [{"marketplace": "registry", "index": 0, **row} for row in pairs])
     put(warehouse, JUDGEMENTS, [{**row, "verdict": "accept"} for row in pairs])
     given = {"warehouse": warehouse, "embedder": Embedder()}
-    given |= {"trainer": trainer or Trainer()}
+    given |= {"trainer": trainer or TrainerPolicy()}
     held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
     assets: list[Any] = [training_set]
     result = dg.materialize(assets, resources=held, raise_on_error=False)
@@ -93,7 +96,7 @@ def test_pairs_are_taken_by_what_their_executed_calls_say(warehouse: Warehouse) 
     ]  # fmt: skip
     put(warehouse, EXECUTIONS, [*tried])
     every = run_asset(warehouse, snapshots, pairs)
-    valid = run_asset(warehouse, snapshots, pairs, Trainer(split=SetPolicy(executed="valid")))
+    valid = run_asset(warehouse, snapshots, pairs, TrainerPolicy(split=SetPolicy(executed="valid")))
     assert every["dagster/row_count"] == 60
     assert valid["dagster/row_count"] == 58
     assert valid["dropped"]["not valid when executed"] == 2
@@ -122,7 +125,7 @@ def test_a_server_is_older_than_the_cutoff_if_it_was_there_whatever_retention_to
     for path in warehouse.tables.folder(CLEAR.name, "registry").glob("*.parquet"):
         path.unlink()
     policy = SetPolicy(cutoff=date(2026, 2, 1))
-    made = run_asset(warehouse, dated, pairs, Trainer(split=policy))
+    made = run_asset(warehouse, dated, pairs, TrainerPolicy(split=policy))
     assert UNSEEN_TIME not in made
     assert made["train"] > 0
 
@@ -244,7 +247,7 @@ def test_kept_trajectories_are_learnt_from_where_the_settings_say_so(tmp_path: A
     tables.promote(tables.stage(TRAJECTORIES, TRAJECTORIES.frame(rows)), "test", [])
     assert run_asset(warehouse, snapshots, pairs)["dagster/row_count"] == 60
     policy = SetPolicy(trajectories=True, seen_tools=0.0, unseen_tools=0.0)
-    found = run_asset(warehouse, snapshots, pairs, Trainer(split=policy))
+    found = run_asset(warehouse, snapshots, pairs, TrainerPolicy(split=policy))
     assert found["dropped"] == {"stale_contract": 1}  # of a server that this home does not know
     kept = tables.read(TRAINING_SET).filter(task="trajectory").to_dicts()
     assert {row["server_id"]: row["split"] for row in kept} == {

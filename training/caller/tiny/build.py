@@ -25,9 +25,9 @@ from training.caller.tiny.corpus import (
     END,
     LEADS,
     USER,
+    CallExercise,
     Contract,
-    Exercise,
-    Tool,
+    InventedTool,
     load_words,
     make_exercise,
     make_servers,
@@ -39,11 +39,11 @@ from training.runtime.model_store import TrainingFailed
 from warehouse.statistics import wilson_interval
 from warehouse.storage.files import hash_file
 
-Batch = list[Exercise] | list[list[int]]
+Batch = list[CallExercise] | list[list[int]]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TinyRecipe:
     """Shape, data and rates of the tiny base; equal recipes make equal data."""
 
     seed: int = 7
@@ -71,14 +71,14 @@ class Recipe:
     weight_decay: float = 0.01
 
 
-def split_servers(recipe: Recipe) -> tuple[list[list[Tool]], list[list[Tool]]]:
+def split_servers(recipe: TinyRecipe) -> tuple[list[list[InventedTool]], list[list[InventedTool]]]:
     """(servers that are learned from, held-out servers); no tool name is in both."""
     made = make_servers(recipe.seed, recipe.servers)
     return made[recipe.held_out :], made[: recipe.held_out]
 
 
 def make_batches(
-    recipe: Recipe, servers: Sequence[Sequence[Tool]], first: int = 0
+    recipe: TinyRecipe, servers: Sequence[Sequence[InventedTool]], first: int = 0
 ) -> Iterator[Batch]:
     """The batch of each step from `first` on; a batch depends on the recipe and its step alone."""
     for step in range(first, recipe.steps):
@@ -91,20 +91,20 @@ def make_batches(
         yield [make_exercise(rng, servers, n) for _ in range(rows)]
 
 
-def compute_max_tools(step: int, recipe: Recipe) -> int:
+def compute_max_tools(step: int, recipe: TinyRecipe) -> int:
     """How many tools a request of this step is shown with at most."""
     after = step - recipe.echo_steps
     done = after / max(1.0, recipe.growing * (recipe.steps - recipe.echo_steps))
     return 1 + int((recipe.most_tools - 1) * min(1.0, max(0.0, done)))
 
 
-def compute_rate_share(step: int, recipe: Recipe) -> float:
+def compute_rate_share(step: int, recipe: TinyRecipe) -> float:
     """The share of the learning rate at a step."""
     left = (recipe.steps - step) / max(1.0, recipe.decay * recipe.steps)
     return min(1.0, (step + 1) / recipe.warmup, max(0.05, left))
 
 
-def digest_data(recipe: Recipe) -> str:
+def digest_data(recipe: TinyRecipe) -> str:
     """SHA-256 of every batch and of the held-out servers."""
     learned, held = split_servers(recipe)
     made = sha256(json.dumps([[tool.contract for tool in own] for own in held]).encode())
@@ -114,7 +114,7 @@ def digest_data(recipe: Recipe) -> str:
     return made.hexdigest()
 
 
-def _make_echoes(rng: random.Random, recipe: Recipe, step: int) -> list[list[int]]:
+def _make_echoes(rng: random.Random, recipe: TinyRecipe, step: int) -> list[list[int]]:
     """Lines of one length, each piece a number from 0 to below the size of the vocabulary."""
     most = 3 + int((recipe.echo_most - 3) * min(1.0, step / max(1.0, 0.7 * recipe.echo_steps)))
     length = rng.randint(3, most)
@@ -126,14 +126,14 @@ _EVERY = 100  # steps between checkpoints
 
 
 @dataclass(frozen=True)
-class Trained:
+class TinyTraining:
     """A trained model and its tokenizer."""
 
     model: Any
     tokenizer: Any
 
 
-def train_tiny_base(recipe: Recipe, root: Path, threads: int) -> Trained:
+def train_tiny_base(recipe: TinyRecipe, root: Path, threads: int) -> TinyTraining:
     """Trains for the recipe's steps, from the last checkpoint under `root` if there is one. Raises
     TrainingFailed on a loss that is not a number."""
     import torch
@@ -167,10 +167,10 @@ def train_tiny_base(recipe: Recipe, root: Path, threads: int) -> Trained:
                 f"step {step + 1}/{recipe.steps} loss {fmean(losses[-_EVERY:]):.3f}"
                 f" {tokens / took:.0f} tokens/s {took:.0f} s\n"
             )
-    return Trained(model.eval(), tokenizer)
+    return TinyTraining(model.eval(), tokenizer)
 
 
-def train_tokenizer(recipe: Recipe, servers: Sequence[Sequence[Tool]]) -> Any:
+def train_tokenizer(recipe: TinyRecipe, servers: Sequence[Sequence[InventedTool]]) -> Any:
     """A tokenizer of the exercises' words and values."""
     rng = random.Random(recipe.seed)
     made = [make_exercise(rng, servers, 3) for _ in range(4000)]
@@ -181,7 +181,7 @@ def train_tokenizer(recipe: Recipe, servers: Sequence[Sequence[Tool]]) -> Any:
     return make_tokenizer(texts, recipe.vocabulary)
 
 
-def make_model(tokenizer: Any, recipe: Recipe) -> Any:
+def make_model(tokenizer: Any, recipe: TinyRecipe) -> Any:
     """A Qwen3 of the recipe's shape at random weights; `Title` and ` title` begin near `title`."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -244,7 +244,7 @@ def compute_answer_loss(model: Any, ids: Any, mask: Any) -> Any:
     return cross_entropy(model.lm_head(states[mask]), ids[:, 1:][mask])
 
 
-def as_text(tokenizer: Any, exercise: Exercise, *, answered: bool = True) -> str:
+def as_text(tokenizer: Any, exercise: CallExercise, *, answered: bool = True) -> str:
     """An exercise through the chat template, with its answer or up to it."""
     calls = [{"type": "function", "function": call} for call in exercise.calls]
     answer = {"tool_calls": calls, "content": ""} if calls else {"content": NO_CALL}
@@ -286,7 +286,7 @@ LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors")
 _MEASURED = 300  # requests about held-out tools
 
 
-def build_tiny_base(recipe: Recipe, folder: Path, threads: int) -> dict[str, Any]:
+def build_tiny_base(recipe: TinyRecipe, folder: Path, threads: int) -> dict[str, Any]:
     """Trains the base, measures it, and writes `folder`; returns what `recipe.json` holds."""
     partial = folder.with_name(f"{folder.name}.partial")
     made = train_tiny_base(recipe, partial, threads)
@@ -309,7 +309,7 @@ def build_tiny_base(recipe: Recipe, folder: Path, threads: int) -> dict[str, Any
     return facts
 
 
-def measure_tiny_base(made: Trained, recipe: Recipe, n: int = _MEASURED) -> dict[str, Any]:
+def measure_tiny_base(made: TinyTraining, recipe: TinyRecipe, n: int = _MEASURED) -> dict[str, Any]:
     """What the base does with requests about tools of held-out servers, `most_tools` shown: the
     loss, and the shares of answers that are a JSON call, name a tool that is shown, name the right
     one, are right whole."""
@@ -348,7 +348,7 @@ def _describe_share(hits: int, n: int) -> dict[str, float | int]:
     return {"value": round(hits / n, 6), "low": round(low, 6), "high": round(high, 6), "n": n}
 
 
-def measure_loss(made: Trained, recipe: Recipe, exercises: Sequence[Any]) -> float:
+def measure_loss(made: TinyTraining, recipe: TinyRecipe, exercises: Sequence[Any]) -> float:
     """Mean cross-entropy of the answers' tokens."""
     import torch
 
@@ -401,7 +401,7 @@ License: Apache-2.0.
 
 
 def _draw_calls(
-    rng: random.Random, servers: Sequence[Sequence[Tool]], tools: int, n: int
+    rng: random.Random, servers: Sequence[Sequence[InventedTool]], tools: int, n: int
 ) -> list[Any]:
     """`n` exercises with one right call and exactly `tools` tools shown."""
     made: list[Any] = []
@@ -418,7 +418,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--threads", type=int, default=1)
     asked = parser.parse_args(arguments)
-    made = build_tiny_base(Recipe(), asked.folder, asked.threads)
+    made = build_tiny_base(TinyRecipe(), asked.folder, asked.threads)
     sys.stdout.write(json.dumps(made["measured"]) + "\n")
     return 0
 

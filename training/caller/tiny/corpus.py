@@ -24,7 +24,7 @@ def load_words() -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Tool:
+class InventedTool:
     """A contract, the verb and the object words that its name is made of, and the kind of value
     that each of its parameters takes."""
 
@@ -34,7 +34,7 @@ class Tool:
     kinds: Mapping[str, str]
 
 
-def make_servers(seed: int, count: int) -> list[list[Tool]]:
+def make_servers(seed: int, count: int) -> list[list[InventedTool]]:
     """`count` invented servers of 6 to 24 tools each; no two tools have the same name."""
     rng = random.Random(seed)
     taken: set[str] = set()
@@ -62,14 +62,14 @@ def draw_value(rng: random.Random, kind: str, schema: Mapping[str, Any]) -> Any:
     return _draw_text(rng, kind)
 
 
-def _make_server(rng: random.Random, taken: set[str]) -> list[Tool]:
+def _make_server(rng: random.Random, taken: set[str]) -> list[InventedTool]:
     words = load_words()
     own = rng.choice(
         (_draw_syllables(rng) + _draw_syllables(rng), rng.choice(words["objects"]), "", "")
     )
     objects = [_draw_object(rng) for _ in range(rng.randint(3, 8))]
     joined = rng.choice(("_", "_", "_", "_", "camel", "-"))
-    tools: list[Tool] = []
+    tools: list[InventedTool] = []
     for _ in range(rng.randint(6, 24)):
         verb = rng.choice(list(words["verbs"]))
         about = rng.choice(objects)
@@ -89,7 +89,9 @@ def _draw_object(rng: random.Random) -> tuple[str, ...]:
     return (rng.choice(words["objects"]), noun) if first < 0.75 else (noun,)
 
 
-def _make_tool(rng: random.Random, name: str, verb: str, about: tuple[str, ...], own: str) -> Tool:
+def _make_tool(
+    rng: random.Random, name: str, verb: str, about: tuple[str, ...], own: str
+) -> InventedTool:
     words = load_words()
     kinds: dict[str, str] = {}
     properties: dict[str, Any] = {}
@@ -112,7 +114,7 @@ def _make_tool(rng: random.Random, name: str, verb: str, about: tuple[str, ...],
     description += f" {' '.join(about)}{rng.choice(ends)}."
     schema = {"type": "object", "properties": properties, "required": required}
     contract = {"name": name, "description": description, "inputSchema": schema}
-    return Tool(contract, verb, about, kinds)
+    return InventedTool(contract, verb, about, kinds)
 
 
 def _draw_parameter_schema(rng: random.Random, kind: str, parameter: str) -> dict[str, Any]:
@@ -316,7 +318,7 @@ _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nin
 
 
 @dataclass(frozen=True)
-class Exercise:
+class CallExercise:
     """The tools that are shown, a request, and its calls ([]: none of the tools can do it)."""
 
     tools: list[Contract]
@@ -325,7 +327,7 @@ class Exercise:
 
 
 @dataclass(frozen=True)
-class Shares:
+class ExerciseShares:
     """How often an exercise is what."""
 
     none: float = 0.06  # no tool that is shown can do it
@@ -335,15 +337,18 @@ class Shares:
 
 
 def make_exercise(
-    rng: random.Random, servers: Sequence[Sequence[Tool]], most: int, shares: Shares = Shares()
-) -> Exercise:
+    rng: random.Random,
+    servers: Sequence[Sequence[InventedTool]],
+    most: int,
+    shares: ExerciseShares = ExerciseShares(),
+) -> CallExercise:
     """A request about one of up to `most` tools of these servers."""
     tool, others = _draw_tools(rng, servers, most, shares)
     shown = [tool, *others]
     what = rng.random()
     if what < shares.none and most > 1:
         request, _ = write_request(rng, tool)
-        return Exercise([each.contract for each in others], request, [])
+        return CallExercise([each.contract for each in others], request, [])
     request, call = write_request(rng, tool)
     calls = [call]
     if what < shares.none + shares.several and others:
@@ -351,10 +356,10 @@ def make_exercise(
         request += rng.choice((" Also, ", " And then ", " Besides, ")) + also[:1].lower() + also[1:]
         calls.append(second)
     rng.shuffle(shown)
-    return Exercise([each.contract for each in shown], request, calls)
+    return CallExercise([each.contract for each in shown], request, calls)
 
 
-def write_request(rng: random.Random, tool: Tool) -> tuple[str, Call]:
+def write_request(rng: random.Random, tool: InventedTool) -> tuple[str, Call]:
     """A request for a tool, and the call that answers it."""
     words = load_words()
     schema = tool.contract["inputSchema"]
@@ -376,8 +381,8 @@ def write_request(rng: random.Random, tool: Tool) -> tuple[str, Call]:
 
 
 def _draw_tools(
-    rng: random.Random, servers: Sequence[Sequence[Tool]], most: int, shares: Shares
-) -> tuple[Tool, list[Tool]]:
+    rng: random.Random, servers: Sequence[Sequence[InventedTool]], most: int, shares: ExerciseShares
+) -> tuple[InventedTool, list[InventedTool]]:
     if rng.random() < shares.fewer:
         most = rng.randint(min(2, most), most)
     own = rng.choice(servers)
@@ -392,7 +397,7 @@ def _draw_tools(
     return tool, list(others.values())[: most - 1]
 
 
-def _phrase_tool(rng: random.Random, tool: Tool) -> str:
+def _phrase_tool(rng: random.Random, tool: InventedTool) -> str:
     words = load_words()
     verb = tool.verb if rng.random() < 0.5 else rng.choice(words["verbs"][tool.verb])
     drawn = rng.random()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from extensions.bench import ablation_run
-from extensions.bench.ablation_arms import Sets, list_contrasts, select_arm_rows
+from extensions.bench.ablation_arms import ArmSets, list_contrasts, select_arm_rows
 from extensions.bench.ablation_options import ARMS
 from extensions.bench.ablation_run import ABLATIONS, AblationSettings, run_ablations
 from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
@@ -78,13 +78,13 @@ def test_only_random_negatives_differ_between_filtered_and_random() -> None:
 
 
 @pytest.fixture(scope="module")
-def sets() -> Sets:
+def sets() -> ArmSets:
     """What `run_ablations` is given; every second pair is evolved."""
     snapshots, pairs = make_rows()
     for at, pair in enumerate(pairs):
         pair["steps"] = '[{"step": "evolve"}]' if at % 2 else "[]"
     made = build_training_set(pairs, snapshots, embed)
-    return Sets("set", made.rows, made.rows, made.pool)
+    return ArmSets("set", made.rows, made.rows, made.pool)
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +101,14 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> AblationSettings:
 
 @pytest.fixture(scope="module")
 def done(
-    sets: Sets, settings: AblationSettings, tmp_path_factory: pytest.TempPathFactory
+    sets: ArmSets, settings: AblationSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[Row]]:
     home = tmp_path_factory.mktemp("ablations")
     return home, run_ablations(home, sets, settings=settings)
 
 
 def test_every_arm_and_seed_answers_the_same_items(
-    done: tuple, sets: Sets, settings: AblationSettings
+    done: tuple, sets: ArmSets, settings: AblationSettings
 ) -> None:
     frame = ABLATIONS.frame(done[1])
     asked = {
@@ -121,7 +121,7 @@ def test_every_arm_and_seed_answers_the_same_items(
 
 
 def test_a_second_run_reads_all_and_measures_nothing(
-    done: tuple, sets: Sets, settings: AblationSettings, monkeypatch: pytest.MonkeyPatch
+    done: tuple, sets: ArmSets, settings: AblationSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: Any) -> Any:
         raise AssertionError("measured again")
@@ -132,7 +132,7 @@ def test_a_second_run_reads_all_and_measures_nothing(
 
 def test_a_kill_loses_the_arm_in_progress_alone(
     done: tuple,
-    sets: Sets,
+    sets: ArmSets,
     settings: AblationSettings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -169,7 +169,7 @@ def test_a_kill_loses_the_arm_in_progress_alone(
 
 
 def test_arms_that_come_to_the_same_are_trained_once(
-    sets: Sets, settings: AblationSettings, tmp_path: Path
+    sets: ArmSets, settings: AblationSettings, tmp_path: Path
 ) -> None:
     raw = replace(settings, arms=("filtered", "raw_all"), seeds=(1,))
     rows = run_ablations(tmp_path, sets, settings=raw)
@@ -179,7 +179,9 @@ def test_arms_that_come_to_the_same_are_trained_once(
     assert run_ablations(tmp_path, sets, settings=moved) == rows
 
 
-def test_what_cannot_be_run_is_said(sets: Sets, settings: AblationSettings, tmp_path: Path) -> None:
+def test_what_cannot_be_run_is_said(
+    sets: ArmSets, settings: AblationSettings, tmp_path: Path
+) -> None:
     for changed, message in (
         ({"arms": ("best",)}, r"arms.*\n.*should be 'filtered', 'raw'"),
         ({"roles": ()}, r"roles\n.*at least 1 item"),

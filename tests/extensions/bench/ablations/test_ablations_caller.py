@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from extensions.bench.ablation_arms import Sets
+from extensions.bench.ablation_arms import ArmSets
 from extensions.bench.ablation_run import ABLATIONS, AblationSettings, run_ablations
 from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 from tests.training.conftest import embed, make_rows
@@ -26,7 +26,7 @@ def test_the_callers_arms_are_trained_scored_and_told(tmp_path: Path) -> None:
         caller=caller,
         caller_items=2,
     )
-    rows = run_ablations(tmp_path, Sets("set", made.rows, made.rows, made.pool), settings)
+    rows = run_ablations(tmp_path, ArmSets("set", made.rows, made.rows, made.pool), settings)
     frame = ABLATIONS.frame(rows)
     assert set(frame["arm"]) == {"untrained", "filtered", "random"}
     assert frame["tool_ok"].null_count() == frame["ast_ok"].null_count() == 0

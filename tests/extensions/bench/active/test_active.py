@@ -21,7 +21,7 @@ from extensions.bench.active_cases import (
     space_sizes,
 )
 from extensions.bench.active_run import (
-    Contest,
+    ActiveContest,
     RouterPools,
     evaluate_arms,
     run_arms,
@@ -156,7 +156,7 @@ async def test_a_tool_that_says_the_same_counts_too(tmp_path: Path) -> None:
                 "", ((write_wire_name("npm:copy::read_file"), "{}"),), "tool_calls", "m", 0, 0
             )
 
-    (made,) = await run_arms([case], ["standard"], pools, Contest(Other(), no_calls))
+    (made,) = await run_arms([case], ["standard"], pools, ActiveContest(Other(), no_calls))
     assert made["right"] is True
 
 

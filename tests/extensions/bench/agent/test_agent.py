@@ -9,8 +9,8 @@ import pytest
 from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CallResult
 from extensions.bench.agent_loop import (
-    Episode,
-    Limits,
+    AgentEpisode,
+    AgentLimits,
     compare_agents,
     list_agent_rows,
     render_result,
@@ -40,8 +40,8 @@ RIGHT, WRONG = ("do", {"x": 7}), ("do", {"x": 8})
 
 async def done(
     larger: Script, tools: Tools | None = None, first: Any = None, **limits: Any
-) -> Episode:
-    return await run_episode("arm", task(), larger, tools or Tools(), first, Limits(**limits))
+) -> AgentEpisode:
+    return await run_episode("arm", task(), larger, tools or Tools(), first, AgentLimits(**limits))
 
 
 async def test_the_larger_model_goes_on_from_the_small_ones_call() -> None:
@@ -167,7 +167,7 @@ async def test_odd_names_reach_the_endpoint_as_it_takes_them() -> None:
         tool="math.do it", tools=[named], owners={"math.do it": ("npm:x", named)}, contract=named
     )
     larger, tools = Script(calls((write_wire_name("math.do it"), '{"x": 7}')), says("49")), Tools()
-    made = await run_episode("arm", odd, larger, tools, None, Limits())
+    made = await run_episode("arm", odd, larger, tools, None, AgentLimits())
     assert tools.called == [("math.do it", {"x": 7})]
     assert made.success
 
@@ -182,7 +182,7 @@ async def test_both_arms_are_compared_task_by_task() -> None:
             held = [message for message in messages if message["role"] == "tool"]
             return says("49", tokens=30) if held else calls(RIGHT, tokens=20)
 
-    pairs = await compare_agents(tasks, first, Larger(), Tools().fresh, Limits())
+    pairs = await compare_agents(tasks, first, Larger(), Tools().fresh, AgentLimits())
     summary = json.loads(json.dumps(summarise_agents(pairs)))
     assert summary["success"]["small_first"]["value"] == pytest.approx(4 / 6, abs=1e-4)
     assert summary["success"]["large_alone"]["value"] == 1.0
@@ -203,7 +203,7 @@ async def test_both_arms_are_compared_task_by_task() -> None:
 async def test_a_spent_budget_ends_the_comparison_without_half_a_pair() -> None:
     larger = Script(says("49"), says("49"), BudgetExceeded("none left"))
     pairs = await compare_agents(
-        [task("a"), task("b")], [small(RIGHT)] * 2, larger, Tools().fresh, Limits()
+        [task("a"), task("b")], [small(RIGHT)] * 2, larger, Tools().fresh, AgentLimits()
     )
     assert [one.task.task_id for one, _ in pairs] == ["a"]
     assert summarise_agents([])["n"] == 0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extensions.bench.contamination import (
-    Bounds,
+    ContaminationBounds,
     find_contamination,
     measure_all_and_clean,
     read_texts,
@@ -26,7 +26,7 @@ TRAINED = [
 
 
 def kinds(item: str, **bounds: object) -> tuple[str, ...]:
-    return find_contamination([item], TRAINED, Bounds(**bounds)).flags[0].kinds  # type: ignore[arg-type]
+    return find_contamination([item], TRAINED, ContaminationBounds(**bounds)).flags[0].kinds  # type: ignore[arg-type]
 
 
 def test_a_copy_is_found_whatever_its_case_punctuation_and_width() -> None:
@@ -113,7 +113,9 @@ def test_figures_stand_on_the_clean_part_beside_all() -> None:
 
 @given(st.lists(st.text(max_size=60), max_size=6), st.integers(2, 9))
 def test_every_text_of_four_words_is_found_in_a_set_that_holds_it(texts: list[str], n: int) -> None:
-    for flag, text in zip(find_contamination(texts, texts, Bounds(n=n)).flags, texts, strict=True):
+    for flag, text in zip(
+        find_contamination(texts, texts, ContaminationBounds(n=n)).flags, texts, strict=True
+    ):
         assert ("exact" in flag.kinds) == bool(fold_words(text))
         assert flag.overlap == (1.0 if len(fold_words(text)) >= n else 0.0)
 

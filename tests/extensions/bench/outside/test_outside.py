@@ -20,9 +20,9 @@ from tests.training.evaluation.scripted_agent import row
 from tests.vectors.conftest import WordEmbedder
 from training.evaluation.baselines import BaselinePredictor
 from training.evaluation.predictor import (
-    Answered,
-    Asked,
     OnDone,
+    PredictionAnswer,
+    PredictionRequest,
     PredictorKind,
     make_failed_answer,
 )
@@ -94,13 +94,15 @@ class Told:
     def __init__(self, label: str, **answers: Any) -> None:
         self.label, self.answers = label, answers
 
-    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
+    def predict(
+        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
+    ) -> list[PredictionAnswer]:
         return [self._answer(self.answers.get(one.item_id, [])) for one in asked]
 
-    def _answer(self, held: Any) -> Answered:
+    def _answer(self, held: Any) -> PredictionAnswer:
         if isinstance(held, str):
             return make_failed_answer(held)
-        return Answered(held, "call" if held else "no_call", prompt_tokens=10, usd=0.5)
+        return PredictionAnswer(held, "call" if held else "no_call", prompt_tokens=10, usd=0.5)
 
 
 def area(**arguments: Any) -> dict[str, Any]:

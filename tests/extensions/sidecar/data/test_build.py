@@ -20,7 +20,7 @@ from extensions.sidecar.prompt import (
     RevisionRow,
     make_revision_request,
 )
-from extensions.sidecar.revision_data import Known, Refused, build_rows, choose_rows
+from extensions.sidecar.revision_data import KnownContracts, RefusedCall, build_rows, choose_rows
 from serving.repair.ladder import repair_draft
 from serving.repair.revision import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.examples import place
@@ -28,13 +28,13 @@ from tests.extensions.sidecar.examples import place
 
 @pytest.fixture(scope="module")
 def drafted(train_rows: list[dict], pool: dict[str, Any]) -> list[RevisionRow]:
-    return build_rows(place(train_rows, pool, 24), Known())
+    return build_rows(place(train_rows, pool, 24), KnownContracts())
 
 
 def test_rows_are_the_same_each_time_and_each_once(
     drafted: list[RevisionRow], train_rows: list[dict], pool: dict[str, Any]
 ) -> None:
-    assert drafted == build_rows(place(train_rows, pool, 24), Known())
+    assert drafted == build_rows(place(train_rows, pool, 24), KnownContracts())
     assert len({row.row_id for row in drafted}) == len(drafted)
     assert {row.split for row in drafted} == {"train"}
 
@@ -77,8 +77,8 @@ def test_training_never_sees_the_kinds_that_are_held_out(
 ) -> None:
     calls = place(train_rows, pool, 24)
     kept = [kind for kind in WEIGHTS if kind not in HELD_OUT]
-    assert not {row.kind for row in build_rows(calls, Known(kinds=kept))} & HELD_OUT
-    assert {row.kind for row in build_rows(calls, Known())} & HELD_OUT
+    assert not {row.kind for row in build_rows(calls, KnownContracts(kinds=kept))} & HELD_OUT
+    assert {row.kind for row in build_rows(calls, KnownContracts())} & HELD_OUT
     assert set(WEIGHTS) >= HELD_OUT
     assert sum(WEIGHTS.values()) == pytest.approx(sum(SHARES.values())) == pytest.approx(1)
 
@@ -88,7 +88,7 @@ def test_a_change_of_the_contract_gives_a_draft_of_the_day_before(
 ) -> None:
     [call] = place(train_rows, pool, 1)
     move = ContractMove(call.good.server, call.good.name, "old_name", {"heading": "title"})
-    [row] = [one for one in build_rows([call], Known([move])) if one.source == "drift"]
+    [row] = [one for one in build_rows([call], KnownContracts([move])) if one.source == "drift"]
     old = dict(call.good.arguments)
     old["heading"] = old.pop("title")
     assert (row.draft_name, row.draft_arguments) == ("old_name", old)
@@ -99,15 +99,17 @@ def test_a_refused_call_and_a_question_are_rows_of_their_own(
     train_rows: list[dict], pool: dict[str, Any]
 ) -> None:
     [call] = place(train_rows, pool, 1)
-    refused = Refused(call.good.name, {"title": 1}, "title must be a string")
+    refused = RefusedCall(call.good.name, {"title": 1}, "title must be a string")
     [row] = [
-        r for r in build_rows([replace(call, refused=refused)], Known()) if r.kind == "refused"
+        r
+        for r in build_rows([replace(call, refused=refused)], KnownContracts())
+        if r.kind == "refused"
     ]
     assert (row.source, row.problems) == ("corrupted", ("title must be a string",))
     played = replace(call, refused=refused, row={**call.row, "task": "trajectory"})
-    assert "execution" in {row.source for row in build_rows([played], Known())}
+    assert "execution" in {row.source for row in build_rows([played], KnownContracts())}
     asking = replace(call, question="How many?", good=replace(call.good, arguments={"title": "a"}))
-    [row] = build_rows([asking], Known(worlds={call.row["pair_id"]: "task-1"}))
+    [row] = build_rows([asking], KnownContracts(worlds={call.row["pair_id"]: "task-1"}))
     assert (row.right, row.question, row.world) == ((), "How many?", "task-1")
     assert row.ladder in (RIGHT, WRONG)
 

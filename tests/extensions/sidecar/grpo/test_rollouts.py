@@ -9,7 +9,7 @@ from extensions.sidecar.prompt import RevisionRow, make_revision_request, render
 from extensions.sidecar.rewards import COPIED, RevisionScore
 from extensions.sidecar.rewards import RIGHT as IS_RIGHT
 from extensions.sidecar.rollouts import (
-    Rollouts,
+    RolloutBatch,
     WorkedExamples,
     is_failed,
     prepare_prompts,
@@ -31,9 +31,11 @@ def load_tokenizer() -> Any:
     return transformers.AutoTokenizer.from_pretrained(str(find_tiny_base_folder()))
 
 
-def make_rollouts(rows: list[RevisionRow] = ROWS, limit: int = 2000, group: int = 2) -> Rollouts:
+def make_rollouts(
+    rows: list[RevisionRow] = ROWS, limit: int = 2000, group: int = 2
+) -> RolloutBatch:
     kept, prompts, _ = prepare_prompts(load_tokenizer(), rows, limit)
-    return Rollouts(load_tokenizer(), kept, prompts, WEIGHTS, limit, group, 32)
+    return RolloutBatch(load_tokenizer(), kept, prompts, WEIGHTS, limit, group, 32)
 
 
 def test_a_rollout_is_asked_as_it_is_taught_and_served_token_by_token() -> None:

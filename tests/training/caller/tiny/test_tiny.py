@@ -22,8 +22,8 @@ from training.caller.tiny.base import (
 )
 from training.caller.tiny.build import (
     CARD,
-    Recipe,
-    Trained,
+    TinyRecipe,
+    TinyTraining,
     build_tiny_base,
     digest_data,
     encode_batch,
@@ -37,7 +37,7 @@ from training.caller.tiny.corpus import make_exercise
 from training.runtime.model_store import TrainingFailed
 from warehouse.storage.files import hash_file
 
-SMALL = Recipe(
+SMALL = TinyRecipe(
     servers=12, held_out=3, vocabulary=300, width=32, layers=1, heads=2, head=16,
     echo_steps=2, steps=4, tokens=300, echo_tokens=60, most_tools=3, warmup=1,
 )  # fmt: skip
@@ -55,7 +55,7 @@ def test_the_shipped_base_is_whole_and_small() -> None:
 
 def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts() -> None:
     facts = read_recipe()
-    assert facts["recipe"] == asdict(Recipe())
+    assert facts["recipe"] == asdict(TinyRecipe())
     card = (FOLDER / CARD).read_text()
     for fact in (facts["data"], read_tiny_base_digest(), f"{facts['weights']:,}"):
         assert fact in card
@@ -78,7 +78,9 @@ def test_it_shares_no_tool_with_the_demo() -> None:
     text = "\n".join(path.read_text("utf-8", "replace") for path in demo.rglob("*.py"))
     text += "\n".join(path.read_text("utf-8", "replace") for path in demo.rglob("*.json"))
     words = set(re.findall(r"[A-Za-z][\w-]+", text))
-    names = {tool.contract["name"] for part in split_servers(Recipe()) for s in part for tool in s}
+    names = {
+        tool.contract["name"] for part in split_servers(TinyRecipe()) for s in part for tool in s
+    }
     assert len(names) > 10_000
     assert {"convert_length", "wrap_text"} <= words
     assert not names & words
@@ -110,7 +112,7 @@ def test_a_small_build_is_whole_and_repeatable(
     assert not (tmp_path / "a.partial").exists()
 
 
-def _measured(made: Trained, recipe: Recipe) -> dict[str, Any]:
+def _measured(made: TinyTraining, recipe: TinyRecipe) -> dict[str, Any]:
     import random
 
     _, held = split_servers(recipe)
@@ -174,8 +176,8 @@ def test_a_rebuild_from_the_recipe_is_the_shipped_base(tmp_path: Path) -> None:
     """Some 25 minutes on one core. Weights may differ where another processor rounds otherwise:
     then the held-out loss must be within 0.15 of the shipped one's."""
     shipped = read_recipe()
-    assert digest_data(Recipe()) == shipped["data"]
-    made = build_tiny_base(Recipe(), tmp_path / "weights", threads=1)
+    assert digest_data(TinyRecipe()) == shipped["data"]
+    made = build_tiny_base(TinyRecipe(), tmp_path / "weights", threads=1)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"):
         assert hash_file(tmp_path / "weights" / name) == shipped["files"][name]
     if made["files"][WEIGHTS] != shipped["files"][WEIGHTS]:
@@ -183,4 +185,4 @@ def test_a_rebuild_from_the_recipe_is_the_shipped_base(tmp_path: Path) -> None:
 
 
 def test_the_data_is_still_the_recipe_s() -> None:
-    assert digest_data(Recipe()) == read_recipe()["data"]
+    assert digest_data(TinyRecipe()) == read_recipe()["data"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from assets.contracts.validate import validate_call
 from tests.support.examples import examples
 from training.caller.tiny.build import (
-    Recipe,
+    TinyRecipe,
     compute_max_tools,
     compute_rate_share,
     digest_data,
@@ -18,28 +18,28 @@ from training.caller.tiny.build import (
     split_servers,
 )
 from training.caller.tiny.corpus import (
-    Shares,
-    Tool,
+    ExerciseShares,
+    InventedTool,
     make_exercise,
     make_servers,
     split_name,
     write_request,
 )
 
-SMALL = Recipe(
+SMALL = TinyRecipe(
     servers=12, held_out=3, echo_steps=3, steps=8, tokens=600, echo_tokens=100, echo_share=0.0
 )
 
 
 @pytest.fixture(scope="module")
-def servers() -> list[list[Tool]]:
+def servers() -> list[list[InventedTool]]:
     return make_servers(3, 20)
 
 
 @given(seed=st.integers(0, 10_000))
 @examples(60)
 def test_a_call_is_valid_by_its_schema_and_its_values_are_said(
-    servers: list[list[Tool]], seed: int
+    servers: list[list[InventedTool]], seed: int
 ) -> None:
     rng = random.Random(seed)
     tool = rng.choice(rng.choice(servers))
@@ -54,7 +54,7 @@ def test_a_call_is_valid_by_its_schema_and_its_values_are_said(
 @given(seed=st.integers(0, 10_000), most=st.integers(1, 10))
 @examples(60)
 def test_an_exercise_calls_tools_that_it_shows(
-    servers: list[list[Tool]], seed: int, most: int
+    servers: list[list[InventedTool]], seed: int, most: int
 ) -> None:
     made = make_exercise(random.Random(seed), servers, most)
     shown = {tool["name"]: tool for tool in made.tools}
@@ -64,15 +64,15 @@ def test_an_exercise_calls_tools_that_it_shows(
         assert validate_call(dict(shown[call["name"]]), call["arguments"]) == []
 
 
-def test_an_exercise_is_a_function_of_its_seed(servers: list[list[Tool]]) -> None:
+def test_an_exercise_is_a_function_of_its_seed(servers: list[list[InventedTool]]) -> None:
     made = [make_exercise(random.Random(seed), servers, 5) for seed in (5, 5, 6)]
     assert made[0] == made[1] != made[2]
 
 
 def test_there_are_requests_that_no_tool_fits_and_requests_for_two(
-    servers: list[list[Tool]],
+    servers: list[list[InventedTool]],
 ) -> None:
-    often = Shares(none=0.4, several=0.3)
+    often = ExerciseShares(none=0.4, several=0.3)
     made = [make_exercise(random.Random(seed), servers, 4, often) for seed in range(30)]
     assert {len(each.calls) for each in made} == {0, 1, 2}
 
@@ -104,7 +104,7 @@ def test_the_data_has_a_digest_of_its_own() -> None:
 
 
 def test_tools_grow_from_one_to_all_and_the_rate_falls() -> None:
-    recipe = Recipe(steps=100, echo_steps=20, growing=0.5, warmup=10)
+    recipe = TinyRecipe(steps=100, echo_steps=20, growing=0.5, warmup=10)
     counts = [compute_max_tools(step, recipe) for step in range(100)]
     assert counts == sorted(counts)
     assert (counts[0], counts[20], counts[59], counts[60], counts[-1]) == (1, 1, 9, 10, 10)

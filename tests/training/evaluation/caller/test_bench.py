@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.training.evaluation.conftest import PLAN, publish_set
-from training.evaluation.caller_items import Item
+from training.evaluation.caller_items import CallerItem
 from training.evaluation.caller_run import evaluate_candidate, load_bench
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION, GONE
@@ -71,7 +71,7 @@ def test_requests_of_an_earlier_set_whose_tool_is_gone_are_asked(
     publish_set(home, made.rows, made)
     held = load_bench(opened(home))
     assert [(one.phantom, one.dead) for one in held.dead] == [(GONE, "burn_file")]
-    asked: list[Item] = [item for item in held.make_items_for(PLAN) if item.phantom == GONE]
+    asked: list[CallerItem] = [item for item in held.make_items_for(PLAN) if item.phantom == GONE]
     assert len(asked) == 1
     assert asked[0].expected == []
     beside = {tool["name"] for tool in asked[0].tools}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.evaluation.conftest import PLAN
-from training.evaluation.caller_items import Item, TestPlan, make_items, make_whole_pool_items
+from training.evaluation.caller_items import CallerItem, TestPlan, make_items, make_whole_pool_items
 from training.evaluation.caller_table import (
     ASK_BACK,
     GONE,
@@ -22,11 +22,11 @@ from training.sets.split import TEST_SPLITS
 from training.sets.training_set import TrainingSet
 
 
-def plain(items: list[Item]) -> list[Item]:
+def plain(items: list[CallerItem]) -> list[CallerItem]:
     return [i for i in items if i.perturbation == "none" and not i.phantom and i.expected]
 
 
-def test_every_cell_holds_the_right_tool_among_as_many_as_planned(items: list[Item]) -> None:
+def test_every_cell_holds_the_right_tool_among_as_many_as_planned(items: list[CallerItem]) -> None:
     cells = Counter((i.split, i.candidates, i.distractors) for i in plain(items))
     assert {split for split, _, _ in cells} == {"seen_tool", "unseen_tool", "unseen_server"}
     for (_, n, _), count in cells.items():
@@ -38,7 +38,7 @@ def test_every_cell_holds_the_right_tool_among_as_many_as_planned(items: list[It
         assert names.count(item.expected[0]["name"]) == 1
 
 
-def test_tools_come_before_second_pairs_of_a_tool(items: list[Item]) -> None:
+def test_tools_come_before_second_pairs_of_a_tool(items: list[CallerItem]) -> None:
     cell = [i for i in plain(items) if (i.split, i.candidates, i.distractors) ==
             ("unseen_server", 6, "hard")]  # fmt: skip
     counts = Counter(item.row["tool"] for item in cell)
@@ -46,13 +46,13 @@ def test_tools_come_before_second_pairs_of_a_tool(items: list[Item]) -> None:
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_the_same_rows_make_the_same_items(made: TrainingSet, items: list[Item]) -> None:
+def test_the_same_rows_make_the_same_items(made: TrainingSet, items: list[CallerItem]) -> None:
     again = make_items(list(reversed(made.rows)), made.pool, PLAN)
     assert again == items
     assert len({item.item_id for item in items}) == len(items)
 
 
-def test_each_change_is_paired_with_the_same_question_unchanged(items: list[Item]) -> None:
+def test_each_change_is_paired_with_the_same_question_unchanged(items: list[CallerItem]) -> None:
     by_id = {item.item_id: item for item in items}
     for kind in PERTURBATIONS:
         changed = [item for item in items if item.perturbation == kind]
@@ -68,7 +68,7 @@ def test_each_change_is_paired_with_the_same_question_unchanged(items: list[Item
             assert {call["name"] for call in item.expected} <= names
 
 
-def test_where_no_call_is_right_the_right_tool_is_away(items: list[Item]) -> None:
+def test_where_no_call_is_right_the_right_tool_is_away(items: list[CallerItem]) -> None:
     left_out = [item for item in items if item.task == NOT_OFFERED]
     assert len(left_out) == PLAN.irrelevance
     for item in left_out:
@@ -100,7 +100,7 @@ def test_a_conversation_is_asked_turn_by_turn(made: TrainingSet) -> None:
                ("missing_parameter", "clarification", "recovery"))  # fmt: skip
 
 
-def test_a_tool_renamed_in_the_prompt_has_its_old_name_nowhere(items: list[Item]) -> None:
+def test_a_tool_renamed_in_the_prompt_has_its_old_name_nowhere(items: list[CallerItem]) -> None:
     here = [item for item in items if item.phantom == RENAMED_HERE]
     assert len(here) == PLAN.phantom
     for item in here:

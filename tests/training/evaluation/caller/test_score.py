@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluation.caller_items import Item
+from training.evaluation.caller_items import CallerItem
 from training.evaluation.caller_score import score_answer
 from training.evaluation.caller_table import ASK_BACK, CALLER_EVALUATION
 from training.evaluation.predictor import make_failed_answer, parse_answer
@@ -26,7 +26,7 @@ RIGHT = {"name": "find_file", "arguments": {"title": "Blue Sky", "count": 2, "ta
 OTHER = {"name": "drop_file", "arguments": {"title": "Old", "count": 1}}
 
 
-def item(expected: list[dict[str, Any]], task: str = "single") -> Item:
+def item(expected: list[dict[str, Any]], task: str = "single") -> CallerItem:
     row = {
         "pair_id": "p1",
         "server_id": "npm:file",
@@ -35,7 +35,7 @@ def item(expected: list[dict[str, Any]], task: str = "single") -> Item:
         "text_digest": "t1",
         "instruction": "Please find files.",
     }
-    return Item("i1", "unseen_server", task, 2, "random", 0, row, TOOLS, expected)
+    return CallerItem("i1", "unseen_server", task, 2, "random", 0, row, TOOLS, expected)
 
 
 def scored(answer: Any, expected: list[dict[str, Any]]) -> dict[str, Any]:

@@ -7,12 +7,12 @@ import pytest
 
 from tests.training.evaluation.conftest import Scripted, texts
 from training.evaluation.baselines import BaselinePredictor
-from training.evaluation.caller_items import Item
+from training.evaluation.caller_items import CallerItem
 from training.evaluation.caller_markdown import as_markdown
 from training.evaluation.caller_run import evaluate_predictors
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION, PERTURBATIONS
-from training.evaluation.predictor import Asked, make_failed_answer, parse_answer
+from training.evaluation.predictor import PredictionRequest, make_failed_answer, parse_answer
 from training.evaluation.retriever import NothingToEvaluate
 from training.prompts.render import NO_CALL
 from training.role import BASELINE, check_gates
@@ -21,7 +21,7 @@ Right = dict[str, list[dict[str, Any]]]
 
 
 def perfect(right: Right) -> Scripted:
-    def say(one: Asked) -> str:
+    def say(one: PredictionRequest) -> str:
         lacks = one.instruction.endswith(("(missing_parameter)", "(clarification)"))
         if lacks and [message["role"] for message in one.before] == ["user"]:
             return "What is its title?"
@@ -30,11 +30,11 @@ def perfect(right: Right) -> Scripted:
     return Scripted("perfect", texts(say))
 
 
-def memoriser(items: list[Item]) -> Scripted:
+def memoriser(items: list[CallerItem]) -> Scripted:
     """Calls every tool by the name it had in training, whatever the prompt offers."""
     known = {item.item_id: item.row for item in items}
 
-    def say(one: Asked) -> str:
+    def say(one: PredictionRequest) -> str:
         row = known[one.item_id]
         if not row["arguments"]:
             return NO_CALL
@@ -44,14 +44,14 @@ def memoriser(items: list[Item]) -> Scripted:
 
 
 @pytest.fixture(scope="module")
-def rows(items: list[Item], right: Right) -> list[dict[str, Any]]:
+def rows(items: list[CallerItem], right: Right) -> list[dict[str, Any]]:
     return evaluate_predictors(
         [BaselinePredictor(), perfect(right), memoriser(items)], items, "set-1"
     )
 
 
 def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(
-    rows: list[dict[str, Any]], items: list[Item]
+    rows: list[dict[str, Any]], items: list[CallerItem]
 ) -> None:
     frame = CALLER_EVALUATION.frame(rows)
     assert len(frame) == 3 * len(items)
@@ -71,7 +71,7 @@ def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(
 
 
 def test_the_gates_are_asked_on_unseen_servers_and_on_abstention(
-    rows: list[dict[str, Any]], items: list[Item]
+    rows: list[dict[str, Any]], items: list[CallerItem]
 ) -> None:
     summary = summarise_calls(rows, "perfect")
     head = [i for i in items if i.split == "unseen_server" and i.candidates == 6 and i.expected
@@ -107,7 +107,7 @@ def test_one_who_remembers_names_calls_phantoms_and_falls_under_new_names(
 
 
 def test_an_item_without_a_call_counts_nothing_by_the_rules_of_mcp_bench(
-    items: list[Item], right: Right
+    items: list[CallerItem], right: Right
 ) -> None:
     silent = Scripted("silent", texts(lambda _: "I do not know."))
     rows = evaluate_predictors([perfect(right), silent], items, "set")
@@ -118,10 +118,12 @@ def test_an_item_without_a_call_counts_nothing_by_the_rules_of_mcp_bench(
     assert bench["execution_success_rate"].startswith("not run")
 
 
-def test_questions_without_an_answer_are_counted_apart(items: list[Item], right: Right) -> None:
+def test_questions_without_an_answer_are_counted_apart(
+    items: list[CallerItem], right: Right
+) -> None:
     lost = {item.item_id for item in items[::3]}
 
-    def say(one: Asked):
+    def say(one: PredictionRequest):
         if one.item_id in lost:
             return make_failed_answer("timeout")
         return parse_answer(json.dumps(right[one.item_id]) if right[one.item_id] else NO_CALL)
@@ -135,7 +137,7 @@ def test_questions_without_an_answer_are_counted_apart(items: list[Item], right:
     assert "timeout" in as_markdown([summary])
 
 
-def test_nothing_in_common_is_said(rows: list[dict[str, Any]], items: list[Item]) -> None:
+def test_nothing_in_common_is_said(rows: list[dict[str, Any]], items: list[CallerItem]) -> None:
     with pytest.raises(NothingToEvaluate, match="same items"):
         summarise_calls(rows, "nobody")
     with pytest.raises(NothingToEvaluate, match="0 items"):

@@ -17,17 +17,17 @@ from training.evaluation.adapter_predictor import (
     resolve_model,
 )
 from training.evaluation.baselines import BaselinePredictor
-from training.evaluation.caller_items import Item, make_items
+from training.evaluation.caller_items import CallerItem, make_items
 from training.evaluation.caller_run import evaluate_predictors
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
-from training.evaluation.predictor import Asked, CannotPredict
+from training.evaluation.predictor import CannotPredict, PredictionRequest
 from training.sets.training_set import TrainingSet
 from warehouse.errors import UnusableInput
 
 
 def test_a_folder_of_an_adapter_is_asked_like_any_caller(
-    adapter: Path, items: list[Item], tmp_path: Path
+    adapter: Path, items: list[CallerItem], tmp_path: Path
 ) -> None:
     some = items[:20]
     asked = AdapterPredictor(tmp_path, adapter, device="cpu", max_new=8, batch=8)
@@ -39,7 +39,7 @@ def test_a_folder_of_an_adapter_is_asked_like_any_caller(
     assert all(row["completion_tokens"] <= 16 for row in mine)
     assert summarise_calls(rows, asked.label)["items"] == 20
     answers = asked.predict(
-        [Asked("i", "Find it.", some[0].tools)], lambda n, of: progress.append((n, of))
+        [PredictionRequest("i", "Find it.", some[0].tools)], lambda n, of: progress.append((n, of))
     )
     assert progress == [(1, 1)]
     assert answers[0].shown == len(some[0].tools)
@@ -61,13 +61,15 @@ def test_a_conversation_that_the_template_refuses_is_an_answer_that_failed(
     }  # fmt: skip
 
 
-def test_a_whole_model_in_a_folder_is_asked_too(base: Path, items: list[Item], tmp_path: Path):
+def test_a_whole_model_in_a_folder_is_asked_too(
+    base: Path, items: list[CallerItem], tmp_path: Path
+):
     asked = AdapterPredictor(tmp_path, base, device="cpu", max_new=4)
-    assert len(asked.predict([Asked("i", "Find it.", items[0].tools)])) == 1
+    assert len(asked.predict([PredictionRequest("i", "Find it.", items[0].tools)])) == 1
 
 
 def test_what_does_not_fit_the_context_is_dropped_or_counted(
-    base: Path, items: list[Item], tmp_path: Path
+    base: Path, items: list[CallerItem], tmp_path: Path
 ) -> None:
     short = tmp_path / "short"
     shutil.copytree(base, short)
@@ -78,8 +80,8 @@ def test_what_does_not_fit_the_context_is_dropped_or_counted(
     asked = AdapterPredictor(tmp_path, short, device="cpu", max_new=8)
     fits, never = asked.predict(
         [
-            Asked("a", many.instruction, many.tools, keep=keep),
-            Asked("b", "find " * 2000, many.tools),
+            PredictionRequest("a", many.instruction, many.tools, keep=keep),
+            PredictionRequest("b", "find " * 2000, many.tools),
         ]
     )
     assert fits.shown is not None
@@ -138,12 +140,12 @@ def test_what_cannot_be_loaded_is_one_line(
 
 
 def test_a_base_without_a_chat_template_is_refused_when_it_is_asked(
-    tmp_path: Path, items: list[Item]
+    tmp_path: Path, items: list[CallerItem]
 ) -> None:
     bare = make_base(tmp_path / "bare", template=None)
     with pytest.raises(CannotPredict, match="no chat template"):
         AdapterPredictor(tmp_path, bare, device="cpu").predict(
-            [Asked("i", "Find it.", items[0].tools)]
+            [PredictionRequest("i", "Find it.", items[0].tools)]
         )
 
 

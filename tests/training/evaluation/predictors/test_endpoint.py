@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
 from training.evaluation.baselines import BaselinePredictor
-from training.evaluation.caller_items import Item
+from training.evaluation.caller_items import CallerItem
 from training.evaluation.caller_run import evaluate_predictors
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.endpoint_predictor import STAGE, EndpointPredictor
-from training.evaluation.predictor import Asked, CannotPredict
+from training.evaluation.predictor import CannotPredict, PredictionRequest
 from warehouse.llm.chat import write_wire_name
 from warehouse.llm.roles import Role
 from warehouse.store import Warehouse
@@ -23,7 +23,7 @@ TOOL = {
     "description": "Finds a file.",
     "inputSchema": {"type": "object", "properties": {"title": {"type": "string"}}},
 }
-ASKED = [Asked(f"i{n}", f"Please find the file number {n}.", [TOOL]) for n in range(6)]
+ASKED = [PredictionRequest(f"i{n}", f"Please find the file number {n}.", [TOOL]) for n in range(6)]
 
 
 def called(*calls: tuple[str, Any], content: str | None = None) -> Say:
@@ -94,7 +94,7 @@ def test_a_conversation_is_gone_on_with(warehouse: Warehouse) -> None:
         {"role": "tool", "tool_call_id": "c", "content": "title must be text"},
     )  # fmt: skip
     with openai_endpoint(obedient) as endpoint:
-        predictor(endpoint, warehouse).predict([Asked("i", "", [TOOL], before=before)])
+        predictor(endpoint, warehouse).predict([PredictionRequest("i", "", [TOOL], before=before)])
     system, user, wrong, error = endpoint.requests[0]["messages"]
     assert system["role"] == "system"
     assert (user, error) == (before[0], before[2])
@@ -125,7 +125,7 @@ def test_what_a_model_answers_is_an_outcome(
 
 
 def test_faults_are_rows_that_are_counted_apart_and_asked_again(
-    warehouse: Warehouse, items: list[Item]
+    warehouse: Warehouse, items: list[CallerItem]
 ) -> None:
     some = [item for item in items if item.split == "unseen_server" and item.expected][:12]
     down = {"now": True}
@@ -169,7 +169,7 @@ def test_an_endpoint_that_is_down_fails_every_row_and_raises_nothing(warehouse: 
 
 def test_examples_stand_before_the_request(warehouse: Warehouse) -> None:
     call = {"name": "files/find.one", "arguments": {"title": "old"}}
-    asked = Asked("i", "Please find it.", [TOOL], (("Find the old file.", [call]),))
+    asked = PredictionRequest("i", "Please find it.", [TOOL], (("Find the old file.", [call]),))
     with openai_endpoint(obedient) as endpoint:
         predictor(endpoint, warehouse).predict([asked])
     system = endpoint.requests[0]["messages"][0]["content"]

@@ -14,10 +14,10 @@ from tests.training.conftest import make_rows
 from tests.training.evaluation.conftest import PLAN
 from tests.vectors.conftest import WordEmbedder
 from training.evaluation.baselines import NOT_IN_INDEX, BaselinePredictor, RouterPredictor
-from training.evaluation.caller_items import Item, make_whole_pool_items
+from training.evaluation.caller_items import CallerItem, make_whole_pool_items
 from training.evaluation.caller_run import evaluate_predictors
 from training.evaluation.caller_summary import summarise_calls
-from training.evaluation.predictor import Asked, CannotPredict
+from training.evaluation.predictor import CannotPredict, PredictionRequest
 from training.sets.training_set import TrainingSet
 
 
@@ -30,7 +30,7 @@ def routed(tmp_path_factory: pytest.TempPathFactory) -> RouterPredictor:
 
 
 def test_it_chooses_among_the_offered_tools_only(
-    routed: RouterPredictor, items: list[Item]
+    routed: RouterPredictor, items: list[CallerItem]
 ) -> None:
     plain = [i for i in items if i.perturbation == "none" and not i.phantom and i.expected]
     rows = evaluate_predictors([BaselinePredictor(), routed], plain, "set")
@@ -44,9 +44,11 @@ def test_it_chooses_among_the_offered_tools_only(
     assert all("title" in call["arguments"] for call in called)
 
 
-def test_its_word_that_no_tool_fits_is_no_call(routed: RouterPredictor, items: list[Item]) -> None:
+def test_its_word_that_no_tool_fits_is_no_call(
+    routed: RouterPredictor, items: list[CallerItem]
+) -> None:
     tools = items[0].tools
-    answer = routed.predict([Asked("i", "zzz qqq xxyyzz", tools)])[0]
+    answer = routed.predict([PredictionRequest("i", "zzz qqq xxyyzz", tools)])[0]
     found = routed._router.find(query="zzz qqq xxyyzz", k=1)
     assert (answer.calls == []) == found.no_tool
 
@@ -62,7 +64,7 @@ def test_over_the_whole_pool_it_may_take_any_tool(
 
 
 def test_a_tool_that_the_index_does_not_hold_is_counted_apart(
-    routed: RouterPredictor, items: list[Item]
+    routed: RouterPredictor, items: list[CallerItem]
 ) -> None:
     changed = [item for item in items if item.perturbation == "renamed_tool"]
     rows = evaluate_predictors([routed], changed, "set")

@@ -114,7 +114,7 @@ def print_arms(items: Sequence[CallerItem], arms: dict[str, list[PredictionAnswe
         ]
         right = [float(bool(row.get("ast_ok"))) for row in rows]
         gain = bootstrap_difference(right, alone, tools)
-        seconds = sum(one.seconds or 0 for one in arms[arm]) / len(rows)
+        seconds = sum(item.seconds or 0 for item in arms[arm]) / len(rows)
         cells = " | ".join(f"{share:}" for share in shares)
         print(f"| {arm} | {cells} | {gain:} | {seconds:.3f} |")
 
@@ -125,17 +125,15 @@ def main() -> None:
     parser.add_argument("--model", default="", help="default: the last that was trained")
     parser.add_argument("--items", type=int, default=100, help="of each split and kind of cell")
     parser.add_argument("--candidates", type=int, nargs="+", default=[10])
-    given = parser.parse_args()
-    warehouse = Warehouse(given.home, given.home)
-    name = given.model or warehouse.tables.read(make_adapter_table("caller"))["model"][0]
-    plan = TestPlan(
-        candidates=tuple(given.candidates), per_split=given.items, per_large=given.items
-    )
+    args = parser.parse_args()
+    warehouse = Warehouse(args.home, args.home)
+    name = args.model or warehouse.tables.read(make_adapter_table("caller"))["model"][0]
+    plan = TestPlan(candidates=tuple(args.candidates), per_split=args.items, per_large=args.items)
     every = load_bench(warehouse).make_items_for(plan)
     plain = [item for item in every if item.expected and not (item.phantom or item.before)]
     items = [item for item in plain if item.perturbation == UNPERTURBED]
     print(f"{name[:12]}: {len(items)} items, {len({i.row['server_id'] for i in items})} servers\n")
-    print_arms(items, run_arms(given.home, name, items))
+    print_arms(items, run_arms(args.home, name, items))
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ def draw_hits(rng: Rng, lost: float, n: int = 200) -> DriftSignal:
 
 def draw_calls(rng: Rng, rate: float, n: int = 200) -> DriftSignal:
     lost = rng.random(n) < rate
-    right = [{"calls": [{"lost": bool(one)}]} for one in lost]
+    right = [{"calls": [{"lost": bool(item)}]} for item in lost]
     return measure_caller_decay(right, lambda row, call: not call["lost"], POLICY.min_decay)
 
 
@@ -189,14 +189,14 @@ def judge_alone(signal: DriftSignal) -> DriftSignal:
 
 
 def format_fired(made: Sequence[DriftSignal]) -> str:
-    fired = sum(one.fired for one in made)
+    fired = sum(item.fired for item in made)
     low, high = wilson_interval(fired, len(made))
-    values = [one.value for one in made if one.value is not None]
+    values = [item.value for item in made if item.value is not None]
     return f"{fired / len(made):.3f} [{low:.3f}, {high:.3f}] | {np.median(values):.4f}"
 
 
 def spawn(trials: int, seed: int = 19) -> list[Rng]:
-    return [np.random.default_rng(one) for one in np.random.SeedSequence(seed).spawn(trials)]
+    return [np.random.default_rng(item) for item in np.random.SeedSequence(seed).spawn(trials)]
 
 
 def embed_tools(data: Path) -> np.ndarray:

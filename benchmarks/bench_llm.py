@@ -32,14 +32,14 @@ def make_prompts(calls: int) -> list[list[dict[str, str]]]:
 
     file = read_prompt("generate")
     names = set(Template(file.user).get_identifiers())
-    made = []
+    results = []
     for number in range(calls):
         member = {"type": "string", "description": f"what to look for, kind {number}"}
         shape = {"type": "object", "properties": {"query": member}, "required": ["query"]}
         contract = {"name": f"find_{number}", "description": "Finds it.", "inputSchema": shape}
         values = dict.fromkeys(names, "none") | {"count": "3"}
-        made.append(file.make_messages(**values | {"contract": json.dumps(contract, indent=1)}))
-    return made
+        results.append(file.make_messages(**values | {"contract": json.dumps(contract, indent=1)}))
+    return results
 
 
 def run_calls(url: str, asked: list[Any], concurrency: int, folder: Path) -> dict[str, Any]:
@@ -127,17 +127,17 @@ def main() -> None:
 
 
 def print_report(chosen: argparse.Namespace, root: Path, base: str) -> None:
-    asked = make_prompts(chosen.calls)
+    prompts = make_prompts(chosen.calls)
     print(f"{chosen.calls} calls, {chosen.concurrency} at once, {chosen.latency:g} s latency,"
           f" {chosen.errors:.0%} errors")  # fmt: skip
-    seen = run_whole(base, asked, chosen.concurrency, root / "whole")
+    seen = run_whole(base, prompts, chosen.concurrency, root / "whole")
     ideal = chosen.latency * seen["requests"] / chosen.concurrency
     print("| wall s | ideal s | ratio | cpu s | requests | errors | answered | at once |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     cells = [f"{seen['wall']:.2f}", f"{ideal:.2f}", f"{seen['wall'] / ideal:.3f}"]
     cells += [f"{seen['cpu']:.1f}", *(str(seen[name]) for name in _COUNTS)]
     print(f"| {' | '.join(cells)} |")
-    seen = run_killed(base, asked, chosen.concurrency, root / "killed")
+    seen = run_killed(base, prompts, chosen.concurrency, root / "killed")
     print(f"kill -9 after {seen['answered_before']} answers: {seen['read_back']} read back,"
           f" {seen['repeated']} asked twice ({chosen.concurrency} were in flight)")  # fmt: skip
 

@@ -126,8 +126,8 @@ def best_seconds(work: Callable[[Asked], Any], asked: list[Asked]) -> float:
     times = []
     for _ in range(_ROUNDS):
         begun = time.process_time()
-        for one in asked:
-            work(one)
+        for item in asked:
+            work(item)
         times.append(time.process_time() - begun)
     return min(times)
 

@@ -82,7 +82,7 @@ async def time_rounds(
                 pauses = [draw.uniform(0, spread_s) for _ in range(streams)]
                 taken = await asyncio.gather(*[time_some(url, pause) for pause in pauses])
                 if at:
-                    found[name] += [one for row in taken for one in row]
+                    found[name] += [item for row in taken for item in row]
                     spent[name] += sum(process.cpu_times()[:2]) - began
     return found, spent
 
@@ -133,15 +133,15 @@ def describe_overhead(base: list[float], other: list[float]) -> dict[str, list[f
         "p50": statistics.median,
         "p99": lambda values: sorted(values)[int(0.99 * (len(values) - 1))],
     }
-    found = {}
+    result = {}
     for name, take in points.items():
         drawn = sorted(
             take(draw.choices(other, k=len(other))) - take(draw.choices(base, k=len(base)))
             for _ in range(1000)
         )
         low_high = take(other) - take(base), drawn[25], drawn[974]
-        found[name] = [round(1000 * one, 2) for one in low_high]
-    return found
+        result[name] = [round(1000 * item, 2) for item in low_high]
+    return result
 
 
 def main() -> None:
@@ -152,9 +152,9 @@ def main() -> None:
     parser.add_argument("--spread", type=float, default=0.3, help="seconds; 0: all in step")
     parser.add_argument("--litellm", type=Path, help="virtual environment with litellm[proxy]")
     parser.add_argument("--upstream", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.upstream:
-        uvicorn.run(answer_stream, port=asked.upstream, log_level="critical", lifespan="off")
+    args = parser.parse_args()
+    if args.upstream:
+        uvicorn.run(answer_stream, port=args.upstream, log_level="critical", lifespan="off")
         return
     with ExitStack() as stack:
         port = find_port()
@@ -165,15 +165,15 @@ def main() -> None:
         command = [sys.executable, "-c", run, "proxy", "--upstream", upstream]
         command += ["--port", str(port)]
         servers["toolmill"] = stack.enter_context(start_process(command, port))
-        if asked.litellm:
+        if args.litellm:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            command, port = start_litellm(asked.litellm, upstream, folder)
+            command, port = start_litellm(args.litellm, upstream, folder)
             servers["litellm"] = stack.enter_context(start_process(command, port))
-        timed = time_rounds(servers, asked.rounds, asked.streams, asked.spread)
+        timed = time_rounds(servers, args.rounds, args.streams, args.spread)
         taken, spent = asyncio.run(timed)
         metrics = httpx2.get(f"{servers['toolmill'][0]}/metrics", trust_env=False).text
-    n = asked.rounds * asked.streams * _IN_A_ROW
-    shown: dict[str, Any] = {"n": n, "streams": asked.streams}
+    n = args.rounds * args.streams * _IN_A_ROW
+    shown: dict[str, Any] = {"n": n, "streams": args.streams}
     for name in ("toolmill", "litellm"):
         if name not in taken:
             shown[name] = "not run"

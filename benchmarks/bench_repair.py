@@ -35,19 +35,19 @@ def main() -> None:
     parser.add_argument(
         "--show", default="", help="a kind of flaw whose failures are shown, or all"
     )
-    given = parser.parse_args()
+    args = parser.parse_args()
     require_paths(SHARED / "corpus", SHARED / "smithery" / "servers.jsonl", SHARED / "api-bank")
-    calls = read_calls(given.set, given.side)
-    asked = list(list_asked(calls, Random(given.seed)))
+    calls = read_calls(args.set, args.side)
+    asked = list(list_asked(calls, Random(args.seed)))
     arms = build_arms(asked)
-    found = Found(asked, {arm: [judge_answer(one, run(one)) for one in asked]
+    found = Found(asked, {arm: [judge_answer(item, run(item)) for item in asked]
                           for arm, run in arms.items()})  # fmt: skip
-    servers = {one.good.server for one in asked}
+    servers = {item.good.server for item in asked}
     print(f"{len(asked):,} drafts of {len(calls):,} calls, {len(servers)} servers\n")
     for show in (print_arms, print_targets, print_kinds, print_rungs):
         show(found)
-    if given.show:
-        print_failures(found, given.show)
+    if args.show:
+        print_failures(found, args.show)
 
 
 if __name__ == "__main__":

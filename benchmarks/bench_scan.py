@@ -39,7 +39,7 @@ def measure_rules(data: Path) -> dict[str, Any]:
     started = time.perf_counter()
     for source, server, listed in servers:
         tools[source] += len(listed)
-        found = {(one.tool, one.rule, one.severity) for one in scan_list(listed, names[source])}
+        found = {(item.tool, item.rule, item.severity) for item in scan_list(listed, names[source])}
         for _, rule, severity in found:
             hits[rule][severity] += 1
         alarms = sorted({(tool, rule) for tool, rule, severity in found if severity == HIGH})

@@ -50,13 +50,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30, help="updates of GRPO")
     parser.add_argument("--test", type=int, default=200, help="drafts measured")
     parser.add_argument("--seeds", default="7", help="comma-separated")
-    given = parser.parse_args()
+    args = parser.parse_args()
     require_paths(SHARED / "corpus", SHARED / "smithery" / "servers.jsonl")
-    learned = _make_rows("train", TRAIN, given.rows)
-    measured = _make_rows("test", UNSEEN_SERVER, given.test)
-    for seed in map(int, given.seeds.split(",")):
+    learned = _make_rows("train", TRAIN, args.rows)
+    measured = _make_rows("test", UNSEEN_SERVER, args.test)
+    for seed in map(int, args.seeds.split(",")):
         with TemporaryDirectory() as home:
-            _measure_seed(Path(home), seed, learned, measured, given.steps)
+            _measure_seed(Path(home), seed, learned, measured, args.steps)
 
 
 def _measure_seed(
@@ -117,12 +117,12 @@ class _Trained:
         fitted = [
             fit_request(self._tokenizer, rank_candidates(request), limit) for request in requests
         ]
-        asked = [one.prompt for one in fitted if one is not None]
+        asked = [item.prompt for item in fitted if item is not None]
         texts = iter(generate_completions(self._model, self._tokenizer, asked, max_new=_NEW))
         return [
-            None if one is None
-            else read_revision(next(texts), [each.contract for each in one.request.candidates])
-            for one in fitted
+            None if item is None
+            else read_revision(next(texts), [each.contract for each in item.request.candidates])
+            for item in fitted
         ]  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def _print_rewards(held: dict[str, Any]) -> None:
     third = max(1, len(curve) // 3)
     for name in ("reward", "values", "kept", "is_right", "is_copied"):
         ends = (part for part in (curve[:third], curve[-third:]))
-        means = [sum(one.get(name, 0) for one in part) / len(part) for part in ends]
+        means = [sum(item.get(name, 0) for item in part) / len(part) for part in ends]
         print(f"  {name}: first third {means[0]:.3f}, last third {means[1]:.3f}")
     for when in ("before", "after"):
         rates = {

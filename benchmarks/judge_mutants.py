@@ -36,7 +36,7 @@ def mutant_rates(
         row = _make_pair_row(at, rows[at], "accept", tools)
         contract = tools.by_id[rows[at].tool_id]
         beside = tools.list_server_tools(rows[at].server)
-        near = {tools.digests[one]: tools.by_id[one] for one in beside}
+        near = {tools.digests[item]: tools.by_id[item] for item in beside}
         made += [
             (mutant["flaw"], mutant["pair"]) for mutant in make_mutants(row, contract, near, rng)
         ]

@@ -233,12 +233,12 @@ def _train_trl(
 def _make_lora() -> Any:
     from peft import LoraConfig
 
-    held = resolve_caller_settings("local")
+    caller_settings = resolve_caller_settings("local")
     return LoraConfig(
-        r=held.rank,
-        lora_alpha=held.alpha,
-        lora_dropout=held.dropout,
-        target_modules=list(held.targets),
+        r=caller_settings.rank,
+        lora_alpha=caller_settings.alpha,
+        lora_dropout=caller_settings.dropout,
+        target_modules=list(caller_settings.targets),
         task_type="CAUSAL_LM",
     )
 
@@ -275,17 +275,17 @@ LENGTHS = {"cuda": "2048,8192", "cpu": "512,1024"}
 
 
 def main() -> int:
-    given = _make_parser().parse_args()
-    lengths = [int(n) for n in (given.lengths or LENGTHS[given.device]).split(",")]
+    args = _make_parser().parse_args()
+    lengths = [int(n) for n in (args.lengths or LENGTHS[args.device]).split(",")]
     quiet = {"TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error"}
     os.environ |= quiet
     rows = []
     for length in lengths:
         for arm in ARMS:
-            found = _measure_arm(arm, length, given)
+            found = _measure_arm(arm, length, args)
             rows.append({"length": length, "arm": arm, **found})
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    print(render_table(rows, given.shape, given.device))
+    print(render_table(rows, args.shape, args.device))
     return 0
 
 

@@ -132,11 +132,11 @@ def make_executor(settings: Settings) -> "ExecutionSetup":
     from assets.outcomes.worlds.catalogue import list_worlds
     from orchestration.settings.deploy_policy import make_deploy_policy
 
-    known = list_worlds(settings.worlds.paths)
+    worlds = list_worlds(settings.worlds.paths)
     return ExecutionSetup(
         make_deploy_policy(settings),
         settings.executions,
-        tuple(one.world for one in known if one.world and not one.problem),
+        tuple(item.world for item in worlds if item.world and not item.problem),
         settings.sandbox.concurrency,
     )
 
@@ -177,8 +177,8 @@ def _open_embedder(spec: str, query: str | None, document: str | None) -> "Embed
     from assets.vectors.scale import ScaledEmbedder
 
     allow_embedder(spec)
-    made = open_embedder(spec, prompts=Prompts(query, document))
-    return made if made.id.startswith(BASE) else ScaledEmbedder(made)
+    embedder = open_embedder(spec, prompts=Prompts(query, document))
+    return embedder if embedder.id.startswith(BASE) else ScaledEmbedder(embedder)
 
 
 def make_writer(settings: Settings) -> "PairWriter":

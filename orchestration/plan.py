@@ -65,9 +65,9 @@ class RunPlan:
         lines = [f"plan: {calls:,.0f} effects, {usd:.2f} USD, about {minutes:,.0f} minutes"]
         for name, due in self.due.items():
             lines.append(f"  {name:<12} " + ", ".join(f"{n:,} {kind}" for kind, n in due.items()))
-        for one in self.stages:
-            figures = f"{one.calls:>9,} calls {one.tokens:>12,.0f} tokens {one.usd:>8.2f} USD"
-            lines.append(f"  {one.stage:<14} {figures} {one.minutes:>7.1f} min  {one.basis}")
+        for stage in self.stages:
+            figures = f"{stage.calls:>9,} calls {stage.tokens:>12,.0f} tokens {stage.usd:>8.2f} USD"
+            lines.append(f"  {stage.stage:<14} {figures} {stage.minutes:>7.1f} min  {stage.basis}")
         return lines
 
 

@@ -59,10 +59,10 @@ def decide_on_drift(
     description="Asks for training when the contracts have drifted from what was last trained on.",
 )
 def retrain_on_drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-    asked = find_training_request(context.instance)
-    if isinstance(asked, dg.SkipReason):
-        return asked
-    return dg.SensorResult(run_requests=[asked])
+    training_request = find_training_request(context.instance)
+    if isinstance(training_request, dg.SkipReason):
+        return training_request
+    return dg.SensorResult(run_requests=[training_request])
 
 
 def find_training_request(instance: dg.DagsterInstance) -> dg.RunRequest | dg.SkipReason:
@@ -104,10 +104,10 @@ def is_training_due(instance: dg.DagsterInstance) -> bool:
     sensors = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
     if not any(sensor.name == retrain_on_drift.name and sensor.is_running for sensor in sensors):
         return False
-    asked = find_training_request(instance)
-    if isinstance(asked, dg.SkipReason):
+    training_request = find_training_request(instance)
+    if isinstance(training_request, dg.SkipReason):
         return False
-    runs = instance.get_runs(dg.RunsFilter(job_name="train", tags=asked.tags))
+    runs = instance.get_runs(dg.RunsFilter(job_name="train", tags=training_request.tags))
     ended = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.CANCELED}
     return not any(run.status in ended for run in runs)
 

@@ -223,7 +223,7 @@ class _AgentConversation:
 
     async def take_turn(self, speaker: AgentModel) -> None:
         """One turn of the model, and what comes of it. Raises LLMError or BudgetExceeded."""
-        turn = await speaker.say(self._messages, [one.function for one in self._offered.values()])
+        turn = await speaker.say(self._messages, [item.function for item in self._offered.values()])
         made = self.made
         made.turns += 1
         made.prompt_tokens += turn.prompt_tokens
@@ -267,12 +267,14 @@ class _AgentConversation:
         index = (current() if current is not None else self._router).index  # type: ignore[union-attr]
         for name in found.gone:
             self._contracts.pop(name, None)
-        places = ((one.tool_id, index.place_of(one.tool_id)) for one in keep_callable(found.hits))
+        places = (
+            (item.tool_id, index.place_of(item.tool_id)) for item in keep_callable(found.hits)
+        )
         new = {name: index.contract(at) for name, at in places if at is not None}
         self._contracts |= new
         offered = list(write_functions(self._contracts.items()).values())
-        self._offered = {one.wire: one for one in offered[-self._limits.offered :]}
-        written = [one.function for one in offered if one.tool_id in new]
+        self._offered = {item.wire: item for item in offered[-self._limits.offered :]}
+        written = [item.function for item in offered if item.tool_id in new]
         self.made.tool_tokens += found.tokens
         if written:
             self.made.tool_tokens += estimate_tokens(json.dumps(written, ensure_ascii=False))
@@ -283,15 +285,19 @@ class _AgentConversation:
         made = [await self._make_call(place, *call) for place, call in enumerate(calls)]
         begun = len(self.made.calls)
         self.made.calls += made
-        if any(one.status == PLANNED for one in made):
+        if any(item.status == PLANNED for item in made):
             self.made.ended = PLANNED
             return
         self._messages += write_call_turn(
             text,
             begun,
             [
-                (one.name if one.tool_id else write_wire_name(one.name), one.arguments, one.shown)
-                for one in made
+                (
+                    item.name if item.tool_id else write_wire_name(item.name),
+                    item.arguments,
+                    item.shown,
+                )
+                for item in made
             ],
         )
 
@@ -321,7 +327,7 @@ def describe_run(made: AgentRun) -> dict[str, Any]:
         {name: getattr(call, name) for name in ("tool_id", "name", "arguments", "status", "shown")}
         for call in made.calls
     ]
-    return {**fields, "calls": calls, "rounds": [_describe_round(one) for one in made.rounds]}
+    return {**fields, "calls": calls, "rounds": [_describe_round(item) for item in made.rounds]}
 
 
 def write_lines(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -93,25 +93,25 @@ class BoundedText:
         return quote_text(show_text(value, most)) if self._quoted else show_text(value, most)
 
     def _bound_object(self, value: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for at, (name, part) in enumerate(value.items()):
             if at >= _MOST or self._left <= 0:
-                self.cut, made["…"] = True, f"{len(value) - at} more"
+                self.cut, result["…"] = True, f"{len(value) - at} more"
                 break
             written = escape_exact(str(name), 200)
             self._left -= len(written) + 4
-            made[written] = self(part, depth + 1, str(name))
-        return made
+            result[written] = self(part, depth + 1, str(name))
+        return result
 
     def _bound_list(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
-        made: list[Any] = []
+        results: list[Any] = []
         for at, part in enumerate(value):
             if at >= _MOST or self._left <= 0:
                 self.cut = True
-                made.append(f"… {len(value) - at} more")
+                results.append(f"… {len(value) - at} more")
                 break
-            made.append(self(part, depth + 1))
-        return made
+            results.append(self(part, depth + 1))
+        return results
 
 
 def bound_value(value: Any, budget: int) -> tuple[Any, bool]:
@@ -151,7 +151,7 @@ def _name_type(schema: Any) -> str:
         return "|".join(quote_name(str(value), 24) for value in values)
     kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [kind]
-    return "|".join(quote_name(one, 12) for one in kinds if isinstance(one, str)) or "any"
+    return "|".join(quote_name(kind, 12) for kind in kinds if isinstance(kind, str)) or "any"
 
 
 def limit_result(

@@ -109,15 +109,15 @@ def check_enough_tools(summary: Json) -> PromotionGate:
 
 def check_gain(figure: Json | None, name: str = "gain") -> PromotionGate:
     """Better beyond the interval."""
-    known = _get_measured_figure(figure)
-    passed = known is not None and known["low"] > 0
+    interval = _get_measured_figure(figure)
+    passed = interval is not None and interval["low"] > 0
     return PromotionGate(name, passed, describe_figure(figure), "the whole 95% interval above zero")
 
 
 def check_no_worse(figure: Json | None, name: str) -> PromotionGate:
     """Not worse beyond the interval, and not by more than the tolerance."""
-    known = _get_measured_figure(figure)
-    passed = known is not None and known["high"] >= 0 and known["value"] >= -TOLERANCE
+    interval = _get_measured_figure(figure)
+    passed = interval is not None and interval["high"] >= 0 and interval["value"] >= -TOLERANCE
     needed = f"an interval not wholly below zero, and at least {-TOLERANCE:+.2f}"
     return PromotionGate(name, passed, describe_figure(figure), needed)
 
@@ -134,10 +134,11 @@ def check_phantom_difference(figure: Json | None) -> PromotionGate:
 
 def describe_figure(figure: Json | None) -> str:
     """A figure in words: value, interval and n; "not measured" where there is none."""
-    known = _get_measured_figure(figure)
-    if known is None:
+    interval = _get_measured_figure(figure)
+    if interval is None:
         return "not measured"
-    return f"{known['value']:+.3f} [{known['low']:+.3f}, {known['high']:+.3f}], n={known['n']}"
+    value, low, high = (interval[name] for name in ("value", "low", "high"))
+    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}], n={interval['n']}"
 
 
 def check_retriever_gates(summary: Json) -> list[PromotionGate]:
@@ -169,8 +170,8 @@ def check_different_models(summary: Json) -> list[PromotionGate]:
 def _check_phantom_figure(figure: Json | None, rule: Callable[[Json], bool]) -> tuple[bool, str]:
     if figure is not None and figure.get("n") == 0:
         return True, "nothing gone yet (n=0)"
-    known = _get_measured_figure(figure)
-    return known is not None and rule(known), describe_figure(figure)
+    interval = _get_measured_figure(figure)
+    return interval is not None and rule(interval), describe_figure(figure)
 
 
 def _get_measured_figure(figure: Json | None) -> Json | None:

@@ -34,9 +34,9 @@ def find_call(
         raise CannotExecute(str(error)) from None
     given = parse_arguments(arguments)
     clear, held = read_contracts(warehouse)
-    row = next((one for one in clear if (one["server_id"], one["tool"]) == named), None)
+    row = next((item for item in clear if (item["server_id"], item["tool"]) == named), None)
     if row is None:
-        if any((one["server_id"], one["tool"]) == named for one in held):
+        if any((item["server_id"], item["tool"]) == named for item in held):
             raise CannotExecute(
                 f"{tool_id} is held: `toolmill quarantine` says why, and releases it"
             )
@@ -72,22 +72,22 @@ def find_call(
 def parse_arguments(text: str) -> dict[str, Any]:
     """The arguments of a call. Raises CannotExecute for what is no JSON object."""
     try:
-        found = json.loads(text)
-        canonical_json(found)
+        result = json.loads(text)
+        canonical_json(result)
     except (ValueError, RecursionError) as error:
         raise CannotExecute(
             f"--arguments is no JSON: {' '.join(str(error).split())[:200]}"
         ) from None
-    if not isinstance(found, dict):
-        raise CannotExecute(f"--arguments is {type(found).__name__}, expected an object")
-    return found
+    if not isinstance(result, dict):
+        raise CannotExecute(f"--arguments is {type(result).__name__}, expected an object")
+    return result
 
 
 def pick_world(call: ToolCall, executor: ExecutionSetup, name: str | None) -> WorldSpec:
     """The world of a name, or the one that suits the server. Raises CannotExecute."""
     if name is None:
         return choose_world(call.server_id, executor.worlds, [call.tool])
-    known = {one.name: one for one in (PLAIN, *executor.worlds)}
+    known = {item.name: item for item in (PLAIN, *executor.worlds)}
     if name not in known:
         raise CannotExecute(f"--world {name!r}: expected one of {', '.join(sorted(known))}")
     return known[name]

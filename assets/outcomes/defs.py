@@ -91,7 +91,7 @@ def executions(
     )
     frame = EXECUTIONS.frame(made.rows)
     rows = frame.to_dicts()
-    pairs, judged = (warehouse.tables.read(one, name).to_dicts() for one in (PAIRS, JUDGEMENTS))
+    pairs, judged = (warehouse.tables.read(item, name).to_dicts() for item in (PAIRS, JUDGEMENTS))
     yield from publish(
         context,
         warehouse,
@@ -164,7 +164,7 @@ def check_launches(rows: Sequence[Record]) -> AuditVerdict:
     for row in rows:
         if row["blame"] not in ("credentials", "policy"):
             kinds[row["server_id"]].add(row["error_kind"])
-    ok = sum(bool(found - set(_STARTS)) for found in kinds.values())
+    ok = sum(bool(item - set(_STARTS)) for item in kinds.values())
     enough = len(kinds) < _FEW_SERVERS or ok >= LAUNCH_FLOOR * len(kinds)
     expected = f"at least {LAUNCH_FLOOR:.0%} of the servers start"
     return AuditVerdict("launch_floor", enough, f"{ok} of {len(kinds)}", expected)
@@ -188,7 +188,7 @@ def check_secrets(rows: Sequence[Record]) -> AuditVerdict:
 
 def check_kept_share(found: TrajectoryCollection) -> AuditVerdict:
     """Whether anything was played, and enough of it ended right."""
-    played, kept = len(found.made), sum(one.why is None for one in found.made)
+    played, kept = len(found.made), sum(item.why is None for item in found.made)
     observed = f"{kept} of {played}" + (f"; {found.problems[0]}" if found.problems else "")
     enough = played > 0 and kept >= KEPT_FLOOR * played
     return AuditVerdict("kept_share", enough, observed, f"at least {KEPT_FLOOR:.0%} end right")

@@ -111,7 +111,7 @@ def keep_execution(
     kept = "" if withheld else redact(text[:_KEPT])
     small = len(json.dumps(structured)) <= _KEPT
     rules = ", ".join(result.alarming)
-    made = CallExecution(
+    call_execution = CallExecution(
         outcome=found.kind,
         blame=found.blame,
         evidence=f"its words break {rules}" if rules else redact(found.evidence),
@@ -131,7 +131,7 @@ def keep_execution(
         findings=sorted({f"{finding.severity} {finding.rule}" for finding in result.findings}),
         grounds=None if withheld or len(text) > _KEPT or not small else _read_grounds(result),
     )
-    return judge_again(made, arguments)
+    return judge_again(call_execution, arguments)
 
 
 def judge_again(kept: CallExecution, arguments: Any) -> CallExecution:

@@ -85,7 +85,7 @@ def find_stated_failure(text: str, structured: Any) -> StatedFailure | None:
 
 def _find_status_member(answer: Mapping[str, Any]) -> StatedFailure | None:
     """The failure of an HTTP response or of a framework's error: all of an answer, or a member."""
-    inner = [one for one in list(answer.values())[:_INNER] if isinstance(one, Mapping)]
+    inner = [item for item in list(answer.values())[:_INNER] if isinstance(item, Mapping)]
     for held in (answer, *inner):
         members = {_squeeze_name(name): value for name, value in list(held.items())[:200]}
         for name in _HOLDERS:
@@ -98,7 +98,7 @@ def _find_status_member(answer: Mapping[str, Any]) -> StatedFailure | None:
 def _has_phrase(members: Mapping[str, Any], status: int) -> bool:
     """Whether a response's other members tell a failure, in words or the status's own phrase."""
     texts = {name: one for name, one in members.items() if isinstance(one, str)}
-    own = {one.strip().casefold() for one in texts.values()}
+    own = {item.strip().casefold() for item in texts.values()}
     return bool(_MESSAGES & texts.keys()) or _PHRASES.get(status, "") in own
 
 
@@ -109,20 +109,20 @@ def _join_words(status: int, members: Mapping[str, Any]) -> str:
 
 
 def _parse_status(value: Any) -> int | None:
-    if isinstance(value, str) and (found := _STATUS.fullmatch(value.strip())):
-        return int(found[1])
+    if isinstance(value, str) and (match := _STATUS.fullmatch(value.strip())):
+        return int(match[1])
     return value if isinstance(value, int) and 400 <= value < 600 else None
 
 
 def _read_status(text: str) -> StatedFailure | None:
     """The failure that a text's first lines, or an HTML page's title, tell by a status."""
     if _HTML.match(text):
-        found = _TITLE.search(text[:_READ])
-        return _tell_status(found[1], found[2], text) if found else None
+        match = _TITLE.search(text[:_READ])
+        return _tell_status(match[1], match[2], text) if match else None
     lines = [line for line in text[: 4 * _READ].splitlines() if line.strip()][:_LINES]
     for at, line in enumerate(lines):
-        found = _STATUS_LINE.fullmatch(line)
-        if found and (failure := _tell_status(found[1], found[2], text)):
+        match = _STATUS_LINE.fullmatch(line)
+        if match and (failure := _tell_status(match[1], match[2], text)):
             return failure
         bare = _STATUS.fullmatch(line.strip()) if at == 0 else None
         if bare and bare[2]:
@@ -250,7 +250,7 @@ def _classify_failure(kind: str) -> str:
 def read_text(result: CallResult) -> str:
     """What the text blocks of a result say, those of resources too."""
     held = (block.get("resource") or block for block in result.content)
-    return "\n".join(one["text"] for one in held if isinstance(one.get("text"), str))
+    return "\n".join(item["text"] for item in held if isinstance(item.get("text"), str))
 
 
 def is_empty(result: CallResult) -> bool:

@@ -101,14 +101,14 @@ def _map_proofs(wanted: WantedCall, done: JobResult) -> dict[str, str]:
 def mark_canned(rows: Iterable[Mapping[str, Any]]) -> list[Record]:
     """The rows, those of a tool that answers the same whatever it is asked marked as canned; rows
     that were so and are no longer are useful again."""
-    listed = [
+    results = [
         {**row, "outcome": USEFUL, "blame": None, "evidence": ""}
         if row["outcome"] == CANNED
         else {**row}
         for row in rows
     ]
     groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
-    for row in listed:
+    for row in results:
         # That something was done is told in the same words whatever it was done to.
         reads = row["only_reads"] or read_purpose({"name": row["tool"]}).family in _READS
         if row["outcome"] == USEFUL and row["changed"] == "[]" and reads:
@@ -119,7 +119,7 @@ def mark_canned(rows: Iterable[Mapping[str, Any]]) -> list[Record]:
         for row in own:
             if row["answer"] in canned:
                 row |= {"outcome": CANNED, "blame": "tool", "evidence": evidence}
-    return listed
+    return results
 
 
 def mark_stale(rows: Iterable[Record], stale: Collection[tuple[str, str | None]]) -> list[Record]:
@@ -250,15 +250,15 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: ExecutionSetup) -> lis
     )
     twins = tables.read(CONFUSABLES).to_dicts()
     settings = executor.settings
-    wanted = select_calls(select_trainable(pairs, judged), clear, servers, settings, twins)
+    calls = select_calls(select_trainable(pairs, judged), clear, servers, settings, twins)
     tools: dict[str, set[str]] = defaultdict(set)
-    for one in wanted:
+    for one in calls:
         tools[one.call.server_id].add(one.call.tool)
     worlds = {key: choose_world(key, executor.worlds, own) for key, own in tools.items()}
-    named = {one.name: one for one in executor.worlds}
+    named = {world.name: world for world in executor.worlds}
     jobs: list[ExecutionJob] = []
     digests: dict[tuple[str, int, str | None], str] = {}
-    for one in add_refused(wanted, select_refused(pairs, judged), clear, servers, settings):
+    for one in add_refused(calls, select_refused(pairs, judged), clear, servers, settings):
         world, seed = worlds[one.call.server_id], settings.seed
         if one.task:
             if one.task.world not in named:

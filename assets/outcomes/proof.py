@@ -217,7 +217,7 @@ def judge_effect(call: ToolCall, request: str, effect: CallEffect) -> CallProof 
     shown = show_changes(effect)
     text = RequestText(request)
     every = list(_walk_values(call.arguments))
-    leaves = [one for one in every if is_telling(one[1])]
+    leaves = [item for item in every if is_telling(item[1])]
     held = [(path, value) for path, value in leaves if holds_value(value, shown)]
     if not held:  # as of a statement in SQL, or of `git_reset` on a whole repository
         return CallProof(UNPROVED, "what changed holds no value of the call")

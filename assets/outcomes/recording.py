@@ -87,18 +87,18 @@ class ReplayRecording:
                 f"no contract {contract_digest[:40]!r} is recorded; it changed, or is another's"
             )
             raise ReplayMiss("unknown_contract", reason)
-        found = self.answers.get(make_key(contract_digest, arguments, state))
-        if found is None:
+        result = self.answers.get(make_key(contract_digest, arguments, state))
+        if result is None:
             tool = self.contracts[contract_digest]["tool"]
             reason = f"{tool} was never called with these arguments in this state"
             raise ReplayMiss("unknown_call", reason)
-        return found
+        return result
 
     def measure_volatility(self) -> dict[str, float | int]:
         """The share of calls that, made again in the same state, were answered otherwise, with
         Wilson's 95% interval; n: those that were made more than once."""
-        again = [one for one in self.answers.values() if one.seen > 1]
-        differing = sum(one.differing > 0 for one in again)
+        again = [item for item in self.answers.values() if item.seen > 1]
+        differing = sum(item.differing > 0 for item in again)
         low, high = wilson_interval(differing, len(again)) if again else (0.0, 1.0)
         value = differing / len(again) if again else 0.0
         return {"value": round(value, 4), "low": round(low, 4), "high": round(high, 4),
@@ -127,27 +127,29 @@ def make_key(contract_digest: str, arguments: Mapping[str, Any], state: str) -> 
 
 def select_clear(rows: Iterable[Row], held: Held) -> list[Row]:
     """The rows of TRAJECTORIES none of whose contracts is held."""
-    return [row for row in rows if not held([{**one} for one in json.loads(row["contracts"])])]
+    return [row for row in rows if not held([{**item} for item in json.loads(row["contracts"])])]
 
 
 def record_trajectories(rows: Sequence[Row]) -> ReplayRecording:
     """The recording of rows of TRAJECTORIES: every call that was answered, but for answers that are
     withheld or cut, and the tasks of those kept."""
-    made = ReplayRecording()
+    replay_recording = ReplayRecording()
     seen: dict[str, list[TrajectoryStep]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row["trajectory_id"]):
         steps = [TrajectoryStep(**step) for step in json.loads(row["steps"])]
-        for one in json.loads(row["contracts"]):
-            contract = json.loads(one["contract"])
-            made.contracts[one["contract_digest"]] = {**one, "contract": contract}
+        for item in json.loads(row["contracts"]):
+            contract = json.loads(item["contract"])
+            replay_recording.contracts[item["contract_digest"]] = {**item, "contract": contract}
         for step in steps:
             if step.outcome in _NO_ANSWER:  # a server's words that are not all here are no answer
                 continue
             seen[make_key(step.contract_digest, step.arguments, step.before)].append(step)
         if row["status"] == KEPT and not row["recovers"]:
-            made.tasks[row["trajectory_id"]] = _make_task(row, steps)
-    made.answers = {key: _merge_steps(steps) for key, steps in sorted(seen.items()) if key}
-    return made
+            replay_recording.tasks[row["trajectory_id"]] = _make_task(row, steps)
+    replay_recording.answers = {
+        key: _merge_steps(steps) for key, steps in sorted(seen.items()) if key
+    }
+    return replay_recording
 
 
 def add_executions(
@@ -195,7 +197,7 @@ def _make_task(row: Row, steps: Sequence[TrajectoryStep]) -> ReplayTask:
         for step in steps
         if not step.wrong
     ]
-    offered = tuple(one["contract_digest"] for one in json.loads(row["contracts"]))
+    offered = tuple(item["contract_digest"] for item in json.loads(row["contracts"]))
     return ReplayTask(row["trajectory_id"], row["instruction"], tuple(calls), states, offered)
 
 
@@ -252,14 +254,14 @@ def read_recording(path: Path) -> ReplayRecording:
     if sha256(body) != head.get("sha256"):
         raise ReplayDamaged(f"{path}: damaged, its bytes are not those that were sealed; copy it"
                             " again from where it was made")  # fmt: skip
-    made = ReplayRecording()
+    replay_recording = ReplayRecording()
     for number, line in enumerate(body.splitlines(), 2):
         try:
-            _read_line(made, json.loads(line))
+            _read_line(replay_recording, json.loads(line))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             problem = f"line {number} holds no contract, answer or task ({type(error).__name__})"
             raise ReplayDamaged(f"{path}: {problem}; record it again") from None
-    return made
+    return replay_recording
 
 
 def is_recording(path: Path) -> bool:
@@ -280,29 +282,34 @@ def _parse_head(line: bytes) -> dict[str, Any] | None:
 
 def _read_line(made: ReplayRecording, line: dict[str, Any]) -> None:
     if "contract" in line:
-        one = line["contract"]
-        made.contracts[str(one["contract_digest"])] = {
-            "server_id": str(one["server_id"]),
-            "tool": str(one["tool"]),
-            "contract_digest": str(one["contract_digest"]),
-            "contract": dict(one["contract"]),
+        recorded_answer = line["contract"]
+        made.contracts[str(recorded_answer["contract_digest"])] = {
+            "server_id": str(recorded_answer["server_id"]),
+            "tool": str(recorded_answer["tool"]),
+            "contract_digest": str(recorded_answer["contract_digest"]),
+            "contract": dict(recorded_answer["contract"]),
         }
     elif "answer" in line:
-        one = RecordedAnswer(**line["answer"])
-        texts, counts = (one.text, one.outcome, one.after), (one.seen, one.differing)
+        recorded_answer = RecordedAnswer(**line["answer"])
+        texts, counts = (
+            (recorded_answer.text, recorded_answer.outcome, recorded_answer.after),
+            (recorded_answer.seen, recorded_answer.differing),
+        )
         if not all(isinstance(text, str) for text in texts) or {*map(type, counts)} != {int}:
             raise TypeError(line["key"])
-        made.answers[str(line["key"])] = one
+        made.answers[str(line["key"])] = recorded_answer
     else:
-        one = line["task"]
-        calls = tuple(RecordedCall(**call) for call in one["calls"])
+        recorded_answer = line["task"]
+        calls = tuple(RecordedCall(**call) for call in recorded_answer["calls"])
         if not all(isinstance(call.arguments, dict) for call in calls):
-            raise TypeError(one["id"])
-        states = {str(name): (str(two[0]), str(two[1])) for name, two in one["states"].items()}
-        offered = tuple(map(str, one["contracts"]))
+            raise TypeError(recorded_answer["id"])
+        states = {
+            str(name): (str(two[0]), str(two[1])) for name, two in recorded_answer["states"].items()
+        }
+        offered = tuple(map(str, recorded_answer["contracts"]))
         if not {*offered, *(call.contract_digest for call in calls)} <= made.contracts.keys():
             raise KeyError("a task calls by a contract that is not in the file")
-        named = str(one["id"]), str(one["request"])
+        named = str(recorded_answer["id"]), str(recorded_answer["request"])
         made.tasks[named[0]] = ReplayTask(*named, calls, states, offered)
 
 
@@ -317,11 +324,11 @@ def record_home(warehouse: Warehouse) -> ReplayRecording | None:
     rows = select_clear(rows, ask_firewall(open_firewall(warehouse))) if rows else []
     if not rows:
         return None
-    made = record_trajectories(rows)
+    result = record_trajectories(rows)
     executed = warehouse.tables.read(EXECUTIONS).to_dicts()
     if executed:
-        add_executions(made, executed, read_clear(warehouse), warehouse.blobs.get)
-    return made
+        add_executions(result, executed, read_clear(warehouse), warehouse.blobs.get)
+    return result
 
 
 def save_release_replay(warehouse: Warehouse, release: str) -> Path | None:

@@ -60,15 +60,15 @@ class ReplayEnvironment:
 
     def list_tools(self) -> list[Mapping[str, Any]]:
         """The contracts of the tools on offer, in the order of their names."""
-        return [one["contract"] for one in self._list_offered()]
+        return [item["contract"] for item in self._list_offered()]
 
     def step(self, tool: str, arguments: Any, contract_digest: str | None = None) -> StepResult:
         """Makes one call; whatever is given is a result. contract_digest: the contract it is made
         by, where the caller knows one; another than the recorded is a miss."""
-        made = self._make_step(tool, arguments, contract_digest)
+        result = self._make_step(tool, arguments, contract_digest)
         if len(self.steps) <= MOST_CALLS:
-            self.steps.append(made)
-        return made
+            self.steps.append(result)
+        return result
 
     def score(self) -> RolloutScore:
         """What the calls so far are worth: of each that it fits its tool's schema, that its outcome
@@ -88,9 +88,9 @@ class ReplayEnvironment:
             raise RuntimeError("reset the environment to a task first")
         if len(self.steps) >= MOST_CALLS:
             return StepResult(f"at most {MOST_CALLS} calls a task", "too_many_calls")
-        known = next((one for one in self._list_offered() if one["tool"] == tool), None)
+        known = next((item for item in self._list_offered() if item["tool"] == tool), None)
         if known is None:
-            names = ", ".join(one["tool"] for one in self._list_offered())
+            names = ", ".join(item["tool"] for item in self._list_offered())
             return StepResult(f"no tool {str(tool)[:60]!r}; tools: {names}"[:2000], "unknown_tool")
         if flaws := validate_call(known["contract"], arguments):
             problems = "; ".join(f"{flaw.path}: {flaw.message}" for flaw in flaws)
@@ -101,7 +101,7 @@ class ReplayEnvironment:
     def _list_offered(self) -> list[dict[str, Any]]:
         names = self.task.contracts if self.task else ()
         held = (self.recording.contracts[name] for name in names)
-        return sorted(held, key=lambda one: one["tool"])
+        return sorted(held, key=lambda item: item["tool"])
 
     def _replay(
         self, server: str, contract_digest: str, arguments: Mapping[str, Any]

@@ -53,7 +53,7 @@ def report_executions(rows: Sequence[Row]) -> dict[str, Any]:
         "against_the_tool": sum(row["blame"] == "tool" for row in rows),
         "breaks_read_only_hint": sum(bool(row["breaks_hint"]) for row in rows),
         "differs_when_repeated": sum(bool(row["differs"]) for row in rows),
-        **{one: sum(row["proof"] == one for row in rows) for one in PROOFS},
+        **{item: sum(row["proof"] == item for row in rows) for item in PROOFS},
         "outcomes": tabulate_outcomes(rows),
         "not_useful": _tabulate_failures(rows),
         "twins": _tabulate_twins(rows),
@@ -62,14 +62,14 @@ def report_executions(rows: Sequence[Row]) -> dict[str, Any]:
 
 def tabulate_outcomes(rows: Sequence[Row]) -> Markdown:
     """Outcomes by whom they are laid to, as a table."""
-    found = Counter((row["outcome"] or "not made", row["blame"] or "") for row in rows)
-    blames = [one for one in ("", *BLAMES) if any(blame == one for _, blame in found)]
+    counts = Counter((row["outcome"] or "not made", row["blame"] or "") for row in rows)
+    blames = [item for item in ("", *BLAMES) if any(blame == item for _, blame in counts)]
     lines = [
-        [kind, *(str(found[kind, blame] or "") for blame in blames)]
+        [kind, *(str(counts[kind, blame] or "") for blame in blames)]
         for kind in (*OUTCOMES, "not made")
-        if any(found[kind, blame] for blame in blames)
+        if any(counts[kind, blame] for blame in blames)
     ]
-    return make_markdown_table(["outcome", *(one or "nobody" for one in blames)], lines)
+    return make_markdown_table(["outcome", *(blame or "nobody" for blame in blames)], lines)
 
 
 def _tabulate_failures(rows: Sequence[Row]) -> Markdown:
@@ -162,7 +162,7 @@ def _measure_shares(rows: Sequence[Row]) -> list[tuple[str, int, int]]:
     useful = Counter(row[column] for row in ran if row["outcome"] == USEFUL)
     shown = calls.most_common(_MOST)
     found = [(str(name), useful[name], n) for name, n in shown]
-    return sorted(found, key=lambda one: (one[1] / one[2], one[2], one[0]))
+    return sorted(found, key=lambda item: (item[1] / item[2], item[2], item[0]))
 
 
 def _draw_outcomes(axis: Any, kinds: dict[str, Counter[str]]) -> None:
@@ -277,8 +277,8 @@ def list_conflicts(cells: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, i
     held = list(cells)
 
     def count(column: str, **verdict: str) -> tuple[int, int]:
-        own = [one for one in held if verdict.items() <= one.items()]
-        return sum(one[column] for one in own), sum(one["ran"] for one in own)
+        own = [item for item in held if verdict.items() <= item.items()]
+        return sum(item[column] for item in own), sum(item["ran"] for item in own)
 
     return [
         ("accepted by the judge, refuted by execution", *count("refuted", judge=ACCEPT)),

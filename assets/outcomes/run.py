@@ -239,8 +239,8 @@ class ExecutionRun:
         tried: dict[str, tuple[CallExecution, Facts]] = {}
 
         async def run_perturbed(arguments: Facts) -> tuple[CallExecution, Facts]:
-            if (known := tried.get(digest(arguments))) is not None:
-                return known
+            if (result := tried.get(digest(arguments))) is not None:
+                return result
             other = replace(job.wanted.call, arguments=arguments)
             made = replace(job, wanted=replace(job.wanted, call=other))
             seen = await self._watch(made, place)
@@ -252,7 +252,9 @@ class ExecutionRun:
             return []
         call = job.wanted.call
         if job.wanted.task is None:
-            return [await prove_call(call, one, effect, run_perturbed) for one in job.wanted.asked]
+            return [
+                await prove_call(call, item, effect, run_perturbed) for item in job.wanted.asked
+            ]
         task = find_task(place.world, job.wanted.task)
         if task is None:
             return [CallProof(UNPROVED, f"world {job.world.name!r} holds its task no more")]
@@ -299,7 +301,7 @@ def read_receipt(data: bytes, call: ToolCall) -> JobResult:
     """What is kept of a call, judged by the rules of today. Where that changes what it came to, the
     proofs are of a failure, or not tried."""
     held = json.loads(data)
-    proofs = tuple(CallProof(**one) for one in held["proofs"])
+    proofs = tuple(CallProof(**item) for item in held["proofs"])
     found = CallExecution.load(held["execution"], dict(call.arguments))
     first = (held["execution"]["outcome"], held["execution"]["blame"])
     if first != (found.outcome, found.blame):

@@ -115,7 +115,7 @@ def select_calls(
                 if call is not None and may_run(call, servers[tool[0]], policy):
                     named = None if tool == own else str(ToolId(*own))
                     _note_call(wanted[tool], WantedCall(call, twin_of=named, task=task), pair)
-    return [one for tool in sorted(wanted) for one in _choose(wanted[tool].values(), policy)]
+    return [item for tool in sorted(wanted) for item in _choose(wanted[tool].values(), policy)]
 
 
 def select_refused(pairs: Iterable[Row], judgements: Iterable[Row]) -> list[Row]:
@@ -140,9 +140,9 @@ def add_refused(
     """The calls, and `policy.refused` more of refused pairs: of servers that are called anyhow, by
     calls that fit their contracts. A call that is wanted already takes their ids along."""
     contracts = {(row["server_id"], row["tool"]): row for row in clear}
-    called = {one.call.server_id for one in wanted}
-    plain = [one for one in wanted if one.task is None]
-    held = {(one.call.server_id, one.call.tool, one.arguments): one for one in plain}
+    called = {item.call.server_id for item in wanted}
+    plain = [item for item in wanted if item.task is None]
+    held = {(item.call.server_id, item.call.tool, item.arguments): item for item in plain}
     added: dict[tuple[str, str, str], WantedCall] = {}
     for pair in refused:
         goldens = read_goldens(pair)
@@ -164,16 +164,16 @@ def add_refused(
 
 
 def _map_twins(rows: Iterable[Row]) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    found: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    result: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for row in rows:
         if row["kind"] == TWINS:
             one, other = (
                 (row["server_id"], row["tool"]),
                 (row["other_server_id"], row["other_tool"]),
             )
-            found[one].append(other)
-            found[other].append(one)
-    return found
+            result[one].append(other)
+            result[other].append(one)
+    return result
 
 
 def _make_call(tool: tuple[str, str], row: Record, arguments: Mapping[str, Any]) -> ToolCall | None:
@@ -225,8 +225,8 @@ def _read_request(pair: Row) -> str:
 def _choose(calls: Iterable[WantedCall], policy: ExecutionPolicy) -> Sequence[WantedCall]:
     """A few calls of one tool, as many again that its twins have, and all that are tasks of worlds;
     in an order of their own, which no new pair moves but by its place."""
-    ranked = sorted(calls, key=lambda one: digest([one.arguments]))
-    tasks = [one for one in ranked if one.task]
-    own = [one for one in ranked if not one.task and one.twin_of is None][: policy.per_tool]
-    others = [one for one in ranked if one.twin_of is not None][: policy.per_tool]
+    ranked = sorted(calls, key=lambda call: digest([call.arguments]))
+    tasks = [item for item in ranked if item.task]
+    own = [item for item in ranked if not item.task and item.twin_of is None][: policy.per_tool]
+    others = [item for item in ranked if item.twin_of is not None][: policy.per_tool]
     return [*tasks, *own, *others]

@@ -128,7 +128,7 @@ def group_by_pair(rows: Iterable[Row]) -> dict[str, PairEvidence]:
 
 
 def _summarise_pair(rows: list[Row], proofs: set[str | None]) -> PairEvidence:
-    proof = next((one for one in (REFUTED, UNPROVED, PROVED) if one in proofs), None)
+    proof = next((item for item in (REFUTED, UNPROVED, PROVED) if item in proofs), None)
     if proof == PROVED and None in proofs:
         proof = UNPROVED  # a call of it was not tried
     useful = all(row["outcome"] == USEFUL for row in rows)

@@ -49,7 +49,7 @@ class WorldTasks:
         single = list(_list_single(world, server_id, tools))
         try:
             first = digest_world(world, self.seed) if single else ""
-            decides = [digest_task(world, one.name, first) for one in single]
+            decides = [digest_task(world, item.name, first) for item in single]
         except WorldFileError as error:
             decides = [str(error)] * len(single)  # drawing says so
         for template, one in zip(single, decides, strict=True):
@@ -60,7 +60,7 @@ class WorldTasks:
         """The tasks of these tools, one of every form before a second of any. Raises
         WorldUnavailable."""
         world = choose_world(server_id, self.worlds, tools)
-        named = {one.name for one in _list_single(world, server_id, tools)}
+        named = {item.name for item in _list_single(world, server_id, tools)}
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with (
@@ -78,7 +78,7 @@ def find_task(opened: OpenWorld, origin: TaskOrigin) -> Task | None:
     templates = tuple(task for task in opened.world.tasks if task.name == origin.task)
     only = opened.world.model_copy(update={"tasks": templates})
     drawn = make_tasks(only, opened.read_first_facts(), origin.seed, DATA, DRAWS)
-    return next((one for one in drawn if one.id == origin.id), None)
+    return next((item for item in drawn if item.id == origin.id), None)
 
 
 async def prove_task(
@@ -107,7 +107,7 @@ def _list_single(world: WorldSpec, server_id: str, tools: Collection[str]) -> li
     """The forms of tasks that one call of one of these tools carries out."""
     own = {tool for fit in world.servers if fit.id == server_id for tool in fit.tools} & set(tools)
     single = [task for task in world.tasks if len(task.calls) == 1 and task.calls[0].tool in own]
-    return [one for one in single if not one.servers or server_id in one.servers]
+    return [item for item in single if not item.servers or server_id in item.servers]
 
 
 def _take_turns(drawn: Sequence[Task], server_id: str) -> list[Task]:

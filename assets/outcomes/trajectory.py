@@ -143,7 +143,7 @@ class TaskTrajectory:
 def make_pair_row(row: Row) -> dict[str, Any]:
     """A kept trajectory in the columns of a pair, as exports and the training set read pairs."""
     first = json.loads(row["calls"])[0]
-    offered = dump_text([one["contract_digest"] for one in json.loads(row["contracts"])])
+    offered = dump_text([item["contract_digest"] for item in json.loads(row["contracts"])])
     copied = ("server_id", "tool", "contract_digest", "instruction", "calls", "messages")
     return {
         **dict.fromkeys(PAIRS.columns),

@@ -123,11 +123,11 @@ async def play_recovery(stage: WorldStage, task: Task) -> TaskTrajectory | None:
     first = stage.opened.read_first_facts()
     others = [calls[0] for calls in perturb_task(task, first, stage.opened.seed, DATA)]
     wrong = [*_perturb_call(task.calls[0]), *others]
-    for call in [one for one in wrong if one != task.calls[0]][:MOST_TRIES]:
-        made = await play_tasks([(stage, task)], call)
-        tried = made.steps[0]
+    for call in [item for item in wrong if item != task.calls[0]][:MOST_TRIES]:
+        result = await play_tasks([(stage, task)], call)
+        tried = result.steps[0]
         if tried.outcome == TOOL_ERROR and tried.answer and tried.before == tried.after:
-            return made
+            return result
     return None
 
 
@@ -169,15 +169,15 @@ async def _call(stage: WorldStage, call: TaskCall) -> tuple[CallResult, Trajecto
 
 def _perturb_call(call: TaskCall) -> list[TaskCall]:
     """The call with one word of one of its texts misspelt: of a path each part, from its end."""
-    found = []
+    results = []
     for name, value in call.arguments.items():
         parts = value.removeprefix(f"{DATA}/").split("/") if isinstance(value, str) else []
         for place in reversed(range(len(parts))):
             if parts[place]:
                 wrong = [*parts[:place], f"{parts[place]}x", *parts[place + 1 :]]
                 path = value.removesuffix("/".join(parts)) + "/".join(wrong)
-                found.append(TaskCall(call.tool, {**call.arguments, name: path}))
-    return found
+                results.append(TaskCall(call.tool, {**call.arguments, name: path}))
+    return results
 
 
 def _join_requests(requests: Sequence[str]) -> str:
@@ -202,12 +202,14 @@ class TrajectoryCollection:
 
     def get_figures(self) -> dict[str, Any]:
         """Counts for people."""
-        dropped = Counter(one.why for one in self.made if one.why)
+        dropped = Counter(item.why for item in self.made if item.why)
         return {
             "played": len(self.made),
             "kept": len(self.made) - dropped.total(),
-            "recoveries": sum(len(one.right) < len(one.steps) for one in self.made if not one.why),
-            "two_servers": sum(len(one.places) > 1 for one in self.made if not one.why),
+            "recoveries": sum(
+                len(item.right) < len(item.steps) for item in self.made if not item.why
+            ),
+            "two_servers": sum(len(item.places) > 1 for item in self.made if not item.why),
             "dropped": dict(dropped.most_common()),
             "problems": self.problems,
         }
@@ -247,8 +249,8 @@ async def collect_trajectories(
                     found.problems.append(f"{world.name}, {fit.id}: {error}")
                     continue
                 try:
-                    async for made in play_stage(stage, seed, n):
-                        found.made.append(made)
+                    async for item in play_stage(stage, seed, n):
+                        found.made.append(item)
                 except WorldFailed as error:
                     found.problems.append(str(error))
                 progress.update("trajectories", len(stages), sum(len(w.servers) for w in worlds))
@@ -270,5 +272,5 @@ def merge_trajectories(tables: Tables, made: Sequence[TaskTrajectory]) -> list[R
     """The rows that are published, and these. One that is played again takes the place of what it
     was."""
     rows = {row["trajectory_id"]: row for row in tables.read(TRAJECTORIES).to_dicts()}
-    rows |= {row["trajectory_id"]: row for row in (one.make_row() for one in made)}
+    rows |= {row["trajectory_id"]: row for row in (item.make_row() for item in made)}
     return list(rows.values())

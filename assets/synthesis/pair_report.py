@@ -36,7 +36,7 @@ def report_pairs(rows: Sequence[Row]) -> dict[str, Any]:
     # A few pairs of every task, so that no kind hides the others.
     each = max(2, _SHOWN // len(TASKS))
     latest = [row for task_rows in by_task.values()
-              for row in [one for one in task_rows if one["status"] == "ok"][:each]]  # fmt: skip
+              for row in [row for row in task_rows if row["status"] == "ok"][:each]]  # fmt: skip
     reasons = [[str(n), why] for why, n in count_reasons(rows)]
     head = ["task", "fate", "tool", "instruction", "call"]
     return {

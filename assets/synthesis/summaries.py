@@ -221,8 +221,8 @@ def make_summaries(
         ask_all(requests, llm, progress)
         if llm
         else [
-            try_item(partial(_summarise_offline, one), partial(make_failed_row, one))
-            for one in requests
+            try_item(partial(_summarise_offline, request), partial(make_failed_row, request))
+            for request in requests
         ]
     )
     unchanged = [previous_rows[name] for name in due.unchanged]

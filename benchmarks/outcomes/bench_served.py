@@ -49,11 +49,11 @@ def main() -> None:
     parser.add_argument("--fitted", type=int, default=5_000, help="outcomes of the fit")
     parser.add_argument("--learnt", type=int, default=4_000, help="outcomes of the log")
     parser.add_argument("--threads", type=int, default=2)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     require_paths(SHARED / "corpus", SMITHERY)
-    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(asked.threads))
-    run_alone(build_size, asked.home, asked.size, asked.threads)
-    print(json.dumps(run_alone(measure_served, asked), indent=1))
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(args.threads))
+    run_alone(build_size, args.home, args.size, args.threads)
+    print(json.dumps(run_alone(measure_served, args), indent=1))
 
 
 def measure_served(asked: argparse.Namespace) -> dict[str, Any]:
@@ -70,20 +70,20 @@ def measure_served(asked: argparse.Namespace) -> dict[str, Any]:
     weights = fit_reranker(outcomes, pool, embedder=encoder.id)
     ranked = Router(index, encoder, ranker=BayesianReranker(weights, pool))
     plain, asks = Router(index, encoder), [ToolQuery(query=text) for text in words[: asked.queries]]
-    found: dict[str, Any] = {"tools": len(index.tools), "fitted": len(outcomes)}
-    found["load_average"] = os.getloadavg()[0]
-    found |= time_in_turns({"plain": plain.find, "reranked": ranked.find}, asks)
-    pair = found["reranked"], found["plain"]
-    found["ratio"] = {part: round(pair[0][part] / pair[1][part], 3) for part in ("p50", "p95")}
+    result: dict[str, Any] = {"tools": len(index.tools), "fitted": len(outcomes)}
+    result["load_average"] = os.getloadavg()[0]
+    result |= time_in_turns({"plain": plain.find, "reranked": ranked.find}, asks)
+    pair = result["reranked"], result["plain"]
+    result["ratio"] = {part: round(pair[0][part] / pair[1][part], 3) for part in ("p50", "p95")}
     questions = [outcome.question for outcome in outcomes[: asked.queries]]
     ranker = BayesianReranker(weights, pool)
-    found |= time_in_turns({"score of 100": ranker.score}, questions)
-    found |= time_in_turns(
+    result |= time_in_turns({"score of 100": ranker.score}, questions)
+    result |= time_in_turns(
         {"update": lambda one: ranker.update(one, int(one.candidates[0]), False)}, questions
     )
     with TemporaryDirectory() as place:
-        found["learning"] = measure_learning(Path(place), ranked, asks, asked.learnt, words)
-    return found
+        result["learning"] = measure_learning(Path(place), ranked, asks, asked.learnt, words)
+    return result
 
 
 def draw_outcomes(
@@ -150,7 +150,7 @@ def measure_learning(
     weights = replace(ranker.weights, facts={**ranker.weights.facts, "until": 0.0})
     router = Router(router.index, router.encoder, ranker=BayesianReranker(weights, ranker.pool))
     learner = OnlineLearner(_ServedRouterStub(router), CallLog(place), policy)  # type: ignore[arg-type]
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in ("the whole log", "a late report"):
         if name == "a late report":
             CallLog(place).record({**first, "status": "reported", "reported": "failed"})
@@ -165,13 +165,13 @@ def measure_learning(
             took.append((time.perf_counter() - start) * 1000)
             at += 1
         thread.join()
-        found[name] = {
+        result[name] = {
             "seconds": round(time.perf_counter() - began, 2),
             "learnt": learner.learnt,
             "longest step": round(max(steps), 1),
             "find meanwhile": tell_quantiles(took),
         }
-    return found
+    return result
 
 
 def _follow(learner: OnlineLearner, done: Event, steps: list[float]) -> None:

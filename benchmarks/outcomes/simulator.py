@@ -154,7 +154,7 @@ def draw_judged(world: SimulatedWorld, seed: int, tasks: int, tried: int) -> lis
     tools out of the retriever's first ten were called."""
     rng = np.random.default_rng(seed)
     rows = rng.permutation(len(world.questions))[:tasks]
-    found = []
+    results = []
     for row in rows.tolist():
         question = world.questions[row]
         first = question.candidates[:8]
@@ -163,5 +163,5 @@ def draw_judged(world: SimulatedWorld, seed: int, tasks: int, tried: int) -> lis
             first, min(tried, len(first)), replace=False, p=weights / weights.sum()
         ):
             success = world.judge(row, int(place), rng)
-            found.append(OutcomeExample(question, int(place), success, task=f"task-{row}"))
-    return found
+            results.append(OutcomeExample(question, int(place), success, task=f"task-{row}"))
+    return results

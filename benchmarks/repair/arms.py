@@ -50,11 +50,13 @@ Arm = Callable[[Asked], Answer]
 
 def list_asked(calls: Sequence[AskedCall], draw: Random) -> Iterator[Asked]:
     """Every draft of every call, ten tools offered: the right one, its server's, others'."""
-    pool = [(one.good.server, one.good.contract) for one in calls]
+    pool = [(call.good.server, call.good.contract) for call in calls]
     for call in calls:
         good, evidence = call.good, ConversationEvidence(call.conversation)
-        own = [(good.server, one) for one in call.beside if one["name"] != good.name]
-        more = [one for one in draw.sample(pool, min(len(pool), 30)) if one[1]["name"] != good.name]
+        own = [(good.server, item) for item in call.beside if item["name"] != good.name]
+        more = [
+            item for item in draw.sample(pool, min(len(pool), 30)) if item[1]["name"] != good.name
+        ]
         listed: dict[str, Any] = {}
         for server, one in ((good.server, good.contract), *own[: OFFERED // 2], *more):
             listed.setdefault(one["name"], {**one, "server": server})
@@ -70,7 +72,7 @@ def list_asked(calls: Sequence[AskedCall], draw: Random) -> Iterator[Asked]:
 
 def build_arms(asked: Sequence[Asked]) -> dict[str, Arm]:
     """Name -> arm. History: of all drafts together, those of other servers too."""
-    history = ContractHistory(tuple(one.draft.move for one in asked if one.draft.move))
+    history = ContractHistory(tuple(item.draft.move for item in asked if item.draft.move))
     ladder = (_climb_with(None, False), _climb_with(history, False), _climb_with(history, True))
     return {
         "draft": _take_draft,
@@ -119,7 +121,7 @@ def _read_reports(asked: Asked, found: Sequence[RepairReport], ms: float) -> Ans
     given = asked.draft.arguments
     [first], rest = found[:1], found[1:]
     intact = first.outcome == VALID and not rest and (not _is_text(given) or first.text == given)
-    left = any(one.outcome == ABSTAINED for one in found)
-    calls = [] if left else [(one.name, json.loads(one.text)) for one in found]
-    rungs = {step.rung: step.ms for one in found for step in one.rungs if step.what}
+    left = any(item.outcome == ABSTAINED for item in found)
+    calls = [] if left else [(item.name, json.loads(item.text)) for item in found]
+    rungs = {step.rung: step.ms for item in found for step in item.rungs if step.what}
     return Answer(calls, left, intact, ms, rungs)

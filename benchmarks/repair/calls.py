@@ -29,7 +29,7 @@ def read_calls(name: str, side: str) -> list[AskedCall]:
     groups: dict[tuple[str, str], list[AskedCall]] = defaultdict(list)
     for one in found:
         groups[one.good.server, one.good.name].append(one)
-    return [_add_sibling(one, groups[one.good.server, one.good.name]) for one in found]
+    return [_add_sibling(item, groups[item.good.server, item.good.name]) for item in found]
 
 
 def _add_sibling(one: AskedCall, group: list[AskedCall]) -> AskedCall:
@@ -41,13 +41,13 @@ def _add_sibling(one: AskedCall, group: list[AskedCall]) -> AskedCall:
 
 def _read_corpus_calls(side: str) -> Iterator[AskedCall]:
     servers = [json.loads(line) for line in (SHARED / "smithery" / "servers.jsonl").open()]
-    listed = {one["qualified_name"]: one["tools"] for one in servers}
+    listed = {server["qualified_name"]: server["tools"] for server in servers}
     for row in read_corpus():
         server, _, tool = row["tool_id"].partition("::")
         if split_of(server) != side:
             continue
         beside = [one for raw in listed.get(server, ()) if (one := _read_contract(raw))]
-        contract = next((one for one in beside if one["name"] == tool), None)
+        contract = next((item for item in beside if item["name"] == tool), None)
         if contract is not None and not validate_call(contract, row["arguments"]):
             conversation = [{"role": "user", "content": row["instruction"]}]
             yield AskedCall(GoodCall(server, contract, row["arguments"]), conversation, beside)

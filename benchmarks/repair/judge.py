@@ -69,7 +69,7 @@ def _is_invented(asked: Asked, given: dict[str, Any]) -> bool:
 
 def _list_leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _list_leaves(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _list_leaves(item)
     else:
         yield value

@@ -62,11 +62,11 @@ def print_targets(found: Found) -> None:
         (asked, left) for asked, left in held if asked.draft.kind == "required value missing"
     ]
     sure = _measure_by_server((asked, one.valid or one.left) for asked, one in coerced)
-    lost = sum(not one.answer.intact for one in untouched)
+    lost = sum(not item.answer.intact for item in untouched)
     print(f"\nvalid or left with a reason, contract alone: {sure} (n = {sure.n:,})")
     print(f"untouched calls not byte for byte the same: {_show_count(lost, len(untouched))}")
-    print(f"right before, not after: {harmed} of {sum(one.right for one in before)}")
-    print(f"valid before, not after: {spoilt} of {sum(one.valid for one in before)}")
+    print(f"right before, not after: {harmed} of {sum(item.right for item in before)}")
+    print(f"valid before, not after: {spoilt} of {sum(item.valid for item in before)}")
     invented = sum(one.invented for _, one in last)
     print(f"required values invented: {_show_count(invented, len(last))}")
     for name, pairs in (
@@ -85,9 +85,9 @@ def print_kinds(found: Found) -> None:
     for kind in (UNTOUCHED, *FLAWS):
         before = [one for _, one in found.pick("draft", kind)]
         after = [one for _, one in found.pick("+ conversation", kind)]
-        counts = [sum(one.valid for one in before), sum(one.right for one in before)]
+        counts = [sum(item.valid for item in before), sum(item.right for item in before)]
         counts += [
-            sum(getattr(one, k) for one in after) for k in ("valid", "right", "wrong", "left")
+            sum(getattr(item, k) for item in after) for k in ("valid", "right", "wrong", "left")
         ]
         print(f"| {kind} | {len(after)} | {' | '.join(map(str, counts))} |")
 
@@ -99,8 +99,8 @@ def print_rungs(found: Found) -> None:
     for rung in RUNGS:
         own = [arm for arm in found.arms["+ conversation"] if rung in arm.answer.rungs]
         if own:
-            ms = np.percentile([one.answer.rungs[rung] for one in own], (50, 99))
-            counts = [sum(getattr(one, k) for one in own) for k in ("right", "wrong", "left")]
+            ms = np.percentile([item.answer.rungs[rung] for item in own], (50, 99))
+            counts = [sum(getattr(item, k) for item in own) for k in ("right", "wrong", "left")]
             cells = " | ".join(map(str, counts))
             print(f"| {rung} | {len(own)} | {cells} | {ms[0]:.2f} / {ms[1]:.2f} |")
 

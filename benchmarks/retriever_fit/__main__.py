@@ -66,7 +66,7 @@ def _compare_sides(
         asked = tuple(request for request in found.requests if request.side == side)
         if asked:
             part = QuerySet(found.name, found.servers, asked)
-            before, after = (measure_set(part, args.home, one) for one in (base, adapted))
+            before, after = (measure_set(part, args.home, item) for item in (base, adapted))
             gains.append(compare_encoders(part, before, after))
     return gains
 

@@ -66,8 +66,8 @@ def join_written(
     rows, pool = [], {}
     for server in servers:
         if requests := asked.get(server["qualified_name"]):
-            one = QuerySet(WRITTEN, (server,), tuple(requests))
-            own, near = make_rows(one, replace(recipe, cap=len(requests)))
+            query_set = QuerySet(WRITTEN, (server,), tuple(requests))
+            own, near = make_rows(query_set, replace(recipe, cap=len(requests)))
             rows += own
             pool |= near
     return rows, pool

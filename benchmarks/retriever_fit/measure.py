@@ -71,9 +71,9 @@ def tabulate_gains(title: str, way: str, gains: Sequence[Gain]) -> str:
     head = ["set", "n", "servers", "R@1 before", "after", "difference", "R@5 before", "after"]
     head += ["difference", "R@10 before", "after"]
     lines = [f"### {title}", "", _join(head), _join(["---"] * len(head))]
-    for one in gains:
-        old, new, gain = one.before[way], one.after[way], one.gain[way]
-        cells = [one.name, str(gain[0].n), str(one.servers)]
+    for item in gains:
+        old, new, gain = item.before[way], item.after[way], item.gain[way]
+        cells = [item.name, str(gain[0].n), str(item.servers)]
         cells += [f"{old[0].value:.3f}", f"{new[0]}", f"{gain[0]:+}"]
         cells += [f"{old[1].value:.3f}", f"{new[1].value:.3f}", f"{gain[1]:+}"]
         lines.append(_join([*cells, f"{old[2].value:.3f}", f"{new[2].value:.3f}"]))

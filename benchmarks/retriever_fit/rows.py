@@ -82,7 +82,9 @@ def _make_row(
     contract = contracts[tool]
     view = choose_view(request, tool) if contract.get("description") else FULL
     named = [contract_digest(contracts[other]) for other in request.gold if other in contracts]
-    right = [{"contract_digest": key} for one in named for key in (one, *_name_views(one).values())]
+    right = [
+        {"contract_digest": key} for item in named for key in (item, *_name_views(item).values())
+    ]
     return {
         "set": name,
         "instruction": request.text,

@@ -117,10 +117,10 @@ def main() -> None:
         if FIT in held.sides
     }
     print("\n" + report.tabulate_suitability(suitability))
-    made = make_file(work, fit_without(work.rows, None), fit_suitability(evidence, None))
-    print("\n" + json.dumps(made, indent=1))
+    file = make_file(work, fit_without(work.rows, None), fit_suitability(evidence, None))
+    print("\n" + json.dumps(file, indent=1))
     if args.write:
-        write_files(made, trained=args.retriever != [None])
+        write_files(file, trained=args.retriever != [None])
 
 
 def print_sets(rows: dict[str, Rows], apart: dict[str, np.ndarray], test: bool) -> list[Line]:

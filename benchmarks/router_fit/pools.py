@@ -36,20 +36,20 @@ def cut_small_pools(found: QuerySet) -> list[QuerySet]:
         QuerySet(name, tuple(servers), tuple(keep_answerable(found.requests, servers)))
         for name, servers in named
     ]
-    return [one for one in cut if one.requests]
+    return [item for item in cut if item.requests]
 
 
 def join_pools(sets: Sequence[QuerySet], requests: int) -> QuerySet:
     """One pool of all tools; server names carry their set's, and each set asks at most so many."""
     servers = [
-        {**server, "qualified_name": f"{found.name}/{server['qualified_name']}"}
-        for found in sets
-        for server in found.servers
+        {**server, "qualified_name": f"{item.name}/{server['qualified_name']}"}
+        for item in sets
+        for server in item.servers
     ]
     asked = [
-        replace(request, gold=tuple(f"{found.name}/{tool}" for tool in request.gold))
-        for found in sets
-        for request in found.requests[:requests]
+        replace(request, gold=tuple(f"{item.name}/{tool}" for tool in request.gold))
+        for item in sets
+        for request in item.requests[:requests]
     ]
     return QuerySet("joint", tuple(servers), tuple(asked))
 

@@ -116,7 +116,7 @@ def collect_rows(
     """Candidates, features by name (0 where a request has none of it) and peers. fastmcp: a Python
     that has it."""
     found = [choose_candidates(signal, None) for signal in signals]
-    most = max((len(one.places) for one in found), default=1)
+    most = max((len(item.places) for item in found), default=1)
     shape = (len(requests), most)
     x = np.zeros((*shape, len(names)), np.float32)
     held, right = np.zeros(shape, bool), np.zeros(shape, bool)

@@ -31,7 +31,7 @@ class Evidence:
     servers: tuple[str, ...]
 
     def select(self, side: str) -> "Evidence":
-        use = np.array([one == side for one in self.sides], bool)
+        use = np.array([item == side for item in self.sides], bool)
         servers = tuple(s for s, kept in zip(self.servers, use, strict=True) if kept)
         return Evidence(self.x[:, use], (side,) * len(servers), servers)
 
@@ -61,8 +61,8 @@ def collect_evidence(
         owners = np.unique(index.server_of[np.isin(index.twins, list(gold))])
         for at, mask in enumerate((None, ~np.isin(index.server_of, owners))):
             if mask is None or mask.any():
-                found = choose_candidates(one, mask)
-                weighed = weigh_evidence(found, fusion.score(found.features))
+                candidates = choose_candidates(one, mask)
+                weighed = weigh_evidence(candidates, fusion.score(candidates.features))
                 out[at, row] = [weighed[name] for name in EVIDENCE]
     return out
 

@@ -89,18 +89,19 @@ def _print_batches(batches: "list[BatchRecord]", as_json: bool) -> None:
     if as_json:
         print_json([{name: getattr(batch, name) for name in _SHOWN} for batch in batches])
         return
-    for one in batches:
-        hours = (time.time() - one.opened_at) / 3600
+    for batch in batches:
+        hours = (time.time() - batch.opened_at) / 3600
         columns = [
-            f"{one.name}  {one.state}{f' ({one.status})' if one.status else ''}",
-            f"{one.stage} of {one.partition}, {one.role}, {one.requests} requests, {hours:.1f} h",
+            f"{batch.name}  {batch.state}{f' ({batch.status})' if batch.status else ''}",
+            f"{batch.stage} of {batch.partition}, {batch.role}, {batch.requests} requests,"
+            f" {hours:.1f} h",
         ]
-        if one.answered or one.failed or one.unknown:
+        if batch.answered or batch.failed or batch.unknown:
             columns.append(
-                f"{one.answered} answered, {one.failed} failed, {one.unknown} unknown,"
-                f" {one.usd:.4f} USD"
+                f"{batch.answered} answered, {batch.failed} failed, {batch.unknown} unknown,"
+                f" {batch.usd:.4f} USD"
             )
         print_line("  ".join(columns))
-        if one.problem:
-            print_line(f"    {one.problem}")
+        if batch.problem:
+            print_line(f"    {batch.problem}")
     print_line(f"{len(batches)} batches")

@@ -284,7 +284,7 @@ def cancel_open(
     """The open batch of that name, cancelled (`cancel_batch`). Raises UnusableInput, LLMError."""
     batch = ledger.batches.read(name)
     if batch is None:
-        open_names = ", ".join(one.name for one in list_open(ledger)) or "none"
+        open_names = ", ".join(item.name for item in list_open(ledger)) or "none"
         raise UnusableInput(f"batch {name[:60]!r} is not known; open: {open_names}")
     role = roles.get(batch.role) or Role(name=batch.role)
     endpoint = BatchEndpoint(role)

@@ -81,7 +81,7 @@ def request_runs(
         answered = one.state == HARVESTED and one.answered > 0
         if answered and one.stage in _SERVES and one.name not in cursor.asked:
             groups[(one.stage, one.partition)].append(one.name)
-    cursor.asked = [one.name for one in recent if one.state not in OPEN]
+    cursor.asked = [item.name for item in recent if item.state not in OPEN]
     return [
         dg.RunRequest(
             run_key=f"batch/{stage}/{partition}/{digest(sorted(names))[:16]}",

@@ -201,7 +201,7 @@ def run_ablations(
             f"ablations: 0 of {len(sets.accepted)} rows are held out with a call to one tool;"
             " expected accepted pairs of at least one test server. Deploy more servers"
         )
-    asked = ArmTestItems(home / "ablations", sets, items, losses)
+    arm_test_items = ArmTestItems(home / "ablations", sets, items, losses)
     due: list[tuple[str, str, int]] = [
         (role, arm, seed)
         for role in settings.roles
@@ -212,7 +212,7 @@ def run_ablations(
     for done, (role, arm, seed) in enumerate(due):
         reporter.update("ablations", done, len(due), role=role, arm=arm, seed=seed)
         made = None if arm == UNTRAINED else select_arm_rows(arm, sets.accepted, sets.raw, seed)
-        found = _measure_arm(asked, settings, role, made, seed)
+        found = _measure_arm(arm_test_items, settings, role, made, seed)
         about = {"role": role, "arm": arm, "seed": 0 if made is None else seed}
         figures = {name: found[name] for name in ("pairs", "model", "minutes")}
         same = {**about, **figures, "training_set": sets.name}

@@ -155,16 +155,16 @@ def add_examples(body: JsonObject, offer: ToolOffer, book: ExampleBook) -> JsonO
     the end of `instructions` (Responses): as calls they would want results beside them."""
     texts = [read_content(user_message.get("content")) for user_message in offer.user_messages]
     contracts = {candidate.name: candidate.contract for candidate in offer.toolset.candidates}
-    found = book.find_like(texts[-1] if texts else "", contracts)
-    made = dict(body)
-    if found and isinstance(body.get("messages"), list):
-        message = {"role": "system", "content": write_example_text(found)}
-        made["messages"] = [message, *body["messages"]]
-    elif found:
+    like = book.find_like(texts[-1] if texts else "", contracts)
+    result = dict(body)
+    if like and isinstance(body.get("messages"), list):
+        message = {"role": "system", "content": write_example_text(like)}
+        result["messages"] = [message, *body["messages"]]
+    elif like:
         before = body.get("instructions")
         parts = [before] if isinstance(before, str) and before else []
-        made["instructions"] = "\n\n".join([*parts, write_example_text(found)])
-    return made
+        result["instructions"] = "\n\n".join([*parts, write_example_text(like)])
+    return result
 
 
 def _write_body(body: JsonObject) -> bytes:
@@ -210,11 +210,11 @@ class RequestAnswering:
         spent = time.perf_counter() - began
         try:
             if repair is not None and self._first is not None and path != MESSAGES:
-                found = await self._first.write_answer(rest, ready.body, repair)
-                self._metrics.count("first_calls", f'outcome="{found.outcome}"')
-                if found.sent:
-                    repair = found.repair
-                    await exchange.send_whole(200, found.headers, found.sent)
+                answer = await self._first.write_answer(rest, ready.body, repair)
+                self._metrics.count("first_calls", f'outcome="{answer.outcome}"')
+                if answer.sent:
+                    repair = answer.repair
+                    await exchange.send_whole(200, answer.headers, answer.sent)
                     return
             opened = self._open_answer(request.method, rest, headers, ready)
             async with opened as response:
@@ -286,7 +286,7 @@ class RequestAnswering:
         try:
             async for part in response.aiter_raw():
                 began = time.perf_counter()
-                ready = b"".join([await stream.feed(one) for one in reader.take(part)])
+                ready = b"".join([await stream.feed(item) for item in reader.take(part)])
                 spent += time.perf_counter() - began
                 if ready:
                     await exchange.send_part(ready)

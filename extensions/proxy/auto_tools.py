@@ -100,7 +100,7 @@ def _list_words(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         content = message.get("content")
         parts = [{"text": content}] if isinstance(content, str) else content
         listed = parts if isinstance(parts, list) else []
-        texts = [one.get("text") for one in listed if isinstance(one, Mapping)]
+        texts = [item.get("text") for item in listed if isinstance(item, Mapping)]
         if words := " ".join(text for text in texts if isinstance(text, str)).strip():
             yield words
 
@@ -111,27 +111,29 @@ def _list_call_names(body: JsonObject) -> Iterator[str]:
     for message in given if isinstance(given, list) else []:
         if not isinstance(message, dict):
             continue
-        calls = [one.get("function") for one in list_dicts(message, "tool_calls")]
+        calls = [item.get("function") for item in list_dicts(message, "tool_calls")]
         if message.get("type") == "function_call":
             calls.append(message)
-        for one in calls:
-            if isinstance(one, dict) and isinstance(one.get("name"), str):
-                yield one["name"]
+        for call in calls:
+            if isinstance(call, dict) and isinstance(call.get("name"), str):
+                yield call["name"]
 
 
 def _write_body(body: JsonObject, offered: Sequence[OfferedFunction]) -> ToolChoice:
     """The request with functions in the shape of its API; without any, an API takes neither `tools`
     nor `tool_choice`."""
     flat = "messages" not in body
-    own = [one for one in body["tools"] if one != AUTO] if isinstance(body["tools"], list) else []
-    names = {_read_name(one) for one in own}
-    picked = [one for one in offered if one.wire not in names]
-    tools = [*own, *(_write_tool(one, flat) for one in picked)]
+    own = (
+        [item for item in body["tools"] if item != AUTO] if isinstance(body["tools"], list) else []
+    )
+    names = {_read_name(item) for item in own}
+    picked = [item for item in offered if item.wire not in names]
+    tools = [*own, *(_write_tool(item, flat) for item in picked)]
     made = {key: value for key, value in body.items() if key not in ("tools", "tool_choice")}
     if tools:
         made["tools"] = tools
         made |= {"tool_choice": body["tool_choice"]} if "tool_choice" in body else {}
-    return ToolChoice(made, {one.wire: one.tool_id for one in picked})
+    return ToolChoice(made, {item.wire: item.tool_id for item in picked})
 
 
 def _read_name(tool: Any) -> Any:

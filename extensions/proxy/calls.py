@@ -114,14 +114,14 @@ def list_user_messages(body: JsonObject) -> list[Mapping[str, Any]]:
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     listed = given if isinstance(given, list) else []
-    said = [one for one in listed if isinstance(one, Mapping) and one.get("role") == "user"]
-    return [{**one, "content": _drop_results(one.get("content"))} for one in said]
+    said = [item for item in listed if isinstance(item, Mapping) and item.get("role") == "user"]
+    return [{**item, "content": _drop_results(item.get("content"))} for item in said]
 
 
 def _drop_results(content: Any) -> Any:
     if not isinstance(content, list):
         return content
-    return [one for one in content if not (isinstance(one, Mapping) and _is_result(one))]
+    return [item for item in content if not (isinstance(item, Mapping) and _is_result(item))]
 
 
 def _is_result(part: Mapping[str, Any]) -> bool:
@@ -156,7 +156,7 @@ def fix_call(
         history=history,
         revise=revise,
     )
-    rung = next((one for one in found.rungs if one.rung == "revise"), None)
+    rung = next((rung for rung in found.rungs if rung.rung == "revise"), None)
     asked = revise is not None and rung is not None and rung.outcome != SKIPPED
     refused = rung.why if rung and asked and rung.outcome != CHANGED else ""
     if found.outcome == ABSTAINED:
@@ -212,12 +212,12 @@ class CallRepair:
             return fixed
         with anyio.move_on_after(model.timeout_s) as scope:
             asked = self._offer, self._history, name, text, model.revise
-            found = await anyio.to_thread.run_sync(fix_call, *asked, abandon_on_cancel=True)
+            result = await anyio.to_thread.run_sync(fix_call, *asked, abandon_on_cancel=True)
         if scope.cancelled_caught:
-            found = replace(fixed, asked=True, refused=f"no answer in {model.timeout_s:g} s")
-        if found.asked:
-            model.count("left" if found.left else "repaired")
-        return found
+            result = replace(fixed, asked=True, refused=f"no answer in {model.timeout_s:g} s")
+        if result.asked:
+            model.count("left" if result.left else "repaired")
+        return result
 
     def _note(self, key: tuple[str, str, str], fixed: FixedCall) -> None:
         note: dict[str, Any] = {"call": key[0], "tool": key[1]}

@@ -71,7 +71,7 @@ class ChatStream:
             return await self._release(self._held[-1], unsure) + event.raw
         if not _TELLING.search(event.raw):
             return event.raw
-        ends = [one for one in _list_indexed(event.data, "choices") if one.get("finish_reason")]
+        ends = [item for item in _list_indexed(event.data, "choices") if item.get("finish_reason")]
         carries = self._size <= self._most and self._take_calls(event)
         if carries:
             self._held.append(event)
@@ -85,7 +85,7 @@ class ChatStream:
 
     def drain(self) -> Iterator[bytes]:
         """What was held back, as it came."""
-        yield from (one.raw for one in self._held)
+        yield from (item.raw for item in self._held)
         self._held, self._calls, self._parts = [], {}, {}
 
     def _take_calls(self, event: StreamEvent) -> bool:
@@ -141,7 +141,7 @@ class ChatStream:
         report = self._repair.describe_field()
         if report and last.data is not None:
             last.data["toolmill"] = report
-        waits = [one for one in self._held if self._has_open_call(one)]
+        waits = [item for item in self._held if self._has_open_call(item)]
         written, ready = set[_Key](), list[bytes]()
         for event in self._held:
             touched = _replace_calls(self._parts.get(event, []), changed, written)
@@ -159,7 +159,7 @@ class ChatStream:
 
     def _add_empty(self, last: StreamEvent, changed: Mapping[_Key, Any]) -> None:
         """Makes a place for the text of calls that no event gave arguments: in the last."""
-        listed = [part for one in self._held for part in self._parts.get(one, [])]
+        listed = [part for item in self._held for part in self._parts.get(item, [])]
         placed = {part.key for part in listed if part.inner.get("arguments")}
         for choice in list_dicts(last.data, "choices"):
             mine = [key for key in changed if key[0] == choice.get("index") and key not in placed]
@@ -213,4 +213,4 @@ def _list_entries(event: StreamEvent) -> Iterator[tuple[Any, dict[str, Any], dic
 
 def _list_indexed(holder: Any, key: str) -> list[dict[str, Any]]:
     """Those whose `index` is a number or left out: what else there is passes as it came."""
-    return [one for one in list_dicts(holder, key) if isinstance(one.get("index"), int | None)]
+    return [item for item in list_dicts(holder, key) if isinstance(item.get("index"), int | None)]

@@ -79,10 +79,10 @@ def open_local(model: str, book: "ExampleBook | None") -> "LocalUpstream":
 
     settings = load_settings()
     if model == CHAMPION:
-        found = find_model_in_service(settings.home_path(), "caller")
-        model = found.model
-        if found.notice:
-            print_line(found.notice, err=True)
+        model_in_service = find_model_in_service(settings.home_path(), "caller")
+        model = model_in_service.model
+        if model_in_service.notice:
+            print_line(model_in_service.notice, err=True)
     return LocalUpstream(LocalCaller(load_caller(settings, model)), examples=book)
 
 
@@ -184,10 +184,10 @@ def proxy(
     key = _read_key("--revise-key-env", revise_key_env) or ("" if revise_url else key)
     reviser = open_reviser(revise, revise_url, upstream, key) if revise else None
     search = make_search(served, candidates) if tool_search else None
-    parts = ProxyParts(chooser, own, reviser, book if upstream else None, search)
+    proxy_parts = ProxyParts(chooser, own, reviser, book if upstream else None, search)
     _start_log()
     listening = make_listening(host, port, token, max_body)
-    anyio.run(run_proxy, settings, listening, parts, backend_options=_LOOP)
+    anyio.run(run_proxy, settings, listening, proxy_parts, backend_options=_LOOP)
 
 
 def _start_log() -> None:

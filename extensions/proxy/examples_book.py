@@ -45,24 +45,24 @@ class ExampleBook:
     def __init__(self, known: Sequence[KnownCall], n: int, embed: Embed | None = None) -> None:
         self._n, self._embed = n, embed
         self._by_tool: dict[str, list[KnownCall]] = {}
-        for one in known:
-            for name in dict.fromkeys(str(call["name"]) for call in one.calls):
-                self._by_tool.setdefault(name, []).append(one)
+        for item in known:
+            for name in dict.fromkeys(str(call["name"]) for call in item.calls):
+                self._by_tool.setdefault(name, []).append(item)
 
     def find_like(
         self, instruction: str, contracts: Mapping[str, Mapping[str, Any]]
     ) -> list[KnownCall]:
         """Examples for a request, the nearest last: next to it, where models read it best.
         contracts: of the tools that it offers, by name."""
-        named = [one for name in contracts for one in self._by_tool.get(name, ())]
-        known = list({id(one): one for one in named}.values())
+        named = [item for name in contracts for item in self._by_tool.get(name, ())]
+        known = list({id(item): item for item in named}.values())
         if not known or not instruction.strip():
             return []
 
         def may_show(one: KnownCall) -> bool:
             return _fits_all(one, contracts)
 
-        found = choose_nearest(
+        nearest = choose_nearest(
             known,
             self._compare(instruction, known),
             self._n,
@@ -70,17 +70,17 @@ class ExampleBook:
             too_near=_SAME,
             may_show=may_show,
         )
-        return list(found)[::-1]
+        return list(nearest)[::-1]
 
     def _compare(self, instruction: str, known: Sequence[KnownCall]) -> np.ndarray:
         if self._embed is not None:
-            vectors = self._embed([instruction, *(one.instruction for one in known)])
+            vectors = self._embed([instruction, *(item.instruction for item in known)])
             return vectors[1:] @ vectors[0]
         words = set(fold_words(instruction))
         return np.array(
             [
-                len(words & set(one.words)) / (len(words) * len(one.words) or 1) ** 0.5
-                for one in known
+                len(words & set(item.words)) / (len(words) * len(item.words) or 1) ** 0.5
+                for item in known
             ]
         )
 
@@ -92,7 +92,7 @@ def read_examples(folder: Path) -> list[KnownCall]:
     try:
         with path.open(encoding="utf-8") as lines:
             found = (_read_line(line) for line in _iterate_lines(lines))
-            read = list(islice((one for one in found if one is not None), _MOST_READ))
+            read = list(islice((item for item in found if item is not None), _MOST_READ))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise UnusableInput(

@@ -107,7 +107,7 @@ class ProxyMetrics:
     def observe_overhead(self, seconds: float) -> None:
         """What one request cost here: reading, judging and writing; waiting left out."""
         self._sum, self._n = self._sum + seconds, self._n + 1
-        bound = next((one for one in _BOUNDS if seconds <= one), None)
+        bound = next((item for item in _BOUNDS if seconds <= item), None)
         if bound is not None:
             self._buckets[bound] += 1
 
@@ -212,4 +212,4 @@ def _read_data(raw: bytes) -> dict[str, Any] | None:
 def list_dicts(holder: Any, key: str) -> list[dict[str, Any]]:
     """The objects in a list of an object; [] for anything else."""
     found = holder.get(key) if isinstance(holder, dict) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []

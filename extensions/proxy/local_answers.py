@@ -164,12 +164,12 @@ class ResponseWriter:
         items = list(whole["output"])
         whole = {**whole, **{key: self._begun[key] for key in ("id", "created_at")}}
         if self._sent:
-            texts = [one for one in items if one["type"] == "message"]
+            texts = [item for item in items if item["type"] == "message"]
             rest = texts[0]["content"][0]["text"][len(self._sent) :] if texts else ""
             if rest:
                 yield from self.write_text(rest)
             yield from self._end_text()
-            items = [self._item, *(one for one in items if one["type"] != "message")]
+            items = [self._item, *(item for item in items if item["type"] != "message")]
             whole = {**whole, "output": items}
         else:
             yield from self._begin()

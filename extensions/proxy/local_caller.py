@@ -33,14 +33,16 @@ class LocalCaller:
         tell: Callable[[str], None] | None = None,
     ) -> LocalAnswer:
         """As `LocalModel.answer`. Raises CannotAnswer."""
-        asked = make_question(request)
+        question = make_question(request)
         try:
             if isinstance(self._predictor, AdapterPredictor):
                 most, must = request.most_tokens, request.must_call
                 words = None if tell is None or must else _hold_calls(tell)
-                made = self._predictor.answer_one(asked, most, is_over, must_call=must, tell=words)
+                made = self._predictor.answer_one(
+                    question, most, is_over, must_call=must, tell=words
+                )
             else:
-                [made] = self._predictor.predict([asked])
+                [made] = self._predictor.predict([question])
         except CannotPredict as error:
             raise CannotAnswer(str(error)) from None
         if made.error is not None:

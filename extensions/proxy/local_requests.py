@@ -69,7 +69,7 @@ def read_chat_request(body: JsonObject) -> LocalRequest:
     if not isinstance(given, list):
         raise BadRequest("`messages` is no list")
     _refuse_choices(body)
-    messages = [_read_message(one) for one in given if isinstance(one, Mapping)]
+    messages = [_read_message(item) for item in given if isinstance(item, Mapping)]
     most = body.get("max_completion_tokens") or body.get("max_tokens")
     return _make_request(messages, body, most)
 
@@ -141,7 +141,7 @@ def _read_message(message: Mapping[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {"role": role, "content": read_content(message.get("content"))}
     calls = message.get("tool_calls")
     given = calls if isinstance(calls, list) else []
-    functions = [one.get("function") for one in given if isinstance(one, Mapping)]
+    functions = [item.get("function") for item in given if isinstance(item, Mapping)]
     listed = [_write_call(function) for function in functions if isinstance(function, Mapping)]
     return {**made, "tool_calls": listed} if listed else made
 

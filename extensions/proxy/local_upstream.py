@@ -171,8 +171,8 @@ class LocalUpstream:
         assert self._examples is not None
         texts = [message["content"] for message in request.messages if message["role"] == "user"]
         contracts = {str(contract["name"]): contract for contract in request.contracts}
-        found = self._examples.find_like(texts[-1] if texts else "", contracts)
-        return replace(request, examples=found)
+        like = self._examples.find_like(texts[-1] if texts else "", contracts)
+        return replace(request, examples=like)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -283,7 +283,9 @@ def is_beginning(body: JsonObject) -> bool:
     if isinstance(given, str):
         return True
     listed = given if isinstance(given, list) else []
-    roles = {str(one.get("role", one.get("type"))) for one in listed if isinstance(one, Mapping)}
+    roles = {
+        str(item.get("role", item.get("type"))) for item in listed if isinstance(item, Mapping)
+    }
     return bool(roles) and roles <= {"system", "developer", "user"}
 
 
@@ -291,9 +293,9 @@ async def _repair_calls(path: str, whole: dict[str, Any], repair: CallRepair) ->
     """Repairs the calls of an answer in place; how many it has."""
     if path == RESPONSES:
         await repair_response(whole, repair)
-        return sum(one.get("type") == "function_call" for one in list_dicts(whole, "output"))
+        return sum(item.get("type") == "function_call" for item in list_dicts(whole, "output"))
     assert path == CHAT
     await repair_chat(whole, repair)
     return sum(
-        len(list_dicts(one.get("message"), "tool_calls")) for one in list_dicts(whole, "choices")
+        len(list_dicts(item.get("message"), "tool_calls")) for item in list_dicts(whole, "choices")
     )

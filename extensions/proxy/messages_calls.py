@@ -79,13 +79,13 @@ class MessageStream:
         if kind == "content_block_stop" and call is not None:
             call.ended = True
             ready = self._hold(event)
-            whole = all(one.ended and _is_whole(one.text) for one in self._calls.values())
+            whole = all(item.ended and _is_whole(item.text) for item in self._calls.values())
             return ready + (await self._release(cut=False) if whole else b"")
         return self._hold(event) if self._held and kind != "ping" else event.raw
 
     def drain(self) -> Iterator[bytes]:
         """What was held back, as it came."""
-        yield from (one.raw for one in self._held)
+        yield from (item.raw for item in self._held)
         self._held, self._calls = [], {}
 
     def _find_call(self, data: Mapping[str, Any]) -> _MessageCall | None:
@@ -93,7 +93,7 @@ class MessageStream:
         return self._calls.get(index) if isinstance(index, int) else None
 
     def _is_decided(self) -> bool:
-        return bool(self._held) and all(one.ended for one in self._calls.values())
+        return bool(self._held) and all(item.ended for item in self._calls.values())
 
     def _hold(self, event: StreamEvent) -> bytes:
         self._held.append(event)
@@ -131,7 +131,7 @@ class MessageStream:
             fixed = await self._repair.fix_call(call.id, call.name, text, cut=broken)
             if fixed.steps:
                 changed[index] = call, fixed
-        ready = b"".join(raw for one in self._held for raw in _write_event(one, changed))
+        ready = b"".join(raw for item in self._held for raw in _write_event(item, changed))
         self._held, self._calls = [], {}
         return ready
 

@@ -128,8 +128,8 @@ class HeldMessage:
 def has_custom_search(body: JsonObject) -> bool:
     """Whether a request has the custom tool that is answered here."""
     return any(
-        one.get("name") == SEARCH and one.get("type") in (None, "custom")
-        for one in list_dicts(body, "tools")
+        item.get("name") == SEARCH and item.get("type") in (None, "custom")
+        for item in list_dicts(body, "tools")
     )
 
 
@@ -169,11 +169,11 @@ class MessagesSearch:
             if not is_readable(response):
                 yield response
             elif is_stream(response):
-                parts = self._iterate_last(response, ask, most)
+                last = self._iterate_last(response, ask, most)
                 try:
-                    yield rewrite_response(response, parts)
+                    yield rewrite_response(response, last)
                 finally:
-                    await parts.aclose()
+                    await last.aclose()
             else:
                 yield await self._find_last(response, ask, most)
 
@@ -191,7 +191,7 @@ class MessagesSearch:
                 dropped, last = {call["id"] for call in calls}, self._describe_end(found, calls)
                 if not (dropped or last):
                     return rewrite_response(response, raw)
-                kept = [one for one in list_dicts(found, "content") if one not in calls]
+                kept = [item for item in list_dicts(found, "content") if item not in calls]
                 made = json.dumps({**found, "content": kept, **last}).encode()
                 return rewrite_response(response, made)
             response = await ask()
@@ -203,19 +203,19 @@ class MessagesSearch:
     ) -> AsyncGenerator[bytes]:
         """The events of the last answer; until it is whole only signs of life."""
         while True:
-            held = HeldMessage()
+            held_message = HeldMessage()
             async for event in read_events(response.aiter_raw(), most):
-                held.take(event)
+                held_message.take(event)
                 if (event.data or {}).get("type") == "ping":
                     yield b": the answer is held\n\n"  # a comment: who waits sees a sign of life
-                if held.size > most:
+                if held_message.size > most:
                     found = f"an answer with tool search is longer than {most} bytes"
                     raise UpstreamFailed(502, "upstream_too_long", f"{found}; ask for less")
-            message = held.read_message()
-            calls = _list_searches(message) if held.ended else []
+            message = held_message.read_message()
+            calls = _list_searches(message) if held_message.ended else []
             if not await self._answer_calls(message, calls):
                 dropped, last = {call["id"] for call in calls}, self._describe_end(message, calls)
-                for raw in held.write_events(dropped, last):
+                for raw in held_message.write_events(dropped, last):
                     yield raw
                 return
             response = await ask()
@@ -227,7 +227,7 @@ class MessagesSearch:
         self._usages.append(message.get("usage"))
         self._round += bool(calls)
         content = list_dicts(message, "content")
-        waits = any(one.get("type") == "tool_use" and one not in calls for one in content)
+        waits = any(item.get("type") == "tool_use" and item not in calls for item in content)
         if not calls or waits or self._round > self._search.rounds:
             for _ in calls:
                 self._count("refused")
@@ -257,7 +257,7 @@ class MessagesSearch:
 
     def _declare(self, tools: list[Mapping[str, Any]]) -> None:
         """Adds what the index found: a reference names a tool that the request declares."""
-        known = {one.get("name") for one in list_dicts(self._body, "tools")}
+        known = {item.get("name") for item in list_dicts(self._body, "tools")}
         new = [tool for tool in tools if tool.get("name") not in known]
         self._body = {**self._body, "tools": [*list_dicts(self._body, "tools"), *new]}
 
@@ -265,22 +265,22 @@ class MessagesSearch:
         self, message: Mapping[str, Any], calls: list[dict[str, Any]]
     ) -> dict[str, Any]:
         """What the end of the last message says in the place of the upstream's words."""
-        made: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         content = list_dicts(message, "content")
-        if calls and all(one.get("type") != "tool_use" or one in calls for one in content):
-            made["stop_reason"] = "end_turn"
+        if calls and all(item.get("type") != "tool_use" or item in calls for item in content):
+            result["stop_reason"] = "end_turn"
         if len(self._usages) > 1:
-            made["usage"] = sum_usage(self._usages)
-        return made
+            result["usage"] = sum_usage(self._usages)
+        return result
 
 
 def _list_searches(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
-        one
-        for one in list_dicts(message, "content")
-        if one.get("type") == "tool_use"
-        and one.get("name") == SEARCH
-        and isinstance(one.get("id"), str)
+        item
+        for item in list_dicts(message, "content")
+        if item.get("type") == "tool_use"
+        and item.get("name") == SEARCH
+        and isinstance(item.get("id"), str)
     ]
 
 
@@ -289,8 +289,8 @@ def _load_called(search: ToolSearch, body: JsonObject) -> JsonObject:
     that the client never saw."""
     names = list(dict.fromkeys(_list_called(body)))[-_MOST_CALLED:]
     tools = [
-        {**one, "defer_loading": False} if one.get("name") in names else one
-        for one in list_dicts(body, "tools")
+        {**item, "defer_loading": False} if item.get("name") in names else item
+        for item in list_dicts(body, "tools")
     ]
     known = {tool.get("name") for tool in tools}
     for found in search.find_called([name for name in names if name not in known]):
@@ -300,6 +300,6 @@ def _load_called(search: ToolSearch, body: JsonObject) -> JsonObject:
 
 def _list_called(body: JsonObject) -> Iterator[str]:
     for message in list_dicts(body, "messages"):
-        for one in list_dicts(message, "content"):
-            if one.get("type") == "tool_use" and isinstance(one.get("name"), str):
-                yield one["name"]
+        for item in list_dicts(message, "content"):
+            if item.get("type") == "tool_use" and isinstance(item.get("name"), str):
+                yield item["name"]

@@ -65,7 +65,7 @@ class ResponsesStream:
 
     def drain(self) -> Iterator[bytes]:
         """What was held back, as it came."""
-        yield from (one.raw for one in self._held)
+        yield from (item.raw for item in self._held)
         self._held = []
 
     def _may_rename(self, kind: str, item: Any) -> bool:
@@ -76,8 +76,8 @@ class ResponsesStream:
 
     async def _release(self, event: StreamEvent, item: Any) -> bytes:
         index = (event.data or {}).get("output_index")
-        mine = [one for one in self._held if (one.data or {}).get("output_index") == index]
-        self._held = [one for one in self._held if one not in mine]
+        mine = [item for item in self._held if (item.data or {}).get("output_index") == index]
+        self._held = [item for item in self._held if item not in mine]
         changed = await _fix_item(item, self._repair)
         rest, ready = item["arguments"] if changed else "", list[bytes]()
         for held in mine:

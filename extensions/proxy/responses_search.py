@@ -46,8 +46,8 @@ _ASKS_CLIENT += ("shell_call", "apply_patch_call", "mcp_approval_request")
 def has_client_search(body: JsonObject) -> bool:
     """Whether a request leaves searches for tools to its client."""
     return any(
-        one.get("type") == "tool_search" and one.get("execution") == "client"
-        for one in list_dicts(body, "tools")
+        item.get("type") == "tool_search" and item.get("execution") == "client"
+        for item in list_dicts(body, "tools")
     )
 
 
@@ -56,7 +56,7 @@ def drop_own_ids(body: JsonObject) -> JsonObject:
     given = body.get("input")
     if not isinstance(given, list):
         return body
-    return {**body, "input": [_drop_id(one) for one in given]}
+    return {**body, "input": [_drop_id(item) for item in given]}
 
 
 class ResponsesSearch:
@@ -138,7 +138,9 @@ class ResponsesSearch:
                 if end is not None:
                     yield end.raw
                 return
-            listed = list_dicts(body, "output") or [one for one in items if isinstance(one, dict)]
+            listed = list_dicts(body, "output") or [
+                item for item in items if isinstance(item, dict)
+            ]
             body["output"] = listed
             calls, goes_on = self._list_searches(body), False
             if calls:
@@ -190,7 +192,7 @@ class ResponsesSearch:
             self._note(call["call_id"], made)
         if self._round == self._search.rounds:
             self._told.append(LAST)
-        waits = any(one.get("type") in _ASKS_CLIENT for one in list_dicts(body, "output"))
+        waits = any(item.get("type") in _ASKS_CLIENT for item in list_dicts(body, "output"))
         return not over and not waits
 
     def _note(self, call_id: str, made: SearchAnswer) -> None:
@@ -207,8 +209,8 @@ class ResponsesSearch:
         hold words, so what went wrong stands in a message of the developer's after it."""
         given = self._body.get("input")
         first = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        items = [_drop_id(one) for one in self._before]
-        items += [{"role": "developer", "content": one} for one in self._told]
+        items = [_drop_id(item) for item in self._before]
+        items += [{"role": "developer", "content": item} for item in self._told]
         if self._body.get("conversation"):  # it holds what was said, and the model's own items
             held = ("tool_search_output", None)
             first, items = [], [item for item in items if item.get("type") in held]

@@ -115,8 +115,12 @@ class UpstreamReviser:
 
 
 def _find_origin(address: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(address)
-    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    url_parts = urlsplit(address)
+    return (
+        url_parts.scheme,
+        url_parts.hostname,
+        url_parts.port or {"http": 80, "https": 443}.get(url_parts.scheme),
+    )
 
 
 def read_proposal(message: Mapping[str, Any]) -> ProposedCall | None:

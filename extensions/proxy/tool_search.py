@@ -73,7 +73,7 @@ def read_question(arguments: Any, k: int) -> ToolQuery:
 
 def join_words(ask: ToolQuery) -> str:
     """The question as one text."""
-    return " ".join(one for one in (ask.server, ask.tool, ask.query) if one)
+    return " ".join(item for item in (ask.server, ask.tool, ask.query) if item)
 
 
 def _read_text(value: Any) -> str:
@@ -84,8 +84,8 @@ def _list_texts(value: Any, depth: int) -> Iterator[str]:
     if isinstance(value, str):
         yield value[:_MOST]
     elif depth and isinstance(value, Mapping | list):
-        for one in list(value.values() if isinstance(value, Mapping) else value)[:20]:
-            yield from _list_texts(one, depth - 1)
+        for item in list(value.values() if isinstance(value, Mapping) else value)[:20]:
+            yield from _list_texts(item, depth - 1)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def list_tools(body: JsonObject) -> Iterator[DeferredTool]:
         inner = tool.get("tools") if tool.get("type") == NAMESPACE else None
         if isinstance(inner, list):
             holder = {key: value for key, value in tool.items() if key != "tools"}
-            found = [one for one in inner if isinstance(one, Mapping)]
+            found = [item for item in inner if isinstance(item, Mapping)]
         else:
             holder, found = None, [tool]
         for one in found:
@@ -142,18 +142,18 @@ def list_tools(body: JsonObject) -> Iterator[DeferredTool]:
 def write_definitions(found: list[DeferredTool]) -> list[dict[str, Any]]:
     """Definitions as an answer of OpenAI's holds them: each namespace once, with what was found of
     it."""
-    made: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     holders: dict[str, dict[str, Any]] = {}
-    for one in found:
-        if one.holder is None:
-            made.append(dict(one.definition))
+    for item in found:
+        if item.holder is None:
+            results.append(dict(item.definition))
             continue
-        name = str(one.holder.get("name"))
+        name = str(item.holder.get("name"))
         if name not in holders:
-            holders[name] = {**one.holder, "tools": []}
-            made.append(holders[name])
-        holders[name]["tools"].append(dict(one.definition))
-    return made
+            holders[name] = {**item.holder, "tools": []}
+            results.append(holders[name])
+        holders[name]["tools"].append(dict(item.definition))
+    return results
 
 
 def _write_text(one: DeferredTool) -> str:
@@ -252,7 +252,7 @@ class ToolSearch:
         try:
             ask = read_question(arguments, self._k)
             with anyio.fail_after(self._timeout_s):
-                made = await anyio.to_thread.run_sync(
+                result = await anyio.to_thread.run_sync(
                     self._search_tools,
                     *(api, own, call_id, ask),
                     abandon_on_cancel=True,
@@ -260,14 +260,14 @@ class ToolSearch:
                 )
         except TimeoutError:
             why = f"the search took longer than {self._timeout_s:g} s"
-            made = refuse_search(api, call_id, f"{why}; ask again, or go on without")
+            result = refuse_search(api, call_id, f"{why}; ask again, or go on without")
         except (UnreadableSearch, BadQuery) as error:
-            made = refuse_search(api, call_id, str(error))
+            result = refuse_search(api, call_id, str(error))
         except Exception as error:
             logger.warning("a tool search failed: %s", error)
-            made = refuse_search(api, call_id, "the search is out of order; go on without it")
-        count("failed" if made.error else "found" if made.tools else "none")
-        return made
+            result = refuse_search(api, call_id, "the search is out of order; go on without it")
+        count("failed" if result.error else "found" if result.tools else "none")
+        return result
 
     def find_called(self, names: Sequence[str]) -> list[OfferedFunction]:
         """The tools of the index that earlier calls of a conversation name."""
@@ -286,9 +286,11 @@ class ToolSearch:
             found = own.find_tools(join_words(ask), self._k)
             if api == OPENAI:
                 tools = write_definitions(found)
-                return SearchAnswer(write_output(call_id, tools), [one.definition for one in found])
-            names = [{"type": "tool_reference", "tool_name": one.name} for one in found]
-            return SearchAnswer(write_result(call_id, names), [one.definition for one in found])
+                return SearchAnswer(
+                    write_output(call_id, tools), [item.definition for item in found]
+                )
+            names = [{"type": "tool_reference", "tool_name": item.name} for item in found]
+            return SearchAnswer(write_result(call_id, names), [item.definition for item in found])
         if self._served is None:
             why = "the request has no deferred tools, and the proxy no index to search"
             return refuse_search(api, call_id, why)
@@ -297,12 +299,12 @@ class ToolSearch:
         except (IndexMissing, IndexBroken) as error:
             logger.warning("%s", error)
             return refuse_search(api, call_id, "the index of tools cannot be read; go on without")
-        made = write_native_answer(api, router, router.find(ask).hits, call_id)
-        item = made["item"]
+        native_answer = write_native_answer(api, router, router.find(ask).hits, call_id)
+        item = native_answer["item"]
         if api == OPENAI:
             item["id"] = make_item_id()
-            return SearchAnswer(item, item["tools"], made["tool_ids"])
-        return SearchAnswer(item, made["tools"], made["tool_ids"])
+            return SearchAnswer(item, item["tools"], native_answer["tool_ids"])
+        return SearchAnswer(item, native_answer["tools"], native_answer["tool_ids"])
 
 
 def refuse_search(api: str, call_id: str, why: str) -> SearchAnswer:
@@ -364,7 +366,7 @@ def rewrite_response(
     response: httpx2.Response, content: bytes | AsyncIterator[bytes]
 ) -> httpx2.Response:
     """The same answer with another body."""
-    headers = [one for one in response.headers.raw if one[0].lower() not in _LENGTHS]
+    headers = [item for item in response.headers.raw if item[0].lower() not in _LENGTHS]
     if isinstance(content, bytes):
         return httpx2.Response(response.status_code, headers=headers, content=_iterate(content))
     return httpx2.Response(response.status_code, headers=headers, content=content)

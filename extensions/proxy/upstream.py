@@ -72,13 +72,13 @@ class ProxySettings:
     def __post_init__(self) -> None:
         if not self.upstream:
             return
-        parts = urlsplit(self.upstream)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        url_parts = urlsplit(self.upstream)
+        if url_parts.scheme not in ("http", "https") or not url_parts.hostname:
             raise ProxyError(
                 f"--upstream {self.upstream[:80]!r}: expected an address like"
                 " https://api.openai.com/v1"
             )
-        if parts.username or parts.password or parts.query or parts.fragment:
+        if url_parts.username or url_parts.password or url_parts.query or url_parts.fragment:
             raise ProxyError(
                 "--upstream holds a user, a query or a fragment; give the address alone and the key"
                 " in the variable of --key-env"
@@ -156,10 +156,10 @@ class Upstream:
 def choose_headers(headers: Iterable[tuple[bytes, bytes]], key: str, *, own: bool) -> Headers:
     """The client's headers to send on. key: sent in the place of its own, "" sends that. own: its
     Authorization is the proxy's token, and not for the upstream."""
-    kept = _drop_named(headers, {b"authorization"} if own or key else set())
+    result = _drop_named(headers, {b"authorization"} if own or key else set())
     if key:
-        kept.append((b"authorization", f"Bearer {key}".encode()))
-    return kept
+        result.append((b"authorization", f"Bearer {key}".encode()))
+    return result
 
 
 def keep_headers(response: httpx2.Response) -> Headers:
@@ -189,4 +189,4 @@ def _drop_named(headers: Iterable[tuple[bytes, bytes]], more: set[bytes]) -> Hea
         if name == b"connection"
         for word in value.split(b",")
     }
-    return [one for one in listed if one[0] not in _DROPPED | more | named]
+    return [item for item in listed if item[0] not in _DROPPED | more | named]

@@ -104,14 +104,14 @@ def add_passed_over(examples: Sequence[OutcomeExample], pool: ToolPool) -> list[
     """The examples, and for each request that was answered a few tools near it that were not called
     for it, nor any of the same contract."""
     by_words: dict[str, list[OutcomeExample]] = {}
-    for one in examples:
-        by_words.setdefault(one.question.text, []).append(one)
-    found = list(examples)
+    for example in examples:
+        by_words.setdefault(example.question.text, []).append(example)
+    results = list(examples)
     for text, own in by_words.items():
-        done = next((one for one in own if one.success), None)
+        done = next((item for item in own if item.success), None)
         if done is None:
             continue
-        called = {pool.tools[one.place].contract_digest for one in own}
+        called = {pool.tools[item.place].contract_digest for item in own}
         near = [
             place
             for place in done.question.candidates[:_NEAR].tolist()
@@ -119,10 +119,10 @@ def add_passed_over(examples: Sequence[OutcomeExample], pool: ToolPool) -> list[
         ]
         dice = np.random.default_rng(zlib.crc32(text.encode()))
         drawn = dice.permutation(len(near))[:_PASSED].tolist()
-        found += [
+        results += [
             replace(done, place=near[at], success=False, weight=_PASSED_WEIGHT) for at in drawn
         ]
-    return found
+    return results
 
 
 class ServedOrder:

@@ -94,9 +94,9 @@ def _run_folds(
     results = {}
     for name in names:
         results[name] = [
-            run_fold(name, METHODS[name], held.examples, held.pool, fold_of, one)
-            for one in chosen
-            if (fold_of == one).any()
+            run_fold(name, METHODS[name], held.examples, held.pool, fold_of, item)
+            for item in chosen
+            if (fold_of == item).any()
         ]
         print_line(f"{name}: {sum(result.seconds for result in results[name]):.1f} s", err=True)
     return results

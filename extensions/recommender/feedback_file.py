@@ -67,21 +67,21 @@ class _RowFlaw(ValueError):
 def read_feedback(path: Path) -> FeedbackRows:
     """The judged rows of a file. Raises BadFeedback where it is of another shape, or has none."""
     rows = _read_list(path, "query", "feedback")
-    found = FeedbackRows()
+    feedback = FeedbackRows()
     for number, row in enumerate(rows, 1):
         try:
-            found.rows.append(_read_row(row))
+            feedback.rows.append(_read_row(row))
         except _RowFlaw as flaw:
-            found.left_out[flaw.kind] += 1
-            found.first_flaw = found.first_flaw or f"row {number}: {flaw}"
-    flawed = found.left_out.total() - found.left_out["not judged"]
-    if flawed > _MOST_FLAWED * len(rows) or not found.rows:
+            feedback.left_out[flaw.kind] += 1
+            feedback.first_flaw = feedback.first_flaw or f"row {number}: {flaw}"
+    flawed = feedback.left_out.total() - feedback.left_out["not judged"]
+    if flawed > _MOST_FLAWED * len(rows) or not feedback.rows:
         raise BadFeedback(
-            f"{path}: {found.first_flaw or 'it has no rows'} ({found.left_out.total():,} of"
+            f"{path}: {feedback.first_flaw or 'it has no rows'} ({feedback.left_out.total():,} of"
             f" {len(rows):,} rows are unusable); expected rows of `query` or `task`, `selected`"
             " {server_id, tool_name}, `rating` {success}, `retriever_candidates` [...]"
         )
-    return found
+    return feedback
 
 
 def read_tools(path: Path) -> list[ToolFacts]:
@@ -123,20 +123,20 @@ def _read_list(path: Path, key: str, what: str) -> list[Any]:
 
 def _parse_rows(text: str, key: str) -> list[Any]:
     try:
-        held = json.loads(text)
+        result = json.loads(text)
     except json.JSONDecodeError:
         lines = text.splitlines()
         return [_parse_line(line, number) for number, line in enumerate(lines, 1) if line.strip()]
-    if isinstance(held, Mapping) and key not in held:
-        lists = [value for value in held.values() if isinstance(value, list)]
+    if isinstance(result, Mapping) and key not in result:
+        lists = [value for value in result.values() if isinstance(value, list)]
         if len(lists) != 1:
             raise ValueError(f"found an object with {len(lists)} lists")
         return lists[0]
-    if isinstance(held, Mapping):
-        return [held]
-    if not isinstance(held, list):
-        raise ValueError(f"found {_show(held)}")
-    return held
+    if isinstance(result, Mapping):
+        return [result]
+    if not isinstance(result, list):
+        raise ValueError(f"found {_show(result)}")
+    return result
 
 
 def _parse_line(line: str, number: int) -> Any:
@@ -158,7 +158,7 @@ def _read_row(row: Any) -> JudgedRow:
     offered = row.get("retriever_candidates")
     if offered is not None and not isinstance(offered, list):
         raise _RowFlaw("candidates", f"`retriever_candidates` is {_show(offered)}, expected a list")
-    names = [_read_choice(one, "retriever_candidates") for one in offered or ()]
+    names = [_read_choice(item, "retriever_candidates") for item in offered or ()]
     return JudgedRow(
         " ".join((task or query).split()), query, tool_id, success, tuple(dict.fromkeys(names))
     )

@@ -60,8 +60,8 @@ def run_fold(
 def summarise_fold(result: FoldResult, examples: Sequence[OutcomeExample]) -> dict[str, object]:
     """AUC and same-task pair accuracy of one fold, with how many rows and pairs they are of."""
     own = [examples[row] for row in result.rows]
-    success = np.array([one.success for one in own], bool)
-    right, pairs = compare_pairs(result.scores, success, [one.task for one in own])
+    success = np.array([item.success for item in own], bool)
+    right, pairs = compare_pairs(result.scores, success, [item.task for item in own])
     return {
         "fold": result.fold,
         "n": len(own),
@@ -79,17 +79,17 @@ def tabulate_methods(
     """By method: each fold, the means over folds, pairs of all folds together."""
     table = {}
     for name, own in results.items():
-        folds = [summarise_fold(one, examples) for one in own]
+        folds = [summarise_fold(item, examples) for item in own]
         aucs = [fold["auc"] for fold in folds if isinstance(fold["auc"], float)]
-        right, pairs = np.sum([_count_pairs(one, examples) for one in own], 0)
+        right, pairs = np.sum([_count_pairs(item, examples) for item in own], 0)
         table[name] = {
             "auc": _round(float(np.mean(aucs)) if aucs else None),
             "pair_accuracy": _round(right / pairs if pairs else None),
             "pairs": int(pairs),
             "folds": folds,
         }
-        rows = [row for one in own for row in one.rows]
-        scores = np.concatenate([one.scores for one in own])
+        rows = [row for item in own for row in item.rows]
+        scores = np.concatenate([item.scores for item in own])
         if len(scores) and scores.min() >= 0 and scores.max() <= 1:
             success = np.array([examples[row].success for row in rows], bool)
             found = measure_calibration(scores, success)
@@ -99,8 +99,8 @@ def tabulate_methods(
 
 def _count_pairs(result: FoldResult, examples: Sequence[OutcomeExample]) -> tuple[float, int]:
     own = [examples[row] for row in result.rows]
-    success = np.array([one.success for one in own], bool)
-    return compare_pairs(result.scores, success, [one.task for one in own])
+    success = np.array([item.success for item in own], bool)
+    return compare_pairs(result.scores, success, [item.task for item in own])
 
 
 def _round(value: float | None) -> float | None:

@@ -140,8 +140,10 @@ class LessonLog:
             self.left_out["of a flood"] += 1
             return None
         client = client if isinstance(client, str) and client else None
-        made = LogLesson(line["at"], source, client, str(tool), str(digest), words, success, weight)
-        self.kept.append(made)
+        log_lesson = LogLesson(
+            line["at"], source, client, str(tool), str(digest), words, success, weight
+        )
+        self.kept.append(log_lesson)
         number = self.dropped + len(self.kept) - 1
         if len(self.kept) > KEPT:
             del self.kept[:_DROPPED]
@@ -155,10 +157,10 @@ class LessonLog:
         most: on the tool."""
         own, whole, spent = (source, span, tool), (source, span), self._spent
         room = most - spent.get(own, 0.0), most * _ALL_TOOLS - spent.get(whole, 0.0)
-        left = max(0.0, min(weight, 1.0, *room))
-        if left > 0:
-            spent[own], spent[whole] = (spent.get(key, 0.0) + left for key in (own, whole))
-        return left
+        result = max(0.0, min(weight, 1.0, *room))
+        if result > 0:
+            spent[own], spent[whole] = (spent.get(key, 0.0) + result for key in (own, whole))
+        return result
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

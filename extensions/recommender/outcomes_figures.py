@@ -89,8 +89,8 @@ def compare_alike(confusables: Iterable[Row], rates: Mapping[str, Json]) -> Json
                 "tells_apart": row["tells_apart"] or "",
             }
         )
-    found.sort(key=lambda one: (not one["apart"], -_measure_gap(one), one["better"]["tool_id"]))
-    apart = sum(one["apart"] for one in found)
+    found.sort(key=lambda item: (not item["apart"], -_measure_gap(item), item["better"]["tool_id"]))
+    apart = sum(item["apart"] for item in found)
     return {"pairs": pairs, "called": len(found), "apart": apart, "shown": found[:_SHOWN]}
 
 
@@ -109,14 +109,14 @@ def render_alike(found: Json) -> Markdown:
     )
     lines = [
         [
-            one["better"]["tool_id"],
-            format_rate(one["better"]["rate"]),
-            one["worse"]["tool_id"],
-            format_rate(one["worse"]["rate"]),
-            "yes" if one["apart"] else "not known",
-            one["tells_apart"],
+            item["better"]["tool_id"],
+            format_rate(item["better"]["rate"]),
+            item["worse"]["tool_id"],
+            format_rate(item["worse"]["rate"]),
+            "yes" if item["apart"] else "not known",
+            item["tells_apart"],
         ]
-        for one in found["shown"]
+        for item in found["shown"]
     ]
     head = ("works better", "expected", "its look-alike", "expected", "sure", "how they differ")
     return join_markdown("\n\n", [lead, make_markdown_table(head, lines)])
@@ -148,7 +148,7 @@ def compare_changes(calls: pl.DataFrame, changes: Iterable[Row]) -> Json:
             verdict = compare_rates(rate[1], rate[0])
             about = {"tool_id": now[0], "cls": change.cls, "verdict": verdict}
             found.append({**about, "before": rate[0], "after": rate[1]})
-    found.sort(key=lambda one: (not one["verdict"], -_measure_gap_changes(one), one["tool_id"]))
+    found.sort(key=lambda item: (not item["verdict"], -_measure_gap_changes(item), item["tool_id"]))
     return {
         "changed": sum(map(len, totals.values())),
         "called": called,
@@ -181,9 +181,9 @@ def render_changes(found: Json) -> Markdown:
     tools = make_markdown_table(
         ("tool", "change", "before [95%]", "after [95%]", "since then"),
         [
-            [one["tool_id"], one["cls"], format_rate(one["before"]), format_rate(one["after"]),
-             _VERDICTS[one["verdict"]]]
-            for one in found["shown"]
+            [item["tool_id"], item["cls"], format_rate(item["before"]), format_rate(item["after"]),
+             _VERDICTS[item["verdict"]]]
+            for item in found["shown"]
         ],
     )  # fmt: skip
     return join_markdown("\n\n", [lead, classes, tools])
@@ -240,7 +240,7 @@ def render_days(found: Json) -> Markdown:
     by_category: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in found["days"]:
         by_category[row["category"]].append(row)
-    listed = sorted(by_category.items(), key=lambda one: (-sum_rates(one[1])["n"], one[0]))
+    listed = sorted(by_category.items(), key=lambda item: (-sum_rates(item[1])["n"], item[0]))
     lines = [
         [
             name,

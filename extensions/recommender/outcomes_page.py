@@ -33,11 +33,11 @@ Dots = Sequence[tuple[str, Sequence[Json]]]  # label -> a rate of each series
 def choose_outcome_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
     """Name of a plot -> how to draw it into a file; only plots that show something. `facts`: those
     of `gather_outcome_facts`."""
-    found: dict[str, Draw] = {}
+    result: dict[str, Draw] = {}
     if len(facts["days"]["all"]) > 1:
-        found["days"] = partial(_draw_days, facts["days"])
+        result["days"] = partial(_draw_days, facts["days"])
     if len(facts["curve"]) > 1:
-        found["curve"] = partial(_draw_curve, facts["curve"])
+        result["curve"] = partial(_draw_curve, facts["curve"])
     if pairs := facts["alike"]["shown"]:
         dots = [
             (
@@ -47,17 +47,17 @@ def choose_outcome_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
             for pair in pairs
         ]
         series = {"the tool named first": _AFTER, "its look-alike": _BEFORE}
-        found["alike"] = partial(_draw_dots, dots, series, "expected share of calls that work")
+        result["alike"] = partial(_draw_dots, dots, series, "expected share of calls that work")
     if facts["calibration"]:
-        found["calibration"] = partial(_draw_calibration, facts["calibration"])
+        result["calibration"] = partial(_draw_calibration, facts["calibration"])
     if changed := facts["changes"]["shown"]:
         dots = [
-            (f"{shorten_tool(one['tool_id'])}\n{one['cls']}", [one["before"], one["after"]])
-            for one in changed
+            (f"{shorten_tool(item['tool_id'])}\n{item['cls']}", [item["before"], item["after"]])
+            for item in changed
         ]
         series = {"before the change": _BEFORE, "after it": _AFTER}
-        found["changes"] = partial(_draw_dots, dots, series, "calls that worked")
-    return found
+        result["changes"] = partial(_draw_dots, dots, series, "calls that worked")
+    return result
 
 
 def _draw_days(found: Json, path: File) -> None:

@@ -153,13 +153,13 @@ def _sum_products(local: np.ndarray, curve: np.ndarray, at: np.ndarray, count: i
     width = local.shape[1]
     if width == 1:
         return np.bincount(at, curve * local[:, 0] ** 2, count)[:, None, None]
-    found = np.zeros((count, width, width))
+    result = np.zeros((count, width, width))
     order = np.argsort(at, kind="stable")
     rows, weighted = local[order], (local * curve[:, None])[order]
     blocks, firsts = np.unique(at[order], return_index=True)
     for block, first, end in zip(blocks, firsts, [*firsts[1:], len(order)], strict=True):
-        found[block] = weighted[first:end].T @ rows[first:end]
-    return found
+        result[block] = weighted[first:end].T @ rows[first:end]
+    return result
 
 
 def _fill_level(variances: tuple[float, float], width: int) -> np.ndarray:

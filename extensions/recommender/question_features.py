@@ -135,17 +135,17 @@ def measure_contract_features(
 def _measure_pairs(pool: ToolPool, question: RerankQuestion, places: np.ndarray) -> np.ndarray:
     candidates = question.candidates if len(question.candidates) else places
     around = compute_products(pool.vectors[candidates], question.vector)
-    own = compute_products(pool.vectors[places], question.vector)
+    products = compute_products(pool.vectors[places], question.vector)
     spread = max(float(around.std()), 1e-3)
     order = {int(place): rank for rank, place in enumerate(candidates.tolist())}
     given = np.array([order.get(int(place), len(order)) for place in places], float)
-    by_cosine = (around[None, :] > own[:, None] + _SAME).sum(1)
+    by_cosine = (around[None, :] > products[:, None] + _SAME).sum(1)
     asked = frozenset(stem_words(question.text[:_TEXT]))
     shared, named, names = pool.words.count_shared(asked, places)
     columns = [
-        own,
-        (own - around.mean()) / spread,
-        own - around.max(initial=-1.0),
+        products,
+        (products - around.mean()) / spread,
+        products - around.max(initial=-1.0),
         np.log1p(by_cosine),
         np.log1p(given),
         shared / max(len(asked), 1),

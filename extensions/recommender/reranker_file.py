@@ -86,10 +86,10 @@ def write_reranker(weights: RerankerWeights, path: Path) -> None:
         arrays |= _pack_level(name, level)
     arrays |= _pack_memory(weights.memory, weights.projection.basis.shape[0])
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    made = io.BytesIO()
+    bytes_i_o = io.BytesIO()
     named: dict[str, Any] = {name: np.ascontiguousarray(one) for name, one in arrays.items()}
-    np.savez(made, **named)
-    write_atomically(path, made.getvalue())
+    np.savez(bytes_i_o, **named)
+    write_atomically(path, bytes_i_o.getvalue())
 
 
 def read_reranker(path: Path) -> RerankerWeights:
@@ -184,12 +184,12 @@ def _pack_level(name: str, level: BlockLevel) -> dict[str, np.ndarray]:
 
 def _read_level(path: Path, name: str, keys: list[str], width: int) -> BlockLevel:
     parts = ("variance", "means", "covariances", "state")
-    found = read_arrays(path, [f"{name}-{part}" for part in parts])
+    arrays = read_arrays(path, [f"{name}-{part}" for part in parts])
     shapes = ((width,), (len(keys), width), (len(keys), width, width), (len(keys), 4))
-    for part, array, wanted in zip(parts, found, shapes, strict=True):
+    for part, array, wanted in zip(parts, arrays, shapes, strict=True):
         if check_finite(array, f"{name}-{part}").shape != wanted:
             raise ValueError(f"{name}-{part} is {array.shape}, expected {wanted}")
-    variance, means, covariances, state = (array.astype(float) for array in found)
+    variance, means, covariances, state = (array.astype(float) for array in arrays)
     blocks = {
         str(key): PosteriorBlock(means[row], covariances[row], *state[row].tolist())
         for row, key in enumerate(keys)
@@ -199,20 +199,20 @@ def _read_level(path: Path, name: str, keys: list[str], width: int) -> BlockLeve
 
 def _pack_memory(memory: Mapping[str, ToolMemory], dim: int) -> dict[str, np.ndarray]:
     held = list(memory.values())
-    counts = np.array([[one.wins, one.losses] for one in held], float)
+    counts = np.array([[item.wins, item.losses] for item in held], float)
     return {
-        "memory-won": np.array([one.won for one in held], np.float32).reshape(len(held), dim),
-        "memory-lost": np.array([one.lost for one in held], np.float32).reshape(len(held), dim),
+        "memory-won": np.array([item.won for item in held], np.float32).reshape(len(held), dim),
+        "memory-lost": np.array([item.lost for item in held], np.float32).reshape(len(held), dim),
         "memory-counts": counts.reshape(len(held), 2),
     }
 
 
 def _read_memory(path: Path, names: list[str], dim: int) -> dict[str, ToolMemory]:
-    found = read_arrays(path, [f"memory-{part}" for part in ("won", "lost", "counts")])
-    for array, width in zip(found, (dim, dim, 2), strict=True):
+    arrays = read_arrays(path, [f"memory-{part}" for part in ("won", "lost", "counts")])
+    for array, width in zip(arrays, (dim, dim, 2), strict=True):
         if check_finite(array, "memory").shape != (len(names), width):
             raise ValueError(f"memory is {array.shape}, expected {(len(names), width)}")
-    won, lost, counts = (array.astype(float) for array in found)
+    won, lost, counts = (array.astype(float) for array in arrays)
     if (counts < 0).any():
         raise ValueError("memory holds counts below 0")
     rows = zip(names, won, lost, counts.tolist(), strict=True)

@@ -160,13 +160,13 @@ def read_rows(
     """The outcomes as the posterior reads them: each with what was known just before it."""
     ranker = BayesianReranker(weights, pool)
     shared, local, keys = [], [], {name: [] for name in LEVELS}
-    for one in outcomes:
-        place = np.array([one.place])
-        features, own = ranker.measure(one.question, place)
+    for item in outcomes:
+        place = np.array([item.place])
+        features, own = ranker.measure(item.question, place)
         shared.append(features[0])
         local.append(own)
-        ranker.remember(one.question, one.place, one.success, one.weight)
-        found = ranker.list_keys(one.question, place)
+        ranker.remember(item.question, item.place, item.success, item.weight)
+        found = ranker.list_keys(item.question, place)
         for name in LEVELS:
             keys[name].append(found[name][0] if name in found else None)
     keys[TASK] = [outcome.task or None for outcome in outcomes]
@@ -202,7 +202,7 @@ def choose_variance(
     newest = outcomes[-_NEWEST:]
     cut = int(_EARLIER * len(newest))
     earlier = newest[:cut]
-    done = [one for one in newest[cut:] if one.success and len(one.question.candidates) > 1]
+    done = [item for item in newest[cut:] if item.success and len(item.question.candidates) > 1]
     done = done[:: len(done) // _MOST + 1]
     if len(done) < _FEWEST:
         return USUAL
@@ -222,10 +222,10 @@ def measure_loss(ranker: BayesianReranker, done: Sequence[OutcomeExample]) -> fl
     """The mean surprise that of a request's first candidates it was this one that did it, where
     each is as likely as its odds of success."""
     losses = []
-    for one in done:
-        near = one.question.candidates[:_CANDIDATES]
-        places = np.concatenate([[one.place], near[near != one.place]])
-        p = np.clip(ranker.score(one.question, places).p, 1e-9, 1 - 1e-9)
+    for item in done:
+        near = item.question.candidates[:_CANDIDATES]
+        places = np.concatenate([[item.place], near[near != item.place]])
+        p = np.clip(ranker.score(item.question, places).p, 1e-9, 1 - 1e-9)
         odds = p / (1 - p)
         losses.append(-np.log(odds[0] / odds.sum()))
     return float(np.mean(losses))
@@ -242,22 +242,22 @@ def fit_reranker(
 ) -> RerankerWeights:
     """The weights after these outcomes; without any, what orders as the retriever does."""
     settings = settings or FitSettings()
-    kept = select_recent(outcomes)
-    empty = start_weights(kept, pool, settings, embedder)
-    if not kept:
+    recent = select_recent(outcomes)
+    empty = start_weights(recent, pool, settings, embedder)
+    if not recent:
         return empty
-    by_kind = choose_variance(kept, pool, settings) if settings.choose else None
+    by_kind = choose_variance(recent, pool, settings) if settings.choose else None
     if by_kind is not None:
         settings = replace_slopes(settings, by_kind)
     prior = make_prior(settings)
-    rows, memory = read_rows(kept, pool, empty, settings)
+    rows, memory = read_rows(recent, pool, empty, settings)
     shared, levels = fit_posterior(rows, prior, settings.learn)
     discounted = relax_changed(rows, shared, levels)
     if discounted is not rows:
         shared, levels = fit_posterior(discounted, prior, settings.learn)
     hardness = float(levels.pop(TASK).variance[0])
-    until = kept[-1].question.at  # what the log says later is learnt while serving
-    facts = {"outcomes": len(kept), "of": len(outcomes), "until": until, "by_kind": by_kind}
+    until = recent[-1].question.at  # what the log says later is learnt while serving
+    facts = {"outcomes": len(recent), "of": len(outcomes), "until": until, "by_kind": by_kind}
     return replace(
         empty, shared=shared, levels=levels, hardness=hardness, facts=facts, memory=memory
     )

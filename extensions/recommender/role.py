@@ -102,12 +102,12 @@ def train_reranker(
     kept = asdict(settings)
     base, embedder = retriever
     name = make_model_name(ROLE, base, history, {**kept, "embedder": embedder})
-    if (known := read_model_card(home, name)) is not None:
-        return known
+    if (model_card := read_model_card(home, name)) is not None:
+        return model_card
     began, rows = time.perf_counter(), make_rows()
     before = fit_reranker([], pool, settings, embedder)
     weights = fit_reranker(rows, pool, settings, embedder)
-    losses = [measure_loss(one, pool, rows) for one in (before, weights)]
+    losses = [measure_loss(item, pool, rows) for item in (before, weights)]
     card = {
         "name": name,
         "role": ROLE,

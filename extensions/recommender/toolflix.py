@@ -246,7 +246,10 @@ class ToolFlix(RerankMethod):
 
     def _measure_held(self, examples: Sequence[OutcomeExample]) -> float:
         """AUC over outcomes; a half without both kinds."""
-        scores = [float(self.score(one.question, np.array([one.place]))[0]) for one in examples]
+        scores = [
+            float(self.score(example.question, np.array([example.place]))[0])
+            for example in examples
+        ]
         success = np.array([example.success for example in examples], bool)
         auc = measure_auc(np.array(scores), success)
         return 0.5 if auc is None else auc

@@ -188,7 +188,7 @@ def _repeat_call(call: GoodCall, _: Random) -> FlawedDraft | None:
     if call.sibling is None:
         return None
     both = (call.arguments, call.sibling)
-    text = "".join(json.dumps(one, ensure_ascii=False) for one in both)
+    text = "".join(json.dumps(item, ensure_ascii=False) for item in both)
     return FlawedDraft("two calls in one", call.name, text, both)
 
 
@@ -223,7 +223,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_word_list(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 1 and all(isinstance(one, str) for one in value)
+    return (
+        isinstance(value, list) and len(value) > 1 and all(isinstance(item, str) for item in value)
+    )
 
 
 def _change_choice(call: GoodCall, draw: Random, make: Callable[[str], str]) -> Any:
@@ -401,7 +403,7 @@ def _call_neighbour(call: GoodCall, draw: Random) -> FlawedDraft | None:
 
 def _call_by_other_verb(call: GoodCall, draw: Random) -> FlawedDraft | None:
     verb = (split_identifier(call.name) or ("",))[0]
-    others = [one for group in _VERBS if verb in group for one in group if one != verb]
+    others = [item for group in _VERBS if verb in group for item in group if item != verb]
     if not others:
         return None
     name = re.sub(verb, draw.choice(others), call.name, count=1, flags=re.IGNORECASE)
@@ -433,17 +435,17 @@ def make_drafts(call: GoodCall, draw: Random) -> Iterator[FlawedDraft]:
     """The call untouched, and with every flaw of form that can be made of it and changes it."""
     yield FlawedDraft(UNTOUCHED, call.name, call.text, (call.arguments,))
     for kind in FLAWS:
-        one = make_flawed(call, kind, draw)
-        if one is not None and (one.name, one.arguments) != (call.name, call.arguments):
-            yield one
+        flawed = make_flawed(call, kind, draw)
+        if flawed is not None and (flawed.name, flawed.arguments) != (call.name, call.arguments):
+            yield flawed
 
 
 def make_flawed(call: GoodCall, kind: str, draw: Random) -> FlawedDraft | None:
     """The call with one flaw; None where this flaw cannot be made of it."""
-    made = _ALL[kind](call, draw)
-    if made is None or isinstance(made, FlawedDraft):
-        return made
-    return FlawedDraft(kind, call.name, made, (call.arguments,))
+    result = _ALL[kind](call, draw)
+    if result is None or isinstance(result, FlawedDraft):
+        return result
+    return FlawedDraft(kind, call.name, result, (call.arguments,))
 
 
 SHARES = {"tool": 0.4, "missing": 0.25, "value": 0.2, "parameter": 0.1, "text": 0.05}

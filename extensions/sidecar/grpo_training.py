@@ -96,7 +96,7 @@ def _make_trainer_class(rollouts: RolloutBatch, course: GrpoCourse, plan: str) -
             return [tokenise_prompt(rollouts.tokenizer, prompt) for prompt in prompts], None, {}
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-            self.asked = [int(one["row"]) for one in inputs]
+            self.asked = [int(item["row"]) for item in inputs]
             return super()._generate_and_score_completions(inputs)
 
         def _generate(self, prompts: list[str]) -> Any:
@@ -130,11 +130,11 @@ def _replace_failed(trainer: Any, made: Any, rollouts: RolloutBatch) -> Any:
     """What was generated, with the groups that fail written again after a worked example. The
     update is then of that longer prompt: what is learned is what was written there."""
     prompt_ids, completion_ids, mask, texts, logprobs, *rest = made
-    found = rollouts.find_failed(trainer.asked, texts)
-    again = {at: text for at in found if (text := rollouts.write_again(trainer.asked[at]))}
+    failed = rollouts.find_failed(trainer.asked, texts)
+    again = {at: text for at in failed if (text := rollouts.write_again(trainer.asked[at]))}
     if not again:
         return made
-    places = [at + one for at in again for one in range(rollouts.group)]
+    places = [at + item for at in again for item in range(rollouts.group)]
     asked, *_ = trainer._tokenize_prompts([text for text in again.values()
                                            for _ in range(rollouts.group)])  # fmt: skip
     ids, probabilities = trainer._generate_single_turn(asked, None, {}, rollouts.group)
@@ -227,13 +227,17 @@ def run_grpo(
         tokenizer, kept, prompts, chosen.weights, limit, chosen.group, chosen.max_new, world
     )
     model.get_base_model().set_attn_implementation("sdpa")  # SFT's takes packed rows alone
-    plan = digest({"rows": [one.row_id for one in kept], **asdict(chosen), "seed": course.seed})
-    found = checkpoints.find_newest_checkpoint(course.root, plan, tell if is_main() else None)
+    plan = digest({"rows": [item.row_id for item in kept], **asdict(chosen), "seed": course.seed})
+    newest_checkpoint = checkpoints.find_newest_checkpoint(
+        course.root, plan, tell if is_main() else None
+    )
     before = measure_policy(model, rollouts, chosen.probe)
     trainer = build_trainer(model, rollouts, course, plan, report)
     meter = TokenMeter(course.device)
     try:
-        trainer.train(resume_from_checkpoint=str(found / INNER) if found else None)
+        trainer.train(
+            resume_from_checkpoint=str(newest_checkpoint / INNER) if newest_checkpoint else None
+        )
     except Exception as error:
         if not isinstance(error, TrainingFailed) and is_out_of_memory(error):
             raise TrainingFailed(_describe_out_of_memory(course)) from error
@@ -241,7 +245,7 @@ def run_grpo(
     if _REFERENCE in model.peft_config:
         model.delete_adapter(_REFERENCE)
     model.set_adapter("default")
-    losses = [round(one["loss"], 4) for one in trainer.state.log_history if "loss" in one]
+    losses = [round(item["loss"], 4) for item in trainer.state.log_history if "loss" in item]
     meter.steps = trainer.state.global_step
     meter.tokens = int(trainer.state.num_input_tokens_seen)
     cost, figures = meter.get_figures(), rollouts.tally.get_figures()
@@ -250,7 +254,9 @@ def run_grpo(
         "curve": _sample_curve(figures["curve"]),
         **counts,
         **cost,
-        "resumed_from": checkpoints.read_checkpoint_step(found) if found else None,
+        "resumed_from": checkpoints.read_checkpoint_step(newest_checkpoint)
+        if newest_checkpoint
+        else None,
         "before": before,
         "after": measure_policy(model, rollouts, chosen.probe),
     }
@@ -278,9 +284,9 @@ def measure_policy(model: Any, rollouts: RolloutBatch, most: int) -> dict[str, A
     untouched = [score for row, score in pairs if row.kind == UNTOUCHED]
     return {
         **summarise_scores(scores),
-        "corrected": make_rate(sum(one.verdict == RIGHT for one in flawed), len(flawed)),
-        "copied": make_rate(sum(one.verdict == COPIED for one in flawed), len(flawed)),
-        "harmed": make_rate(sum(one.verdict == HARMFUL for one in untouched), len(untouched)),
+        "corrected": make_rate(sum(item.verdict == RIGHT for item in flawed), len(flawed)),
+        "copied": make_rate(sum(item.verdict == COPIED for item in flawed), len(flawed)),
+        "harmed": make_rate(sum(item.verdict == HARMFUL for item in untouched), len(untouched)),
     }
 
 

@@ -45,12 +45,12 @@ class LocalReviser:
         """The revision of each; None where a prompt does not fit or the model says nothing."""
         tokenizer, context = self._predictor.tokenizer, self._predictor.context
         fitted = [fit_request(tokenizer, rank_candidates(request), context) for request in requests]
-        fits = [one for one in fitted if one is not None]
+        fits = [item for item in fitted if item is not None]
         shown = [_list_contracts(fit.request) for fit in fits]
         answers = iter(
             self._predictor.answer_prompts([(fit.prompt, fit.tokens) for fit in fits], shown)
         )
-        return [None if one is None else _read_answer(next(answers), one) for one in fitted]
+        return [None if item is None else _read_answer(next(answers), item) for item in fitted]
 
 
 class EndpointReviser:

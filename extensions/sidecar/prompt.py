@@ -53,13 +53,13 @@ class RevisionRow:
 
 def assign_row_id(row: RevisionRow) -> RevisionRow:
     """The row under its own digest."""
-    held = {one.name: getattr(row, one.name) for one in fields(row) if one.name not in _UNNAMED}
+    held = {item.name: getattr(row, item.name) for item in fields(row) if item.name not in _UNNAMED}
     return replace(row, row_id=digest(held))
 
 
 def write_row(row: RevisionRow) -> dict[str, Any]:
     """The row as JSON holds it, for a job's file."""
-    return {one.name: getattr(row, one.name) for one in fields(row)}
+    return {item.name: getattr(row, item.name) for item in fields(row)}
 
 
 def read_row(held: Mapping[str, Any]) -> RevisionRow:
@@ -85,8 +85,10 @@ def render_revision_answer(tokenizer: Any, row: RevisionRow) -> str:
     """What the sidecar must write: the right call in the template's own form, or the question.
     Raises BadTemplate."""
     request = make_revision_request(row)
-    asked = make_revision_messages(request)
-    return render_answer(tokenizer, asked, row.right, _list_tools(request), row.question)
+    revision_messages = make_revision_messages(request)
+    return render_answer(
+        tokenizer, revision_messages, row.right, _list_tools(request), row.question
+    )
 
 
 def make_revision_request(row: RevisionRow) -> RevisionRequest:
@@ -109,7 +111,7 @@ def read_revision(text: str, contracts: Iterable[Mapping[str, Any]]) -> Proposed
     known = {str(contract.get("name")) for contract in contracts}
     read = parse_calls(text)
     if read.calls:
-        call = next((one for one in read.calls if one["name"] in known), read.calls[0])
+        call = next((call for call in read.calls if call["name"] in known), read.calls[0])
         return ProposedCall(call["name"], _read_arguments(call["arguments"]))
     if read.kind == "invalid_json":
         return _fix_call(text, known)
@@ -124,7 +126,7 @@ def _fix_call(text: str, known: Collection[str]) -> ProposedCall | None:
     parsed = parse_arguments(body)
     if parsed.cut is not None or len(parsed.values) != 1:
         return None
-    found = (one for one in read_drafts(parsed.values[0]) if one.name in known)
+    found = (draft for draft in read_drafts(parsed.values[0]) if draft.name in known)
     draft = next(found, None)
     return ProposedCall(draft.name, _read_arguments(draft.arguments)) if draft else None
 

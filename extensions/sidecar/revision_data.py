@@ -72,12 +72,12 @@ def place_calls(
     if not rows:
         return []
     pool = select_split_pool(entries, rows[0]["split"])
-    found = [one for row in rows for one in _place_row(row, pool, candidates, seed)]
+    found = [item for row in rows for item in _place_row(row, pool, candidates, seed)]
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for one in found:
         if not one.question:
             groups[one.good.server, one.good.name].append(one.good.arguments)
-    return [_add_sibling(one, groups[one.good.server, one.good.name]) for one in found]
+    return [_add_sibling(item, groups[item.good.server, item.good.name]) for item in found]
 
 
 def _place_row(row: Row, pool: ToolPool, candidates: int, seed: int) -> Iterator[PlacedCall]:
@@ -104,7 +104,7 @@ def _read_around(row: Row, turn: ChatTurn) -> tuple[Messages, RefusedCall | None
     spoken, at = read_messages(row), len(turn.before)
     if not spoken:
         return ({"role": "user", "content": row["instruction"]},), None, ""
-    before = tuple({k: v for k, v in one.items() if k != "weight"} for one in spoken[:at])
+    before = tuple({k: v for k, v in item.items() if k != "weight"} for item in spoken[:at])
     words = str(spoken[at].get("content") or "")
     wrong = spoken[at - 2] if at > 1 and spoken[at - 1]["role"] == "tool" else None
     if wrong is None or wrong["role"] != "assistant" or is_learnt(wrong):
@@ -116,10 +116,10 @@ def _read_around(row: Row, turn: ChatTurn) -> tuple[Messages, RefusedCall | None
 
 def _list_stated(row: Row, conversation: Messages) -> dict[str, Any]:
     """The arguments of the call that follows in the end, as far as they are said by now."""
-    held = ConversationEvidence(conversation)
+    evidence = ConversationEvidence(conversation)
     calls = [call for call in read_calls(row) if call["name"] == row["tool"]][:1]
     given = [pair for call in calls for pair in call["arguments"].items()]
-    return {name: value for name, value in given if held.states(value, {}, name)}
+    return {name: value for name, value in given if evidence.states(value, {}, name)}
 
 
 def _add_sibling(one: PlacedCall, group: Sequence[Mapping[str, Any]]) -> PlacedCall:
@@ -289,8 +289,8 @@ def _list_drafts(call: PlacedCall, known: KnownContracts, draw: Random) -> Itera
         return
     if draw.random() < _UNTOUCHED:
         yield DraftedCall(call, good.name, dict(good.arguments), UNTOUCHED, UNTOUCHED)
-    for one in _damage_call(call, known.kinds, draw):
-        yield DraftedCall(call, one.name, one.arguments, one.kind, "corrupted")
+    for item in _damage_call(call, known.kinds, draw):
+        yield DraftedCall(call, item.name, item.arguments, item.kind, "corrupted")
     for move in known.moves:
         if (move.server_id, move.tool) == (good.server, good.name):
             yield _write_as_before(call, move)
@@ -305,10 +305,13 @@ def _damage_call(call: PlacedCall, kinds: Collection[str], draw: Random) -> Iter
             return
         [kind] = draw.choices(list(left), list(left.values()))
         del left[kind]
-        one = make_flawed(call.good, kind, draw)
-        if one is not None and (one.name, one.arguments) != (call.good.name, call.good.arguments):
+        flawed = make_flawed(call.good, kind, draw)
+        if flawed is not None and (flawed.name, flawed.arguments) != (
+            call.good.name,
+            call.good.arguments,
+        ):
             made += 1
-            yield one
+            yield flawed
 
 
 def _write_as_before(call: PlacedCall, move: ContractMove) -> DraftedCall:
@@ -322,7 +325,7 @@ def _write_as_before(call: PlacedCall, move: ContractMove) -> DraftedCall:
 def collect_drafts(calls: Sequence[PlacedCall], drafter: Predictor) -> Iterator[DraftedCall]:
     """The first call of each answer, right ones too. A question, words, and a request without an
     answer (an endpoint's fault) are no draft. kind: of the error, as `match_call` has it."""
-    open_calls = [one for one in calls if not one.question and one.refused is None]
+    open_calls = [call for call in calls if not call.question and call.refused is None]
     for call, answer in zip(open_calls, drafter.predict(list(map(_ask, open_calls))), strict=True):
         if answer.error is None and answer.calls:
             given = answer.calls[0]

@@ -54,11 +54,11 @@ def read_answer(text: str, contracts: Iterable[Mapping[str, Any]]) -> ReadAnswer
 
 def _is_strict(text: str) -> bool:
     """One JSON object {name, arguments} (or a list of it), and nothing that is not its wrapper."""
-    found = _WRAPPED.fullmatch(_THOUGHT.sub("", text).strip())
-    if found is None:
+    match = _WRAPPED.fullmatch(_THOUGHT.sub("", text).strip())
+    if match is None:
         return False
     try:
-        value = json.loads(found[2], parse_constant=_refuse_constant)
+        value = json.loads(match[2], parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return False
     if isinstance(value, list) and len(value) == 1:
@@ -123,7 +123,9 @@ def find_worlds(recording: ReplayRecording, rows: Iterable[RevisionRow]) -> list
 
 def _make_right_key(row: RevisionRow) -> str:
     for call in row.right:
-        contract = next((one for one in row.contracts if one["name"] == call["name"]), None)
+        contract = next(
+            (contract for contract in row.contracts if contract["name"] == call["name"]), None
+        )
         if contract is not None and isinstance(call["arguments"], Mapping):
             return make_key(contract_digest(contract), call["arguments"], "")
     return ""
@@ -168,7 +170,7 @@ def score_revision(
     if not row.right:
         return _score_unwanted(row, call, weights)
     scored = [_ScoredCall(row, wanted, call, read) for wanted in row.right]
-    best = max(scored, key=lambda one: (one.is_right, one.match.value_f1))
+    best = max(scored, key=lambda item: (item.is_right, item.match.value_f1))
     return best.weigh(weights, world)
 
 
@@ -205,7 +207,7 @@ class _ScoredCall:
         self.match: MatchResult = match_call(self.schema, wanted, call)
         self.draft = read_draft(row)
         found = validate_call(self.contract, call["arguments"]) if self.contract else []
-        self.unusable = self.contract is None or any(one.kind == "bad_schema" for one in found)
+        self.unusable = self.contract is None or any(item.kind == "bad_schema" for item in found)
         self.flaws = None if self.contract is None else len(found)
         exact = _is_same(call, wanted)
         self.is_right = exact or (self.match.match and not self.flaws)
@@ -223,7 +225,7 @@ class _ScoredCall:
 
     def _measure_parts(self, weights: RewardWeights, world: ScoreCall | None) -> dict[str, float]:
         match, known = self.match, self.contract is not None
-        parts = {
+        result = {
             "parsed": 1.0 if self.read.strict else weights.fixed,
             "tool": 1.0 if match.tool or self.is_right else 0.5 * known,
             "schema": self._measure_schema(),
@@ -231,10 +233,10 @@ class _ScoredCall:
             "grounded": self._measure_grounded(),
         }
         if (kept := self._measure_kept()) is not None:
-            parts["kept"] = kept
+            result["kept"] = kept
         if (executed := self._measure_executed(world)) is not None:
-            parts["executed"] = executed
-        return parts
+            result["executed"] = executed
+        return result
 
     def _decide_verdict(self, parts: Mapping[str, float]) -> str:
         if self.is_right:

@@ -34,7 +34,7 @@ class WorkedExamples:
     def pick_example(self, row: RevisionRow) -> RevisionRow | None:
         """The shortest row of the same kind that another server has, else of any kind that is
         answered alike (a call, a question); None where there is none."""
-        others = [one for one in self._rows if one.server_id != row.server_id]
+        others = [item for item in self._rows if item.server_id != row.server_id]
         alike = (other for other in others if bool(other.right) == bool(row.right))
         return next((other for other in others if other.kind == row.kind), next(alike, None))
 
@@ -54,11 +54,11 @@ def _list_tools(request: RevisionRequest, example: RevisionRow) -> list[dict[str
     contracts: dict[str, Mapping[str, Any]] = {
         candidate.name: candidate.contract for candidate in request.candidates
     }
-    called = {str(one["name"]) for one in example.right}
+    called = {str(item["name"]) for item in example.right}
     for contract in example.contracts:
         if contract["name"] in called:
             contracts.setdefault(str(contract["name"]), contract)
-    return [render_tool_schema(dict(one)) for one in contracts.values()]
+    return [render_tool_schema(dict(item)) for item in contracts.values()]
 
 
 _VERDICTS = (RIGHT, COPIED, HARMFUL, ASKED, UNREAD)
@@ -149,7 +149,7 @@ class RolloutBatch:
     def write_again(self, at: int) -> str | None:
         """The prompt of the row at a place with a worked example; None where none fits."""
         if self._examples is None:
-            self._examples = WorkedExamples(self.rows, [len(one) for one in self.prompts])
+            self._examples = WorkedExamples(self.rows, [len(prompt) for prompt in self.prompts])
         example = self._examples.pick_example(self.rows[at])
         if example is None:
             return None
@@ -181,7 +181,7 @@ def prepare_prompts(
     counted. Raises BadTemplate."""
     kept, prompts = [], []
     for row in rows:
-        right = {str(one["name"]) for one in row.right}
+        right = {str(item["name"]) for item in row.right}
         fitted = fit_request(tokenizer, make_revision_request(row), limit, right)
         if fitted is not None:
             kept.append(row)

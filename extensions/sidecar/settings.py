@@ -171,10 +171,10 @@ class SidecarOptions(CallerOptions):
         chosen = {name: value for name, value in asdict(self).items() if value is not None}
         base, profile = chosen.pop("base"), chosen.pop("profile", None)
         chosen.pop("items", None)
-        found = get_sidecar_profile(base, profile)
-        rewarded = "grpo" in (self.algorithm or found.algorithm)
-        chosen["grpo"] = self.grpo.resolve(GRPO[found.profile]) if rewarded else None
-        return replace(found, **{**common, **chosen})
+        sidecar_profile = get_sidecar_profile(base, profile)
+        rewarded = "grpo" in (self.algorithm or sidecar_profile.algorithm)
+        chosen["grpo"] = self.grpo.resolve(GRPO[sidecar_profile.profile]) if rewarded else None
+        return replace(sidecar_profile, **{**common, **chosen})
 
 
 def _take_profile(of: CallerSettings, **changed: Any) -> SidecarSettings:

@@ -46,7 +46,9 @@ def make_revision_lessons(
         for row in rows:
             request, answer = make_revision_request(row), render_revision_answer(tokenizer, row)
             room = context - count_tokens(tokenizer, answer)
-            fitted = fit_request(tokenizer, request, room, {str(one["name"]) for one in row.right})
+            fitted = fit_request(
+                tokenizer, request, room, {str(item["name"]) for item in row.right}
+            )
             if fitted is None:
                 counts["too_long"] += 1
                 continue

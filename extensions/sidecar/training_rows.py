@@ -50,7 +50,7 @@ def read_revision_rows(
     HELD_OUT. Raises BadOffer for a set without its pool, CannotPredict."""
     known = read_known(warehouse)
     entries = load_pool(warehouse.home, set_name(warehouse))
-    found: list[RevisionRow] = []
+    results: list[RevisionRow] = []
     for split in splits:
         rows = sorted(set_rows(warehouse, split, tasks=None), key=_draw_place)[: most // 2 + 1]
         calls = place_calls(rows, entries, candidates=candidates, seed=seed)
@@ -61,8 +61,8 @@ def read_revision_rows(
             private = _list_private_pairs(warehouse)
             free = [call for call in calls if call.row["pair_id"] not in private]
             made += _collect_drafted_rows(free[: round(_DRAFTED * most)], here, drafter)
-        found += choose_rows(made, most)
-    return found
+        results += choose_rows(made, most)
+    return results
 
 
 def read_known(warehouse: Warehouse) -> KnownContracts:
@@ -119,7 +119,7 @@ def make_preferences(rows: Iterable[RevisionRow], clear: Collection[str]) -> lis
         for row in rows
         if all(contract_digest(contract) in clear for contract in row.contracts)
     )
-    return [one for one in found if one is not None]
+    return [item for item in found if item is not None]
 
 
 def _make_preference(row: RevisionRow) -> PreferencePair | None:
@@ -128,7 +128,7 @@ def _make_preference(row: RevisionRow) -> PreferencePair | None:
     drawn = row.kind != UNTOUCHED and row.split in _SIDES
     if not drawn or not isinstance(row.draft_arguments, Mapping) or right == draft:
         return None
-    contracts = {str(one["name"]): one for one in row.contracts}
+    contracts = {str(contract["name"]): contract for contract in row.contracts}
     contract = contracts.get(str(right["name"] if right else row.draft_name))
     if right and (contract is None or validate_call(contract, right["arguments"])):
         return None
@@ -137,7 +137,7 @@ def _make_preference(row: RevisionRow) -> PreferencePair | None:
         make_revision_messages(request),
         build_call_message(row.right, row.question),
         build_call_message([draft]),
-        [render_tool_schema(dict(one)) for one in row.contracts],
+        [render_tool_schema(dict(contract)) for contract in row.contracts],
         REVISION,
         _describe_row(row, contract),
     )

@@ -165,7 +165,7 @@ def list_kept_versions(
     """whole: tables whose versions all stay. moments: table -> times (epoch seconds) as of which it
     is still read. Raises PointerBroken: with a pointer or a history that cannot be read nobody
     knows what must stay."""
-    kept = {}
+    result = {}
     for folder in sorted(path for path in tables.root.glob("*/*") if path.is_dir()):
         name, partition, history = folder.parent.name, folder.name, folder / "HEADS.jsonl"
         # A version whose publication cannot be read would pass for one that was never current.
@@ -178,8 +178,8 @@ def list_kept_versions(
         heads = tables.list_publications(name, partition)
         stay = {head.digest for head in heads} if name in whole else set()
         times = (moments or {}).get(name, ())
-        kept[name, partition] = stay | choose_versions(heads, policy, now, times)
-    return kept
+        result[name, partition] = stay | choose_versions(heads, policy, now, times)
+    return result
 
 
 def list_old_versions(tables: Tables, kept: _KeptVersions, before: float) -> Iterator[GarbageItem]:

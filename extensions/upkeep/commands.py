@@ -118,11 +118,11 @@ def collect(
     settings = load_settings()
     require_home(settings.home_path())
     with ExitStack() as stack:
-        found = find_garbage(_open_scope(settings, stack))
-        removed = remove_garbage(found) if yes else []
-    report = _describe_collection(found, removed, yes)
+        garbage = find_garbage(_open_scope(settings, stack))
+        removed = remove_garbage(garbage) if yes else []
+    report = _describe_collection(garbage, removed, yes)
     print_json(report) if as_json else _print_collection(report)
-    if found.skipped or found.failed:
+    if garbage.skipped or garbage.failed:
         sys.exit(1)
 
 

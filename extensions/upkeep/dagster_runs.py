@@ -41,11 +41,11 @@ def list_old_runs(
 
 def collect_last_runs(instance: dg.DagsterInstance) -> set[str]:
     """The runs that each asset was last tried in, and of each partition's last version."""
-    found: set[str] = set()
+    result: set[str] = set()
     storage = instance.event_log_storage
     for record in instance.get_asset_records():
         entry = record.asset_entry
-        found |= {
+        result |= {
             name for name in (entry.last_run_id, entry.last_planned_materialization_run_id) if name
         }
         for kind, fetch in (
@@ -57,8 +57,8 @@ def collect_last_runs(instance: dg.DagsterInstance) -> set[str]:
             for start in range(0, len(wanted := [*ids, *filter(None, [last])]), _SLICE):
                 part = wanted[start : start + _SLICE]
                 asked = dg.AssetRecordsFilter(asset_key=entry.asset_key, storage_ids=part)
-                found |= {one.run_id for one in fetch(asked, limit=len(part)).records}
-    return found
+                result |= {record.run_id for record in fetch(asked, limit=len(part)).records}
+    return result
 
 
 def _measure_events(instance: dg.DagsterInstance, run_id: str) -> int:

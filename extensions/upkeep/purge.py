@@ -70,19 +70,19 @@ def rewrite_version(spec: TableSpec | None, path: Path, taken: Takedowns) -> boo
     with hold_lock(path.parent / ".lock"):  # as whoever stages or removes a version
         if not path.exists():
             return False
-        found = _split_version(path, taken)
-        if not len(found.taken):
+        version = _split_version(path, taken)
+        if not len(version.taken):
             return False
-        own = pl.read_parquet(path)
-        names = own.columns
+        parquet = pl.read_parquet(path)
+        names = parquet.columns
         schema_version = spec and find_schema_version(spec, path)
         if spec is not None and schema_version is not None:
-            write_mark(spec, path, found.kept.select(names), schema_version)
+            write_mark(spec, path, version.kept.select(names), schema_version)
         beside = path.with_name(f"{path.stem}.volatile.parquet")
         if beside.exists():  # first: a row that lost its volatile part alone is still found
             columns = pl.read_parquet(beside).columns
-            _write(beside, found.kept.select(columns))
-        _write(path, found.kept.select(names))
+            _write(beside, version.kept.select(columns))
+        _write(path, version.kept.select(names))
         return True
 
 
@@ -133,7 +133,7 @@ class RowTexts:
 
     def collect(self, table: str, frame: pl.DataFrame) -> set[str]:
         """The texts by which rows of a table may stand in the vector store."""
-        found = {
+        result = {
             text for name in _WHOLE if name in frame.columns for text in frame[name].drop_nulls()
         }
         if table == CATALOGUE.name:
@@ -141,10 +141,10 @@ class RowTexts:
                 for server in servers or ():
                     called = name or split_id(server)
                     self._names[server].add(called)
-                    found.add(build_server_views(called, about or "", "", [])["server"])
+                    result.add(build_server_views(called, about or "", "", [])["server"])
         if {"server_id", "contract"} <= set(frame.columns):
-            found |= self._collect_contract_texts(frame)
-        return found
+            result |= self._collect_contract_texts(frame)
+        return result
 
     def _collect_contract_texts(self, frame: pl.DataFrame) -> set[str]:
         rows = frame.select("server_id", "contract").drop_nulls().unique().rows()
@@ -184,17 +184,17 @@ def list_taken(home: Path, state: Path, now: float, oldest: float | None) -> Ite
     """All of it, whatever its age, in the order in which it goes; nothing where nothing is taken
     down. now: epoch seconds; oldest: when the oldest run began that goes on, which may still read
     older versions of vectors."""
-    taken = read_takedowns(home)
-    if not taken:
+    takedowns = read_takedowns(home)
+    if not takedowns:
         return
-    found = _look(home, taken)
-    yield from _list_vectors(home, taken, found, now - (oldest or now))
-    yield from _list_blobs(home, state, taken, found)
-    yield from _list_pools(home, taken)
-    yield from _list_jobs(home, taken)
+    found = _look(home, takedowns)
+    yield from _list_vectors(home, takedowns, found, now - (oldest or now))
+    yield from _list_blobs(home, state, takedowns, found)
+    yield from _list_pools(home, takedowns)
+    yield from _list_jobs(home, takedowns)
     yield from _list_indexes(home)
     for version in found.versions:
-        remove = partial(rewrite_version, TABLES.get(version.table), version.path, taken)
+        remove = partial(rewrite_version, TABLES.get(version.table), version.path, takedowns)
         name = str(version.path.relative_to(home))
         yield GarbageItem(KIND, f"{name}: {len(version.taken)} rows", 0, remove)
 
@@ -218,7 +218,7 @@ def _list_vectors(
     home: Path, taken: Takedowns, found: _TakenTraces, oldest_s: float
 ) -> Iterator[GarbageItem]:
     store = LanceStore(home / "lance")
-    last = max(_read_moment(one.at) for one in find_active(home).values())
+    last = max(_read_moment(item.at) for item in find_active(home).values())
 
     def holds(texts: list[str]) -> set[int]:
         return _find_holders(taken, texts) | {
@@ -278,7 +278,7 @@ def _list_pools(home: Path, taken: Takedowns) -> Iterator[GarbageItem]:
 def _list_jobs(home: Path, taken: Takedowns) -> Iterator[GarbageItem]:
     """Jobs of trainings that are finished: their rows are those of the set as it was."""
     names = [json.dumps(server, ensure_ascii=False).encode() for server in taken.servers]
-    names += [one.encode() for one in taken.contracts | taken.shown]
+    names += [item.encode() for item in taken.contracts | taken.shown]
     for path in filter(partial(is_finished, home), sorted((home / "jobs").glob("*.json"))):
         data = path.read_bytes()
         held = any(secret.is_held_by(data) for secret in taken.secrets)

@@ -102,7 +102,7 @@ def collect_tool_reach(warehouse: Warehouse, tools: list[tuple[str, str]]) -> Re
     for frame in _iterate_snapshots(warehouse):
         for server, tool, digest in frame.select("server_id", "tool", "contract_digest").rows():
             (own if (server, tool) in tools else others).add(digest)
-    return {"tools": [list(one) for one in tools], "shown": sorted(own - others)}
+    return {"tools": [list(tool) for tool in tools], "shown": sorted(own - others)}
 
 
 def _find_digests(warehouse: Warehouse, servers: Iterable[str]) -> set[str]:
@@ -128,22 +128,22 @@ def collect_secret_reach(warehouse: Warehouse, mark: Fingerprint) -> Reach:
     contracts = set[str]()
     for frame in _iterate_snapshots(warehouse):
         rows = frame.select("contract_digest", "contract").drop_nulls().unique()
-        held = mark.find_holders(rows["contract"].to_list())
-        contracts |= {rows["contract_digest"][at] for at in held}
+        holders = mark.find_holders(rows["contract"].to_list())
+        contracts |= {rows["contract_digest"][at] for at in holders}
     return {"contracts": sorted(contracts), "blobs": sorted(find_blobs(warehouse.blobs, [mark]))}
 
 
 def find_blobs(blobs: Blobs, marks: Sequence[Fingerprint]) -> set[str]:
     """The blobs that hold one of these secrets."""
-    held = set[str]()
+    result = set[str]()
     for path in blobs.list_files():
         try:
             data = blobs.get(path.name)
         except (KeyError, BlobCorrupt, OSError):
             continue  # what cannot be read shows nobody anything
         if any(mark.is_held_by(data) for mark in marks):
-            held.add(path.name)
-    return held
+            result.add(path.name)
+    return result
 
 
 class BadTakedown(UnusableInput):
@@ -153,10 +153,10 @@ class BadTakedown(UnusableInput):
 def take_down(warehouse: Warehouse, name: str, by: str, why: str) -> dict[str, Any]:
     """Takes down a server or one tool (`server::tool`); the same again reaches what came since.
     Raises BadTakedown, TakedownError."""
-    for known in find_active(warehouse.home).values():
-        reach = json.loads(known.reach)
-        if name in (known.name, *reach.get("servers", ()), *reach.get("listings", ())):
-            return _write(warehouse, known)
+    for item in find_active(warehouse.home).values():
+        reach = json.loads(item.reach)
+        if name in (item.name, *reach.get("servers", ()), *reach.get("listings", ())):
+            return _write(warehouse, item)
     tools = find_tool(warehouse, name)
     reach = collect_tool_reach(warehouse, tools) if tools else collect_server_reach(warehouse, name)
     if reach is None:
@@ -172,10 +172,10 @@ def take_down_secret(warehouse: Warehouse, secret: str, by: str, why: str) -> di
     Raises BadTakedown, TakedownError."""
     if secret and secret in f"{by}\n{why}":
         raise BadTakedown("--by or --why holds the secret itself: say what it is, not what it says")
-    for one in find_active(warehouse.home).values():
-        known = json.loads(one.reach).get("fingerprint")
+    for item in find_active(warehouse.home).values():
+        known = json.loads(item.reach).get("fingerprint")
         if known and Fingerprint.parse(known).is_of(secret):
-            return _write(warehouse, one)
+            return _write(warehouse, item)
     try:
         mark = Fingerprint.of(secret)
     except UnusableSecret as error:
@@ -187,7 +187,7 @@ def take_down_secret(warehouse: Warehouse, secret: str, by: str, why: str) -> di
 def renew_takedowns(warehouse: Warehouse) -> list[dict[str, Any]]:
     """Has every tombstone reach what came since it was set, and blocks it in what is served:
     after a kill, a restore, or a new listing of a server that was taken down."""
-    return [_write(warehouse, one) for one in find_active(warehouse.home).values()]
+    return [_write(warehouse, item) for item in find_active(warehouse.home).values()]
 
 
 def lift_takedown(warehouse: Warehouse, name: str, by: str, why: str) -> dict[str, Any]:

@@ -121,12 +121,12 @@ def scan(
 def _read_tools(path: Path) -> list[Any]:
     """The tools of a file; ends the command in one line where it holds none."""
     found = parse_json(read_text(path, FILE_CAP), path)
-    listed = _unwrap_tools(found)
-    if listed is None:
+    result = _unwrap_tools(found)
+    if result is None:
         fail(f"{path}: no tools found; expected a tools/list result, a list of tools or a tool", 2)
-    if len(listed) > TOOLS_CAP:
-        fail(f"{path}: {len(listed)} tools, at most {TOOLS_CAP} are read", 2)
-    return listed
+    if len(result) > TOOLS_CAP:
+        fail(f"{path}: {len(result)} tools, at most {TOOLS_CAP} are read", 2)
+    return result
 
 
 def _unwrap_tools(found: Any) -> list[Any] | None:
@@ -143,9 +143,11 @@ def _unwrap_tools(found: Any) -> list[Any] | None:
 def _find_tool_list(found: Any) -> list[Any] | None:
     if not isinstance(found, list):
         return None
-    if found and all(isinstance(one, dict) and isinstance(one.get("tools"), list) for one in found):
+    if found and all(
+        isinstance(item, dict) and isinstance(item.get("tools"), list) for item in found
+    ):
         return [tool for page in found for tool in page["tools"]]
-    return found if all(isinstance(one, dict) for one in found) else None
+    return found if all(isinstance(item, dict) for item in found) else None
 
 
 @app.command()

@@ -74,12 +74,12 @@ def evaluate(
     settings = load_settings()
     plan = _make_plan(split, candidates, distractors, limit, seed, perturb)
     warehouse = open_warehouse(settings)
-    asked = load_predictors(settings, warehouse, model, plan, max_new)
+    predictors = load_predictors(settings, warehouse, model, plan, max_new)
     if bfcl_data is not None:
-        _evaluate_outside(warehouse, bfcl_data, asked, limit, settings, out)
+        _evaluate_outside(warehouse, bfcl_data, predictors, limit, settings, out)
     else:
         n = settings.training.evaluation.examples if examples is None else examples
-        _evaluate_tests(warehouse, plan, asked, n, settings, out, as_json)
+        _evaluate_tests(warehouse, plan, predictors, n, settings, out, as_json)
 
 
 def _evaluate_tests(
@@ -186,18 +186,18 @@ def load_predictors(
     """Who is asked, each loaded now: a name that is none is told before anything is paid."""
     from training.evaluation.baselines import BaselinePredictor
 
-    made = [
+    results = [
         _load_predictor(settings, warehouse, name, plan, max_new) for name in dict.fromkeys(models)
     ]
-    labels = [one.label for one in made]
+    labels = [item.label for item in results]
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
         fail(f"--model: {twice[:60]!r} is named twice; expected different models", 2)
-    if len(made) == 1 and made[0].kind != "baseline":
-        made.append(BaselinePredictor())
-    if len(made) == 1:
+    if len(results) == 1 and results[0].kind != "baseline":
+        results.append(BaselinePredictor())
+    if len(results) == 1:
         fail("--model baseline alone: expected another model to compare it with", 2)
-    return made
+    return results
 
 
 def _load_predictor(
@@ -226,9 +226,11 @@ def load_caller(settings: Settings, name: str, max_new: int | None = None) -> "P
     device = settings.training.device
     model = resolve_model(home, name.removeprefix(CONSTRAINED))
     held = name.startswith(CONSTRAINED)
-    made = AdapterPredictor(home, model, device=device, max_new=max_new, constrained=held)
-    made.load()  # a name that is none is told now, not after the tools were tried
-    return made
+    adapter_predictor = AdapterPredictor(
+        home, model, device=device, max_new=max_new, constrained=held
+    )
+    adapter_predictor.load()  # a name that is none is told now, not after the tools were tried
+    return adapter_predictor
 
 
 def list_roles(settings: Settings) -> dict[str, "Role"]:

@@ -84,18 +84,18 @@ def worlds(
 
     settings = load_settings()
     if not check:
-        known = list_known_worlds(settings, name)
-        rows = describe_worlds(known)
+        known_worlds = list_known_worlds(settings, name)
+        rows = describe_worlds(known_worlds)
         if as_json:
             print_json({"worlds": rows})
         for row in () if as_json else rows:
             _print_world(row)
-        if any(listed.problem for listed in known):
+        if any(item.problem for item in known_worlds):
             sys.exit(1)
         return
     chosen = choose_worlds(settings, name, server)
-    known = [] if name else list_known_worlds(settings, None)
-    problems = [listed.problem for listed in known if listed.problem]
+    known_worlds = [] if name else list_known_worlds(settings, None)
+    problems = [item.problem for item in known_worlds if item.problem]
     with TemporaryDirectory(prefix="toolmill-worlds-") as folder:
         rows = [check_resets(world, Path(folder) / world.name) for world in chosen]
     if not offline:
@@ -111,11 +111,11 @@ def list_known_worlds(settings: Settings, name: str | None) -> list[Any]:
     """Every world with what keeps it from being used, or the one of a name."""
     from assets.outcomes.worlds.catalogue import find_world, list_worlds
 
-    known = list_worlds(settings.worlds.paths)
+    result = list_worlds(settings.worlds.paths)
     if name is None:
-        return known
+        return result
     world = find_world(name, settings.worlds.paths)
-    return [listed for listed in known if listed.world and listed.world.name == world.name]
+    return [item for item in result if item.world and item.world.name == world.name]
 
 
 def choose_worlds(
@@ -129,7 +129,7 @@ def choose_worlds(
         chosen = [find_world(name, settings.worlds.paths)]
     else:
         known = list_worlds(settings.worlds.paths)
-        chosen = [listed.world for listed in known if listed.world and not listed.problem]
+        chosen = [item.world for item in known if item.world and not item.problem]
     require_known("--server", servers, sorted({fit.id for w in chosen for fit in w.servers}))
     return chosen
 
@@ -330,12 +330,12 @@ def _describe(recording: "ReplayRecording") -> dict[str, Any]:
 
 def _read_call(text: str) -> dict[str, Any]:
     try:
-        held = json.loads(text)
+        result = json.loads(text)
     except (ValueError, RecursionError):
-        held = None
-    if not isinstance(held, dict) or not isinstance(held.get("name"), str):
+        result = None
+    if not isinstance(result, dict) or not isinstance(result.get("name"), str):
         fail(f"--call {text[:60]!r}: expected a JSON object with `name` and `arguments`", 2)
-    return held
+    return result
 
 
 @app.command()

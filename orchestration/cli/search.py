@@ -121,7 +121,7 @@ def _check_questions(
     """Ends the command unless there is one question, or one file of them."""
     if native and queries is not None:
         fail("--native answers one search; leave out --queries", 2)
-    if sum(one is not None for one in (query, parts, queries)) != 1:
+    if sum(item is not None for item in (query, parts, queries)) != 1:
         fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
 
 
@@ -148,17 +148,17 @@ def _read_queries(path: Path) -> list[dict[str, str]]:
     from warehouse.user_files import read_json_lines
 
     parts = {"instruction": "query", "server": "server", "tool": "tool"}
-    found = []
+    results = []
     for number, row in read_json_lines(path):
         query = {parts[name]: row[name] for name in parts if row.get(name) is not None}
         if not query or not all(isinstance(text, str) for text in query.values()):
             raise UnusableInput(
                 f"{path}, line {number}: expected a text in `instruction`, `server` or `tool`"
             )
-        found.append(query)
-    if not found:
+        results.append(query)
+    if not results:
         raise UnusableInput(f"{path}: no row in it; give one question a line")
-    return found
+    return results
 
 
 def _print_answers(router: "Router", asked: list[dict[str, str]], ask: "ToolQuery") -> None:

@@ -284,21 +284,21 @@ def _decide_block(
     from orchestration.settings.deploy_policy import list_own_paths
     from orchestration.settings.server_changes import GrantRefused, change_block
 
-    made = change_block(block, change)
+    result = change_block(block, change)
     if change.revoke:
-        return made
+        return result
     try:
-        grant = ServerGrant(folders=mount_folders(made["folders"] or ()), personal=True)
+        grant = ServerGrant(folders=mount_folders(result["folders"] or ()), personal=True)
     except ValueError as error:
         raise GrantRefused(str(error)) from None
     problem = find_grant_problem(grant, list_own_paths(chosen))
     if server.startswith("remote:"):
         problem = f"{server} runs elsewhere: nothing of this host is granted to it, or held"
-    elif server.startswith("oci:") and made["hosts"]:
+    elif server.startswith("oci:") and result["hosts"]:
         problem = f"{server}: an image is held to no hosts; --network full gives it all of them"
     if problem:
         raise GrantRefused(problem)
-    return made
+    return result
 
 
 def _print_grant(server: str, chosen: Settings, as_json: bool) -> None:
@@ -417,8 +417,12 @@ def _parse_server_id(url: str) -> str:
     from assets.servers.recipes.recipe import normalise_address
 
     try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        url_parts = urlsplit(url)
+        usable = (
+            url_parts.scheme in ("http", "https")
+            and bool(url_parts.hostname)
+            and url_parts.port != 0
+        )
     except ValueError:
         usable = False
     if not usable:

@@ -69,11 +69,11 @@ def interrupt_tree(pid: int, patience_s: float) -> None:
 
 def kill_tree(pid: int) -> None:
     """Kills a session leader, its session and their descendants, until none is left."""
-    while found := find_tree(pid):
-        for process in found:
+    while tree := find_tree(pid):
+        for process in tree:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(found, timeout=5)
+        psutil.wait_procs(tree, timeout=5)
 
 
 def find_tree(pid: int) -> list[psutil.Process]:

@@ -58,7 +58,7 @@ def _describe_skipped(settings: Settings) -> str:
     lines = []
     for name in list_enabled(settings):
         missing = load_adapter(name, make_crawl_policy(settings, name)).missing()
-        wanted = " and ".join(f"TOOLMILL_MARKETPLACES__{name}__{one}".upper() for one in missing)
+        wanted = " and ".join(f"TOOLMILL_MARKETPLACES__{name}__{item}".upper() for item in missing)
         lines += [f"  {name:<20} set {wanted}"] if missing else []
     return "\n".join(["Skipped for want of a key (what they had stays)", *lines]) if lines else ""
 
@@ -76,7 +76,7 @@ def _describe_made(warehouse: Warehouse) -> str:
     each = made.unique("execution_id", keep="first", maintain_order=True).to_dicts()
     ran = [row for row in each if has_run(row) and not is_sample(row)]
     useful = sum(row["outcome"] == USEFUL for row in ran)
-    proved = sum(one.proof == PROVED for one in group_by_pair(made.to_dicts()).values())
+    proved = sum(item.proof == PROVED for item in group_by_pair(made.to_dicts()).values())
     launched = deployed.filter(pl.col("status") == "ok")
     held = len({(row["server_id"], row["tool"]) for row in list_held_tools(warehouse)})
     listed = tables.read(LISTED).filter(pl.col("standing") == UNVERIFIED)

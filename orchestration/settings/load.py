@@ -178,22 +178,22 @@ def _explain_error(
     location: tuple[int | str, ...], message: str, found: Any, names: Mapping[str, str]
 ) -> str:
     message = message.replace("a valid tuple", "a list").removeprefix("Value error, ")
-    known = list_known_names()
+    known_names = list_known_names()
     dotted = ".".join(str(part) for part in location)
-    aliases = {variable: name for name, variable in known.items()}
+    aliases = {variable: name for name, variable in known_names.items()}
     dotted = aliases.get(dotted, dotted)  # Pydantic names some by their variable
     if location[:1] == ("servers",) and not message.startswith(_UNKNOWN):
         return f"{dotted} in {config_path().name}: {message}"  # what was found may be a secret
     if message.startswith(_UNKNOWN):
-        return _explain_unknown(f"setting {dotted!r}", sorted(known))
+        return _explain_unknown(f"setting {dotted!r}", sorted(known_names))
     # Below a list or a mapping there is no variable of its own: its setting is named.
-    held = next((name for name in (dotted, *_list_parts(location)) if name in known), dotted)
-    block = any(name.startswith(f"{dotted}.") for name in known)
+    held = next((name for name in (dotted, *_list_parts(location)) if name in known_names), dotted)
+    block = any(name.startswith(f"{dotted}.") for name in known_names)
     hidden = block or held != dotted or held in list_secret_names()
     shown = "" if hidden else _show_value(found)
     if held in names:
         return f"{names[held]}: {message}{shown}"
-    return f"{known.get(held, held)} ({dotted} in {config_path().name}): {message}{shown}"
+    return f"{known_names.get(held, held)} ({dotted} in {config_path().name}): {message}{shown}"
 
 
 def _list_parts(location: tuple[int | str, ...]) -> Iterator[str]:

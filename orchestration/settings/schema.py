@@ -208,7 +208,9 @@ class MarketplacesSection(BaseModel):
 def list_extra_names() -> dict[str, Any]:
     """Dotted setting -> field of the installed marketplaces that are not ours."""
     others = [name for name in list_installed() if name not in MarketplacesSection.model_fields]
-    return {f"{name}.{one.name}": one.name for name in others for one in fields(MarketplaceSection)}
+    return {
+        f"{name}.{item.name}": item.name for name in others for item in fields(MarketplaceSection)
+    }
 
 
 class EmbedderSettings(BaseModel):

@@ -45,7 +45,7 @@ def derive_policy(kind: type[Policy], given: Any, **worked_out: Any) -> Policy:
     """A policy of the fields that it shares with the settings given, and of what is worked out
     from others; the rest keeps its defaults."""
     # `given` is a dataclass or a pydantic model; what both declare has one meaning.
-    declared = getattr(type(given), "model_fields", None) or {one.name for one in fields(given)}
-    names = {one.name for one in fields(kind)} & set(declared)  # type: ignore[arg-type]
+    declared = getattr(type(given), "model_fields", None) or {item.name for item in fields(given)}
+    names = {item.name for item in fields(kind)} & set(declared)  # type: ignore[arg-type]
     shared = {name: getattr(given, name) for name in names}
     return kind(**{**shared, **worked_out})

@@ -65,15 +65,15 @@ def change_block(block: Mapping[str, Any], change: GrantChange) -> dict[str, Any
 
 
 def _read_folders(texts: Sequence[str], here: Path) -> dict[Path, bool]:
-    found: dict[Path, bool] = {}
+    result: dict[Path, bool] = {}
     for text in texts:
         whole = text if text.startswith(("/", "~")) else str(here / text)
         try:
             path, written = parse_folder(whole)
         except ValueError as error:
             raise GrantRefused(str(error)) from None
-        found[path] = written
-    return found
+        result[path] = written
+    return result
 
 
 def _read_hosts(texts: Sequence[str]) -> list[str]:

@@ -69,11 +69,11 @@ def write_functions(
 ) -> dict[str, OfferedFunction]:
     """Name on the wire -> tool, of (tool id, contract) in order, without those of `list_refused`.
     The texts are third-party: what shows nothing is taken out, what is long is cut."""
-    found: dict[str, OfferedFunction] = {}
-    for one in (_write_offered(*one) for one in dict(contracts).items()):
+    result: dict[str, OfferedFunction] = {}
+    for one in (_write_offered(*item) for item in dict(contracts).items()):
         if _find_refusal(_read_parameters(one)) is None:
-            found.setdefault(one.wire, one)  # what was offered first is never called by another's
-    return found
+            result.setdefault(one.wire, one)  # what was offered first is never called by another's
+    return result
 
 
 def list_refused(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
@@ -125,9 +125,9 @@ def bound_parameters(contract: Mapping[str, Any], quoted: bool = False) -> dict[
     schema = contract.get("inputSchema")
     schema = _flatten_top(dict(schema) if isinstance(schema, Mapping) else {})
     copy = BoundedText(_SCHEMA, longest=_ABOUT, quoted=quoted)
-    made = copy({**schema, "type": "object"})
+    result = copy({**schema, "type": "object"})
     if not copy.cut:
-        return made
+        return result
     names = list(schema["properties"])[:100]
     required = schema.get("required")
     needed = [name for name in required if name in names] if isinstance(required, list) else []
@@ -203,17 +203,17 @@ def write_native_answer(
     places = ((hit.tool_id, index.place_of(hit.tool_id)) for hit in keep_callable(hits))
     contracts = [(name, index.contract(at)) for name, at in places if at is not None]
     found = list(write_functions(contracts).values())
-    facts = {"tool_ids": {one.wire: one.tool_id for one in found}}
+    facts = {"tool_ids": {item.wire: item.tool_id for item in found}}
     facts["left_out"] = list_refused(contracts)
     if api == OPENAI:
         item = {"type": "tool_search_output", "call_id": call_id, "execution": "client"}
-        item |= {"status": "completed", "tools": [_write_openai_tool(one) for one in found]}
+        item |= {"status": "completed", "tools": [_write_openai_tool(item) for item in found]}
         return {"item": item, "tools": [], **facts}
-    blocks = [{"type": "tool_reference", "tool_name": one.wire} for one in found]
+    blocks = [{"type": "tool_reference", "tool_name": item.wire} for item in found]
     # A result without a block is refused: then words say that nothing was found.
     nothing = [{"type": "text", "text": "No tool was found."}]
     item = {"type": "tool_result", "tool_use_id": call_id, "content": blocks or nothing}
-    return {"item": item, "tools": [write_anthropic_tool(one) for one in found], **facts}
+    return {"item": item, "tools": [write_anthropic_tool(item) for item in found], **facts}
 
 
 def _write_openai_tool(one: OfferedFunction) -> dict[str, Any]:

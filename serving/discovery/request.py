@@ -96,7 +96,7 @@ def parse_fields(body: str) -> list[RequestFields]:
     if not labelled:
         return [_read_bare(body, problems)]
     found = _pair_fields(labelled)
-    return [one._replace(problems=(*problems, *one.problems)) for one in found]
+    return [item._replace(problems=(*problems, *item.problems)) for item in found]
 
 
 def _drop_markup(body: str) -> str:
@@ -200,7 +200,7 @@ def _read_json_fields(body: str) -> list[tuple[str, str]]:
     except (ValueError, RecursionError):
         return []  # broken JSON still has its labels: they are read as lines
     listed = held if isinstance(held, list) else [held]
-    return [pair for one in listed[:20] for pair in _iter_members(one)]
+    return [pair for item in listed[:20] for pair in _iter_members(item)]
 
 
 def _iter_members(one: Json) -> Iterator[tuple[str, str]]:
@@ -289,12 +289,12 @@ def _iter_blocks(text: str) -> Iterator[tuple[str, str, str | None]]:
     at, looked = 0, 0
     while looked < _LOOKED_AT and (start := _OPEN.search(text, at)):
         looked += 1
-        rest = _REST.match(text, start.end())
+        match = _REST.match(text, start.end())
         inner = _find_tag_end(text, start)
         attributes = "\n".join(
-            f"{m[1]}: {m[2]}" for m in _ATTRIBUTE.finditer(rest[1] if rest else "")
+            f"{m[1]}: {m[2]}" for m in _ATTRIBUTE.finditer(match[1] if match else "")
         )
-        if rest and rest[2] and attributes:
+        if match and match[2] and attributes:
             at = inner
             yield text[start.start() : inner], attributes, None
             continue
@@ -336,14 +336,14 @@ def _find_end(text: str, inner: int) -> tuple[int, int, str | None]:
 
 def _find_tag_end(text: str, tag: re.Match[str]) -> int:
     """Where an opening tag ends."""
-    rest = _REST.match(text, tag.end())
-    return rest.end() if rest else tag.end()
+    match = _REST.match(text, tag.end())
+    return match.end() if match else tag.end()
 
 
 def _find_paragraph_end(text: str, inner: int, most: int) -> int | None:
     """The end of the first paragraph that says something."""
-    found = _WORD_CHARACTER.search(text, inner, most)
-    gap = _PARAGRAPH.search(text, found.end(), most) if found else None
+    match = _WORD_CHARACTER.search(text, inner, most)
+    gap = _PARAGRAPH.search(text, match.end(), most) if match else None
     return gap.start() if gap else None
 
 

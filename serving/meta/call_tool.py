@@ -87,9 +87,9 @@ def answer_invalid(
     attempt.note_end("invalid_arguments", error_kind="invalid_arguments", blame="caller")
     # Names and allowed values in a problem are the contract's: third-party words again.
     lines = [
-        f"- {one.get('path') or 'arguments'}: found {one.get('found')}; expected"
-        f" {one.get('expected')}; {one.get('fix')}"
-        for one in listed
+        f"- {item.get('path') or 'arguments'}: found {item.get('found')}; expected"
+        f" {item.get('expected')}; {item.get('fix')}"
+        for item in listed
     ]
     fix = "fix them" if repair else "fix them, or send repair=true"
     message = f"{len(problems)} problem(s) in the arguments; nothing was run; {fix}"

@@ -58,7 +58,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._watch()
         if len(others) >= self.limits.max_connections:
             waiting = [other for other in others if other._state == _WAITING]
-            oldest = min(waiting, key=lambda one: one._since, default=self)
+            oldest = min(waiting, key=lambda item: item._since, default=self)
             oldest._drop()
 
     def connection_lost(self, exc: Exception | None) -> None:

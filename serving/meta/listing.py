@@ -100,7 +100,7 @@ def summarise_index(index: RouterIndex, servers: Mapping[int, Sequence[int]]) ->
         words = f"{known.description} {known.summary}"[:_TEXT] + f" {tools}"[:_TEXT]
         of.setdefault(find_category(words, f"{known.name} {known.server_id}"[:200]), []).append(at)
     counted = Counter({name: len(found) for name, found in of.items() if name != _OTHER})
-    largest = sorted(counted.items(), key=lambda one: (-one[1], one[0]))[:_CATEGORIES]
+    largest = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:_CATEGORIES]
     return IndexSummary(
         tuple(largest), _choose_examples(index, servers, [n for n, _ in largest], of)
     )
@@ -167,7 +167,7 @@ def describe_seen(router: Router, seen: VisibleTools, policy: MetaPolicy) -> Too
     index = router.index
     places = select_pinned(router, seen, policy.pinned)
     ids = [index.tools[at].tool_id for at in places]
-    names = [write_wire_name(one) for one in ids]  # never one of ours: an id is no sound name
+    names = [write_wire_name(item) for item in ids]  # never one of ours: an id is no sound name
     flat = [
         _list_flat(name, index.tools[at], index.contract(at), policy)
         for name, at in zip(names, places, strict=True)

@@ -236,11 +236,11 @@ class ArgumentFields:
         value = self._given.get(name)
         if value is None:
             return ()
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise BadField(name, _name_kind(value), "a list of texts")
         if len(value) > most:
             raise BadField(name, f"{len(value):,} entries long", f"at most {most:,}")
-        if any(len(one) > longest for one in value):
+        if any(len(item) > longest for item in value):
             raise BadField(name, "too long in one entry", f"at most {longest:,} characters each")
         return tuple(value)
 
@@ -249,7 +249,7 @@ class ArgumentFields:
         value = self._given.get(name)
         if value is None:
             return []
-        if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+        if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
             raise BadField(name, _name_kind(value), "a list of objects")
         if not 1 <= len(value) <= most:
             raise BadField(name, f"{len(value):,} entries long", f"1 to {most:,}")
@@ -285,9 +285,9 @@ def is_deeper_than(value: Any, most: int) -> bool:
     for _ in range(most):
         level = [
             child
-            for one in level
-            if isinstance(one, dict | list)
-            for child in (one.values() if isinstance(one, dict) else one)
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
         ]
         if not level:
             return False

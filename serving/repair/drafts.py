@@ -61,9 +61,9 @@ def _iterate_drafts(value: Any, depth: int) -> Iterator[DraftCall]:
     elif isinstance(value, str):
         yield from _read_text(value[:LONGEST], depth)
     elif isinstance(value, list | tuple):
-        for one in value[:_MOST]:
-            if isinstance(one, DraftCall | Mapping):
-                yield from _iterate_drafts(one, depth + 1)
+        for item in value[:_MOST]:
+            if isinstance(item, DraftCall | Mapping):
+                yield from _iterate_drafts(item, depth + 1)
     elif isinstance(value, Mapping):
         yield from _read_object(value, depth)
 
@@ -180,7 +180,7 @@ def measure_depth(value: Any, most: int = DEEPEST) -> int:
                 inner += one.values()
             elif isinstance(one, list):
                 inner += one
-        level, depth = [one for one in inner if isinstance(one, Mapping | list)], depth + 1
+        level, depth = [item for item in inner if isinstance(item, Mapping | list)], depth + 1
     return depth
 
 
@@ -235,7 +235,7 @@ def _load_several(text: str) -> ParsedArguments | None:
         if not isinstance(value, dict):
             return None
         values.append(value)
-    if len(values) > 1 and all(one == values[0] for one in values):
+    if len(values) > 1 and all(value == values[0] for value in values):
         return ParsedArguments(
             values[:1], ["the same arguments stood there more than once: took them once"]
         )
@@ -319,7 +319,7 @@ def _load_lenient(text: str) -> ParsedArguments | None:
     value = _load_python(bare) or _load_python(text)
     if isinstance(value, dict):
         return ParsedArguments([value], ["the arguments were a Python literal: read it"])
-    values = [one for one in repair_json(text) if isinstance(one, dict)]
+    values = [item for item in repair_json(text) if isinstance(item, dict)]
     if len(values) == 1 and all(_stands_in(leaf, text) for leaf in _list_leaves(values[0])):
         return ParsedArguments(values, ["repaired the JSON's punctuation"])
     return None

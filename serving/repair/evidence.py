@@ -77,7 +77,7 @@ class ConversationEvidence:
 
     @cached_property
     def _numbers(self) -> set[float]:
-        return {float(found.replace(",", "")) for found in _NUMBER.findall(self._folded)[:5000]}
+        return {float(item.replace(",", "")) for item in _NUMBER.findall(self._folded)[:5000]}
 
     def states(self, value: Any, schema: Mapping[str, Any], name: str) -> bool:
         """As `holds`, and in other words where the packages that know them are installed (numbers
@@ -133,7 +133,7 @@ def list_invented(
             yield ".".join(map(str, place))
     declared = collect_properties(root, root)
     for name in root.get("required") or ():
-        if name not in arguments or any(arguments[name] == one for one in given.values()):
+        if name not in arguments or any(arguments[name] == item for item in given.values()):
             continue
         value, schema = arguments[name], declared.get(name, {})
         fixed = read_default(schema, root) == (True, value)
@@ -218,7 +218,7 @@ def _read_spoken(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, s
         if isinstance(content, str):
             yield role, content
         elif isinstance(content, list):
-            parts = [one.get("text") for one in content if isinstance(one, Mapping)]
+            parts = [item.get("text") for item in content if isinstance(item, Mapping)]
             yield role, "\n".join(part for part in parts if isinstance(part, str))
         if isinstance(message.get("output"), str):  # a tool's result in the Responses API
             yield "tool", message["output"]
@@ -266,7 +266,7 @@ def _find_stated(
         return None
     kind = _find_kind(name, schema, root)
     if kind:
-        found = [one for one in _KINDS[kind].findall(user) if one not in used]
+        found = [item for item in _KINDS[kind].findall(user) if item not in used]
         return _pick_only(found, f"the only {kind} that the user gives")
     return _pick_only(_find_assigned(name, user), "the user gives it by its name")
 
@@ -309,9 +309,9 @@ def _find_numbers(name: str, user: str, fractions: bool) -> list[float | int]:
         return []
     found = re.findall(rf"(?<!\w){pattern}(?!\w){_IS}{_NUMBER_PATTERN}", user, re.IGNORECASE)
     found += re.findall(rf"(?<![\w.,:/-]){_NUMBER_PATTERN}\s+{pattern}(?!\w)", user, re.IGNORECASE)
-    numbers = [float(one) for one in found]
+    numbers = [float(item) for item in found]
     whole = [int(number) if number.is_integer() else number for number in numbers]
-    return [one for one in whole if fractions or isinstance(one, int)]
+    return [item for item in whole if fractions or isinstance(item, int)]
 
 
 def _find_assigned(name: str, user: str) -> list[str]:
@@ -320,8 +320,8 @@ def _find_assigned(name: str, user: str) -> list[str]:
     if not pattern:
         return []
     quoted = rf"(?<!\w){pattern}(?!\w){_IS}(?:{_QUOTED.pattern})"
-    found = ["".join(one) for one in re.findall(quoted, user, re.IGNORECASE)]
-    if found:
-        return found
+    results = ["".join(item) for item in re.findall(quoted, user, re.IGNORECASE)]
+    if results:
+        return results
     plain = rf"(?<!\w){pattern}\s*[:=]\s*([^\s,;\"'`]{{1,200}})"
-    return [one.rstrip(".!?)") for one in re.findall(plain, user, re.IGNORECASE)]
+    return [item.rstrip(".!?)") for item in re.findall(plain, user, re.IGNORECASE)]

@@ -109,9 +109,9 @@ def repair_drafts(
     where it holds none. Never raises."""
     toolset, reports = read_toolset(tools), []
     given: dict[str, Any] = {"conversation": conversation, "history": history, "revise": revise}
-    for one in read_drafts(draft):
-        values = parse_arguments(one.arguments).values if isinstance(one.arguments, str) else []
-        parts = [DraftCall(one.name, value) for value in values] if len(values) > 1 else [one]
+    for item in read_drafts(draft):
+        values = parse_arguments(item.arguments).values if isinstance(item.arguments, str) else []
+        parts = [DraftCall(item.name, value) for value in values] if len(values) > 1 else [item]
         reports += [repair_draft(part, toolset, **given) for part in parts]
     return reports or [repair_draft(draft, toolset, **given)]
 

@@ -57,7 +57,7 @@ class RepairReport:
     def steps(self) -> list[str]:
         """Every change of every rung, in order; none of an abstained call, whose draft stands."""
         made = [] if self.outcome == ABSTAINED else self.rungs
-        return [one for rung in made for one in rung.what]
+        return [item for rung in made for item in rung.what]
 
     @property
     def ms(self) -> float:

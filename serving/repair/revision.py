@@ -78,7 +78,7 @@ def _list_problems(request: RevisionRequest) -> list[str]:
 def _write_message(message: Mapping[str, Any]) -> str:
     role, content = str(message.get("role") or "user"), message.get("content")
     written: dict[str, Any] = {"role": role, "content": _read_content(content)}
-    calls = [one.get("function", one) for one in message.get("tool_calls") or ()]
+    calls = [item.get("function", item) for item in message.get("tool_calls") or ()]
     if calls:
         written["calls"] = [
             {"name": call.get("name"), "arguments": call.get("arguments")} for call in calls
@@ -89,7 +89,7 @@ def _write_message(message: Mapping[str, Any]) -> str:
 def _read_content(content: Any) -> str:
     """The text of a message's content; of parts those that are text."""
     if isinstance(content, Sequence) and not isinstance(content, str):
-        parts = [one.get("text") for one in content if isinstance(one, Mapping)]
+        parts = [item.get("text") for item in content if isinstance(item, Mapping)]
         return "\n".join(part for part in parts if isinstance(part, str))
     return str(content or "")
 

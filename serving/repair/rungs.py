@@ -88,9 +88,9 @@ class RepairState:
         whose server the conversation names."""
         if len(found) <= 1:
             return found[0] if found else None
-        fit = [one for one in found if not validate_call(one.contract, self.arguments)]
+        fit = [item for item in found if not validate_call(item.contract, self.arguments)]
         left = fit or list(found)
-        mentioned = [one for one in left if one.server and self.evidence.holds(one.server)]
+        mentioned = [item for item in left if item.server and self.evidence.holds(item.server)]
         return left[0] if len(left) == 1 else mentioned[0] if len(mentioned) == 1 else None
 
     def take_repaired(self, candidate: ToolCandidate, arguments: Any) -> list[str]:
@@ -109,7 +109,7 @@ def ask_for_values(
     missing = [problem for problem in problems if problem["kind"] == "missing_required"]
     if missing:
         about = _describe_parameter(candidate, flaws)
-        listed = "; ".join(str(one["expected"]) for one in missing[:3])
+        listed = "; ".join(str(item["expected"]) for item in missing[:3])
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         question = f"{candidate.name} needs {listed}{more}{about}. Which value should it have?"
         return AbstainReason("missing_value", question[:600], str(missing[0]["path"]))
@@ -135,7 +135,7 @@ def ask_for_tool(
 ) -> AbstainReason:
     """Which of several servers, or which tool at all."""
     if meant:
-        servers = ", ".join(repr(one.server or "unnamed")[:80] for one in meant[:5])
+        servers = ", ".join(repr(item.server or "unnamed")[:80] for item in meant[:5])
         question = f"{len(meant)} servers have a tool {meant[0].name!r}: {servers}. Which one?"
         return AbstainReason("ambiguous_tool", question)
     near = ", ".join(toolset.list_similar(name)) or ", ".join(list(toolset.by_name)[:5]) or "none"
@@ -216,7 +216,7 @@ def validate_draft(state: RepairState) -> RungStep:
     if any(flaw.kind == "bad_schema" for flaw in state.flaws):
         why = f"no call can be checked against the contract of {state.candidate.name!r}"
         return state.stop("bad_schema", f"{why}: {state.flaws[0].message}"[:300])
-    listed = [f"{one.kind} at {format_place(one.at)}" for one in state.flaws[:5]]
+    listed = [f"{flaw.kind} at {format_place(flaw.at)}" for flaw in state.flaws[:5]]
     return RungStep.fail("; ".join(listed)) if listed else RungStep(PASSED)
 
 
@@ -277,7 +277,7 @@ def _take_successor(state: RepairState, history: ContractHistory) -> list[str]:
     name, found = state.draft.name, list[ToolCandidate]()
     for server, now in history.find_successors(name):
         named = state.toolset.by_name.get(now, [])
-        found += [one for one in named if one.server in (None, server) and one not in found]
+        found += [item for item in named if item.server in (None, server) and item not in found]
     state.meant, state.candidate = found, state.choose(found)
     if state.candidate is None:
         return []
@@ -292,11 +292,11 @@ def _rename_parameters(
     if not isinstance(given, Mapping):
         return state.arguments, []
     declared = collect_properties(root, root)
-    known = history.find_renamed(candidate.name, candidate.server)
+    renamed = history.find_renamed(candidate.name, candidate.server)
     moves = {
-        name: known[name]
+        name: renamed[name]
         for name in given
-        if name not in declared and known.get(name) in declared and known[name] not in given
+        if name not in declared and renamed.get(name) in declared and renamed[name] not in given
     }
     if not moves or len(set(moves.values())) < len(moves):
         return state.arguments, []
@@ -306,7 +306,7 @@ def _rename_parameters(
 
 def fill_missing(state: RepairState) -> RungStep:
     """Required values that the draft lacks and the user states beyond doubt."""
-    missing = [one for one in state.flaws or () if one.kind == "missing_required" and one.at]
+    missing = [item for item in state.flaws or () if item.kind == "missing_required" and item.at]
     if state.candidate is None or not missing or state.cut:
         return RungStep.skip()
     contract, made, steps = state.candidate.contract, state.arguments, []
@@ -328,9 +328,9 @@ def fill_missing(state: RepairState) -> RungStep:
 def _set_value(arguments: Any, at: Sequence[str | int], value: Any) -> Any:
     """A copy with a value at a place where none is."""
     first, rest = at[0], at[1:]
-    made: Any = dict(arguments) if isinstance(arguments, Mapping) else list(arguments)
-    made[first] = _set_value(made[first], rest, value) if rest else value
-    return made
+    result: Any = dict(arguments) if isinstance(arguments, Mapping) else list(arguments)
+    result[first] = _set_value(result[first], rest, value) if rest else value
+    return result
 
 
 def ask_model(state: RepairState) -> RungStep:
@@ -352,7 +352,7 @@ def ask_model(state: RepairState) -> RungStep:
 
 def _build_request(state: RepairState) -> RevisionRequest:
     known = [state.candidate] if state.candidate else state.meant
-    own = {id(one) for one in known}
+    own = {id(item) for item in known}
     others = [candidate for candidate in state.toolset.candidates if id(candidate) not in own]
     candidates = [*known, *others][:_SHOWN]  # the draft's own tool may be the wrong one
     name, problems = state.draft.name, list[dict[str, Any]]()
@@ -375,7 +375,7 @@ def _take_proposed(state: RepairState, proposed: ProposedCall) -> RungStep:
     if (name := next(invented, None)) is not None:
         return RungStep.fail(f"the model made up {name!r}: nothing that was said holds it")
     unguarded = list_unguarded(made.arguments, state.arguments, state.flaws or ())
-    if (name := next((one for one in unguarded if f"$.{one}" != state.cut), None)) is not None:
+    if (name := next((item for item in unguarded if f"$.{item}" != state.cut), None)) is not None:
         return RungStep.fail(f"the model took away or changed {name!r}, which guards the call")
     state.candidate, state.arguments, state.flaws, state.cut = candidate, made.arguments, [], None
     return RungStep.change(["a model rewrote the call", *made.steps])

@@ -31,18 +31,18 @@ class RepairToolset:
 
     @cached_property
     def by_name(self) -> dict[str, list[ToolCandidate]]:
-        found: dict[str, list[ToolCandidate]] = {}
+        result: dict[str, list[ToolCandidate]] = {}
         for candidate in self.candidates:
-            found.setdefault(candidate.name, []).append(candidate)
-        return found
+            result.setdefault(candidate.name, []).append(candidate)
+        return result
 
     @cached_property
     def by_ending(self) -> dict[str, list[str]]:
         """Folded last part of a name -> the names that end with it."""
-        found: dict[str, list[str]] = {}
+        result: dict[str, list[str]] = {}
         for name in self.by_name:
-            found.setdefault(fold_name(split_name(name)[-1]), []).append(name)
-        return found
+            result.setdefault(fold_name(split_name(name)[-1]), []).append(name)
+        return result
 
     def find_named(self, name: str) -> tuple[list[ToolCandidate], str]:
         """(the candidates that a name means, how it was found: "" for the very name)."""
@@ -70,8 +70,8 @@ class RepairToolset:
         """The names that share most words with one that is unknown."""
         words = set(re.findall(r"[a-z0-9]+", name.lower().replace("_", " ")))
         scored = [
-            (-len(words & set(re.findall(r"[a-z0-9]+", one.lower().replace("_", " ")))), one)
-            for one in self.by_name
+            (-len(words & set(re.findall(r"[a-z0-9]+", item.lower().replace("_", " ")))), item)
+            for item in self.by_name
         ]
         return [one for score, one in sorted(scored)[:_NEAREST] if score < 0]
 
@@ -109,7 +109,7 @@ def read_tool(tool: Any) -> ToolCandidate | None:
 def _is_ending(name: str, other: str) -> bool:
     """Whether one of two names ends with all parts of the other, what clients put before every
     name aside: `notes.delete` and `files.delete` are tools of two servers."""
-    ours, theirs = ([fold_name(part) for part in split_name(one)] for one in (name, other))
+    ours, theirs = ([fold_name(part) for part in split_name(item)] for item in (name, other))
     while len(ours) > 1 and ours[0] in _CLIENTS:
         ours = ours[1:]
     shared = min(len(ours), len(theirs))

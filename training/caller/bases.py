@@ -98,15 +98,15 @@ def load_caller(home: Path, name: str, device: str = "cpu") -> tuple[Any, Any, d
     Raises TrainingFailed: no finished model, or one whose base is no longer the one it was trained
     on.
     """
-    made = read_model_card(home, name)
-    if made is None:
+    model_card = read_model_card(home, name)
+    if model_card is None:
         raise TrainingFailed(
             f"caller {name[:12]}: no finished model in {get_model_folder(home, name)}"
         )
     model, tokenizer = load_adapter(
-        get_model_folder(home, name), find_card_base(made), device, made
+        get_model_folder(home, name), find_card_base(model_card), device, model_card
     )
-    return model, tokenizer, made
+    return model, tokenizer, model_card
 
 
 def find_card_base(made: Mapping[str, Any]) -> str:

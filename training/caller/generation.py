@@ -79,13 +79,15 @@ def _make_stop(is_over: Callable[[], bool]) -> Callable[..., Any]:
 
 def _make_batches(lengths: Sequence[int], batch: int) -> list[list[int]]:
     """Places in batches of like length, each of at most `batch` and of `_TOKENS` with padding."""
-    made: list[list[int]] = []
+    results: list[list[int]] = []
     for at in sorted(range(len(lengths)), key=lambda at: lengths[at]):
-        full = made and (len(made[-1]) >= batch or (len(made[-1]) + 1) * lengths[at] > _TOKENS)
-        if not made or full:
-            made.append([])
-        made[-1].append(at)
-    return made
+        full = results and (
+            len(results[-1]) >= batch or (len(results[-1]) + 1) * lengths[at] > _TOKENS
+        )
+        if not results or full:
+            results.append([])
+        results[-1].append(at)
+    return results
 
 
 _ANY = {"type": "object"}
@@ -157,10 +159,10 @@ class CallGrammars:
         own = _close_objects(given) if isinstance(given, Mapping) else dict(_ANY)
         why = ""
         for schema in (_add_options(own), _add_options(own, lenient=True)):
-            found = self._find_fault(schema)
-            if not found:
+            fault = self._find_fault(schema)
+            if not fault:
                 return schema, why
-            why = why or found
+            why = why or fault
         return _add_options(_ANY), why
 
     def _find_fault(self, schema: dict[str, Any]) -> str:
@@ -219,18 +221,18 @@ def _close_objects(schema: Any, depth: int = 0) -> Any:
     those whose properties stand in several branches are left as they are."""
     if depth > 40 or not isinstance(schema, Mapping):
         return schema
-    made = dict(schema)
+    result = dict(schema)
     for key in ("properties", "$defs", "definitions"):
-        if isinstance(made.get(key), Mapping):
-            inner = made[key].items()
-            made[key] = {name: _close_objects(one, depth + 1) for name, one in inner}
-    if "items" in made:
-        made["items"] = _close_objects(made["items"], depth + 1)
-    branches = [key for key in ("anyOf", "oneOf") if isinstance(made.get(key), list)]
-    if isinstance(made.get("properties"), Mapping):
-        if not branches and not {"allOf", "$ref"} & set(made):
-            made.setdefault("additionalProperties", False)
-        return made
+        if isinstance(result.get(key), Mapping):
+            inner = result[key].items()
+            result[key] = {name: _close_objects(one, depth + 1) for name, one in inner}
+    if "items" in result:
+        result["items"] = _close_objects(result["items"], depth + 1)
+    branches = [key for key in ("anyOf", "oneOf") if isinstance(result.get(key), list)]
+    if isinstance(result.get("properties"), Mapping):
+        if not branches and not {"allOf", "$ref"} & set(result):
+            result.setdefault("additionalProperties", False)
+        return result
     for key in branches:
-        made[key] = [_close_objects(one, depth + 1) for one in made[key]]
-    return made
+        result[key] = [_close_objects(item, depth + 1) for item in result[key]]
+    return result

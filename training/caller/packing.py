@@ -89,26 +89,26 @@ def compute_efficiency(made: PackingPlan, lengths: Sequence[int], *, padded: boo
 
 def _shuffle_updates(rows: int, per_update: int, epochs: int, seed: int) -> list[list[int]]:
     rng = random.Random(seed)
-    made = []
+    results = []
     for _ in range(epochs):
         order = rng.sample(range(rows), rows)
-        made += [order[at : at + per_update] for at in range(0, rows, per_update)]
-    return made
+        results += [order[at : at + per_update] for at in range(0, rows, per_update)]
+    return results
 
 
 def _pack_first_fit(rows: Sequence[int], lengths: Sequence[int], limit: int) -> list[list[int]]:
     """First fit, the longest first: within 11/9 of the fewest passes there can be."""
-    made: list[list[int]] = []
+    results: list[list[int]] = []
     room: list[int] = []
     for row in sorted(rows, key=lambda row: (-lengths[row], row)):
         at = next((i for i, free in enumerate(room) if free >= lengths[row]), None)
         if at is None:
-            made.append([row])
+            results.append([row])
             room.append(limit - lengths[row])
         else:
-            made[at].append(row)
+            results[at].append(row)
             room[at] -= lengths[row]
-    return made
+    return results
 
 
 def _group_by_length(rows: Sequence[int], lengths: Sequence[int], width: int) -> list[list[int]]:

@@ -59,7 +59,7 @@ class SftCourse:
         )
 
     def digest_plan(self) -> str:
-        """The digest of all that a checkpoint must agree with. TrainingPasses are no part of it: an update
+        """The digest of all that a checkpoint must agree with. Passes are no part of it: an update
         takes the same rows however they are packed."""
         held = self.settings
         kept = {n: getattr(held, n) for n in ("epochs", "batch", "accumulate", "seed", "rank")}
@@ -195,15 +195,19 @@ def run_sft(
     number, too little memory, a full disk; checkpoints written before stay.
     """
     made, name = course.plan_passes(), course.digest_plan()
-    found = checkpoints.find_newest_checkpoint(course.root, name, tell if is_main() else None)
-    resumed = checkpoints.read_checkpoint_step(found) if found else None
-    if found and is_main():
+    newest_checkpoint = checkpoints.find_newest_checkpoint(
+        course.root, name, tell if is_main() else None
+    )
+    resumed = checkpoints.read_checkpoint_step(newest_checkpoint) if newest_checkpoint else None
+    if newest_checkpoint and is_main():
         tell(f"goes on after step {resumed} of {made.updates}")
     meter = TokenMeter(course.device)
     trainer = build_trainer(model, course, made, name, report, meter)
     meter.began = _read_device_clock(course.device)
     try:
-        trainer.train(resume_from_checkpoint=str(found / INNER) if found else None)
+        trainer.train(
+            resume_from_checkpoint=str(newest_checkpoint / INNER) if newest_checkpoint else None
+        )
     except Exception as error:
         if not isinstance(error, TrainingFailed) and is_out_of_memory(error):
             raise TrainingFailed(
@@ -229,8 +233,12 @@ def _describe_out_of_memory(course: SftCourse, made: PackingPlan, step: int) -> 
     lengths = [len(each.ids) for each in course.lessons]
     most = max(sum(lengths[row] for row in part) for part in made.passes)
     rows = max(len(part) for part in made.passes)
-    kept = checkpoints.find_newest_checkpoint(course.root)
-    goes_on = f"after step {checkpoints.read_checkpoint_step(kept)}" if kept else "from the start"
+    newest_checkpoint = checkpoints.find_newest_checkpoint(course.root)
+    goes_on = (
+        f"after step {checkpoints.read_checkpoint_step(newest_checkpoint)}"
+        if newest_checkpoint
+        else "from the start"
+    )
     lower = f"pass_tokens (below {most})" if course.packs else f"batch (below {chosen.batch})"
     return (
         f"caller: out of memory on {course.device} at step {step + 1}: a pass held up to {rows}"

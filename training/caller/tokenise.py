@@ -70,16 +70,16 @@ def make_row_lessons(tokenizer: Any, turns: Sequence[tuple[str, str]]) -> list[T
     Qwen3 takes the empty thought out of earlier turns, and the tiny base moves its tools to the
     last request: there an earlier turn is not what the model will have written.
     """
-    made: list[TrainingLesson] = []
+    results: list[TrainingLesson] = []
     for turn in turns:
         asked, answer = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in turn)
-        before = made[-1] if made else None
+        before = results[-1] if results else None
         if before and asked[: len(before.ids)] == before.ids:
             gap = (len(before.ids), len(asked))
-            made[-1] = TrainingLesson(asked + answer, before.start, (*before.gaps, gap))
+            results[-1] = TrainingLesson(asked + answer, before.start, (*before.gaps, gap))
         else:
-            made.append(TrainingLesson(asked + answer, len(asked)))
-    return made
+            results.append(TrainingLesson(asked + answer, len(asked)))
+    return results
 
 
 def _render_row(

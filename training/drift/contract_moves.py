@@ -58,7 +58,7 @@ def count_moves(
     came, went = now.keys() - then.keys(), then.keys() - now.keys()
     weights = {tool: 1.0 + calls.get(tool, 0) for tool in then.keys() | now.keys()}
     moved = sum(weights[tool] for tool in came | went)
-    moved += sum(weights[one] * CLASS_WEIGHTS.get(classes.get(one, ""), 1.0) for one in changed)
+    moved += sum(weights[item] * CLASS_WEIGHTS.get(classes.get(item, ""), 1.0) for item in changed)
     total = sum(weights.values())
     tally: dict[str, int] = {}
     for tool in changed & classes.keys():
@@ -70,7 +70,7 @@ def count_moves(
         len(then),
         int(total - len(weights)),
         moved / total if total else 0.0,
-        total**2 / sum(one**2 for one in weights.values()) if total else 0.0,
+        total**2 / sum(item**2 for item in weights.values()) if total else 0.0,
         tally,
     )
 
@@ -78,17 +78,17 @@ def count_moves(
 def find_change_classes(changes: Iterable[Row], then: Contracts) -> dict[str, str]:
     """Tool id -> the worst class that any change since the contract of then had, along its chain
     of changes. changes: rows of CHANGES."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     at = dict(then)
     for row in sorted(changes, key=lambda row: str(row["run_date"])):
         tool = str(ToolId.of_row(row))
         if at.get(tool) != row["from_digest"] or not row["to_digest"]:
             continue
         at[tool] = row["to_digest"]
-        known = found.get(tool)
+        known = result.get(tool)
         if known is None or CLASSES.index(row["cls"]) > CLASSES.index(known):
-            found[tool] = row["cls"]
-    return found
+            result[tool] = row["cls"]
+    return result
 
 
 def make_contract_signal(moves: ContractMoves, threshold: float) -> DriftSignal:
@@ -115,7 +115,9 @@ def measure_phantom_calls(
         for call in read_json_list(row["calls"]):
             total += 1
             own = str(ToolId(row["server_id"], call["name"]))
-            ids = [one for one in (own, *owners.get(call["contract_digest"], ())) if one in current]
+            ids = [
+                item for item in (own, *owners.get(call["contract_digest"], ())) if item in current
+            ]
             if not ids:
                 lost_tools += 1
             elif _has_lost_parameter(ids[0], current[ids[0]], call["arguments"], fine):

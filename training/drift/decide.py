@@ -224,10 +224,10 @@ def decide_retraining(
     early = decide_before_drift(trained_on, last_run, budget, policy, now)
     if early is not None:
         return early
-    fired = [one for one in drift if one.fired]
+    fired = [item for item in drift if item.fired]
     if not fired:
         return SkipDecision(_describe_calm(drift))
-    reasons = [describe_signal(one) for one in fired]
+    reasons = [describe_signal(item) for item in fired]
     gain = estimate_gain(drift, accepted_new, trained_on.train_rows, last_run)
     if gain < policy.min_gain:
         return SkipDecision(
@@ -267,7 +267,7 @@ def estimate_gain(
     the last one brought (the upper end of its interval: little evidence writes nothing off), and
     what the retriever lost on its frozen items, where that is certain."""
     worth = UNMEASURED_GAIN if last_run.gain is None else max(last_run.gain, 0.0)
-    lost = sum(one.value or 0.0 for one in drift if one.name == RETRIEVER_DECAY and one.fired)
+    lost = sum(item.value or 0.0 for item in drift if item.name == RETRIEVER_DECAY and item.fired)
     return worth * (accepted_new / train_rows if train_rows else 0.0) + lost
 
 
@@ -285,7 +285,7 @@ def _describe_calm(drift: Sequence[DriftSignal]) -> list[str]:
     for one in drift:
         if one.name == CONTRACTS:
             found.append(f"{one.why}: below {one.threshold:.1%}")
-    others = [one for one in drift if one.name != CONTRACTS and one.value is not None]
+    others = [item for item in drift if item.name != CONTRACTS and item.value is not None]
     if others:
         names = ", ".join(other.name for other in others)
         found.append(f"none of {len(others)} other signals fired ({names})")

@@ -105,13 +105,13 @@ def read_budget(warehouse: Warehouse, gpus: int = 1, now: float | None = None) -
 
 def _sum_hours(costs: list[dict[str, Any]]) -> dict[str, tuple[float, int]]:
     """Stage of a training -> (hours, trainings that were done); failed ones took hours too."""
-    found: dict[str, tuple[float, int]] = {}
+    result: dict[str, tuple[float, int]] = {}
     for row in costs:
         if row["stage"].startswith(_TRAININGS):
-            hours, done = found.get(row["stage"], (0.0, 0))
+            hours, done = result.get(row["stage"], (0.0, 0))
             came = row["effects"] if row["status"] == "done" else 0
-            found[row["stage"]] = (hours + row["seconds"] / 3600, done + came)
-    return found
+            result[row["stage"]] = (hours + row["seconds"] / 3600, done + came)
+    return result
 
 
 def list_changed_settings(home: Path, recipes: Recipes) -> tuple[str, ...]:

@@ -60,12 +60,12 @@ def measure_drift(sources: DriftSources, policy: RetrainPolicy) -> list[DriftSig
     known = memo.get("drift", "measured")
     if known and known["key"] == key:
         return [DriftSignal(**row) for row in known["signals"]]
-    made = judge_signals(
+    result = judge_signals(
         [_measure_one(name, *how) for name, how in _list_signals(sources, policy).items()],
         policy.alpha,
     )
-    memo.put("drift", "measured", {"key": key, "signals": [asdict(one) for one in made]})
-    return made
+    memo.put("drift", "measured", {"key": key, "signals": [asdict(item) for item in result]})
+    return result
 
 
 def _list_inputs(sources: DriftSources, policy: RetrainPolicy) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def choose_tools(
         for tool, one in now.items()
         if tool not in then or then[tool].contract_digest != one.contract_digest
     }
-    moved = {one.server_id for one in came.values()}
+    moved = {item.server_id for item in came.values()}
     stayed = {tool: one for tool, one in then.items() if one.server_id not in moved}
     return _choose_each(stayed, most), _choose_each(came, most)
 

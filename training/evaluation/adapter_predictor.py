@@ -90,7 +90,7 @@ class AdapterPredictor:
         self.load()
         assert self._loaded is not None
         _, tokenizer, limits = self._loaded
-        prompts = [_render_prompt(tokenizer, one, limits) for one in asked]
+        prompts = [_render_prompt(tokenizer, item, limits) for item in asked]
         out = [make_failed_answer(str(prompt), shown=0) for prompt in prompts]
         # Alike long together: a batch is as long as its longest.
         fit = [
@@ -98,7 +98,7 @@ class AdapterPredictor:
             for at, made in enumerate(prompts)
             if isinstance(made, RenderedPrompt)
         ]
-        order = sorted(fit, key=lambda one: one[:2])
+        order = sorted(fit, key=lambda item: item[:2])
         for start in range(0, len(order), _PART):
             part = order[start : start + _PART]
             shown = [_list_shown(asked[at], made) for _, at, made in part]
@@ -202,8 +202,8 @@ class AdapterPredictor:
         if made is None:
             return None
         written = [made.write_grammar(contracts, must_call=must_call) for contracts in shown]
-        for one in written:
-            self.quarantined |= one.quarantined
+        for item in written:
+            self.quarantined |= item.quarantined
         return lambda places, begun: made.make_processor([written[at] for at in places], begun)
 
     def _open_grammars(self) -> CallGrammars:
@@ -311,9 +311,11 @@ def _render_prompt(
     tokenizer: Any, asked: PredictionRequest, limits: Mapping[str, Any]
 ) -> RenderedPrompt | str:
     """The prompt, or why there is none."""
-    parts = PromptParts(asked.instruction, None, asked.keep, asked.before)
+    prompt_parts = PromptParts(asked.instruction, None, asked.keep, asked.before)
     try:
-        made = fit_prompt(tokenizer, parts, asked.tools, limits["context"], examples=asked.examples)
+        made = fit_prompt(
+            tokenizer, prompt_parts, asked.tools, limits["context"], examples=asked.examples
+        )
         return made or TOO_LONG
     except BadTemplate as error:
         if asked.before:

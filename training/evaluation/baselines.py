@@ -144,9 +144,9 @@ class BaselinePredictor:
         self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
     ) -> list[PredictionAnswer]:
         out = []
-        for one in asked:
+        for item in asked:
             began = time.perf_counter()
-            calls = [make_baseline_call(one.tools, one.request_text)] if one.tools else []
+            calls = [make_baseline_call(item.tools, item.request_text)] if item.tools else []
             took = time.perf_counter() - began
             out.append(PredictionAnswer(calls, "call" if calls else "no_call", seconds=took))
             if on_done:
@@ -193,7 +193,7 @@ class RouterPredictor:
 
     def _predict_part(self, part: Sequence[PredictionRequest]) -> list[PredictionAnswer]:
         began = time.perf_counter()
-        held = [self._map_offered_tools(one) for one in part]
+        held = [self._map_offered_tools(item) for item in part]
         asks = [
             self._ask_router(one, places)
             for one, places in zip(part, held, strict=True)

@@ -88,19 +88,19 @@ def make_items(
     """All items of a plan over the rows of a training set. `pool`: as `offers.load_pool` gives it;
     `phantom`: requests whose tool is gone or renamed. The same rows make the same items."""
     plan = plan or TestPlan()
-    made = select_split_pool(pool, TEST_SPLITS[0])
+    split_pool = select_split_pool(pool, TEST_SPLITS[0])
     asked = {
         split: _interleave_tools(row for row in rows if row["split"] == split)
         for split in plan.splits
     }
-    base = [item for seed in plan.seeds for item in _make_cells(asked, made, plan, seed)]
+    base = [item for seed in plan.seeds for item in _make_cells(asked, split_pool, plan, seed)]
     found = {item.item_id: item for item in base}
     for item in (
         *_make_perturbed_items(base, plan),
         *_make_renamed_items(base, plan),
-        *_make_irrelevant_items(asked, made, plan),
-        *_make_asking_items(asked, made, plan),
-        *_make_phantom_items(phantom, made, plan),
+        *_make_irrelevant_items(asked, split_pool, plan),
+        *_make_asking_items(asked, split_pool, plan),
+        *_make_phantom_items(phantom, split_pool, plan),
     ):
         found.setdefault(item.item_id, item)
     return list(found.values())
@@ -110,12 +110,14 @@ def make_whole_pool_items(
     rows: Sequence[Row], pool: Mapping[str, Any], plan: TestPlan
 ) -> list[CallerItem]:
     """A cell for routers: the same requests over every tool there is."""
-    made = select_split_pool(pool, TEST_SPLITS[0])
+    split_pool = select_split_pool(pool, TEST_SPLITS[0])
     out = []
     for split in plan.splits:
         part = [row for row in rows if row["split"] == split]
         for row in [r for r in _interleave_tools(part) if _is_served(r)][: plan.per_split]:
-            out.append(_make_item(row, made, split, len(made), RANDOM, 0, named=WHOLE_POOL))
+            out.append(
+                _make_item(row, split_pool, split, len(split_pool), RANDOM, 0, named=WHOLE_POOL)
+            )
     return out
 
 
@@ -231,8 +233,8 @@ def _make_phantom_items(
 ) -> Iterator[CallerItem]:
     n, seed = min(plan.candidates), plan.seeds[0]
     taken: dict[str, int] = {}
-    held = {id(one.row): one for one in phantom}
-    for one in (held[id(row)] for row in _interleave_tools(one.row for one in phantom)):
+    held = {id(item.row): item for item in phantom}
+    for one in (held[id(row)] for row in _interleave_tools(item.row for item in phantom)):
         if taken.get(one.phantom, 0) >= plan.phantom:
             continue
         taken[one.phantom] = taken.get(one.phantom, 0) + 1

@@ -70,8 +70,10 @@ def with_examples(
     items: Sequence[CallerItem], train_rows: Sequence[Any], embed: Embed, n: int
 ) -> list[CallerItem]:
     """The items with up to `n` similar train pairs before each, by the rule of `examples.py`."""
-    found = select_similar_examples([item.row for item in items], train_rows, embed, n)
-    return [replace(item, examples=each) for item, each in zip(items, found, strict=True)]
+    similar_examples = select_similar_examples([item.row for item in items], train_rows, embed, n)
+    return [
+        replace(item, examples=each) for item, each in zip(items, similar_examples, strict=True)
+    ]
 
 
 def to_asked(item: CallerItem) -> PredictionRequest:
@@ -126,7 +128,7 @@ def evaluate_candidate(
     An incumbent that cannot be asked any more (its base is gone) is left out and told; a candidate
     that cannot be asked raises CannotPredict.
     """
-    held = load_bench(warehouse)
+    bench = load_bench(warehouse)
     ready: list[Predictor] = [BaselinePredictor()]
     notes = []
     for name in dict.fromkeys([incumbent, candidate]):
@@ -142,7 +144,7 @@ def evaluate_candidate(
             continue
         ready.append(predictor)
     return evaluate_predictors(
-        ready, held.make_items_for(plan or TestPlan()), held.training_set, progress
+        ready, bench.make_items_for(plan or TestPlan()), bench.training_set, progress
     ), notes
 
 

@@ -138,16 +138,16 @@ def build_messages(asked: PredictionRequest, names: Mapping[str, str]) -> list[d
 
 
 def _write_wire_message(message: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    made = {name: held for name, held in message.items() if name != "weight"}
+    result = {name: held for name, held in message.items() if name != "weight"}
     if message.get("tool_calls"):
-        made["tool_calls"] = [
+        result["tool_calls"] = [
             {**call, "function": {
                 "name": names.get(call["function"]["name"], call["function"]["name"]),
                 "arguments": json.dumps(call["function"]["arguments"], ensure_ascii=False),
             }}
             for call in message["tool_calls"]
         ]  # fmt: skip
-    return made
+    return result
 
 
 def _parse_turn(

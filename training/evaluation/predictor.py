@@ -38,7 +38,7 @@ class PredictionRequest:
     @property
     def request_text(self) -> str:
         """All that the user said and tools answered, as one text: what is read without a model."""
-        contents = [one["content"] for one in self.before if one["role"] in ("user", "tool")]
+        contents = [item["content"] for item in self.before if item["role"] in ("user", "tool")]
         return "\n".join(contents) or self.instruction
 
 

@@ -49,14 +49,14 @@ def select_similar_examples(
     ]
     if n < 1 or not known or not rows:
         return [() for _ in rows]
-    ours = embed([one.instruction for one in known])
+    ours = embed([item.instruction for item in known])
     out: list[tuple[Example, ...]] = []
     for start in range(0, len(rows), _BLOCK):
         part = rows[start : start + _BLOCK]
         scores = embed([row["instruction"] for row in part]) @ ours.T
         for row, near in zip(part, scores, strict=True):
             asked = _PairIndex(row)
-            found = choose_nearest(
+            nearest = choose_nearest(
                 known,
                 near,
                 n,
@@ -64,8 +64,8 @@ def select_similar_examples(
                 too_near=too_near,
                 may_show=partial(_is_example_allowed, asked),
             )
-            chosen = list(found)
-            out.append(tuple((one.instruction, one.calls) for one in reversed(chosen)))
+            chosen = list(nearest)
+            out.append(tuple((item.instruction, item.calls) for item in reversed(chosen)))
     return out
 
 

@@ -40,18 +40,18 @@ def find_call_form(tokenizer: Any) -> CallForm:
     call = {"name": _NAME, "arguments": {_ARGUMENT: 1}}
     tools = [render_tool_schema(_TOOL)]
     _, written = render_conversation(tokenizer, tools, "probe", [call])
-    found = _ARGUMENTS.search(written)
+    match = _ARGUMENTS.search(written)
     at = written.find(_NAME)
-    if found is None or not 0 < at < found.start():
+    if match is None or not 0 < at < match.start():
         raise BadTemplate(
             f"{get_tokenizer_label(tokenizer)}: its chat template does not write a call as a name"
             " and its arguments as one JSON object, so that no grammar can be made of it; evaluate"
             " the model without `constrained:`"
         )
-    after = written[found.end() :]
+    after = written[match.end() :]
     for token in tokenizer.all_special_tokens:  # the end of the turn is no part of the call
         after = after.split(token)[0]
-    return CallForm(written[:at], written[at + len(_NAME) : found.start()], after.rstrip())
+    return CallForm(written[:at], written[at + len(_NAME) : match.start()], after.rstrip())
 
 
 Kind = Literal["call", "prose", "invalid_json", "no_call"]
@@ -86,10 +86,10 @@ def parse_calls(text: str) -> ParsedCalls:
         return ParsedCalls([], "no_call")
     calls: list[dict[str, Any]] = []
     empty_list = False
-    for found in find_json(answer):
+    for item in find_json(answer):
         # It may be an argument of a call that broke off: {"name": "x"} is one.
-        calls += _extract_calls(found.value, 0, bare=not found.in_broken)
-        empty_list = empty_list or (not found.in_broken and _is_empty(found.value))
+        calls += _extract_calls(item.value, 0, bare=not item.in_broken)
+        empty_list = empty_list or (not item.in_broken and _is_empty(item.value))
         if len(calls) >= MAX_CALLS:
             break
     if calls:

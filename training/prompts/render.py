@@ -72,18 +72,20 @@ def render_turns(
     them. Where the model does not have the last word, the last completion is empty.
     Raises BadTemplate.
     """
-    asked = _open_conversation(examples)
-    made = []
+    conversation = _open_conversation(examples)
+    results = []
     for message in messages:
         turn = {name: held for name, held in message.items() if name != "weight"}
         turn["content"] = turn.get("content") or ""  # many templates fail on a null content
         if is_learnt(message):
-            prompt = render_prompt_text(tokenizer, asked, tools)
-            made.append((prompt, _render_completion(tokenizer, prompt, asked, turn, tools)))
-        asked.append(turn)
-    if asked[-1]["role"] != "assistant":
-        made.append((render_prompt_text(tokenizer, asked, tools), ""))
-    return made
+            prompt = render_prompt_text(tokenizer, conversation, tools)
+            results.append(
+                (prompt, _render_completion(tokenizer, prompt, conversation, turn, tools))
+            )
+        conversation.append(turn)
+    if conversation[-1]["role"] != "assistant":
+        results.append((render_prompt_text(tokenizer, conversation, tools), ""))
+    return results
 
 
 def is_learnt(message: Message) -> bool:
@@ -108,10 +110,10 @@ def render_answer(
 
 
 def _open_conversation(examples: Sequence[Example]) -> list[dict[str, Any]]:
-    asked: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
+    results: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
     for text, right in examples:
-        asked += [{"role": "user", "content": text}, build_call_message(right)]
-    return asked
+        results += [{"role": "user", "content": text}, build_call_message(right)]
+    return results
 
 
 def _render_completion(
@@ -216,9 +218,9 @@ def _make_turn(before: Sequence[Message], message: Message) -> ChatTurn:
 
     calls = read_message_calls(message)
     # What was said before is context: nothing of it is asked for again.
-    known = tuple({**one, "weight": 0} if is_learnt(one) else one for one in before)
+    known = tuple({**item, "weight": 0} if is_learnt(item) else item for item in before)
     asks = not calls and is_question(message.get("content") or "")
-    answered = any(one["role"] == "tool" for one in before)  # then it is an answer
+    answered = any(item["role"] == "tool" for item in before)  # then it is an answer
     return ChatTurn(known, calls, asks=asks and not answered)
 
 

@@ -136,22 +136,24 @@ def restore_pointer(home: Path, role: str) -> RoleChampion:
                 return read_champion(home, role)
         except PointerBroken:
             pass
-        known = _find_last_promoted(home, role)
-        if known is None:
+        last_promoted = _find_last_promoted(home, role)
+        if last_promoted is None:
             raise PointerBroken(
                 f"{home / CHAMPIONS}: names no champion of {role}; delete {get_pointer_path(role)},"
                 f" and the untrained model serves until {role}_champion is materialized"
             )
         tried = [line["attempt"] for line in _read_role_history(home, role) if line.get("attempt")]
-        after = RoleChampion(**{**asdict(known), "last_candidate": tried[-1] if tried else {}})
+        after = RoleChampion(
+            **{**asdict(last_promoted), "last_candidate": tried[-1] if tried else {}}
+        )
         write_pointer(home / get_pointer_path(role), asdict(after))
         return after
 
 
 def read_last_trained_set(home: Path, role: str) -> str | None:
     """The training set of the role's last candidate, promoted or not; None before the first."""
-    known = read_champion(home, role)
-    return known.last_candidate.get("training_set") or known.training_set
+    champion = read_champion(home, role)
+    return champion.last_candidate.get("training_set") or champion.training_set
 
 
 def read_last_attempt_time(home: Path, role: str) -> float | None:
@@ -165,7 +167,7 @@ def find_promotion(home: Path, role: str, model: str) -> RoleChampion:
     """The pointer as it was when the model was last promoted, or a bare one."""
     if model == get_untrained_model(role):
         return RoleChampion(role, model)
-    found = [one for one in list_promoted(home, role) if one.model == model]
+    found = [item for item in list_promoted(home, role) if item.model == model]
     learnt = (read_model_card(home, model) or {}).get("training_set")
     return found[-1] if found else RoleChampion(role, model, learnt)
 
@@ -182,7 +184,7 @@ def make_history_line(
 
 
 def _parse_champion(home: Path, role: str, body: Mapping[str, Any]) -> RoleChampion:
-    names = {one.name for one in fields(RoleChampion)}
+    names = {item.name for item in fields(RoleChampion)}
     kept = {name: value for name, value in body.items() if name in names}
     lists = all(isinstance(kept.get(name, {}), dict) for name in ("evidence", "last_candidate"))
     if kept.get("role") != role or not isinstance(kept.get("model"), str) or not lists:

@@ -53,7 +53,7 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     home = warehouse.home
     standing = find_release_models(home)
     models = {role: one.model for role, one in standing.items()}
-    notes = [one.notice for one in standing.values() if one.notice]
+    notes = [item.notice for item in standing.values() if item.notice]
     rules = [AuditVerdict("models_present", True, "; ".join(notes) or "all champions are on disk")]
     contracts = digest(sorted(key_contract(row) for row in read_clear(warehouse)))
     facts = (models, contracts, set_name(warehouse))
@@ -89,8 +89,8 @@ def router_index(
     encoder = open_in_service(home, retriever, kept_start, prompts, embedder)
     reranker = find_reranker_file(home, current["models"])
     source, held = build_published_source(warehouse, unverified=trainer.unverified)
-    kept = get_pinned_version(home)
-    version = kept or make_router_index(
+    pinned_version = get_pinned_version(home)
+    version = pinned_version or make_router_index(
         home,
         source,
         LanceStore(home / "lance"),
@@ -101,10 +101,10 @@ def router_index(
         encoder,
         reranker,
     )
-    old = list_held_contracts(warehouse, kept) if kept else []
+    old = list_held_contracts(warehouse, pinned_version) if pinned_version else []
     blocked = write_blocklist(home, [*held, *old], version=version)
     index = load_index(home, version)
-    verdict = _check_entries(index, source, kept or index.release != current["release"])
+    verdict = _check_entries(index, source, pinned_version or index.release != current["release"])
     last = [
         warehouse.tables.read(make_adapter_table(role))["model"].to_list() for role in list_roles()
     ]

@@ -34,7 +34,7 @@ def find_model_in_service(home: Path, role: str) -> InService:
     if flaw is None:
         return InService(now.model)
     out = map_rejected_models(home, role)
-    before = [one.model for one in reversed(list_promoted(home, role)) if one.model not in out]
+    before = [item.model for item in reversed(list_promoted(home, role)) if item.model not in out]
     whole = (m for m in before if m != untrained and find_model_flaw(home, role, m) is None)
     model = next(whole, untrained)
     which = "the untrained model" if model == untrained else "the champion before it"
@@ -48,13 +48,13 @@ def find_model_in_service(home: Path, role: str) -> InService:
 def find_release_models(home: Path) -> dict[str, InService]:
     """What can serve each role together: a model that does not fit the others gives way to the
     untrained one. Raises PointerBroken."""
-    found = {name: find_model_in_service(home, name) for name in list_roles()}
-    models = {name: serving.model for name, serving in found.items()}
+    result = {name: find_model_in_service(home, name) for name in list_roles()}
+    models = {name: serving.model for name, serving in result.items()}
     for name, role in list_roles().items():
         misfit = role.find_misfit(home, models) if role.find_misfit else None
         if misfit is not None:
-            found[name] = InService(role.untrained, misfit)
-    return found
+            result[name] = InService(role.untrained, misfit)
+    return result
 
 
 def find_reranker_file(home: Path, models: Mapping[str, str]) -> Path | None:

@@ -74,11 +74,11 @@ def make_hold(warehouse: Warehouse) -> Callable[[str], None]:
     from serving.ranking.overlays import read_blocked, write_blocklist
 
     def hold(version: str) -> None:
-        known = read_blocked(warehouse.home)
+        blocked = read_blocked(warehouse.home)
         write_blocklist(
             warehouse.home,
-            {*known.digests, *list_held_contracts(warehouse, version)},
-            set(known.tools),
+            {*blocked.digests, *list_held_contracts(warehouse, version)},
+            set(blocked.tools),
             version,
         )
 
@@ -107,15 +107,15 @@ def describe_listed_servers(
 ) -> dict[str, dict[str, Any]]:
     """Server id -> {name, description} of servers that nobody launched. No scan of tools has read
     these texts: one that gives orders is left out."""
-    found = {}
+    result = {}
     for row in catalogue:
         names = {*(row["server_ids"] or ()), *(f"listing:{name}" for name in read_listing_ids(row))}
         for server_id in names.intersection(wanted):
             texts = {part: row[part] or "" for part in ("name", "description")}
-            found[server_id] = {
+            result[server_id] = {
                 part: "" if find_order(text) else text for part, text in texts.items()
             }
-    return found
+    return result
 
 
 def group_requests_by_contract(rows: Iterable[Row]) -> dict[str, list[str]]:
@@ -145,8 +145,10 @@ def collect_moves(tables: Tables, servers: Collection[str]) -> list[ContractMove
         & (pl.col("to_digest") != "")
     )
     rows = changes.sort("run_date", "server_id", "tool").to_dicts()
-    known = read_old_contracts(tables, {r[c] for r in rows for c in ("from_digest", "to_digest")})
-    return list(list_moves(rows, known))
+    old_contracts = read_old_contracts(
+        tables, {r[c] for r in rows for c in ("from_digest", "to_digest")}
+    )
+    return list(list_moves(rows, old_contracts))
 
 
 def list_moves(changes: Iterable[Row], known: Mapping[str, Row]) -> Iterator[ContractMove]:

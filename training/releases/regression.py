@@ -78,10 +78,12 @@ def compare_releases(
         good, bound = sum(seen) / size, policy.alpha / 2**look
         p = compute_tail(size - sum(seen), size, len(before) - sum(before), len(before))
         worse = p <= bound and good_before - good >= policy.min_drop
-        found = ReleaseComparison(worse, size, good, len(before), good_before, p, bound, look)
+        release_comparison = ReleaseComparison(
+            worse, size, good, len(before), good_before, p, bound, look
+        )
         if worse:
-            return found
-        last = found
+            return release_comparison
+        last = release_comparison
         size, look = size * 2, look + 1
     assert last is not None
     return last
@@ -131,13 +133,13 @@ def watch_release(
 
     Raises ReleaseError where the release before cannot be served, PointerBroken.
     """
-    found = judge_release(home, policy, now)
-    if found.comparison is None or not found.comparison.worse or found.before is None:
-        return found
+    result = judge_release(home, policy, now)
+    if result.comparison is None or not result.comparison.worse or result.before is None:
+        return result
     moved = roll_back_release(
-        home, found.before, hold, by=AUTHOR, why=found.why, served=found.release
+        home, result.before, hold, by=AUTHOR, why=result.why, served=result.release
     )
-    return WatchOutcome(found.release, found.before, found.why, found.comparison, moved)
+    return WatchOutcome(result.release, result.before, result.why, result.comparison, moved)
 
 
 def judge_release(home: Path, policy: RollbackPolicy, now: float) -> WatchOutcome:
@@ -153,7 +155,7 @@ def judge_release(home: Path, policy: RollbackPolicy, now: float) -> WatchOutcom
         left = (at + cool_down - now) / 3600
         return WatchOutcome(name, line[-2], f"a rollback cools down for {left:.1f} hours more")
     history = read_current_history(home, SERVED)
-    own = [one for one in history if one.get("release") == name]
+    own = [item for item in history if item.get("release") == name]
     if not own or own[-1].get("by") != RUN:
         return WatchOutcome(name, line[-2], "a person or a rollback put it in service: it stays")
     comparison = _compare(home, policy, now, name, line[-2], history)
@@ -171,8 +173,8 @@ def _compare(
     since = now - _DAYS * 86_400
     lines = list(CallLog(home).read(since))
     versions: dict[str, set[str]] = {name: set(), before: set()}
-    for one in history:
-        if one.get("release") in versions:
-            versions[str(one["release"])].add(str(one.get("version")))
+    for item in history:
+        if item.get("release") in versions:
+            versions[str(item["release"])].add(str(item.get("version")))
     units = {key: count_units(lines, held, since) for key, held in versions.items()}
     return compare_releases(units[name], units[before][-_MOST_UNITS:], policy)

@@ -144,11 +144,11 @@ def list_releases(home: Path) -> list[Json]:
     made = list(dict.fromkeys(line.get("release") for line in lines))
     now, current = read_served(home), read_current_release(home).get("release")
     out = map_refused_releases(home)
-    found = []
+    results = []
     for body in _iterate_releases(home, made):
         name = body["release"]
         versions = list_release_versions(home, name)
-        found.append(
+        results.append(
             {
                 **body,
                 "versions": versions,
@@ -158,15 +158,15 @@ def list_releases(home: Path) -> list[Json]:
                 "missing": list_release_flaws(home, body, versions[0] if versions else None),
             }
         )
-    return found
+    return results
 
 
 def find_release(home: Path, wanted: str) -> Json:
     """The release of that name, or of which it is the beginning. Raises UnknownRelease."""
-    known = list_releases(home)
-    found = [body for body in known if wanted and body["release"].startswith(wanted)]
+    releases = list_releases(home)
+    found = [body for body in releases if wanted and body["release"].startswith(wanted)]
     if len(found) != 1:
-        names = ", ".join(body["release"][:12] for body in known[:8]) or "none was made yet"
+        names = ", ".join(body["release"][:12] for body in releases[:8]) or "none was made yet"
         what = f"{len(found)} releases begin with" if found else "no release"
         raise UnknownRelease(f"{what} {wanted!r:.80}; known, newest first: {names}")
     return found[0]

@@ -68,12 +68,12 @@ def prune_releases(
     with hold_pointer_lock(home):
         for left in [*home.glob(f"*/{_GOING}*")]:
             shutil.rmtree(left, ignore_errors=True)
-        found = plan_pruning(home, policy, protect, before=before)
-        for folder in found.list_folders(home):
+        result = plan_pruning(home, policy, protect, before=before)
+        for folder in result.list_folders(home):
             _remove_folder(folder)
-        for name in found.models:
+        for name in result.models:
             (home / "jobs" / f"{name}.json").unlink(missing_ok=True)
-        return found
+        return result
 
 
 def plan_pruning(
@@ -84,14 +84,16 @@ def plan_pruning(
     before: float | None = None,
 ) -> PrunedModels:
     """What `prune_releases` would remove now."""
-    made = list_releases(home)
-    kept = _list_kept_releases(home, (policy or RetentionPolicy()).keep)
-    listed = _list_prunable_versions(home, made, kept)
-    going = [name for name in listed if _is_older(home / "router" / name, before)]
+    releases = list_releases(home)
+    kept_releases = _list_kept_releases(home, (policy or RetentionPolicy()).keep)
+    prunable_versions = _list_prunable_versions(home, releases, kept_releases)
+    going = [name for name in prunable_versions if _is_older(home / "router" / name, before)]
     # What a version needs that stays for its age stays with it.
-    kept |= {str(read_index_meta(home, name).get("release")) for name in {*listed} - {*going}}
+    kept_releases |= {
+        str(read_index_meta(home, name).get("release")) for name in {*prunable_versions} - {*going}
+    }
     encoders = _list_prunable_encoders(home, going)
-    models = _list_prunable_models(home, made, kept, set(protect))
+    models = _list_prunable_models(home, releases, kept_releases, set(protect))
     return PrunedModels(
         going,
         [folder.name for folder in encoders if _is_older(folder, before)],

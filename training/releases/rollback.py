@@ -207,8 +207,8 @@ def _promote_again(home: Path, was: RoleChampion, model: str, reason: str) -> Ro
         tried |= {"promoted": False, "why": reason}
     elif tried.get("model") == model:
         tried |= {"promoted": True, "why": reason}
-    known = find_promotion(home, was.role, model)
-    return RoleChampion(**{**asdict(known), "last_candidate": tried, "since": time.time()})
+    promotion = find_promotion(home, was.role, model)
+    return RoleChampion(**{**asdict(promotion), "last_candidate": tried, "since": time.time()})
 
 
 def _make_unmoved_result(home: Path, target: Json, left: Json) -> RollbackOutcome:

@@ -75,12 +75,14 @@ def find_tool(asked: str, seen: Iterable[Seen]) -> ContractTarget:
     if any(digest == asked for _, _, digest in listed):
         return ContractTarget(frozenset({asked}))
     ids = {ToolId(server, tool) for server, tool, _ in listed}
-    owners = {one for one in ids if str(one) == asked} or {one for one in ids if one.tool == asked}
+    owners = {item for item in ids if str(item) == asked} or {
+        item for item in ids if item.tool == asked
+    }
     if len(owners) > 1:
-        some = ", ".join(escape_text(str(one)) for one in sorted(owners)[:_NEAR])
+        some = ", ".join(escape_text(str(owner)) for owner in sorted(owners)[:_NEAR])
         raise AmbiguousTool(f"{quoted} is a tool of {len(owners)} servers: say which, e.g. {some}")
     if not owners:
-        names = sorted({name for one in ids for name in (str(one), one.tool)})
+        names = sorted({name for item in ids for name in (str(item), item.tool)})
         near = difflib.get_close_matches(asked, names, n=_NEAR, cutoff=0.6)
         hint = f"; near: {', '.join(map(escape_text, near))}" if near else ""
         raise UnknownTool(
@@ -97,7 +99,7 @@ def find_blast_radius(target: ContractTarget, made: ContractProducts) -> dict[st
     pairs = [one for row in made.pairs if (one := _match_pair(target, row))]
     ids = {row["pair_id"] for row in pairs}
     sets = _match_training_sets(target, made, ids)
-    learnt = {one["training_set"] for one in sets}
+    learnt = {item["training_set"] for item in sets}
     adapters = [
         {"model": card["name"], **_copy_columns(card, "role", "base", "training_set")}
         for card in made.models
@@ -173,7 +175,7 @@ def _match_vectors(target: ContractTarget, made: ContractProducts) -> Iterator[d
 def _match_training_sets(
     target: ContractTarget, made: ContractProducts, ids: Collection[str]
 ) -> list[dict[str, Any]]:
-    found = []
+    results = []
     for name, rows in made.sets.items():
         about = beside = 0
         for row in rows:
@@ -182,10 +184,10 @@ def _match_training_sets(
             beside += not own and bool(target.digests & {*read_json_list(row.get("negatives"))})
         if about or beside:
             current = name == made.current_set
-            found.append(
+            results.append(
                 {"training_set": name, "current": current, "rows": about, "as_negative": beside}
             )
-    return found
+    return results
 
 
 def _count_and_list(rows: Sequence[Mapping[str, Any]], *by: str) -> dict[str, Any]:

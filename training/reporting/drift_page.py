@@ -138,7 +138,7 @@ def _draw_panel(axes: Any, title: str, points: Sequence[Json]) -> None:
         axes.scatter(*zip(*fired, strict=True), color=_FIRED, s=26, zorder=3)
     threshold = points[-1]["threshold"]
     axes.axhline(threshold, color=_INK, linewidth=0.9, linestyle=(0, (4, 3)))
-    ends = [end for one in points for end in (one["low"], one["high"]) if end is not None]
+    ends = [end for point in points for end in (point["low"], point["high"]) if end is not None]
     top = max(threshold * 1.6, max(values) * 1.25, max(ends, default=0.0) * 1.05)
     axes.set_ylim(min(0.0, min(values + ends) * 1.25), top)
     _finish_panel(axes, f"{title} (threshold {threshold:g})", days)

@@ -58,10 +58,10 @@ def count_pairs(tried: Mapping[str, PairEvidence], accepted: int) -> dict[str, A
     ran = measure_share(len(every), accepted).as_dict()
     return {
         "executed": ran,
-        "useful": _measure_hits(one.useful for one in every),
-        "invalid": _measure_hits(one.invalid for one in every),
-        "proved": _measure_hits(one.proof == PROVED for one in every),
-        "refuted": _measure_hits(one.proof == REFUTED for one in every),
+        "useful": _measure_hits(item.useful for item in every),
+        "invalid": _measure_hits(item.invalid for item in every),
+        "proved": _measure_hits(item.proof == PROVED for item in every),
+        "refuted": _measure_hits(item.proof == REFUTED for item in every),
     }
 
 

@@ -131,37 +131,37 @@ def render_not_run_part(facts: Mapping[str, Any]) -> Markdown:
 
 
 def _list_models_not_run(facts: Mapping[str, Any]) -> list[str]:
-    parts = []
+    results = []
     for role in ("retriever", "caller"):
         card = facts.get(f"{role}_card")
         if not card:
-            parts.append(f"training of the {role}")
+            results.append(f"training of the {role}")
         elif card.get("device") == "cpu":
-            parts.append(f"training of the {role} on a GPU")
+            results.append(f"training of the {role} on a GPU")
         if not facts.get(role):
-            parts.append(f"evaluation of the {role}")
+            results.append(f"evaluation of the {role}")
     card = facts.get("caller_card")
     if card and card.get("base") == "tiny":
-        parts.append("a caller on a pretrained base")
-    return parts
+        results.append("a caller on a pretrained base")
+    return results
 
 
 def _list_sets_not_run(facts: Mapping[str, Any]) -> list[str]:
     manifest, caller = facts.get("manifest") or {}, facts.get("caller") or {}
-    parts = [
+    results = [
         f"the split {split_name(split)}, without pairs" for split in manifest.get("empty") or ()
     ]
     if manifest.get("rows") and "unseen_time" not in manifest["rows"]:
-        parts.append("the split unseen by time, without a cut-off date")
+        results.append("the split unseen by time, without a cut-off date")
     bench = caller.get("mcp_bench") or {}
-    parts += [f"MCP-Bench's {name}" for name, held in bench.items() if isinstance(held, str)]
+    results += [f"MCP-Bench's {name}" for name, held in bench.items() if isinstance(held, str)]
     phantom = caller.get("phantom") or {}
-    parts += [
+    results += [
         f"phantom calls, {name} tools (none in the snapshots)"
         for name, held in phantom.items()
         if name in ("gone", "renamed") and not held["candidate"]["n"]
     ]
-    return parts
+    return results
 
 
 def _format_difference(held: Json) -> Markdown:

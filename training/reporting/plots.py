@@ -19,20 +19,20 @@ def choose_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
     of `write_report`."""
     retriever, caller = facts.get("retriever"), facts.get("caller")
     cards = {"retriever": facts.get("retriever_card"), "caller (LoRA)": facts.get("caller_card")}
-    found: dict[str, Draw] = {}
+    result: dict[str, Draw] = {}
     losses = {
         name: card["losses"]
         for name, card in cards.items()
         if card and len(card.get("losses") or ()) > 1
     }
     if losses:
-        found["loss"] = partial(_draw_losses, losses)
+        result["loss"] = partial(_draw_losses, losses)
     drift = facts.get("drift")
     if drift and has_points(drift["history"]):
-        found["drift"] = partial(draw_drift, drift["history"])
+        result["drift"] = partial(draw_drift, drift["history"])
     if retriever:
         keys = (("Recall@1", "recall_at_1"), ("Recall@5", "recall_at_5"), ("NDCG@10", "ndcg_at_10"))
-        found |= _plan_bars(
+        result |= _plan_bars(
             "recall", retriever, _pair_figures(retriever, keys), "Retriever, unseen servers"
         )
         splits = {
@@ -40,21 +40,21 @@ def choose_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
             for name, held in sort_by_split(retriever.get("splits") or {})
         }
         if len(splits) > 1:
-            found |= _plan_bars("recall_splits", retriever, splits, "Retriever, Recall@1 by split")
+            result |= _plan_bars("recall_splits", retriever, splits, "Retriever, Recall@1 by split")
     if caller:
-        found |= _plan_bars(
+        result |= _plan_bars(
             "caller", caller, _pair_figures(caller, MEASURES), "Caller, unseen servers"
         )
         splits = _collect_caller_splits(caller)
         if len(splits) > 1:
             least = min(cell["candidates"] for cell in caller["cells"])
             title = f"Caller, AST by split, {least} candidates"
-            found |= _plan_bars("caller_splits", caller, splits, title)
+            result |= _plan_bars("caller_splits", caller, splits, title)
         drops = [each for each in caller.get("invariance") or () if each["drop_candidate"]["n"]]
         if drops:
             names = make_plot_label(caller["incumbent"]), make_plot_label(caller["candidate"])
-            found["invariance"] = partial(_draw_drops, drops, names)
-    return found
+            result["invariance"] = partial(_draw_drops, drops, names)
+    return result
 
 
 def _pair_figures(summary: Json, keys: Sequence[tuple[str, str]]) -> dict[str, Sequence[Json]]:
@@ -90,7 +90,7 @@ def _collect_caller_splits(caller: Json) -> dict[str, Sequence[Json]]:
 
 
 def _plan_bars(name: str, summary: Json, groups: Bars, title: str) -> dict[str, Draw]:
-    measured = {key: held for key, held in groups.items() if any(one["n"] for one in held)}
+    measured = {key: held for key, held in groups.items() if any(item["n"] for item in held)}
     if not measured:
         return {}
     names = make_plot_label(summary["incumbent"]), make_plot_label(summary["candidate"])
@@ -102,10 +102,10 @@ def _draw_bars(groups: Bars, names: tuple[str, str], title: str, path: File) -> 
     width = 0.38
     for at, (name, colour) in enumerate(zip(names, (_BEFORE, _AFTER), strict=True)):
         held = [figures[at] for figures in groups.values()]
-        values = [one["value"] for one in held]
+        values = [item["value"] for item in held]
         spread = [
-            [max(0.0, one["value"] - one["low"]) for one in held],
-            [max(0.0, one["high"] - one["value"]) for one in held],
+            [max(0.0, item["value"] - item["low"]) for item in held],
+            [max(0.0, item["high"] - item["value"]) for item in held],
         ]
         places = [i + (at - 0.5) * width for i in range(len(groups))]
         axes.bar(

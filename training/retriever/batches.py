@@ -53,17 +53,17 @@ class RetrieverBatch:
 def select_teachable_rows(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
     """Rows of the train split with a call to one tool, and how many were left out and why."""
     kept: list[Row] = []
-    left: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for row in rows:
         if row.get("split", TRAIN) != TRAIN:
-            left["not of the train split"] += 1
+            counts["not of the train split"] += 1
         elif (row.get("task") or ONE_CALL[0]) not in ONE_CALL:
-            left[f"task {row['task']}"] += 1
+            counts[f"task {row['task']}"] += 1
         elif not row.get("positive") or not str(row.get("instruction") or "").strip():
-            left["no tool or no words"] += 1
+            counts["no tool or no words"] += 1
         else:
             kept.append(row)
-    return kept, dict(sorted(left.items()))
+    return kept, dict(sorted(counts.items()))
 
 
 def collect_tools(
@@ -174,7 +174,7 @@ def iterate_batches(
                 texts.update(dict.fromkeys(drawn))
             if len(texts) > 1:
                 yield _make_batch(
-                    rows, right, [at for one in positives for at in pairs_of[one]], texts
+                    rows, right, [at for positive in positives for at in pairs_of[positive]], texts
                 )
 
 

@@ -70,15 +70,15 @@ def list_linear_layers(model: Any, first_layer: int) -> list[str]:
     if stacks:
         inside = re.compile(rf"(?:{'|'.join(stacks)})\.(\d+)\.")
         found = [(name, inside.match(name)) for name in linear]
-        kept = [name for name, at in found if at and int(at[1]) >= first_layer]
+        results = [name for name, at in found if at and int(at[1]) >= first_layer]
     else:
-        kept = [name for name in linear if not name.startswith("pooler.")]
-    if not kept:
+        results = [name for name in linear if not name.startswith("pooler.")]
+    if not results:
         raise TrainingFailed(
             f"retriever: a {type(model).__name__} has no linear layers that LoRA could adapt;"
             " choose another base"
         )
-    return kept
+    return results
 
 
 def load_start(model: Any, base: str, settings: RetrieverSettings) -> None:
@@ -90,11 +90,11 @@ def load_start(model: Any, base: str, settings: RetrieverSettings) -> None:
     start = settings.start
     if start == NONE:
         return
-    known = make_general_name()
-    if base != BASE or start != known:
+    shipped = make_general_name()
+    if base != BASE or start != shipped:
         raise TrainingFailed(
-            f"retriever: start is {start} over {base}; expected {known} over {BASE}, the adapter of"
-            f" this package, or {NONE}"
+            f"retriever: start is {start} over {base}; expected {shipped} over {BASE}, the"
+            f" adapter of this package, or {NONE}"
         )
     if other := find_other_shape(settings):
         raise TrainingFailed(f"retriever {other}")
@@ -184,7 +184,7 @@ class BertPasses(EncoderPasses):
                 self._core.embeddings(input_ids=torch.tensor([self._ids[i]], device=self._device))
                 for i in chunk
             ]
-            hidden, mask = self._pad_states([one[0] for one in each])
+            hidden, mask = self._pad_states([item[0] for item in each])
             for layer in self._lower:
                 hidden = layer(hidden, mask)
         return [one[: len(self._ids[item])] for one, item in zip(hidden, chunk, strict=True)]

@@ -97,9 +97,9 @@ class EncoderPasses(ABC):
 
         self._tokenise_texts(items)
         chunks = self._split_chunks(items)
-        held = self._choose_kept_graphs(chunks)
+        kept_graphs = self._choose_kept_graphs(chunks)
         states, made = [], []
-        for chunk, graph in zip(chunks, held, strict=True):
+        for chunk, graph in zip(chunks, kept_graphs, strict=True):
             states.append(None if graph else self._get_random_state())
             with torch.set_grad_enabled(graph):
                 made.append(self._encode_chunk(chunk))
@@ -112,9 +112,11 @@ class EncoderPasses(ABC):
         loss.backward()
         assert flat.grad is not None
         grads = flat.grad.split([len(chunk) for chunk in chunks])
-        for at in sorted(range(len(chunks)), key=lambda at: not held[at]):  # free the held first
+        for at in sorted(
+            range(len(chunks)), key=lambda at: not kept_graphs[at]
+        ):  # free the held first
             part, made[at] = made[at], None
-            if not held[at]:
+            if not kept_graphs[at]:
                 with self._replay_random_state(states[at]):
                     part = self._encode_chunk(chunks[at])
             part.backward(grads[at])

@@ -123,10 +123,14 @@ def _resume_course(course: RetrieverCourse) -> None:
     import torch
     from peft import set_peft_model_state_dict
 
-    found = checkpoints.find_newest_checkpoint(course.root, course.digest, _write_stderr)
-    if found is None:
+    newest_checkpoint = checkpoints.find_newest_checkpoint(
+        course.root, course.digest, _write_stderr
+    )
+    if newest_checkpoint is None:
         return
-    state = torch.load(found / _STATE, map_location=course.meter.device, weights_only=True)
+    state = torch.load(
+        newest_checkpoint / _STATE, map_location=course.meter.device, weights_only=True
+    )
     set_peft_model_state_dict(course.model, state["weights"])
     course.optimizer.load_state_dict(state["optimizer"])
     course.schedule.load_state_dict(state["schedule"])
@@ -168,9 +172,9 @@ def resolve_retriever_base(setting: str) -> str:
     Raises TrainingFailed where the encoder cannot be made of it.
     """
     try:
-        named = name_base(setting)
-        require_plain_mean(named)
-        return named
+        result = name_base(setting)
+        require_plain_mean(result)
+        return result
     except BadEmbedder as error:
         raise TrainingFailed(f"retriever: {error}") from error
 
@@ -210,11 +214,11 @@ def train_retriever(job: TrainingJob, report: Report) -> dict[str, Any]:
     try:
         course = begin_course(job, base, rows, settings)
         _train_steps(course, settings, report)
-        made = _make_card(job, base, settings, course, len(rows), tools, left_out)
+        card = _make_card(job, base, settings, course, len(rows), tools, left_out)
         save_model(
             job.home,
             job.name,
-            made,
+            card,
             lambda folder: _save_retriever_adapter(course.model, base, folder),
         )
     except TrainingFailed:
@@ -222,7 +226,7 @@ def train_retriever(job: TrainingJob, report: Report) -> dict[str, Any]:
     except Exception as error:
         raise _to_training_failure(error, job, settings) from error
     checkpoints.remove_checkpoints(course.root)
-    return {**made, "cached": False}
+    return {**card, "cached": False}
 
 
 def _train_steps(course: RetrieverCourse, settings: RetrieverSettings, report: Report) -> None:
@@ -305,10 +309,12 @@ def _to_training_failure(
     """The error as TrainingFailed where its cause has a fix; else as it is."""
     if isinstance(error, BadEmbedder):
         return TrainingFailed(f"retriever: {error}")
-    kept = checkpoints.find_newest_checkpoint(checkpoints.get_checkpoint_root(job.home, job.name))
+    newest_checkpoint = checkpoints.find_newest_checkpoint(
+        checkpoints.get_checkpoint_root(job.home, job.name)
+    )
     advice = (
-        f"it goes on after step {checkpoints.read_checkpoint_step(kept)}"
-        if kept
+        f"it goes on after step {checkpoints.read_checkpoint_step(newest_checkpoint)}"
+        if newest_checkpoint
         else "it starts anew"
     )
     if is_out_of_memory(error):

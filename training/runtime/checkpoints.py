@@ -105,11 +105,11 @@ def read_checkpoint_step(folder: Path) -> int:
 def find_newest_checkpoint(root: Path, plan: str = "", tell: Tell | None = None) -> Path | None:
     """The newest checkpoint under `root` that holds; `tell` hears of each that is passed over."""
     for folder in sorted(root.glob("step-*"), reverse=True):
-        found = find_checkpoint_flaw(folder, plan)
-        if found is None:
+        checkpoint_flaw = find_checkpoint_flaw(folder, plan)
+        if checkpoint_flaw is None:
             return folder
         if tell is not None:
-            tell(f"checkpoint {folder.name} is passed over: {found}")
+            tell(f"checkpoint {folder.name} is passed over: {checkpoint_flaw}")
     return None
 
 
@@ -140,8 +140,12 @@ def _describe_disk_full(root: Path, step: int, half: Path) -> str:
     wrote = sum(path.stat().st_size for path in half.rglob("*") if path.is_file())
     there = next(path for path in (root, *root.parents) if path.exists())
     free = shutil.disk_usage(there).free
-    kept = find_newest_checkpoint(root)
-    advice = f"goes on after step {read_checkpoint_step(kept)}" if kept else "starts anew"
+    newest_checkpoint = find_newest_checkpoint(root)
+    advice = (
+        f"goes on after step {read_checkpoint_step(newest_checkpoint)}"
+        if newest_checkpoint
+        else "starts anew"
+    )
     return (
         f"disk full: checkpoint of step {step} did not fit in {root} ({wrote / 2**20:.1f} MB were"
         f" written, {free / 2**20:.1f} MB are free). Free some space and run it again: it {advice}"
@@ -195,9 +199,11 @@ def save_trainer_state(
 
 def describe_bad_loss(root: Path, step: int, loss: float, rate: float, clip: float) -> str:
     """What went wrong, what to lower, and which checkpoint under `root` is kept."""
-    kept = find_newest_checkpoint(root)
+    newest_checkpoint = find_newest_checkpoint(root)
     held = (
-        f"the checkpoint of step {read_checkpoint_step(kept)} is kept" if kept else "none is kept"
+        f"the checkpoint of step {read_checkpoint_step(newest_checkpoint)} is kept"
+        if newest_checkpoint
+        else "none is kept"
     )
     return (
         f"loss is {loss} at step {step}, expected a number; lower learning_rate (it is"

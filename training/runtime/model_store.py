@@ -62,8 +62,8 @@ def make_model_name(
 
     Where and how a run happens (`MEANS`) is left out: it changes no more than rounding.
     """
-    kept = select_recipe(settings)
-    held = {"role": role, "base": base, "set": training_set, "settings": kept}
+    recipe = select_recipe(settings)
+    held = {"role": role, "base": base, "set": training_set, "settings": recipe}
     return digest({**held, "data": data} if data else held)
 
 

@@ -78,7 +78,9 @@ def make_set(
     policy = policy or SetPolicy()
     tables, store = warehouse.tables, LanceStore(warehouse.home / "lance")
     tools = make_cached_embed(lambda texts: embed_texts(texts, embedder, store))
-    asked = make_cached_embed(lambda texts: embed_texts(texts, embedder, store, table=INSTRUCTIONS))
+    cached_embed = make_cached_embed(
+        lambda texts: embed_texts(texts, embedder, store, table=INSTRUCTIONS)
+    )
     accepted = choose(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     tried = read_tried(tables)
     chosen = [row for row in accepted if may_keep(tried.get(row["pair_id"]), policy.executed)]
@@ -90,26 +92,31 @@ def make_set(
     held: set[Key] = set(map(key_contract, kept_out))
     alike = tables.read(CONFUSABLES).to_dicts()
     same = map_same_servers(tables.read(CATALOGUE).to_dicts())
-    made = build_training_set(
+    training_set = build_training_set(
         [*chosen, *played],
         contracts.values(),
         tools,
         policy,
         held,
         list_hard_negatives(alike),
-        embed_requests=asked,
+        embed_requests=cached_embed,
         twins=[(r["contract_digest"], r["other_digest"]) for r in alike if r["kind"] == TWINS],
         first_seen=_find_first_seen_dates(tables, [*clear, *kept_out], policy),
         same=same,
     )
     if lost := len(accepted) - len(chosen):
-        made.dropped[f"not {policy.executed} when executed"] = lost
-    frame = TRAINING_SET.frame(made.rows)
+        training_set.dropped[f"not {policy.executed} when executed"] = lost
+    frame = TRAINING_SET.frame(training_set.rows)
     flaws = set_flaws(
-        made.rows, made.pool, embed=tools, embed_requests=asked, policy=policy, same=same
+        training_set.rows,
+        training_set.pool,
+        embed=tools,
+        embed_requests=cached_embed,
+        policy=policy,
+        same=same,
     )
     return BuiltSet(
-        made, frame, TRAINING_SET.digest(frame), flaws, frozenset(key[2] for key in held)
+        training_set, frame, TRAINING_SET.digest(frame), flaws, frozenset(key[2] for key in held)
     )
 
 
@@ -160,12 +167,12 @@ def _find_first_seen_dates(
 ) -> dict[str, str | None]:
     """Server -> the date of its first run. A row knows when its *contract* was first listed; who
     was there when the cutoff's day ended is older than the cutoff, whatever its contracts are."""
-    found = find_first_run_dates(listed)
+    first_run_dates = find_first_run_dates(listed)
     if policy.cutoff is None:
-        return found
+        return first_run_dates
     midnight = datetime.combine(policy.cutoff + timedelta(days=1), time(), UTC)
     # Of the snapshots every version stays; of what is made of them that of then may be gone.
     for server in list_servers(tables, midnight.timestamp() - 1e-3):
-        first = found.get(server)
-        found[server] = min(first, str(policy.cutoff)) if first else first
-    return found
+        first = first_run_dates.get(server)
+        first_run_dates[server] = min(first, str(policy.cutoff)) if first else first
+    return first_run_dates

@@ -122,7 +122,7 @@ def load_pool(home: Path, training_set: str) -> dict[str, dict[str, Any]]:
     """Contract digest -> {server_id, tool, contract, split, twins}. Raises BadOffer."""
     path = get_pool_path(home, training_set)
     try:
-        held = json.loads(path.read_bytes())
+        result = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise BadOffer(
             f"training set {training_set[:12] or '-'} has no pool ({path}): it was made by an older"
@@ -132,7 +132,7 @@ def load_pool(home: Path, training_set: str) -> dict[str, dict[str, Any]]:
         raise BadOffer(
             f"{path}: not a pool ({error}); remove the file and materialize training_set again"
         ) from None
-    return held
+    return result
 
 
 def _get_entry_contract(entry: Entry) -> Contract:
@@ -319,7 +319,7 @@ class _NearTools:
                 text = listed[start + at]
                 same = near > policy.twin_cosine
                 alike = {text, *(columns[place] for place in np.flatnonzero(same))}
-                self.twins[text] = [name for one in sorted(alike) for name in named[one]]
+                self.twins[text] = [name for item in sorted(alike) for name in named[item]]
                 order = np.argsort(-np.where(free & ~same, np.round(near, 5), -2.0), kind="stable")
                 others = [first[p] for p in order[: policy.negatives] if free[p] and not same[p]]
                 self.others[text] = [name for name in others if name is not None]

@@ -264,11 +264,11 @@ def compute_token_statistics(
     for split in SPLITS:
         part = _sample_evenly([row for row in rows if row["split"] == split])
         if part:
-            shown = select_split_pool(pool, split)
+            split_pool = select_split_pool(pool, split)
             splits[split] = {
                 "n": len(part),
                 "completion": _compute_percentiles(made.count_completions(part)),
-            } | {f"prompt_{n}": made.count_prompts(part, shown, n) for n in CANDIDATES}
+            } | {f"prompt_{n}": made.count_prompts(part, split_pool, n) for n in CANDIDATES}
     return {"tokenizer": tokenizer, "limit": LIMIT, "distractors": MIXED, "splits": splits}
 
 
@@ -285,7 +285,7 @@ def make_word_piece_counter() -> Count:
 
     def counted(texts: Sequence[str]) -> list[int]:
         made = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [len(one.ids) for one in made]
+        return [len(item.ids) for item in made]
 
     return counted
 
@@ -307,7 +307,7 @@ class _LeakCounter:
         completions = self.count_completions(rows)
         names = {id(pool[name]): name for name in pool}
         shown = [draw_candidates(row, pool, n) for row in rows]
-        tools = [sum(self._tools[names[id(one)]] for one in offer) for offer in shown]
+        tools = [sum(self._tools[names[id(item)]] for item in offer) for offer in shown]
         lengths = [self._system + a + t for a, t in zip(asked, tools, strict=True)]
         over = sum(length + own > LIMIT for length, own in zip(lengths, completions, strict=True))
         fewest = min(len(offer) for offer in shown)

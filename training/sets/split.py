@@ -69,12 +69,12 @@ def find_nearest_texts(
     if not left or not right:
         return {}
     rows, columns = sorted(set(left)), sorted(set(right))
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for start, cosines in iterate_cosine_blocks(embed(rows), embed(columns)):
         best = cosines.argmax(axis=1)
         for at in np.flatnonzero(cosines[np.arange(len(best)), best] > above):
-            found[rows[start + at]] = columns[best[at]]
-    return found
+            result[rows[start + at]] = columns[best[at]]
+    return result
 
 
 def find_near_pairs(
@@ -182,12 +182,12 @@ class SplitPlace:
 
 def find_first_run_dates(rows: Iterable[Row]) -> dict[str, str | None]:
     """Server -> the UTC date of its first run over all its rows; None where a row says none."""
-    found: dict[str, str | None] = {}
+    result: dict[str, str | None] = {}
     for row in rows:
         server, date = row["server_id"], row.get("first_seen")
-        known = found.setdefault(server, date)
-        found[server] = min(known, date) if known and date else None
-    return found
+        known = result.setdefault(server, date)
+        result[server] = min(known, date) if known and date else None
+    return result
 
 
 def assign_places(
@@ -221,7 +221,7 @@ def build_pool(places: Mapping[Key, SplitPlace]) -> dict[str, dict[str, Any]]:
     """Contract digest -> {server_id, tool, contract, split}, for candidates. One of several
     servers stands where it is tested on, if it is anywhere."""
     pool: dict[str, dict[str, Any]] = {}
-    for key, place in sorted(places.items(), key=lambda one: (one[1].split == TRAIN, one[0])):
+    for key, place in sorted(places.items(), key=lambda item: (item[1].split == TRAIN, item[0])):
         entry = {"server_id": key[0], "tool": key[1], "contract": place.contract}
         pool.setdefault(key[2], {**entry, "split": place.split})
     return dict(sorted(pool.items()))
@@ -253,13 +253,13 @@ def _find_train_copies(
         twins[other].append(one)
     learnt = [place for place in made.values() if place.split == TRAIN]
     close = find_nearest_texts([p.text for p in learnt], list(tested), embed, policy.twin_cosine)
-    found: dict[Key, tuple[str, Key]] = {}
+    result: dict[Key, tuple[str, Key]] = {}
     for place in learnt:
         named = min((name for name in twins[place.key[2]] if name in by_digest), default=None)
         if place.text in tested:
-            found[place.key] = (LEAK_TEXT, tested[place.text])
+            result[place.key] = (LEAK_TEXT, tested[place.text])
         elif place.text in close:
-            found[place.key] = (LEAK_TWIN, tested[close[place.text]])
+            result[place.key] = (LEAK_TWIN, tested[close[place.text]])
         elif named is not None:
-            found[place.key] = (LEAK_TWIN, by_digest[named])
-    return found
+            result[place.key] = (LEAK_TWIN, by_digest[named])
+    return result

@@ -114,20 +114,20 @@ def place_pairs(
 ) -> list[PlacedRow]:
     """Every usable pair at its place. `quarantined`: digests of contracts that are held."""
     known = set(places)
-    made = []
+    results = []
     for pair in sorted(pairs, key=lambda row: row["pair_id"]):
         why = _find_unusable_reason(pair, known, quarantined)
         if why:
             tally.count_drop(why)
         elif (one := _place_pair(pair, places, tally)) is not None:
-            made.append(one)
-    _hold_out_pairs(made, policy)
-    return made
+            results.append(one)
+    _hold_out_pairs(results, policy)
+    return results
 
 
 def collect_trained_tools(placed: Iterable[PlacedRow]) -> set[tuple[str, str]]:
     """(server, tool) of every call that is learnt."""
-    return {tool for one in placed if one.split == TRAIN for tool in one.tools}
+    return {tool for item in placed if item.split == TRAIN for tool in item.tools}
 
 
 def _find_unusable_reason(
@@ -214,8 +214,8 @@ def _hold_out_pairs(placed: Sequence[PlacedRow], policy: SetPolicy) -> None:
             if len(one.tools) == 1:
                 single[next(iter(one.tools))].append(one)
     for own in single.values():
-        if all(one.split == SEEN_TOOL for one in own):
-            max(own, key=lambda one: (compute_pair_draw(one.name), one.name)).split = TRAIN
+        if all(item.split == SEEN_TOOL for item in own):
+            max(own, key=lambda item: (compute_pair_draw(item.name), item.name)).split = TRAIN
 
 
 LEAK_REQUEST = "leak_instruction"
@@ -229,17 +229,17 @@ def remove_leaks(
 
     Between train and seen_tool a tool's last training pair stays, and the held-out copy goes.
     """
-    tested = [one for one in placed if one.split not in (TRAIN, SEEN_TOOL)]
+    tested = [item for item in placed if item.split not in (TRAIN, SEEN_TOOL)]
     left = _remove_train_copies(placed, _group_by_request(tested), embed, policy, tally)
     left = _remove_seen_requests(left, embed, policy, tally)
     trained = collect_trained_tools(left)
-    kept = []
+    results = []
     for one in left:
         if one.split == SEEN_TOOL and not one.subjects <= trained:
             tally.count_drop("untrained_tool")
         else:
-            kept.append(one)
-    return kept
+            results.append(one)
+    return results
 
 
 def _remove_train_copies(
@@ -249,47 +249,49 @@ def _remove_train_copies(
     policy: SetPolicy,
     tally: SplitTally,
 ) -> list[PlacedRow]:
-    learnt = [one.request for one in placed if one.split == TRAIN]
-    found = find_near_pairs(learnt, list(tested), embed, policy.near_cosine)
-    kept = []
+    learnt = [item.request for item in placed if item.split == TRAIN]
+    near_pairs = find_near_pairs(learnt, list(tested), embed, policy.near_cosine)
+    results = []
     for one in placed:
-        if one.split == TRAIN and one.request in found:
-            _record_leak(tally, one, tested[found[one.request][0]][0])
+        if one.split == TRAIN and one.request in near_pairs:
+            _record_leak(tally, one, tested[near_pairs[one.request][0]][0])
         else:
-            kept.append(one)
-    return kept
+            results.append(one)
+    return results
 
 
 def _remove_seen_requests(
     placed: Sequence[PlacedRow], embed: Embed, policy: SetPolicy, tally: SplitTally
 ) -> list[PlacedRow]:
-    held = _group_by_request(one for one in placed if one.split == SEEN_TOOL)
-    learnt = [one for one in placed if one.split == TRAIN]
-    found = find_near_pairs([one.request for one in learnt], list(held), embed, policy.near_cosine)
-    left = Counter(tool for one in learnt for tool in one.tools)
+    held = _group_by_request(item for item in placed if item.split == SEEN_TOOL)
+    learnt = [item for item in placed if item.split == TRAIN]
+    near_pairs = find_near_pairs(
+        [item.request for item in learnt], list(held), embed, policy.near_cosine
+    )
+    counts = Counter(tool for item in learnt for tool in item.tools)
     gone: set[str] = set()
     for one in learnt:
-        copies = [each for text in found.get(one.request, ()) for each in held[text]]
+        copies = [each for text in near_pairs.get(one.request, ()) for each in held[text]]
         copies = [each for each in copies if each.name not in gone]
         if not copies:
             continue
-        last = any(left[tool] < 2 for tool in one.tools)
+        last = any(counts[tool] < 2 for tool in one.tools)
         if last:
             for copy in copies:
                 gone.add(copy.name)
                 _record_leak(tally, copy, one)
         else:
             gone.add(one.name)
-            left.subtract(one.tools)
+            counts.subtract(one.tools)
             _record_leak(tally, one, copies[0])
-    return [one for one in placed if one.name not in gone]
+    return [item for item in placed if item.name not in gone]
 
 
 def _group_by_request(placed: Iterable[PlacedRow]) -> dict[str, list[PlacedRow]]:
-    found: dict[str, list[PlacedRow]] = defaultdict(list)
-    for one in placed:
-        found[one.request].append(one)
-    return found
+    result: dict[str, list[PlacedRow]] = defaultdict(list)
+    for item in placed:
+        result[item.request].append(item)
+    return result
 
 
 def _record_leak(tally: SplitTally, gone: PlacedRow, stays: PlacedRow) -> None:
@@ -419,13 +421,13 @@ def _make_rows(
     """Rows without negatives. One that was to choose among tools, none of which its split may show,
     is left out."""
     rows = []
-    for one in placed:
-        offered = json.loads(one.pair.get("offered") or "[]")
-        shown = [n for n in offered if n in pool and (one.split != TRAIN or _is_learnt(pool[n]))]
-        if not one.golds and not shown:
+    for item in placed:
+        offered = json.loads(item.pair.get("offered") or "[]")
+        shown = [n for n in offered if n in pool and (item.split != TRAIN or _is_learnt(pool[n]))]
+        if not item.golds and not shown:
             tally.count_drop("nothing_offered")
         else:
-            rows.append(_make_row(one, shown, first))
+            rows.append(_make_row(item, shown, first))
     return rows
 
 

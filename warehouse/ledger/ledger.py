@@ -78,7 +78,7 @@ class Batches:
             for batch in batches:
                 if batch.state == GATHERING:
                     self._attempts.drop_abandoned(db, batch.name)
-            return [one for one in list_batches(db) if not states or one.state in states]
+            return [batch for batch in list_batches(db) if not states or batch.state in states]
 
     def claim(
         self, batch: BatchRecord, stage: str, key: str, *, reserve_usd: float, scope: str

@@ -174,7 +174,7 @@ def parse_answer(text: str, finish: str, schema: type[Value]) -> Value:
 def _find_candidates(text: str) -> list[Any]:
     """Objects the text may hold; of a broken one what its repair makes."""
     candidates: list[Any] = []
-    whole = (one.value for one in find_json(text) if not one.in_broken)
+    whole = (item.value for item in find_json(text) if not item.in_broken)
     for value in whole:
         candidates += [
             candidate for candidate in _pick_objects(value) if candidate not in candidates

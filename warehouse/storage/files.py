@@ -100,14 +100,14 @@ def rewrite_lines(path: Path, keep: Callable[[str], bool]) -> int:
     handle = _open_locked(path)
     try:
         remove_unfinished(path)
-        lines = [one for one in path.read_bytes().split(b"\n") if one]
+        lines = [item for item in path.read_bytes().split(b"\n") if item]
         remaining = [line for line in lines if keep(line.decode("utf-8", "replace"))]
         gone = len(lines) - len(remaining)
         if not remaining:
             path.unlink()
         elif gone:
             mode = os.fstat(handle).st_mode & 0o777
-            write_atomically(path, b"".join(one + b"\n" for one in remaining), mode)
+            write_atomically(path, b"".join(item + b"\n" for item in remaining), mode)
     finally:
         os.close(handle)
     return gone

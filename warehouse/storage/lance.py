@@ -91,12 +91,12 @@ class LanceStore:
         return vectors
 
     def _read_vectors(self, part: str, keys: set[str]) -> dict[str, np.ndarray]:
-        found: dict[str, np.ndarray] = {}
+        result: dict[str, np.ndarray] = {}
         for names, vectors in self._read(part, keys, "key", "vector"):
             flat = vectors.combine_chunks()
             matrix = np.asarray(flat.flatten(), np.float32).reshape(-1, flat.type.list_size)
-            found.update(zip(names.to_pylist(), matrix, strict=True))
-        return found
+            result.update(zip(names.to_pylist(), matrix, strict=True))
+        return result
 
     def compact(
         self,
@@ -138,10 +138,10 @@ class LanceStore:
         """Whether a version that is not the present one was written before `before` (epoch s)."""
         opened = [self._open(part) for part in self._list_parts(table)]
         return any(
-            version["timestamp"].timestamp() < before and version["version"] != one.version
-            for one in opened
-            if one is not None
-            for version in one.list_versions()
+            version["timestamp"].timestamp() < before and version["version"] != item.version
+            for item in opened
+            if item is not None
+            for version in item.list_versions()
         )
 
     def remove_rows(self, keys: Iterable[str], older_than: timedelta, table: str = TEXTS) -> None:
@@ -196,7 +196,7 @@ class LanceStore:
                     one.tags.update(name, one.version)
                 else:
                     one.tags.create(name, one.version)
-            return sum(one.version for one in opened)
+            return sum(item.version for item in opened)
 
     def check_keys(self, table: str = TEXTS) -> int:
         """How many rows one table holds. Raises DuplicateKeys where two have the same key."""
@@ -205,7 +205,7 @@ class LanceStore:
 
     def count(self, table: str = TEXTS) -> int:
         opened = [self._open(part) for part in self._list_parts(table)]
-        return sum(one.count_rows() for one in opened if one is not None)
+        return sum(item.count_rows() for item in opened if item is not None)
 
     def _list_parts(self, table: str) -> list[str]:
         """The table, and those of other lengths beside it."""

@@ -126,7 +126,7 @@ def _list_forms(secret: str) -> list[bytes]:
     texts = level = [secret]
     for _ in range(2):  # JSON within JSON
         level = [
-            json.dumps(one, ensure_ascii=ascii)[1:-1] for one in level for ascii in (True, False)
+            json.dumps(item, ensure_ascii=ascii)[1:-1] for item in level for ascii in (True, False)
         ]
         texts = [*texts, *level]
     texts = [*texts, quote(secret, safe="")]
@@ -334,7 +334,7 @@ def _match_names(takedowns: Takedowns, frame: pl.DataFrame) -> list[pl.Expr]:
     if "server_ids" in columns and servers:
         tests.append(pl.col("server_ids").list.eval(pl.element().is_in(servers)).list.any())
     if "servers" in columns and servers:
-        quoted = [json.dumps(one, ensure_ascii=False) for one in servers]
+        quoted = [json.dumps(server, ensure_ascii=False) for server in servers]
         tests.append(pl.col("servers").str.contains_any(quoted))
     if "listing_id" in columns and takedowns.listings:
         tests.append(pl.col("listing_id").is_in(sorted(takedowns.listings)))

@@ -72,7 +72,7 @@ def estimate_rate(seen: CallEvidence, prior: RatePrior) -> RateEstimate:
 def unite_sources(by_source: Mapping[str, CallEvidence], alone: float) -> CallEvidence:
     """All sources' evidence together. No token outweighs all other sources, unless these have fewer
     than `alone` calls: a flood is worth no more than what it has to drown out."""
-    whole = sum(one.n for one in by_source.values())
+    whole = sum(item.n for item in by_source.values())
     total = CallEvidence()
     for source in sorted(by_source):
         own = by_source[source]
@@ -99,8 +99,8 @@ def describe_tool(contract: Mapping[str, Any], launch: Row | None) -> list[float
     properties = held if isinstance(held, dict) else {}
     required = schema.get("required")
     needed = len(required) if isinstance(required, list) else 0
-    described = [one for one in properties.values() if isinstance(one, dict)]
-    texts = sum(bool(one.get("description")) for one in described)
+    described = [item for item in properties.values() if isinstance(item, dict)]
+    texts = sum(bool(item.get("description")) for item in described)
     hints = contract.get("annotations")
     launch = launch or {}
     return [
@@ -219,14 +219,14 @@ class VersionChange:
 
 def read_changes(rows: Iterable[Row]) -> dict[ToolVersion, VersionChange]:
     """Version -> its last change to it, of rows of CHANGES."""
-    found: dict[ToolVersion, VersionChange] = {}
+    result: dict[ToolVersion, VersionChange] = {}
     for row in sorted(rows, key=lambda row: (row["run_date"], row["from_digest"])):
         if row["from_digest"] and row["to_digest"]:
             now = str(ToolId(row["server_id"], row["tool"])), row["to_digest"]
             old = str(ToolId(row["server_id"], row["renamed_from"] or row["tool"]))
             if (before := (old, row["from_digest"])) != now:
-                found[now] = VersionChange(before, row["cls"])
-    return found
+                result[now] = VersionChange(before, row["cls"])
+    return result
 
 
 def carry_evidence(

@@ -90,7 +90,7 @@ def measure_tools(
     held = {tool: belief[tool, digest] for tool, digest in known.current.items()}
     priors, overall = build_priors(known.tools, held)
     figures = _summarise_calls(counted)
-    categories = {one.tool_id: one.category for one in known.tools}
+    categories = {tool.tool_id: tool.category for tool in known.tools}
     rows = []
     for version in sorted(belief):
         tool_id, digest = version
@@ -204,18 +204,18 @@ def read_weighed(
     tables = warehouse.tables
     excluded = find_excluded(read_source_decisions(warehouse.home))
     logged = read_logged(warehouse.home, policy.claims)
-    known = list_versions(contracts, tables.read(CHANGES).to_dicts())
+    versions = list_versions(contracts, tables.read(CHANGES).to_dicts())
     frame = pl.concat([read_executed(tables), logged.frame])
-    weighed = weigh_observations(frame, known, policy, excluded, now)
+    weighed = weigh_observations(frame, versions, policy, excluded, now)
     return ObservedCalls(weighed.frame, {**logged.left_out, **weighed.left_out})
 
 
 def update_overlay(warehouse: Warehouse, policy: ReliabilityPolicy) -> ReliabilityRefresh:
     """`measure_home`, told to the router at once; the table follows when its asset is made.
     Raises SourceDecisionError."""
-    found = measure_home(warehouse, policy)
-    write_overlay(warehouse.home, found.measured.rows, found.measured.overall, found.at)
-    return found
+    result = measure_home(warehouse, policy)
+    write_overlay(warehouse.home, result.measured.rows, result.measured.overall, result.at)
+    return result
 
 
 def list_versions(contracts: Iterable[Row], changes: Iterable[Row]) -> pl.DataFrame:

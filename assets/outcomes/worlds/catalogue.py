@@ -69,23 +69,23 @@ def list_worlds(paths: Sequence[Path] = ()) -> list[KnownWorld]:
     for one in found:
         if one.world:
             by_name.setdefault(one.world.name, []).append(one.path)
-    return [_tell_twin(one, by_name) for one in found]
+    return [_tell_twin(item, by_name) for item in found]
 
 
 def find_world(name: str, paths: Sequence[Path] = ()) -> WorldSpec:
     """The world of one name. Raises WorldFileError for a name that none has or that two have, and
     for a file that cannot be used."""
-    known = list_worlds(paths)
-    for one in known:
-        if one.world and one.world.name == name:
-            if one.problem:
-                raise WorldFileError(one.problem)
-            return one.world
+    worlds = list_worlds(paths)
+    for world in worlds:
+        if world.world and world.world.name == name:
+            if world.problem:
+                raise WorldFileError(world.problem)
+            return world.world
     # The file that was meant may be one that could not be read.
-    for one in known:
-        if one.problem and one.path.stem == name:
-            raise WorldFileError(one.problem)
-    names = ", ".join(sorted({one.world.name for one in known if one.world}))
+    for world in worlds:
+        if world.problem and world.path.stem == name:
+            raise WorldFileError(world.problem)
+    names = ", ".join(sorted({item.world.name for item in worlds if item.world}))
     raise WorldFileError(f"no world is called {name[:60]!r}; known: {names}")
 
 

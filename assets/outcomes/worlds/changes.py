@@ -56,22 +56,22 @@ def _remove(facts: Facts, key: str) -> None:
     if not key.endswith("/"):
         del facts[key]
         return
-    for one in _list_below(facts, key[:-1]):
-        del facts[one]
+    for item in _list_below(facts, key[:-1]):
+        del facts[item]
 
 
 def _move(facts: Facts, key: str, value: str) -> None:
     if value in facts or key == value:
         raise ValueError(f"{value!r} is there already")
-    for one in _list_below(facts, key):
-        facts[value + one[len(key) :]] = facts.pop(one)
+    for item in _list_below(facts, key):
+        facts[value + item[len(key) :]] = facts.pop(item)
 
 
 def _copy(facts: Facts, key: str, value: str) -> None:
     if value in facts:
         raise ValueError(f"{value!r} is there already")
-    for one in _list_below(facts, key):
-        facts[value + one[len(key) :]] = facts[one]
+    for item in _list_below(facts, key):
+        facts[value + item[len(key) :]] = facts[item]
 
 
 def _list_below(facts: Facts, key: str) -> list[str]:
@@ -103,7 +103,7 @@ def _drop(facts: Facts, key: str, items: list[Any], of: str | None = None) -> No
     def drop_items(held: list[Any]) -> list[Any]:
         if missing := [item for item in items if item not in held]:
             raise ValueError(f"{missing[0]!r} is not in it")
-        return [one for one in held if one not in items]
+        return [item for item in held if item not in items]
 
     _replace_part(facts, key, of, drop_items)
 

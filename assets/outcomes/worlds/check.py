@@ -30,7 +30,7 @@ _SEEDS = (1, 2)
 def describe_worlds(known: Sequence[KnownWorld]) -> list[dict[str, Any]]:
     """What `toolmill worlds --json` prints: a row a world file; why: what keeps it from being
     opened here, null where nothing does."""
-    return [_describe_world(one) for one in known]
+    return [_describe_world(item) for item in known]
 
 
 def check_resets(world: WorldSpec, place: Path) -> dict[str, Any]:
@@ -82,13 +82,13 @@ async def prove_tasks(
                 row |= {"tools": len(session.contracts), "absent": absent}
                 if absent:
                     row |= {"status": "failed", "why": f"it has no tool {', '.join(absent)}"}
-                suited = [one for one in opened.tasks(seed) if fit.id in one.servers]
+                suited = [task for task in opened.tasks(seed) if fit.id in task.servers]
                 for task in suited:
                     if {call.tool for call in task.calls} <= set(session.contracts):
                         row["tasks"].append(await _prove_task(opened, task, session, fit))
     except (WorldFailed, SandboxUnavailable) as error:
         return {**row, "status": "unavailable", "why": str(error)}
-    if any(one["status"] == "failed" for one in row["tasks"]):
+    if any(item["status"] == "failed" for item in row["tasks"]):
         row["status"] = "failed"
     return row
 
@@ -153,5 +153,5 @@ def _list_tasked(world: WorldSpec) -> set[tuple[str, str]]:
         for task in world.tasks
         if not task.servers or fit.id in task.servers
         for call in task.calls
-        if {one.tool for one in task.calls} <= set(fit.tools)
+        if {call.tool for call in task.calls} <= set(fit.tools)
     }

@@ -102,10 +102,10 @@ def _dump_database(path: Path) -> Facts:
 def _dump_table(database: sqlite3.Connection, name: str) -> Iterator[tuple[str, Any]]:
     quoted = '"' + name.replace('"', '""') + '"'
     columns = database.execute(f"PRAGMA table_xinfo({quoted})").fetchall()
-    keys = [one[1] for one in sorted(columns, key=lambda one: one[5]) if one[5]]
+    keys = [item[1] for item in sorted(columns, key=lambda column: column[5]) if item[5]]
     order = ", ".join('"' + key.replace('"', '""') + '"' for key in keys) or "1"
     cursor = database.execute(f"SELECT * FROM {quoted} ORDER BY {order} LIMIT {_MOST_ROWS + 1}")
-    names = [one[0] for one in cursor.description]
+    names = [item[0] for item in cursor.description]
     for number, row in enumerate(cursor, 1):
         values = {column: _show_value(value) for column, value in zip(names, row, strict=True)}
         key = "/".join(str(values[key]) for key in keys) if keys else str(number)
@@ -369,7 +369,7 @@ class PostgresState:
             for number, line in enumerate(rows, 1):
                 row = read_json(line)
                 whole = keys and isinstance(row, dict)
-                key = "/".join(str(row[one]) for one in keys) if whole else str(number)
+                key = "/".join(str(row[key]) for key in keys) if whole else str(number)
                 facts[f"{name}/{key}"] = row
             if len(facts) > _MOST_ROWS_POSTGRES:
                 raise WorldFailed(f"the database holds more than {_MOST_ROWS_POSTGRES:,} rows")
@@ -409,7 +409,7 @@ class PostgresState:
             self._cluster.run_sql("postgres", sql)
             return
         tables = [fact[7:] for fact in self.first_facts if fact.startswith("schema/")]
-        hit = [one for one in tables if fnmatchcase(one, target)]
+        hit = [table for table in tables if fnmatchcase(table, target)]
         if not hit:
             raise WorldFileError(f"a fault {action!r} hits nothing: no table matches {target!r}")
         for table in hit:

@@ -42,7 +42,7 @@ def generate_vault(rng: Random, size: int) -> Tree:
     names = [f"{topic.title()} {rng.choice(words['things'])}" for topic in words["topics"][:size]]
     for number, name in enumerate(names):
         folder = ("Projects", "People", "Daily")[number % 3]
-        linked = rng.choice([one for one in names if one != name] or [name])
+        linked = rng.choice([item for item in names if item != name] or [name])
         lines = ["---", f"title: {name}", f"owner: {rng.choice(words['people'])}"]
         lines += [f"status: {rng.choice(('active', 'waiting', 'done'))}", "---", f"# {name}", ""]
         lines += [f"{draw_words('sentence', rng)}.", "", f"See [[{linked}]]."]

@@ -44,7 +44,7 @@ def add_files(tree: dict[str, Node], files: Mapping[str, bytes]) -> str:
             here[name] = data
     entries = [("100644", name, add_object(tree, "blob", data)) for name, data in here.items()]
     entries += [("40000", name, add_files(tree, inner)) for name, inner in below.items()]
-    entries.sort(key=lambda one: one[1] + "/" * (one[0] == "40000"))
+    entries.sort(key=lambda entry: entry[1] + "/" * (entry[0] == "40000"))
     made = b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(of) for mode, name, of in entries)
     return add_object(tree, "tree", made)
 
@@ -215,7 +215,7 @@ def read_repository(tree: Tree) -> Facts:
 def _is_gits(path: str) -> bool:
     """Whether it is told of otherwise, or not at all."""
     known = path == ".git" or path in _EPHEMERAL
-    return known or any(path == one or path.startswith(f"{one}/") for one in _LEFT_OUT)
+    return known or any(path == item or path.startswith(f"{item}/") for item in _LEFT_OUT)
 
 
 def _list_refs(tree: Tree) -> dict[str, str]:

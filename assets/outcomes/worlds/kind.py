@@ -135,11 +135,11 @@ def read_json(text: str) -> Any:
     """The JSON value that a server wrote; the text itself where it is none, or has no canonical
     form (a number beyond 2**53, NaN, half a character)."""
     try:
-        found = json.loads(text)
-        canonical_json(found)
+        result = json.loads(text)
+        canonical_json(result)
     except (ValueError, RecursionError):
         return text
-    return found
+    return result
 
 
 def require_file(tree: Tree, path: str) -> bytes:

@@ -74,8 +74,8 @@ class OpenWorld:
         # Of a database or a site that runs beside it nothing in the folder is written.
         faulty = self.fault is not None and self.fault.action == READ_ONLY
         closed = faulty or self._kind.open_state is not None
-        shown = SandboxMount(self.folder, DATA, writable=not closed)
-        return ServerGrant(folders=(shown,), sites=self._state.sites)
+        sandbox_mount = SandboxMount(self.folder, DATA, writable=not closed)
+        return ServerGrant(folders=(sandbox_mount,), sites=self._state.sites)
 
     @property
     def args(self) -> Mapping[str, tuple[str, ...] | None]:
@@ -98,7 +98,7 @@ class OpenWorld:
             if placeholder.removeprefix("env:") not in env
         ]
         if args is not None:
-            kept = [one for one in kept if one != "args" and not one.startswith("arg:")]
+            kept = [item for item in kept if item != "args" and not item.startswith("arg:")]
         changed = {
             "args": recipe.args if args is None else args,
             "env": tuple({**dict(recipe.env), **env}.items()),
@@ -148,10 +148,10 @@ class OpenWorld:
     def tasks(self, seed: int, n: int = 1) -> list[Task]:
         """Tasks drawn by a seed, at most `n` from each template. With a fault they are those that
         it makes fail."""
-        made = make_tasks(self.world, self._state.first_facts, seed, DATA, n)
+        result = make_tasks(self.world, self._state.first_facts, seed, DATA, n)
         if self.fault is None:
-            return made
-        return [one for one in made if one.name in self.fault.tasks]
+            return result
+        return [item for item in result if item.name in self.fault.tasks]
 
     def close(self) -> None:
         """Lets go of the place; what lies there stays until it is opened again or removed."""
@@ -341,7 +341,7 @@ async def open_session(
 
 def join_texts(results: Sequence[CallResult]) -> list[str]:
     """The texts of results, in order."""
-    return [str(one.get("text", "")) for result in results for one in result.content]
+    return [str(item.get("text", "")) for result in results for item in result.content]
 
 
 def _plan_server(

@@ -101,12 +101,12 @@ class SiteItems:
             if (item := held.get(names[1])) is None:
                 raise SiteRefusal(404, f"no {names[1][:80]!r} in {names[0]}")
             return _show_json(item) if as_json else SiteReply(200, _write_item(names[0], item))
-        found = [one for one in held.values() if _fits(one, query)]
+        found = [item for item in held.values() if _fits(item, query)]
         return _show_json(found) if as_json else SiteReply(200, _write_list(names[0], found))
 
     def _find_page(self, names: list[str]) -> str | None:
         path = "/".join(names) or "index"
-        return next((one for one in (path, f"{path}.html") if one in self.pages), None)
+        return next((item for item in (path, f"{path}.html") if item in self.pages), None)
 
     def _write(self, method: str, names: list[str], given: Item) -> tuple[int, Item]:
         """(status, the item that was added, changed or removed). Raises SiteRefusal."""
@@ -197,26 +197,26 @@ def _parse_body(body: bytes, kind: str) -> Item:
     try:
         if kind.startswith("application/x-www-form-urlencoded"):
             fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100)
-            given: Any = {name: int(one) if one.isdigit() else one for name, one in fields}
+            result: Any = {name: int(one) if one.isdigit() else one for name, one in fields}
         else:
-            given = json.loads(body or b"{}")
-        canonical_json(given)  # a number beyond 2**53, half a character: no fact of a state
+            result = json.loads(body or b"{}")
+        canonical_json(result)  # a number beyond 2**53, half a character: no fact of a state
     except (ValueError, RecursionError):
         raise SiteRefusal(400, "expected a JSON object, or a form") from None
-    if not isinstance(given, dict) or len(given) > _MOST_MEMBERS:
+    if not isinstance(result, dict) or len(result) > _MOST_MEMBERS:
         raise SiteRefusal(400, f"expected an object of at most {_MOST_MEMBERS} members")
-    for name, one in given.items():
+    for name, one in result.items():
         plain = one is None or isinstance(one, str | int | float)
         if not plain or len(name) > 80 or len(str(one)) > _MOST_TEXT:
             raise SiteRefusal(400, f"{name[:80]!r}: expected a text or a number")
-    return given
+    return result
 
 
 def _add_item(held: dict[str, Item], given: Item) -> Item:
     if len(held) >= _MOST_ITEMS:
         raise SiteRefusal(409, f"at most {_MOST_ITEMS} items")
-    numbers = (one["id"] for one in held.values() if isinstance(one["id"], int))
-    number = max((one for one in numbers if one < _MOST_NUMBER), default=0) + 1
+    numbers = (item["id"] for item in held.values() if isinstance(item["id"], int))
+    number = max((number for number in numbers if number < _MOST_NUMBER), default=0) + 1
     item = {"id": number, **given}
     key = str(item["id"])
     if not key or "/" in key or len(key) > 80:
@@ -296,7 +296,7 @@ def generate_shop_site(rng: Random, size: int) -> Tree:
     tree[f"{API}/cart.json"] = tree[f"{API}/messages.json"] = b"[]"
     owner = f"{rng.choice(words['people'])} {rng.choice(words['surnames'])}"
     tree["index.html"] = write_page(
-        "The shop", [f'<a href="/{one}">{one}</a>' for one in ("products", "news", "cart")]
+        "The shop", [f'<a href="/{item}">{item}</a>' for item in ("products", "news", "cart")]
     )
     tree["about.html"] = write_page(
         "About the shop", [f"{owner} has run it in {rng.choice(words['cities'])} for years."]
@@ -339,11 +339,11 @@ class SiteState:
         self._held.close()
 
     def _list_paths(self) -> list[str]:
-        found = [f"/{path}" for path in self._site.pages]
+        results = [f"/{path}" for path in self._site.pages]
         for name, held in self._site.copy_items().items():
             below = [name, *(f"{name}/{key}" for key in held)]
-            found += [f"{top}/{one}" for one in below for top in ("", f"/{API}")]
-        return found
+            results += [f"{top}/{item}" for item in below for top in ("", f"/{API}")]
+        return results
 
     def _is_hit(self, path: str) -> bool:
         return self._fault is not None and fnmatchcase(path, self._fault.target)
@@ -392,7 +392,7 @@ def _read_tree(tree: Tree) -> tuple[dict[str, bytes], Items]:
         try:
             listed = json.loads(node)
             canonical_json(listed)  # a number beyond 2**53 is no fact of a state
-            items[name[:-5]] = {str(one["id"]): dict(one) for one in listed}
+            items[name[:-5]] = {str(item["id"]): dict(item) for item in listed}
         except (ValueError, TypeError, KeyError, RecursionError):
             raise WorldFileError(
                 f"{path}: expected a JSON list of objects, each with an `id`, and numbers that"

@@ -63,7 +63,7 @@ class ValueDraw(_WorldPart):
 
     def find_problem(self) -> str | None:
         given = [self.key, self.one_of, self.between, self.words, self.text]
-        if sum(one is not None for one in given) != 1:
+        if sum(item is not None for item in given) != 1:
             return "expected exactly one of key, one_of, between, words, text"
         if self.where and self.key is None:
             return "`where` needs `key`"
@@ -140,7 +140,7 @@ class WorldSpec(_WorldPart):
         for fault in self.faults:
             if fault.name == name:
                 return fault
-        known = ", ".join(one.name for one in self.faults) or "none"
+        known = ", ".join(fault.name for fault in self.faults) or "none"
         raise WorldFileError(f"world {self.name!r} has no fault {name!r}; known: {known}")
 
     def read_files(self) -> dict[str, Node]:
@@ -185,7 +185,7 @@ def _parse_world(path: Path, text: str) -> WorldSpec:
 def _explain_first(path: Path, error: ValidationError) -> str:
     """A misspelt key before the one that is missing for it."""
     found = error.errors(include_url=False)
-    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
+    first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         return f"{path}: {where}: no such key; docs/worlds.md lists all"
@@ -198,17 +198,17 @@ def _find_problems(world: WorldSpec) -> Iterator[str]:
     if not (world.files or world.generator):
         yield "expected `files`, a `[generator]` or both"
     for part in ("tasks", "faults"):
-        names = [one.name for one in getattr(world, part)]
+        names = [item.name for item in getattr(world, part)]
         if twice := next((name for name in names if names.count(name) > 1), None):
             yield f"{part}: two are called {twice!r}"
     ids = [server.id for server in world.servers]
-    if twice := next((one for one in ids if ids.count(one) > 1), None):
+    if twice := next((item for item in ids if ids.count(item) > 1), None):
         yield f"servers: {twice!r} stands there twice"
     for task in world.tasks:
         for problem in _find_task_problems(world, task):
             yield f"task {task.name!r}: {problem}"
     for fault in world.faults:
-        if unknown := sorted(set(fault.tasks) - {one.name for one in world.tasks}):
+        if unknown := sorted(set(fault.tasks) - {task.name for task in world.tasks}):
             yield f"fault {fault.name!r}: no task is called {unknown[0]!r}"
 
 
@@ -227,7 +227,7 @@ def _find_task_problems(world: WorldSpec, task: TaskTemplate) -> Iterator[str]:
     known = {*task.draw, ROOT}
     written = [task.requests, task.changes, task.answer]
     written += [[call.arguments for call in task.calls]]
-    written += [[one.text, one.key, one.where] for one in task.draw.values()]
+    written += [[item.text, item.key, item.where] for item in task.draw.values()]
     for text in _list_texts(written):
         for name in _PLACEHOLDER.findall(text):
             if name not in known:

@@ -71,7 +71,7 @@ def make_tasks(
 ) -> list[Task]:
     """Tasks from each template of a world, at most `n` of each, all different. facts: of its first
     state. Raises WorldFileError for a template that no draw can fill."""
-    return [task for one in world.tasks for task in _make_some(world, one, facts, seed, root, n)]
+    return [task for item in world.tasks for task in _make_some(world, item, facts, seed, root, n)]
 
 
 def _make_some(
@@ -113,10 +113,10 @@ def _make_task(
         template.name,
         seed,
         fill_template(rng.choice(template.requests), values),
-        tuple(one for one in suited if one in (template.servers or suited)),
+        tuple(item for item in suited if item in (template.servers or suited)),
         calls,
         apply_changes(facts, fill_template(template.changes, values)),
-        tuple(str(one) for one in fill_template(template.answer, values)),
+        tuple(str(item) for item in fill_template(template.answer, values)),
         bool(template.changes),
     )
 

@@ -60,13 +60,13 @@ def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
             fill_template(key, values): fill_template(one, values) for key, one in template.items()
         }
     if isinstance(template, list | tuple):
-        return [fill_template(one, values) for one in template]
+        return [fill_template(item, values) for item in template]
     if not isinstance(template, str):
         return template
     if whole := _PLACEHOLDER.fullmatch(template):
-        found = _find_value(whole[1], values)
-        return found.key if isinstance(found, DrawnFact) else found
-    return _PLACEHOLDER.sub(lambda found: _show_value(_find_value(found[1], values)), template)
+        value = _find_value(whole[1], values)
+        return value.key if isinstance(value, DrawnFact) else value
+    return _PLACEHOLDER.sub(lambda match: _show_value(_find_value(match[1], values)), template)
 
 
 @cache
@@ -128,21 +128,23 @@ def _find_value(name: str, values: Mapping[str, Any]) -> Any:
     first, *parts = name.split(".")
     if first not in values:
         raise NothingToDraw(f"{{{first}}} is not drawn yet: draw it first")
-    found = values[first]
+    result = values[first]
     for place, part in enumerate(parts):
-        if isinstance(found, DrawnFact) and part == "value":
-            found = found.value
-        elif isinstance(found, DrawnFact) and part == "lines" and isinstance(found.value, str):
-            found = found.value.splitlines()
-        elif isinstance(found, DrawnFact) and part == "size" and isinstance(found.value, str):
-            found = len(found.value.encode())
-        elif isinstance(found, DrawnFact) and part == "blob" and isinstance(found.value, str):
-            found = _hash_blob(found.value.encode())
-        elif place == 0 and not isinstance(found, Mapping | list):
-            found = _find_path_part(found.key if isinstance(found, DrawnFact) else str(found), part)
+        if isinstance(result, DrawnFact) and part == "value":
+            result = result.value
+        elif isinstance(result, DrawnFact) and part == "lines" and isinstance(result.value, str):
+            result = result.value.splitlines()
+        elif isinstance(result, DrawnFact) and part == "size" and isinstance(result.value, str):
+            result = len(result.value.encode())
+        elif isinstance(result, DrawnFact) and part == "blob" and isinstance(result.value, str):
+            result = _hash_blob(result.value.encode())
+        elif place == 0 and not isinstance(result, Mapping | list):
+            result = _find_path_part(
+                result.key if isinstance(result, DrawnFact) else str(result), part
+            )
         else:
-            found = _find_member(found, part, name)
-    return found
+            result = _find_member(result, part, name)
+    return result
 
 
 def _find_path_part(key: str, part: str) -> str:
@@ -243,7 +245,7 @@ def write_sql(tables: list[ShopTable]) -> list[str]:
         columns[0] = columns[0].replace("NOT NULL", "PRIMARY KEY")
         statements.append(f"CREATE TABLE {table.name} ({', '.join(columns)})")
         for row in table.rows:
-            values = ", ".join(_quote_value(one) for one in row)
+            values = ", ".join(_quote_value(item) for item in row)
             statements.append(f"INSERT INTO {table.name} VALUES ({values})")
     return statements
 

@@ -133,22 +133,22 @@ def _write_cell(at: str, value: Cell) -> str:
 
 
 def _read_sheets(archive: zipfile.ZipFile) -> dict[str, dict[str, Cell]]:
-    names = {one.filename for one in archive.infolist()}
+    names = {item.filename for item in archive.infolist()}
     book = _read_part(archive, "xl/workbook.xml")
     relations = _read_part(archive, "xl/_rels/workbook.xml.rels")
     targets = {relation.get("Id"): str(relation.get("Target")) for relation in relations}
     shared = []
     if "xl/sharedStrings.xml" in names:
-        shared = [_read_text(one) for one in _read_part(archive, "xl/sharedStrings.xml")]
-    found: dict[str, dict[str, Cell]] = {}
+        shared = [_read_text(item) for item in _read_part(archive, "xl/sharedStrings.xml")]
+    result: dict[str, dict[str, Cell]] = {}
     for sheet in book.iter(f"{{{_MAIN}}}sheet"):
         target = targets[sheet.get(f"{{{_OFFICE}}}id")]
         path = target[1:] if target.startswith("/") else f"xl/{target}"
         cells = dict(_read_cells(_read_part(archive, path), shared))
-        if sum(map(len, found.values())) + len(cells) > _MOST_CELLS:
+        if sum(map(len, result.values())) + len(cells) > _MOST_CELLS:
             raise NoWorkbook(f"more than {_MOST_CELLS:,} cells")
-        found[str(sheet.get("name"))] = cells
-    return found
+        result[str(sheet.get("name"))] = cells
+    return result
 
 
 def _read_part(archive: zipfile.ZipFile, name: str) -> ET.Element:
@@ -201,8 +201,8 @@ def _read_number(text: str) -> Cell:
 
 def _read_text(element: ET.Element) -> str:
     """The text of a string with or without runs; phonetic hints are none of it."""
-    plain = [one.text or "" for one in element.findall(f"{{{_MAIN}}}t")]
-    runs = [one.findtext(f"{{{_MAIN}}}t") or "" for one in element.findall(f"{{{_MAIN}}}r")]
+    plain = [item.text or "" for item in element.findall(f"{{{_MAIN}}}t")]
+    runs = [item.findtext(f"{{{_MAIN}}}t") or "" for item in element.findall(f"{{{_MAIN}}}r")]
     return "".join(plain + runs)
 
 

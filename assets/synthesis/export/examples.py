@@ -211,7 +211,7 @@ def _list_preferences(example: TrainingExample) -> Iterator[PreferencePair]:
     for at, wrong in enumerate(messages):
         if wrong["role"] != "assistant" or wrong.get("weight") != 0:
             continue
-        right = next((one for one in messages[at + 1 :] if _is_right_call(one)), None)
+        right = next((message for message in messages[at + 1 :] if _is_right_call(message)), None)
         if right is not None and _is_other(right, wrong, tools):
             yield PreferencePair(messages[:at], right, wrong, tools, DRAFT, about)
     if any(message.get("weight") == 0 for message in messages):

@@ -42,9 +42,9 @@ def make_view(row: Row, contracts: Mapping[str, Contract]) -> JudgeView:
     """The view of a row of PAIRS. Raises NoContract; ValueError where a column is no JSON."""
     own, calls = row["contract_digest"], read_goldens(row)
     needed = {call.contract_digest for call in calls} - {own}
-    offered = [one for one in json.loads(row.get("offered") or "[]") if one in contracts]
+    offered = [item for item in json.loads(row.get("offered") or "[]") if item in contracts]
     shown_contracts = {
-        one: _get_contract(one, contracts) for one in (own, *sorted(needed), *offered)
+        item: _get_contract(item, contracts) for item in (own, *sorted(needed), *offered)
     }
     texts = {name: row.get(name) for name in ("instruction", "messages", "calls")}
     texts |= {"contract_digest": own, "task": row.get("task") or SINGLE}

@@ -243,7 +243,7 @@ def _migrate_stale(
     ]
     if not stale:
         return [], []
-    digests = {one for row in stale for one in json.loads(row["contracts"] or "[]")}
+    digests = {item for row in stale for item in json.loads(row["contracts"] or "[]")}
     old = read_old_contracts(warehouse.tables, digests, name)
     migration = migrate_pairs(
         stale, old, {make_tool_key(row): row for row in offer.usable}, barred=offer.held

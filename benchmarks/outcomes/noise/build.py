@@ -52,7 +52,7 @@ def build_table(
     endpoints = make_pool(real, size)
     tell(f"{len(launches)} servers, {len(real)} real endpoints, {len(endpoints)} in all")
     stage = retrieve_tasks([*train, *held], endpoints)
-    late = [one.id for one in (*train[len(train) // 2 :], *held)]
+    late = [item.id for item in (*train[len(train) // 2 :], *held)]
     candidates = {task.id: (*task.candidates, *task.curated) for task in stage.table.tasks}
     wishes = list_wishes([*train, *held], candidates, stage.table.endpoints, late)
     tell(f"{len(wishes)} pairs of a task and a candidate")

@@ -20,18 +20,18 @@ def describe_table(stage: NoiseStage) -> dict[str, Any]:
             endpoint = table.endpoints[name]
             fault = endpoint.faults[BEFORE] or ("real" if endpoint.direct else "none")
             by_fault[fault].append(tried.success)
-    kinds = Counter(one.kind for one in table.outcomes.values())
+    kinds = Counter(item.kind for item in table.outcomes.values())
     endpoints = table.endpoints.values()
     return {
         "tasks": dict(Counter(task.split for task in table.tasks)),
         "requests": len({task.query for task in table.tasks}),
         "intents": len({task.intent for task in table.tasks}),
-        "servers": len({one.source for one in endpoints}),
-        "real": sum(one.direct for one in endpoints),
-        "variants": sum(not one.direct and not one.newcomer for one in endpoints),
-        "newcomers": sum(one.newcomer for one in endpoints),
-        "changed": sum(one.changes for one in endpoints),
-        "new contracts": sum(bool(one.renames) for one in endpoints),
+        "servers": len({endpoint.source for endpoint in endpoints}),
+        "real": sum(endpoint.direct for endpoint in endpoints),
+        "variants": sum(not endpoint.direct and not endpoint.newcomer for endpoint in endpoints),
+        "newcomers": sum(endpoint.newcomer for endpoint in endpoints),
+        "changed": sum(endpoint.changes for endpoint in endpoints),
+        "new contracts": sum(bool(endpoint.renames) for endpoint in endpoints),
         "pairs": len(table.outcomes),
         "calls made": len(table.outcomes) - kinds[NO_CALL],
         "kinds": dict(kinds),

@@ -77,7 +77,7 @@ class ToolEndpoint:
 def load_sources() -> tuple[EndpointSource, ...]:
     """The real servers, and how calls of their tools are written."""
     text = Path(__file__).with_name("endpoints.toml").read_text(encoding="utf-8")
-    return tuple(EndpointSource(**one) for one in tomllib.loads(text)["servers"])
+    return tuple(EndpointSource(**item) for item in tomllib.loads(text)["servers"])
 
 
 def find_source(server: str) -> EndpointSource:

@@ -84,10 +84,10 @@ async def execute_all(
 ) -> Outcomes:
     """What each wish came to; a server in a world of one seed is started once for all of its."""
     groups: dict[tuple[str, int], list[CallWish]] = defaultdict(list)
-    found: Outcomes = {}
+    result: Outcomes = {}
     for wish in wishes:
         if wish.endpoint.write_call(wish.task.slots, wish.phase) is None:
-            found[wish.task.id, wish.endpoint.id, wish.phase] = TableCall(False, NO_CALL)
+            result[wish.task.id, wish.endpoint.id, wish.phase] = TableCall(False, NO_CALL)
         elif wish.endpoint.source in launches:
             world = next(
                 source.world for source in load_sources() if source.id == wish.endpoint.source
@@ -95,7 +95,7 @@ async def execute_all(
             if world == wish.task.world:
                 groups[wish.endpoint.source, wish.task.seed].append(wish)
             else:  # it sees its own world only: what is asked for is not there
-                found[wish.task.id, wish.endpoint.id, wish.phase] = TableCall(False, NO_CALL)
+                result[wish.task.id, wish.endpoint.id, wish.phase] = TableCall(False, NO_CALL)
     places = asyncio.Semaphore(AT_ONCE)
 
     async def execute_group(server: str, world_seed: int, own: list[CallWish]) -> None:
@@ -104,12 +104,12 @@ async def execute_all(
             runner = WorldRunner(
                 launches[server], server, own[0].task.world, world_seed, policy, seed
             )
-            found.update(await runner.run(own))
+            result.update(await runner.run(own))
             took = time.perf_counter() - began
             tell(f"{server} in {own[0].task.world} {world_seed}: {len(own)} calls, {took:.0f} s")
 
     await asyncio.gather(*(execute_group(*key, own) for key, own in sorted(groups.items())))
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class WorldRunner:
     seed: int
 
     async def run(self, wishes: Sequence[CallWish]) -> Outcomes:
-        found: Outcomes = {}
+        result: Outcomes = {}
         with (
             _make_place(self.policy) as place,
             open_world(find_world(self.world), self.world_seed, Path(place)) as opened,
@@ -133,24 +133,24 @@ class WorldRunner:
             async with self._open(opened) as (session, proxies):
                 for wish in wishes:
                     made = await self._run_wish(wish, session, proxies, opened, first)
-                    found[wish.task.id, wish.endpoint.id, wish.phase] = made
-        return found
+                    result[wish.task.id, wish.endpoint.id, wish.phase] = made
+        return result
 
     @asynccontextmanager
     async def _open(self, opened: OpenWorld) -> AsyncIterator[tuple[WorldSession, ProxyPool]]:
         grants = {**self.policy.grants, self.server: opened.grant}
         granted = replace(self.policy, grants=grants, twice=False)
         recipes = {self.server: self.launch.recipe}
-        made = WorldSession(
+        world_session = WorldSession(
             self.server, self.launch.contracts, lambda: ToolCaller(recipes, granted)
         )
 
         async def forward(tool: str, arguments: dict[str, Any]) -> Any:
-            return (await made.run_calls([TaskCall(tool, arguments)], TIMEOUT_S))[0]
+            return (await world_session.run_calls([TaskCall(tool, arguments)], TIMEOUT_S))[0]
 
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(made.close)
-            yield made, await stack.enter_async_context(ProxyPool(forward))
+            stack.push_async_callback(world_session.close)
+            yield world_session, await stack.enter_async_context(ProxyPool(forward))
 
     async def _run_wish(
         self,

@@ -30,7 +30,7 @@ def change_answer(fault: str, text: str, rng: Random) -> str:
         return text[:CUT]
     if fault == UNIT:
         factor = rng.choice(_FACTORS)
-        return _NUMBER.sub(lambda found: scale_number(found[0], factor), text)
+        return _NUMBER.sub(lambda match: scale_number(match[0], factor), text)
     return text
 
 

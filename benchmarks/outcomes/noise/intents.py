@@ -58,7 +58,7 @@ class BenchTask:
 def load_intents() -> list[UserIntent]:
     """The bench's own intents, in the order of their file."""
     text = Path(__file__).with_name("intents.toml").read_text(encoding="utf-8")
-    return [UserIntent.model_validate(one) for one in tomllib.loads(text)["intents"]]
+    return [UserIntent.model_validate(item) for item in tomllib.loads(text)["intents"]]
 
 
 def draw_tasks(
@@ -69,7 +69,7 @@ def draw_tasks(
     streams = [
         _draw_stream(intent, split, seed, facts)
         for seed in seeds
-        for world in dict.fromkeys(one.world for one in intents)
+        for world in dict.fromkeys(intent.world for intent in intents)
         for facts in [_read_first_facts(world, seed)]
         for intent in intents
         if intent.world == world
@@ -115,7 +115,7 @@ def _draw_task(
         query = fill_template(rng.choice(wordings), values)
         slots = fill_template(intent.slots, values)
         expected = apply_changes(facts, fill_template(intent.changes, values))
-        answer = tuple(str(one) for one in fill_template(intent.answer, values))
+        answer = tuple(str(item) for item in fill_template(intent.answer, values))
     except (NothingToDraw, ChangeImpossible):
         return None
     check = Task(

@@ -63,7 +63,7 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 def paraphrase_name(name: str, rng: Random) -> str:
     """`read_file` -> `load_document`; a prefix of the product goes."""
-    words = [one for one in split_identifier(name) if one not in ("fast", "excel")]
+    words = [item for item in split_identifier(name) if item not in ("fast", "excel")]
     return "_".join(_replace_word(word, rng).replace(" ", "_") for word in words) or name
 
 
@@ -72,7 +72,7 @@ def paraphrase_text(name: str, description: str, rng: Random) -> str:
     first = _SENTENCE.split(" ".join(description.split()))[0]
     if len(_WORD.findall(first)) < 2:
         first = " ".join(split_identifier(name)).capitalize()
-    said = _WORD.sub(lambda found: _replace_word(found[0], rng), first).rstrip(".")
+    said = _WORD.sub(lambda match: _replace_word(match[0], rng), first).rstrip(".")
     return f"{rng.choice(OPENERS)}{said}."
 
 

@@ -39,8 +39,10 @@ class NoiseStage:
         made = []
         for phase, vectors in enumerate(self.vectors):
             facts = [
-                ToolFacts(one.id, one.server_id, one.contracts[phase], one.digest_contract(phase))
-                for one in self.table.endpoints.values()
+                ToolFacts(
+                    item.id, item.server_id, item.contracts[phase], item.digest_contract(phase)
+                )
+                for item in self.table.endpoints.values()
             ]
             made.append(ToolPool(facts, vectors))
         return made[0], made[1]
@@ -113,11 +115,11 @@ def order_by_method(
     phase: int = BEFORE,
 ) -> list[np.ndarray]:
     """The order of each task's candidates by a method, asked right after so many outcomes."""
-    found = []
+    results = []
     for task in tasks:
         question = stage.ask(task, phase, (learnt + 1) * TICK_S)
-        found.append(order_candidates(method.score(question, question.candidates), question))
-    return found
+        results.append(order_candidates(method.score(question, question.candidates), question))
+    return results
 
 
 def order_by_retriever(

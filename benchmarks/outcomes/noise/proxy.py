@@ -125,7 +125,7 @@ class ProxyPool:
         except MCPError as error:
             kind = "timeout" if "timed out" in str(error).lower() else "protocol_error"
             return ProxyAnswer((), kind, time.perf_counter() - began)
-        texts = tuple(str(getattr(one, "text", "")) for one in result.content)
+        texts = tuple(str(getattr(item, "text", "")) for item in result.content)
         kind = "tool_error" if result.is_error else "ok"
         return ProxyAnswer(texts, kind, time.perf_counter() - began)
 

@@ -57,10 +57,10 @@ def _render_drift(drift: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     for name, own in drift.items():
         curve = " | ".join(f"{own['after'][at]:.3f}" for at in checks)
-        cost = [_show(one) for one in own["cost"].values()]
+        cost = [_show(item) for item in own["cost"].values()]
         less, new = own.get(f"less {RIVAL}"), own["newcomers"]
         due = own["outcomes to recover 90%"]
-        ends = ", ".join(_show_count(one) for one in due["interval"])
+        ends = ", ".join(_show_count(item) for item in due["interval"])
         parts = [
             name, f"{own['before']:.3f}", curve, _show(less, "+") if less else "", cost[0],
             cost[-1], f"{_show_count(due['value'])} [{ends}]",

@@ -30,10 +30,10 @@ Values = dict[str, dict[str, np.ndarray]]  # method -> actor -> success per held
 
 def value_fixed(stage: NoiseStage) -> Values:
     """Retriever, curated pool and oracle."""
-    held = stage.list_tasks(HELD_OUT)
+    tasks = stage.list_tasks(HELD_OUT)
     return {
-        name: {actor: value_orders(stage, held, own, actor) for actor in ACTORS}
-        for name, own in order_fixed(stage, held).items()
+        name: {actor: value_orders(stage, tasks, own, actor) for actor in ACTORS}
+        for name, own in order_fixed(stage, tasks).items()
     }
 
 
@@ -89,13 +89,13 @@ def summarise_values(stage: NoiseStage, values: Values) -> dict[str, dict[str, A
 
 def summarise_categories(stage: NoiseStage, values: Values) -> dict[str, dict[str, float]]:
     """Category -> method -> held-out success by the actor that takes the first."""
-    held = stage.list_tasks(HELD_OUT)
+    tasks = stage.list_tasks(HELD_OUT)
     return {
         category: {
-            name: round(float(own["top"][[one.category == category for one in held]].mean()), 4)
+            name: round(float(own["top"][[item.category == category for item in tasks]].mean()), 4)
             for name, own in values.items()
         }
-        for category in sorted({one.category for one in held})
+        for category in sorted({item.category for item in tasks})
     }
 
 
@@ -122,7 +122,7 @@ def value_online(
         played = [play_online(stage, make, train, held, seed) for seed in seeds]
         by_size = {
             at: {
-                actor: np.mean([value_orders(stage, held, one[at], actor) for one in played], 0)
+                actor: np.mean([value_orders(stage, held, item[at], actor) for item in played], 0)
                 for actor in ACTORS
             }
             for at in played[0]
@@ -151,11 +151,11 @@ def measure_drift(
         for name, make in methods.items():
             drift = run_drift(stage, make, first, train[half : half + late], held, seed)
             played[name].append(drift)
-    found = {name: summarise_drift(own, best) for name, own in played.items()}
+    result = {name: summarise_drift(own, best) for name, own in played.items()}
     if RIVAL in played:
         for name, own in played.items():
-            found[name][f"less {RIVAL}"] = _compare_ends(own, played[RIVAL])
-    return found
+            result[name][f"less {RIVAL}"] = _compare_ends(own, played[RIVAL])
+    return result
 
 
 def summarise_drift(
@@ -172,10 +172,10 @@ def summarise_drift(
 
     rng, never = np.random.default_rng(0), checks[-1] + 1
     drawn = [count(cost[rng.integers(0, len(own), len(own))]) for _ in range(draws)]
-    ends = np.percentile([never if one is None else one for one in drawn], [2.5, 97.5],
+    ends = np.percentile([never if item is None else item for item in drawn], [2.5, 97.5],
                          method="nearest").astype(int).tolist()  # fmt: skip
     regrets = [one for drift in own if (one := drift.average_regret()) is not None]
-    exposed = sum(len(one) for drift in own for one in drift.regrets.values())
+    exposed = sum(len(item) for drift in own for item in drift.regrets.values())
     taken = sum(sum(drift.taken.values()) for drift in own)
     return {
         "seeds": len(own),

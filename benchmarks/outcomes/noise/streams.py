@@ -47,7 +47,7 @@ class DriftResult:
 
     def average_regret(self) -> float | None:
         """Mean over the newcomers that were candidates at all."""
-        own = [float(np.mean(one)) for one in self.regrets.values() if one]
+        own = [float(np.mean(item)) for item in self.regrets.values() if item]
         return float(np.mean(own)) if own else None
 
 
@@ -149,7 +149,7 @@ def _note_newcomers(
     stage: NoiseStage, task: TaskFacts, candidates: np.ndarray, place: int, done: bool,
     rates: dict[tuple[str, str], float], found: DriftResult,
 ) -> None:  # fmt: skip
-    ids = [stage.pools[AFTER].tools[one].tool_id for one in candidates.tolist()]
+    ids = [stage.pools[AFTER].tools[item].tool_id for item in candidates.tolist()]
     best = max(rates[task.intent, name] for name in ids)
     picked = stage.pools[AFTER].tools[place].tool_id
     for name in ids:

@@ -76,7 +76,7 @@ def load_table(folder: Path) -> OutcomeTable:
     keys = ("task", "endpoint", "phase")
     return OutcomeTable(
         [TaskFacts(**{**task, **_make_tuples(task, "candidates", "curated")}) for task in tasks],
-        {one.id: one for one in made},
+        {item.id: item for item in made},
         {
             (outcome["task"], outcome["endpoint"], outcome["phase"]): TableCall(
                 **{name: value for name, value in outcome.items() if name not in keys}

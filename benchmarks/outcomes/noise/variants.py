@@ -40,7 +40,7 @@ def make_newcomers(real: Sequence[ToolEndpoint], n: int, seed: int) -> list[Tool
     """Copies without a fault that are listed in the second phase only."""
     bases = Random(f"newcomers/{seed}").sample(list(real), min(n, len(real)))
     made = (make_variant(base, None, f"new-{at}", seed) for at, base in enumerate(bases))
-    return [replace(one, newcomer=True) for one in made]
+    return [replace(item, newcomer=True) for item in made]
 
 
 def make_variant(base: ToolEndpoint, fault: str | None, at: int | str, seed: int) -> ToolEndpoint:
@@ -59,7 +59,7 @@ def change_endpoints(endpoints: Sequence[ToolEndpoint], seed: int) -> list[ToolE
     one loses it; a third of those get another contract as well."""
     rng = Random(f"changes/{seed}")
     kept = [endpoint for endpoint in endpoints if not endpoint.newcomer]
-    chosen = {one.id for one in rng.sample(kept, round(len(kept) * CHANGED_SHARE))}
+    chosen = {item.id for item in rng.sample(kept, round(len(kept) * CHANGED_SHARE))}
     return [
         _change_endpoint(endpoint, rng) if endpoint.id in chosen else endpoint
         for endpoint in endpoints
@@ -73,7 +73,7 @@ def _change_endpoint(endpoint: ToolEndpoint, rng: Random) -> ToolEndpoint:
     if rng.random() >= 1 / 3:
         return changed
     known = list((endpoint.contracts[0].get("inputSchema") or {}).get("properties") or {})
-    names = [one for one in RENAMES if one not in known]
+    names = [item for item in RENAMES if item not in known]
     renames = dict(zip(known[:1], rng.sample(names, 1), strict=False))
     words = str(endpoint.contracts[0].get("description") or "")
     return rename_arguments(changed, renames, paraphrase_text(endpoint.base, words, rng))

@@ -35,12 +35,12 @@ def read_tiny_base_digest(folder: Path = FOLDER) -> str:
 def find_tiny_base_flaw(digest: str) -> str | None:
     """Why an adapter over the tiny base with these weights cannot be used here; None if it can."""
     try:
-        found = read_tiny_base_digest()
+        tiny_base_digest = read_tiny_base_digest()
     except TrainingFailed as error:
         return str(error)
-    if digest == found:
+    if digest == tiny_base_digest:
         return None
-    return f"its tiny base {digest[:12]} is not the one of this package, {found[:12]}"
+    return f"its tiny base {digest[:12]} is not the one of this package, {tiny_base_digest[:12]}"
 
 
 def read_recipe(folder: Path = FOLDER) -> dict[str, Any]:

@@ -73,8 +73,8 @@ class TinyRecipe:
 
 def split_servers(recipe: TinyRecipe) -> tuple[list[list[InventedTool]], list[list[InventedTool]]]:
     """(servers that are learned from, held-out servers); no tool name is in both."""
-    made = make_servers(recipe.seed, recipe.servers)
-    return made[recipe.held_out :], made[: recipe.held_out]
+    servers = make_servers(recipe.seed, recipe.servers)
+    return servers[recipe.held_out :], servers[: recipe.held_out]
 
 
 def make_batches(
@@ -404,12 +404,12 @@ def _draw_calls(
     rng: random.Random, servers: Sequence[Sequence[InventedTool]], tools: int, n: int
 ) -> list[Any]:
     """`n` exercises with one right call and exactly `tools` tools shown."""
-    made: list[Any] = []
-    while len(made) < n:
-        one = make_exercise(rng, servers, tools)
-        if len(one.calls) == 1 and len(one.tools) == tools:
-            made.append(one)
-    return made
+    results: list[Any] = []
+    while len(results) < n:
+        exercise = make_exercise(rng, servers, tools)
+        if len(exercise.calls) == 1 and len(exercise.tools) == tools:
+            results.append(exercise)
+    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -417,9 +417,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tiny-base", description=__doc__)
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--threads", type=int, default=1)
-    asked = parser.parse_args(arguments)
-    made = build_tiny_base(TinyRecipe(), asked.folder, asked.threads)
-    sys.stdout.write(json.dumps(made["measured"]) + "\n")
+    args = parser.parse_args(arguments)
+    tiny_base = build_tiny_base(TinyRecipe(), args.folder, args.threads)
+    sys.stdout.write(json.dumps(tiny_base["measured"]) + "\n")
     return 0
 
 

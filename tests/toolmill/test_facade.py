@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 USE = """
 import toolmill, sys
-from toolmill.serving.ranking import router
+from toolmill.serving import router
 import serving.router
 assert router is serving.router
 assert toolmill.serving is serving and serving.__spec__.name == "serving"

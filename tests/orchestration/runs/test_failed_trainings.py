@@ -57,7 +57,7 @@ def test_run_once_counts_the_attempts_that_failed_on_a_set(
 
     for name, stand_in in (
         ("decide_on_drift", decide),
-        ("Workers", FailingTrainings),
+        ("WorkerPool", FailingTrainings),
         ("open_instance", lambda: _Kept(instance)),
     ):
         monkeypatch.setattr(nightly, name, stand_in)

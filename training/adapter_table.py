@@ -22,22 +22,22 @@ from warehouse.store import Warehouse
 # Nats a token. The tiny base has seen the pairs it is tuned on: it starts at 0.12 and wanders.
 _LOW = 0.3
 _COLUMNS = {
-    "model": (pl.String, "the digest that names it, under <home>/models"),
-    "role": (pl.String, "retriever, caller, or that of an extension"),
-    "base": (pl.String, "the model that it was trained from"),
-    "training_set": (pl.String, "digest of what it learnt from"),
-    "pairs": (pl.Int64, "that it learnt from"),
-    "steps": (pl.Int64, "updates of the weights"),
+    "model": (pl.String, "Digest that names the model, under <home>/models"),
+    "role": (pl.String, "retriever, caller, or a role of an extension"),
+    "base": (pl.String, "Base model"),
+    "training_set": (pl.String, "Digest of the training data"),
+    "pairs": (pl.Int64, "Rows that it learned from"),
+    "steps": (pl.Int64, "Updates of the weights"),
     "loss_first": (
         pl.Float64,
-        "mean of the first tenth of the steps, of three at least where there are six",
+        "Mean loss over the first tenth of the steps",
     ),
-    "loss_last": (pl.Float64, "the same of the last steps"),
-    "device": (pl.String, "cpu, cuda"),
-    "seconds": (pl.Float64, "that the training took"),
-    "tokens_per_s": (pl.Float64, "tokens learnt a second"),
-    "step_ms": (pl.Float64, "milliseconds a step, on average"),
-    "peak_mb": (pl.Float64, "most memory that was in use: the GPU's on cuda, else the process's"),
+    "loss_last": (pl.Float64, "Mean loss over the last tenth of the steps"),
+    "device": (pl.String, "cpu or cuda"),
+    "seconds": (pl.Float64, "Duration of the training, in seconds"),
+    "tokens_per_s": (pl.Float64, "Tokens learned per second"),
+    "step_ms": (pl.Float64, "Milliseconds per step, on average"),
+    "peak_mb": (pl.Float64, "Peak memory in use: GPU memory on cuda, else the process"),
 }
 
 

@@ -103,14 +103,17 @@ FINDINGS = TableSpec(
         "marketplace": MARKETPLACE,
         "server_id": SERVER_ID,
         "tool": TOOL,
-        "contract_digest": (pl.String, '"" for a tool that has none in the snapshot'),
-        "rule": (pl.String, "the scan's rule that found it"),
-        "severity": (pl.String, "low, medium, high"),
-        "field": (pl.String, "JSON pointer into the contract, or into the list without one"),
-        "span": (pl.String, "JSON [start, end] in characters of that text"),
-        "excerpt": (pl.String, "escaped: safe to print"),
-        "why": (pl.String, "what the text does, as that rule has it"),
-        "first_seen": (pl.String, "UTC date on which it was first found"),
+        "contract_digest": (
+            pl.String,
+            'Digest of the contract; "" for a tool without one in the snapshot',
+        ),
+        "rule": (pl.String, "Scan rule that matched"),
+        "severity": (pl.String, "Severity: low, medium or high"),
+        "field": (pl.String, "JSON pointer into the contract, or into the tool list"),
+        "span": (pl.String, "JSON [start, end], in characters of that text"),
+        "excerpt": (pl.String, "Matched text, escaped for display"),
+        "why": (pl.String, "What the text does, by the rule"),
+        "first_seen": (pl.String, "UTC date of the first match"),
     },
 )
 SCANS = TableSpec(
@@ -120,8 +123,8 @@ SCANS = TableSpec(
         "server_id": SERVER_ID,
         "tool": TOOL,
         "contract_digest": CONTRACT_DIGEST,
-        "scan_key": (pl.String, "of everything that its findings depend on"),
-        "found": (pl.String, "JSON list of findings"),
+        "scan_key": (pl.String, "Digest of everything that its findings depend on"),
+        "found": (pl.String, "Findings, as a JSON list"),
     },
 )
 _OF_A_RULE = 3  # findings of one rule and severity in one tool: more say nothing new

@@ -42,17 +42,26 @@ LISTED = TableSpec(
     columns={
         "listing_id": LISTING_ID,
         "marketplace": MARKETPLACE,
-        "server_id": (pl.String, 'of a launch of it; "listing:<id>" where nothing names a server'),
-        "tool": (pl.String, "its name, as it is shown"),
-        "contract_digest": (pl.String, '"c1:<sha256>" of what is shown'),
-        "contract": (pl.String, "canonical JSON; null: held"),
-        "shown": (pl.String, "JSON list of its fields that are shown; any other is made up"),
+        "server_id": (
+            pl.String,
+            'Server id of a launch; "listing:<id>" where nothing names a server',
+        ),
+        "tool": (pl.String, "Name that the marketplace shows"),
+        "contract_digest": (pl.String, 'Digest of the listed tool: "c1:<sha256>"'),
+        "contract": (pl.String, "Canonical JSON of the contract; null where it is quarantined"),
+        "shown": (pl.String, "Fields that are shown, as a JSON list; others are filled in"),
         "standing": (pl.String, f"one of {', '.join(STANDINGS)}"),
-        "rules": (pl.String, "JSON list of the rules of the scan that hold it"),
-        "scan_key": (pl.String, "of everything that those depend on"),
-        "launched_digest": (pl.String, "of the contract that a launch gave; null: none"),
-        "listed_differs": (pl.String, "JSON {cls, fields, why}: listed -> launched"),
-        "first_seen": (pl.String, "UTC date on which this contract was first shown"),
+        "rules": (pl.String, "Scan rules that quarantine it, as a JSON list"),
+        "scan_key": (pl.String, "Digest of everything that these rules depend on"),
+        "launched_digest": (pl.String, "Digest of the contract from a launch; null where none"),
+        "listed_differs": (
+            pl.String,
+            "Difference from listed to launched: JSON {cls, fields, why}",
+        ),
+        "first_seen": (
+            pl.String,
+            "UTC date on which this contract was first listed by a marketplace",
+        ),
     },
 )
 

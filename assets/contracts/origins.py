@@ -27,16 +27,16 @@ ORIGINS = TableSpec(
     columns={
         "server_id": SERVER_ID,
         "tool": TOOL,
-        "contract_digest": (pl.String, "as last seen"),
-        "contract": (pl.String, "canonical JSON, as last seen"),
+        "contract_digest": (pl.String, "Last known value"),
+        "contract": (pl.String, "Canonical JSON of the last contract"),
         "first_digest": (
             pl.String,
-            "as first seen, under this name or the one it was renamed from",
+            "First digest, under this name or the name it was renamed from",
         ),
-        "first_contract": (pl.String, "canonical JSON, as first seen"),
-        "before_digest": (pl.String, "the last other one; null: it never changed"),
-        "before_contract": (pl.String, "canonical JSON of the last other one"),
-        "gone": (pl.Boolean, "not in the last publication"),
+        "first_contract": (pl.String, "Canonical JSON of the first contract"),
+        "before_digest": (pl.String, "Digest of the previous contract; null if it never changed"),
+        "before_contract": (pl.String, "Canonical JSON of the previous contract"),
+        "gone": (pl.Boolean, "Whether it is missing from the last publication"),
     },
 )
 _RENAMES_CAP = 400  # pairs of a gone and a new tool that are compared for a rename

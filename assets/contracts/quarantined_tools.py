@@ -164,16 +164,16 @@ _NAMES = {
     "server_id": SERVER_ID,
     "tool": TOOL,
     "contract_digest": CONTRACT_DIGEST,
-    "recipe_digest": (pl.String, "of the launch that listed it"),
-    "first_seen": (pl.String, "UTC date on which this contract was first listed"),
+    "recipe_digest": (pl.String, "From the launch that listed it"),
+    "first_seen": (pl.String, "UTC date on which a launch first listed this contract"),
 }
 CLEAR = TableSpec(
     name="clear_contracts",
     key=("server_id", "tool"),
     columns={
         **_NAMES,
-        "contract": (pl.String, "canonical JSON"),
-        "schema_problem": (pl.String, "why the input schema is no JSON Schema; null: it is one"),
+        "contract": (pl.String, "Canonical JSON of the contract"),
+        "schema_problem": (pl.String, "Why the input schema is not a JSON Schema; null if it is"),
     },
 )
 HELD = TableSpec(name="held_contracts", key=("server_id", "tool"), columns=_NAMES)

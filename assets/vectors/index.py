@@ -33,14 +33,14 @@ VECTORS = TableSpec(
     columns={
         "marketplace": MARKETPLACE,
         "server_id": SERVER_ID,
-        "tool": (pl.String, '"" in the one row that stands for the server itself'),
+        "tool": (pl.String, 'Tool name; "" in the row of the server itself'),
         "kind": (pl.String, '"tool" or "server"'),
-        "contract_digest": (pl.String, "null in the row of the server"),
+        "contract_digest": (pl.String, "Contract digest; null in the row of the server"),
         "text_digest": (
             pl.String,
-            "of the text that was embedded: the vector's name, with the embedder",
+            "Digest of the embedded text; names the vector, with the embedder",
         ),
-        "embedder": (pl.String, "the model that the vector is by"),
+        "embedder": (pl.String, "Embedder of the vector"),
     },
 )
 

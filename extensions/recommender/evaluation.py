@@ -28,14 +28,14 @@ RERANKER_EVALUATION = TableSpec(
     name="reranker_evaluation",
     key=("model", "item_id"),
     columns={
-        "model": (pl.String, '"retriever-order" or the digest that names a model'),
-        "item_id": (pl.String, '"<kind>:<place in the test>"'),
+        "model": (pl.String, '"retriever-order", or the digest that names a model'),
+        "item_id": (pl.String, '"<kind>:<position in the test>"'),
         "kind": (pl.String, "call or request"),
         "server_id": SERVER_ID,
-        "tool_id": (pl.String, "server_id::tool: that was called, or is right for the request"),
-        "score": (pl.Float64, "of a call's tool for its question"),
-        "right": (pl.Boolean, "the call worked; the request's tool came first"),
-        "training_set": (pl.String, "digest of the calls that the candidate learnt from"),
+        "tool_id": (pl.String, "server_id::tool that was called, or is right for the request"),
+        "score": (pl.Float64, "Score of a call's tool for its question"),
+        "right": (pl.Boolean, "Whether the call worked, or the request's tool came first"),
+        "training_set": (pl.String, "Digest of the calls that the candidate learned from"),
     },
 )
 Requests = Sequence[tuple[RerankQuestion, int]]  # and the place of the right tool

@@ -155,7 +155,7 @@ def rollback(
 def export(
     out: Annotated[Path, typer.Option("--out", help="a new or empty folder")],
     weights: Annotated[
-        bool, typer.Option("--weights", help="also its language models: safetensors, GGUF, recipes")
+        bool, typer.Option("--weights", help="also its language models: safetensors, recipes")
     ] = False,
 ) -> None:
     """Copy the served index with its encoder; `toolmill serve --place OUT` needs nothing else."""

@@ -14,13 +14,13 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (7_965, 50),
     "assets/marketplaces": (7_054, 44),
-    "assets/servers": (13_044, 58),
-    "assets/contracts": (8_145, 39),
-    "assets/catalogue": (1_367, 7),
+    "assets/servers": (13_056, 58),
+    "assets/contracts": (8_157, 39),
+    "assets/catalogue": (1_379, 7),
     "assets/vectors": (4_228, 21),
-    "assets/synthesis": (11_474, 58),
-    "assets/outcomes": (8_528, 41),
-    "training": (15_046, 92),
+    "assets/synthesis": (11_491, 58),
+    "assets/outcomes": (8_547, 41),
+    "training": (15_048, 92),
     "serving": (8_842, 46),
     "orchestration": (6_830, 39),
     "demo": (2_883, 25),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_910, 14),
     "extensions/upkeep": (2_121, 11),
-    "tests": (87_811, 642),
+    "tests": (87_813, 642),
     "benchmarks": (7_794, 69),
 }
 

@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (4_228, 21),
     "assets/synthesis": (11_491, 58),
     "assets/outcomes": (8_547, 41),
-    "training": (15_048, 92),
+    "training": (15_051, 92),
     "serving": (8_842, 46),
     "orchestration": (6_830, 39),
     "demo": (2_883, 25),

@@ -33,6 +33,12 @@ class RetrieverRecipe:
     ] = 3
     query_tokens: Annotated[Whole, Field(description="read of a request")] = 48
     text_tokens: Annotated[Whole, Field(description="read of a tool's text")] = 96
+    hold_tokens: Annotated[
+        Whole, Field(description="tokens held in memory at once; the rest is computed twice")
+    ] = 3072
+    cache_mb: Annotated[
+        int, Field(ge=0, description="cache of what the frozen layers output, for all epochs")
+    ] = 512
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -52,13 +58,10 @@ class RetrieverOptions(RetrieverRecipe):
 class RetrieverSettings(RetrieverRecipe):
     """Hyper-parameters; together with the training set and the base they name the adapter.
 
-    hold_tokens: held in memory at once; the rest is computed twice. cache_mb: of what the frozen
-    layers say, for all epochs. These and checkpoint_steps change no more than rounding."""
+    hold_tokens, cache_mb and checkpoint_steps change no more than rounding."""
 
     dropout: Share = 0.0  # of the adapter; the base's own is off
     temperature: Positive = 0.05
-    hold_tokens: Whole = 3072
-    cache_mb: Annotated[int, Field(ge=0)] = 512
     checkpoint_steps: Whole = 10
     start: str = NONE  # or `general@<16 hex>`, the shipped adapter, whose shape is the default one
     distractors: Literal["hard", "random"] = HARD  # from the confusable audit, or any other tools

@@ -207,5 +207,5 @@ def describe_bad_loss(root: Path, step: int, loss: float, rate: float, clip: flo
     )
     return (
         f"loss is {loss} at step {step}, expected a number; lower learning_rate (it is"
-        f" {rate:g}) or clip (it is {clip:g}); {held}"
+        f" {rate:g}; gradients are clipped at {clip:g}); {held}"
     )

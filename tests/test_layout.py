@@ -1,4 +1,4 @@
-"""The layout as laws: one-way imports inside every folder, small folders, names that are verbs."""
+"""The layout as laws: one-way imports inside every folder, small folders, modules and functions."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 FOLDERS = ("warehouse", "assets", "serving", "training", "demo", "orchestration", "extensions")
 LARGEST = 25  # modules of a folder
 LONGEST = 80  # lines of a function, its signature and docstring among them
-LONGEST_MODULE = 500
+LONGEST_MODULE = 500  # lines
 
 
 @cache
@@ -83,6 +83,12 @@ def test_folders_stay_small() -> None:
             held[str(path.parent.relative_to(ROOT))] += 1
     large = {name: count for name, count in held.items() if count > LARGEST}
     assert not large, f"split these by what they hold: {large}"
+
+
+def test_modules_have_one_subject() -> None:
+    lines = {name: path.read_text("utf-8").count("\n") for name, path in modules().items()}
+    long = {name: count for name, count in lines.items() if count > LONGEST_MODULE}
+    assert not long, f"more than {LONGEST_MODULE} lines; split these by subject: {long}"
 
 
 def test_functions_fit_a_screen() -> None:

@@ -169,7 +169,7 @@ class BatchStatus:
 
 
 class BatchEndpoint:
-    """Where batches of one role go. Every method raises LLMError: Unanswered where it is not known
+    """Where batches of one role go. Every method raises LLMError: NoAnswer where it is not known
     whether it was done, `not_found` for what the provider does not know."""
 
     def __init__(self, role: Role) -> None:

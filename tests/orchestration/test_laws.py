@@ -51,9 +51,7 @@ def test_imports_go_one_way() -> None:
     for path in modules():
         package = path.relative_to(ROOT).parts[0]
         ours = {name.split(".")[0] for name in imported(path)} & set(PACKAGES)
-        # Serving's asset definitions join training's champions to the index; nothing behind may.
-        entry = {"training"} if path == ROOT / "serving" / "defs.py" else set()
-        wrong = ours - {package} - ALLOWED[package] - entry
+        wrong = ours - {package} - ALLOWED[package]
         wrong -= {"extensions"}  # has a law of its own, below
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
@@ -104,7 +102,7 @@ def test_no_import_cycle() -> None:
 
 
 def test_serving_imports_neither_dagster_nor_torch() -> None:
-    for path in set((ROOT / "serving").rglob("*.py")) - {ROOT / "serving" / "defs.py"}:
+    for path in (ROOT / "serving").rglob("*.py"):
         roots = {name.split(".")[0] for name in imported(path)}
         assert not roots & {"dagster", "torch", "transformers", "peft"}, path
 

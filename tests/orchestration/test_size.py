@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_965, 50),
+    "warehouse": (7_967, 50),
     "assets/marketplaces": (7_054, 44),
     "assets/servers": (13_056, 58),
     "assets/contracts": (8_157, 39),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_910, 14),
     "extensions/upkeep": (2_121, 11),
-    "tests": (87_818, 642),
+    "tests": (87_816, 642),
     "benchmarks": (7_794, 69),
 }
 

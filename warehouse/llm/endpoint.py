@@ -51,7 +51,7 @@ class OpenAIEndpoint:
         return ""
 
     async def answer(self, request: ModelRequest) -> ModelCompletion:
-        """One chat completion. Raises Unanswered for what may pass (429, 5xx, time-outs, broken
+        """One chat completion. Raises NoAnswer for what may pass (429, 5xx, time-outs, broken
         connections), LLMError for what will not; both name the endpoint and the fix."""
         role = request.role
         body = make_body(request)

@@ -117,7 +117,7 @@ class ModelCompletion:
 
 
 class Provider(Protocol):
-    """Answers requests, one try each. Raises LLMError when no answer came, Unanswered when
+    """Answers requests, one try each. Raises LLMError when no answer came, NoAnswer when
     another try may bring one."""
 
     def version(self) -> str:

@@ -37,6 +37,8 @@ def export_backup(home: Path, state: Path, folder: Path, version: str) -> dict[s
     nothing whole, OSError. The earlier export stays in each of these cases.
     """
     folder = folder.resolve()
+    if folder.exists() and not folder.is_dir():
+        raise UnusableInput(f"{folder}: a file, expected a folder; name another place")
     if folder.exists() and not (folder / MARK).is_file() and any(folder.iterdir()):
         raise UnusableInput(f"{folder}: neither empty nor an earlier export; name another folder")
     pointers = _read_pointers(home)

@@ -75,3 +75,11 @@ def test_what_is_broken_is_named_and_the_earlier_export_stays(
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].startswith("nothing was exported: ")
+
+
+def test_a_file_in_place_of_the_folder_is_refused_by_name(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    target.write_text("kept")
+    with pytest.raises(UnusableInput, match="a file, expected a folder"):
+        export_backup(tmp_path / "home", tmp_path / "state", target, "1")
+    assert target.read_text() == "kept"

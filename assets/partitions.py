@@ -48,7 +48,7 @@ def close_run_after(context: dg.AssetExecutionContext, ledger: Ledger, asset: st
     """Ends the marketplace's open run when `asset` is the last nightly asset that is selected.
 
     Until then a killed run's successor reads the pages that were already fetched; afterwards the
-    next run looks at the moving world anew.
+    next run reads the moving world again.
     """
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     last = max((name for name in NIGHTLY if name in selected), key=NIGHTLY.index, default=asset)

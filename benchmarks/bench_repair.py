@@ -17,7 +17,7 @@ from benchmarks.repair.arms import build_arms, list_asked
 from benchmarks.repair.calls import read_calls
 from benchmarks.repair.judge import judge_answer
 from benchmarks.repair.tables import (
-    Found,
+    ArmResults,
     print_arms,
     print_failures,
     print_kinds,
@@ -40,7 +40,7 @@ def main() -> None:
     calls = read_calls(args.set, args.side)
     asked = list(list_asked(calls, Random(args.seed)))
     arms = build_arms(asked)
-    found = Found(asked, {arm: [judge_answer(item, run(item)) for item in asked]
+    found = ArmResults(asked, {arm: [judge_answer(item, run(item)) for item in asked]
                           for arm, run in arms.items()})  # fmt: skip
     servers = {item.good.server for item in asked}
     print(f"{len(asked):,} drafts of {len(calls):,} calls, {len(servers)} servers\n")

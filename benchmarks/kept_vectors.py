@@ -12,7 +12,7 @@ from warehouse.progress import ProgressLines
 from warehouse.storage.lance import LanceStore
 
 
-class Kept:
+class StoredEmbedder:
     """`id` and `dim` are the model's own; a kill loses a few hundred texts."""
 
     def __init__(self, model: Embedder, home: Path) -> None:

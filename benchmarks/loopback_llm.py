@@ -30,7 +30,7 @@ ANSWER = json.dumps(
 
 
 @dataclass
-class Seen:
+class RequestCounts:
     """What was asked since the last reset."""
 
     requests: int = 0
@@ -50,7 +50,7 @@ class Server:
 
     def __init__(self, latency_s: float, errors: float) -> None:
         self._latency_s, self._errors = latency_s, errors
-        self._seen, self._chance = Seen(), random.Random(7)
+        self._seen, self._chance = RequestCounts(), random.Random(7)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         gone = (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError)
@@ -70,7 +70,7 @@ class Server:
 
     async def _answer(self, path: str, body: bytes) -> tuple[int, bytes]:
         if path == "/reset":
-            self._seen, self._chance = Seen(), random.Random(7)
+            self._seen, self._chance = RequestCounts(), random.Random(7)
         if not path.endswith("/chat/completions"):
             return 200, json.dumps(self._seen.as_json()).encode()
         seen = self._seen

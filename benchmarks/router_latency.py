@@ -20,7 +20,7 @@ from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.encoders.saved import open_encoder, save_encoder
 from assets.vectors.texts import build_tool_views
-from benchmarks.kept_vectors import Kept
+from benchmarks.kept_vectors import StoredEmbedder
 from benchmarks.own_process import run_alone
 from benchmarks.shared_data import SHARED, read_corpus, require_paths
 from serving.adhoc import read_source
@@ -101,7 +101,7 @@ def embed_grown(known: set[str], embed: Embed) -> Embed:
     return embed_all
 
 
-class Known:
+class PreparedEmbedder:
     """An embedder that has embedded these texts already."""
 
     def __init__(self, model: Embedder, texts: Sequence[str]) -> None:
@@ -130,7 +130,7 @@ def measure_size(home: Path, size: int, count: int, threads: int) -> dict[str, A
     row: dict[str, Any] = {"tools": len(index.tools), "servers": len(index.servers), **memory}
     row["load_average"] = os.getloadavg()[0]
     row["find"] = _time_each(lambda text: router.find(ToolQuery(query=text)), texts)
-    known = Router(index, Known(model, texts))
+    known = Router(index, PreparedEmbedder(model, texts))
     row["search"] = _time_each(lambda text: known.find(ToolQuery(query=text)), texts)
     row["encode"] = _time_each(lambda text: model.embed([text]), texts)
     row["rss_after_mb"] = _read_rss()
@@ -147,7 +147,7 @@ def build_grown(home: Path, size: int, model: Embedder) -> str:
             for row in base.rows
             for text in build_tool_views(json.loads(row["contract"])).values()
         }
-        embed = embed_grown(texts, Kept(model, home).embed)
+        embed = embed_grown(texts, StoredEmbedder(model, home).embed)
         version = build_index(place, grow_source(base, size), embed, embedder=model.id)
         mark.write_text(json.dumps({"version": version}))
     return json.loads(mark.read_bytes())["version"]

@@ -112,7 +112,7 @@ def define_jobs() -> list[Any]:
             ONE_SERVER_JOB,
             selection=[name for name in NIGHTLY if name != "listings"],
             partitions_def=marketplaces,
-            description="One server of a marketplace anew, from its launch to executed calls; the"
+            description="One server of a marketplace again, from its launch to executed calls; the"
             f" rows of all others stay. Launch it with the tag {SERVER_TAG}: the server's id.",
         ),
         dg.define_asset_job(

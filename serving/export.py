@@ -114,7 +114,7 @@ def check_export(folder: Path) -> dict[str, Any]:
     if wrong:
         raise BadExport(
             f"{folder}: {len(wrong)} of {len(known)} files are not as exported, first"
-            f" {wrong[0][:200]}; copy the folder again, or export anew"
+            f" {wrong[0][:200]}; copy the folder again, or export again"
         )
     return manifest
 
@@ -155,7 +155,7 @@ def _parse_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         return manifest, {str(name): str(value) for name, value in manifest["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         found = f"{type(error).__name__}: {error}"[:200]
-        raise BadExport(f"{folder}: {MANIFEST}: {found}; export anew") from None
+        raise BadExport(f"{folder}: {MANIFEST}: {found}; export again") from None
 
 
 def _read_models(home: Path, release: str, adapter: str | None) -> dict[str, str]:

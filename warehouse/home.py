@@ -97,7 +97,7 @@ def _describe_other_version(home: Path, layout: int) -> HomeUnusable:
         return HomeUnusable(origin.format("a later") + fix)
     return HomeUnusable(
         origin.format("an earlier")
-        + "that version reads it and its backups; for this one it must be made anew: set"
+        + "that version reads it and its backups; for this version, make a new one: set"
         " TOOLMILL_HOME to another folder, or move it away and run again"
     )
 

@@ -19,7 +19,7 @@ _ALWAYS = ("warehouse/pictures.py", "warehouse/sanitize", "warehouse/statistics.
 class PictureStore:
     """The latest picture of each name under `<home>/cache/pictures`.
 
-    sources: files and folders of the repository whose code draws; another word there draws anew.
+    sources: files and folders of the repository whose code draws; any change there redraws.
     """
 
     def __init__(self, home: Path, *sources: str) -> None:

@@ -71,7 +71,7 @@ def listings(
         )
     except CrawlError as error:
         if not error.passing:
-            # What this run fetched does not fit together: the next one fetches everything anew.
+            # What this run fetched does not fit together: the next one fetches everything again.
             ledger.close_run(name)
         yield from refuse(context, warehouse, LISTINGS_AUDIT, "crawl", error)
         return

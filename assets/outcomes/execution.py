@@ -199,7 +199,7 @@ def _load_grounds(held: Mapping[str, Any]) -> JudgementGrounds:
 
 
 # Of what is sent and kept of a call: another one is another effect. What a kept call is judged to
-# be is read anew by each run (`kept.py`), so a change of those rules sends nothing.
+# be is read again by each run, so a change of those rules sends nothing.
 EXECUTION_VERSION = 4
 
 

@@ -142,7 +142,7 @@ class _StoredTokensProvider(OAuthClientProvider):
             self.context.protected_resource_metadata = resource
 
     def _expected_issuer(self) -> str:
-        """The authorization server that is asked. The SDK would register anew at another one than
+        """The authorization server that is asked. The SDK would register again at another one than
         the client belongs to; a client that was made for one server is shown to no other."""
         issuer = super()._expected_issuer()
         client = self.context.client_info

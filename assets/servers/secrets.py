@@ -96,7 +96,7 @@ class LaunchSecrets:
 
 
 class SecretSources:
-    """The secrets of all servers, read anew at each launch: a rotated one needs no restart.
+    """The secrets of all servers, read at each launch: a rotated one needs no restart.
 
     salt: keys the fingerprints; at least 16 bytes, kept beside the ledger. One that has to be made
     or read is asked for with the first secret that is given.

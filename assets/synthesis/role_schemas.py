@@ -43,7 +43,7 @@ class RequestDrafts(BaseModel, title="Requests"):
 
 
 class RewrittenRequest(BaseModel, title="Worded"):
-    """A request written anew, and the values it now states."""
+    """A rewritten request, and the values it now states."""
 
     instruction: str = Field(min_length=1, max_length=4000)
     values: dict[str, Json] = {}

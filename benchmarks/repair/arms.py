@@ -22,7 +22,7 @@ LADDER = ("contract", "+ history", "+ conversation")
 
 
 @dataclass(frozen=True)
-class Asked:
+class DraftCase:
     """One draft, what was meant, what is offered and what was said. stated: the conversation holds
     every required value."""
 
@@ -45,10 +45,10 @@ class Answer:
     rungs: dict[str, float] = field(default_factory=dict)
 
 
-Arm = Callable[[Asked], Answer]
+Arm = Callable[[DraftCase], Answer]
 
 
-def list_asked(calls: Sequence[AskedCall], draw: Random) -> Iterator[Asked]:
+def list_asked(calls: Sequence[AskedCall], draw: Random) -> Iterator[DraftCase]:
     """Every draft of every call, ten tools offered: the right one, its server's, others'."""
     pool = [(call.good.server, call.good.contract) for call in calls]
     for call in calls:
@@ -67,10 +67,10 @@ def list_asked(calls: Sequence[AskedCall], draw: Random) -> Iterator[Asked]:
             if name in good.arguments
         )
         for draft in make_drafts(good, draw):
-            yield Asked(draft, good, tools, call.conversation, stated)
+            yield DraftCase(draft, good, tools, call.conversation, stated)
 
 
-def build_arms(asked: Sequence[Asked]) -> dict[str, Arm]:
+def build_arms(asked: Sequence[DraftCase]) -> dict[str, Arm]:
     """Name -> arm. History: of all drafts together, those of other servers too."""
     history = ContractHistory(tuple(item.draft.move for item in asked if item.draft.move))
     ladder = (_climb_with(None, False), _climb_with(history, False), _climb_with(history, True))
@@ -81,7 +81,7 @@ def build_arms(asked: Sequence[Asked]) -> dict[str, Arm]:
     }
 
 
-def _take_draft(asked: Asked) -> Answer:
+def _take_draft(asked: DraftCase) -> Answer:
     """The draft as it is, read as a strict client reads it."""
     given = asked.draft.arguments
     try:
@@ -99,7 +99,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def _take_repaired_json(asked: Asked) -> Answer:
+def _take_repaired_json(asked: DraftCase) -> Answer:
     """What json-repair makes of the arguments' text, and nothing else."""
     given, began = asked.draft.arguments, time.perf_counter()
     value = json_repair.loads(given) if _is_text(given) else given
@@ -108,7 +108,7 @@ def _take_repaired_json(asked: Asked) -> Answer:
 
 
 def _climb_with(history: ContractHistory | None, shown: bool) -> Arm:
-    def climb_ladder(asked: Asked) -> Answer:
+    def climb_ladder(asked: DraftCase) -> Answer:
         draft = {"name": asked.draft.name, "arguments": asked.draft.arguments}
         conversation, began = asked.conversation if shown else (), time.perf_counter()
         found = repair_drafts(draft, asked.tools, conversation=conversation, history=history)
@@ -117,7 +117,7 @@ def _climb_with(history: ContractHistory | None, shown: bool) -> Arm:
     return climb_ladder
 
 
-def _read_reports(asked: Asked, found: Sequence[RepairReport], ms: float) -> Answer:
+def _read_reports(asked: DraftCase, found: Sequence[RepairReport], ms: float) -> Answer:
     given = asked.draft.arguments
     [first], rest = found[:1], found[1:]
     intact = first.outcome == VALID and not rest and (not _is_text(given) or first.text == given)

@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.contracts.match.match import match_call
 from assets.contracts.validate import validate_call
-from benchmarks.repair.arms import Answer, Asked
+from benchmarks.repair.arms import Answer, DraftCase
 from serving.repair.evidence import ConversationEvidence
 
 
@@ -30,7 +30,7 @@ class Judged:
         return self.answer.abstained
 
 
-def judge_answer(asked: Asked, answer: Answer) -> Judged:
+def judge_answer(asked: DraftCase, answer: Answer) -> Judged:
     """valid: every call fits the tool it names, one of those offered. right: they are those meant,
     in number and order, by `match_call`."""
     if answer.abstained:
@@ -46,12 +46,12 @@ def judge_answer(asked: Asked, answer: Answer) -> Judged:
     return Judged(answer, valid, right, invented)
 
 
-def _is_meant(asked: Asked, meant: Any, call: tuple[str, Any]) -> bool:
+def _is_meant(asked: DraftCase, meant: Any, call: tuple[str, Any]) -> bool:
     expected = {"name": asked.good.name, "arguments": meant}
     return match_call(asked.good.root, expected, {"name": call[0], "arguments": call[1]}).match
 
 
-def _is_invented(asked: Asked, given: dict[str, Any]) -> bool:
+def _is_invented(asked: DraftCase, given: dict[str, Any]) -> bool:
     sent = asked.draft.arguments
     text = sent if isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
     text, evidence = text.replace("\\", ""), ConversationEvidence(asked.conversation)

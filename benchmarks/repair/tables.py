@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.repair.arms import Asked
+from benchmarks.repair.arms import DraftCase
 from benchmarks.repair.judge import Judged
 from extensions.sidecar.flaws import FLAWS, HOPELESS, UNTOUCHED
 from serving.repair.report import RUNGS
@@ -14,13 +14,13 @@ from training.evaluation.metrics import MetricFigure, bootstrap_mean, measure_sh
 
 
 @dataclass(frozen=True)
-class Found:
+class ArmResults:
     """Every draft, and what each arm made of it, in the same order."""
 
-    asked: Sequence[Asked]
+    asked: Sequence[DraftCase]
     arms: dict[str, list[Judged]]
 
-    def pick(self, arm: str, kind: str | None = None) -> list[tuple[Asked, Judged]]:
+    def pick(self, arm: str, kind: str | None = None) -> list[tuple[DraftCase, Judged]]:
         """The drafts of one kind; None: of every flaw."""
         pairs = zip(self.asked, self.arms[arm], strict=True)
         return [
@@ -30,7 +30,7 @@ class Found:
         ]
 
 
-def print_arms(found: Found) -> None:
+def print_arms(found: ArmResults) -> None:
     """Shares of all flawed drafts, with intervals by server."""
     print("| arm | valid | right | valid and wrong | left with a reason | ms p50 / p99 |")
     print("| --- | --- | --- | --- | --- | --- |")
@@ -45,7 +45,7 @@ def print_arms(found: Found) -> None:
         print(f"| {arm} | {cells} | {ms[0]:.2f} / {ms[1]:.2f} |")
 
 
-def print_targets(found: Found) -> None:
+def print_targets(found: ArmResults) -> None:
     """What the ladder must not do, and how often it asks."""
     coerced, last, before = (
         found.pick("contract"),
@@ -78,7 +78,7 @@ def print_targets(found: Found) -> None:
         print(f"left though the conversation holds all, {name}: {share} (n = {share.n:,})")
 
 
-def print_kinds(found: Found) -> None:
+def print_kinds(found: ArmResults) -> None:
     """Each kind of flaw, before and after the whole ladder."""
     print("\n| flaw | n | valid before | right before | valid | right | wrong | left |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
@@ -92,7 +92,7 @@ def print_kinds(found: Found) -> None:
         print(f"| {kind} | {len(after)} | {' | '.join(map(str, counts))} |")
 
 
-def print_rungs(found: Found) -> None:
+def print_rungs(found: ArmResults) -> None:
     """Drafts that a rung changed, by how they ended."""
     print("\n| rung | changed | right after | wrong after | left after all | ms p50 / p99 |")
     print("| --- | ---: | ---: | ---: | ---: | --- |")
@@ -105,7 +105,7 @@ def print_rungs(found: Found) -> None:
             print(f"| {rung} | {len(own)} | {cells} | {ms[0]:.2f} / {ms[1]:.2f} |")
 
 
-def print_failures(found: Found, kind: str, arm: str = "+ conversation") -> None:
+def print_failures(found: ArmResults, kind: str, arm: str = "+ conversation") -> None:
     """The drafts of one kind (`all`: of every kind) that are not right after an arm."""
     for asked, one in found.pick(arm, None if kind == "all" else kind):
         if not one.right:
@@ -114,7 +114,7 @@ def print_failures(found: Found, kind: str, arm: str = "+ conversation") -> None
             print("  ->", json.dumps(one.answer.calls)[:300], *one.answer.rungs)
 
 
-def _measure_by_server(pairs: Iterable[tuple[Asked, bool]]) -> MetricFigure:
+def _measure_by_server(pairs: Iterable[tuple[DraftCase, bool]]) -> MetricFigure:
     """A share with an interval that draws whole servers; Wilson's where all are alike."""
     own = list(pairs)
     hits = sum(held for _, held in own)

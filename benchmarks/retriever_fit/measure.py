@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.encoders.minilm import MiniLM
-from benchmarks.kept_vectors import Kept
+from benchmarks.kept_vectors import StoredEmbedder
 from benchmarks.router_fit.rows import (
     FEATURES,
     MEASURES,
@@ -37,7 +37,7 @@ class Gain:
 
 def measure_set(found: QuerySet, home: Path, encoder: MiniLM) -> dict[str, np.ndarray]:
     """Way -> measures [requests, 4] of the set's requests by one encoder."""
-    kept = Kept(encoder, home)
+    kept = StoredEmbedder(encoder, home)
     index = open_index(found, home / "index" / kept.id.replace("/", "-"), kept)
     signals = read_signals(index, found.requests, kept)
     rows: Rows = collect_rows(index, found.requests, signals, FEATURES)

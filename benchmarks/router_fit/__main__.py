@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.encoders.minilm import MiniLM
-from benchmarks.kept_vectors import Kept
+from benchmarks.kept_vectors import StoredEmbedder
 from benchmarks.retriever_fit.recipe import FOLDS
 from benchmarks.router_fit import cases, report
 from benchmarks.router_fit.left_out import Line, compare_sets, drop_each, fit_apart, fit_without
@@ -64,11 +64,11 @@ class Work:
     """What was read: sets, their rows, and how to read rows of another pool."""
 
     home: Path
-    embedders: list[Kept]  # one, or one for each of FOLDS
+    embedders: list[StoredEmbedder]  # one, or one for each of FOLDS
     found: dict[str, QuerySet]
     rows: dict[str, Rows]
 
-    def choose_embedder(self, name: str) -> Kept:
+    def choose_embedder(self, name: str) -> StoredEmbedder:
         """The one that did not learn from the set; the first where none did."""
         of = name.partition("/")[0]  # a changed pool's set
         apart = (one for one, left in zip(self.embedders, FOLDS, strict=False) if of in left)
@@ -190,7 +190,9 @@ def make_fusion(weights: np.ndarray) -> FusionWeights:
 
 
 def _read_all(args: argparse.Namespace, retrievers: Sequence[Path | None]) -> Work:
-    embedders = [Kept(MiniLM(retriever, threads=2), args.home) for retriever in retrievers]
+    embedders = [
+        StoredEmbedder(MiniLM(retriever, threads=2), args.home) for retriever in retrievers
+    ]
     work = Work(args.home, embedders, {}, {})
     for name in args.sets:
         found = read_set(name)

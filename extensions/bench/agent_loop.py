@@ -222,7 +222,7 @@ RULES = {
     "success": "called, and the larger model ended with an answer in words within the limits",
     "arms": "small_first: the small model makes the first call, its result is put into the"
     " conversation, the larger model goes on; large_alone: the larger model from the start; servers"
-    " are started anew for every task and arm",
+    " are restarted for every task and arm",
     "tokens": "prompt and completion of the larger model as its endpoint counts them; the small"
     " model's stand apart; dollars are both models', seconds include the start of servers",
 }

@@ -1,4 +1,4 @@
-"""`tools: "auto"`: the router picks the tools of a request, anew for each turn."""
+"""`tools: "auto"`: the router picks the tools of a request, again for each turn."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -127,7 +127,7 @@ def _write_pairs(name: str, pairs: Path, to: Path) -> RepositoryUpload:
         if path.is_symlink():
             raise CannotPush(
                 f"{path}: a link, which could lead to any file of this machine; put the file itself"
-                " there, or export anew"
+                " there, or export again"
             )
     folder = to / "pairs"
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What versions of tables still hold of what was taken down, and writing them anew without it.
+"""What versions of tables still hold of what was taken down, and rewriting them without it.
 
 A version keeps its name, by which histories, models and releases know it: `<digest>.taken.json`
 beside it says which digest its rows have now (`warehouse/storage/tables.py`).

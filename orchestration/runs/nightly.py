@@ -158,7 +158,7 @@ class UnknownServer(UnusableInput):
 
 
 def run_one_server(settings: Settings, server_id: str, only: list[str] | None = None) -> RunResult:
-    """Runs one server anew in each marketplace (`only`: in these) that lists it.
+    """Runs one server again in each marketplace (`only`: in these) that lists it.
 
     Raises UnknownServer, AnotherRun, HomeUnavailable, LedgerUnavailable before anything starts.
     """

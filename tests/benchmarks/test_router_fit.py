@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.tool_id import ToolId
-from benchmarks.kept_vectors import Kept
+from benchmarks.kept_vectors import StoredEmbedder
 from benchmarks.retriever_fit.recipe import FOLDS
 from benchmarks.router_fit.__main__ import Work, print_sets
 from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
@@ -224,7 +224,10 @@ def find_description(found: QuerySet, request: Request) -> str:
 
 
 def test_a_changed_pool_is_read_by_the_adapter_that_did_not_learn_its_set(tmp_path: Path) -> None:
-    first, second = Kept(WordEmbedder(), tmp_path), Kept(WordEmbedder(), tmp_path)
+    first, second = (
+        StoredEmbedder(WordEmbedder(), tmp_path),
+        StoredEmbedder(WordEmbedder(), tmp_path),
+    )
     work = Work(tmp_path, [first, second], {}, {})
     for of in (FOLDS[1][0], f"{FOLDS[1][0]}/{BARE}"):
         assert work.choose_embedder(of) is second

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.kept_vectors import Kept
+from benchmarks.kept_vectors import StoredEmbedder
 from benchmarks.router_latency import embed_grown, grow_source
 from serving.index.model import IndexSource
 
@@ -28,8 +28,8 @@ class Counting:
 
 def test_kept_vectors_are_made_once_and_stay(tmp_path: Path) -> None:
     model = Counting()
-    first = Kept(model, tmp_path).embed(["a", "b", "a"])
-    again = Kept(model, tmp_path).embed(["b", "a", "c"])
+    first = StoredEmbedder(model, tmp_path).embed(["a", "b", "a"])
+    again = StoredEmbedder(model, tmp_path).embed(["b", "a", "c"])
     assert model.embedded == 3
     assert np.array_equal(first[0], first[2])
     assert np.array_equal(again[0], first[1])

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from extensions.batch.sensor import (
+from extensions.batch.defs import (
     PollCursor,
     choose_due,
     note_polls,

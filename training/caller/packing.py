@@ -43,7 +43,7 @@ def plan_passes(
     pass_rows: int,
     processes: int = 1,
 ) -> PackingPlan:
-    """The passes over rows of these lengths, shuffled anew in every epoch.
+    """The passes over rows of these lengths, reshuffled in every epoch.
 
     `pass_tokens`: rows are packed into passes of at most so many tokens (a longer row has a pass of
     its own); None: up to `pass_rows` rows of like length are padded to the longest.

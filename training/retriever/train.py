@@ -315,13 +315,13 @@ def _to_training_failure(
     advice = (
         f"it goes on after step {checkpoints.read_checkpoint_step(newest_checkpoint)}"
         if newest_checkpoint
-        else "it starts anew"
+        else "it starts from the beginning"
     )
     if is_out_of_memory(error):
         return TrainingFailed(
             f"retriever: out of memory with {settings.tools} tools a batch and"
             f" {settings.hold_tokens} tokens held at once. Lower hold_tokens (the result stays, at"
-            " up to a third more time), cache_mb, or tools (another model: anew); run again with"
+            " up to a third more time), cache_mb, or tools (another model); run again with"
             f" the same settings on a freer machine and {advice}"
         )
     if checkpoints.is_disk_full(error):

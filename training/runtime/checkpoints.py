@@ -144,7 +144,7 @@ def _describe_disk_full(root: Path, step: int, half: Path) -> str:
     advice = (
         f"goes on after step {read_checkpoint_step(newest_checkpoint)}"
         if newest_checkpoint
-        else "starts anew"
+        else "starts from the beginning"
     )
     return (
         f"disk full: checkpoint of step {step} did not fit in {root} ({wrote / 2**20:.1f} MB were"

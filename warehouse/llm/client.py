@@ -258,7 +258,7 @@ def _make_unusable(role: Role, flaw: BadAnswer) -> LLMError:
         "truncated": f"raise max_tokens of role {role.name} (now {role.max_tokens})",
         "refused": "the model declined; look at the tool's text, or choose another model",
     }
-    default = "the answer is kept; another seed, model or prompt asks anew"
+    default = "the answer is kept; another seed, model or prompt asks again"
     return LLMError(flaw.kind, str(flaw), "one JSON object", hints.get(flaw.kind, default))
 
 

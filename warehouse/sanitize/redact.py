@@ -221,7 +221,7 @@ __all__ = [
     "redact_json",
 ]
 
-REDACT_VERSION = 3  # part of every page's key: a page stored by an older redaction is read anew
+REDACT_VERSION = 3  # part of every page's key: a page stored by an older redaction is read again
 
 _PASSES = 8  # a cut may bring two neighbours together; the second pass finds nothing in most texts
 _LAUNCH = frozenset(("env", "environment", "environ", "environmentvariables", "headers"))

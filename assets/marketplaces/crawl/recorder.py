@@ -25,7 +25,7 @@ class PayloadRecorder:
 
     def __init__(self, folder: Path, marketplace: str, today: str) -> None:
         self.folder, self.marketplace, self.today = folder, marketplace, today
-        self.id = uuid.uuid4().hex  # in page keys: what was kept is asked for anew
+        self.id = uuid.uuid4().hex  # in page keys: stored pages are requested again
         self.saved: list[tuple[str, str, str]] = []  # (file, URL, content type)
         self._counts: dict[str, int] = {}
 

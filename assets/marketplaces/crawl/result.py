@@ -40,7 +40,7 @@ class CrawlResult:
 
     @property
     def listings(self) -> list[Listing]:
-        """The listings as objects, made anew on every look."""
+        """The listings as objects, rebuilt on every access."""
         return [read_row(row) for row in self.frame.iter_rows(named=True)]
 
     @property

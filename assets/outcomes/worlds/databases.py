@@ -345,7 +345,7 @@ class PostgresState:
             raise
 
     def reset(self) -> None:
-        """Takes the database away, whoever uses it, and copies the seed anew."""
+        """Replaces the database by a copy of the seed, even while it is in use."""
         self._cluster.release()
         self._make_database()
         if self._fault is not None:

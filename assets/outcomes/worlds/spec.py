@@ -48,7 +48,7 @@ class SeedGenerator(_WorldPart):
 
 
 class ValueDraw(_WorldPart):
-    """What a placeholder of a task stands for; exactly one of these, drawn anew for each task.
+    """What a placeholder of a task stands for; exactly one of these, drawn for each task.
 
     key: a fact of the first state whose key matches the pattern, no two alike in a task; where:
     members that its value has, `*` for any value. one_of: one of these. between: a whole number.

@@ -183,7 +183,7 @@ class CallSession:
     # --- its tools
 
     async def _list(self, session: Any) -> None:
-        """Lists all tools anew. Raises Ended."""
+        """Lists all tools again. Raises Ended."""
         transcript, progress = self._listener.transcript, ProbeProgress(self.began)
         self._listener.stale = False
         transcript.lists.pop("tools", None)

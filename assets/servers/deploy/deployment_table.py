@@ -93,7 +93,7 @@ class DeploymentJob:
             return None
         if isinstance(recipe, UnlaunchableServer):
             same = row["recipe_digest"] is None and row["error_kind"] == recipe.kind
-            # What is wrong with a folder is looked at, not asked for: it costs nothing to say anew.
+            # What is wrong with a folder is read from disk, so repeating it costs nothing.
             same = same and (not self.listing.is_local or row["hint"] == recipe.hint)
         else:
             previous_plan = (row["recipe_digest"], row["conditions"])

@@ -219,7 +219,7 @@ def _mount_program(path: Path, folder: Path) -> list[SandboxMount]:
     program = (path.parent / "python").resolve()  # what the environment links to
     if not is_python(program, environment):
         detail = f"{str(path.parent / 'python')!r:.200} leads to {str(program)!r:.200}"
-        why = "which is no Python: make the environment anew"
+        why = "which is not a Python: recreate the environment"
         raise PackageError("needs_software", f"{detail}, {why}")
     needed = list_python_files(program, program.parent.parent)
     mounts = [

@@ -4,7 +4,7 @@
 | --- | --- |
 | 401, 402, 403; OAuth that needs a person; 4xx whose words name a credential | remote_auth |
 | 404, 410 before there is a session | not_found |
-| 404 within a session (begun anew once), 407, 408, 425, 429, 5xx | remote_down |
+| 404 within a session (retried once), 407, 408, 425, 429, 5xx | remote_down |
 | no address, refused, time-out, TLS, a connection that is lost | remote_down |
 | other 4xx, 3xx that cannot be followed, a content type that is not MCP, no HTTP | protocol_error |
 | a private address, https to http, another scheme | policy_denied |

@@ -224,7 +224,7 @@ class _RemoteProbe:
         self.late = clock.cancelled_caught
 
     async def _list_tools(self, kind: Transport, wire: GuardedTransport) -> _ListingAttempt:
-        """Begun anew where the server ended the session before its tools were told."""
+        """Started again where the server ended the session before its tools were told."""
         for _ in range(_SESSIONS):
             attempt = RemoteConversation(
                 kind, self.url, wire, MessageFilter(), headers=self.headers, auth=self.auth

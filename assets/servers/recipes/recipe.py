@@ -14,7 +14,7 @@ from assets.marketplaces.listing import Listing, PackageRef
 from assets.servers.probe.failure_kinds import KINDS
 from warehouse.storage.digest import digest
 
-RECIPE_VERSION = 2  # of how listings are planned: when it rises, all are planned anew
+RECIPE_VERSION = 2  # of how listings are planned: when it rises, all are planned again
 _FORM = 1  # of the digest
 
 Ecosystem = Literal["npm", "pypi", "mcpb", "oci", "remote", "private"]

@@ -36,7 +36,7 @@ def repair_arguments(
     contract: Contract, values: dict[str, Json], wrong: dict[str, Json], seed: int
 ) -> dict[str, Json]:
     """Arguments that the contract takes: what was meant, else the wrong ones turned right; what
-    nothing turns right is drawn anew, and what nobody declared is left out."""
+    nothing turns right is drawn again, and what nobody declared is left out."""
     if values and not validate_call(contract, values):
         return values
     meant = repair_call(contract, {**wrong, **values}).arguments

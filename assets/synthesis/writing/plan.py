@@ -166,7 +166,7 @@ def write_pairs(
         return WritingResult(last, due, offer)
     unchanged = set(due.unchanged)
     unchanged_rows = [row for row in previous if make_unit_key(row) in unchanged]
-    # A task is drawn anew for a changed contract: it was never written for the old one.
+    # A task is drawn again for a changed contract: it was never written for the old one.
     left = [
         row for row in previous if make_unit_key(row) not in unchanged and not row["world_task"]
     ]

@@ -397,7 +397,7 @@ def test_an_environment_that_leads_elsewhere_shows_nothing_of_it(
     python.unlink()
     python.symlink_to(link.replace("BESIDE", str(beside)))
     with (
-        pytest.raises(PackageError, match="no Python: make the environment anew") as caught,
+        pytest.raises(PackageError, match="not a Python: recreate the environment") as caught,
         open_local_launch(plan(list_server(folder, "own-mcp")), find_toolchain()),
     ):
         pass

@@ -1,6 +1,6 @@
 """Rules and judge against a labelled corpus: what is caught per flaw, what good rows are refused.
 
-    python -m benchmarks.bench_judge [--corpus DIR] [--servers FILE] [--json FILE] [--mutants 300]
+    python -m benchmarks.bench_judge [--corpus DIR] [--servers FILE] [--json FILE]
 
 The corpus was written and labelled by a language model, row by row, and validated; no person
 labelled it. Two arms: rules alone; rules and the offline judge.
@@ -18,19 +18,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from assets.contracts.tool_id import ToolId
 from assets.synthesis.judging.adhoc import judge_rows, read_rows, read_tools, verify_rows
 from assets.synthesis.judging.judge import make_offline_provider
 from assets.synthesis.judging.trials import measure_agreement
 from assets.synthesis.policy import SynthesisPolicy
 from assets.vectors.encoders.minilm import MiniLM
-from benchmarks.judge_mutants import mutant_rates
 from benchmarks.shared_data import SHARED, require_paths
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
 from warehouse.statistics import wilson_interval
 from warehouse.storage.blobs import Blobs
-from warehouse.storage.digest import sha256
 
 Json = Any
 Verdicts = Sequence[Mapping[str, Json]]
@@ -43,7 +40,6 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=SHARED / "corpus")
     parser.add_argument("--servers", type=Path, default=SHARED / "smithery" / "servers.jsonl")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--mutants", type=int, default=300, help="good rows to mutate; 0: none")
     chosen = parser.parse_args()
     require_paths(chosen.corpus, chosen.servers)
     files = sorted(chosen.corpus.glob("*.jsonl"))
@@ -65,29 +61,13 @@ def main() -> None:
             seconds = time.perf_counter() - start
             found["arms"][name] = _summarise_arm(labelled, verdicts, name == "rules", seconds)
             print(_render_table(name, found["arms"][name]), flush=True)
-    if chosen.mutants:
-        found["mutants"] = mutant_rates(labelled, rows, tools, chosen.mutants)
-        print(json.dumps(found["mutants"], indent=1))
     if chosen.json:
         chosen.json.write_text(json.dumps(found, indent=1))
-
-
-def half_of(tool_id: str) -> int:
-    """0 or 1: the half of the servers that a row belongs to. The offline judge's words were
-    chosen on half 0."""
-    return int(sha256(ToolId.parse(tool_id).server_id.encode()), 16) % 2
 
 
 def _summarise_arm(
     labelled: Sequence[Json], verdicts: Verdicts, rules_only: bool, seconds: float
 ) -> dict[str, Json]:
-    halves = {
-        str(which): _count_verdicts(
-            [(row, verdict) for row, verdict in zip(labelled, verdicts, strict=True)
-             if which == "all" or half_of(row["tool_id"]) == which]
-        )
-        for which in ("all", 0, 1)
-    }  # fmt: skip
     decided = [
         (row["flaw"] is None, verdict["verdict"] == "accept")
         for row, verdict in zip(labelled, verdicts, strict=True)
@@ -102,7 +82,7 @@ def _summarise_arm(
     )
     return {
         "seconds": round(seconds, 1),
-        "kinds": halves,
+        "kinds": _count_verdicts(zip(labelled, verdicts, strict=True)),
         "agreement": asdict(measure_agreement(decided)),
         "undecided": len(labelled) - len(decided),
         "rank_correlation": None if rho is None else round(rho, 3),
@@ -126,17 +106,13 @@ def _count_verdicts(pairs: Iterable[tuple[Json, Json]]) -> dict[str, Json]:
 def _render_table(name: str, figures: Json) -> str:
     lines = [
         f"\n{name}: {figures['seconds']} s",
-        "| kind | n | refused | 95% interval | unsure | half 0 | half 1 |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| kind | n | refused | 95% interval | unsure |",
+        "| --- | --- | --- | --- | --- |",
     ]
-    both = [figures["kinds"][which] for which in ("0", "1")]
-    for kind, one in figures["kinds"]["all"].items():
-        parts = [f"{h[kind]['reject']} of {h[kind]['n']}" if kind in h else "-" for h in both]
+    for kind, one in figures["kinds"].items():
         share = f"{one['reject']} ({one['reject'] / one['n']:.1%})"
         between = f"{one['low']:.1%} to {one['high']:.1%}"
-        lines.append(
-            f"| {kind} | {one['n']} | {share} | {between} | {one['unsure']} | {' | '.join(parts)} |"
-        )
+        lines.append(f"| {kind} | {one['n']} | {share} | {between} | {one['unsure']} |")
     agreed = figures["agreement"]
     lines.append(
         f"agreement with the labels: {agreed['accuracy']['value']} (n = {agreed['n']},"

@@ -19,9 +19,7 @@ from benchmarks.repair.judge import judge_answer
 from benchmarks.repair.tables import (
     ArmResults,
     print_arms,
-    print_failures,
     print_kinds,
-    print_rungs,
     print_targets,
 )
 from benchmarks.shared_data import SHARED, require_paths
@@ -32,9 +30,6 @@ def main() -> None:
     parser.add_argument("--set", choices=("corpus", "api-bank"), default="corpus")
     parser.add_argument("--side", choices=("test", "train"), default="test")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument(
-        "--show", default="", help="a kind of flaw whose failures are shown, or all"
-    )
     args = parser.parse_args()
     require_paths(SHARED / "corpus", SHARED / "smithery" / "servers.jsonl", SHARED / "api-bank")
     calls = read_calls(args.set, args.side)
@@ -44,10 +39,8 @@ def main() -> None:
                           for arm, run in arms.items()})  # fmt: skip
     servers = {item.good.server for item in asked}
     print(f"{len(asked):,} drafts of {len(calls):,} calls, {len(servers)} servers\n")
-    for show in (print_arms, print_targets, print_kinds, print_rungs):
+    for show in (print_arms, print_targets, print_kinds):
         show(found)
-    if args.show:
-        print_failures(found, args.show)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Published baselines that the benchmarks compare the product's rerankers with.
 
-Each orders tools by outcomes as `extensions/recommender/methods.py` does: cosine, OATS, Thompson
-sampling, ridge LinUCB (Li et al. 2010), logistic regression and gradient-boosted trees.
+Each orders tools by outcomes as `extensions/recommender/methods.py` does: cosine, OATS, ridge
+LinUCB (Li et al. 2010), logistic regression and gradient-boosted trees.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,20 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from extensions.recommender.methods import METHODS, SuccessPrior
+from extensions.recommender.methods import METHODS
 from extensions.recommender.question_features import measure_contract_features
 from extensions.recommender.rerank_method import OutcomeExample, RerankMethod
 from extensions.recommender.tool_pool import ToolPool
 from extensions.recommender.toolflix import CallTally
 from serving.ranking.reranking import RerankQuestion
 
-ALPHA, RIDGE = 0.5, 1.0  # deviations that LinUCB adds while learning; its penalty
-GATE, BONUS = 10, 0.3  # candidates by cosine that a bonus may lift, and by how much
+RIDGE = 1.0
 OATS_STEP = 0.3  # share of the way to the mean of the requests that a tool did
 
 
 class FixedOrder(RerankMethod):
-    """Orders by tool vectors, which `fit` sets; explores nothing and learns nothing online."""
+    """Orders by tool vectors, which `fit` sets; learns nothing online."""
 
     vectors: np.ndarray
 
@@ -51,17 +50,6 @@ class OatsOrder(FixedOrder):
         self.vectors = moved / np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-9)
 
 
-class ThompsonSampling(SuccessPrior):
-    """The success prior; while learning the rate is drawn from its Beta posterior."""
-
-    def explore(
-        self, question: RerankQuestion, places: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        wins, calls = self.wins[places], self.calls[places]
-        rate = rng.beta(wins + 1, calls - wins + 1)
-        return rate * np.maximum(self.vectors[places] @ question.vector, 0)
-
-
 class TallyMethod(RerankMethod):
     """Base of methods that read counts of the past, similarity and the contract's shape."""
 
@@ -86,7 +74,7 @@ class TallyMethod(RerankMethod):
 
 
 class LinUcb(TallyMethod):
-    """Least squares on the outcome; while learning ALPHA standard deviations are added."""
+    """Least squares on the outcome."""
 
     def fit(self, examples: Sequence[OutcomeExample], pool: ToolPool) -> None:
         self.tally = CallTally(examples, pool)
@@ -104,13 +92,6 @@ class LinUcb(TallyMethod):
 
     def score(self, question: RerankQuestion, places: np.ndarray) -> np.ndarray:
         return self._read(question, places) @ (self._covariance @ self._moment)
-
-    def explore(
-        self, question: RerankQuestion, places: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        rows = self._read(question, places)
-        deviation = np.sqrt(np.einsum("ij,jk,ik->i", rows, self._covariance, rows))
-        return rows @ (self._covariance @ self._moment) + ALPHA * deviation
 
     def update(self, example: OutcomeExample) -> None:
         row = self._read(example.question, np.array([example.place]))[0]
@@ -148,16 +129,6 @@ class OutcomeClassifier(TallyMethod):
             return self._rate * (1 + self.tally.pool.vectors[places] @ question.vector) / 2
         return self._model.predict_proba(self.measure(question, places))[:, 1]
 
-    def explore(
-        self, question: RerankQuestion, places: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        """Gated UCB: a bonus for tools seldom called, among the nearest candidates only."""
-        calls = self.tally.calls[places].sum(1)
-        bonus = BONUS * np.sqrt(np.log1p(self.tally.calls.sum()) / (1 + calls)) / 2
-        cosines = self.tally.pool.vectors[places] @ question.vector
-        near = cosines >= np.sort(cosines)[-min(GATE, len(cosines))]
-        return self.score(question, places) + np.where(near, bonus, 0)
-
 
 def _make_logistic() -> Any:
     from sklearn.linear_model import LogisticRegression
@@ -182,7 +153,6 @@ def _make_trees() -> Any:
 ALL_METHODS: dict[str, Callable[[], RerankMethod]] = {
     "cosine": CosineOrder,
     "oats": OatsOrder,
-    "thompson": ThompsonSampling,
     "linucb": LinUcb,
     "logistic": lambda: OutcomeClassifier(_make_logistic),
     "boosted_trees": lambda: OutcomeClassifier(_make_trees),

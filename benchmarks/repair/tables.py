@@ -1,6 +1,5 @@
 """The judged drafts as tables."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +8,6 @@ import numpy as np
 from benchmarks.repair.arms import DraftCase
 from benchmarks.repair.judge import Judged
 from extensions.sidecar.flaws import FLAWS, HOPELESS, UNTOUCHED
-from serving.repair.report import RUNGS
 from training.evaluation.metrics import MetricFigure, bootstrap_mean, measure_share
 
 
@@ -90,28 +88,6 @@ def print_kinds(found: ArmResults) -> None:
             sum(getattr(item, k) for item in after) for k in ("valid", "right", "wrong", "left")
         ]
         print(f"| {kind} | {len(after)} | {' | '.join(map(str, counts))} |")
-
-
-def print_rungs(found: ArmResults) -> None:
-    """Drafts that a rung changed, by how they ended."""
-    print("\n| rung | changed | right after | wrong after | left after all | ms p50 / p99 |")
-    print("| --- | ---: | ---: | ---: | ---: | --- |")
-    for rung in RUNGS:
-        own = [arm for arm in found.arms["+ conversation"] if rung in arm.answer.rungs]
-        if own:
-            ms = np.percentile([item.answer.rungs[rung] for item in own], (50, 99))
-            counts = [sum(getattr(item, k) for item in own) for k in ("right", "wrong", "left")]
-            cells = " | ".join(map(str, counts))
-            print(f"| {rung} | {len(own)} | {cells} | {ms[0]:.2f} / {ms[1]:.2f} |")
-
-
-def print_failures(found: ArmResults, kind: str, arm: str = "+ conversation") -> None:
-    """The drafts of one kind (`all`: of every kind) that are not right after an arm."""
-    for asked, one in found.pick(arm, None if kind == "all" else kind):
-        if not one.right:
-            draft = asked.draft
-            print(json.dumps([draft.kind, draft.name, draft.arguments, draft.meant], default=dict))
-            print("  ->", json.dumps(one.answer.calls)[:300], *one.answer.rungs)
 
 
 def _measure_by_server(pairs: Iterable[tuple[DraftCase, bool]]) -> MetricFigure:

@@ -1,13 +1,12 @@
 """Fits the router's weights on many sets and prints what they are worth on sets left out.
 
     python -m benchmarks.router_fit [--write] [--home DIR] [--tools N] [--requests N]
-        [--cases] [--ablate] [--test] [--judge PATH] [--retriever PATH ...] [--fastmcp-python PATH]
+        [--cases] [--test] [--judge PATH] [--retriever PATH ...]
 
 Reads the query sets of `sets.py`, each trimmed to N tools of whole servers and N requests; fits one
 linear sum over the features of `serving/ranking/signals.py` and one logistic over the evidence,
 every set with the same say; prints a line for each set by weights that saw neither it nor a set of
-its source. `--cases` adds pools of 30, one joint pool, undescribed servers, planted attackers and
-languages, `--ablate` what each feature and each set is worth, `--test` the table on the test sides,
+its source. `--cases` adds languages and planted attackers, `--test` the table on the test sides,
 which nothing here is chosen by, `--judge` the same tables over an adapter's vectors, by the same
 weights. `--write` writes `serving/index/fusion.json`, fitted on the fit sides of all sets, and the
 same weights as `fusion_trained.json`.
@@ -31,7 +30,7 @@ from assets.vectors.encoders.minilm import MiniLM
 from benchmarks.kept_vectors import StoredEmbedder
 from benchmarks.retriever_fit.recipe import FOLDS
 from benchmarks.router_fit import cases, report
-from benchmarks.router_fit.left_out import Line, compare_sets, drop_each, fit_apart, fit_without
+from benchmarks.router_fit.left_out import Line, compare_sets, fit_apart, fit_without
 from benchmarks.router_fit.rows import FEATURES, Rows, collect_rows, open_index, read_signals
 from benchmarks.router_fit.sets import (
     FIT,
@@ -74,13 +73,12 @@ class Work:
         apart = (one for one, left in zip(self.embedders, FOLDS, strict=False) if of in left)
         return next(apart, self.embedders[0])
 
-    def read(self, found: QuerySet, fastmcp: Path | None = None) -> Rows:
-        """Rows of the requests of the fit side, or of all where it has none. fastmcp: a Python
-        that has it, as one more strategy."""
+    def read(self, found: QuerySet) -> Rows:
+        """Rows of the requests of the fit side, or of all where it has none."""
         embedder = self.choose_embedder(found.name)
         index = open_index(found, self.home, embedder)
         signals = read_signals(index, found.requests, embedder)
-        return collect_rows(index, found.requests, signals, FEATURES, fastmcp)
+        return collect_rows(index, found.requests, signals, FEATURES)
 
     def read_evidence(self, name: str, weights: np.ndarray) -> Evidence:
         """The set's evidence by weights that were fitted without it."""
@@ -100,16 +98,12 @@ def main() -> None:
     require_paths(SHARED / "retrieval", SHARED / "corpus", SHARED / "smithery")
     work = _read_all(args, args.retriever)
     apart = fit_apart(work.rows)
-    lines = print_sets(work.rows, apart, args.test)
+    print_sets(work.rows, apart, args.test)
     if args.judge:
         print("\n## Over the vectors of the adapter, by the same weights")
         print_sets(_read_all(args, [args.judge]).rows, apart, args.test)
     if args.cases:
         _print_cases(work, apart)
-    if args.ablate:
-        of_features, of_sets = drop_each(work.rows, lines)
-        print("\n" + report.tabulate_worth("What each feature is worth", of_features))
-        print("\n" + report.tabulate_worth("What each set is worth", of_sets), flush=True)
     evidence = {name: work.read_evidence(name, of) for name, of in apart.items()}
     suitability = {
         name: measure_suitability(fit_suitability(evidence, name), held.select(FIT))
@@ -139,13 +133,6 @@ def _print_cases(work: Work, apart: dict[str, np.ndarray]) -> None:
     }
     for title, lines in (
         ("By writing", cases.compare_languages(work.rows, apart)),
-        ("Pools of 30 tools", cases.compare_small_pools(fitted, apart, work.read)),
-        ("One joint pool", cases.compare_joint_pool(fitted, apart, work.read)),
-        ("Descriptions taken away", cases.compare_descriptions(fitted, apart, work.read)),
-        (
-            "Names without words, and one tool a server",
-            cases.compare_names(fitted, apart, work.read),
-        ),
         ("Attackers planted", cases.compare_attacked(fitted, apart, work.read)),
     ):
         print("\n" + report.tabulate_sets(title, lines), flush=True)
@@ -203,7 +190,7 @@ def _read_all(args: argparse.Namespace, retrievers: Sequence[Path | None]) -> Wo
             found = QuerySet(name, found.servers, kept)
         if found.requests:
             work.found[name] = found
-            work.rows[name] = work.read(found, args.fastmcp_python)
+            work.rows[name] = work.read(found)
     return work
 
 
@@ -215,10 +202,9 @@ def _parse() -> argparse.Namespace:
     asking.add_argument("--sets", nargs="+", default=NAMES, choices=NAMES)
     asking.add_argument("--retriever", type=Path, nargs="+", default=[None], help="adapters")
     asking.add_argument("--judge", type=Path, help="an adapter's folder: judge on its vectors too")
-    asking.add_argument("--fastmcp-python", type=Path, help="a Python with fastmcp: a peer more")
     for name, why in (
         ("write", "write the file of the weights"), ("test", "print the test sides too"),
-        ("cases", "other pools and languages"), ("ablate", "what features and sets are worth"),
+        ("cases", "languages and planted tools"),
     ):  # fmt: skip
         asking.add_argument(f"--{name}", action="store_true", help=why)
     args = asking.parse_args()

@@ -27,23 +27,15 @@ class Line:
     servers: int
 
 
-def fit_without(
-    sets: Mapping[str, Rows], left_out: str | None, features: Sequence[str] | None = None
-) -> Array:
-    """Weights fitted on the fit sides of the sets that `choose_fitted` allows, zero for features
-    that are not among `features`."""
-    names = next(iter(sets.values())).names
-    kept = list(names) if features is None else [n for n in names if n in features]
-    blocks = [make_block(sets[name], kept) for name in choose_fitted(sets, left_out)]
-    found = dict(zip(kept, fit_ranking(blocks), strict=True))
-    return np.array([found.get(name, 0.0) for name in names])
+def fit_without(sets: Mapping[str, Rows], left_out: str | None) -> Array:
+    """Weights fitted on the fit sides of the sets that `choose_fitted` allows."""
+    return fit_ranking([make_block(sets[name]) for name in choose_fitted(sets, left_out)])
 
 
-def make_block(rows: Rows, features: Sequence[str]) -> Block:
-    """The fit side of a set, with these features."""
+def make_block(rows: Rows) -> Block:
+    """The fit side of a set."""
     use = rows.select(np.array([request.side == FIT for request in rows.requests]))
-    kept = use.keep_features(features)
-    return Block(kept.x, kept.held, kept.right)
+    return Block(use.x, use.held, use.right)
 
 
 def compare(name: str, rows: Rows, ours: Array) -> Line:
@@ -59,13 +51,13 @@ def compare(name: str, rows: Rows, ours: Array) -> Line:
     return Line(name, best, means, first, gain, len(set(groups)))
 
 
-def fit_apart(sets: Mapping[str, Rows], features: Sequence[str] | None = None) -> dict[str, Array]:
+def fit_apart(sets: Mapping[str, Rows]) -> dict[str, Array]:
     """Each set's weights, fitted without it and its family; one fit a family."""
     found: dict[str, Array] = {}
     for name in sets:
         family = name.partition("-")[0]
         if family not in found:
-            found[family] = fit_without(sets, name, features)
+            found[family] = fit_without(sets, name)
     return {name: found[name.partition("-")[0]] for name in sets}
 
 
@@ -79,25 +71,6 @@ def compare_sets(
         if use.requests:
             lines.append(compare(name, use, use.measure(weights[name])))
     return lines
-
-
-def drop_each(
-    sets: Mapping[str, Rows], whole: Sequence[Line]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """What each feature and each set is worth: by how much the mean left-out gain falls without it
-    (over the sets of other families, for a set). `whole`: the lines with everything."""
-    names = next(iter(sets.values())).names
-    of_features = {}
-    for name in names:
-        apart = fit_apart(sets, [other for other in names if other != name])
-        of_features[name] = average_gain(whole) - average_gain(compare_sets(sets, apart))
-    of_sets = {}
-    for left in choose_fitted(sets, None):
-        fewer = {name: rows for name, rows in sets.items() if name != left}
-        found = compare_sets(fewer, fit_apart(fewer))
-        kept = [line for line in whole if line.name in fewer]
-        of_sets[left] = average_gain(kept) - average_gain(found)
-    return of_features, of_sets
 
 
 def average_gain(lines: Sequence[Line]) -> float:

@@ -52,12 +52,6 @@ def tabulate_suitability(found: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(["### No suitable tool", "", *_make_table(("set", *keys), rows)])
 
 
-def tabulate_worth(title: str, worth: Mapping[str, float]) -> str:
-    """What the mean left-out gain loses without each."""
-    rows = [[name, f"{of:+.4f}"] for name, of in sorted(worth.items(), key=lambda item: -item[1])]
-    return "\n".join([f"### {title}", "", *_make_table(("left away", "mean gain lost"), rows)])
-
-
 def _average(lines: Sequence[Line], strategy: str, measure: str) -> float:
     return sum(line.means[strategy][measure] for line in lines) / max(len(lines), 1)
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from assets.vectors.encoders.embedder import Embedder, measure_reading
 from assets.vectors.encoders.session import TextTokenizer
-from benchmarks.router_fit.fastmcp_peer import NAME as FASTMCP
-from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
 from benchmarks.router_fit.sets import QuerySet, Request
 from serving.adhoc import read_source
 from serving.index.build import build_index
@@ -60,11 +58,6 @@ class Rows:
             {name: values[at] for name, values in self.peers.items()},
         )  # fmt: skip
 
-    def keep_features(self, names: Sequence[str]) -> "Rows":
-        """The same with these features alone."""
-        kept = [self.names.index(name) for name in names]
-        return Rows(**{**vars(self), "names": tuple(names), "x": self.x[..., kept]})
-
     def measure(self, weights: Array) -> Array:
         """Measures [requests, 4] of the order by these weights."""
         scores = np.where(self.held, self.x @ weights.astype(np.float32), -np.inf)
@@ -111,10 +104,8 @@ def collect_rows(
     requests: Sequence[Request],
     signals: Sequence[QuerySignals],
     names: Sequence[str],
-    fastmcp: Path | None = None,
 ) -> Rows:
-    """Candidates, features by name (0 where a request has none of it) and peers. fastmcp: a Python
-    that has it."""
+    """Candidates, features by name (0 where a request has none of it) and peers."""
     found = [choose_candidates(signal, None) for signal in signals]
     most = max((len(item.places) for item in found), default=1)
     shape = (len(requests), most)
@@ -134,8 +125,6 @@ def collect_rows(
     found_by = {
         name: [BY_NAME[name](signal, None, _DEPTH).places for signal in signals] for name in PEERS
     }
-    if fastmcp is not None:
-        found_by[FASTMCP] = rank_by_fastmcp(fastmcp, index, requests, _DEPTH)
     peers = {
         name: _measure_peer(index, places, requests, gold) for name, places in found_by.items()
     }

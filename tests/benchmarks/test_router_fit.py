@@ -1,6 +1,5 @@
 """The fit of the router's weights: every set with the same say, and no set judged by its own."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,24 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.tool_id import ToolId
 from benchmarks.kept_vectors import StoredEmbedder
 from benchmarks.retriever_fit.recipe import FOLDS
 from benchmarks.router_fit.__main__ import Work, print_sets
-from benchmarks.router_fit.fastmcp_peer import rank_by_fastmcp
+from benchmarks.router_fit.cases import ATTACKED, name_language, plant_attackers
 from benchmarks.router_fit.left_out import compare, fit_apart, fit_without
-from benchmarks.router_fit.pools import (
-    BARE,
-    POOLS,
-    SMALL,
-    cut_small_pools,
-    hide_descriptions,
-    join_pools,
-    name_language,
-    part_servers,
-    plant_attackers,
-    take_names,
-)
 from benchmarks.router_fit.rows import PEERS, Rows, measure_order
 from benchmarks.router_fit.sets import (
     FIT,
@@ -40,8 +26,6 @@ from benchmarks.router_fit.sets import (
 )
 from benchmarks.router_fit.suitability import find_quantile, measure_auroc
 from benchmarks.router_fit.weights import Block, fit_logistic, fit_ranking
-from serving.index.folder import load_index
-from tests.serving.conftest import SNAPSHOT_ROWS, build
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 
@@ -180,47 +164,11 @@ def test_a_set_of_one_server_is_compared() -> None:
     assert (line.servers, line.gain.low, line.gain.high) == (1, line.gain.value, line.gain.value)
 
 
-def test_small_pools_hold_the_tools_that_they_are_asked_for() -> None:
-    pools = cut_small_pools(make_set(servers=100))
-    assert len(pools) == POOLS
-    assert all(pool.tools <= SMALL for pool in pools)
-    held = [{server["qualified_name"] for server in pool.servers} for pool in pools]
-    assert not held[0] & held[1]
-    assert all(r.server in names for pool, names in zip(pools, held, strict=True)
-               for r in pool.requests)  # fmt: skip
-
-
-def test_a_joint_pool_keeps_servers_of_one_name_apart() -> None:
-    joint = join_pools([make_set("a"), make_set("b")], 5)
-    assert joint.tools == 72
-    assert [r.gold[0] for r in joint.requests[4:6]] == ["a/s4::t0", "b/s0::t0"]
-
-
-def test_descriptions_are_taken_from_some_servers_and_attackers_added() -> None:
+def test_attackers_repeat_the_requests_of_a_set() -> None:
     found = make_set()
-    half = hide_descriptions(found, 0.5, "half")
-    assert 0 < sum("overview" in server for server in half.servers) < 12
-    assert not any("overview" in server for server in hide_descriptions(found, 1, "no").servers)
     planted = plant_attackers(found, 2)
     descriptions = [server["tools"][0]["description"] for server in planted.servers[-2:]]
     assert sorted("\n".join(descriptions).split("\n")) == sorted(r.text for r in found.requests)
-
-
-def test_names_are_taken_and_servers_parted_with_the_requests_of_their_tools() -> None:
-    found = make_set()
-    told = {r.text: find_description(found, r) for r in found.requests}
-    for moved in (take_names(found), part_servers(found)):
-        assert {r.text: find_description(moved, r) for r in moved.requests} == told
-        assert moved.tools == found.tools
-    assert {t["name"] for s in take_names(found).servers for t in s["tools"]} == {"t1", "t2", "t3"}
-    assert {len(server["tools"]) for server in part_servers(found).servers} == {1}
-
-
-def find_description(found: QuerySet, request: Request) -> str:
-    """The description of the request's first right tool."""
-    wanted = ToolId.parse(request.gold[0])
-    server = next(s for s in found.servers if s["qualified_name"] == wanted.server_id)
-    return next(t["description"] for t in server["tools"] if t["name"] == wanted.tool)
 
 
 def test_a_changed_pool_is_read_by_the_adapter_that_did_not_learn_its_set(tmp_path: Path) -> None:
@@ -229,7 +177,7 @@ def test_a_changed_pool_is_read_by_the_adapter_that_did_not_learn_its_set(tmp_pa
         StoredEmbedder(WordEmbedder(), tmp_path),
     )
     work = Work(tmp_path, [first, second], {}, {})
-    for of in (FOLDS[1][0], f"{FOLDS[1][0]}/{BARE}"):
+    for of in (FOLDS[1][0], f"{FOLDS[1][0]}/{ATTACKED}-1"):
         assert work.choose_embedder(of) is second
     assert work.choose_embedder(FOLDS[0][0]) is first
 
@@ -260,24 +208,3 @@ def test_a_quantile_is_of_the_weight() -> None:
     values, say = np.array([3.0, 1.0, 2.0]), np.array([1.0, 8.0, 1.0])
     assert find_quantile(values, say, 0.5) == 1.0
     assert find_quantile(values, say, 0.85) == 2.0
-
-
-_FAKE = """#!{python}
-import json, sys
-asked = json.load(open(sys.argv[2]))
-first = [tool["name"] for tool in asked["tools"]].index("npm_files_read_file")
-assert asked["tools"][first]["inputSchema"]["type"] == "object"
-ranks = [[first, 0][: asked["k"]] for query in asked["queries"]]
-json.dump({{"version": "0", "ranks": ranks}}, open(sys.argv[3], "w"))
-"""
-
-
-def test_fastmcp_is_given_the_tools_as_a_mounted_server_names_them(tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(_FAKE.format(python=sys.executable))
-    python.chmod(0o755)
-    index = load_index(tmp_path, build(tmp_path, SNAPSHOT_ROWS, WordEmbedder()))
-    asked = [Request("read a file", ("npm:files::read_file",)), Request("x", ("y::z",))]
-    (first, second) = rank_by_fastmcp(python, index, asked, 1)
-    assert [index.tools[at].tool_id for at in first] == ["npm:files::read_file"]
-    assert second.tolist() == first.tolist()

@@ -23,31 +23,21 @@ from benchmarks.outcomes.noise.intents import TRAIN
 from benchmarks.outcomes.noise.play import Make, NoiseStage
 from benchmarks.outcomes.noise.render import render_report
 from benchmarks.outcomes.noise.report import (
-    measure_curve,
     measure_drift,
     summarise_categories,
     summarise_values,
     value_fixed,
     value_methods,
-    value_online,
 )
 from benchmarks.outcomes.noise.table import FILES
-from benchmarks.outcomes.simulator import TICK_S
-from extensions.recommender.methods import BayesianMethod
-from extensions.recommender.reranker_fit import FitSettings
 from extensions.recommender.toolflix import ToolFlix
 from orchestration.factories import make_launcher, open_warehouse
 from orchestration.settings.load import load_settings
 
 SUMMARY = "summary.json"
-CURVE = (50, 100, 200, 500, 1000)
-# Ours also with outcomes that count half after 600 requests, ToolFlix also without its wide
-# features.
-FADING = FitSettings(half_life_s=600 * TICK_S)
 KNOWN: dict[str, Make] = {
     **ALL_METHODS,
-    "toolflix-slim": lambda: ToolFlix(wide=False),
-    "ours-fading": lambda: BayesianMethod(FADING),
+    "toolflix-slim": lambda: ToolFlix(wide=False),  # without its wide features
 }
 
 
@@ -59,22 +49,13 @@ def main() -> None:
     names = chosen.methods.split(",") if chosen.methods else list(KNOWN)
     methods = {name: KNOWN[name] for name in names}
     seeds = range(chosen.seeds)
-    fixed = value_fixed(stage)
-    values = fixed | value_methods(stage, methods, len(train), seeds)
+    values = value_fixed(stage) | value_methods(stage, methods, len(train), seeds)
     figures: dict[str, Any] = {
         "table": describe_table(stage),
         "log": {"success": summarise_values(stage, values)},
         "categories": summarise_categories(stage, values),
     }
     tell("learnt from the retriever's log")
-    if chosen.curve:
-        sizes = [n for n in CURVE if n < len(train)]
-        figures["log"]["curve"] = measure_curve(stage, methods, sizes, seeds)
-        tell("learning curve")
-    if chosen.online:
-        values, curve = value_online(stage, methods, seeds)
-        figures["online"] = {"success": summarise_values(stage, fixed | values), "curve": curve}
-        tell("learnt online")
     if chosen.drift:
         figures["drift"] = measure_drift(stage, methods, seeds, chosen.drift)
     (out / SUMMARY).write_text(json.dumps(figures, indent=1))
@@ -91,8 +72,6 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of variants, changes and failures")
     parser.add_argument("--seeds", type=int, default=3, help="logs that each method learns from")
     parser.add_argument("--methods", help=f"of {', '.join(KNOWN)}; default: all")
-    parser.add_argument("--curve", action="store_true", help="success by outcomes, too")
-    parser.add_argument("--online", action="store_true", help="methods order training tasks, too")
     parser.add_argument("--drift", type=int, default=0, help="outcomes after the change; 0: none")
     parser.add_argument("--again", action="store_true", help="execute, even with a table in OUT")
     return parser.parse_args()

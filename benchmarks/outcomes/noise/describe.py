@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.outcomes.noise.endpoints import BEFORE
-from benchmarks.outcomes.noise.play import NoiseStage
+from benchmarks.outcomes.noise.play import SHOWN, NoiseStage
 from benchmarks.outcomes.noise.table import NO_CALL
-from benchmarks.outcomes.simulator import SHOWN
 
 
 def describe_table(stage: NoiseStage) -> dict[str, Any]:

@@ -7,18 +7,18 @@ from functools import cached_property
 import numpy as np
 
 from benchmarks.outcomes.noise.endpoints import BEFORE
-from benchmarks.outcomes.noise.pool import list_candidates
+from benchmarks.outcomes.noise.pool import SHOWN, list_candidates
 from benchmarks.outcomes.noise.table import NO_CALL, OutcomeTable, TaskFacts
-from benchmarks.outcomes.simulator import PICKS, SHOWN, TICK_S
 from extensions.recommender.rerank_method import OutcomeExample, RerankMethod
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
 from serving.ranking.reranking import RerankQuestion
 
+TICK_S = 600.0  # between two requests
 # The actor's choice among the five it is shown. `top` takes the first; `by rank` does so in 55 of
 # 100 (the published agent overrides 45), otherwise one of the others, earlier ones more often.
 ACTORS: Mapping[str, np.ndarray] = {
     "top": np.array([1.0, 0, 0, 0, 0]),
-    "by rank": PICKS,
+    "by rank": np.array([0.55, 0.18, 0.12, 0.09, 0.06]),
 }
 Make = Callable[[], RerankMethod]
 

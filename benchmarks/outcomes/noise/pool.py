@@ -10,8 +10,8 @@ from assets.vectors.encoders.embedder import embed_queries
 from benchmarks.outcomes.noise.endpoints import BEFORE, ToolEndpoint
 from benchmarks.outcomes.noise.intents import BenchTask
 from benchmarks.outcomes.noise.table import TaskFacts, keep_task
-from benchmarks.outcomes.simulator import SHOWN
 
+SHOWN = 5  # tools that the actor is shown
 EMBEDDER = "general"
 CANDIDATES = 20
 SPARE = 2  # candidates more, so that the second phase's newcomers push nobody out of the first

@@ -10,13 +10,7 @@ from training.evaluation.metrics import MetricFigure
 
 def render_report(figures: Mapping[str, Any]) -> str:
     """The figures as Markdown tables."""
-    parts = []
-    for way in ("log", "online"):
-        if own := figures.get(way):
-            parts.append(_render_success(way, own["success"]))
-            if curve := own.get("curve"):
-                sizes = list(next(iter(curve.values())))
-                parts.append(_render_rows(f"{way}: outcomes", sizes, curve))
+    parts = [_render_success(figures["log"]["success"])]
     if by_category := figures.get("categories"):
         names = list(next(iter(by_category.values())))
         rows = {name: {key: own[name] for key, own in by_category.items()} for name in names}
@@ -26,9 +20,9 @@ def render_report(figures: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _render_success(way: str, success: Mapping[str, Any]) -> str:
+def _render_success(success: Mapping[str, Any]) -> str:
     lines = [
-        f"| {way} | top | less {RIVAL} | by rank | less {RIVAL} |",
+        f"| log | top | less {RIVAL} | by rank | less {RIVAL} |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, by_actor in success.items():
@@ -52,19 +46,18 @@ def _render_drift(drift: Mapping[str, Mapping[str, Any]]) -> str:
     checks = list(next(iter(drift.values()))["after"])
     lines = [
         f"| by rank | before | {' | '.join(f'+{at}' for at in checks)} | less {RIVAL} | the change"
-        " cost | in the end | recovered after | newcomers' regret, taken |",
-        f"| --- |{' ---: |' * (len(checks) + 1)}{' --- |' * 5}",
+        " cost | in the end | recovered after |",
+        f"| --- |{' ---: |' * (len(checks) + 1)}{' --- |' * 4}",
     ]
     for name, own in drift.items():
         curve = " | ".join(f"{own['after'][at]:.3f}" for at in checks)
         cost = [_show(item) for item in own["cost"].values()]
-        less, new = own.get(f"less {RIVAL}"), own["newcomers"]
+        less = own.get(f"less {RIVAL}")
         due = own["outcomes to recover 90%"]
         ends = ", ".join(_show_count(item) for item in due["interval"])
         parts = [
             name, f"{own['before']:.3f}", curve, _show(less, "+") if less else "", cost[0],
             cost[-1], f"{_show_count(due['value'])} [{ends}]",
-            f"{_show(new['regret'])}, {new['taken']:.2f}" if new["regret"] else "",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(parts)} |")
     return "\n".join(lines)

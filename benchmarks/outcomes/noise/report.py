@@ -19,7 +19,7 @@ from benchmarks.outcomes.noise.play import (
     order_curated,
     value_orders,
 )
-from benchmarks.outcomes.noise.streams import DriftResult, count_recovery, play_online, run_drift
+from benchmarks.outcomes.noise.streams import DriftResult, count_recovery, run_drift
 from benchmarks.outcomes.noise.table import TaskFacts
 from training.evaluation.metrics import bootstrap_mean
 
@@ -99,44 +99,11 @@ def summarise_categories(stage: NoiseStage, values: Values) -> dict[str, dict[st
     }
 
 
-def measure_curve(
-    stage: NoiseStage, methods: Mapping[str, Make], sizes: Sequence[int], seeds: Sequence[int]
-) -> dict[str, dict[int, float]]:
-    """Method -> outcomes in the log -> held-out success by the actor that takes the first."""
-    found: dict[str, dict[int, float]] = defaultdict(dict)
-    for n in sizes:
-        for name, own in value_methods(stage, methods, n, seeds).items():
-            found[name][n] = round(float(own["top"].mean()), 4)
-    return dict(found)
-
-
-def value_online(
-    stage: NoiseStage, methods: Mapping[str, Make], seeds: Sequence[int]
-) -> tuple[Values, dict[str, dict[int, float]]]:
-    """(each method after all training tasks that it ordered itself, its learning curve by the actor
-    that takes the first); means over the seeds."""
-    train, held = stage.list_tasks(TRAIN), stage.list_tasks(HELD_OUT)
-    values: Values = {}
-    curve: dict[str, dict[int, float]] = {}
-    for name, make in methods.items():
-        played = [play_online(stage, make, train, held, seed) for seed in seeds]
-        by_size = {
-            at: {
-                actor: np.mean([value_orders(stage, held, item[at], actor) for item in played], 0)
-                for actor in ACTORS
-            }
-            for at in played[0]
-        }
-        values[name] = by_size[len(train)]
-        curve[name] = {at: round(float(own["top"].mean()), 4) for at, own in by_size.items()}
-    return values, curve
-
-
 def measure_drift(
     stage: NoiseStage, methods: Mapping[str, Make], seeds: Sequence[int], late: int
 ) -> dict[str, dict[str, Any]]:
     """Method -> success before and after the change, what the change cost against who knows the
-    true rates, outcomes to recover, regret of newcomers. Each seed is another log before the change
+    true rates, outcomes to recover. Each seed is another log before the change
     and other picks after it; intervals draw seeds."""
     train, held = stage.list_tasks(TRAIN), stage.list_tasks(HELD_OUT)
     half = len(train) // 2
@@ -174,9 +141,6 @@ def summarise_drift(
     drawn = [count(cost[rng.integers(0, len(own), len(own))]) for _ in range(draws)]
     ends = np.percentile([never if item is None else item for item in drawn], [2.5, 97.5],
                          method="nearest").astype(int).tolist()  # fmt: skip
-    regrets = [one for drift in own if (one := drift.average_regret()) is not None]
-    exposed = sum(len(item) for drift in own for item in drift.regrets.values())
-    taken = sum(sum(drift.taken.values()) for drift in own)
     return {
         "seeds": len(own),
         "before": round(float(np.mean([drift.before for drift in own])), 4),
@@ -191,11 +155,6 @@ def summarise_drift(
         "outcomes to recover 90%": {
             "value": count(cost),
             "interval": [end if end < never else None for end in ends],
-        },
-        "newcomers": {
-            "regret": _draw_seeds(regrets) if regrets else None,
-            "exposures": exposed,
-            "taken": round(taken / exposed, 4) if exposed else None,
         },
     }
 

@@ -4,14 +4,12 @@ from benchmarks.outcomes.noise.describe import describe_table
 from benchmarks.outcomes.noise.endpoints import AFTER, BEFORE
 from benchmarks.outcomes.noise.render import render_report
 from benchmarks.outcomes.noise.report import (
-    measure_curve,
     measure_drift,
     summarise_categories,
     summarise_drift,
     summarise_values,
     value_fixed,
     value_methods,
-    value_online,
 )
 from benchmarks.outcomes.noise.streams import DriftResult
 from extensions.recommender.methods import SuccessPrior
@@ -26,17 +24,13 @@ def test_the_report_tells_each_method_beside_what_learns_nothing() -> None:
     assert success["oracle"]["top"]["success"]["value"] == 1
     assert success["retriever"]["top"]["less toolflix"]["n"] == 2
     assert "less toolflix" not in success["toolflix"]["top"]
-    online, curve = value_online(STAGE, METHODS, (0,))
     figures = {
-        "log": {"success": success, "curve": measure_curve(STAGE, METHODS, (3,), (0,))},
-        "online": {"success": summarise_values(STAGE, online), "curve": curve},
+        "log": {"success": success},
         "categories": summarise_categories(STAGE, values),
         "drift": measure_drift(STAGE, METHODS, (0,), 3),
-        "model": {"success": {"oracle": success["oracle"]["top"]["success"]}},
     }
     text = render_report(figures)
     assert "| log | top | less toolflix | by rank |" in text
-    assert "| online: outcomes | 6 |" in text
     assert "| oracle | 1.000 [1.000, 1.000] |" in text
     assert "recovered after" in text
 
@@ -51,7 +45,7 @@ def test_a_table_is_described_by_its_counts() -> None:
 
 def test_what_a_change_cost_is_told_beside_the_oracle_and_over_seeds() -> None:
     def play(after: float) -> DriftResult:
-        return DriftResult(0.5, {0: 0.2, 50: after}, {"new": [0.5, 0.0]}, {"new": 1})
+        return DriftResult(0.5, {0: 0.2, 50: after})
 
     found = summarise_drift([play(0.5), play(0.4), play(0.5)], {BEFORE: 0.9, AFTER: 0.8})
     assert (found["seeds"], found["before"]) == (3, 0.5)
@@ -60,8 +54,5 @@ def test_what_a_change_cost_is_told_beside_the_oracle_and_over_seeds() -> None:
     assert found["cost"][0]["value"] == pytest.approx(0.2)
     assert found["cost"][50]["value"] == pytest.approx(0.8 - 1.4 / 3 - 0.4, abs=1e-4)
     assert found["outcomes to recover 90%"] == {"value": 50, "interval": [50, 50]}
-    assert found["newcomers"] == {
-        "regret": {"value": 0.25, "low": 0.25, "high": 0.25, "n": 3}, "exposures": 6, "taken": 0.5,
-    }  # fmt: skip
     slow = summarise_drift([play(0.5), play(0.2), play(0.2)], {BEFORE: 0.9, AFTER: 0.8})
     assert slow["outcomes to recover 90%"] == {"value": None, "interval": [50, None]}

@@ -6,7 +6,6 @@ from benchmarks.outcomes.noise.streams import (
     OLD_CONTRACT,
     age_examples,
     count_recovery,
-    play_online,
     run_drift,
 )
 from extensions.recommender.methods import SuccessPrior
@@ -43,14 +42,3 @@ def test_a_method_learns_after_the_change_that_another_tool_works() -> None:
     )
     assert sorted(found.after) == [0, 25, 30]
     assert found.after[30] >= found.after[0]
-    [newcomer] = [name for name, own in found.regrets.items() if own]
-    assert newcomer.startswith("srv-3")
-    assert found.average_regret() is not None
-
-
-def test_a_method_that_orders_for_itself_finds_the_tool_that_works() -> None:
-    stage = make_stage()
-    held = stage.list_tasks(HELD_OUT)
-    found = play_online(stage, SuccessPrior, stage.list_tasks(TRAIN) * 9, held, 1)
-    assert sorted(found) == [50, 54]
-    assert [order[0] for order in found[54]] == [1, 1]

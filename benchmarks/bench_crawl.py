@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from benchmarks.own_process import FRESH, run_alone
+from benchmarks.shared_data import FRESH, run_alone
 
 LATENCY_MS = 50
 SITE = "smithery"

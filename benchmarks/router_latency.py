@@ -20,9 +20,7 @@ from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.encoders.saved import open_encoder, save_encoder
 from assets.vectors.texts import build_tool_views
-from benchmarks.kept_vectors import StoredEmbedder
-from benchmarks.own_process import run_alone
-from benchmarks.shared_data import SHARED, read_corpus, require_paths
+from benchmarks.shared_data import SHARED, StoredEmbedder, read_corpus, require_paths, run_alone
 from serving.adhoc import read_source
 from serving.index.build import build_index
 from serving.index.folder import load_index

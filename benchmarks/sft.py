@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.own_process import run_alone
+from benchmarks.shared_data import run_alone
 from training.caller.packing import TrainingLesson
 from training.caller.settings import CallerSettings, resolve_caller_settings
 from training.runtime.device import measure_peak_mb

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.encoders.minilm import MiniLM
-from benchmarks.kept_vectors import StoredEmbedder
 from benchmarks.router_fit.rows import (
     FEATURES,
     MEASURES,
@@ -18,6 +17,7 @@ from benchmarks.router_fit.rows import (
     read_signals,
 )
 from benchmarks.router_fit.sets import QuerySet
+from benchmarks.shared_data import StoredEmbedder
 from serving.index.model import load_built_in
 from training.evaluation.metrics import MetricFigure, bootstrap_difference, bootstrap_mean
 

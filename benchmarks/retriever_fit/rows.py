@@ -1,12 +1,11 @@
-"""Query sets as rows of a retriever's training: fit sides alone, every set with a cap.
-
-A tool of a server without a request of the fit side is neither a right answer nor a negative: its
-side is not known, and nothing of a test side may be learnt from.
-"""
+"""Query sets, and tools of a marketplace's list, as rows of a retriever's training."""
 
 import json
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,10 @@ from assets.contracts.canonical import (
 )
 from assets.contracts.tool_id import ToolId
 from assets.vectors.lexical import BM25
-from benchmarks.retriever_fit.recipe import Recipe
+from benchmarks.retriever_fit.recipe import DESCRIPTIONS, REQUESTS, WRITTEN, Recipe
 from benchmarks.router_fit.sets import FIT, QuerySet, Request, draw_key
-from training.sets.split import TRAIN
+from benchmarks.shared_data import read_corpus
+from training.sets.split import TEST, TRAIN, split_of
 
 Row = dict[str, Any]
 FULL, BRIEF = "full", "brief"
@@ -115,4 +115,129 @@ def _read_contracts(found: QuerySet, servers: set[str]) -> dict[str, Row]:
             except ContractError:
                 continue
             out[str(ToolId(server["qualified_name"], tool["name"]))] = made
+    return out
+
+
+_FURNITURE = ("Claim Server", "Deploy Server", "Try in Playground")  # of the page, not the tool
+_ALIKE = 60  # characters: a description that begins as another one is a copy of it
+_SHORT, _LONG = 25, 240  # characters of a sentence that says something and is a request's length
+_BARE = 12  # characters of a tool without its description: a name of two words
+_REQUESTS = Path(__file__).with_name("requests.jsonl")
+GRAMMAR = Path(__file__).with_name("grammar_requests.jsonl")
+
+
+def make_listed_rows(name: str, data: Path, recipe: Recipe) -> tuple[list[Row], dict[str, Row]]:
+    """(rows of the training, pool of the negatives by contract digest) of WRITTEN, REQUESTS or
+    DESCRIPTIONS."""
+    servers = [s for s in _read_servers(data) if split_of(s["qualified_name"]) != TEST]
+    if name == WRITTEN:
+        return join_written(servers, read_written(), recipe)
+    if name == REQUESTS:
+        return join_offline(servers, read_written(GRAMMAR), recipe)
+    if name == DESCRIPTIONS:
+        return describe_servers(servers, recipe)
+    raise ValueError(f"unknown list {name!r}: expected {WRITTEN}, {REQUESTS} or {DESCRIPTIONS}")
+
+
+def read_written(path: Path = _REQUESTS) -> list[Row]:
+    """Rows {tool_id, requests: style -> text}, written for this project."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def join_written(
+    servers: list[Row], written: list[Row], recipe: Recipe
+) -> tuple[list[Row], dict[str, Row]]:
+    """Written requests against the tools of these servers; negatives are siblings alone, which the
+    writer told apart, for another server's tool may do the same."""
+    asked = defaultdict(list)
+    for row in written:
+        tool = row["tool_id"]
+        made = [Request(text, (tool,)) for text in row["requests"].values()]
+        asked[ToolId.parse(tool).server_id] += made
+    rows, pool = [], {}
+    for server in servers:
+        if requests := asked.get(server["qualified_name"]):
+            query_set = QuerySet(WRITTEN, (server,), tuple(requests))
+            own, near = make_rows(query_set, replace(recipe, cap=len(requests)))
+            rows += own
+            pool |= near
+    return rows, pool
+
+
+def join_offline(
+    servers: list[Row], made: list[Row], recipe: Recipe
+) -> tuple[list[Row], dict[str, Row]]:
+    """Requests of the offline grammar, one for each of a few tools of these servers."""
+    asked = {row["tool_id"]: row["requests"]["offline"] for row in made}
+    known = {ToolId.parse(tool).server_id for tool in asked}
+    kept = tuple(server for server in servers if server["qualified_name"] in known)
+    names = {server["qualified_name"] for server in kept}
+    requests = tuple(
+        Request(text, (tool,))
+        for tool, text in asked.items()
+        if ToolId.parse(tool).server_id in names
+    )
+    return make_rows(QuerySet(REQUESTS, kept, requests), replace(recipe, cap=len(requests)))
+
+
+def describe_servers(servers: list[Row], recipe: Recipe) -> tuple[list[Row], dict[str, Row]]:
+    """A tool's first sentence against its name and parameters; negatives are its siblings."""
+    rows, pool, seen = [], {}, set[str]()
+    for server in servers:
+        mine = [
+            pair
+            for contract in _read_contracts_listed(server)
+            if (pair := _cut_sentence(contract, seen))
+        ]
+        named = {contract_digest(bare): bare for _, bare in mine[: recipe.sentences_a_server]}
+        for sentence, bare in mine[: recipe.sentences_a_server]:
+            own = contract_digest(bare)
+            near = [key for key in named if key != own][: recipe.near]
+            pool |= {key: {"contract": named[key], "split": TRAIN} for key in near}
+            rows.append({
+                "set": DESCRIPTIONS,
+                "instruction": sentence,
+                "positive": tool_text(bare),
+                "contract_digest": own,
+                "contract": {"name": bare["name"], "description": ""},
+                "negatives": json.dumps(near),
+                "calls": json.dumps([{"contract_digest": own}]),
+                "split": TRAIN,
+            })  # fmt: skip
+    return rows, pool
+
+
+def _cut_sentence(contract: Row, seen: set[str]) -> tuple[str, Row] | None:
+    """(first sentence of the description, the contract without it), where both say something."""
+    sentence = re.split(r"(?<=[.!?])\s|\n", contract["description"].strip())[0].strip()
+    bare = {**contract, "description": ""}
+    if not _SHORT <= len(sentence) <= _LONG or len(tool_text(bare)) < _BARE:
+        return None
+    if sentence[:_ALIKE] in seen:
+        return None
+    seen.add(sentence[:_ALIKE])
+    return sentence, bare
+
+
+def _read_servers(data: Path) -> Iterator[Row]:
+    asked = {ToolId.parse(row["tool_id"]).server_id for row in read_corpus(data)}
+    lines = (data / "smithery" / "servers.jsonl").read_text(encoding="utf-8").splitlines()
+    listed = [server for server in map(json.loads, lines) if server["qualified_name"] not in asked]
+    yield from sorted(listed, key=lambda server: draw_key("listed", server["qualified_name"]))
+
+
+def _read_contracts_listed(server: Row) -> list[Row]:
+    """Canonical contracts of the tools that an English sentence describes, in a drawn order."""
+    out = []
+    for tool in sorted(
+        server["tools"], key=lambda t: draw_key(server["qualified_name"], t["name"])
+    ):
+        about = tool.get("description") or ""
+        if len(about) < _SHORT or not about.isascii() or any(w in about for w in _FURNITURE):
+            continue
+        schema = tool.get("inputSchema") or {"type": "object"}
+        try:
+            out.append(canonicalize_contract({**tool, "inputSchema": schema}))
+        except ContractError:
+            continue
     return out

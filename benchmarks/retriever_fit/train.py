@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.weights import BASE
-from benchmarks.retriever_fit.listed import make_listed_rows
 from benchmarks.retriever_fit.recipe import Recipe
-from benchmarks.retriever_fit.rows import Row, make_rows
+from benchmarks.retriever_fit.rows import Row, make_listed_rows, make_rows
 from benchmarks.router_fit.sets import check_sides, read_set
 from training.retriever.train import train_retriever
 from training.runtime.model_store import TrainingJob, get_model_folder, make_model_name

@@ -27,9 +27,8 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.encoders.minilm import MiniLM
-from benchmarks.kept_vectors import StoredEmbedder
 from benchmarks.retriever_fit.recipe import FOLDS
-from benchmarks.router_fit import cases, report
+from benchmarks.router_fit import left_out
 from benchmarks.router_fit.left_out import Line, compare_sets, fit_apart, fit_without
 from benchmarks.router_fit.rows import FEATURES, Rows, collect_rows, open_index, read_signals
 from benchmarks.router_fit.sets import (
@@ -42,7 +41,7 @@ from benchmarks.router_fit.sets import (
     read_set,
     trim_set,
 )
-from benchmarks.router_fit.suitability import (
+from benchmarks.router_fit.weights import (
     EVIDENCE,
     Evidence,
     Suitability,
@@ -50,7 +49,7 @@ from benchmarks.router_fit.suitability import (
     fit_suitability,
     measure_suitability,
 )
-from benchmarks.shared_data import SHARED, require_paths
+from benchmarks.shared_data import SHARED, StoredEmbedder, require_paths
 from serving.index.model import BUILT_IN, TRAINED, FusionWeights
 from serving.ranking.signals import FULL
 
@@ -110,7 +109,7 @@ def main() -> None:
         for name, held in evidence.items()
         if FIT in held.sides
     }
-    print("\n" + report.tabulate_suitability(suitability))
+    print("\n" + left_out.tabulate_suitability(suitability))
     file = make_file(work, fit_without(work.rows, None), fit_suitability(evidence, None))
     print("\n" + json.dumps(file, indent=1))
     if args.write:
@@ -121,8 +120,8 @@ def print_sets(rows: dict[str, Rows], apart: dict[str, np.ndarray], test: bool) 
     """The tables of each side that is asked for; the lines of the fit sides."""
     found = {side: compare_sets(rows, apart, side) for side in ((FIT, HELD) if test else (FIT,))}
     for side, lines in found.items():
-        print("\n" + report.tabulate_sets(f"Sets left out, {side} sides", lines))
-        print("\n" + report.tabulate_deep(lines), flush=True)
+        print("\n" + left_out.tabulate_sets(f"Sets left out, {side} sides", lines))
+        print("\n" + left_out.tabulate_deep(lines), flush=True)
     return found[FIT]
 
 
@@ -132,10 +131,10 @@ def _print_cases(work: Work, apart: dict[str, np.ndarray]) -> None:
         for name, one in work.found.items()
     }
     for title, lines in (
-        ("By writing", cases.compare_languages(work.rows, apart)),
-        ("Attackers planted", cases.compare_attacked(fitted, apart, work.read)),
+        ("By writing", left_out.compare_languages(work.rows, apart)),
+        ("Attackers planted", left_out.compare_attacked(fitted, apart, work.read)),
     ):
-        print("\n" + report.tabulate_sets(title, lines), flush=True)
+        print("\n" + left_out.tabulate_sets(title, lines), flush=True)
 
 
 def make_file(work: Work, weights: np.ndarray, suitable: Suitability) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from serving.router import QUERY_TOKENS
 
 FEATURES = (FULL, SERVER, WORDS, COVERAGE, ABOUT, NAME, UNREAD_WORDS)
 PEERS = ("dense", "bm25", "rrf", "mcp-zero")
-MEASURES = ("Recall@1", "Recall@5", "Recall@10", "MRR@10")
+MEASURES: tuple[str, ...] = ("Recall@1", "Recall@5", "Recall@10", "MRR@10")
 _DEPTH = 60  # places of a peer that are looked at: ten after twins are one
 Array = np.ndarray
 

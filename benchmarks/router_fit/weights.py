@@ -4,10 +4,16 @@ Every set counts the same, however many rows it has: sizes differ fifty-fold, an
 would fit the largest set's voice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from benchmarks.router_fit.sets import FIT, choose_fitted
+from serving.index.model import FusionWeights, RouterIndex
+from serving.ranking.signals import QuerySignals, choose_candidates, weigh_evidence
+from training.evaluation.metrics import bootstrap_mean
 
 Array = np.ndarray
 # The ridge is over weights as they are, so it draws those of words, whose scores spread a fifth to
@@ -90,3 +96,112 @@ def fit_logistic(x: Array, y: Array, say: Array) -> tuple[Array, float]:
         bend = (z * (say * p * (1 - p))[:, None]).T @ z + np.diag(ridges + 1e-9)
         weights = weights - np.linalg.solve(bend, slope)
     return weights[:-1] / spread, float(weights[-1] - (weights[:-1] * mean / spread).sum())
+
+
+KEEP = 0.95  # share of answerable requests that the threshold must not refuse
+_BINS = 10
+ArraySuitability = np.ndarray
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence with the right tools in the pool and without: x [2, requests, names]."""
+
+    x: ArraySuitability
+    sides: tuple[str, ...]
+    servers: tuple[str, ...]
+
+    def select(self, side: str) -> "Evidence":
+        use = np.array([item == side for item in self.sides], bool)
+        servers = tuple(s for s, kept in zip(self.servers, use, strict=True) if kept)
+        return Evidence(self.x[:, use], (side,) * len(servers), servers)
+
+
+@dataclass(frozen=True)
+class Suitability:
+    """Weights of `EVIDENCE`, and the least probability that is no refusal."""
+
+    weights: ArraySuitability
+    bias: float
+    threshold: float
+
+    def predict(self, x: ArraySuitability) -> ArraySuitability:
+        """Probabilities, as many as rows of evidence [..., names]."""
+        return 1 / (1 + np.exp(-np.clip(x @ self.weights + self.bias, -30, 30)))
+
+
+def collect_evidence(
+    index: RouterIndex,
+    signals: Sequence[QuerySignals],
+    golds: Sequence[frozenset[int]],
+    fusion: FusionWeights,
+) -> ArraySuitability:
+    """[2, requests, names]; without a server left there is no evidence, as for an empty pool."""
+    out = np.zeros((2, len(signals), len(EVIDENCE)))
+    for row, (one, gold) in enumerate(zip(signals, golds, strict=True)):
+        owners = np.unique(index.server_of[np.isin(index.twins, list(gold))])
+        for at, mask in enumerate((None, ~np.isin(index.server_of, owners))):
+            if mask is None or mask.any():
+                candidates = choose_candidates(one, mask)
+                weighed = weigh_evidence(candidates, fusion.score(candidates.features))
+                out[at, row] = [weighed[name] for name in EVIDENCE]
+    return out
+
+
+EVIDENCE = (
+    "most full", "most coverage", "coverage of best", "name of best", "best", "lead", "lead of ten",
+)  # fmt: skip
+
+
+def fit_suitability(sets: Mapping[str, Evidence], left_out: str | None) -> Suitability:
+    """The logistic over the fit sides of the other sets, each with the same say, and the threshold
+    that keeps 95% of their answerable requests, sets weighed alike."""
+    parts = [sets[name].select(FIT) for name in choose_fitted(sets, left_out)]
+    parts = [part for part in parts if part.servers]
+    x = np.concatenate([part.x.reshape(-1, len(EVIDENCE)) for part in parts])
+    y = np.concatenate([np.repeat([1.0, 0.0], len(part.servers)) for part in parts])
+    say = np.concatenate([np.full(2 * len(p.servers), 1 / len(p.servers)) for p in parts])
+    weights, bias = fit_logistic(x, y, say)
+    chances = Suitability(weights, bias, 0.0).predict(x[y > 0])
+    return Suitability(weights, bias, find_quantile(chances, say[y > 0], 1 - KEEP))
+
+
+def find_quantile(values: ArraySuitability, say: ArraySuitability, share: float) -> float:
+    """The value below which this share of the weight lies."""
+    order = np.argsort(values)
+    reached = np.cumsum(say[order]) / say.sum()
+    return float(values[order[min(int(np.searchsorted(reached, share)), len(order) - 1)]])
+
+
+def measure_suitability(found: Suitability, held: Evidence) -> dict[str, Any]:
+    """AUROC, calibration error and refusals of one set by weights that did not see it."""
+    with_tool, without = found.predict(held.x)
+    p, y = np.r_[with_tool, without], np.repeat([1.0, 0.0], len(with_tool))
+    refused = [
+        bootstrap_mean((of < found.threshold).astype(float).tolist(), held.servers)
+        for of in (with_tool, without)
+    ]
+    return {
+        "n": len(with_tool),
+        "auroc": round(measure_auroc(p, y), 3),
+        "calibration_error": round(measure_calibration(p, y), 3),
+        "answerable_refused": f"{refused[0]}",
+        "unanswerable_refused": f"{refused[1]}",
+    }
+
+
+def measure_auroc(score: ArraySuitability, y: ArraySuitability) -> float:
+    """How often a positive scores above a negative; a tie is half."""
+    order = np.unique(score, return_inverse=True)[1]
+    counts = np.bincount(order)
+    rank = (np.cumsum(counts) - (counts - 1) / 2)[order]
+    high = float(y.sum())
+    return float((rank[y > 0].sum() - high * (high + 1) / 2) / (high * (len(y) - high)))
+
+
+def measure_calibration(p: ArraySuitability, y: ArraySuitability) -> float:
+    """Expected calibration error over ten bins of equal size."""
+    parts = np.array_split(np.argsort(p), _BINS)
+    return float(
+        sum(len(at) / len(p) * abs(p[at].mean() - y[at].mean()) for at in parts if len(at))
+    )

@@ -11,15 +11,16 @@ import pytest
 from assets.contracts.canonical import tool_text
 from assets.contracts.tool_id import ToolId
 from assets.synthesis.verify.pair_checks import find_form_flaws
-from benchmarks.retriever_fit.listed import (
+from benchmarks.retriever_fit.recipe import DESCRIPTIONS, FOLDS, LEARNT, Recipe
+from benchmarks.retriever_fit.rows import (
     GRAMMAR,
+    draw_requests,
     join_offline,
     join_written,
     make_listed_rows,
+    make_rows,
     read_written,
 )
-from benchmarks.retriever_fit.recipe import DESCRIPTIONS, FOLDS, LEARNT, Recipe
-from benchmarks.retriever_fit.rows import draw_requests, make_rows
 from benchmarks.retriever_fit.train import collect_data, digest_data, train_recipe
 from benchmarks.router_fit.sets import FIT, HELD, QuerySet, Request
 from tests.support.paths import ROOT

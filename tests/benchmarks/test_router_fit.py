@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.kept_vectors import StoredEmbedder
 from benchmarks.retriever_fit.recipe import FOLDS
 from benchmarks.router_fit.__main__ import Work, print_sets
-from benchmarks.router_fit.cases import ATTACKED, name_language, plant_attackers
-from benchmarks.router_fit.left_out import compare, fit_apart, fit_without
+from benchmarks.router_fit.left_out import (
+    ATTACKED,
+    compare,
+    fit_apart,
+    fit_without,
+    name_language,
+    plant_attackers,
+)
 from benchmarks.router_fit.rows import PEERS, Rows, measure_order
 from benchmarks.router_fit.sets import (
     FIT,
@@ -24,8 +29,14 @@ from benchmarks.router_fit.sets import (
     choose_fitted,
     trim_set,
 )
-from benchmarks.router_fit.suitability import find_quantile, measure_auroc
-from benchmarks.router_fit.weights import Block, fit_logistic, fit_ranking
+from benchmarks.router_fit.weights import (
+    Block,
+    find_quantile,
+    fit_logistic,
+    fit_ranking,
+    measure_auroc,
+)
+from benchmarks.shared_data import StoredEmbedder
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.kept_vectors import StoredEmbedder
 from benchmarks.router_latency import embed_grown, grow_source
+from benchmarks.shared_data import StoredEmbedder
 from serving.index.model import IndexSource
 
 

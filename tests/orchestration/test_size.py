@@ -33,8 +33,8 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_910, 14),
     "extensions/upkeep": (2_123, 11),
-    "tests": (87_827, 642),
-    "benchmarks": (7_796, 69),
+    "tests": (87_634, 633),
+    "benchmarks": (5_750, 40),
 }
 
 

@@ -18,12 +18,12 @@ from typing import Any
 
 from benchmarks.outcomes.baselines import ALL_METHODS
 from benchmarks.outcomes.noise.build import TableSize, build_table, load_stage, save_stage
-from benchmarks.outcomes.noise.describe import describe_table
 from benchmarks.outcomes.noise.intents import TRAIN
 from benchmarks.outcomes.noise.play import Make, NoiseStage
-from benchmarks.outcomes.noise.render import render_report
 from benchmarks.outcomes.noise.report import (
+    describe_table,
     measure_drift,
+    render_report,
     summarise_categories,
     summarise_values,
     value_fixed,

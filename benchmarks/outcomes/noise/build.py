@@ -12,8 +12,13 @@ from benchmarks.outcomes.noise.endpoints import AFTER, BEFORE, ToolEndpoint, lis
 from benchmarks.outcomes.noise.execute import execute_all, list_servers, list_wishes
 from benchmarks.outcomes.noise.intents import HELD_OUT, TRAIN, BenchTask, draw_tasks, load_intents
 from benchmarks.outcomes.noise.play import NoiseStage
-from benchmarks.outcomes.noise.pool import choose_candidates, embed_endpoints, embed_requests
-from benchmarks.outcomes.noise.table import OutcomeTable, load_table
+from benchmarks.outcomes.noise.table import (
+    OutcomeTable,
+    choose_candidates,
+    embed_endpoints,
+    embed_requests,
+    load_table,
+)
 from benchmarks.outcomes.noise.variants import (
     NEWCOMERS,
     change_endpoints,

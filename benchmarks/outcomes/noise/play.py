@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from benchmarks.outcomes.noise.endpoints import BEFORE
-from benchmarks.outcomes.noise.pool import SHOWN, list_candidates
-from benchmarks.outcomes.noise.table import NO_CALL, OutcomeTable, TaskFacts
+from benchmarks.outcomes.noise.table import NO_CALL, SHOWN, OutcomeTable, TaskFacts, list_candidates
 from extensions.recommender.rerank_method import OutcomeExample, RerankMethod
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
 from serving.ranking.reranking import RerankQuestion

@@ -1,1 +1,0 @@
-"""What the repair ladder gains and harms: flawed drafts, arms, the judgement and its tables."""

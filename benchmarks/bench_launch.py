@@ -135,6 +135,8 @@ def read_population() -> dict[str, Listing]:
     found = {}
     for record in json.loads(path.read_text(encoding="utf-8")):
         if record.get("name"):
+            for item in record.get("packages") or []:  # the seed is older than the dated schemas
+                item |= {"registry_type": item.get("registry_name"), "identifier": item.get("name")}
             listing = make_server_listing(record, "registry")
             package = listing.package
             if package and package.type in ("npm", "pypi"):

@@ -10,8 +10,7 @@ from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_listing_
 from assets.catalogue.catalogue_pages import compute_figures, render_tables
 from assets.catalogue.coverage import COVERAGE, DIMENSIONS, collect_servers, measure_coverage
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.marketplaces.listing import read_rows
-from assets.marketplaces.listing_table import LISTINGS
+from assets.marketplaces.listing import LISTINGS, read_rows
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from warehouse.audit import (
     AuditVerdict,

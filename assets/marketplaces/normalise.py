@@ -13,6 +13,7 @@ import regex
 
 from assets.marketplaces.launch.command import read_launch
 from assets.marketplaces.listing import EnvVar, Listing
+from warehouse.sanitize.redact import redact
 
 NAME_CAP = 200  # characters
 DESCRIPTION_CAP = 4_000
@@ -46,20 +47,21 @@ _ODD_IN_ID = regex.compile(rf"{_HIDDEN.pattern}|(?! )\p{{Zs}}")
 
 
 def clean(listing: Listing) -> Listing:
-    """The listing with texts fit to show, ids whose every character is visible, and, where a launch
-    fact holds a hidden character, `runnable: False` with the reason; `launch` is read where nobody
-    has. Idempotent, never raises."""
-    name, hid_name = clean_text(listing.name, NAME_CAP, lines=False)
-    description, hid_text = clean_text(listing.description, DESCRIPTION_CAP)
+    """The listing with texts without secrets and fit to show, ids whose every character is visible,
+    and `runnable: False` with a reason where a launch fact holds a hidden character; `launch` is
+    read where nobody has. Idempotent, never raises."""
+    name, hid_name = clean_text(redact(listing.name), NAME_CAP, lines=False)
+    description, hid_text = clean_text(redact(listing.description), DESCRIPTION_CAP)
     native_id = _make_visible_id(listing.native_id)
     facts: dict[str, Any] = {
         "native_id": native_id,
         "name": name or clean_text(native_id, NAME_CAP, lines=False)[0],
         "description": description,
-        "repository": escape_hidden(listing.repository),
+        "repository": escape_hidden(_redact(listing.repository)),
+        "subfolder": _redact(listing.subfolder),
         "updated_at": escape_hidden(listing.updated_at),
-        "evidence": escape_hidden(listing.evidence),
-        "reason": listing.reason and clean_text(listing.reason, 1_000, lines=False)[0],
+        "evidence": escape_hidden(_redact(listing.evidence)),
+        "reason": listing.reason and clean_text(redact(listing.reason), 1_000, lines=False)[0],
     }
     hidden = hid_name or hid_text or native_id != listing.native_id
     launch, where = _clean_launch(listing)
@@ -75,6 +77,10 @@ def clean(listing: Listing) -> Listing:
     if cleaned.launch or (cleaned.command is None and not cleaned.args):
         return cleaned
     return cleaned.model_copy(update={"launch": read_launch(cleaned)})
+
+
+def _redact(text: str | None) -> str | None:
+    return text and redact(text)
 
 
 def clean_text(text: str, cap: int, *, lines: bool = True) -> tuple[str, bool]:
@@ -172,16 +178,15 @@ def _clean_launch(listing: Listing) -> tuple[dict[str, Any], str | None]:
     return facts, where
 
 
-def _clean_input(one: EnvVar) -> EnvVar:
-    description = one.description and clean_text(one.description, DESCRIPTION_CAP)[0]
-    default = one.default
-    if default is not None:
-        default = "".join(
-            part if part in _LINES else str(escape_hidden(part))
-            for part in regex.split(r"([\n\t])", default)
-        )
-    changes = {"name": escape_hidden(one.name), "default": default, "description": description}
-    return one.model_copy(update=changes)
+def _clean_input(variable: EnvVar) -> EnvVar:
+    default = variable.default and _HIDDEN.sub(
+        lambda match: match[0] if match[0] in _LINES else _escape(match), variable.default
+    )
+    description = (
+        variable.description and clean_text(redact(variable.description), DESCRIPTION_CAP)[0]
+    )
+    changes = {"name": escape_hidden(variable.name), "default": default, "description": description}
+    return variable.model_copy(update=changes)
 
 
 def _is_changed(found: Any, stated: Any) -> bool:

@@ -1,11 +1,11 @@
 """Policy: how a crawl may behave, what it may fail with, and what an adapter promises."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import ConfigDict, Field
@@ -139,14 +139,6 @@ class FetchedPage:
 
 
 @dataclass(frozen=True)
-class FactEvidence:
-    """What an adapter's reading of one fact rests on, e.g. ("captured", "detail page, 2026-08")."""
-
-    kind: Literal["captured", "documented", "guessed"]
-    source: str
-
-
-@dataclass(frozen=True)
 class RecordRef:
     """One record a marketplace names. `raw` is the record where the list already holds all of it.
 
@@ -190,10 +182,8 @@ class RenderPage(Protocol):
     async def __call__(self, url: str, *, ready: str, ref: RecordRef | None = None) -> str: ...
 
 
-class PostForm(Protocol):
-    """Sends a form and returns the JSON object that answers; never recorded, for tokens only."""
-
-    async def __call__(self, url: str, form: Mapping[str, str]) -> dict[str, Any]: ...
+# Sends a form and returns the JSON object that answers; never recorded, for tokens only.
+PostForm = Callable[[str, Mapping[str, str]], Awaitable[dict[str, Any]]]
 
 
 class MarketplaceAdapter(ABC):
@@ -206,7 +196,8 @@ class MarketplaceAdapter(ABC):
     robots: ClassVar[bool] = True  # robots.txt governs it; False for a documented API
     reading: ClassVar[int] = 1  # raise it when what `check` keeps of a page changes
     alarm: ClassVar[bool] = False  # few records with launch evidence mean a changed layout
-    evidence: ClassVar[Mapping[str, FactEvidence]] = {}  # fact -> what the reading of it rests on
+    # Fact -> what its reading rests on: "captured", "documented" or "guessed", and the source.
+    evidence: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, policy: CrawlPolicy) -> None:
         self.policy = policy

@@ -1,6 +1,5 @@
 """Commands about marketplaces: `crawl` and `demo-marketplaces`."""
 
-import time
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -33,9 +32,6 @@ def crawl(
         Path | None,
         typer.Option("--file", help="parse one saved list or detail instead, as a JSON list"),
     ] = None,
-    record: Annotated[
-        Path | None, typer.Option(help="save redacted captures of its pages in this new folder")
-    ] = None,
     page_cap: Annotated[
         int | None, typer.Option(min=1, help="at most so many pages of its list")
     ] = None,
@@ -60,12 +56,10 @@ def crawl(
         make_crawl_policy(chosen, marketplace, at=base_url),
         **{name: value for name, value in caps.items() if value is not None},
     )
-    if record is not None and record.exists() and (not record.is_dir() or any(record.iterdir())):
-        fail(f"{record}: is there and not empty; captures go to a folder of their own", 2)
     adapter = load_adapter(marketplace, policy)
     local = base_url or marketplace == "private"
     with nullcontext() if local else open_replicas(chosen):
-        report = _crawl_once(chosen, marketplace, adapter, record)
+        report = _crawl_once(chosen, marketplace, adapter)
     print_json(report) if as_json else _print_listings(report)
     if report["completeness"] in ("failed", "skipped: key missing"):
         fail(report["problems"][0]["hint"], 1)
@@ -83,16 +77,14 @@ def _parse_file(marketplace: str, file: Path) -> None:
 
 
 def _crawl_once(
-    chosen: Settings, marketplace: str, adapter: "MarketplaceAdapter", record: Path | None
+    chosen: Settings, marketplace: str, adapter: "MarketplaceAdapter"
 ) -> dict[str, Any]:
     """The report of one crawl, under a run of its own in the ledger."""
     from assets.marketplaces.crawl import adhoc
     from assets.marketplaces.crawl.crawl import crawl as crawl_once
-    from assets.marketplaces.crawl.recorder import PayloadRecorder
     from assets.marketplaces.policy import CrawlError
     from orchestration.factories import open_warehouse
 
-    recorder = PayloadRecorder(record, marketplace, time.strftime("%Y-%m-%d")) if record else None
     warehouse = open_warehouse(chosen)
     scope = f"{marketplace} ad hoc"
     try:
@@ -102,15 +94,12 @@ def _crawl_once(
             memo=warehouse.memo,
             run_date=f"ad hoc {warehouse.ledger.open_run(scope)}",
             progress=report_lines(),
-            recorder=recorder,
         )
         return adhoc.summarise_crawl(adapter, result)
     except CrawlError as error:
         return adhoc.summarise_failure(adapter, error)
     finally:
         warehouse.ledger.close_run(scope)
-        if recorder:
-            recorder.finish()
 
 
 def _print_listings(report: dict[str, Any]) -> None:

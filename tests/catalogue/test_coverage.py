@@ -18,8 +18,7 @@ from assets.catalogue.coverage import (
     measure_coverage,
 )
 from assets.catalogue.defs import check_sums, coverage_asset
-from assets.marketplaces.listing import EnvVar, HeaderVar, make_row
-from assets.marketplaces.listing_table import LISTINGS
+from assets.marketplaces.listing import LISTINGS, EnvVar, HeaderVar, make_row
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from tests.catalogue.servers import listing
 from warehouse.store import Warehouse

@@ -10,7 +10,6 @@ import pytest
 from assets.catalogue import catalogue_pages
 from assets.catalogue.coverage import COVERAGE
 from assets.contracts import defs
-from assets.marketplaces.crawl.recorder import PayloadRecorder
 from assets.synthesis import pair_report
 from assets.synthesis.export.card import ExportFigures, write_card
 from assets.synthesis.export.formats import FORMATS
@@ -47,13 +46,6 @@ def write_findings(home: Path) -> str:
     row = dict.fromkeys(names, EVIL) | {"severity": "high"}
     figures = defs.report_findings([row], 1, 1)
     return f"{figures['by_rule']}\n\n{figures['high']}"
-
-
-def write_provenance(home: Path) -> str:
-    recorder = PayloadRecorder(home, EVIL, "2026-01-02")
-    recorder.save("page", f"http://127.0.0.1:9/a/{EVIL}", EVIL, b"x")
-    recorder.finish()
-    return (home / "PROVENANCE.md").read_text()
 
 
 def write_export(home: Path) -> str:
@@ -128,7 +120,7 @@ def write_ablations(home: Path) -> str:
 @pytest.mark.parametrize(
     "write",
     [
-        write_coverage, write_catalogue, write_findings, write_provenance, write_export,
+        write_coverage, write_catalogue, write_findings, write_export,
         write_costs, write_model_card, write_training_report, write_evaluation, write_ablations,
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from assets.marketplaces.listing import Listing
+from assets.marketplaces.normalise import clean
 from assets.marketplaces.policy import (
     CrawlError,
     CrawlPolicy,
@@ -28,10 +29,10 @@ def saved_page(value: Any, content_type: str = "application/json") -> FetchedPag
 
 
 def read(adapter: MarketplaceAdapter, value: Any) -> list[Listing]:
-    """The listings of one saved payload."""
-    refs = adapter.saved(saved_page(value))
+    """The listings of one saved payload, as the command line reads them."""
+    refs = adapter.saved(saved_page(redact_json(value)))
     assert all(ref.raw is not None for ref in refs)
-    return [listing for ref in refs for listing in adapter.parse(ref.raw, ref)]
+    return [clean(listing) for ref in refs for listing in adapter.parse(ref.raw, ref)]
 
 
 class Answers:

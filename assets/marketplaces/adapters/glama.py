@@ -5,12 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
-from assets.marketplaces.adapters.records import (
-    cut_list,
-    find_saved,
-    follow_cursor,
-    list_refs,
-)
+from assets.marketplaces.adapters.records import cut_list, follow_cursor, list_refs, read_saved
 from assets.marketplaces.launch.mcp_config import (
     add_flags,
     make_malformed,
@@ -19,9 +14,8 @@ from assets.marketplaces.launch.mcp_config import (
 )
 from assets.marketplaces.launch.variables import find_account_flags
 from assets.marketplaces.listing import HeaderVar, Listing, dump_tools
-from assets.marketplaces.payload import check_json_list, parse_json
+from assets.marketplaces.payload import check_json_list
 from assets.marketplaces.policy import (
-    FactEvidence,
     FetchedPage,
     FetchPage,
     MarketplaceAdapter,
@@ -29,11 +23,9 @@ from assets.marketplaces.policy import (
     RecordPage,
     RecordRef,
 )
-from assets.marketplaces.server_json.inputs import read_schema_inputs, read_string
-from warehouse.sanitize.redact import redact
+from assets.marketplaces.server_json.inputs import as_object, read_schema_inputs, read_string
 
 _FIRST = 100  # the most the API allows
-_MARKS = {"connection", "environmentVariablesJsonSchema", "repository", "attributes"}
 _NAMELESS = "the record has no namespace and slug"
 _NO_COMMAND = "Glama names no command and no package; they stand in the server's repository"
 
@@ -45,14 +37,14 @@ class GlamaAdapter(MarketplaceAdapter):
     needs: ClassVar[tuple[str, ...]] = ("api_key",)
     scopes: ClassVar[tuple[str, ...]] = ("connectors", "servers")
     robots: ClassVar[bool] = False  # robots.txt closes /api/ to those without a key
-    evidence: ClassVar[Mapping[str, FactEvidence]] = {
-        "list": FactEvidence("captured", "a client's fixtures of live records, 2026-09"),
-        "paging": FactEvidence("documented", "provider's OpenAPI of 2025: first, after, pageInfo"),
-        "launch": FactEvidence("captured", "`connection` of a connector, 2026-09"),
-        "headers": FactEvidence("guessed", "authType other than none is taken as `Authorization`"),
-        "env": FactEvidence("documented", "environmentVariablesJsonSchema, OpenAPI of 2025"),
-        "secret": FactEvidence("guessed", "by the variable's name; the schema marks none"),
-        "tools": FactEvidence("documented", "`tools` of a record; often empty in the list"),
+    evidence: ClassVar[Mapping[str, str]] = {
+        "list": "captured: a client's fixtures of live records, 2026-09",
+        "paging": "documented: provider's OpenAPI of 2025: first, after, pageInfo",
+        "launch": "captured: `connection` of a connector, 2026-09",
+        "headers": "guessed: authType other than none is taken as `Authorization`",
+        "env": "documented: environmentVariablesJsonSchema, OpenAPI of 2025",
+        "secret": "guessed: by the variable's name; the schema marks none",
+        "tools": "documented: `tools` of a record; often empty in the list",
     }
 
     async def headers(self, post: PostForm) -> dict[str, str]:
@@ -90,8 +82,8 @@ class GlamaAdapter(MarketplaceAdapter):
 
     def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The listing of one connector or server."""
-        native_id = _read_native_id(raw)
-        if native_id is None:
+        named = _make_ref(raw, ref.url)
+        if named is None:
             raise ValueError(_NAMELESS)
         repository = raw.get("repository")
         address = repository.get("url") if isinstance(repository, dict) else repository
@@ -104,10 +96,10 @@ class GlamaAdapter(MarketplaceAdapter):
         return [
             Listing(
                 marketplace=self.name,
-                native_id=native_id,
-                name=redact(read_string(raw.get("name")) or native_id),
-                description=redact(read_string(raw.get("description"))),
-                repository=redact(read_string(address)) or None,
+                native_id=named.native_id,
+                name=read_string(raw.get("name")) or named.native_id,
+                description=read_string(raw.get("description")),
+                repository=read_string(address) or None,
                 updated_at=read_string(raw.get("updatedAt")) or None,
                 tools=dump_tools(raw.get("tools")),
                 **facts,
@@ -116,44 +108,20 @@ class GlamaAdapter(MarketplaceAdapter):
 
     def saved(self, page: FetchedPage) -> list[RecordRef]:
         """Records of a page of either list, of one answer, or of a JSON list."""
-        value = parse_json(page)
-        found = value if isinstance(value, list) else [value]
-        if isinstance(value, dict):
-            lists = [value[scope] for scope in self.scopes if isinstance(value.get(scope), list)]
-            found = lists[0] if lists else found
-            if lists and not found and "pageInfo" in value:
-                return []
-        expected = "a page, a server or a connector of glama"
-        named = find_saved(page, value, found, _is_ours, expected)
-        return [RecordRef(str(_read_native_id(item)), page.url, raw=item) for item in named]
+        return read_saved(page, self.scopes, _make_ref, "a page, a server or a connector of glama")
 
 
 def _make_ref(record: Any, url: str) -> RecordRef | None:
-    native_id = _read_native_id(record)
-    return RecordRef(native_id, url, raw=record) if native_id else None
-
-
-def _read_native_id(record: Any) -> str | None:
-    """namespace/slug; a connector, which may share both with a server, is told apart."""
-    if not isinstance(record, dict):
-        return None
-    parts = [read_string(record.get(key)).strip() for key in ("namespace", "slug")]
-    named = "/".join(parts) if all(parts) else read_string(record.get("id")).strip()
-    if not named:
-        return None
-    return f"connectors/{named}" if _is_connector(record) else named
+    """By namespace/slug, else id; a connector may share both with a server."""
+    record = as_object(record)
+    names = [read_string(record.get(key)).strip() for key in ("namespace", "slug")]
+    name = "/".join(names) if all(names) else read_string(record.get("id")).strip()
+    prefix = "connectors/" if _is_connector(record) else ""
+    return RecordRef(f"{prefix}{name}", url, raw=record) if name else None
 
 
 def _is_connector(record: Mapping[str, Any]) -> bool:
     return "connection" in record or "/connectors/" in read_string(record.get("url"))
-
-
-def _is_ours(record: Any) -> bool:
-    if _read_native_id(record) is None or "qualifiedName" in record:
-        return False
-    parts = all(read_string(record.get(key)) for key in ("namespace", "slug"))
-    home = read_string(record.get("url")).startswith("https://glama.ai/")
-    return home or (parts and bool(_MARKS & record.keys()))
 
 
 def _read_connector(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,12 +130,10 @@ def _read_connector(record: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(connection, dict):
         return make_unrunnable("the connector names no connection")
     auth = read_string(connection.get("authType")).lower()
-    headers: tuple[HeaderVar, ...] = ()
-    if auth not in ("", "none"):
-        description = f"authType {auth}"
-        headers = (
-            HeaderVar(name="Authorization", required=True, secret=True, description=description),
-        )
+    header = HeaderVar(
+        name="Authorization", required=True, secret=True, description=f"authType {auth}"
+    )
+    headers = () if auth in ("", "none") else (header,)
     transport = read_string(connection.get("transport"))
     facts = read_remote_facts(read_string(connection.get("url")).strip(), transport, headers)
     if (urlsplit(facts["url"]).hostname or "").endswith("glama.ai"):
@@ -179,10 +145,8 @@ def _read_server(record: Mapping[str, Any]) -> dict[str, Any]:
     """Names of variables and no command."""
     schema = record.get("environmentVariablesJsonSchema")
     env = tuple(variable for variable, _ in read_schema_inputs(schema))
-    return {
+    return make_unrunnable(_NO_COMMAND) | {
         "env": env,
         "flags": find_account_flags(env),
         "evidence": "environmentVariablesJsonSchema" if env else "",
-        "runnable": False,
-        "reason": _NO_COMMAND,
     }

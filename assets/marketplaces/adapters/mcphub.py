@@ -1,8 +1,8 @@
 """Mcphub: mcphub.com (not mcphub.tools, .ai or .io), from its pages alone.
 
 The site's own config goes through its gateway and needs an account there. A README's `mcpServers`
-that starts a package of the same server is preferred, because it can be run; what was passed over
-is said in `evidence`. A README that shows another server's package is no evidence for this one.
+that starts a package of the same server is preferred, because it can be run. A README that shows
+another server's package is no evidence for this one.
 """
 
 import re
@@ -17,16 +17,14 @@ from assets.marketplaces.launch.mcp_config import (
     get_member,
     make_server_listings,
     make_unrunnable,
-    read_captured,
     read_launch_facts,
     read_text,
 )
 from assets.marketplaces.launch.page_facts import CodeBlockParser, PageLaunchFacts, find_configs
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.payload import FIX, parse_json, read_html
+from assets.marketplaces.payload import FIX, read_html
 from assets.marketplaces.policy import (
     CrawlError,
-    FactEvidence,
     FetchedPage,
     FetchPage,
     MarketplaceAdapter,
@@ -38,18 +36,14 @@ from assets.marketplaces.policy import (
 GATEWAY = "api.mcphub.com"
 
 
-def choose_config(
-    configs: list[PageLaunchFacts], native_id: str
-) -> tuple[PageLaunchFacts, PageLaunchFacts | None]:
-    """(the config to list, the gateway it is preferred to)."""
+def choose_config(configs: list[PageLaunchFacts], native_id: str) -> PageLaunchFacts:
+    """The config to list: one that starts a package of this server before the site's gateway."""
     gateway = next((config for config in configs if config.part or _is_gateway(config)), None)
     if gateway is None:
-        return configs[0], None
+        return configs[0]
     names = f"{native_id} {' '.join(gateway.servers)}"
-    for item in configs:
-        if item is not gateway and not _is_gateway(item) and _starts_named_package(item, names):
-            return item, gateway
-    return gateway, None
+    others = (config for config in configs if config is not gateway and not _is_gateway(config))
+    return next((config for config in others if _starts_package(config, names)), gateway)
 
 
 def _is_gateway(config: PageLaunchFacts) -> bool:
@@ -57,7 +51,7 @@ def _is_gateway(config: PageLaunchFacts) -> bool:
     return any(f"//{GATEWAY}/" in str(entry.get("url")) for entry in entries)
 
 
-def _starts_named_package(config: PageLaunchFacts, names: str) -> bool:
+def _starts_package(config: PageLaunchFacts, names: str) -> bool:
     """Whether each server of a config starts a package of the server called `names`."""
     for key, entry in config.servers.items():
         facts = read_launch_facts(entry)
@@ -93,19 +87,13 @@ class McpHubAdapter(MarketplaceAdapter):
 
     name: ClassVar[str] = "mcphub"
     alarm: ClassVar[bool] = True
-    evidence: ClassVar[Mapping[str, FactEvidence]] = {
-        "list": FactEvidence(
-            "guessed", "a sitemap, else links from /mcp-servers; neither was seen"
-        ),
-        "paging": FactEvidence(
-            "guessed", "no paging was found; authors, tags and cards are walked"
-        ),
-        "name": FactEvidence("captured", "<h1> author/name of one page, 2025-09"),
-        "launch": FactEvidence(
-            "captured", "div#S:0 > pre of one page, 2025-09; README <pre> blocks"
-        ),
-        "updated_at": FactEvidence("captured", "meta article:modified_time of one page, 2025-09"),
-        "repository": FactEvidence("guessed", "the first link to a forge that names the server"),
+    evidence: ClassVar[Mapping[str, str]] = {
+        "list": "guessed: a sitemap, else links from /mcp-servers; neither was seen",
+        "paging": "guessed: no paging was found; authors, tags and cards are walked",
+        "name": "captured: <h1> author/name of one page, 2025-09",
+        "launch": "captured: div#S:0 > pre of one page, 2025-09; README <pre> blocks",
+        "updated_at": "captured: meta article:modified_time of one page, 2025-09",
+        "repository": "guessed: the first link to a forge that names the server",
     }
 
     async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
@@ -157,12 +145,6 @@ class McpHubAdapter(MarketplaceAdapter):
 
     def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The listing of one page, or one per server where its config names several."""
-        if isinstance(raw, Mapping) and isinstance(raw.get("servers"), Mapping):
-            identity = _make_identity(CodeBlockParser(""), ref) | {
-                "name": read_text(raw.get("name")) or ref.native_id,
-                "description": read_text(raw.get("description")),
-            }
-            return make_server_listings(identity, raw["servers"], "config")
         html, rendered = str(get_member(raw, "html")), str(get_member(raw, "rendered") or "")
         page = CodeBlockParser(html)
         if not page.find_first("h1"):
@@ -170,38 +152,24 @@ class McpHubAdapter(MarketplaceAdapter):
         identity, where = _make_identity(page, ref), "source"
         configs = [config for config in find_configs(page) if config.servers]
         if not configs and rendered:
-            where = "rendered"
-            configs = [
-                config for config in find_configs(CodeBlockParser(rendered)) if config.servers
-            ]
+            where, blocks = "rendered", CodeBlockParser(rendered)
+            configs = [config for config in find_configs(blocks) if config.servers]
         if not configs:
             return [Listing(**identity, **make_unrunnable("the page shows no config"))]
-        chosen, passed_over = choose_config(configs, identity["native_id"])
-        evidence = f"{where}:{_describe_place(chosen)}"
-        server_listings = make_server_listings(identity, chosen.servers, evidence)
-        if passed_over is None:
-            return server_listings
-        note = f" (preferred to the gateway of {where}:{_describe_place(passed_over)})"
-        return [
-            item.model_copy(update={"evidence": item.evidence + note}) for item in server_listings
-        ]
+        config = choose_config(configs, identity["native_id"])
+        place = f"{config.rule} of {config.part}" if config.part else config.rule
+        return make_server_listings(identity, config.servers, f"{where}:{place}")
 
     def saved(self, page: FetchedPage) -> list[RecordRef]:
-        """A server's page, or the gateway config that it holds."""
-        if "html" not in page.content_type:
-            return read_captured(parse_json(page), page.url, GATEWAY)
+        """A server's page."""
         text = read_html(page)
         blocks = CodeBlockParser(text)
-        own = {SITE, f"www.{SITE}", urlsplit(self.policy.base_url).hostname}
-        titled = (blocks.find_first("title") or "").rstrip().endswith("| MCPHub")
-        if (blocks.host not in own) if blocks.host else not titled:
-            found = f"a page of {blocks.host or 'another site'}"
-            raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", FIX)
         heading = re.sub(r"\s+", "", blocks.find_first("h1") or "")
         ref = _make_ref(blocks.canonical, None)
-        if ref is None and heading.count("/") != 1:
-            found = f"a page headed {heading[:60]!r}"
-            raise CrawlError("missing_key", page.url, found, "a page headed author/name", FIX)
+        ours = blocks.host in ("", SITE, f"www.{SITE}")
+        if not ours or (ref is None and heading.count("/") != 1):
+            found = f"a page of {blocks.host or 'no host'} headed {heading[:60]!r}"
+            raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", FIX)
         native_id = ref.native_id if ref else heading
         url = blocks.canonical or PurePosixPath(page.url).name
         return [RecordRef(native_id, url, None, {"html": text, "rendered": None})]
@@ -251,7 +219,3 @@ def _make_identity(page: CodeBlockParser, ref: RecordRef) -> dict[str, Any]:
         "updated_at": page.meta.get("article:modified_time")
         or (None if ref.weak else ref.revision),
     }
-
-
-def _describe_place(found: PageLaunchFacts) -> str:
-    return f"{found.rule} of {found.part}" if found.part else found.rule

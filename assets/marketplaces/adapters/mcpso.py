@@ -2,11 +2,10 @@
 
 Where the 2026 page holds a config is not known; so every rule of `page_facts.py` is tried on the
 page's source, then on the rendered page, the rule that matched is kept as evidence, and a fallen
-hit rate is an error (`pipeline.py`).
+hit rate is an error (`crawl/crawl.py`).
 """
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urljoin, urlsplit
@@ -14,21 +13,18 @@ from urllib.parse import parse_qs, unquote, urljoin, urlsplit
 from assets.marketplaces.crawl.sitemap import parse_locations
 from assets.marketplaces.launch.js_literal import find_object
 from assets.marketplaces.launch.mcp_config import (
-    THIN,
     get_member,
     is_of_a_forge,
     make_server_listings,
     make_unrunnable,
     read_bundle_facts,
-    read_captured,
     read_text,
 )
 from assets.marketplaces.launch.page_facts import CodeBlockParser, find_config, find_configs
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.payload import FIX, parse_json, read_html
+from assets.marketplaces.payload import FIX, read_html
 from assets.marketplaces.policy import (
     CrawlError,
-    FactEvidence,
     FetchedPage,
     FetchPage,
     MarketplaceAdapter,
@@ -36,7 +32,6 @@ from assets.marketplaces.policy import (
     RecordRef,
     RenderPage,
 )
-from warehouse.sanitize.redact import redact
 
 READY = "pre, code, a[href$='.mcpb']"  # what shows that a rendered page is filled in
 SITE = "mcp.so"
@@ -48,17 +43,13 @@ class McpSoAdapter(MarketplaceAdapter):
 
     name: ClassVar[str] = "mcpso"
     alarm: ClassVar[bool] = True
-    evidence: ClassVar[Mapping[str, FactEvidence]] = {
-        "list": FactEvidence("captured", "sitemap index and its children, 2026-07-18"),
-        "paging": FactEvidence("captured", "?section=servers&page=N of the sitemap, 2026-07-18"),
-        "name": FactEvidence("captured", "the page's script object `server`, 2026-09"),
-        "updated_at": FactEvidence("captured", "server.updatedAt, 2026-09"),
-        "repository": FactEvidence("guessed", "members `github`, `repository`, `url` of `server`"),
-        "launch": FactEvidence(
-            "guessed",
-            "mcpServers JSON anywhere in pre, code or a script (the old site's place was a"
-            " <pre><code>, 2025); the 2026 place was not seen",
-        ),
+    evidence: ClassVar[Mapping[str, str]] = {
+        "list": "captured: sitemap index and its children, 2026-07-18",
+        "paging": "captured: ?section=servers&page=N of the sitemap, 2026-07-18",
+        "name": "captured: the page's script object `server`, 2026-09",
+        "updated_at": "captured: server.updatedAt, 2026-09",
+        "repository": "guessed: members `github`, `repository`, `url` of `server`",
+        "launch": "guessed: mcpServers JSON anywhere in pre, code or a script",
     }
 
     async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
@@ -83,11 +74,6 @@ class McpSoAdapter(MarketplaceAdapter):
 
     def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """One listing, or one per server where the page's config names several."""
-        if isinstance(raw, Mapping) and "loc" in raw:
-            return [Listing(**_make_identity({}, None, ref), **make_unrunnable(THIN))]
-        if isinstance(raw, Mapping) and isinstance(raw.get("servers"), Mapping):
-            identity = _make_identity({}, raw.get("name"), ref)
-            return make_server_listings(identity, raw["servers"], "config")
         html, rendered = str(get_member(raw, "html")), str(get_member(raw, "rendered") or "")
         page, facts = CodeBlockParser(html), find_object(html, "server", having="slug")
         heading = page.find_first("h1")
@@ -101,44 +87,21 @@ class McpSoAdapter(MarketplaceAdapter):
             return [Listing(**identity, **make_unrunnable("the page shows no config"))]
         evidence = f"{where}:{found.rule}"
         if found.bundle:
-            launch = read_bundle_facts(urljoin(ref.url, redact(found.bundle)), found.sha256)
+            launch = read_bundle_facts(urljoin(ref.url, found.bundle), found.sha256)
             return [Listing(**identity, **launch, evidence=evidence)]
         return make_server_listings(identity, found.servers, evidence)
 
     def saved(self, page: FetchedPage) -> list[RecordRef]:
-        """A server's page, a sitemap of servers, or the config that a page of the old site held."""
-        if "html" in page.content_type:
-            return [self._read_saved_page(page)]
-        if "xml" in page.content_type:
-            return self._read_saved_sitemap(page)
-        return read_captured(parse_json(page), page.url)
-
-    def _read_saved_sitemap(self, page: FetchedPage) -> list[RecordRef]:
-        own = [
-            entry
-            for entry in parse_locations(page)
-            if _split(entry[0]).hostname in self._list_own_hosts()
-        ]
-        refs = _list_refs(own)
-        if not refs:
-            found = f"a sitemap without a server's page of {SITE}"
-            raise CrawlError("missing_key", page.url, found, "…/servers/<slug>", FIX)
-        return [replace(ref, raw={"loc": ref.url}) for ref in refs]
-
-    def _list_own_hosts(self) -> set[str | None]:
-        return {SITE, f"www.{SITE}", _split(self.policy.base_url).hostname}
-
-    def _read_saved_page(self, page: FetchedPage) -> RecordRef:
+        """A server's page."""
         text = read_html(page)
         blocks, facts = CodeBlockParser(text), find_object(text, "server", having="slug")
-        if blocks.host not in self._list_own_hosts() if blocks.host else facts is None:
+        if blocks.host not in (SITE, f"www.{SITE}") if blocks.host else facts is None:
             found = f"a page of {blocks.host}" if blocks.host else "a page without `server:{slug}`"
             raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", FIX)
         slug = read_text((facts or {}).get("slug")) or _find_slug(blocks.canonical)
         url = blocks.canonical or f"https://{SITE}/servers/{slug or ''}"
-        return RecordRef(
-            slug or PurePosixPath(page.url).stem, url, None, {"html": text, "rendered": None}
-        )
+        raw = {"html": text, "rendered": None}
+        return [RecordRef(slug or PurePosixPath(page.url).stem, url, None, raw)]
 
 
 def _make_identity(facts: Mapping[str, Any], heading: Any, ref: RecordRef) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Records: pages of a list, whoever serves it: their refs, their cursors, what is none of ours."""
+"""Records of a list, whoever serves it: their refs, their cursors, saved payloads."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Any
 
 from assets.marketplaces.crawl.result import make_problem
 from assets.marketplaces.launch.mcp_config import record_digest
-from assets.marketplaces.payload import FIX
+from assets.marketplaces.payload import FIX, parse_json
 from assets.marketplaces.policy import CrawlError, FetchedPage, RecordPage, RecordRef
 
 Problems = list[dict[str, Any]]
@@ -53,12 +53,21 @@ async def follow_cursor(
         seen.add(cursor)
 
 
-def find_saved(
-    page: FetchedPage, value: Any, found: list[Any], is_ours: Callable[[Any], object], expected: str
-) -> list[Any]:
-    """Those records found in a saved payload that are ours. Raises CrawlError where none is."""
-    results = [item for item in found if is_ours(item)]
-    if not results:
+def read_saved(
+    page: FetchedPage,
+    members: tuple[str, ...],
+    make_ref: Callable[[Any, str], RecordRef | None],
+    expected: str,
+) -> list[RecordRef]:
+    """Refs of a saved payload: a list under one of `members`, a JSON list of records, or a record.
+    Raises CrawlError where none of them is the marketplace's."""
+    value = parse_json(page)
+    records = value if isinstance(value, list) else [value]
+    if isinstance(value, dict):
+        lists = (value[name] for name in members if isinstance(value.get(name), list))
+        records = next(lists, records)
+    refs = [replace(ref, raw=item) for item in records if (ref := make_ref(item, page.url))]
+    if not refs:
         keys = sorted(map(str, value))[:6] if isinstance(value, dict) else type(value).__name__
         raise CrawlError("missing_key", page.url, f"{keys}", expected, FIX)
-    return results
+    return refs

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from assets.marketplaces.adapters.records import cut_list, find_saved, list_refs
+from assets.marketplaces.adapters.records import cut_list, list_refs, read_saved
 from assets.marketplaces.crawl.result import make_problem
 from assets.marketplaces.crawl.sitemap import Location, parse_locations
 from assets.marketplaces.launch.mcp_config import (
@@ -23,10 +23,9 @@ from assets.marketplaces.launch.mcp_config import (
 )
 from assets.marketplaces.launch.variables import find_account_flags
 from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, dump_tools
-from assets.marketplaces.payload import check_json_list, parse_json, parse_json_object
+from assets.marketplaces.payload import check_json_list, parse_json_object
 from assets.marketplaces.policy import (
     CrawlError,
-    FactEvidence,
     FetchedPage,
     FetchPage,
     MarketplaceAdapter,
@@ -199,17 +198,15 @@ class SmitheryAdapter(MarketplaceAdapter):
     takes: ClassVar[tuple[str, ...]] = ("api_key",)
     scopes: ClassVar[tuple[str, ...]] = ("api", "sitemap")
     robots: ClassVar[bool] = True
-    evidence: ClassVar[Mapping[str, FactEvidence]] = {
-        "list": FactEvidence("documented", "provider's OpenAPI, 2026-08; one live page of 2025"),
-        "paging": FactEvidence("captured", "a crawler's notes of 2026-08-30: 500 results at most"),
-        "sitemap": FactEvidence(
-            "documented", "robots.txt names sitemap_index.xml; slugs are guessed"
-        ),
-        "launch": FactEvidence("documented", "`connections` of the provider's OpenAPI, 2026-08"),
-        "env": FactEvidence("documented", "configSchema; for a bundle its user_config"),
-        "headers": FactEvidence("documented", "`x-from` of a setting; session-config page, 2026"),
-        "secret": FactEvidence("guessed", "by the setting's name; the schema marks none"),
-        "tools": FactEvidence("documented", "`tools` of a record's answer, OpenAPI of 2026-08"),
+    evidence: ClassVar[Mapping[str, str]] = {
+        "list": "documented: provider's OpenAPI, 2026-08; one live page of 2025",
+        "paging": "captured: a crawler's notes of 2026-08-30: 500 results at most",
+        "sitemap": "documented: robots.txt names sitemap_index.xml; slugs are guessed",
+        "launch": "documented: `connections` of the provider's OpenAPI, 2026-08",
+        "env": "documented: configSchema; for a bundle its user_config",
+        "headers": "documented: `x-from` of a setting; session-config page, 2026",
+        "secret": "guessed: by the setting's name; the schema marks none",
+        "tools": "documented: `tools` of a record's answer, OpenAPI of 2026-08",
     }
 
     async def headers(self, post: PostForm) -> dict[str, str]:
@@ -307,8 +304,8 @@ class SmitheryAdapter(MarketplaceAdapter):
             Listing(
                 marketplace=self.name,
                 native_id=ref.native_id or name,
-                name=redact(read_string(raw.get("displayName")) or name),
-                description=redact(read_string(raw.get("description"))),
+                name=read_string(raw.get("displayName")) or name,
+                description=read_string(raw.get("description")),
                 tools=dump_tools(raw.get("tools")),
                 **facts,
             )
@@ -316,15 +313,13 @@ class SmitheryAdapter(MarketplaceAdapter):
 
     def saved(self, page: FetchedPage) -> list[RecordRef]:
         """Records of a list or of one answer, or a JSON list of them."""
-        value = parse_json(page)
-        found = value if isinstance(value, list) else [value]
-        if isinstance(value, dict) and isinstance(value.get("servers"), list):
-            found = value["servers"]
-            if not found and "pagination" in value:
-                return []
+
+        def make_ref(record: Any, url: str) -> RecordRef | None:
+            name = _read_qualified_name(record)
+            return RecordRef(name, url) if name else None
+
         expected = "a list or a record of smithery with qualifiedName"
-        named = find_saved(page, value, found, _read_qualified_name, expected)
-        return [RecordRef(_read_qualified_name(item), page.url, raw=item) for item in named]
+        return read_saved(page, ("servers",), make_ref, expected)
 
 
 def _read_qualified_name(item: Any) -> str:

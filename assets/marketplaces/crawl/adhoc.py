@@ -1,12 +1,14 @@
 """Ad hoc: one saved payload parsed, one marketplace crawled, for a person at a terminal."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assets.marketplaces.crawl.crawl import load_adapter, read_record
 from assets.marketplaces.crawl.result import CrawlResult, make_problem
-from assets.marketplaces.listing import Listing
+from assets.marketplaces.listing import PRIVATE, Listing
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage, MarketplaceAdapter
+from warehouse.sanitize.redact import redact
 
 _CAP = 64 * 1024 * 1024
 _ENDINGS = {
@@ -24,6 +26,8 @@ def parse_file(marketplace: str, path: Path) -> list[dict[str, Any]]:
     thing, or the file cannot be read."""
     chosen = load_adapter(marketplace, CrawlPolicy(base_url=f"https://{marketplace}.invalid"))
     page = _read_page(path)
+    if marketplace != PRIVATE:  # the user's own files are read as they are
+        page = replace(page, body=redact(page.decode_text()).encode())
     return [
         make_public_listing(item)
         for ref in chosen.saved(page)
@@ -66,7 +70,7 @@ def summarise_failure(chosen: MarketplaceAdapter, error: CrawlError) -> dict[str
 
 
 def _list_evidence(chosen: MarketplaceAdapter) -> dict[str, str]:
-    return {fact: f"{one.kind}: {one.source}" for fact, one in chosen.evidence.items()}
+    return dict(chosen.evidence)
 
 
 def _read_page(path: Path) -> FetchedPage:

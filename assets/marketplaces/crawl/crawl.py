@@ -9,11 +9,9 @@ import polars as pl
 from assets.marketplaces.crawl.browser import PageBrowser
 from assets.marketplaces.crawl.fetcher import PageFetcher
 from assets.marketplaces.crawl.pages import PageSource
-from assets.marketplaces.crawl.recorder import PayloadRecorder
 from assets.marketplaces.crawl.result import Completeness, CrawlResult, make_problem
 from assets.marketplaces.installed import GROUP, list_installed, load_entry_points
-from assets.marketplaces.listing import Listing, make_row
-from assets.marketplaces.listing_table import LISTINGS
+from assets.marketplaces.listing import LISTINGS, Listing, make_row
 from assets.marketplaces.normalise import clean
 from assets.marketplaces.policy import (
     CrawlError,
@@ -255,7 +253,6 @@ def crawl(
     memo: CrawlMemo | None = None,
     progress: Progress | None = None,
     since: str | None = None,
-    recorder: PayloadRecorder | None = None,
 ) -> CrawlResult:
     """One pass over a marketplace. Run again under the same run date, no page is fetched twice;
     pages of unchanged records are read from earlier runs where the marketplace gives a revision.
@@ -272,7 +269,7 @@ def crawl(
 
     async def run() -> CrawlResult:
         fetcher, browser = PageFetcher(adapter.policy), PageBrowser(adapter.policy)
-        pages = PageSource(adapter, ledger, memory, run_date, fetcher, browser, recorder)
+        pages = PageSource(adapter, ledger, memory, run_date, fetcher, browser)
         flow = CrawlPipeline(adapter, pages, progress or SilentProgress())
         try:
             fetcher.headers = await adapter.headers(fetcher.post_form)

@@ -6,19 +6,74 @@ how the adapter reads it and how secrets are redacted.
 
 import json
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from assets.marketplaces.crawl.browser import PageBrowser
 from assets.marketplaces.crawl.fetcher import PageFetcher
-from assets.marketplaces.crawl.recorder import PayloadRecorder
-from assets.marketplaces.crawl.robots import RobotsPolicy, read_robots
 from assets.marketplaces.policy import CrawlError, FetchedPage, MarketplaceAdapter, RecordRef
 from warehouse.ledger.attempts import EffectOutcome
 from warehouse.ledger.crawl_state import CrawlMemo
 from warehouse.ledger.ledger import Ledger
 from warehouse.sanitize.redact import REDACT_VERSION, redact, redact_json
 from warehouse.storage.digest import digest
+
+if TYPE_CHECKING:
+    from protego import Protego
+
+_LONGEST_DELAY_S = 60.0  # more than a minute between pages is a refusal in other words
+
+
+class RobotsPolicy:
+    """The rules of every host of a crawl, read lazily through `fetch`."""
+
+    def __init__(
+        self,
+        user_agent: str,
+        fetch: Callable[[str], Awaitable[str]],
+        slow_down: Callable[[str, float], None],
+    ) -> None:
+        self.user_agent = user_agent
+        self._fetch, self._slow_down = fetch, slow_down
+        self._rules: dict[str, Protego] = {}
+
+    async def check(self, url: str) -> None:
+        """Raises CrawlError (robots) where the file of the URL's host forbids the URL."""
+        url_parts = urlsplit(url)
+        host = f"{url_parts.scheme}://{url_parts.netloc}"
+        if (rules := self._rules.get(host)) is None:
+            rules = self._rules[host] = await self._read(host)
+        if not rules.can_fetch(url, self.user_agent):
+            raise CrawlError(
+                "robots",
+                url,
+                f"robots.txt of {host} that forbids it to {self.user_agent!r}",
+                "leave to read it",
+                "ask the site's owner, or read another marketplace; it is not requested",
+            )
+
+    async def _read(self, host: str) -> "Protego":
+        from protego import Protego
+
+        rules = Protego.parse(await self._fetch(f"{host}/robots.txt"))
+        if delay_s := rules.crawl_delay(self.user_agent):
+            if delay_s > _LONGEST_DELAY_S:
+                raise CrawlError(
+                    "robots",
+                    f"{host}/robots.txt",
+                    f"a crawl-delay of {delay_s:g} s",
+                    f"at most {_LONGEST_DELAY_S:g}",
+                    "ask the site's owner for another way to read it",
+                )
+            self._slow_down(host, delay_s)
+        return rules
+
+
+def read_robots(page: FetchedPage) -> str:
+    """The text of robots.txt; an HTML page in its place counts as no rules."""
+    return "" if "html" in page.content_type else page.decode_text()
+
 
 _DAY_S = 86_400.0
 _SLACK_DAYS = 0.25  # runs do not begin at the same minute
@@ -35,10 +90,9 @@ class PageSource:
         run_date: str,
         fetcher: PageFetcher,
         browser: PageBrowser,
-        recorder: PayloadRecorder | None = None,
     ) -> None:
         self.adapter, self.ledger, self.memo, self.run_date = adapter, ledger, memo, run_date
-        self.fetcher, self.browser, self.recorder = fetcher, browser, recorder
+        self.fetcher, self.browser = fetcher, browser
         self.used = 0  # pages looked at, requested or read from the ledger
         self.details = 0  # records' pages requested
         self._robots = RobotsPolicy(
@@ -64,8 +118,6 @@ class PageSource:
         async def rendered() -> EffectOutcome:
             self.fetcher.check_host(url)
             html, complete = await self.browser.render_html(url, ready)
-            if self.recorder:
-                self.recorder.save("rendered", url, "text/html", html.encode())
             if not complete:
                 raise _NotReady(redact(html))
             return EffectOutcome(redact(html).encode())
@@ -125,7 +177,7 @@ class PageSource:
         memory = digest({"url": url, **self._describe_reading()})
         known = self.memo.get("validators", memory) or {}
         blob = self._read_blob(known.get("blob"))
-        fetched = await self.fetcher.get(url, known if blob and not self.recorder else None)
+        fetched = await self.fetcher.get(url, known if blob else None)
         if fetched.page is None:
             if blob is None:
                 raise CrawlError(
@@ -133,9 +185,6 @@ class PageSource:
                 )
             return blob
         value = check(fetched.page)
-        if self.recorder:
-            page = fetched.page
-            self.recorder.save("page", page.url, page.content_type, page.body)
         data = json.dumps(redact_json(value), ensure_ascii=False).encode()
         if fetched.validators:
             facts = {**fetched.validators, "blob": self.ledger.blobs.put(data)}
@@ -168,8 +217,6 @@ class PageSource:
 
     def _describe_revision(self, url: str, ref: RecordRef | None) -> dict[str, Any]:
         """What stands for the run in a page's key."""
-        if self.recorder:
-            return {"recorder": self.recorder.id}
         if ref is None or ref.revision is None:
             return {"run_date": self.run_date}
         if not ref.weak or self.adapter.policy.refresh_days <= 0:

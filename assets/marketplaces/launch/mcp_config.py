@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,8 +14,6 @@ from assets.marketplaces.launch.variables import (
     read_variables,
 )
 from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef
-from assets.marketplaces.payload import FIX
-from assets.marketplaces.policy import CrawlError, RecordRef
 from warehouse.sanitize.redact import MARK, is_secret_name, redact
 from warehouse.sanitize.scrubber import is_unfilled, make_template
 from warehouse.storage.digest import Sha256, sha256
@@ -205,15 +202,6 @@ def _split_host_and_path(url: str) -> tuple[str, str]:
 
 THIN = "the list names no launch facts; they stand on the server's own page"
 _FORGES = ("github.com", "gitlab.com", "bitbucket.org", "gitee.com", "codeberg.org")
-_OWN_GATEWAYS = ("api.mcphub.com", "mcp.pipedream.net")  # each of one marketplace only
-
-
-def find_config_servers(value: Any) -> dict[str, Any] | None:
-    """The members of `mcpServers` of a JSON value that is such a config, else None."""
-    servers = value.get("mcpServers") if isinstance(value, Mapping) else None
-    if not isinstance(servers, Mapping) or not servers:
-        return None
-    return {str(key): entry for key, entry in servers.items()}
 
 
 def make_server_listings(
@@ -224,7 +212,7 @@ def make_server_listings(
     several = len(servers) > 1
     results = []
     for key, entry in sorted(servers.items()):
-        name = redact(key).replace(MARK, "redacted").strip() or "unnamed"
+        name = key.replace(MARK, "redacted").strip() or "unnamed"
         facts = dict(identity) | read_launch_facts(entry)
         if several:
             facts = add_flags(facts, ["multi_server"])
@@ -252,47 +240,5 @@ def is_of_a_forge(url: str) -> bool:
 
 
 def read_text(value: Any) -> str:
-    """A text without secrets; "" for any other JSON value."""
-    return redact(value).strip() if isinstance(value, str) else ""
-
-
-def read_captured(value: Any, file: str, gateway: str | None = None) -> list[RecordRef]:
-    """Refs of a saved config: one `mcpServers` object, or a list of {file, body} with one each.
-    Their raw is {"servers", "name", "description"}.
-
-    Raises CrawlError for any other JSON, and for the config of another marketplace: one whose URLs
-    are of another's gateway, or not of `gateway` where that is given.
-    """
-    bodies = value if isinstance(value, list) and value else [value]
-    refs = []
-    for body in bodies:
-        capture: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
-        servers = find_config_servers(capture.get("body", capture))
-        if servers is None:
-            found = f"JSON {type(value).__name__} without `mcpServers`"
-            raise CrawlError("missing_key", file, found, "the marketplace's page or config", FIX)
-        _refuse_another(servers, file, gateway)
-        name = read_text(capture.get("file")) or file
-        refs.append(_make_captured_ref(servers, PurePosixPath(name).stem or "config", file))
-    return refs
-
-
-def _make_captured_ref(servers: dict[str, Any], stem: str, file: str) -> RecordRef:
-    entry = next(iter(servers.values()))
-    facts = entry if len(servers) == 1 and isinstance(entry, Mapping) else {}
-    key = read_text(next(iter(servers))) if len(servers) == 1 else ""
-    raw = {
-        "servers": servers,
-        "name": read_text(facts.get("mcp_list_name")) or key or stem,
-        "description": read_text(facts.get("mcp_list_description")),
-    }
-    return RecordRef(key or stem, file, None, raw)
-
-
-def _refuse_another(servers: Mapping[str, Any], file: str, gateway: str | None) -> None:
-    entries = [entry for entry in servers.values() if isinstance(entry, Mapping)]
-    urls = " ".join(str(entry.get("url")) for entry in entries)
-    others = [item for item in _OWN_GATEWAYS if f"{item}/" in urls and item != gateway]
-    if others or (gateway and f"{gateway}/" not in urls):
-        found = f"a config for {others[0]}" if others else f"a config without {gateway}"
-        raise CrawlError("missing_key", file, found, "this marketplace's page or config", FIX)
+    """A text; "" for any other JSON value."""
+    return value.strip() if isinstance(value, str) else ""

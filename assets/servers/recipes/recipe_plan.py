@@ -12,7 +12,6 @@ from packaging.utils import canonicalize_name
 
 from assets.marketplaces.launch.command import read_launch
 from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef
-from assets.marketplaces.server_json.arguments import A_COPY
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import DATA, holds_secret, make_value
 from assets.servers.recipes.recipe import (
@@ -327,7 +326,7 @@ def plan_recipe(
     whatever they raise as PackageError becomes an Unlaunchable. Without `placeholders` nothing is
     made up: arguments, variables and headers that need a value are left out."""
     identity = identify_server(listing)
-    if not listing.runnable and not _is_launched_by_name(listing):
+    if not listing.runnable:
         return UnlaunchableServer(identity, "no_recipe", listing.reason or "no way to launch it")
     if listing.is_local:
         return plan_local(listing, str(identity), find_image, placeholders=placeholders)
@@ -356,10 +355,9 @@ def _fill_recipe(
     placeholders: bool,
 ) -> LaunchRecipe:
     """The recipe of a package's resolved version, with what its launch needs filled in."""
-    by_name = _is_launched_by_name(listing)
     about = {"context": describe_provider(listing), "placeholders": placeholders}
     launch = read_launch(listing)
-    words = () if by_name else launch.own_args
+    words = launch.own_args
     if package.type == "pypi" and words[:1] == ("-m",):
         words = words[2:]  # a Python package is started by its program, which runs that module
     args, made_up = fill_arguments(words, **about)
@@ -370,23 +368,16 @@ def _fill_recipe(
         name=_name_package(package),
         version=resolved.version,
         integrity=resolved.integrity,
-        entry=None if by_name or package.type == "oci" else launch.entry,
+        entry=None if package.type == "oci" else launch.entry,
         args=args,
         env=env,
         spare_env=spare,
-        placeholders=(*(["args"] if by_name else []), *made_up, *env_made_up),
+        placeholders=(*made_up, *env_made_up),
         url=package.identifier if package.type == "mcpb" else None,
         python=resolved.python,
         released=resolved.released,
         instead_of=resolved.instead_of,
     )
-
-
-def _is_launched_by_name(listing: Listing) -> bool:
-    """Whether a listing names a package, and arguments that start its author's checkout: then the
-    package is started by its own name, and the record of what is made up says `args`."""
-    package, reason = listing.package, listing.reason or ""
-    return package is not None and package.type in ("npm", "pypi") and reason.startswith(A_COPY)
 
 
 def _name_package(package: PackageRef) -> str:

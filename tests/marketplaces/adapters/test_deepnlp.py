@@ -3,13 +3,11 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
 
 from assets.marketplaces.adapters.deepnlp import DeepNlpAdapter
 from assets.marketplaces.listing import load_tools
 from assets.marketplaces.policy import CrawlError
-from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
-from tests.support.paths import SHARED
+from tests.marketplaces.answers import POLICY, Answers, read, saved_page
 
 ADAPTER = DeepNlpAdapter(POLICY)
 ROOT = f"{POLICY.base_url}/api/mcp_marketplace/v1"
@@ -78,22 +76,6 @@ def test_several_servers_of_one_config_are_several_listings() -> None:
         "acme/quill#a",
         "acme/quill#b",
     ]
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        {"id": "/acme/quill", "tools": [{"name": "write", "input_schema": {}}]},
-        {"items": [{"id": "x"}]},
-        listed(),
-        {"error": "no"},
-        [1],
-        {"servers": [], "metadata": {}},
-    ],
-)
-def test_what_the_marketplace_does_not_serve_is_refused(payload: Any) -> None:
-    with pytest.raises(CrawlError):
-        ADAPTER.saved(saved_page(payload))
 
 
 def test_the_list_ends_at_its_total() -> None:
@@ -167,46 +149,6 @@ def test_tools_of_the_servers_own_page_need_no_second_request() -> None:
     both = {"mcpServers": config("a")["mcpServers"] | config("b")["mcpServers"]}
     shown = detail([both], ext_info={"tools": [{"name": "write"}]})
     assert [one.tools for one in read(ADAPTER, shown)] == [None, None]  # of which, nobody says
-
-
-@given(mutations({**detail([]), "tools": [{"name": "write", "input_schema": {}}]}))
-def test_mutated_tools_are_read_or_refused(value: Any) -> None:
-    check_reading(ADAPTER, value)
-
-
-@given(mutations(detail([config(env={"A_KEY": "x"}), "{}"])))
-def test_a_mutated_page_is_read_or_refused(value: Any) -> None:
-    check_reading(ADAPTER, value)
-
-
-@given(mutations(listed(item())))
-def test_a_mutated_list_is_read_or_refused(value: Any) -> None:
-    check_reading(ADAPTER, value)
-
-
-SAMPLES = SHARED / "marketplaces"
-
-
-@pytest.mark.shared
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("list.sample.json", ["user-agent-v1/mcp-server-markdown-demo"]),
-        ("server.sample.json", ["google-maps/google-maps"]),
-        ("config.sample.json", ["bing-search"]),
-        ("tools.sample.json", None),
-    ],
-)
-def test_the_documented_samples_are_read(name: str, found: list[str] | None) -> None:
-    file = SAMPLES / "deepnlp" / name
-    if not file.exists():
-        pytest.skip("../shared/data is not here")
-    payload = saved_page(file.read_bytes())
-    if found is None:
-        with pytest.raises(CrawlError):
-            ADAPTER.saved(payload)
-    else:
-        assert [ref.native_id for ref in ADAPTER.saved(payload)] == found
 
 
 def test_half_of_a_surrogate_pair_in_an_id_does_not_lose_the_list() -> None:

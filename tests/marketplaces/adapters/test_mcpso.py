@@ -4,20 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from assets.marketplaces.adapters.mcpso import McpSoAdapter
 from assets.marketplaces.policy import CrawlError, FetchedPage
 from tests.marketplaces.answers import (
     POLICY,
     Answers,
-    check_page,
-    check_record,
-    mutations,
-    saved_page,
 )
-from tests.support.paths import SHARED
 
 ADAPTER = McpSoAdapter(POLICY)
 BASE = POLICY.base_url
@@ -101,50 +94,6 @@ def test_secrets_of_a_page_never_reach_a_listing() -> None:
         assert secret not in text
 
 
-def test_a_sitemap_gives_thin_listings_that_say_where_the_facts_are() -> None:
-    urls = (
-        "https://mcp.so/servers/quill",
-        "https://mcp.so/zh/servers/quill",
-        "https://mcp.so/about",
-    )
-    (ref,) = ADAPTER.saved(sitemap(*urls))
-    (found,) = ADAPTER.parse(ref.raw, ref)
-    assert (found.native_id, found.runnable) == ("quill", False)
-    assert "server's own page" in (found.reason or "")
-
-
-def test_a_config_that_a_page_held_is_read_alone() -> None:
-    (ref,) = ADAPTER.saved(saved_page(CONFIG))
-    (found,) = ADAPTER.parse(ref.raw, ref)
-    assert (found.native_id, found.evidence) == ("quill", "config mcpServers.quill")
-    (ref,) = ADAPTER.saved(saved_page([{"file": "a/quill.json", "body": CONFIG}]))
-    assert ref.native_id == "quill"
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        FetchedPage("x.html", "text/html", page(facts="", head="<title>Other</title>")),
-        FetchedPage(
-            "x.html", "text/html", page(head='<link rel="canonical" href="https://mcphub.com/x">')
-        ),
-        FetchedPage("x.html", "text/html", b""),
-        FetchedPage("x.html", "text/html", page()[:-20]),
-        sitemap("https://glama.ai/servers/x"),
-        sitemap("https://mcp.so/sitemap.xml?section=servers&amp;page=1", index=True),
-        saved_page({"servers": []}),
-        saved_page({"mcpServers": {}}),
-        saved_page([]),
-        saved_page({"mcpServers": {"a": {"url": "https://api.mcphub.com/mcp/a"}}}),
-        FetchedPage("x.json", "application/json", b'{"mcpServers": {'),
-    ],
-)
-def test_what_the_site_does_not_serve_is_refused(payload: FetchedPage) -> None:
-    with pytest.raises(CrawlError) as caught:
-        ADAPTER.saved(payload)
-    assert "\n" not in str(caught.value)
-
-
 def test_the_list_is_every_child_sitemap_of_servers() -> None:
     child = f"{BASE}/sitemap.xml?section=servers&page="
     index = sitemap(
@@ -174,31 +123,3 @@ def test_an_index_without_sitemaps_of_servers_is_a_changed_layout() -> None:
     with pytest.raises(CrawlError) as caught:
         Answers({f"{BASE}/sitemap.xml": index}).listed(ADAPTER)
     assert caught.value.kind == "layout_changed"
-
-
-@given(mutations({"html": page().decode(), "rendered": None}))
-def test_an_odd_record_raises_nothing_but_a_value_error(raw: Any) -> None:
-    check_record(ADAPTER, raw, ADAPTER.saved(FetchedPage("p.html", "text/html", page()))[0])
-
-
-@given(st.text(), st.sampled_from(["text/html", "application/xml", "application/json", ""]))
-def test_any_text_is_read_or_refused(text: str, content_type: str) -> None:
-    body = text.encode("utf-8", "surrogatepass")
-    check_page(
-        ADAPTER, FetchedPage("x", content_type, page() + body if "html" in content_type else body)
-    )
-
-
-SAMPLES = SHARED / "marketplaces"
-
-
-@pytest.mark.shared
-def test_the_captures_of_2026_are_read() -> None:
-    folder = SAMPLES / "mcpso"
-    if not folder.exists():
-        pytest.skip("../shared/data is not here")
-    (found,) = read((folder / "detail.2026.skeleton.html").read_bytes())
-    assert (found.native_id, found.updated_at) == ("new-slug", "2026-09-10T10:00:00Z")
-    body = (folder / "sitemap.servers.2026.xml").read_bytes()
-    (ref,) = ADAPTER.saved(FetchedPage("sitemap.xml", "application/xml", body))
-    assert ref.native_id == "dchub-mcp-server"

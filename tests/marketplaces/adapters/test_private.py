@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from assets.marketplaces.adapters.private import PrivateAdapter, is_endpoint_approved
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage, RecordPage
-from tests.marketplaces.answers import check_reading, mutations, saved_page
+from tests.marketplaces.answers import saved_page
 
 CONFIG = {"mcpServers": {"quill": {"command": "npx", "args": ["-y", "quill@1.0.0"]}}}
 VS_CODE = """{ // what VS Code writes
@@ -223,8 +223,3 @@ def test_private_rows_leave_only_for_what_is_approved(
 def test_nothing_private_leaves_without_approval(endpoint: str, approved: list[str]) -> None:
     assert not is_endpoint_approved("private", endpoint, [])
     is_endpoint_approved("private", endpoint, approved)
-
-
-@given(mutations(CONFIG | {"inputs": [{"id": "x", "password": True}]}))
-def test_a_mutated_file_is_read_or_refused(value: Any) -> None:
-    check_reading(PrivateAdapter(CrawlPolicy(base_url="")), value)

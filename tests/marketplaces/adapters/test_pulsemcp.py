@@ -4,13 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
 
 from assets.marketplaces.adapters.pulsemcp import PulseMcpAdapter
 from assets.marketplaces.listing import load_tools
-from assets.marketplaces.policy import CrawlError, CrawlPolicy
-from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
-from tests.support.examples import examples
+from assets.marketplaces.policy import CrawlPolicy
+from tests.marketplaces.answers import POLICY, Answers, read
 
 ADAPTER = PulseMcpAdapter(POLICY)
 
@@ -96,82 +94,3 @@ def test_headers_of_the_record_itself_come_first() -> None:
     meta = {"remotes[0]": {"authOptions": [{"type": "oauth"}]}}
     listing = read(ADAPTER, record("a/b", remotes=remotes, version=meta))[0]
     assert [header.name for header in listing.headers] == ["X-Own"]
-
-
-DUMP = {
-    "servers": [
-        {
-            "name": "Files", "url": "https://www.pulsemcp.com/servers/example-files",
-            "external_url": None, "short_description": "Files.",
-            "source_code_url": "https://github.com/example/files", "github_stars": 3,
-            "package_registry": "npm", "package_name": "@example/files",
-            "package_download_count": 10, "EXPERIMENTAL_ai_generated_description": "More.",
-        },
-        {
-            "name": "Remote", "url": "https://other.example/servers/x", "short_description": "R.",
-            "source_code_url": None, "package_registry": None, "package_name": None,
-            "remotes": [{"transport": "streamable_http", "url_direct": "https://x.example/mcp"}],
-        },
-        {"name": "Thin", "short_description": "T.", "source_code_url": None},
-    ],
-    "total_count": 3, "next": None,
-}  # fmt: skip
-
-
-def test_a_dump_of_the_retired_api_is_readable() -> None:
-    files, remote, thin = read(ADAPTER, DUMP)
-    assert (files.native_id, files.args) == ("example-files", ("-y", "@example/files"))
-    assert files.flags == ("unpinned",)
-    assert files.evidence == "package_registry, package_name"
-    assert (remote.native_id, remote.transport) == ("Remote", "streamable-http")
-    assert not thin.runnable
-    assert thin.reason
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        {"error": "Invalid or missing API key", "code": "unauthorized", "details": {}},
-        {"servers": [{"server": {"name": "a/b"},
-                      "_meta": {"io.modelcontextprotocol.registry/official": {}}}]},
-        {"$schema": "https://x", "name": "a/b", "packages": []},
-        {"servers": [{"qualifiedName": "a/b"}], "pagination": {}},
-    ],
-)  # fmt: skip
-def test_what_pulsemcp_does_not_serve_is_refused(payload: Any) -> None:
-    with pytest.raises(CrawlError, match="pulsemcp"):
-        ADAPTER.saved(saved_page(payload))
-
-
-SIGNED = {"remotes[0]": {"authOptions": [KEYED]}}
-
-
-@examples(200)
-@given(mutations({"servers": [record("a/b", remotes=REMOTES, version=SIGNED)], "metadata": {}}))
-def test_no_mutation_of_a_record_is_a_crash(value: Any) -> None:
-    check_reading(ADAPTER, value)
-
-
-@examples(150)
-@given(mutations(DUMP))
-def test_no_mutation_of_a_dump_is_a_crash(value: Any) -> None:
-    check_reading(ADAPTER, value)
-
-
-@pytest.mark.parametrize(
-    ("method", "headers"),
-    [("api_key", ["Authorization"]), ("oauth2", ["Authorization"]), ("none", []), (None, [])],
-)
-def test_a_dump_says_whether_a_remote_wants_an_account(method: Any, headers: list[str]) -> None:
-    remote = {"url_direct": "https://a.example/mcp", "transport": "streamable_http"}
-    one = {
-        "name": "Quill",
-        "short_description": "Writes.",
-        "package_name": None,
-        "remotes": [remote | {"authentication_method": method}],
-    }
-    (listing,) = read(ADAPTER, {"servers": [one]})
-    assert [
-        header.name for header in listing.headers if header.required and header.secret
-    ] == headers
-    assert ("needs_account" in listing.flags) is bool(headers)

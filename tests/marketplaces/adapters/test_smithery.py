@@ -4,12 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
 
 from assets.marketplaces.adapters.smithery import SmitheryAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage, RecordRef
-from tests.marketplaces.answers import Answers, check_reading, mutations, read, saved_page
-from tests.support.examples import examples
+from tests.marketplaces.answers import Answers, read
 
 API = "https://api.market.example"
 SITE = "https://market.example"
@@ -284,28 +282,6 @@ def test_a_record_of_the_list_is_too_thin_and_its_homepage_no_endpoint() -> None
     assert not listing.runnable
     assert listing.url is None
     assert "own page" in str(listing.reason)
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        {"error": "Server not found"},
-        {"servers": [{"server": {"name": "a/b"}}], "metadata": {}},
-        {"servers": [{"namespace": "a", "slug": "b"}], "pageInfo": {}},
-        {"servers": []},
-        [],
-        None,
-    ],
-)
-def test_what_smithery_does_not_serve_is_refused(payload: Any) -> None:
-    with pytest.raises(CrawlError, match="qualifiedName"):
-        ADAPTER.saved(saved_page(payload))
-
-
-@examples(300)
-@given(mutations(detail(SCRIPT, OUTSIDE | {"configSchema": SCHEMA}, BUNDLE, HOSTED)))
-def test_no_mutation_of_a_record_is_a_crash(value: Any) -> None:
-    check_reading(ADAPTER, value)
 
 
 def test_the_hosted_server_asks_for_what_its_bundle_asks_for() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from assets.marketplaces.crawl.crawl import crawl
-from assets.marketplaces.crawl.recorder import PayloadRecorder
 from assets.marketplaces.crawl.result import CrawlResult
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, PostForm
 from tests.marketplaces.acme import AcmeAdapter, server
@@ -169,11 +168,8 @@ def test_secrets_reach_neither_blobs_nor_table_nor_memo(ledger: Ledger, tmp_path
     token = "ghp_" + "a1B2" * 9
     page = server("a", env={"GITHUB_TOKEN": token}, args=["-y", "a@1", "--token", token])
     pages = {"/servers/a": Answer(page, content_type=JSON, headers={"ETag": "x"})}
-    recorder = PayloadRecorder(tmp_path / "captures", "acme", "2026-01-01")
     with site(acme({"id": "a"}, pages=pages)) as here:
-        policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
-        result = crawl(AcmeAdapter(policy), ledger=ledger, run_date="1", recorder=recorder)
-        recorder.finish()
+        result = run(here, ledger)
     variable = result.listings[0].env[0]
     assert (variable.name, variable.required, variable.secret) == ("GITHUB_TOKEN", True, True)
     blobs = [path.name for path in ledger.blobs.root.rglob("*") if path.is_file()]
@@ -181,25 +177,6 @@ def test_secrets_reach_neither_blobs_nor_table_nor_memo(ledger: Ledger, tmp_path
     assert all(token.encode() not in ledger.blobs.get(name) for name in blobs)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert all(token.encode() not in path.read_bytes() for path in files)
-    captured = tmp_path / "captures"
-    assert (captured / "page-servers-a.1.json").exists()
-    assert "page-list.1.json" in (captured / "PROVENANCE.md").read_text()
-
-
-def test_a_recorder_gets_the_pages_that_earlier_crawls_kept(ledger: Ledger, tmp_path: Path) -> None:
-    def answer(path: str, number: int) -> Answer:
-        found = acme({"id": "a", "revision": "1"})(path, number)
-        known = "If-None-Match" in here.headers[-1]
-        return replace(found, status=304 if known else found.status, headers={"ETag": "x"})
-
-    with site(answer) as here:
-        policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
-        run(here, ledger)
-        for folder in ("first", "second"):
-            recorder = PayloadRecorder(tmp_path / folder, "acme", "2026-01-01")
-            crawl(AcmeAdapter(policy), ledger=ledger, run_date="1", recorder=recorder)
-            saved = {name for name, _, _ in recorder.saved}
-            assert saved == {"page-list.1.json", "page-servers-a.1.json"}
 
 
 def test_a_marketplace_without_an_address_is_told_which_setting_gives_it(ledger: Ledger) -> None:

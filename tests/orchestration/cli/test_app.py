@@ -182,7 +182,6 @@ def test_without_a_home_nothing_is_asked_or_made(command: tuple[str, ...], tmp_p
 UNUSABLE = (
     ("probe", "BADTARGET"), ("probe",), ("probe", "--dir", "{none}", "--", "true"),
     ("probe", "npm:x", "--env", "NO_VALUE"), ("probe", "npm:x", "--network", "some"),
-    ("crawl", "registry", "--record", "{file}"),
     *(("release", "verify", given) for given in ("{none}", "{empty}", "{file}")),
     ("release", "sign", "{empty}", "--key", "{file}"),
 )  # fmt: skip

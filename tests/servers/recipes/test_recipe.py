@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.listing import HeaderVar, Listing, PackageRef
-from assets.marketplaces.server_json.arguments import A_COPY
 from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed
 from assets.servers.deploy.deploy import deploy
@@ -280,21 +279,6 @@ def test_an_image_is_a_recipe_pinned_by_its_digest() -> None:
 )
 def test_an_image_has_one_name(identifier, name) -> None:
     assert parse_image(PackageRef(type="oci", identifier=identifier))[0] == name
-
-
-def test_arguments_of_a_checkout_are_left_out_and_that_is_recorded() -> None:
-    reason = f"{A_COPY}: '--directory /x run server.py'"
-    listing = pypi(
-        "pkg",
-        command="uvx",
-        args=("pkg==1.0.0", "--directory", "/x"),
-        runnable=False,
-        reason=reason,
-    )
-    recipe = _plan(listing)
-    assert (recipe.args, recipe.entry, recipe.placeholders) == ((), None, ("args",))
-    other = listing.model_copy(update={"reason": "shell syntax in the command"})
-    assert isinstance(plan_recipe(other, _resolve), UnlaunchableServer)
 
 
 def test_a_python_package_is_started_by_its_program_not_by_a_module() -> None:

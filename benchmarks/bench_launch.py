@@ -133,14 +133,12 @@ def read_population() -> dict[str, Listing]:
     """`npm:NAME` or `pypi:NAME` -> listing, of every record with such a package."""
     [path] = sorted((SHARED / "registry-seed").glob("seed_*.json"))
     found = {}
-    for record in json.loads(path.read_text(encoding="utf-8")):
-        if record.get("name"):
-            for item in record.get("packages") or []:  # the seed is older than the dated schemas
-                item |= {"registry_type": item.get("registry_name"), "identifier": item.get("name")}
-            listing = make_server_listing(record, "registry")
-            package = listing.package
-            if package and package.type in ("npm", "pypi"):
-                found[f"{package.type}:{package.identifier}"] = listing
+    for record in filter(lambda item: item.get("name"), json.loads(path.read_text("utf-8"))):
+        for item in record.get("packages") or []:  # the seed is older than the dated schemas
+            item |= {"registry_type": item.get("registry_name"), "identifier": item.get("name")}
+        listing = make_server_listing(record, "registry")
+        if (package := listing.package) and package.type in ("npm", "pypi"):
+            found[f"{package.type}:{package.identifier}"] = listing
     return dict(sorted(found.items()))
 
 

@@ -7,8 +7,7 @@ import dagster as dg
 
 from assets.marketplaces.listing import LISTINGS, read_rows
 from assets.partitions import close_run_after, marketplaces, read_one_server, read_run_scope
-from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.servers.deploy.plan import deploy_listings, summarise_rows
+from assets.servers.deploy.deployment_table import DEPLOYMENTS, deploy_listings, summarise_rows
 from assets.servers.deploy.policy import MarketplaceLauncher
 from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import AuditVerdict, expect_match, expect_one_of, expect_present, expect_unique

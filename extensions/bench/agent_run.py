@@ -10,7 +10,7 @@ from typing import Any
 
 from assets.contracts.quarantined_tools import read_clear
 from assets.servers.calls.caller import ToolCaller
-from assets.servers.calls.launch import plan_launch
+from assets.servers.calls.connection import plan_launch
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy

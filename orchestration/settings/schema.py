@@ -25,7 +25,7 @@ from assets.marketplaces.installed import list_installed
 from assets.marketplaces.policy import CrawlSettings
 from assets.servers.calls.result import WarmSettings
 from assets.servers.deploy.grants import mount_folders
-from assets.servers.sandbox.granted_hosts import parse_host
+from assets.servers.sandbox.gateway import parse_host
 from assets.servers.sandbox.spec import SandboxSettings
 from assets.servers.secrets import ServerSecrets
 from orchestration.settings.sections import add_sections

@@ -12,7 +12,7 @@ from stat import S_IMODE
 from typing import Any, Literal
 
 from assets.servers.deploy.grants import parse_folder
-from assets.servers.sandbox.granted_hosts import format_host, parse_host
+from assets.servers.sandbox.gateway import format_host, parse_host
 from orchestration.settings.load import SettingsError
 from orchestration.settings.model import config_path
 from warehouse.errors import UnusableInput

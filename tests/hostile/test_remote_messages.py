@@ -2,7 +2,7 @@
 
 import pytest
 
-from assets.servers.probe.remote_client import MAX_STREAMS
+from assets.servers.probe.remote_transport import MAX_STREAMS
 from assets.servers.probe.session import ProbePolicy
 from tests.hostile.cases import keep_silent, probe_script
 from tests.support.http_mcp import Call, make_good_script, make_reply, make_tool, make_welcome

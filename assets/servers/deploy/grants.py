@@ -14,7 +14,7 @@ import anyio
 
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe
-from assets.servers.sandbox.granted_hosts import parse_host
+from assets.servers.sandbox.gateway import parse_host
 from assets.servers.sandbox.spec import HOME, SandboxMount, is_private_folder, is_system_folder
 
 Network = Literal["none", "full"]

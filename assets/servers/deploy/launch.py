@@ -37,9 +37,11 @@ from assets.servers.sandbox.gateway import (
     Host,
     HostLog,
     build_relayed,
+    find_wanted_host,
+    make_granted_dial,
     open_gateway,
+    parse_host,
 )
-from assets.servers.sandbox.granted_hosts import find_wanted_host, make_granted_dial, parse_host
 from assets.servers.sandbox.process import choose_backend
 from assets.servers.sandbox.spec import (
     MountRefused,

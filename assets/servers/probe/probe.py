@@ -17,10 +17,10 @@ import anyio
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.session import ProbePolicy, ProbeProgress, hold_conversation
-from assets.servers.probe.stdio_relay import StdioRelay
 from assets.servers.probe.transcript import (
     ProbeEvidence,
     ServerTranscript,
+    StdioRelay,
     classify_evidence,
     make_printable,
 )

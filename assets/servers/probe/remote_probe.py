@@ -15,14 +15,19 @@ import httpx2
 
 from assets.servers.probe.failure_kinds import ConversationEnd, ProbeFailure
 from assets.servers.probe.probe import ProbeResult, make_result
-from assets.servers.probe.remote_client import ClientWatch, RemoteClient, Transport
 from assets.servers.probe.remote_outcome import (
     RemoteFailure,
     classify_exception,
     classify_refusal,
     silence_logs,
 )
-from assets.servers.probe.remote_transport import GuardedTransport, RemotePolicy
+from assets.servers.probe.remote_transport import (
+    ClientWatch,
+    GuardedTransport,
+    RemoteClient,
+    RemotePolicy,
+    Transport,
+)
 from assets.servers.probe.session import ProbePolicy, ProbeProgress, hold_conversation
 from assets.servers.probe.transcript import MessageFilter, ProbeEvidence, classify_evidence
 from warehouse.network.egress import EgressConnector

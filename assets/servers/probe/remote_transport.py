@@ -1,14 +1,27 @@
 """The guarded HTTP transport of remote servers: requests, redirects, and how much is read."""
 
-from collections.abc import AsyncIterator
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urljoin, urlsplit
 
 import anyio
 import anyio.lowlevel
 import httpx2
 
-from assets.servers.probe.failure_kinds import ProbeFailure
-from assets.servers.probe.remote_outcome import RemoteFailure, show_text, show_url
+from assets.servers.probe.failure_kinds import ConversationEnd, ProbeFailure
+from assets.servers.probe.remote_outcome import (
+    RefusedAnswer,
+    RemoteFailure,
+    classify_exception,
+    classify_refusal,
+    show_text,
+    show_url,
+)
+from assets.servers.probe.transcript import AmbiguousJson, MessageFilter, parse_message
 from warehouse.network.egress import EgressConnector
 from warehouse.network.http import AsyncTransport
 
@@ -172,3 +185,303 @@ def _is_same_origin(a: httpx2.URL, b: httpx2.URL) -> bool:
         return True
     ours = a.host == b.host and (a.port, b.port) == (None, None)
     return ours and (a.scheme, b.scheme) == ("http", "https")
+
+
+MAX_EVENTS = 10_000  # of one probe; a server of 200 pages sends some hundreds
+_BATCH = 100  # messages in one body (a list, until the protocol of 2025-06-18)
+_ID = re.compile(r"[\x21-\x7e]{1,512}")  # event ids come back to the server as a header
+
+
+class MessageReader:
+    """Reads bodies of one connection. A body becomes events of the SDK's own kind: JSON answers
+    too, so that a list of messages and an answer to nothing have one form."""
+
+    def __init__(self, listener: MessageFilter, message_mb: int) -> None:
+        self._listener, self._cap, self._events = listener, message_mb * MIB, 0
+
+    async def of_json(self, response: httpx2.Response) -> AsyncIterator[bytes]:
+        body = bytearray()
+        async for piece in response.aiter_bytes():
+            body += piece
+            self._check_size(len(body))
+        for message in self._parse_messages(body.decode("utf-8", "replace")):
+            yield _encode_event(message, "")
+
+    async def of_events(
+        self, response: httpx2.Response, endpoint_of: str | None = None
+    ) -> AsyncIterator[bytes]:
+        """endpoint_of: the URL of the stream, where an SSE server names its endpoint in it."""
+        source = httpx2.EventSource(_retype_events(response), max_event_size=self._cap)
+        try:
+            async for event in source:
+                self._count()
+                match = event.id if _ID.fullmatch(event.id) else ""
+                if event.event == "endpoint" and endpoint_of is not None:
+                    yield _encode_endpoint(event.data, endpoint_of)
+                    endpoint_of = None  # the SDK's reader fails on a second one
+                elif event.event != "message":
+                    self._listener.count_noise(f"event {event.event[:80]!r}")
+                elif event.data:
+                    for message in self._parse_messages(event.data):
+                        yield _encode_event(message, match)
+                elif match:
+                    yield f"id: {match}\ndata:\n\n".encode()
+        except httpx2.SSEError as error:
+            self._check_size(self._cap + 1, error)
+
+    def _parse_messages(self, text: str) -> list[dict[str, Any]]:
+        """What the session may see of one body or event."""
+        try:
+            parsed = parse_message(text)
+        except AmbiguousJson as error:
+            self._listener.transcript.broken = str(error)
+            raise ConversationEnd(ProbeFailure("protocol_error", str(error))) from error
+        except (ValueError, RecursionError):
+            parsed = None
+        passed = []
+        for item in (parsed if isinstance(parsed, list) else [parsed])[:_BATCH]:
+            if not isinstance(item, dict) or item.get("jsonrpc") != "2.0":
+                self._listener.count_noise(show_text(repr(text[:120])))
+            elif (message := self._listener.take(item)) is not None:
+                passed.append(message)
+        return passed
+
+    def _count(self) -> None:
+        self._events += 1
+        if self._events > MAX_EVENTS:
+            self._refuse_oversize(f"more than {MAX_EVENTS} events")
+
+    def _check_size(self, size: int, cause: Exception | None = None) -> None:
+        if size > self._cap:
+            self._refuse_oversize(f"a message of more than {self._cap // MIB} MB", cause)
+
+    def _refuse_oversize(self, detail: str, cause: Exception | None = None) -> None:
+        self._listener.transcript.oversize = detail
+        raise ConversationEnd(ProbeFailure("oversize", detail)) from cause
+
+
+def _retype_events(response: httpx2.Response) -> httpx2.Response:
+    """The same body as UTF-8 whatever its header says: event streams have no other encoding."""
+    headers = {"content-type": "text/event-stream; charset=utf-8"}
+    return httpx2.Response(200, headers=headers, stream=response.stream, request=response.request)
+
+
+def _encode_event(message: dict[str, Any], event_id: str) -> bytes:
+    try:
+        data = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
+    except RecursionError:
+        return b""
+    return (f"id: {event_id}\n" if event_id else "").encode() + b"data: " + data + b"\n\n"
+
+
+def _encode_endpoint(data: str, stream_url: str) -> bytes:
+    """The endpoint event, where it names the origin of the stream (our headers go there)."""
+    endpoint = data
+    try:
+        endpoint = urljoin(stream_url, data)
+        ours, theirs = urlsplit(stream_url), urlsplit(endpoint)
+        same = (ours.scheme, ours.netloc) == (theirs.scheme, theirs.netloc)
+    except ValueError:
+        same = False
+    if not same or len(endpoint) > 2048:
+        detail = f"its event stream names an endpoint elsewhere, {show_url(endpoint)}"
+        advice = "its headers would go to another origin; treat the server with suspicion"
+        raise ConversationEnd(RemoteFailure("protocol_error", detail, advice))
+    return f"event: endpoint\ndata: {endpoint}\n\n".encode()
+
+
+MAX_REQUESTS = 1000  # of one attempt: 3 x 200 pages of tools, 60 of the rest, 200 declined requests
+MAX_STREAMS = 10  # GETs: a server that ends its stream at once is asked again each second
+_SESSION = "mcp-session-id"
+_SESSION_ID = re.compile(r"[\x21-\x7e]{1,512}")
+_EXCERPT = 64 * 1024
+_FAREWELL_S = 2.0  # for the DELETE of a session
+
+Transport = Literal["http", "sse"]
+
+
+class ClientWatch:
+    """What a client noticed. failure ends the attempt; refusal is the last answer to a message
+    that is no MCP; trouble the last lost connection that the SDK may get over."""
+
+    def __init__(self, url: str, scope: anyio.CancelScope) -> None:
+        self.url = url
+        self._scope = scope
+        self.failure: ProbeFailure | None = None
+        self.refusal: RefusedAnswer | None = None
+        self.trouble: ProbeFailure | None = None
+
+    def stop(self, failure: ProbeFailure) -> None:
+        self.failure = self.failure or failure
+        self._scope.cancel()
+
+
+class RemoteClient(httpx2.AsyncClient):
+    """One attempt's client."""
+
+    def __init__(
+        self,
+        wire: GuardedTransport,
+        transport: Transport,
+        listener: MessageFilter,
+        watch: ClientWatch,
+        *,
+        headers: Mapping[str, str],
+        auth: httpx2.Auth | None,
+    ) -> None:
+        super().__init__(
+            transport=wire,
+            trust_env=False,  # a .netrc of this host is not for third parties
+            auth=auth,
+            headers={"user-agent": "toolmill", **headers, "accept-encoding": "gzip"},
+        )
+        self._kind, self._listener, self._watch = transport, listener, watch
+        self._messages = MessageReader(listener, wire.policy.message_mb)
+        self.requests = self._streams = 0
+        self.tokens: set[str] = set()  # what was sent as Authorization by `auth`
+
+    def build_request(self, *args: Any, **more: Any) -> httpx2.Request:
+        """The SDK builds its messages here, and OAuth's requests elsewhere."""
+        request = super().build_request(*args, **more)
+        request.extensions[MESSAGE] = True
+        return request
+
+    async def send(self, request: httpx2.Request, **more: Any) -> httpx2.Response:
+        if not request.extensions.get(MESSAGE):
+            return await super().send(request, **more)
+        if request.method == "DELETE":
+            with anyio.fail_after(_FAREWELL_S):
+                return await _make_empty_response(await super().send(request, **more))
+        try:
+            self._count(request)
+            asks = self._note_request(request)
+            response = await super().send(request, **more)
+            return await self._filter_answer(request, response, asks)
+        except Exception as error:
+            self._note_failure(request, error)
+            raise
+        finally:
+            if sent := request.headers.get("authorization"):
+                self.tokens.add(sent.rpartition(" ")[2])
+
+    def _count(self, request: httpx2.Request) -> None:
+        self.requests += 1
+        self._streams += request.method == "GET"
+        if self.requests > MAX_REQUESTS:
+            raise TransportRefusal(ProbeFailure("oversize", f"more than {MAX_REQUESTS} requests"))
+        if self._streams > MAX_STREAMS:
+            raise httpx2.ReadError("its stream has ended too often")
+
+    def _note_request(self, request: httpx2.Request) -> bool:
+        """Whether the request asks for an answer."""
+        if request.method != "POST":
+            return False
+        message = json.loads(request.content)
+        self._listener.note_request(message)
+        return "method" in message and "id" in message
+
+    def _note_failure(self, request: httpx2.Request, error: Exception) -> None:
+        failure = classify_exception(error, self._watch.url)
+        optional = request.method == "GET" and self._kind == "http"
+        if optional and failure.kind not in ("policy_denied", "oversize"):
+            self._watch.trouble = failure
+        else:
+            self._watch.stop(failure)
+
+    async def _filter_answer(
+        self, request: httpx2.Request, response: httpx2.Response, asks: bool
+    ) -> httpx2.Response:
+        content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        events, good = content_type == "text/event-stream", response.is_success
+        if request.method == "GET":
+            if good and events:
+                return self._filter_response(response, events=True)
+            if self._kind == "sse":
+                await self._note_refusal(request, response, stop=True)
+            return await _make_empty_response(response)
+        if not good:
+            return await self._note_refusal(request, response, stop=self._kind == "sse")
+        if not asks or self._kind == "sse":
+            self._watch.refusal = None
+            return await _make_empty_response(response)
+        self._check_session(response)
+        if not events and content_type != "application/json":
+            self._watch.refusal = RefusedAnswer(request.method, response)
+            return await _make_empty_response(response)
+        self._watch.refusal = None
+        return self._filter_response(response, events=events)
+
+    async def _note_refusal(
+        self, request: httpx2.Request, response: httpx2.Response, *, stop: bool
+    ) -> httpx2.Response:
+        """Notes the refusal; the SDK gets a JSON-RPC error where the body is one."""
+        body = bytearray()
+        async for piece in response.aiter_bytes():
+            body += piece[: _EXCERPT - len(body)]
+            if len(body) >= _EXCERPT:
+                break
+        excerpt = body.decode("utf-8", "replace")
+        in_session = _SESSION in request.headers
+        self._watch.refusal = RefusedAnswer(request.method, response, in_session, excerpt)
+        self._listener.transcript.note_error(self._watch.refusal.error)
+        if stop:
+            self._watch.stop(classify_refusal(self._watch.refusal, self._watch.url))
+        return await _make_empty_response(response, bytes(body))
+
+    def _check_session(self, response: httpx2.Response) -> None:
+        session_id = response.headers.get(_SESSION)
+        if session_id is not None and not _SESSION_ID.fullmatch(session_id):
+            detail = "its session id is no visible ASCII"
+            raise TransportRefusal(
+                RemoteFailure("protocol_error", detail, "the server has to fix it")
+            )
+
+    def _filter_response(self, response: httpx2.Response, *, events: bool) -> httpx2.Response:
+        endpoint_of = self._watch.url if self._kind == "sse" else None
+        read = self._messages.of_events(response, endpoint_of) if events else None
+        body = read or self._messages.of_json(response)
+        stream = _FilteredStream(body, response, self._watch, self._kind == "sse")
+        headers = [(name, value) for name, value in response.headers.multi_items() if name != _TYPE]
+        headers.append((_TYPE, "text/event-stream; charset=utf-8"))
+        return httpx2.Response(
+            response.status_code, headers=headers, stream=stream, request=response.request
+        )
+
+
+_TYPE = "content-type"
+
+
+@dataclass
+class _FilteredStream(httpx2.AsyncByteStream):
+    """only: it is the one stream of an SSE server, without which the SDK waits for ever."""
+
+    _read: AsyncIterator[bytes]
+    _response: httpx2.Response
+    _watch: ClientWatch
+    _only: bool
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async with aclosing(self._read) as events:  # type: ignore[type-var]
+                async for event in events:
+                    yield event
+        except Exception as error:
+            failure = classify_exception(error, self._watch.url)
+            if self._only or hasattr(error, "failure"):
+                self._watch.stop(failure)
+            self._watch.trouble = failure
+            raise
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+async def _make_empty_response(response: httpx2.Response, body: bytes = b"") -> httpx2.Response:
+    """The answer without what is left of its body: the SDK would read one without end."""
+    await response.aclose()
+    headers = {
+        name: response.headers[name] for name in (_TYPE, _SESSION) if name in response.headers
+    }
+    return httpx2.Response(
+        response.status_code, headers=headers, content=body, request=response.request
+    )

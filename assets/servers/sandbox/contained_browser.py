@@ -15,8 +15,14 @@ from tempfile import TemporaryDirectory
 
 from assets.servers.sandbox import tool_relay
 from assets.servers.sandbox.bubblewrap import BubblewrapBackend, write_launch
-from assets.servers.sandbox.gateway import GATEWAY, EgressGateway, Host, build_relayed, open_gateway
-from assets.servers.sandbox.granted_hosts import make_dialler
+from assets.servers.sandbox.gateway import (
+    GATEWAY,
+    EgressGateway,
+    Host,
+    build_relayed,
+    make_dialler,
+    open_gateway,
+)
 from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy, choose_user
 from assets.servers.sandbox.toolchain import find_python
 from assets.servers.sandbox.watchdog import SandboxWatchdog

@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
-from assets.servers.calls.launch import plan_launch
-from assets.servers.calls.pool import SessionPool
+from assets.servers.calls.caller import SessionPool
+from assets.servers.calls.connection import plan_launch
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.calls.session import CallSession
 from assets.servers.deploy.policy import DeployPolicy

@@ -8,10 +8,15 @@ from dataclasses import replace
 import pytest
 
 from assets.servers.deploy.deploy import can_travel, deploy, deploy_on, deploy_to_json, effect_key
-from assets.servers.deploy.deployment_table import DEPLOYMENTS, DeploymentJob, make_deployment_row
+from assets.servers.deploy.deployment_table import (
+    DEPLOYMENTS,
+    DeploymentJob,
+    deploy_listings,
+    make_deployment_row,
+    summarise_rows,
+)
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.package import DeploymentResult, make_failed
-from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
 from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.probe import ProbeResult

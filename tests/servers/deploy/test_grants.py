@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.calls.launch import plan_launch
+from assets.servers.calls.connection import plan_launch
 from assets.servers.calls.result import CallFailed
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.deployment_table import DeploymentJob

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef, make_row, read_rows
 from assets.servers.defs import DEPLOYMENTS_AUDIT
 from assets.servers.deploy.deploy import deploy as deploy_recipe
-from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.servers.deploy.plan import deploy_listings
+from assets.servers.deploy.deployment_table import DEPLOYMENTS, deploy_listings
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import KINDS, PackageError
 from assets.servers.probe.remote_transport import RemotePolicy

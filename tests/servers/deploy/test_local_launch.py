@@ -16,11 +16,11 @@ from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.adhoc import list_local_servers
 from assets.servers.calls.caller import ToolCaller
-from assets.servers.calls.launch import plan_launch
+from assets.servers.calls.connection import plan_launch
 from assets.servers.calls.result import CallFailed, CallResult
+from assets.servers.deploy.deployment_table import DeploymentRun, deploy_listings
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.launch import open_local_launch
-from assets.servers.deploy.plan import DeploymentRun, deploy_listings
 from assets.servers.deploy.policy import DeployPolicy, digest_confirmed
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe

@@ -3,8 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.servers.deploy.plan import deploy_listings, summarise_rows
+from assets.servers.deploy.deployment_table import DEPLOYMENTS, deploy_listings, summarise_rows
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.probe.remote_transport import RemotePolicy

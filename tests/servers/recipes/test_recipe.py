@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.listing import HeaderVar, Listing, PackageRef
-from assets.servers.calls.launch import plan_launch
+from assets.servers.calls.connection import plan_launch
 from assets.servers.calls.result import CallFailed
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy

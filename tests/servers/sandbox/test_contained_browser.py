@@ -14,7 +14,7 @@ from assets.marketplaces.crawl.browser import PageBrowser
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.servers.sandbox.bubblewrap import BubblewrapBackend
 from assets.servers.sandbox.contained_browser import BROWSER_POLICY, open_browser_sandbox
-from assets.servers.sandbox.granted_hosts import make_dialler
+from assets.servers.sandbox.gateway import make_dialler
 from assets.servers.sandbox.spec import SandboxUnavailable
 from tests.marketplaces.site import Answer, Script, site
 from warehouse.network.egress import EgressConnector, PrivateAddress
@@ -150,7 +150,7 @@ def test_no_private_address_is_dialled_for_a_page(
     async def connect(*_: object) -> None:
         raise AssertionError("an address that was not admitted was dialled")
 
-    monkeypatch.setattr("assets.servers.sandbox.granted_hosts.anyio.connect_tcp", connect)
+    monkeypatch.setattr("assets.servers.sandbox.gateway.anyio.connect_tcp", connect)
     dial = make_dialler(EgressConnector(resolve=resolve))
     with pytest.raises(PrivateAddress):
         asyncio.run(dial("marketplace.example" if resolved else address, 443))

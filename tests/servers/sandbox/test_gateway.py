@@ -8,11 +8,14 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
-from assets.servers.sandbox.gateway import EgressGateway, _parse_http, list_registries, open_gateway
-from assets.servers.sandbox.granted_hosts import (
+from assets.servers.sandbox.gateway import (
+    EgressGateway,
+    _parse_http,
     find_wanted_host,
     format_host,
+    list_registries,
     make_granted_dial,
+    open_gateway,
     parse_host,
 )
 from tests.marketplaces.site import Answer, site
@@ -251,7 +254,7 @@ def test_a_granted_name_leads_to_no_private_address(address, monkeypatch):
     async def resolve(*_: object) -> list[str]:
         return ["93.184.216.34", address]
 
-    monkeypatch.setattr("assets.servers.sandbox.granted_hosts.anyio.connect_tcp", connect)
+    monkeypatch.setattr("assets.servers.sandbox.gateway.anyio.connect_tcp", connect)
     dial = make_granted_dial([("api.example.com", 443)], resolve)
     with pytest.raises(PrivateAddress, match=f"api.example.com is at {address}"):
         asyncio.run(dial("api.example.com", 443))
@@ -267,6 +270,6 @@ def test_an_address_that_the_user_named_himself_is_dialled(host, monkeypatch):
     async def resolve(name: str, _: int) -> list[str]:
         return ["127.0.0.1"] if name == "localhost" else [name]
 
-    monkeypatch.setattr("assets.servers.sandbox.granted_hosts.anyio.connect_tcp", connect)
+    monkeypatch.setattr("assets.servers.sandbox.gateway.anyio.connect_tcp", connect)
     asyncio.run(make_granted_dial([(host, 8080)], resolve)(host, 8080))
     assert dialled == [("127.0.0.1" if host == "localhost" else host, 8080)]

@@ -146,7 +146,20 @@ def open_auth(
     None where there is neither. Raises SecretError."""
     store, resource = TokenStore(state, server_id), _drop_query(url)
     if choice and choice.grant == "client_credentials":
-        return _make_machine(resource, choice, store)
+        from assets.servers.oauth_flow import ClientCredentialsProvider
+
+        missing = [
+            name for name in ("client_id", "client_secret", "issuer") if not getattr(choice, name)
+        ]
+        if missing:
+            fix = "client_credentials needs client_id, client_secret (a source) and issuer, which"
+            fix += " names the only authorization server that may see them"
+            raise SecretError(store.server_id, "oauth", f"no {missing[0]}", fix)
+        secret = read_source(store.server_id, str(choice.client_secret))
+        issuer, client_id = str(choice.issuer), str(choice.client_id)
+        return ClientCredentialsProvider(
+            resource, store, client_id, secret, scope=choice.scope, issuer=issuer
+        )
     if not store.load().get("tokens"):
         return None
     from mcp.shared.auth import OAuthClientMetadata
@@ -154,23 +167,6 @@ def open_auth(
     from assets.servers.oauth_flow import UnattendedProvider
 
     return UnattendedProvider(resource, OAuthClientMetadata(redirect_uris=None), store)
-
-
-def _make_machine(url: str, choice: OAuthChoice, store: TokenStore) -> httpx2.Auth:
-    from assets.servers.oauth_flow import ClientCredentialsProvider
-
-    missing = [
-        name for name in ("client_id", "client_secret", "issuer") if not getattr(choice, name)
-    ]
-    if missing:
-        fix = "client_credentials needs client_id, client_secret (a source) and issuer, which"
-        fix += " names the only authorization server that may see them"
-        raise SecretError(store.server_id, "oauth", f"no {missing[0]}", fix)
-    secret = read_source(store.server_id, str(choice.client_secret))
-    issuer, client_id = str(choice.issuer), str(choice.client_id)
-    return ClientCredentialsProvider(
-        url, store, client_id, secret, scope=choice.scope, issuer=issuer
-    )
 
 
 def log_in(

@@ -122,7 +122,9 @@ class SecretSources:
         env |= {name: read_source(server_id, text) for name, text in sources.env.items()}
         headers |= {name: read_source(server_id, text) for name, text in sources.headers.items()}
         for name, value in env.items():
-            _check_variable(server_id, name, value)
+            if not _ENV_NAME.fullmatch(name) or "\0" in value:
+                detail, fix = "no name or value of a variable", "rename or fix it"
+                raise SecretError(server_id, f"variable {name!r}", detail, fix)
         for name, value in headers.items():
             _check_header(server_id, name, value)
         return LaunchSecrets(
@@ -206,12 +208,6 @@ def _check_length(server_id: str, source: str, value: str) -> None:
         fix = "such a value stands in texts by chance and cannot be kept out of them; use a longer"
         fix += " secret, or set what is no secret as a plain variable"
         raise SecretError(server_id, source, f"shorter than {SHORTEST} characters", fix)
-
-
-def _check_variable(server_id: str, name: str, value: str) -> None:
-    if not _ENV_NAME.fullmatch(name) or "\0" in value:
-        detail, fix = "no name or value of a variable", "rename or fix it"
-        raise SecretError(server_id, f"variable {name!r}", detail, fix)
 
 
 def _check_header(server_id: str, name: str, value: str) -> None:

@@ -88,7 +88,25 @@ def classify_refusal(refusal: RefusedAnswer, url: str) -> RemoteFailure:
     """The failure that an answer's status or content type amounts to."""
     status, detail = refusal.status, f"answered {refusal.status} to {refusal.method}"
     if status in _CLOSED:
-        return _classify_closed(refusal, detail, url)
+        from mcp.client.auth.utils import extract_field_from_www_auth
+
+        metadata = extract_field_from_www_auth(refusal.response, "resource_metadata")
+        if metadata:
+            return RemoteFailure(
+                "remote_auth",
+                f"{detail}, offers OAuth (see {show_text(metadata, 200)})",
+                write_login_advice(url),
+            )
+        scheme = refusal.response.headers.get("www-authenticate", "").partition(" ")[0]
+        clue = f", names the scheme {show_text(scheme, 40)!r}" if scheme else ", names no scheme"
+        if refusal.excerpt.strip():
+            clue += f", says {show_text(refusal.excerpt)!r}"
+        return RemoteFailure(
+            "remote_auth",
+            detail + clue,
+            "it offers no OAuth by itself; give it its key as a header (`secrets`), or"
+            f" {write_login_advice(url)}",
+        )
     if refusal.lost_session:
         return RemoteFailure("remote_down", f"{detail}: it ends its sessions at once")
     if status in _GONE:
@@ -98,7 +116,15 @@ def classify_refusal(refusal: RefusedAnswer, url: str) -> RemoteFailure:
         retry = f", retry after {wait_s:.0f} s" if wait_s is not None else ""
         return RemoteFailure("remote_down", detail + retry, retry_after=wait_s)
     if status < 300:
-        return _make_not_mcp(refusal, detail)
+        content_type = (
+            refusal.response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        )
+        what = (
+            "a web page"
+            if content_type == "text/html"
+            else (show_text(content_type, 60) or "no content type")
+        )
+        return RemoteFailure("protocol_error", f"{detail} with {what} instead of MCP", _NO_MCP)
     if status < 400:
         return RemoteFailure("protocol_error", f"{detail} without an address to go to", _NO_MCP)
     words = classify_text(refusal.excerpt)
@@ -113,43 +139,9 @@ def classify_refusal(refusal: RefusedAnswer, url: str) -> RemoteFailure:
 _NO_MCP = "no MCP at this URL; check it against the server's documentation"
 
 
-def _classify_closed(refusal: RefusedAnswer, detail: str, url: str) -> RemoteFailure:
-    from mcp.client.auth.utils import extract_field_from_www_auth
-
-    metadata = extract_field_from_www_auth(refusal.response, "resource_metadata")
-    if metadata:
-        return RemoteFailure(
-            "remote_auth",
-            f"{detail}, offers OAuth (see {show_text(metadata, 200)})",
-            write_login_advice(url),
-        )
-    scheme = refusal.response.headers.get("www-authenticate", "").partition(" ")[0]
-    clue = f", names the scheme {show_text(scheme, 40)!r}" if scheme else ", names no scheme"
-    if refusal.excerpt.strip():
-        clue += f", says {show_text(refusal.excerpt)!r}"
-    return RemoteFailure(
-        "remote_auth",
-        detail + clue,
-        "it offers no OAuth by itself; give it its key as a header (`secrets`), or"
-        f" {write_login_advice(url)}",
-    )
-
-
 def write_login_advice(url: str) -> str:
     """What to do where only a person's consent helps."""
     return f"run `toolmill login {shlex.quote(show_url(url))}`"
-
-
-def _make_not_mcp(refusal: RefusedAnswer, detail: str) -> RemoteFailure:
-    content_type = (
-        refusal.response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    )
-    what = (
-        "a web page"
-        if content_type == "text/html"
-        else (show_text(content_type, 60) or "no content type")
-    )
-    return RemoteFailure("protocol_error", f"{detail} with {what} instead of MCP", _NO_MCP)
 
 
 def classify_exception(error: BaseException, url: str) -> ProbeFailure:

@@ -243,26 +243,22 @@ async def list_tools(
 ) -> None:
     """All pages of `tools/list`, within the time for them. Raises Ended."""
     with anyio.move_on_after(limits.list_s) as clock:
-        await _list_pages(session, transcript, limits, progress)
+        pages = 0
+        async for _ in _iter_pages(session.list_tools):
+            pages += 1
+            progress.pages += 1
+            if transcript.malformed_page:
+                raise ConversationEnd(ProbeFailure("protocol_error", transcript.malformed_page))
+            if len(transcript.tools) > limits.max_tools:
+                raise ConversationEnd(
+                    ProbeFailure("oversize", f"more than {limits.max_tools} tools")
+                )
+            if pages >= limits.max_pages:
+                raise ConversationEnd(
+                    ProbeFailure("oversize", f"more than {limits.max_pages} pages of tools")
+                )
     if clock.cancelled_caught:
         raise ConversationEnd(ProbeFailure("timeout_list", f"{limits.list_s:.0f} s"))
-
-
-async def _list_pages(
-    session: Any, transcript: ServerTranscript, limits: ProbePolicy, progress: ProbeProgress
-) -> None:
-    pages = 0
-    async for _ in _iter_pages(session.list_tools):
-        pages += 1
-        progress.pages += 1
-        if transcript.malformed_page:
-            raise ConversationEnd(ProbeFailure("protocol_error", transcript.malformed_page))
-        if len(transcript.tools) > limits.max_tools:
-            raise ConversationEnd(ProbeFailure("oversize", f"more than {limits.max_tools} tools"))
-        if pages >= limits.max_pages:
-            raise ConversationEnd(
-                ProbeFailure("oversize", f"more than {limits.max_pages} pages of tools")
-            )
 
 
 async def _list_extras(

@@ -94,7 +94,11 @@ class StagingFolder:
 def open_staging(home: Path) -> Iterator[StagingFolder]:
     """A fresh folder with an empty tree, removed in the end."""
     parent = home / "cache" / "staging"
-    _sweep_folder(parent)
+    # Removes what fetches that were killed left behind more than a day ago.
+    for path in parent.glob("*"):
+        with suppress(OSError):
+            if path.lstat().st_mtime < time.time() - 86_400:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
     staging = StagingFolder(parent / uuid.uuid4().hex)
     try:
         staging.tree.mkdir(parents=True)
@@ -114,14 +118,6 @@ def set_fetch_owner(path: Path) -> None:
 def _write_new(path: Path, text: str) -> None:
     with open(os.open(path, _CREATE, 0o644), "w") as file:
         file.write(text)
-
-
-def _sweep_folder(folder: Path) -> None:
-    """Removes what fetches that were killed left behind more than a day ago."""
-    for path in folder.glob("*"):
-        with suppress(OSError):
-            if path.lstat().st_mtime < time.time() - 86_400:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 FETCH = "/fetch"  # where the writable folder is seen inside
@@ -304,7 +300,17 @@ async def _stream_bundle(
     try:
         with anyio.fail_after(deadline_s):
             async with _open_bundle(url, connector) as answer:
-                _check_answer(url, answer)
+                # Raises PackageError unless it is the bundle as it is.
+                if answer.status_code in (404, 410):
+                    raise PackageError("not_found", f"{url} answers {answer.status_code}")
+                if answer.status_code != 200:
+                    raise PackageError("fetch_failed", f"{url} answers {answer.status_code}")
+                encoding = answer.headers.get("content-encoding", "identity").strip().lower()
+                if encoding not in ("", "identity"):
+                    raise PackageError(
+                        "fetch_failed",
+                        f"{url} is sent in the encoding {encoding[:40]!r}, asked for none",
+                    )
                 async for chunk in answer.aiter_raw():  # as sent: nothing is decompressed
                     total += len(chunk)
                     if total > limit:
@@ -338,16 +344,3 @@ async def _open_bundle(url: str, connector: EgressConnector) -> AsyncIterator[ht
             finally:
                 await answer.aclose()
     raise PackageError("fetch_failed", f"{url}: more than {_REDIRECTS} redirects")
-
-
-def _check_answer(url: str, answer: httpx2.Response) -> None:
-    """Raises PackageError unless it is the bundle as it is."""
-    if answer.status_code in (404, 410):
-        raise PackageError("not_found", f"{url} answers {answer.status_code}")
-    if answer.status_code != 200:
-        raise PackageError("fetch_failed", f"{url} answers {answer.status_code}")
-    encoding = answer.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise PackageError(
-            "fetch_failed", f"{url} is sent in the encoding {encoding[:40]!r}, asked for none"
-        )

@@ -142,7 +142,14 @@ def _install_pypi(
     for argv in (venv, install):
         what = f"uv {argv[1]} {recipe.name}=={recipe.version}"
         _run_installer(what, argv, staging, workshop, _UV_WORDS)
-    packages = _find_site_packages(staging.tree)
+    # Raises PackageError where a build put a link in place of one of its folders.
+    tree = staging.tree
+    packages = next(iter(match_paths(tree, "venv/lib/python*/site-packages")), Path("venv"))
+    try:
+        os.close(open_folder(tree, packages))
+    except UnreadableFile as error:
+        raise PackageError("build_failed", f"its environment is no folder: {error}") from error
+    packages = tree / packages
     program = _find_console_script(recipe, packages)
     bin_folder = f"{SERVER}/venv/bin"
     return {
@@ -153,16 +160,6 @@ def _install_pypi(
         "placeholders": [],
         "locked": _digest_installed(packages),
     }
-
-
-def _find_site_packages(tree: Path) -> Path:
-    """Raises PackageError where a build put a link in place of one of its folders."""
-    packages = next(iter(match_paths(tree, "venv/lib/python*/site-packages")), Path("venv"))
-    try:
-        os.close(open_folder(tree, packages))
-    except UnreadableFile as error:
-        raise PackageError("build_failed", f"its environment is no folder: {error}") from error
-    return tree / packages
 
 
 def _digest_installed(packages: Path) -> str:
@@ -218,13 +215,7 @@ def _install_mcpb(
         sha256=pinned,
         allow_loopback=workshop.policy.allow_loopback,
     )
-    _extract_bundle(bundle, staging, workshop)
-    node = str(toolchain.node) if toolchain.node else None
-    return {**read_command(staging.tree, str(toolchain.python), node), "locked": actual}
-
-
-def _extract_bundle(bundle: Path, staging: StagingFolder, workshop: InstallContext) -> None:
-    """Into the tree, by a program of ours inside the sandbox."""
+    # Into the tree, by a program of ours inside the sandbox.
     bundle.chmod(0o644)  # as root, that program is another user
     program, packed = Path(unpack.__file__).read_text(), "/srv/bundle"
     finished = run_tool(
@@ -237,6 +228,8 @@ def _extract_bundle(bundle: Path, staging: StagingFolder, workshop: InstallConte
     _check_limits(finished)
     if finished.code != 0:
         raise PackageError("build_failed", finished.output[-240:])
+    node = str(toolchain.node) if toolchain.node else None
+    return {**read_command(staging.tree, str(toolchain.python), node), "locked": actual}
 
 
 def _run_installer(
@@ -359,18 +352,14 @@ def _fetch_into(recipe: LaunchRecipe, folder: Path, workshop: InstallContext) ->
     try:
         with open_staging(workshop.home) as staging:
             facts = INSTALLERS[recipe.ecosystem](recipe, staging, workshop)
-            size = _measure_megabytes(staging.tree)
+            total = 0
+            for root, _, names in os.walk(staging.tree):
+                for name in names:
+                    total += os.lstat(os.path.join(root, name)).st_size
+            size = total / (1 << 20)
             if size > _MAX_ARTIFACT_MB:
                 raise PackageError("oversize", f"installs {size:.0f} MB")
             facts |= {"megabytes": round(size, 1), "built_with_scripts": workshop.scripts}
             staging.publish(facts, folder)
     except ToolMissing as error:
         raise PackageError("needs_software", str(error)) from error
-
-
-def _measure_megabytes(folder: Path) -> float:
-    total = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            total += os.lstat(os.path.join(root, name)).st_size
-    return total / (1 << 20)

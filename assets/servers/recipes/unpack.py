@@ -24,27 +24,23 @@ def extract_bundle(bundle: Path, folder: Path) -> None:
     Stored and deflate only: 438 bytes of bzip2 took 926 MB to read. Raises Refused."""
     try:
         with zipfile.ZipFile(bundle) as archive:
-            _extract_entries(archive, folder)
+            entries = archive.infolist()
+            left, created = MAX_UNPACKED_MB << 20, {PurePosixPath(".")}
+            for entry in entries:
+                path = _check_entry(entry)
+                created |= {path, *path.parents}
+                if max(len(created), len(entries)) > MAX_ENTRIES:
+                    raise BundleRefused(f"more than {MAX_ENTRIES} files and folders")
+                target = folder / path
+                if entry.is_dir():
+                    target.mkdir(parents=True, exist_ok=True)
+                else:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    left -= _write_file(archive, entry, target, left)
     except BundleRefused:
         raise
     except Exception as error:  # whatever the bytes provoke is a fact about the bundle
         raise BundleRefused(f"no readable zip: {error or type(error).__name__}") from error
-
-
-def _extract_entries(archive: zipfile.ZipFile, folder: Path) -> None:
-    entries = archive.infolist()
-    left, created = MAX_UNPACKED_MB << 20, {PurePosixPath(".")}
-    for entry in entries:
-        path = _check_entry(entry)
-        created |= {path, *path.parents}
-        if max(len(created), len(entries)) > MAX_ENTRIES:
-            raise BundleRefused(f"more than {MAX_ENTRIES} files and folders")
-        target = folder / path
-        if entry.is_dir():
-            target.mkdir(parents=True, exist_ok=True)
-        else:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            left -= _write_file(archive, entry, target, left)
 
 
 def _check_entry(entry: zipfile.ZipInfo) -> PurePosixPath:

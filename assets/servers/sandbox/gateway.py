@@ -72,24 +72,20 @@ async def read_request(received: BufferedByteReceiveStream, client: ByteSendStre
     """What a client asks for. Raises ValueError for what is neither SOCKS 5 nor HTTP to a proxy."""
     first = await received.receive_exactly(1)
     if first == b"\5":
-        return await _read_socks(received, client)
+        (methods,) = await received.receive_exactly(1)
+        await received.receive_exactly(methods)
+        await client.send(b"\5\0")
+        version, command, _, kind = await received.receive_exactly(4)
+        if (version, command) != (5, 1) or kind not in (1, 3, 4):
+            raise ValueError("no SOCKS 5 request to connect")
+        size = _SIZES.get(kind) or (await received.receive_exactly(1))[0]
+        raw = await received.receive_exactly(size)
+        host = raw.decode("ascii") if kind == 3 else str(ipaddress.ip_address(raw))
+        port = int.from_bytes(await received.receive_exactly(2), "big")
+        return ProxyRequest(normalise_host(host), port)
     if not first.isalpha():
         raise ValueError("neither SOCKS 5 nor HTTP")
     return _parse_http(first + await received.receive_until(b"\r\n\r\n", _MOST_HEAD))
-
-
-async def _read_socks(received: BufferedByteReceiveStream, client: ByteSendStream) -> ProxyRequest:
-    (methods,) = await received.receive_exactly(1)
-    await received.receive_exactly(methods)
-    await client.send(b"\5\0")
-    version, command, _, kind = await received.receive_exactly(4)
-    if (version, command) != (5, 1) or kind not in (1, 3, 4):
-        raise ValueError("no SOCKS 5 request to connect")
-    size = _SIZES.get(kind) or (await received.receive_exactly(1))[0]
-    raw = await received.receive_exactly(size)
-    host = raw.decode("ascii") if kind == 3 else str(ipaddress.ip_address(raw))
-    port = int.from_bytes(await received.receive_exactly(2), "big")
-    return ProxyRequest(normalise_host(host), port)
 
 
 def _parse_http(head: bytes) -> ProxyRequest:
@@ -244,7 +240,21 @@ class EgressGateway:
         """No address is judged: the operator named the host, and his resolver says where it is."""
         proxy = _find_proxy(self._env, host, port)
         if proxy:
-            return await _open_tunnel(proxy, host, port)
+            # A tunnel through an HTTP proxy; the operator named it, so its address is not judged.
+            address = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+            if address.scheme != "http" or not address.hostname:
+                raise ValueError(f"the proxy {proxy!r} is no http:// URL")
+            stream = await anyio.connect_tcp(address.hostname, address.port or 80)
+            await stream.send(
+                f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode()
+            )
+            head = b""
+            while not head.endswith(b"\r\n\r\n") and len(head) < 8192:
+                head += await stream.receive(1)
+            if b" 200" not in head.partition(b"\r\n")[0]:
+                await stream.aclose()
+                raise OSError(f"the proxy refuses {host}:{port}")
+            return stream
         return await anyio.connect_tcp(host, port)
 
 
@@ -301,22 +311,6 @@ def _find_proxy(env: Mapping[str, str], host: str, port: int) -> str | None:
     names = (f"{scheme}_proxy", f"{scheme}_proxy".upper(), f"npm_config_{scheme}_proxy")
     more = ("npm_config_proxy", "all_proxy", "ALL_PROXY")
     return next((env[name] for name in (*names, *more) if env.get(name)), None)
-
-
-async def _open_tunnel(proxy: str, host: str, port: int) -> SocketStream:
-    """A tunnel through an HTTP proxy; the operator named it, so its address is not judged."""
-    address = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if address.scheme != "http" or not address.hostname:
-        raise ValueError(f"the proxy {proxy!r} is no http:// URL")
-    stream = await anyio.connect_tcp(address.hostname, address.port or 80)
-    await stream.send(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-    head = b""
-    while not head.endswith(b"\r\n\r\n") and len(head) < 8192:
-        head += await stream.receive(1)
-    if b" 200" not in head.partition(b"\r\n")[0]:
-        await stream.aclose()
-        raise OSError(f"the proxy refuses {host}:{port}")
-    return stream
 
 
 def list_registries(env: Mapping[str, str], more: Iterable[str] = ()) -> frozenset[Host]:

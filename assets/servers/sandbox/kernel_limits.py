@@ -187,7 +187,10 @@ def _make_within(parent: Path, limit: int) -> ControlGroup | None:
 def find_parent_group() -> Path | None:
     """The group in which we may make others with a memory limit: our own, or the one above it. A
     process that joins one proves it."""
-    ours = _find_own_group(_OWN)
+    # Our own group of version 2, whose line begins with `0::`.
+    lines = _OWN.read_text().splitlines() if _OWN.exists() else []
+    path = next((line[3:] for line in lines if line.startswith("0::/")), None)
+    ours = _ROOT / path.lstrip("/") if path and ".." not in path else None
     for parent in (ours, ours.parent) if ours and ours != _ROOT else (ours,):
         controllers = parent / "cgroup.subtree_control" if parent else None
         if not controllers or not os.access(controllers, os.R_OK):
@@ -213,10 +216,3 @@ def _sweep_groups(parent: Path) -> None:
     for folder in parent.glob(f"{_NAME}-*-*"):
         if is_abandoned(folder.name.split("-", 2)[2]):
             ControlGroup(folder).end()
-
-
-def _find_own_group(file: Path) -> Path | None:
-    """Our own group of version 2, whose line begins with `0::`."""
-    lines = file.read_text().splitlines() if file.exists() else []
-    path = next((line[3:] for line in lines if line.startswith("0::/")), None)
-    return _ROOT / path.lstrip("/") if path and ".." not in path else None

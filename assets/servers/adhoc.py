@@ -14,8 +14,7 @@ from assets.contracts.scan import scan_list
 from assets.marketplaces.adapters.private import list_file_problems, read_files
 from assets.marketplaces.listing import PRIVATE, EnvVar, Listing, PackageRef
 from assets.marketplaces.policy import CrawlPolicy
-from assets.servers.deploy.deploy import deploy
-from assets.servers.deploy.package import DeploymentResult, find_local_image
+from assets.servers.deploy.deploy import DeploymentResult, deploy, find_local_image
 from assets.servers.deploy.policy import DeployPolicy, describe_command, digest_confirmed
 from assets.servers.probe.failure_kinds import PackageError, ProbeFailure
 from assets.servers.probe.probe import ProbeResult

@@ -82,10 +82,15 @@ class LaunchSecrets:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     salt: bytes = field(default=b"", repr=False)
 
+    @property
+    def names(self) -> set[str]:
+        """The names of what is given, as placeholders are named."""
+        return {f"env:{name}" for name in self.env} | {f"header:{name}" for name in self.headers}
+
     def fingerprint(self) -> str | None:
         """Another one for another secret, and nothing can be read back from it; None where nothing
         is given."""
-        if not self.env and not self.headers:
+        if not self.names:
             return None
         facts = canonical_json({"env": dict(self.env), "headers": dict(self.headers)})
         return hmac.new(self.salt, facts, sha256).hexdigest()

@@ -9,7 +9,7 @@ import pytest
 
 from assets.contracts.canonical import ContractError, contract_digest, index_contracts
 from assets.contracts.validate import find_schema_problem, validate_call
-from assets.servers.deploy.package import DeploymentResult
+from assets.servers.deploy.deploy import DeploymentResult
 from tests.support.paths import ROOT
 from tests.support.untrusted_server import probe_source, require_sandbox, tool_names
 

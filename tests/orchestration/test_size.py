@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (7_967, 50),
     "assets/marketplaces": (6_234, 38),
-    "assets/servers": (13_046, 58),
+    "assets/servers": (12_298, 51),
     "assets/contracts": (8_156, 39),
     "assets/catalogue": (1_378, 7),
     "assets/vectors": (4_228, 21),

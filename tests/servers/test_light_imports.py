@@ -8,7 +8,7 @@ import pytest
 
 HEAVY = ("dagster", "polars", "pandas", "pyarrow", "lancedb", "torch", "great_expectations")
 LAUNCH = (
-    *("deploy.deploy", "deploy.package", "deploy.policy", "calls.caller"),
+    *("deploy.deploy", "deploy.policy", "calls.caller"),
     *("probe.remote_probe", "recipes.recipe", "oauth_login"),
 )
 

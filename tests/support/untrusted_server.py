@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.deploy import package
+from assets.servers.deploy import deploy
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.install import InstalledArtifact
@@ -101,7 +101,7 @@ def install_source(folder: Path, patch: pytest.MonkeyPatch, source: str = "") ->
         path.chmod(0o755)
     argv = (str(find_toolchain().python), "/srv/server/main.py")
     artifact = InstalledArtifact(tree, argv, {}, (), "locked", 1.0)
-    patch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
+    patch.setattr(deploy, "ensure_artifact", lambda *_, **__: artifact)
     return tree
 
 

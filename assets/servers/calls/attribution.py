@@ -211,36 +211,26 @@ def find_fault(
 def _find_named_argument(text: str, arguments: Any) -> str:
     """The first line that rejects a value or a parameter of the call; "" where none does."""
     words = {word.casefold() for word in _iter_words(arguments)}
-    if not words:
-        return ""
-    for line in text.splitlines():
-        if line.rpartition(": ")[2].strip().casefold() in words:
-            return line.strip()[:_EVIDENCE]  # nothing but a value of the call, as GitPython says it
-        rejected = _REJECTS.search(line) or _MISSING.search(line)
-        if rejected and any(_holds_word(line.casefold(), word) for word in words):
+    for line in text.splitlines() if words else ():
+        folded = line.casefold()
+        # Nothing but a value of the call, as GitPython says it, or a word of it that is rejected.
+        whole = folded.rpartition(": ")[2].strip() in words
+        rejected = whole or _REJECTS.search(line) or _MISSING.search(line)
+        if rejected and (whole or any(_holds_word(folded, word) for word in words)):
             return line.strip()[:_EVIDENCE]
     return ""
 
 
 def _holds_host(text: str, arguments: Any, hosts: Collection[str]) -> bool:
     """Whether an error or the call's arguments name one of these hosts."""
-    texts = (
-        [text.casefold(), *(word.casefold() for word in _iter_words(arguments))] if hosts else []
-    )
-    return any(host in checked_text for host in hosts for checked_text in texts)
+    texts = [text, *_iter_words(arguments)] if hosts else []
+    return any(host in word.casefold() for host in hosts for word in texts)
 
 
 def _holds_word(line: str, word: str) -> bool:
-    at = line.find(word)
-    while at >= 0:
-        end = at + len(word)
-        before, after = line[at - 1 : at], line[end : end + 1]
-        if not (before.isalnum() and word[0].isalnum()) and not (
-            after.isalnum() and word[-1].isalnum()
-        ):
-            return True
-        at = line.find(word, at + 1)
-    return False
+    before = r"(?<![^\W_])" if word[0].isalnum() else ""
+    after = r"(?![^\W_])" if word[-1].isalnum() else ""
+    return re.search(f"{before}{re.escape(word)}{after}", line) is not None
 
 
 def _iter_words(arguments: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The caller: one tool call of one server, launched as the pipeline's probe launches servers."""
+"""The caller: tool calls of servers, launched as the probe launches them and kept for a while."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,8 @@ from assets.servers.calls.attribution import JudgedError, find_network_kind, jud
 from assets.servers.calls.connection import (
     Dial,
     LaunchPlan,
-    make_local_dial,
-    make_remote_dial,
+    dial_local,
+    dial_remote,
     plan_launch,
 )
 from assets.servers.calls.content import ResultInspector, shape_result
@@ -38,7 +38,7 @@ Make = Callable[[Callable[[], None]], CallSession]
 
 
 class SessionPool:
-    """Used on one event loop.
+    """The running servers, on one event loop.
 
     An owner is on whose behalf a call is made. Each is sure of `limits.share` places: it has no
     more servers at work than that, and what it holds idle beyond it makes room for the others.
@@ -46,6 +46,7 @@ class SessionPool:
 
     def __init__(self, limits: CallLimits) -> None:
         self._limits = limits
+        self._share = min(limits.share or limits.sessions, limits.sessions)
         self._by_key: dict[str, CallSession] = {}
         self._running: set[CallSession] = set()  # also those that get no further call
         self._changed = asyncio.Event()  # of this moment: the next change has another
@@ -61,15 +62,15 @@ class SessionPool:
     async def lease(
         self, key: str, make: Make, owner: str = "", volume: str = ""
     ) -> AsyncIterator[tuple[CallSession, bool]]:
-        """(a session that may be called, whether it was up before). held: names what one session at
-        a time may hold; an idle one of an older key gives it up. Raises CallFailed."""
+        """(a session that may be called, whether it was up before). volume: names what one session
+        at a time may hold; an idle one of an older key gives it up. Raises CallFailed."""
         session = await self._take_session(key, make, owner, volume)
         warm = session.opened
         try:
             await session.ready(self._limits.launch_s)
             yield session, warm
         finally:
-            session.release(owner)
+            session.leases[owner] -= 1
             session.used_at = time.monotonic()
             if session.dead or session.worn:
                 self._retire(session)
@@ -92,53 +93,40 @@ class SessionPool:
     async def _take_session(self, key: str, make: Make, owner: str, volume: str) -> CallSession:
         """Counts a lease on the session of this key, made where there is none that will do."""
         until = time.monotonic() + self._limits.launch_s
-        while True:
-            if self._closed:
-                raise CallFailed("closed", "", sent=False)
+        while not self._closed:
             session = self._by_key.get(key)
-            free = self._is_free(owner, session)
+            at_work = [each for each in self._running if each.leases[owner] > 0]
+            free = session in at_work or len(at_work) < self._share
             if session is not None and free:
-                if await self._lease_usable(session, owner):
+                session.leases[owner] += 1
+                usable = False
+                try:
+                    usable = await session.usable()
+                finally:
+                    if not usable:
+                        session.leases[owner] -= 1
+                        self._notify_waiters()
+                if usable:
                     return session
                 if self._by_key.get(key) is session:
                     self._retire(session)
-                continue
-            if free and (len(self._running) < self._limits.sessions or self._evict(owner)):
+            elif free and (len(self._running) < self._limits.sessions or self._evict(owner)):
                 return self._make_session(key, make, owner, volume)
-            try:
-                left = until - time.monotonic()
-                await asyncio.wait_for(self._changed.wait(), max(0.0, left))
-            except TimeoutError:
-                detail = f"{len(self._running)} of {self._limits.sessions} servers are at work"
-                if not free and self._share < self._limits.sessions:
-                    detail = f"{self._share} servers are at work for this token, its share"
-                raise CallFailed("busy", detail, sent=False) from None
-
-    async def _lease_usable(self, session: CallSession, owner: str) -> bool:
-        """Counts a lease where the session will do; none of who gives up meanwhile."""
-        session.lease(owner)
-        usable = False
-        try:
-            usable = await session.usable()
-        finally:
-            if not usable:
-                session.release(owner)
-                self._notify_waiters()
-        return usable
-
-    @property
-    def _share(self) -> int:
-        return min(self._limits.share or self._limits.sessions, self._limits.sessions)
-
-    def _is_free(self, owner: str, session: CallSession | None) -> bool:
-        """Whether the owner may have this session, or a new one, at work besides its others."""
-        at_work = [each for each in self._running if each.is_leased_by(owner)]
-        return session in at_work or len(at_work) < self._share
+            else:
+                try:
+                    left = until - time.monotonic()
+                    await asyncio.wait_for(self._changed.wait(), max(0.0, left))
+                except TimeoutError:
+                    detail = f"{len(self._running)} of {self._limits.sessions} servers are at work"
+                    if not free and self._share < self._limits.sessions:
+                        detail = f"{self._share} servers are at work for this token, its share"
+                    raise CallFailed("busy", detail, sent=False) from None
+        raise CallFailed("closed", "", sent=False)
 
     def _make_session(self, key: str, make: Make, owner: str, volume: str) -> CallSession:
         session: CallSession
-        for other in [each for each in self._by_key.values() if volume and each.held == volume]:
-            if other.leases == 0:
+        for other in [each for each in self._by_key.values() if volume and each.volume == volume]:
+            if other.leases.total() == 0:
                 self._retire(other)
 
         def ended() -> None:
@@ -148,8 +136,8 @@ class SessionPool:
             self._notify_waiters()
 
         session = make(ended)
-        session.owner, session.held = owner, volume
-        session.lease(owner)
+        session.owner, session.volume = owner, volume
+        session.leases[owner] += 1
         self._by_key[key] = session
         self._running.add(session)
         self._reaper = self._reaper or asyncio.create_task(self._reap())
@@ -164,7 +152,7 @@ class SessionPool:
         idle = [
             each
             for each in self._by_key.values()
-            if each.leases == 0
+            if each.leases.total() == 0
             and (each.owner == owner or (within and by_owner[each.owner] > self._share))
         ]
         if not idle:
@@ -176,10 +164,8 @@ class SessionPool:
 
     def _retire(self, session: CallSession) -> None:
         """No further call for it; it ends once nobody holds it."""
-        for key, each in list(self._by_key.items()):
-            if each is session:
-                del self._by_key[key]
-        if session.leases <= 0:
+        self._by_key = {key: each for key, each in self._by_key.items() if each is not session}
+        if session.leases.total() <= 0:
             task = asyncio.ensure_future(session.close())
             self._ends.add(task)
             task.add_done_callback(self._ends.discard)
@@ -190,7 +176,7 @@ class SessionPool:
             now = time.monotonic()
             for session in list(self._running):
                 rests = now - session.used_at > self._limits.idle_s
-                if session.leases <= 0 and (rests or session.dead or session.worn):
+                if session.leases.total() <= 0 and (rests or session.dead or session.worn):
                     self._retire(session)
 
     def _notify_waiters(self) -> None:
@@ -204,6 +190,18 @@ _HINT = 2000  # characters
 _FINAL = ("contract_changed", "tool_gone", "needs_task", "busy", "closed", "timeout_start")
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _CallRequest:
+    """One call. owner: on whose behalf; no two share a running server that is not stateless."""
+
+    server_id: str
+    tool: str
+    contract: Mapping[str, Any]
+    arguments: Any
+    timeout_s: float
+    owner: str
 
 
 class ToolCaller:
@@ -241,7 +239,6 @@ class ToolCaller:
         """Calls a tool by the contract that the index knows. Whatever happens is a result.
 
         timeout_s: for the tool's answer; starting a server that is not up has its own limit.
-        owner: on whose behalf; no two owners share a running server that is not stateless.
         """
         began = time.monotonic()
         try:
@@ -252,14 +249,14 @@ class ToolCaller:
                 hint = find_kind(kind).hint
                 result = CallResult(kind, [], None, kind, hint, "caller", problems=problems)
             else:
-                sent = (server_id, tool, contract, arguments or {}, timeout_s, owner)
-                result = await self._run(self._make_call, *sent)
+                request = _CallRequest(server_id, tool, contract, arguments or {}, timeout_s, owner)
+                result = await self._run(self._make_call, request)
         except CallFailed as failed:
-            result = _make_failed_result(failed, Scrubber({}))
+            result = _make_failed_result(failed)
         except Exception as error:  # ours: a server's doings are CallFailed
             log.error("a call of %s failed by a fault of toolmill: %s", server_id, type(error))
-            detail = f"{type(error).__name__} in toolmill"
-            result = _make_failed_result(CallFailed("internal", detail), Scrubber({}))
+            failed = CallFailed("internal", f"{type(error).__name__} in toolmill")
+            result = _make_failed_result(failed)
         return replace(result, seconds=round(time.monotonic() - began, 3))
 
     async def end_servers(self, owner: str) -> None:
@@ -269,11 +266,10 @@ class ToolCaller:
 
     async def close(self) -> None:
         """Ends every server; returns once they are gone."""
-        if self._closed:
-            return
-        self._closed = True
-        await self._run(self._pool.close)
-        await asyncio.to_thread(self._thread.close)
+        if not self._closed:
+            self._closed = True
+            await self._run(self._pool.close)
+            await asyncio.to_thread(self._thread.close)
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Its result, from the one event loop that holds all servers, in a thread begun at first
@@ -283,54 +279,45 @@ class ToolCaller:
                 self._portal = self._thread.enter_context(start_blocking_portal(name="calls"))
         return await asyncio.wrap_future(self._portal.start_task_soon(function, *args))
 
-    async def _make_call(
-        self,
-        server_id: str,
-        tool: str,
-        contract: Mapping[str, Any],
-        arguments: Mapping[str, Any],
-        timeout_s: float,
-        owner: str,
-    ) -> CallResult:
+    async def _make_call(self, request: _CallRequest) -> CallResult:
+        server_id, contract, arguments = request.server_id, request.contract, request.arguments
         scrub, made_up, offline, digest = Scrubber({}), (), False, ""
         refused: list[str] = []
         reached = self._policy.grant_of(server_id).reached
         try:
-            digest = _digest_contract(contract)
+            try:
+                digest = contract_digest(contract)
+            except ContractError as error:
+                detail, fix = f"the contract given is none: {error}"[:300], "build the index again"
+                raise CallFailed("no_recipe", detail, fix=fix, sent=False) from None
             facts = await asyncio.to_thread(self._recipes, server_id)
-            server = await asyncio.to_thread(plan_launch, server_id, facts, self._policy, owner)
+            planned = (plan_launch, server_id, facts, self._policy, request.owner)
+            server = await asyncio.to_thread(*planned)
             scrub, made_up = Scrubber({**server.given.env, **server.given.headers}), server.made_up
-            offline = self._is_offline(server)
-            limit = min(max(timeout_s, 0.1), self._limits.timeout_s)
+            local = server.recipe.ecosystem != "remote"
+            offline = local and self._policy.sandbox_of(server_id).network == "none"
             with silence_logs():  # the SDK logs in the name of who sends
-                sent = (server, tool, digest, arguments, limit, owner)
-                raw, scrub = await self._send_call(*sent, refused=refused)
-            where = {"local": server.recipe.ecosystem != "remote", "reached": reached}
-            judge = partial(
-                judge_error, refused=refused, offline=offline, arguments=arguments, **where
-            )
+                raw, scrub = await self._send_call(request, server, digest, refused)
+            where = {"local": local, "reached": reached, "offline": offline}
+            judge = partial(judge_error, refused=refused, arguments=arguments, **where)
             result = await asyncio.to_thread(self._shape_result, raw, scrub, contract, judge)
-            result = replace(result, offline=offline, **where)
+            result = replace(result, **where)
         except CallFailed as failed:
             result = _make_failed_result(failed, scrub, refused)
         refused = [scrub.scrub_text(host) for host in refused]  # a server may ask for its secret
-        result = _note_made_up(_explain_network(result, server_id, refused), made_up)
-        of, own_words = (
-            (server_id, tool, digest),
-            offline and not reached,
-        )  # a host may have said it
+        result = replace(result, refused=tuple(refused))
+        if result.error_kind == "needs_network":
+            advice = format_advice(server_id, refused, str(result.hint))
+            result = replace(result, hint=f"{result.hint}; {advice}")
+        if result.status != "ok" and made_up and result.hint is not None:
+            # Made-up values are the reason of a failure more often than not.
+            note = f"the server was started with made-up values for {', '.join(made_up)}"
+            result = replace(result, hint=f"{result.hint}; {note}")
+        of, own_words = (server_id, request.tool, digest), offline and not reached
         return await asyncio.to_thread(self._inspector, of, result, arguments, own_words=own_words)
 
     async def _send_call(
-        self,
-        server: LaunchPlan,
-        tool: str,
-        digest: str,
-        arguments: Mapping[str, Any],
-        limit: float,
-        owner: str,
-        *,
-        refused: list[str],
+        self, request: _CallRequest, server: LaunchPlan, digest: str, refused: list[str]
     ) -> tuple[Any, Scrubber]:
         """(the raw result or the protocol's error, what takes secrets out of it). A server that
         died while nobody asked it is started once more; a call that may have reached one is not
@@ -338,19 +325,19 @@ class ToolCaller:
         from mcp.shared.exceptions import MCPError
 
         def make(on_end: Callable[[], None]) -> CallSession:
-            return CallSession(
-                self._list_dials(server), self._limits, self._policy.conversation, on_end
-            )
+            dials = self._list_dials(server)
+            return CallSession(dials, self._limits, self._policy.conversation, on_end)
 
+        limit = min(max(request.timeout_s, 0.1), self._limits.timeout_s)
         for last in (False, True):
             warm = False
             try:
-                leased = self._pool.lease(server.key, make, owner, server.held)
+                leased = self._pool.lease(server.key, make, request.owner, server.volume)
                 async with leased as (session, warm):
-                    await session.check(tool, digest)
+                    await session.check(request.tool, digest)
                     before = len(session.list_refused_hosts())
                     try:
-                        raw = await session.call(tool, arguments, limit)
+                        raw = await session.call(request.tool, request.arguments, limit)
                     except MCPError as error:
                         raw = error
                     finally:
@@ -363,34 +350,29 @@ class ToolCaller:
         raise AssertionError("the second try returns or raises")
 
     def _list_dials(self, server: LaunchPlan) -> list[Dial]:
+        facts = (server, self._policy, self._limits)
         if server.recipe.ecosystem != "remote":
-            return [make_local_dial(server, self._policy, self._limits)]
+            return [partial(dial_local, *facts)]
         kinds: dict[str, tuple[Transport, ...]] = {"http": ("http",), "sse": ("sse",)}
         spoken = kinds.get(server.recipe.transport or "auto", ("http", "sse"))
-        return [make_remote_dial(server, self._policy, self._limits, kind) for kind in spoken]
+        return [partial(dial_remote, *facts, kind) for kind in spoken]
 
     def _find_problems(self, contract: Mapping[str, Any], arguments: Any) -> list[Problem]:
         """What keeps the call from being sent. A schema that cannot be used keeps nothing back: the
         server may understand it."""
         arguments = {} if arguments is None else arguments
+        problem: Problem = {"path": "$", "kind": "not_an_object"}
         try:
             size = len(json.dumps(arguments, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
-            detail = f"no JSON: {error}"[:200]
-            return [_make_problem(detail, "a JSON object", "send JSON values only")]
+            problem |= {"found": f"no JSON: {error}"[:200], "expected": "a JSON object"}
+            return [problem | {"fix": "send JSON values only"}]
         if size > self._limits.arguments_kb * 1024:
             most = f"at most {self._limits.arguments_kb * 1024:,}"
-            return [_make_problem(f"{size:,} bytes", most, "send less, or a path or URL to it")]
-        return [
-            problem
-            for problem in find_problems(contract, arguments)
-            if problem["kind"] != "bad_schema"
-        ]
-
-    def _is_offline(self, server: LaunchPlan) -> bool:
-        remote = server.recipe.ecosystem == "remote"
-        policy = self._policy.sandbox_of(server.recipe.server_id)
-        return not remote and policy.network == "none"
+            problem |= {"found": f"{size:,} bytes", "expected": most}
+            return [problem | {"fix": "send less, or a path or URL to it"}]
+        problems = find_problems(contract, arguments)
+        return [problem for problem in problems if problem["kind"] != "bad_schema"]
 
     def _shape_result(
         self,
@@ -403,59 +385,32 @@ class ToolCaller:
         code = getattr(getattr(raw, "error", None), "code", None)
         if code is not None:
             message = drop_surrogates(scrub.scrub_text(str(raw.error.message)[:_HINT]))
-            content = [{"type": "text", "text": message}]
-            return replace(_make_tool_error(content, judge(message, code)), code=code)
-        answer = shape_result(raw, scrub, self._limits)
-        if answer.is_error:
-            result = _make_tool_error(answer.content, judge(answer.text))
-            return replace(result, structured=answer.structured, cut=answer.cut)
-        problems = [*answer.problems]
-        if contract.get("outputSchema") and not problems:
-            problems += find_output_problems(contract, answer.structured)
+            content, judged = [{"type": "text", "text": message}], judge(message, code)
+            structured, cut = None, False
+        else:
+            answer = shape_result(raw, scrub, self._limits)
+            content, structured, cut = answer.content, answer.structured, answer.cut
+            if not answer.is_error:
+                problems = [*answer.problems]
+                if contract.get("outputSchema") and not problems:
+                    problems += find_output_problems(contract, structured)
+                return CallResult("ok", content, structured, problems=problems, cut=cut)
+            judged = judge(answer.text)
         return CallResult(
-            "ok", answer.content, answer.structured, problems=problems, cut=answer.cut
+            "tool_error",
+            content,
+            structured,
+            judged.kind,
+            judged.hint,
+            find_kind(judged.kind).blame,
+            cut=cut,
+            code=code,
         )
 
 
-def _digest_contract(contract: Mapping[str, Any]) -> str:
-    try:
-        return contract_digest(contract)
-    except ContractError as error:
-        detail = f"the contract given is none: {error}"[:300]
-        raise CallFailed("no_recipe", detail, fix="build the index again", sent=False) from None
-
-
-def _make_tool_error(content: list[dict[str, Any]], judged: JudgedError) -> CallResult:
-    blame = find_kind(judged.kind).blame
-    return CallResult("tool_error", content, None, judged.kind, judged.hint, blame)
-
-
-def _explain_network(result: CallResult, server_id: str, refused: Sequence[str]) -> CallResult:
-    """The result with the hosts that the server was refused meanwhile, and with the command that
-    grants it what it failed for."""
-    result = replace(result, refused=tuple(refused))
-    if result.error_kind != "needs_network":
-        return result
-    advice = format_advice(server_id, refused, str(result.hint))
-    return replace(result, hint=f"{result.hint}; {advice}")
-
-
 def _make_failed_result(
-    failed: CallFailed, scrub: Scrubber, refused: Sequence[str] = ()
+    failed: CallFailed, scrub: Scrubber | None = None, refused: Sequence[str] = ()
 ) -> CallResult:
-    hint = drop_surrogates(scrub.scrub_text(failed.hint))[:_HINT]
+    hint = drop_surrogates((scrub or Scrubber({})).scrub_text(failed.hint))[:_HINT]
     kind = find_network_kind(failed.kind, refused)
     return CallResult("failed", error_kind=kind, hint=hint, blame=find_kind(kind).blame)
-
-
-def _note_made_up(result: CallResult, made_up: tuple[str, ...]) -> CallResult:
-    """A server that was started with made-up values fails for that reason more often than not."""
-    if result.status == "ok" or not made_up or result.hint is None:
-        return result
-    note = f"; the server was started with made-up values for {', '.join(made_up)}"
-    return replace(result, hint=result.hint + note)
-
-
-def _make_problem(detail: str, expected: str, fix: str) -> Problem:
-    facts = {"path": "$", "kind": "not_an_object", "found": detail}
-    return {**facts, "expected": expected, "fix": fix}

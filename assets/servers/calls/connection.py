@@ -1,8 +1,9 @@
 """Connections to a running server: in the sandbox over its standard streams, or over HTTP."""
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -11,10 +12,9 @@ from typing import Any
 import anyio
 
 from assets.servers.calls.result import CallFailed, CallLimits
-from assets.servers.deploy.deploy import find_refusal
-from assets.servers.deploy.grants import VolumeBusy, hold_volume_async, list_granted_places
+from assets.servers.deploy.deploy import fetch_image, find_refusal, make_launch
+from assets.servers.deploy.grants import VolumeBusy, hold_volume, list_granted_places
 from assets.servers.deploy.launch import apply_grant, open_hosts, open_local_launch
-from assets.servers.deploy.package import fetch_image, list_given_names, make_launch
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, find_unconfirmed
 from assets.servers.probe.failure_kinds import ConversationEnd, PackageError, ProbeFailure
 from assets.servers.probe.remote_probe import RemoteConversation, list_secrets
@@ -59,14 +59,14 @@ from warehouse.storage.digest import digest
 class LaunchPlan:
     """A server as it is to be launched. key: names the session; another one for another owner, and
     after a change of the recipe, of the settings or of a secret. made_up: values that are made up
-    and no secrets. held: names the volume that one session at a time may hold."""
+    and no secrets. volume: names the volume that one session at a time may hold."""
 
     recipe: LaunchRecipe
     given: LaunchSecrets = field(repr=False)
     scripts: bool
     key: str
     made_up: tuple[str, ...] = ()
-    held: str = ""
+    volume: str = ""
 
 
 def plan_launch(
@@ -97,7 +97,7 @@ def plan_launch(
     check_secrets(recipe, secrets)
     if unconfirmed := find_unconfirmed(recipe, secrets, policy):
         raise CallFailed.of(unconfirmed, sent=False)
-    real = list_given_names(secrets) | list_granted_places(recipe, policy.grant_of(server_id))
+    real = secrets.names | list_granted_places(recipe, policy.grant_of(server_id))
     made_up = sorted(set(recipe.placeholders) - real)
     scripts = needs_scripts(facts)
     # What a volume keeps is everybody's who may call it, and one session at a time may write it.
@@ -113,26 +113,20 @@ def check_secrets(
 ) -> None:
     """Raises CallFailed, naming variable and setting, where a secret is made up, by the listing or
     by the artefact's own manifest."""
-    made_up = {*recipe.placeholders, *_list_manifest_variables(artifact)} - list_given_names(
-        secrets
-    )
-    missing = sorted(place for place in made_up if _is_secret(place, recipe))
-    if not missing:
-        return
-    names = ", ".join(missing)
-    detail = f"{recipe.server_id} was listed with made-up secrets ({names}); a call needs real ones"
-    fix = "; ".join(_describe_setting(place, recipe.server_id) for place in missing)
-    raise CallFailed("needs_secret", detail, fix=fix, sent=False)
-
-
-def _list_manifest_variables(artifact: InstalledArtifact | None) -> Iterator[str]:
-    """The variables that a bundle fills from what it asks its user; what it puts elsewhere stands
-    under its own name."""
+    made_up = {*recipe.placeholders}
+    # A bundle fills variables from what it asks its user; else the input has a name of its own.
     inputs = [place for place in (artifact.placeholders if artifact else ()) if ":" in place]
-    secret = [place for place in inputs if holds_secret(place.partition(":")[2])]
-    if artifact and secret:
+    secret_inputs = [place for place in inputs if holds_secret(place.partition(":")[2])]
+    if artifact and secret_inputs:
         variables = [f"env:{name}" for name in artifact.env if holds_secret(name)]
-        yield from variables or secret
+        made_up |= {*(variables or secret_inputs)}
+    made_up -= secrets.names
+    missing = sorted(place for place in made_up if _is_secret(place, recipe))
+    if missing:
+        detail = f"{recipe.server_id} was listed with made-up secrets ({', '.join(missing)})"
+        fix = "; ".join(_describe_setting(place, recipe.server_id) for place in missing)
+        detail += "; a call needs real ones"
+        raise CallFailed("needs_secret", detail, fix=fix, sent=False)
 
 
 def _is_secret(place: str, recipe: LaunchRecipe) -> bool:
@@ -150,17 +144,15 @@ def _is_secret(place: str, recipe: LaunchRecipe) -> bool:
 def _describe_setting(place: str, server_id: str) -> str:
     """What to write into toolmill.toml."""
     kind, _, name = place.partition(":")
+    table = f'`[servers."{server_id}".'
     if kind == "env":
         return (
-            f'set {name} in the environment and `[servers."{server_id}".env] {name} ='
-            f' "env:{name}"` in toolmill.toml'
+            f'set {name} in the environment and {table}env] {name} = "env:{name}"` in toolmill.toml'
         )
     if kind == "header":
-        scheme = "Bearer " if name.lower() == "authorization" else ""
-        return (
-            f'keep the secret in a variable and write `[servers."{server_id}".headers] {name} ='
-            f' "{scheme}env:VARIABLE"` in toolmill.toml'
-        )
+        value = f'"{"Bearer " if name.lower() == "authorization" else ""}env:VARIABLE"'
+        setting = f"{table}headers] {name} = {value}`"
+        return f"keep the secret in a variable and write {setting} in toolmill.toml"
     return f"{place} cannot be given by a setting: list the server with it in a private mcp.json"
 
 
@@ -168,7 +160,7 @@ def _describe_setting(place: str, server_id: str) -> str:
 class ServerConnection(ABC):
     """What a session needs of a running server. answered: the session is up, set by it."""
 
-    wanted: LaunchPlan
+    plan: LaunchPlan
     read: Any = field(default=None, init=False)
     write: Any = field(default=None, init=False)
     answered: bool = field(default=False, init=False)
@@ -176,14 +168,6 @@ class ServerConnection(ABC):
     @abstractmethod
     async def over(self) -> None:
         """Returns once nothing more can come from the server."""
-
-    def idle_s(self) -> float:
-        """How long the server has visibly done nothing."""
-        return 0.0
-
-    def busy(self, busy: bool) -> None:
-        """Whether a call is under way."""
-        return
 
     @property
     @abstractmethod
@@ -194,9 +178,21 @@ class ServerConnection(ABC):
     def worn(self) -> bool:
         """Whether so much of its limits is spent that it should get no further call."""
 
+    @abstractmethod
+    async def why(self, failure: ProbeFailure | None) -> CallFailed:
+        """Why the conversation ended. failure: how it did for the session."""
+
+    def idle_s(self) -> float:
+        """How long the server has visibly done nothing."""
+        return 0.0
+
+    def busy(self, busy: bool) -> None:
+        """Whether a call is under way."""
+        return
+
     def secrets(self) -> dict[str, str]:
         """What must be in no answer."""
-        return {**self.wanted.given.env, **self.wanted.given.headers}
+        return {**self.plan.given.env, **self.plan.given.headers}
 
     def refused_hosts(self) -> Sequence[str]:
         """The hosts that the server asked for so far and was not granted."""
@@ -210,43 +206,36 @@ class ServerConnection(ABC):
         """Why the last request had no answer of MCP, where the line itself knows."""
         return None
 
-    @abstractmethod
-    async def why(self, failure: ProbeFailure | None) -> CallFailed:
-        """Why the conversation ended. found: how it did for the session."""
-
 
 Dial = Callable[[MessageFilter], AbstractAsyncContextManager[ServerConnection]]
 
 
-def make_remote_dial(
-    plan: LaunchPlan, policy: DeployPolicy, limits: CallLimits, kind: Transport
-) -> Dial:
+@asynccontextmanager
+async def dial_remote(
+    plan: LaunchPlan,
+    policy: DeployPolicy,
+    limits: CallLimits,
+    kind: Transport,
+    listener: MessageFilter,
+) -> AsyncIterator[ServerConnection]:
     """Reaches the recipe's address over one transport, with its user's headers and account."""
-    recipe = plan.recipe
-    url = str(recipe.url)
-    remote = replace(
-        policy.remote or RemotePolicy(),
-        wall_s=limits.timeout_s + limits.launch_s,
-        message_mb=limits.message_mb,
-    )
+    recipe, url = plan.recipe, str(plan.recipe.url)
+    wall_s = limits.timeout_s + limits.launch_s
+    remote = policy.remote or RemotePolicy()
+    remote = replace(remote, wall_s=wall_s, message_mb=limits.message_mb)
     headers = {**dict(recipe.headers), **plan.given.headers}
-
-    @asynccontextmanager
-    async def dial(listener: MessageFilter) -> AsyncIterator[ServerConnection]:
+    try:
+        auth = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
+    except SecretError as error:
+        raise CallFailed("remote_auth", "", fix=str(error), sent=False) from None
+    async with GuardedTransport(remote) as wire:
+        attempt = RemoteConversation(kind, url, wire, listener, headers=headers, auth=auth)
+        line = _RemoteConnection(plan, headers=headers, wire=wire, attempt=attempt)
         try:
-            auth = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
-        except SecretError as error:
-            raise CallFailed("remote_auth", "", fix=str(error), sent=False) from None
-        async with GuardedTransport(remote) as wire:
-            attempt = RemoteConversation(kind, url, wire, listener, headers=headers, auth=auth)
-            line = _RemoteConnection(plan, headers=headers, wire=wire, attempt=attempt)
-            try:
-                async with attempt.open(policy.conversation.start_s) as (line.read, line.write):
-                    yield line
-            except ConversationEnd as ended:
-                raise line.make_failure(ended.failure) from None
-
-    return dial
+            async with attempt.open(policy.conversation.start_s) as (line.read, line.write):
+                yield line
+        except ConversationEnd as ended:
+            raise line.make_failure(ended.failure) from None
 
 
 @dataclass(repr=False)
@@ -278,10 +267,8 @@ class _RemoteConnection(ServerConnection):
 
     def refused(self) -> CallFailed | None:
         refusal = self.attempt.watch.refusal
-        if refusal is None:
-            return None
-        if not refusal.lost_session and refusal.error is not None:
-            return None  # the session has been given it
+        if refusal is None or not (refusal.lost_session or refusal.error is None):
+            return None  # the session has been given the error
         return self.make_failure(self.attempt.rank_evidence(None, answered=True))
 
     async def why(self, failure: ProbeFailure | None) -> CallFailed:
@@ -300,53 +287,65 @@ class _RemoteConnection(ServerConnection):
 _INSTALLERS = ThreadPoolExecutor(4, thread_name_prefix="install")
 VOLUME_WAIT_S = 10.0  # for a session that is ending
 _RESTING_S = 1.0  # between two looks at a server that nobody asks anything
+_LIMITS = (
+    *("out_of_memory", "too_many_processes", "disk_full", "oversize", "protocol_error"),
+    *("timeout_start", "timeout_list"),
+)
+_CRASHED = "the server ended during the call, and whether it did its work is not known: look before"
+_CRASHED += " you call again"
 
 
-def make_local_dial(plan: LaunchPlan, policy: DeployPolicy, limits: CallLimits) -> Dial:
-    """Launches the recipe as the pipeline does; only the wall clock is that of a session."""
-    sandbox = replace(
-        policy.sandbox_of(plan.recipe.server_id),
-        wall_s=limits.life_s + limits.timeout_s,
-        message_mb=limits.message_mb,
-    )
-
-    @asynccontextmanager
-    async def dial(listener: MessageFilter) -> AsyncIterator[ServerConnection]:
-        loop = asyncio.get_running_loop()
-        name = plan.recipe.server_id
-        async with AsyncExitStack() as stack:
+@asynccontextmanager
+async def dial_local(
+    plan: LaunchPlan, policy: DeployPolicy, limits: CallLimits, listener: MessageFilter
+) -> AsyncIterator[ServerConnection]:
+    """Launches the recipe as the pipeline does; only the wall clock is that of a session. Leaving
+    it ends the whole tree."""
+    name, wall_s = plan.recipe.server_id, limits.life_s + limits.timeout_s
+    sandbox = policy.sandbox_of(name)
+    sandbox = replace(sandbox, wall_s=wall_s, message_mb=limits.message_mb)
+    async with AsyncExitStack() as stack:
+        until = time.monotonic() + VOLUME_WAIT_S
+        while True:
             try:
-                await stack.enter_async_context(
-                    hold_volume_async(policy.volume_of(name), VOLUME_WAIT_S)
-                )
+                stack.enter_context(hold_volume(policy.volume_of(name), 0.0))
+                break
             except VolumeBusy as error:
-                raise CallFailed("busy", str(error), sent=False) from None
-            facts = (plan, policy, sandbox, stack)
-            launch = await loop.run_in_executor(_INSTALLERS, _prepare_launch, *facts)
-            log = HostLog()
-            # On this thread, which lives as long as the session: bubblewrap ends its child when the
-            # thread that started it does, and a worker thread ends when it is idle.
+                if time.monotonic() >= until:
+                    raise CallFailed("busy", str(error), sent=False) from None
+            await anyio.sleep(0.1)
+        prepared = (_INSTALLERS, _prepare_launch, plan, policy, sandbox, stack)
+        launch, log = await asyncio.get_running_loop().run_in_executor(*prepared), HostLog()
+        # On this thread, which lives as long as the session: bubblewrap ends its child when the
+        # thread that started it does, and a worker thread ends when it is idle.
+        try:
+            if isinstance(launch, SandboxLaunch):
+                granted = (policy.grant_of(name), sandbox, find_toolchain().python)
+                launch, log = stack.enter_context(open_hosts(launch, *granted))
+            jailed = stack.enter_context(start(launch, sandbox))
+        except SandboxUnavailable as error:
+            raise _make_no_sandbox_failure(error) from None
+        except LaunchRefused as error:
+            raise CallFailed(error.kind, str(error), sent=False) from None
+        relay = StdioRelay(jailed, sandbox, listener)
+        watchdog = stack.enter_context(SandboxWatchdog(jailed, sandbox))
+        async with anyio.create_task_group() as tasks:
+            relay.start(tasks)
             try:
-                if isinstance(launch, SandboxLaunch):
-                    granted = (policy.grant_of(name), sandbox, find_toolchain().python)
-                    launch, log = stack.enter_context(open_hosts(launch, *granted))
-                started = start(launch, sandbox)
-            except SandboxUnavailable as error:
-                raise _make_no_sandbox_failure(error) from None
-            except LaunchRefused as error:
-                raise CallFailed(error.kind, str(error), sent=False) from None
-            yield await stack.enter_async_context(
-                _hold_running(started, sandbox, listener, plan, log)
-            )
-
-    return dial
+                yield _LocalConnection(
+                    plan, jailed=jailed, relay=relay, watchdog=watchdog, sandbox=sandbox, hosts=log
+                )
+            finally:
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await asyncio.to_thread(jailed.kill)
 
 
 def _prepare_launch(
     plan: LaunchPlan, policy: DeployPolicy, sandbox: SandboxPolicy, stack: AsyncExitStack
 ) -> SandboxLaunch | BackendCommand:
-    """Fetches what is launched; what it needs as long as it runs is `held`. Raises CallFailed; runs
-    in a thread of its own."""
+    """Fetches what is launched; the stack holds what it needs as long as it runs. Raises
+    CallFailed; runs in a thread of its own."""
     recipe, secrets = plan.recipe, plan.given
     try:
         if recipe.is_image:
@@ -372,38 +371,13 @@ def _make_no_sandbox_failure(error: SandboxUnavailable) -> CallFailed:
     return CallFailed("policy_denied", f"{error.what} ({error.why})", fix=str(error), sent=False)
 
 
-@asynccontextmanager
-async def _hold_running(
-    jailed: SandboxProcess,
-    sandbox: SandboxPolicy,
-    listener: MessageFilter,
-    plan: LaunchPlan,
-    log: HostLog,
-) -> AsyncIterator[ServerConnection]:
-    """The started server with its relay and watchdog; leaving it ends the whole tree."""
-    relay, watchdog = StdioRelay(jailed, sandbox, listener), SandboxWatchdog(jailed, sandbox)
-    try:
-        with watchdog:
-            async with anyio.create_task_group() as tasks:
-                relay.start(tasks)
-                try:
-                    facts = {"jailed": jailed, "relay": relay, "watchdog": watchdog}
-                    yield _LocalConnection(plan, sandbox=sandbox, hosts=log, **facts)
-                finally:
-                    tasks.cancel_scope.cancel()
-                    with anyio.CancelScope(shield=True):
-                        await asyncio.to_thread(jailed.kill)
-    finally:
-        jailed.__exit__()
-
-
 @dataclass(repr=False)
 class _LocalConnection(ServerConnection):
     jailed: SandboxProcess = field(kw_only=True)
     relay: StdioRelay = field(kw_only=True)
     watchdog: SandboxWatchdog = field(kw_only=True)
     sandbox: SandboxPolicy = field(kw_only=True)
-    hosts: HostLog = field(kw_only=True, default_factory=HostLog)
+    hosts: HostLog = field(kw_only=True)
 
     def __post_init__(self) -> None:
         self.read, self.write = self.relay.read, self.relay.write
@@ -432,39 +406,29 @@ class _LocalConnection(ServerConnection):
     def worn(self) -> bool:
         transcript = self.relay.transcript
         unasked = transcript.initiated + transcript.strays + transcript.noise
-        return self.relay.total > self.sandbox.stdout_mb * 524_288 or unasked > 2000
+        return self.relay.total > self.sandbox.stdout_mb * MIB // 2 or unasked > 2000
 
-    async def why(self, ended_with: ProbeFailure | None) -> CallFailed:
+    async def why(self, failure: ProbeFailure | None) -> CallFailed:
         """A limit that was passed, how it exited and what it said, then the conversation."""
         exited = await asyncio.to_thread(self.jailed.ends_within, 1.0)
         code, signal = self.jailed.exit_status() if exited else (None, None)
-        transcript, breach = self.relay.transcript, self.watchdog.breach
-        failure = classify_evidence(
-            ProbeEvidence(
-                transcript,
-                ended_with or ProbeFailure("protocol_error", "it ended"),
-                breach=breach,
-                answered=self.answered,
-                exited=exited and breach is None,
-                code=code,
-                signal=signal,
-            )
+        breach, delivered = self.watchdog.breach, not self.relay.unsent
+        evidence = ProbeEvidence(
+            self.relay.transcript,
+            failure or ProbeFailure("protocol_error", "it ended"),
+            breach=breach,
+            answered=self.answered,
+            exited=exited and breach is None,
+            code=code,
+            signal=signal,
         )
-        assert failure is not None  # there is always one to weigh
-        delivered = not self.relay.unsent
+        verdict = classify_evidence(evidence)
+        assert verdict is not None  # there is always evidence to weigh
         if not self.answered:
-            return CallFailed.of(failure, sent=False)
+            return CallFailed.of(verdict, sent=False)
         if breach and breach.limit == "wall":
             return CallFailed("timeout_call", f"the session lasted {breach.found}", sent=delivered)
-        if exited and failure.kind not in _LIMITS:
-            detail = failure.detail or "it ended"
+        if exited and verdict.kind not in _LIMITS:
+            detail = verdict.detail or "it ended"
             return CallFailed("crashed", detail, fix=_CRASHED, sent=delivered)
-        return CallFailed.of(failure, sent=delivered)
-
-
-_LIMITS = (
-    *("out_of_memory", "too_many_processes", "disk_full", "oversize", "protocol_error"),
-    *("timeout_start", "timeout_list"),
-)
-_CRASHED = "the server ended during the call, and whether it did its work is not known: look before"
-_CRASHED += " you call again"
+        return CallFailed.of(verdict, sent=delivered)

@@ -32,7 +32,8 @@ class CallSession:
     """Begun by `start`, usable after `ready`, ended by `close`; all on one event loop.
 
     dials: ways to reach the server; a later one is tried where the one before was refused as an
-    older server refuses the newer transport.
+    older server refuses the newer transport. owner: on whose behalf it was started. volume: names
+    what no other session may hold meanwhile. leases: calls at work by owner.
     """
 
     def __init__(
@@ -44,8 +45,7 @@ class CallSession:
     ) -> None:
         self._dials, self._limits, self._asks, self._on_end = dials, limits, asks, on_end
         self._listener = MessageFilter()
-        self._opened = asyncio.Event()
-        self._closing = asyncio.Event()
+        self._opened, self._closing = asyncio.Event(), asyncio.Event()
         self._relisting = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._check: asyncio.Task[bool] | None = None
@@ -54,31 +54,11 @@ class CallSession:
         self._dispatcher: Any = None
         self.failure: CallFailed | None = None
         self.began = self.used_at = time.monotonic()
-        self.owner = ""  # on whose behalf it was started
-        self.held = ""  # names what no other session may hold meanwhile
-        self._leases: Counter[str] = Counter()  # calls at work by owner
-
-    # --- its life
+        self.owner = self.volume = ""
+        self.leases: Counter[str] = Counter()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
-
-    @property
-    def leases(self) -> int:
-        """How many calls hold it."""
-        return self._leases.total()
-
-    def lease(self, owner: str) -> None:
-        """One more call of this owner holds it."""
-        self._leases[owner] += 1
-
-    def release(self, owner: str) -> None:
-        """One call fewer."""
-        self._leases[owner] -= 1
-
-    def is_leased_by(self, owner: str) -> bool:
-        """Whether a call of this owner holds it."""
-        return self._leases[owner] > 0
 
     @property
     def opened(self) -> bool:
@@ -102,9 +82,8 @@ class CallSession:
             await asyncio.wait_for(self._opened.wait(), within_s)
         except TimeoutError:
             detail = f"it is not up after {within_s:.0f} s, and goes on starting"
-            raise CallFailed(
-                "timeout_start", detail, fix="call again in a moment", sent=False
-            ) from None
+            fix = "call again in a moment"
+            raise CallFailed("timeout_start", detail, fix=fix, sent=False) from None
         if self.failure:
             raise self.failure
 
@@ -119,9 +98,20 @@ class CallSession:
             await asyncio.wait_for(asyncio.shield(self._task), 10.0)
 
     async def _run(self) -> None:
+        first: CallFailed | None = None
         with silence_logs():
             try:
-                await self._reach_server()
+                for dial in self._dials:
+                    self._listener = MessageFilter()
+                    try:
+                        await self._hold_line(dial)
+                        return
+                    except CallFailed as failed:
+                        if self._opened.is_set() or not failed.may_be_sse:
+                            raise
+                        first = first or failed  # neither: what the newer transport was told counts
+                if first:
+                    raise first
             except CallFailed as failed:
                 self.failure = self.failure or failed
             except asyncio.CancelledError:
@@ -135,28 +125,27 @@ class CallSession:
                 self._opened.set()
                 self._on_end()
 
-    async def _reach_server(self) -> None:
-        """Raises CallFailed."""
-        first: CallFailed | None = None
-        for dial in self._dials:
-            self._listener = MessageFilter()
-            try:
-                await self._hold_line(dial)
-                return
-            except CallFailed as failed:
-                if self._opened.is_set() or not failed.may_be_sse:
-                    raise
-                first = first or failed  # neither: what the newer transport was told counts
-        if first:
-            raise first
-
     async def _hold_line(self, dial: Dial) -> None:
+        """Holds one conversation until either side ends it. Raises CallFailed."""
         ended: CallFailed | None = None  # raised outside: a task group would wrap it
         async with dial(self._listener) as line:
             self._line = line
             failure: ProbeFailure | None = None
+            facts = (self._listener.transcript, self._asks, line.idle_s)
             try:
-                await self._hold_conversation(line)
+                talking = open_session(line.read, line.write, *facts)
+                async with talking as (session, self._dispatcher):
+                    await self._list(session)
+                    self._session, line.answered = session, True
+                    self._opened.set()
+                    line.busy(self.leases.total() > 0)
+                    ends = (self._closing.wait(), line.over())
+                    waits = [asyncio.ensure_future(end) for end in ends]
+                    try:
+                        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        for wait in waits:
+                            wait.cancel()
             except Exception as error:  # the SDK raises many types on malformed answers
                 failure = classify_exception(error)
             if not self._closing.is_set():
@@ -164,30 +153,16 @@ class CallSession:
         if ended:
             raise ended
 
-    async def _hold_conversation(self, line: ServerConnection) -> None:
-        transcript = self._listener.transcript
-        talking = open_session(line.read, line.write, transcript, self._asks, line.idle_s)
-        async with talking as (session, self._dispatcher):
-            await self._list(session)
-            self._session, line.answered = session, True
-            self._opened.set()
-            line.busy(self.leases > 0)
-            closing = asyncio.create_task(self._closing.wait())
-            ending = asyncio.create_task(line.over())
-            try:
-                await asyncio.wait((closing, ending), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                closing.cancel()
-                ending.cancel()
-
-    # --- its tools
-
     async def _list(self, session: Any) -> None:
-        """Lists all tools again. Raises Ended."""
+        """Lists all tools again. Raises ConversationEnd."""
         transcript, progress = self._listener.transcript, ProbeProgress(self.began)
         self._listener.stale = False
         transcript.lists.pop("tools", None)
         await list_tools(session, transcript, self._asks, progress)
+
+    def _find_named(self, tool: str) -> list[dict[str, Any]]:
+        tools = self._listener.transcript.tools
+        return [entry for entry in tools if isinstance(entry, dict) and entry.get("name") == tool]
 
     async def check(self, tool: str, digest: str) -> None:
         """Whether the server still offers the tool by the contract of this digest, for a plain
@@ -207,7 +182,12 @@ class CallSession:
             count = len(self._listener.transcript.tools)
             detail = f"the server lists {count} tools, {tool!r} is not one"
             raise CallFailed("tool_gone", detail, sent=False)
-        now = {_digest_entry(entry) for entry in entries}
+        now = set()
+        for entry in entries:
+            try:
+                now.add(contract_digest(entry))
+            except ContractError:
+                now.add("no contract")
         if now != {digest}:
             digests = ", ".join(sorted(entry[:15] for entry in now))
             detail = f"the contract of {tool!r} is {digests} now and was {digest[:15]} when indexed"
@@ -215,21 +195,15 @@ class CallSession:
         if any(needs_task(entry, self._listener.transcript.server) for entry in entries):
             raise CallFailed("needs_task", f"{tool!r} says `taskSupport: required`", sent=False)
 
-    def _find_named(self, tool: str) -> list[dict[str, Any]]:
-        tools = self._listener.transcript.tools
-        return [entry for entry in tools if isinstance(entry, dict) and entry.get("name") == tool]
-
-    # --- a call
-
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:
         """The raw result. Raises CallFailed, or the SDK's MCPError where the server answered with
         an error of the protocol."""
         from mcp.shared.exceptions import MCPError
 
-        session, line = self._session, self._line
+        session, line, transcript = self._session, self._line, self._listener.transcript
         if session is None or line is None or line.dead:
             raise self._make_ended_failure(sent=False)
-        noise = self._count_strange()
+        strange_before = transcript.noise + transcript.strays
         schema = next((entry.get("inputSchema") for entry in self._find_named(tool)), None)
         client = {"name": self._asks.client_name, "version": self._asks.client_version}
         params, opts = make_call_request(session, client, tool, arguments, schema)
@@ -240,21 +214,32 @@ class CallSession:
         except MCPError as error:
             if refused := line.refused():
                 raise refused from None
-            if await self._is_ending():
+            # An error that the server sent looks like one that stands for a lost connection.
+            assert self._task is not None
+            over = line.dead or self._closing.is_set()
+            if over:
+                await asyncio.wait((self._task,), timeout=5.0)
+            if over or self._task.done():
                 raise self._make_ended_failure() from error
-            if self._listener.transcript.has_sent(error.error):
+            if transcript.has_sent(error.error):
                 raise
             raise CallFailed("protocol_error", " ".join(str(error).split())[:200]) from None
         except asyncio.CancelledError:
             self._doubt_server()
             raise
         finally:
-            line.busy(self.leases > 1)
+            line.busy(self.leases.total() > 1)
         waiting = line.waiting_hosts()  # before the server is told that nobody waits for it
         self._doubt_server()
         if refused := line.refused():
             raise refused
-        raise self._make_late_failure(timeout_s, noise, waiting)
+        detail, strange = f"no answer in {timeout_s:.0f} s", transcript.noise + transcript.strays
+        if strange > strange_before:
+            detail += f", but {strange - strange_before} messages that answer no question"
+            raise CallFailed("protocol_error", detail)
+        if waiting:
+            detail += f", nor one of {', '.join(waiting)} to it"
+        raise CallFailed("timeout_host" if waiting else "timeout_call", detail)
 
     async def usable(self) -> bool:
         """Whether it may get a call: one that left a call without an answer has to answer a ping
@@ -271,44 +256,17 @@ class CallSession:
         self._check = self._check or asyncio.create_task(self._answers_ping())
 
     async def _answers_ping(self) -> bool:
-        session = self._session
-        lives = False
+        session, lives = self._session, False
         with suppress(Exception), anyio.move_on_after(self._limits.ping_s):
             await check_alive(session)
             lives = True
-        if not lives and self.leases == 0:
+        if not lives and self.leases.total() == 0:
             self._closing.set()
         return lives
 
-    async def _is_ending(self) -> bool:
-        """Whether the conversation is over, or will be within a moment: an error that the server
-        sent looks like one that stands for a lost connection."""
-        assert self._task is not None
-        assert self._line is not None
-        over = self._line.dead or self._closing.is_set()
-        if over:
-            await asyncio.wait((self._task,), timeout=5.0)
-        return self._task.done() or over
-
     def _make_ended_failure(self, *, sent: bool = True) -> CallFailed:
         failed = self.failure or CallFailed("crashed", "the server is gone")
-        sent = sent and failed.sent
-        return CallFailed(failed.kind, failed.detail, fix=failed.fix, sent=sent)
-
-    def _count_strange(self) -> int:
-        return self._listener.transcript.noise + self._listener.transcript.strays
-
-    def _make_late_failure(
-        self, timeout_s: float, before: int, waiting: Sequence[str]
-    ) -> CallFailed:
-        strange = self._count_strange() - before
-        if not strange and waiting:
-            detail = f"no answer in {timeout_s:.0f} s, nor one of {', '.join(waiting)} to it"
-            return CallFailed("timeout_host", detail)
-        if not strange:
-            return CallFailed("timeout_call", f"no answer in {timeout_s:.0f} s")
-        detail = f"no answer in {timeout_s:.0f} s, but {strange} messages that answer no question"
-        return CallFailed("protocol_error", detail)
+        return CallFailed(failed.kind, failed.detail, fix=failed.fix, sent=sent and failed.sent)
 
     def secrets(self) -> Mapping[str, str]:
         """What must be in no answer of this server."""
@@ -317,10 +275,3 @@ class CallSession:
     def list_refused_hosts(self) -> list[str]:
         """The hosts that the server asked for so far and was not granted."""
         return list(self._line.refused_hosts()) if self._line else []
-
-
-def _digest_entry(entry: Mapping[str, Any]) -> str:
-    try:
-        return contract_digest(entry)
-    except ContractError:
-        return "no contract"

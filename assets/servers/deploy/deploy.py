@@ -1,33 +1,86 @@
-"""One deployment: a recipe launched or asked, here or on a fleet's worker, with its secrets."""
+"""One deployment: a recipe launched in the sandbox or asked over HTTP, with its secrets."""
 
+import json
 import os
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from assets.servers.deploy.grants import VolumeBusy, find_grant_problem, hold_volume
-from assets.servers.deploy.package import (
-    DeploymentResult,
-    list_given_names,
-    make_failed,
-    probe_behaviour,
-    run_image,
-    run_local,
-    run_package,
+from assets.servers.deploy.grants import (
+    VolumeBusy,
+    find_grant_problem,
+    hold_volume,
+    list_granted_places,
+)
+from assets.servers.deploy.launch import (
+    apply_grant,
+    explain_network,
+    open_local_launch,
+    probe_granted,
 )
 from assets.servers.deploy.policy import DeployPolicy, find_unconfirmed
-from assets.servers.probe.failure_kinds import ProbeFailure
-from assets.servers.probe.probe import ProbeResult
+from assets.servers.probe.failure_kinds import PackageError, ProbeFailure
+from assets.servers.probe.probe import ProbeResult, move_clock, probe, probe_again
 from assets.servers.probe.remote_probe import probe_remote
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.recipes.recipe import LaunchRecipe
-from assets.servers.sandbox.spec import is_private_folder
+from assets.servers.recipes.install import InstalledArtifact, ensure_artifact
+from assets.servers.recipes.package_files import SERVER, find_variables, read_licence
+from assets.servers.recipes.placeholders import DATA
+from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
+from assets.servers.recipes.relaunch import list_made_up, make_next_guess
+from assets.servers.sandbox.certificate import certify
+from assets.servers.sandbox.docker import DockerBackend, write_env_file
+from assets.servers.sandbox.spec import (
+    BackendCommand,
+    LaunchRefused,
+    SandboxLaunch,
+    SandboxMount,
+    SandboxPolicy,
+    SandboxUnavailable,
+    is_private_folder,
+)
 from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from assets.servers.secrets import LaunchSecrets, SecretError, SecretSources
 from warehouse.fleet import Fleet, LocalFleet, TaskLost
 from warehouse.network.egress import is_loopback
 from warehouse.storage.digest import digest
+
+
+@dataclass(frozen=True)
+class DeploymentResult:
+    """The result of one recipe: the probe's result, what was made up, what was installed.
+
+    behaviour: rows of `BehaviourDifference`, None without a differential probe. certificate: facts
+    of the sandbox it ran in, None for a server elsewhere. license: as the package states it.
+    launched: `recipe_facts` of the launch that counted, None where it was the planned one.
+    """
+
+    probe: ProbeResult
+    placeholders: tuple[str, ...] = ()
+    locked: str | None = None
+    megabytes: float = 0.0
+    built_with_scripts: bool = False
+    behaviour: list[dict[str, str]] | None = None
+    certificate: dict[str, Any] | None = None
+    license: str | None = None
+    launched: dict[str, Any] | None = None
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "DeploymentResult":
+        facts = json.loads(data)
+        result = ProbeResult(**facts.pop("probe"))
+        return cls(probe=result, **{**facts, "placeholders": tuple(facts["placeholders"])})
+
+
+def make_failed(failure: ProbeFailure) -> DeploymentResult:
+    """The result of a recipe that was never launched."""
+    return DeploymentResult(ProbeResult("failed", failure.kind, failure.hint))
 
 
 def deploy(
@@ -52,123 +105,318 @@ def deploy_allowed(
         return make_failed(unconfirmed)
     try:
         with hold_volume(policy.volume_of(recipe.server_id)):
-            result = _deploy_given(recipe, secrets, policy, toolchain)
+            result = RecipeLauncher(recipe, secrets, policy, toolchain).run()
     except VolumeBusy as error:
         return make_failed(ProbeFailure("bad_grant", str(error)))
-    return _scrub_result(result, secrets)
-
-
-def _deploy_given(
-    recipe: LaunchRecipe,
-    secrets: LaunchSecrets,
-    policy: DeployPolicy,
-    toolchain: HostToolchain | None,
-) -> DeploymentResult:
-    if recipe.ecosystem == "remote":
-        return _deploy_remote(recipe, secrets, policy)
-    if recipe.is_image:
-        return run_image(recipe, secrets, policy)
-    run = run_local if recipe.ecosystem == "private" else run_package
-    return run(recipe, secrets, policy, toolchain or find_toolchain())
-
-
-def effect_key(recipe: LaunchRecipe, conditions: str, attempt: int, run_date: str = "") -> str:
-    """Names the effect of one launch. A remote server is another one in every run."""
-    facts = {
-        "effect": "deploy",
-        "recipe": recipe.digest,
-        "conditions": conditions,
-        "attempt": attempt,
-        "run_date": run_date if recipe.ecosystem == "remote" else None,
-    }
-    return digest(facts)
+    except PackageError as error:
+        result = make_failed(ProbeFailure(error.kind, str(error)))
+    if not secrets.names:
+        return result
+    # Without any secret that the server may have said back.
+    clean = ProbeResult(**secrets.scrub(asdict(result.probe)))
+    return replace(result, probe=clean, behaviour=secrets.scrub(result.behaviour))
 
 
 def find_refusal(recipe: LaunchRecipe, policy: DeployPolicy) -> ProbeFailure | None:
     """Why the settings forbid a recipe, before anything is sent; None where they do not."""
-    if recipe.ecosystem != "remote":
-        grant = policy.grant_of(recipe.server_id)
-        problem = find_grant_problem(grant, policy.own)
-        if recipe.is_image and grant.hosts:
-            problem = "an image is held to no hosts: grant it folders, or the network as a whole"
-        return (
-            ProbeFailure("bad_grant", problem) if problem else _find_folder_refusal(recipe, policy)
-        )
-    if policy.remote is None:
-        why = "remote servers are listed, not probed, by the settings (`sandbox.remote`)"
-        return ProbeFailure("policy_denied", why)
-    if not policy.outside and not is_loopback(urlsplit(str(recipe.url)).hostname or ""):
-        why = 'the demo asks no server outside this host (`source = "live"` does)'
-        return ProbeFailure("policy_denied", why)
-    return None
-
-
-def _find_folder_refusal(recipe: LaunchRecipe, policy: DeployPolicy) -> ProbeFailure | None:
-    """Why the folder that a private command runs in is not shown to it: it holds toolmill's own
-    files, or lies among them elsewhere than in the home as a whole."""
+    if recipe.ecosystem == "remote":
+        why = ""
+        if policy.remote is None:
+            why = "remote servers are listed, not probed, by the settings (`sandbox.remote`)"
+        elif not policy.outside and not is_loopback(urlsplit(str(recipe.url)).hostname or ""):
+            why = 'the demo asks no server outside this host (`source = "live"` does)'
+        return ProbeFailure("policy_denied", why) if why else None
+    grant = policy.grant_of(recipe.server_id)
+    problem = find_grant_problem(grant, policy.own)
+    if recipe.is_image and grant.hosts:
+        problem = "an image is held to no hosts: grant it folders, or the network as a whole"
+    if problem:
+        return ProbeFailure("bad_grant", problem)
     if not recipe.directory:
         return None
+    # Its folder must hold none of toolmill's own files, nor lie among them elsewhere than in the
+    # home as a whole.
     folder = Path(recipe.directory)
     if is_private_folder(folder):
-        return ProbeFailure(
-            "policy_denied", f"its folder {folder} is a home folder or lies above one"
-        )
+        why = f"its folder {folder} is a home folder or lies above one"
+        return ProbeFailure("policy_denied", why)
     for own_path in map(Path, map(os.path.realpath, policy.own)):
         among = own_path != policy.home and folder.is_relative_to(own_path)
         if own_path.is_dir() and (among or own_path.is_relative_to(folder)):
-            detail = f"its folder {folder}: toolmill keeps its own files in {own_path}"
-            return ProbeFailure("policy_denied", f"{detail}: choose a folder apart from that")
+            why = (
+                f"its folder {folder}: toolmill keeps its own files in {own_path}: choose a folder"
+            )
+            return ProbeFailure("policy_denied", f"{why} apart from that")
     return None
 
 
-def _deploy_remote(
-    recipe: LaunchRecipe, secrets: LaunchSecrets, policy: DeployPolicy
-) -> DeploymentResult:
-    """A remote server, asked over HTTP."""
-    remote, url = policy.remote or RemotePolicy(), str(recipe.url)
-    try:
-        account = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
-    except SecretError as error:
-        return make_failed(ProbeFailure("remote_auth", str(error)))
-
-    def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:
-        return probe_remote(
-            url,
-            transport=recipe.transport or "auto",
-            headers={**dict(recipe.headers), **secrets.headers},
-            limits=limits,
-            policy=remote,
-            auth=account,
-        )
-
-    result = ask(policy.conversation)
-    made_up = set(recipe.placeholders) - list_given_names(secrets)
-    return DeploymentResult(
-        result, tuple(sorted(made_up)), behaviour=probe_behaviour(result, policy, ask)
+def make_launch(
+    recipe: LaunchRecipe,
+    artifact: InstalledArtifact,
+    toolchain: HostToolchain,
+    secrets: LaunchSecrets,
+) -> SandboxLaunch:
+    """The command of a package and what it sees in the run phase."""
+    mounts = [SandboxMount.same(path) for path in toolchain.binds]
+    mounts.append(SandboxMount(artifact.tree, SERVER))
+    return SandboxLaunch(
+        argv=(*artifact.argv, *recipe.args),
+        env={**artifact.env, **dict(recipe.env), **secrets.env},
+        mounts=tuple(mounts),
+        dirs=(DATA,),
     )
 
 
-def _scrub_result(found: DeploymentResult, secrets: LaunchSecrets) -> DeploymentResult:
-    """The result without any secret that the server may have said back."""
-    if not list_given_names(secrets):
-        return found
-    result = ProbeResult(**secrets.scrub(asdict(found.probe)))
-    return replace(found, probe=result, behaviour=secrets.scrub(found.behaviour))
+Ask = Callable[[ProbePolicy, bool], ProbeResult]
+
+
+@dataclass(frozen=True)
+class _LaunchAttempt:
+    """One launch: of what, and its result."""
+
+    recipe: LaunchRecipe
+    artifact: InstalledArtifact
+    result: ProbeResult
+
+
+@dataclass(frozen=True)
+class RecipeLauncher:
+    """One recipe and what all its launches have in common."""
+
+    recipe: LaunchRecipe
+    given: LaunchSecrets
+    policy: DeployPolicy
+    host: HostToolchain | None = None
+
+    @property
+    def toolchain(self) -> HostToolchain:
+        return self.host or find_toolchain()
+
+    @property
+    def sandbox(self) -> SandboxPolicy:
+        return self.policy.sandbox_of(self.recipe.server_id)
+
+    def run(self) -> DeploymentResult:
+        """Every outcome of the server is a result. Raises PackageError and SandboxUnavailable."""
+        if self.recipe.ecosystem == "remote":
+            return self._run_remote()
+        if self.recipe.is_image:
+            return self._run_image()
+        return self._run_local() if self.recipe.ecosystem == "private" else self._run_package()
+
+    def _run_remote(self) -> DeploymentResult:
+        recipe, policy, url = self.recipe, self.policy, str(self.recipe.url)
+        try:
+            account = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
+        except SecretError as error:
+            return make_failed(ProbeFailure("remote_auth", str(error)))
+
+        def ask(limits: ProbePolicy, _: bool) -> ProbeResult:
+            return probe_remote(
+                url,
+                transport=recipe.transport or "auto",
+                headers={**dict(recipe.headers), **self.given.headers},
+                limits=limits,
+                policy=policy.remote or RemotePolicy(),
+                auth=account,
+            )
+
+        return self._ask_twice(ask, recipe.placeholders)
+
+    def _run_image(self) -> DeploymentResult:
+        """Its clock cannot be moved: its differential probe changes the name and the number of
+        calls. It has no certificate, because the preflight did not run in this image's own root."""
+        recipe, sandbox = self.recipe, self.sandbox
+        command = fetch_image(recipe, self.given, self.policy, sandbox)
+
+        def ask(limits: ProbePolicy, _: bool) -> ProbeResult:
+            return explain_network(probe(command(), sandbox, limits), recipe.server_id, ())
+
+        passed = {f"env:{name}" for name, _ in recipe.env}
+        made_up = [n for n in recipe.placeholders if not n.startswith("env:") or n in passed]
+        return self._ask_twice(ask, made_up)
+
+    def _run_local(self) -> DeploymentResult:
+        """A command in a folder of this host. Nothing is guessed: its owner wrote it."""
+        recipe = self.recipe
+        with open_local_launch(recipe, self.toolchain, self.given) as opened:
+            launch = apply_grant(opened, recipe.server_id, self.policy)
+            spare = {f"env:{name}" for name, _ in recipe.spare_env}  # they were not passed
+            result = self._ask_twice(self._make_ask(launch), {*recipe.placeholders} - spare)
+        return replace(result, certificate=certify(self.sandbox, self.toolchain))
+
+    def _run_package(self) -> DeploymentResult:
+        tried = self._try_launch(self.recipe, self._fetch(self.recipe))
+        if tried.result.status != "ok":
+            tried = self._try_built(tried)
+        if tried.result.status != "ok":
+            tried = self._try_guesses(tried)
+        artifact = tried.artifact
+        passed = {f"env:{name}" for name, _ in tried.recipe.env}
+        named = (*self.recipe.placeholders, *artifact.placeholders)
+        named += list_made_up(self.recipe, tried.recipe)
+        made_up = sorted({n for n in named if not n.startswith("env:") or n in passed})
+        launched = None
+        if tried.recipe != self.recipe or artifact.built_with_scripts:
+            # Made up is what was, whatever real values it was given: those may be withdrawn.
+            used = tried.recipe.model_copy(update={"placeholders": tuple(made_up)})
+            launched = dump_recipe(used, scripts=artifact.built_with_scripts)
+        ask = self._make_ask(self._make_launch(tried.recipe, artifact))
+        return DeploymentResult(
+            tried.result,
+            self._drop_real(made_up, tried.recipe),
+            artifact.locked,
+            artifact.megabytes,
+            artifact.built_with_scripts,
+            self._find_behaviour(tried.result, ask),
+            certify(self.sandbox, self.toolchain),
+            read_licence(self.recipe, artifact.tree),
+            launched,
+        )
+
+    def _make_ask(self, launch: SandboxLaunch) -> Ask:
+        def ask(limits: ProbePolicy, moved: bool) -> ProbeResult:
+            again = move_clock(launch) if moved else launch
+            facts = (self.recipe.server_id, self.policy, self.toolchain.python)
+            return probe_granted(again, *facts, limits)
+
+        return ask
+
+    def _ask_twice(self, ask: Ask, made_up: Iterable[str]) -> DeploymentResult:
+        result = ask(self.policy.conversation, False)
+        names = self._drop_real(made_up, self.recipe)
+        return DeploymentResult(result, names, behaviour=self._find_behaviour(result, ask))
+
+    def _find_behaviour(self, result: ProbeResult, ask: Ask) -> list[dict[str, str]] | None:
+        """What others are told by a server that listed its tools; None where nobody asked, or
+        where there was no second answer."""
+        if result.status != "ok" or not self.policy.twice:
+            return None
+        differences = probe_again(result, self.policy.conversation, ask)
+        return None if differences is None else [finding.as_row() for finding in differences]
+
+    def _drop_real(self, made_up: Iterable[str], recipe: LaunchRecipe) -> tuple[str, ...]:
+        """Made-up values without those that a secret or a granted folder replaced."""
+        granted = list_granted_places(recipe, self.policy.grant_of(recipe.server_id))
+        return tuple(sorted({*made_up} - self.given.names - granted))
+
+    def _fetch(self, recipe: LaunchRecipe, *, scripts: bool = False) -> InstalledArtifact:
+        where = {"home": self.policy.home, "toolchain": self.toolchain, "policy": self.sandbox}
+        return ensure_artifact(recipe, **where, scripts=scripts)
+
+    def _make_launch(self, recipe: LaunchRecipe, artifact: InstalledArtifact) -> SandboxLaunch:
+        launch = make_launch(recipe, artifact, self.toolchain, self.given)
+        return apply_grant(launch, recipe.server_id, self.policy)
+
+    def _try_launch(self, recipe: LaunchRecipe, artifact: InstalledArtifact) -> _LaunchAttempt:
+        ask = self._make_ask(self._make_launch(recipe, artifact))
+        return _LaunchAttempt(recipe, artifact, ask(self.policy.conversation, False))
+
+    def _try_built(self, first: _LaunchAttempt) -> _LaunchAttempt:
+        """With its own install scripts run, where the policy allows that and it helps."""
+        if not first.artifact.scripts_skipped or self.sandbox.scripts != "second":
+            return first
+        try:
+            again = self._try_launch(first.recipe, self._fetch(first.recipe, scripts=True))
+        except PackageError:
+            return first
+        return again if again.result.status == "ok" else first
+
+    def _try_guesses(self, first: _LaunchAttempt) -> _LaunchAttempt:
+        """The first further try that lists tools; each builds on the one before. If none does, the
+        first try stands, or the one with the dependencies that the release was made for."""
+        made_up = self.policy.placeholders
+        reads = find_variables(first.artifact.tree, first.recipe) if made_up else ()
+        last, stands, tried = first, first, [first.recipe]
+        while extra := make_next_guess(
+            last.recipe, last.result, tried, reads=reads, placeholders=made_up
+        ):
+            if find_unconfirmed(extra, self.given, self.policy):
+                continue  # arguments or variables that nobody confirmed, beside a secret
+            older = extra.as_of != last.recipe.as_of
+            try:
+                artifact = self._fetch(extra) if older else last.artifact
+            except PackageError:
+                continue  # what it depended on then is no longer to be had
+            last = self._try_launch(extra, artifact)
+            if last.result.status == "ok":
+                return last
+            stands = last if older else stands
+        return stands
+
+
+def find_local_image(name: str, sandbox: SandboxPolicy) -> str:
+    """The id of an image that this host has under a name. Raises PackageError."""
+    if image_id := _open_engine(sandbox).find_image(name):
+        return image_id
+    raise PackageError("needs_software", f"no image {name!r:.200} on this host: build it")
+
+
+def fetch_image(
+    recipe: LaunchRecipe, secrets: LaunchSecrets, policy: DeployPolicy, sandbox: SandboxPolicy
+) -> Callable[[], BackendCommand]:
+    """Pulls the image; what is returned makes the command of one launch. Raises PackageError."""
+    docker = _open_engine(sandbox)
+    if recipe.ecosystem == "private":
+        image = str(recipe.integrity)
+        if docker.find_image(recipe.name) != image:  # an index says which id: trusted is the name
+            detail = f"the image {recipe.name!r:.200} that was listed is no longer on this host"
+            raise PackageError("needs_software", f"{detail}: run again")
+    else:
+        image = f"{recipe.name}@{recipe.integrity}"
+        if problem := docker.pull(image):
+            raise PackageError("fetch_failed", problem)
+    env = {**dict(recipe.env), **secrets.env}
+    granted_launch = apply_grant(SandboxLaunch(()), recipe.server_id, policy)
+    try:
+        write_env_file(env)
+        docker.arguments(granted_launch, sandbox, granted_launch.mounts)
+    except LaunchRefused as error:
+        raise PackageError("policy_denied", str(error)) from None
+    return lambda: docker.image_command(image, recipe.args, env, sandbox, granted=granted_launch)
+
+
+def _open_engine(sandbox: SandboxPolicy) -> DockerBackend:
+    """Raises PackageError where no engine answers."""
+    docker = DockerBackend(sandbox.engine)
+    try:
+        docker.preflight()
+    except SandboxUnavailable as error:
+        detail = f"an image runs in a container engine only, and {error.what} ({error.why})"
+        raise PackageError("needs_software", detail) from None
+    return docker
+
+
+def effect_key(recipe: LaunchRecipe, conditions: str, attempt: int, run_date: str = "") -> str:
+    """Names the effect of one launch. A remote server is another one in every run."""
+    remote = recipe.ecosystem == "remote"
+    facts = {"effect": "deploy", "recipe": recipe.digest, "conditions": conditions}
+    return digest({**facts, "attempt": attempt, "run_date": run_date if remote else None})
 
 
 def deploy_on(
     fleet: Fleet, recipe: LaunchRecipe, policy: DeployPolicy, toolchain: HostToolchain | None = None
 ) -> bytes:
-    """The result of one allowed deployment, as `Deployed.to_json` writes it. Raises what `deploy`
-    raises, and FleetUnavailable.
+    """The result of one allowed deployment, as `DeploymentResult.to_json` writes it. Raises what
+    `deploy` raises, and FleetUnavailable.
 
     Only published packages without secrets, folders or volume leave this machine; a worker keeps
     them at the path of this home and finds its own runtimes.
     """
-    if isinstance(fleet, LocalFleet) or not can_travel(recipe, policy):
+    name, grant = recipe.server_id, policy.grant_of(recipe.server_id)
+    here = grant.folders or grant.volume or policy.secrets.of(name)
+    if isinstance(fleet, LocalFleet) or recipe.ecosystem not in ("npm", "pypi", "mcpb") or here:
         return deploy_allowed(recipe, policy, toolchain).to_json()
+    portable = replace(  # what concerns this recipe, and nobody's secrets
+        policy,
+        secrets=SecretSources({}, bytes(16)),
+        accounts=None,
+        grants={name: policy.grants[name]} if name in policy.grants else {},
+        confirmed={name: policy.confirmed[name]} if name in policy.confirmed else {},
+        listed=(),
+    )
     try:
-        return fleet.call(deploy_to_json, recipe, _make_portable(recipe, policy))
+        return fleet.call(deploy_to_json, recipe, portable)
     except TaskLost as error:
         return make_failed(ProbeFailure("worker_lost", str(error))).to_json()
 
@@ -176,23 +424,3 @@ def deploy_on(
 def deploy_to_json(recipe: LaunchRecipe, policy: DeployPolicy) -> bytes:
     """The task that a worker runs."""
     return deploy_allowed(recipe, policy).to_json()
-
-
-def can_travel(recipe: LaunchRecipe, policy: DeployPolicy) -> bool:
-    """Whether another machine can run a recipe: it needs nothing that lies on this one alone."""
-    grant = policy.grant_of(recipe.server_id)
-    here = grant.folders or grant.volume or policy.secrets.of(recipe.server_id)
-    return recipe.ecosystem in ("npm", "pypi", "mcpb") and not here
-
-
-def _make_portable(recipe: LaunchRecipe, policy: DeployPolicy) -> DeployPolicy:
-    """The policy with what concerns this recipe, and nobody's secrets."""
-    server_id = recipe.server_id
-    return replace(
-        policy,
-        secrets=SecretSources({}, bytes(16)),
-        accounts=None,
-        grants={server_id: policy.grants[server_id]} if server_id in policy.grants else {},
-        confirmed={server_id: policy.confirmed[server_id]} if server_id in policy.confirmed else {},
-        listed=(),
-    )

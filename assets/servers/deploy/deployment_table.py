@@ -1,7 +1,7 @@
-"""The table of deployments: which rows still hold, what is due, and how a row is made."""
+"""The table of deployments: which rows still hold, what is due, and one run of a marketplace."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -11,11 +11,16 @@ import polars as pl
 
 from assets.columns import LISTING_ID, MARKETPLACE
 from assets.marketplaces.listing import Listing
-from assets.servers.deploy.deploy import deploy_on, effect_key, find_refusal
-from assets.servers.deploy.package import DeploymentResult, find_local_image, make_failed
+from assets.servers.deploy.deploy import (
+    DeploymentResult,
+    deploy_on,
+    effect_key,
+    find_local_image,
+    find_refusal,
+    make_failed,
+)
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.servers.probe.failure_kinds import compute_next_retry
-from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.recipe import (
     RECIPE_VERSION,
     LaunchRecipe,
@@ -54,7 +59,17 @@ class DeploymentJob:
 
     @cached_property
     def launch_digest(self) -> str:
-        return launch_digest(self.listing)
+        """Over what the listing says about launching; an edited description changes nothing."""
+        listing = self.listing
+        facts = listing.model_dump(mode="json", include=_LAUNCH_FACTS)
+        facts["env"] = [{**variable, "description": None} for variable in facts["env"]]
+        if listing.package and listing.package.type == "mcpb":
+            facts["package"]["identifier"] = normalise_address(listing.package.identifier)
+        facts["recipe_version"] = RECIPE_VERSION
+        try:
+            return digest(facts)
+        except ValueError:  # halves of surrogate pairs have no canonical form
+            return digest(ascii(facts))
 
     @cached_property
     def conditions(self) -> str:
@@ -102,12 +117,16 @@ class DeploymentJob:
         if row is None:
             return None
         if isinstance(recipe, UnlaunchableServer):
-            same = row["recipe_digest"] is None and row["error_kind"] == recipe.kind
             # What is wrong with a folder is read from disk, so repeating it costs nothing.
-            same = same and (not self.listing.is_local or row["hint"] == recipe.hint)
+            hint = recipe.hint if self.listing.is_local else row["hint"]
+            same = (row["recipe_digest"], row["error_kind"], row["hint"]) == (
+                None,
+                recipe.kind,
+                hint,
+            )
         else:
-            previous_plan = (row["recipe_digest"], row["conditions"])
-            same = previous_plan == (recipe.digest, self.conditions)
+            plan = (row["recipe_digest"], row["conditions"])
+            same = plan == (recipe.digest, self.conditions)
         return row if same else None
 
 
@@ -118,30 +137,12 @@ def plan_jobs(
     listing id."""
     taken_down = read_takedowns(policy.home).servers
     jobs: dict[str, DeploymentJob] = {}
-    for listing in sorted(
-        listings, key=lambda candidate: (not candidate.runnable, candidate.listing_id)
-    ):
-        key = drop_surrogates(_identify(listing))
+    for listing in sorted(listings, key=lambda each: (not each.runnable, each.listing_id)):
+        unnamed = f"listing:{listing.listing_id}"
+        name = try_item(partial(identify_server, listing), lambda _: None) or unnamed
+        key = drop_surrogates(name)
         jobs.setdefault(key, DeploymentJob(key, listing, before.get(key), policy))
     return [jobs[key] for key in sorted(jobs) if key not in taken_down]
-
-
-def _identify(listing: Listing) -> str:
-    unnamed = f"listing:{listing.listing_id}"
-    return try_item(lambda: identify_server(listing) or unnamed, lambda _: unnamed)
-
-
-def launch_digest(listing: Listing) -> str:
-    """Over what the listing says about launching; an edited description changes nothing here."""
-    facts = listing.model_dump(mode="json", include=_LAUNCH_FACTS)
-    facts["env"] = [{**variable, "description": None} for variable in facts["env"]]
-    if listing.package and listing.package.type == "mcpb":
-        facts["package"]["identifier"] = normalise_address(listing.package.identifier)
-    facts["recipe_version"] = RECIPE_VERSION
-    try:
-        return digest(facts)
-    except ValueError:  # halves of surrogate pairs have no canonical form; its row still has a name
-        return digest(ascii(facts))
 
 
 def _is_due(row: Mapping[str, Any], now: float) -> bool:
@@ -239,21 +240,18 @@ def make_deployment_row(
         failure = {"status": "failed", "error_kind": recipe.kind, "hint": recipe.hint}
         return row | failure | {"retry_at": due, "n_tools": 0}
     assert deployed is not None
-    result = deployed.probe
-    failed = result.error_kind
+    result, certificate = deployed.probe, deployed.certificate
     measured = ("status", "error_kind", "initialize_s", "seconds", "peak_mb", "stderr_tail")
-    return row | {
+    row |= {
         **{name: getattr(result, name) for name in measured},
         "ecosystem": recipe.ecosystem,
         "version": recipe.version,
         "recipe_digest": recipe.digest,
         "hint": result.hint and drop_surrogates(result.hint),
         "n_tools": len(result.tools),
-        "tools_blob": None if failed else blobs.put(json.dumps(result.tools).encode()),
-        "extras_blob": None if failed else _extras_blob(result, blobs),
         "behaviour": None if deployed.behaviour is None else _dump_ascii(deployed.behaviour),
-        "certified": deployed.certificate and deployed.certificate["passed"],
-        "certificate": deployed.certificate and blobs.put(canonical_json(deployed.certificate)),
+        "certified": certificate and certificate["passed"],
+        "certificate": certificate and blobs.put(canonical_json(certificate)),
         "protocol": result.protocol and drop_surrogates(result.protocol),
         "capabilities": _dump_ascii(result.capabilities),
         "built_with_scripts": deployed.built_with_scripts,
@@ -261,23 +259,18 @@ def make_deployment_row(
         "server_name": _read_text(result.server_info, "name"),
         "server_version": _read_text(result.server_info, "version"),
         "placeholders": _dump_ascii(list(deployed.placeholders)),
-        "recipe": None if failed else _dump_ascii(deployed.launched or dump_recipe(recipe)),
-        "retry_at": _retry_at(result, attempts, now),
     }
-
-
-def _extras_blob(result: ProbeResult, blobs: Blobs) -> str | None:
+    if result.error_kind:
+        # By the kind's back-off, and not before a remote server asked to be left alone.
+        due, wait = compute_next_retry(result.error_kind, attempts, now), result.retry_after or 0.0
+        return row | {"retry_at": None if due is None else max(due, now + wait)}
     names = ("prompts", "resources", "templates", "instructions")
     extras = {name: getattr(result, name) for name in names}
-    return blobs.put(json.dumps(extras).encode()) if any(extras.values()) else None
-
-
-def _retry_at(result: ProbeResult, attempts: int, now: float) -> float | None:
-    """By the kind's back-off, and not before a remote server asked to be left alone."""
-    if result.error_kind is None:
-        return None
-    due = compute_next_retry(result.error_kind, attempts, now)
-    return due if due is None else max(due, now + (result.retry_after or 0.0))
+    return row | {
+        "tools_blob": blobs.put(json.dumps(result.tools).encode()),
+        "extras_blob": blobs.put(json.dumps(extras).encode()) if any(extras.values()) else None,
+        "recipe": _dump_ascii(deployed.launched or dump_recipe(recipe)),
+    }
 
 
 def _dump_ascii(value: Any) -> str:
@@ -331,16 +324,34 @@ def deploy_listings(
     errors; what was done until then is in the ledger and not done again.
     """
     toolchain = toolchain or find_toolchain()
-    resolve = resolve or VersionResolver(
-        policy.home, toolchain, ledger, run_date, sandbox=policy.sandbox
-    )
-    launches = _RunLauncher(
-        policy, ledger, blobs, run_date, now, fleet, toolchain, resolve, anew=only is not None
-    )
+    asked = {"sandbox": policy.sandbox}
+    resolve = resolve or VersionResolver(policy.home, toolchain, ledger, run_date, **asked)
+    forced = only is not None
+    shared = (policy, ledger, blobs, run_date, now, fleet, toolchain, resolve, forced)
     before = {row["server_id"]: row for row in previous}
-    result, due = _split_due(plan_jobs(listings, before, policy), before, now, only)
-    on_done = _make_reporter(progress or SilentProgress(), len(due))
-    done = map_side_by_side(launches.carry_out, due, concurrency=concurrency, on_done=on_done)
+    jobs = [job for job in plan_jobs(listings, before, policy) if not forced or job.key == only]
+    rows = [dict(row) for key, row in before.items() if forced and key != only]
+    kept = sorted(row["server_id"] for row in rows)
+    gone = sorted(before.keys() - {job.key for job in jobs} - set(kept))
+    result = DeploymentRun(rows=rows, kept=kept, gone=gone)
+    due = []
+    for job in jobs:
+        if not forced and try_item(partial(job.stands, now), lambda _: False):
+            result.rows.append(dict(job.previous or {}))
+            result.kept.append(job.key)
+        else:
+            due.append(job)
+    states: list[str] = []
+
+    def report(finished: Future[Any]) -> None:
+        if not finished.cancelled():
+            failed = finished.exception() is not None
+            states.append("error" if failed else finished.result()[0]["status"])
+            counts = {state: states.count(state) for state in ("ok", "failed")}
+            (progress or SilentProgress()).update("deployments", len(states), len(due), **counts)
+
+    launch = _RunLauncher(*shared).carry_out
+    done = map_side_by_side(launch, due, concurrency=concurrency, on_done=report)
     for job, (row, is_kept) in zip(due, done, strict=True):
         result.rows.append(row)
         (result.kept if is_kept else result.done).append(job.key)
@@ -348,31 +359,9 @@ def deploy_listings(
     return result
 
 
-def _split_due(
-    jobs: Sequence[DeploymentJob],
-    before: Mapping[str, Mapping[str, Any]],
-    now: float,
-    only: str | None,
-) -> tuple[DeploymentRun, list[DeploymentJob]]:
-    """The run with the rows that still hold, and the jobs that are due."""
-    if only is not None:
-        jobs = [job for job in jobs if job.key == only]
-    others = [dict(row) for key, row in before.items() if only is not None and key != only]
-    kept_ids = sorted(row["server_id"] for row in others)
-    gone = sorted(before.keys() - {job.key for job in jobs} - set(kept_ids))
-    result, due = DeploymentRun(rows=others, kept=kept_ids, gone=gone), []
-    for job in jobs:
-        if only is None and try_item(partial(job.stands, now), lambda _: False):
-            result.rows.append(dict(job.previous or {}))
-            result.kept.append(job.key)
-        else:
-            due.append(job)
-    return result, due
-
-
 @dataclass(frozen=True)
 class _RunLauncher:
-    """What all launches of a run share. anew: of one server, whether or not its row still holds."""
+    """What all launches of a run share. forced: one server, whether or not its row still holds."""
 
     policy: DeployPolicy
     ledger: Ledger
@@ -382,25 +371,28 @@ class _RunLauncher:
     fleet: Fleet
     toolchain: HostToolchain
     resolve: Resolve
-    anew: bool
+    forced: bool
 
     def carry_out(self, job: DeploymentJob) -> tuple[Row, bool]:
         """The row of one server, and whether it is the old one because the recipe is the same."""
 
         def fail(hint: str) -> tuple[Row, bool]:
             failed = UnlaunchableServer(job.key, INTERNAL, hint)
-            return self._make_row(failed, None, job, job.count_attempts(failed) + 1), False
+            attempts = job.count_attempts(failed) + 1
+            return make_deployment_row(
+                failed, None, self.blobs, job, attempts=attempts, now=self.now
+            ), False
 
         return try_item(partial(self._launch, job), fail, through=_OF_THE_RUN)
 
     def _launch(self, job: DeploymentJob) -> tuple[Row, bool]:
         find_image = partial(find_local_image, sandbox=self.policy.sandbox)
         recipe = plan_recipe(job.listing, self.resolve, find_image=find_image)
-        if not self.anew and (previous_row := job.keep_row(recipe, self.now)):
+        if not self.forced and (previous_row := job.keep_row(recipe, self.now)):
             return previous_row, True
         attempt = job.count_attempts(recipe) + 1
         deployed = self._deploy(recipe, job, attempt) if isinstance(recipe, LaunchRecipe) else None
-        row = self._make_row(recipe, deployed, job, attempt)
+        row = make_deployment_row(recipe, deployed, self.blobs, job, attempts=attempt, now=self.now)
         DEPLOYMENTS.frame([row])  # what no column takes is found here, not when all are published
         return row, False
 
@@ -408,37 +400,11 @@ class _RunLauncher:
         if refused := find_refusal(recipe, self.policy):
             return make_failed(refused)
         stage = "remote" if recipe.ecosystem == "remote" else "deploy"
-        conditions = f"{job.conditions} {self.run_date}" if self.anew else job.conditions
+        conditions = f"{job.conditions} {self.run_date}" if self.forced else job.conditions
         key = effect_key(recipe, conditions, attempt, self.run_date)
         launch = partial(deploy_on, self.fleet, recipe, self.policy, self.toolchain)
-        return DeploymentResult.from_json(
-            self.ledger.once(stage, key, lambda: EffectOutcome(launch()))
-        )
-
-    def _make_row(
-        self,
-        recipe: LaunchRecipe | UnlaunchableServer,
-        deployed: DeploymentResult | None,
-        job: DeploymentJob,
-        attempts: int,
-    ) -> Row:
-        return make_deployment_row(
-            recipe, deployed, self.blobs, job, attempts=attempts, now=self.now
-        )
-
-
-def _make_reporter(progress: Progress, total: int) -> Callable[[Future[Any]], None]:
-    done: list[str] = []
-
-    def report(job: Future[Any]) -> None:
-        if job.cancelled():
-            return
-        done.append("error" if job.exception() is not None else job.result()[0]["status"])
-        progress.update(
-            "deployments", len(done), total, ok=done.count("ok"), failed=done.count("failed")
-        )
-
-    return report
+        data = self.ledger.once(stage, key, lambda: EffectOutcome(launch()))
+        return DeploymentResult.from_json(data)
 
 
 def summarise_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -4,18 +4,23 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import anyio
-
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.gateway import parse_host
-from assets.servers.sandbox.spec import HOME, SandboxMount, is_private_folder, is_system_folder
+from assets.servers.sandbox.spec import (
+    FIRST_USER,
+    HOME,
+    USERS,
+    SandboxMount,
+    is_private_folder,
+    is_system_folder,
+)
 
 Network = Literal["none", "full"]
 # Who a server runs as in folders that toolmill made for it as root; beside that of the fetch phase.
@@ -77,7 +82,8 @@ class ServerGrant:
         None for one of the sandbox's own. Only root's sandbox has a choice."""
         if not self.folders or os.geteuid() != 0:
             return os.getuid() if self.folders else None
-        owners = [os.stat(mount.host).st_uid for mount in _list_writable_first(self.folders)]
+        writable_first = sorted(self.folders, key=lambda mount: not mount.writable)
+        owners = [os.stat(mount.host).st_uid for mount in writable_first]
         return next((owner for owner in owners if owner), None)
 
 
@@ -113,9 +119,8 @@ def find_folder_problem(path: Path) -> str | None:
     if is_private_folder(path):
         return "a home folder, a `.local` or above one: grant the one folder in it that is needed"
     if is_system_folder(real):
-        return (
-            "other programs keep sockets there, which answer a server: grant a folder of your own"
-        )
+        fix = "grant a folder of your own"
+        return f"other programs keep sockets there, which answer a server: {fix}"
     if not os.path.exists(real):
         return "no such folder: make it, or take the grant back"
     if real != path:
@@ -126,18 +131,40 @@ def find_folder_problem(path: Path) -> str | None:
 
 
 def find_grant_problem(grant: ServerGrant, own_paths: Iterable[Path] = ()) -> str | None:
-    """Why a server cannot be launched with its grant, naming the folder and the fix. own: files and
-    folders of toolmill's own."""
+    """Why a server cannot be launched with its grant, naming the folder and the fix. own_paths:
+    files and folders of toolmill's own, which a server neither sees nor writes."""
     for mount in grant.folders:
         problem = find_folder_problem(mount.host)
-        if not problem and grant.personal:
-            problem = _find_overlap(mount, own_paths)
+        for path in own_paths if grant.personal and not problem else ():
+            real = Path(os.path.realpath(path))
+            inside = mount.host.is_relative_to(real) or real.is_relative_to(mount.host)
+            # Who can write where a link lies can lead it elsewhere.
+            places = (real, Path(os.path.realpath(path.parent)) / path.name)
+            writable = [place for place in places if place.is_relative_to(mount.host)]
+            if real.is_dir() and inside:
+                problem = f"toolmill keeps its own files in {real}: name a folder apart from that"
+            elif mount.writable and writable:
+                problem = f"{writable[0]} lies in it, so the server could grant itself more"
+                problem += ": grant it read-only"
+            if problem:
+                break
         if problem:
             return f"folder {mount.host}: {problem}"
-    user = grant.user
+    user, root = grant.user, os.geteuid() == 0
     for mount in grant.folders if grant.personal else ():
-        if not _is_open(mount, user):
-            return f"folder {mount.host}: {_explain_closed(mount, user)}"
+        about = os.stat(mount.host)
+        rights = 0o7 if mount.writable else 0o5
+        mode = stat.S_IMODE(about.st_mode) >> (6 if user == about.st_uid else 0)
+        needed = os.R_OK | os.X_OK | (os.W_OK if mount.writable else 0)
+        if mode & rights == rights if root else os.access(mount.host, needed):
+            continue
+        way = "written" if mount.writable else "read"
+        who = "you" if not root else f"user {user}" if user else "anybody but root"
+        fix = "a server never runs as root: give the folder to a user (chown -R USER FOLDER)"
+        if not root or about.st_uid:
+            fix = "change its owner or its mode, or grant another"
+        problem = f"it cannot be {way} by {who}, as whom the server would run; {fix}"
+        return f"folder {mount.host}: {problem}"
     return None
 
 
@@ -168,46 +195,6 @@ def list_granted_places(recipe: LaunchRecipe, grant: ServerGrant) -> set[str]:
     return {place for place, word in words if word == DATA}
 
 
-def _find_overlap(mount: SandboxMount, own_paths: Iterable[Path]) -> str | None:
-    """Whether a server would see what toolmill keeps, or could write what it is told by."""
-    for path in own_paths:
-        real, lies = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent)) / path.name
-        if real.is_dir() and (mount.host.is_relative_to(real) or real.is_relative_to(mount.host)):
-            return f"toolmill keeps its own files in {real}: name a folder apart from that"
-        # Who can write where a link lies can lead it elsewhere.
-        for place in (real, lies) if mount.writable else ():
-            if place.is_relative_to(mount.host):
-                return (
-                    f"{place} lies in it, so the server could grant itself more: grant it read-only"
-                )
-    return None
-
-
-def _list_writable_first(folders: Sequence[SandboxMount]) -> list[SandboxMount]:
-    return sorted(folders, key=lambda mount: not mount.writable)
-
-
-def _is_open(mount: SandboxMount, user: int | None) -> bool:
-    """Whether the user that the server runs as may read the folder, and write it where granted."""
-    if os.geteuid() != 0:
-        return os.access(mount.host, os.R_OK | os.X_OK | (os.W_OK if mount.writable else 0))
-    about = os.stat(mount.host)
-    rights = 0o7 if mount.writable else 0o5
-    if user == about.st_uid:
-        return stat.S_IMODE(about.st_mode) >> 6 & rights == rights
-    return about.st_mode & rights == rights
-
-
-def _explain_closed(mount: SandboxMount, user: int | None) -> str:
-    way = "written" if mount.writable else "read"
-    who = "you" if os.geteuid() != 0 else f"user {user}" if user else "anybody but root"
-    fix = "a server never runs as root: give the folder to a user (chown -R USER FOLDER)"
-    if os.geteuid() != 0 or os.stat(mount.host).st_uid:
-        fix = "change its owner or its mode, or grant another"
-    return f"it cannot be {way} by {who}, as whom the server would run; {fix}"
-
-
-_FIRST_USER, _USERS = 1_200_000_000, 1 << 24  # as bubblewrap's, but the same in every session
 _WAIT_S, _EVERY_S = 10.0, 0.1  # for a session that is ending
 
 
@@ -219,30 +206,28 @@ class VolumeBusy(RuntimeError):
 def hold_volume(volume: Path | None, wait_s: float = _WAIT_S) -> Iterator[None]:
     """Holds a volume for one session, across processes; the kernel frees it when its holder dies.
     Raises VolumeBusy after `wait_s` seconds: two sessions never write one volume."""
-    lock, until = _try_hold(volume), time.monotonic() + wait_s
-    while volume and lock is None:
-        _check_patience(volume, until)
+    if volume is None:
+        yield
+        return
+    until = time.monotonic() + wait_s
+    while (lock := _try_hold(volume)) is None:
+        if time.monotonic() >= until:
+            holder = volume.with_suffix(".lock").read_text().strip() or "?"
+            raise VolumeBusy(
+                f"its volume is held by a session of process {holder}: end that one, or try again"
+                " once it has ended (`toolmill serve` keeps a server running for serve.warm.idle_s)"
+            )
         time.sleep(_EVERY_S)
-        lock = _try_hold(volume)
-    with _release_after(lock):
+    try:
         yield
-
-
-@asynccontextmanager
-async def hold_volume_async(volume: Path | None, wait_s: float) -> AsyncIterator[None]:
-    """`hold_volume` on an event loop."""
-    lock, until = _try_hold(volume), time.monotonic() + wait_s
-    while volume and lock is None:
-        _check_patience(volume, until)
-        await anyio.sleep(_EVERY_S)
-        lock = _try_hold(volume)
-    with _release_after(lock):
-        yield
+    finally:
+        os.close(lock)
 
 
 def choose_volume_user(volume: Path) -> int:
     """Who its server runs as: the same user in every session, and ourselves unless we are root."""
-    return _FIRST_USER + int(volume.name[:8], 16) % _USERS if os.geteuid() == 0 else os.getuid()
+    place = int(volume.name[:8], 16) % USERS
+    return FIRST_USER + place if os.geteuid() == 0 else os.getuid()
 
 
 def prepare_volume(volume: Path, user: int, mounts: Iterable[SandboxMount]) -> None:
@@ -250,33 +235,24 @@ def prepare_volume(volume: Path, user: int, mounts: Iterable[SandboxMount]) -> N
     that the server left there would be followed. While the volume is held."""
     volume.mkdir(parents=True, exist_ok=True, mode=0o700)
     volume.chmod(0o700)
-    paths = [volume / Path(place).relative_to(HOME).parts[0] for place in _list_places(mounts)]
+    places = [DATA, *(mount.inside for mount in mounts if mount.inside.startswith(f"{HOME}/"))]
+    paths = [volume / Path(place).relative_to(HOME).parts[0] for place in places]
     for path in paths:
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             path.unlink()
         path.mkdir(exist_ok=True, mode=0o700)
     if os.geteuid() != 0:
         return
-    moved = os.lstat(volume).st_uid != user  # its user is another one beside a granted folder
-    for path in _walk(volume) if moved else paths:
+    if os.lstat(volume).st_uid != user:  # its user is another one beside a granted folder
+        for parent, folders, names in os.walk(volume):
+            for name in (*folders, *names):
+                os.chown(os.path.join(parent, name), user, user, follow_symlinks=False)
+    for path in (*paths, volume):
         os.chown(path, user, user, follow_symlinks=False)
-    os.chown(volume, user, user, follow_symlinks=False)
 
 
-def _list_places(mounts: Iterable[SandboxMount]) -> list[str]:
-    inside = [mount.inside for mount in mounts]
-    return [DATA, *(path for path in inside if path.startswith(f"{HOME}/"))]
-
-
-def _walk(folder: Path) -> Iterator[str]:
-    for parent, folders, names in os.walk(folder):
-        yield from (os.path.join(parent, name) for name in (*folders, *names))
-
-
-def _try_hold(volume: Path | None) -> int | None:
+def _try_hold(volume: Path) -> int | None:
     """A descriptor that holds the lock, named after us; None where another session has it."""
-    if volume is None:
-        return None
     volume.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = volume.with_suffix(".lock")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -288,22 +264,3 @@ def _try_hold(volume: Path | None) -> int | None:
     os.ftruncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())
     return descriptor
-
-
-def _check_patience(volume: Path, until: float) -> None:
-    if time.monotonic() < until:
-        return
-    holder = volume.with_suffix(".lock").read_text().strip() or "?"
-    raise VolumeBusy(
-        f"its volume is held by a session of process {holder}: end that one, or try again once it"
-        " has ended (`toolmill serve` keeps a server running for serve.warm.idle_s)"
-    )
-
-
-@contextmanager
-def _release_after(lock: int | None) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if lock is not None:
-            os.close(lock)

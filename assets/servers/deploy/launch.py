@@ -32,7 +32,6 @@ from assets.servers.recipes.recipe_plan import SCRIPTS, check_command
 from assets.servers.sandbox import tool_relay
 from assets.servers.sandbox.gateway import (
     GATEWAY,
-    Dial,
     EgressGateway,
     Host,
     HostLog,
@@ -57,70 +56,56 @@ from warehouse.storage.untrusted_files import open_file
 _MAX_MB = 1024
 
 
-class FolderTooLarge(ValueError):
-    """A folder that is closed to the sandbox's user and too large to be copied."""
-
-
 @contextmanager
 def make_readable(folder: Path) -> Iterator[Path]:
-    """The folder itself, or a copy of it where some of it is closed to others.
+    """The folder itself, or a copy of it where some of it is closed to others. Raises PackageError.
 
     Only root's sandbox runs as another user than the caller; `mktemp -d` makes folders of mode
     0700, so that is met often. The copy has the same contents, links and executable bits.
     """
-    if os.geteuid() != 0 or not _is_closed(folder):
+    if os.geteuid() != 0:
         yield folder
         return
+    entries = [(folder, folder.lstat())]
+    for parent, folders, names in os.walk(folder):
+        entries += ((Path(parent, n), Path(parent, n).lstat()) for n in (*folders, *names))
+    modes = [about.st_mode for _, about in entries]
+    if all(mode & 0o005 == 0o005 for mode in modes if stat.S_ISDIR(mode)) and all(
+        mode & 0o004 for mode in modes if stat.S_ISREG(mode)
+    ):
+        yield folder
+        return
+    if sum(about.st_size for _, about in entries if stat.S_ISREG(about.st_mode)) > _MAX_MB << 20:
+        raise PackageError(
+            "oversize",
+            f"{folder}: closed to others and larger than {_MAX_MB} MB, so the sandbox's user can"
+            f" read neither it nor a copy; open it (chmod -R o+rX {folder})",
+        )
     with tempfile.TemporaryDirectory(prefix="toolmill-folder-") as temporary:
         copy = Path(temporary) / "copy"  # below a folder of root's alone: nobody else sees it
-        _copy_folder(folder, copy)
+        for path, about in entries:
+            relative = path.relative_to(folder)
+            target = copy / relative
+            if stat.S_ISLNK(about.st_mode):
+                target.symlink_to(os.readlink(path))
+            elif stat.S_ISDIR(about.st_mode):
+                target.mkdir()
+                target.chmod(0o755)
+            elif stat.S_ISREG(about.st_mode):
+                with open_file(folder, relative) as source, target.open("xb") as file:
+                    shutil.copyfileobj(source, file)
+                target.chmod(0o755 if about.st_mode & 0o111 else 0o644)
         yield copy
 
 
-def _is_closed(folder: Path) -> bool:
-    """Whether any folder or file of it is out of others' reach."""
-    for parent, folders, names in os.walk(folder):
-        if os.lstat(parent).st_mode & 0o005 != 0o005:
-            return True
-        for name in (*folders, *names):
-            mode = os.lstat(os.path.join(parent, name)).st_mode
-            if stat.S_ISREG(mode) and not mode & 0o004:
-                return True
-    return False
-
-
-def _copy_folder(folder: Path, copy: Path) -> None:
-    left = _MAX_MB << 20
-    for parent, folders, names in os.walk(folder):
-        here = copy / Path(parent).relative_to(folder)
-        here.mkdir()
-        here.chmod(0o755)
-        for name in (*folders, *names):
-            path = os.path.join(parent, name)
-            about = os.lstat(path)
-            if stat.S_ISLNK(about.st_mode):
-                os.symlink(os.readlink(path), here / name)
-            elif stat.S_ISREG(about.st_mode):
-                left -= about.st_size
-                if left < 0:
-                    raise FolderTooLarge(
-                        f"{folder}: closed to others and larger than {_MAX_MB} MB, so the sandbox's"
-                        f" user can read neither it nor a copy; open it (chmod -R o+rX {folder})"
-                    )
-                relative = Path(path).relative_to(folder)
-                with open_file(folder, relative) as source, (here / name).open("xb") as file:
-                    shutil.copyfileobj(source, file)
-                (here / name).chmod(0o755 if about.st_mode & 0o111 else 0o644)
-
-
+_NO_SECRETS = LaunchSecrets()
 _SEARCH = "/usr/local/bin:/usr/bin:/bin"  # the PATH of every sandbox
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
-_ENVIRONMENTS = (".venv", "venv")
 
 
 @contextmanager
 def open_local_launch(
-    recipe: LaunchRecipe, toolchain: HostToolchain, secrets: LaunchSecrets | None = None
+    recipe: LaunchRecipe, toolchain: HostToolchain, secrets: LaunchSecrets = _NO_SECRETS
 ) -> Iterator[SandboxLaunch]:
     """The launch of a recipe with a directory, which is shown read-only at its own path while this
     is open. Raises PackageError naming what is not there, or never shown to a server."""
@@ -130,19 +115,14 @@ def open_local_launch(
     try:
         argv, mounts = _find_program(words, Path(folder), toolchain)
         with make_readable(Path(folder)) as readable:
+            runtimes = map(SandboxMount.same, toolchain.binds)
             yield SandboxLaunch(
                 argv=argv,
-                env={**dict(recipe.env), **(secrets.env if secrets else {})},
-                mounts=(
-                    *map(SandboxMount.same, toolchain.binds),
-                    *mounts,
-                    SandboxMount(readable, folder),
-                ),
+                env={**dict(recipe.env), **secrets.env},
+                mounts=(*runtimes, *mounts, SandboxMount(readable, folder)),
                 cwd=folder,
                 dirs=(DATA,),
             )
-    except FolderTooLarge as error:
-        raise PackageError("oversize", str(error)) from None
     except MountRefused as error:
         raise PackageError("policy_denied", str(error)) from None
 
@@ -151,18 +131,22 @@ def _find_program(
     words: tuple[str, ...], folder: Path, toolchain: HostToolchain
 ) -> tuple[tuple[str, ...], list[SandboxMount]]:
     """(the command line inside, what it needs of this host besides the folder)."""
-    name = words[0]
-    if name == "uv":
+    if words[0] == "uv":
         words = _replace_uv(words, folder)
-        name = words[0]
+    name, args = words[0], words[1:]
     if name == "node" and toolchain.node:
-        return (str(toolchain.node), *words[1:]), []
+        return (str(toolchain.node), *args), []
     if "/" in name:
         path = Path(os.path.normpath(folder / os.path.expanduser(name)))
     elif (in_environment := _find_in_environment(folder, name)) is not None:
         path = in_environment
     elif _PYTHON.fullmatch(name):
-        return (_find_python(name, toolchain), *words[1:]), []
+        minor = name.removeprefix("python")
+        usual = "." not in minor or toolchain.python_version.startswith(f"{minor}.")
+        python = toolchain.python if usual else toolchain.pythons.get(minor)
+        if python is None:
+            raise PackageError("needs_software", f"no {name} on this host: install it")
+        return (str(python), *args), []
     else:
         path = Path(shutil.which(name, path=_SEARCH) or "")
         if not path.is_absolute():
@@ -172,7 +156,7 @@ def _find_program(
         raise PackageError("needs_software", f"no program {str(path)!r:.200}")
     if not os.access(path, os.X_OK):
         raise PackageError("needs_software", f"{str(path)!r:.200} is not executable: chmod +x")
-    return (str(path), *words[1:]), _mount_program(path, folder)
+    return (str(path), *args), _mount_program(path, folder)
 
 
 def _replace_uv(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
@@ -197,17 +181,8 @@ def _replace_uv(words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
 
 def _find_in_environment(folder: Path, name: str) -> Path | None:
     """A program of the folder's own Python environment."""
-    places = [folder / ENVIRONMENTS_item / "bin" / name for ENVIRONMENTS_item in _ENVIRONMENTS]
+    places = [folder / environment / "bin" / name for environment in (".venv", "venv")]
     return next((place for place in places if os.path.lexists(place)), None)
-
-
-def _find_python(name: str, toolchain: HostToolchain) -> str:
-    minor = name.removeprefix("python")
-    if "." not in minor or toolchain.python_version.startswith(f"{minor}."):
-        return str(toolchain.python)
-    if minor in toolchain.pythons:
-        return str(toolchain.pythons[minor])
-    raise PackageError("needs_software", f"no {name} on this host: install it")
 
 
 def _mount_program(path: Path, folder: Path) -> list[SandboxMount]:
@@ -244,7 +219,6 @@ _FIRST_PORT = tool_relay.PORT + 1
 _NODE = SandboxMount(Path(tool_relay.__file__).with_name("connect.js"), "/srv/egress/connect.js")
 _NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _LOCAL = ("localhost", "127.0.0.1", "::1")  # the sandbox's own, unless the user named the host's
-_FIRST_USER, _USERS = 1_200_000_000, 1 << 24
 # What a server that was refused a host may fail with, besides saying so.
 _MAYBE = ("crashed", "timeout_start", "timeout_list", "no_tools")
 
@@ -273,32 +247,26 @@ def open_hosts(
     if not hosts or choose_backend(sandbox).name == "none":
         yield launch, HostLog()
         return
-    root = os.geteuid() == 0
-    # Known before the sandbox is: only this user may connect to the gateway's socket.
-    user = launch.uid or (choose_user(_FIRST_USER, _USERS) if root else os.getuid())
-    gateway = EgressGateway(hosts, {}, _make_dial(hosts, sites))
-    with open_gateway(gateway, user if root else None) as folder:
-        yield (
-            replace(
-                launch,
-                argv=build_relayed(python, launch.argv),
-                env={**launch.env, **_build_proxy_settings(hosts, launch.env)},
-                mounts=(*launch.mounts, SandboxMount(folder, GATEWAY), _NODE),
-                uid=user,
-            ),
-            gateway.log,
-        )
-
-
-def _make_dial(hosts: Collection[Host], sites: Mapping[Host, Path]) -> Dial:
-    """Sites of ours are dialled at their sockets, whatever their name leads to; hosts as ever."""
     dial_granted = make_granted_dial(hosts)
 
     async def dial(host: str, port: int) -> SocketStream:
+        """Sites of ours are dialled at their sockets, whatever their name leads to."""
         socket = sites.get((host, port))
         return await (anyio.connect_unix(socket) if socket else dial_granted(host, port))
 
-    return dial
+    root = os.geteuid() == 0
+    # Known before the sandbox is: only this user may connect to the gateway's socket.
+    user = launch.uid or (choose_user() if root else os.getuid())
+    gateway = EgressGateway(hosts, {}, dial)
+    with open_gateway(gateway, user if root else None) as folder:
+        reaching = replace(
+            launch,
+            argv=build_relayed(python, launch.argv),
+            env={**launch.env, **_build_proxy_settings(hosts, launch.env)},
+            mounts=(*launch.mounts, SandboxMount(folder, GATEWAY), _NODE),
+            uid=user,
+        )
+        yield reaching, gateway.log
 
 
 def probe_granted(
@@ -306,13 +274,13 @@ def probe_granted(
     server_id: str,
     policy: DeployPolicy,
     python: Path,
-    conversation: ProbePolicy | None = None,
+    conversation: ProbePolicy,
 ) -> ProbeResult:
     """`probe` of a launch with its granted hosts in reach. What it asked for beyond them is in the
     result, and in its hint. python: runs the relay inside."""
     sandbox, grant = policy.sandbox_of(server_id), policy.grant_of(server_id)
     with open_hosts(launch, grant, sandbox, python) as (reaching, log):
-        result = probe(reaching, sandbox, conversation or policy.conversation)
+        result = probe(reaching, sandbox, conversation)
         return explain_network(result, server_id, log.refused)
 
 

@@ -95,6 +95,10 @@ def digest_conditions(server_id: str, policy: DeployPolicy) -> str:
     Time-outs are not among it: a slow machine is no other server.
     """
     sandbox, remote = policy.sandbox_of(server_id), server_id.startswith("remote:")
+    try:
+        fingerprint = policy.secrets.given(server_id).fingerprint()
+    except SecretError as error:  # a condition too: once the secret is there, the server is due
+        fingerprint = digest(str(error))
     facts = {
         "probe": PROBE_VERSION,
         "network": sandbox.network,
@@ -105,28 +109,19 @@ def digest_conditions(server_id: str, policy: DeployPolicy) -> str:
         "twice": policy.twice,
         "asked": remote and policy.remote is not None,
         "account": bool(remote and policy.accounts and policy.accounts.known(server_id)),
-        "secrets": _read_fingerprint(server_id, policy),
+        "secrets": fingerprint,
     }
     if confirmed := policy.confirmed.get(server_id):
         facts["confirmed"] = sorted(confirmed)
     grant = policy.grant_of(server_id)
     if grant.folders:  # never what they hold
-        facts["folders"] = [
-            [str(folder.host), folder.inside, folder.writable] for folder in grant.folders
-        ]
+        folders = grant.folders
+        facts["folders"] = [[str(each.host), each.inside, each.writable] for each in folders]
     if grant.hosts:
         facts["hosts"] = sorted(grant.hosts)
     if grant.volume:
         facts["volume"] = True
     return digest(facts)
-
-
-def _read_fingerprint(server_id: str, policy: DeployPolicy) -> str | None:
-    """A secret that cannot be had is a condition too: once it can, the server is due."""
-    try:
-        return policy.secrets.given(server_id).fingerprint()
-    except SecretError as error:
-        return digest(str(error))
 
 
 _MOST = 2000  # characters that a user is asked to read
@@ -155,39 +150,49 @@ def find_unconfirmed(
     """Why a recipe is not launched with what its user gave it; None where nothing was given, the
     listing chose nothing, or its user confirmed what it chose. A private command is launched only
     once it is confirmed, whatever it is given."""
+    name, confirmed = recipe.server_id, policy.confirmed.get(recipe.server_id, ())
+    recipe_digest = digest_confirmed(recipe)
     if recipe.ecosystem == "private":
-        return _find_untrusted(recipe, policy)
+        if recipe_digest in confirmed:
+            return None
+        was = "is another one than you trusted" if confirmed else "is not trusted yet"
+        detail = f"a command of your own {was}: {describe_command(recipe)[:_MOST]}"
+        fix = f"`toolmill trust {shlex.quote(name)}` shows and trusts it"
+        return ProbeFailure("needs_confirmation", f"{detail}; {fix}")
     gift = _describe_gift(recipe, secrets, policy)
     if gift is None:
         return None
-    env = {name: value for name, value in recipe.env if name not in secrets.env}
-    sent = {name.lower() for name in secrets.headers}
-    headers = {name: value for name, value in recipe.headers if name.lower() not in sent}
-    server = f'[servers."{recipe.server_id}"'
-    if redirecting := sorted(name for name in env if is_redirecting(name)):
+    env = {key: value for key, value in recipe.env if key not in secrets.env}
+    sent = {key.lower() for key in secrets.headers}
+    headers = {key: value for key, value in recipe.headers if key.lower() not in sent}
+    server = f'[servers."{name}"'
+    if redirecting := sorted(filter(is_redirecting, env)):
         example = f'{server}.env] {redirecting[0]} = "env:{redirecting[0]}"'
         return ProbeFailure(
             "policy_denied",
-            f"{recipe.server_id} has {gift}, and {', '.join(redirecting)[:300]} of its listing"
+            f"{name} has {gift}, and {', '.join(redirecting)[:300]} of its listing"
             " decide what code runs or where that goes; give your own value"
             f" ({example} in toolmill.toml)",
         )
-    url = _find_chosen_url(recipe)
-    granted = list_granted_places(recipe, policy.grant_of(recipe.server_id))
+    granted = list_granted_places(recipe, policy.grant_of(name))
     args = [word for place, word in enumerate(recipe.args) if f"arg:{place}" not in granted]
-    env = {name: value for name, value in env.items() if f"env:{name}" not in granted}
-    if not (env or headers or args or url):
+    env = {key: value for key, value in env.items() if f"env:{key}" not in granted}
+    # An address counts where it holds more than the server id: a query, or what is before an @.
+    url = (recipe.url or "") if recipe.ecosystem == "remote" else ""
+    address = urlsplit(url)
+    if not (address.query or address.fragment or "@" in address.netloc):
+        url = ""
+    if not (env or headers or args or url) or recipe_digest in confirmed:
         return None
-    recipe_digest = digest_confirmed(recipe)
-    if recipe_digest in policy.confirmed.get(recipe.server_id, ()):
-        return None
-    choice = _describe_choice(recipe, env, headers, url)
+    # In ASCII: third-party text that a user reads before agreeing to it.
+    facts = {"address": url, "arguments": list(recipe.args), "variables": env, "headers": headers}
+    choice = ", ".join(f"{key} {json.dumps(part)}" for key, part in facts.items() if part)
     if len(choice) > _MOST:
-        detail = f"{recipe.server_id}: {len(choice)} characters of arguments and variables"
+        detail = f"{name}: {len(choice)} characters of arguments and variables"
         return ProbeFailure("policy_denied", f"{detail}, at most {_MOST} can be confirmed")
     return ProbeFailure(
         "needs_confirmation",
-        f"{recipe.server_id} has {gift}, and its listing chose {choice}; if that is right, write"
+        f"{name} has {gift}, and its listing chose {choice}; if that is right, write"
         f' {server}] confirmed = ["{recipe_digest}"] in toolmill.toml',
     )
 
@@ -198,16 +203,6 @@ def describe_command(recipe: LaunchRecipe) -> str:
     facts |= {"folder": recipe.directory} if recipe.directory else {"image": recipe.name}
     facts |= {"variables": [name for name, _ in recipe.env]}
     return ", ".join(f"{name} {json.dumps(part)}" for name, part in facts.items() if part)
-
-
-def _find_untrusted(recipe: LaunchRecipe, policy: DeployPolicy) -> ProbeFailure | None:
-    trusted = policy.confirmed.get(recipe.server_id, ())
-    if digest_confirmed(recipe) in trusted:
-        return None
-    command = describe_command(recipe)[:_MOST]
-    was = "is another one than you trusted" if trusted else "is not trusted yet"
-    fix = f"`toolmill trust {shlex.quote(recipe.server_id)}` shows and trusts it"
-    return ProbeFailure("needs_confirmation", f"a command of your own {was}: {command}; {fix}")
 
 
 def is_redirecting(name: str) -> bool:
@@ -243,21 +238,3 @@ def _describe_gift(
     if grant.hosts:
         return "hosts of its own"
     return "your folder" if grant.folders and grant.personal else None
-
-
-def _find_chosen_url(recipe: LaunchRecipe) -> str:
-    """The address of a remote server, where it holds more than its server id does: that leaves out
-    the query and what stands before an @."""
-    if recipe.ecosystem != "remote" or not recipe.url:
-        return ""
-    address = urlsplit(recipe.url)
-    return recipe.url if address.query or address.fragment or "@" in address.netloc else ""
-
-
-def _describe_choice(
-    recipe: LaunchRecipe, env: Mapping[str, str], headers: Mapping[str, str], url: str
-) -> str:
-    """ASCII: third-party text that a user reads before agreeing to it."""
-    facts: dict[str, Any] = {"address": url, "arguments": list(recipe.args)}
-    facts |= {"variables": dict(env), "headers": dict(headers)}
-    return ", ".join(f"{name} {json.dumps(part)}" for name, part in facts.items() if part)

@@ -76,13 +76,11 @@ class ProbeResult:
 
 
 def probe(
-    launch: SandboxLaunch | BackendCommand,
-    policy: SandboxPolicy,
-    conversation: ProbePolicy | None = None,
+    launch: SandboxLaunch | BackendCommand, policy: SandboxPolicy, limits: ProbePolicy | None = None
 ) -> ProbeResult:
     """Launches a server, lists what it offers and ends it. Whatever the server does is a result;
     raises only SandboxUnavailable."""
-    limits = conversation or ProbePolicy()
+    limits = limits or ProbePolicy()
     import_module("mcp")  # its first import takes 0.4 s, which are not the server's
     progress = ProbeProgress(time.monotonic())
     try:
@@ -91,38 +89,35 @@ def probe(
         failure = ProbeFailure(error.kind, str(error))
         return ProbeResult("failed", failure.kind, failure.hint)
     with started as jailed:
-        watchdog = SandboxWatchdog(jailed, policy)
-        relay = StdioRelay(jailed, policy)
+        watchdog, relay = SandboxWatchdog(jailed, policy), StdioRelay(jailed, policy)
+        transcript = relay.transcript
+
+        async def converse() -> None:
+            """A server that never ends its part is cut off by the time limits."""
+            streams = (relay.read, relay.write, transcript)
+            async with anyio.create_task_group() as tasks:
+                relay.start(tasks)
+                try:
+                    await hold_conversation(*streams, limits, progress, lambda: watchdog.idle_s)
+                finally:
+                    tasks.cancel_scope.cancel()
+
         with watchdog:
-            anyio.run(_hold_conversation, relay, watchdog, limits, progress)
+            anyio.run(converse)
             ended = time.monotonic() - progress.began
             watchdog.measure()
-            exited = jailed.ends_within(1.0) if relay.transcript.ended else False
+            exited = jailed.ends_within(1.0) if transcript.ended else False
             code, signal = jailed.exit_status() if exited else (None, None)
             jailed.kill()
         with suppress(OSError, ValueError):  # what the dead server still had in the pipe
             while (stderr := jailed.process.stderr) and (chunk := stderr.read(65_536)):
-                relay.transcript.stderr = (relay.transcript.stderr + chunk)[-16_384:]
-    failure = classify_evidence(
-        ProbeEvidence(
-            relay.transcript,
-            progress.failure,
-            breach=watchdog.breach,
-            answered=progress.answered,
-            exited=exited,
-            code=code,
-            signal=signal,
-        )
+                transcript.keep_stderr(chunk)
+    evidence = ProbeEvidence(
+        transcript, progress.failure, watchdog.breach, progress.answered, exited, code, signal
     )
-    return make_result(
-        relay.transcript,
-        progress,
-        failure,
-        ended,
-        peak_mb=round(watchdog.peak_mb, 1),
-        exit_code=code,
-        signal=signal,
-    )
+    peak_mb, verdict = round(watchdog.peak_mb, 1), classify_evidence(evidence)
+    exit_facts = {"exit_code": code, "signal": signal}
+    return make_result(transcript, progress, verdict, ended, peak_mb=peak_mb, **exit_facts)
 
 
 def make_result(
@@ -161,20 +156,6 @@ def make_result(
         initiated=transcript.initiated,
         **more,
     )
-
-
-async def _hold_conversation(
-    relay: StdioRelay, watchdog: SandboxWatchdog, limits: ProbePolicy, progress: ProbeProgress
-) -> None:
-    """A server that never ends its part is cut off by the time limits."""
-    async with anyio.create_task_group() as tasks:
-        relay.start(tasks)
-        try:
-            await hold_conversation(
-                relay.read, relay.write, relay.transcript, limits, progress, lambda: watchdog.idle_s
-            )
-        finally:
-            tasks.cancel_scope.cancel()
 
 
 # The identity of a widespread desktop client: what a server that chooses its victims looks for.
@@ -221,37 +202,32 @@ def probe_again(
     other = ask(replace(limits, **OTHER, lists=LISTS), True)
     if other.status != "ok":
         return None
-    first_digests = digest_tools(first.tools)
-    counted = _compare_listings(other)
-    between = compare_digests(first_digests, digest_tools(other.tools))
+    digests = digest_tools(first.tools)
+
+    def compare_first(result: ProbeResult) -> dict[str, str]:
+        changes = compare_digests(digests, digest_tools(result.tools))
+        return changes if result.status == "ok" else {}
+
+    counted, between = _compare_listings(other), compare_first(other)
     if not between and not counted:
         return []
     control = ask(replace(limits, lists=LISTS), False)
-    itself = (
-        compare_digests(first_digests, digest_tools(control.tools))
-        if control.status == "ok"
-        else {}
-    )
+    itself = compare_first(control)
+    if control.status == "ok":
+        counted |= _compare_listings(control)
+    by_name: dict[str, str] = {}
+    if between.keys() - itself.keys():
+        by_name = compare_first(ask(replace(limits, **OTHER), False))
     differences = [BehaviourDifference(tool, change, "nothing") for tool, change in itself.items()]
-    again = _compare_listings(control) if control.status == "ok" else {}
-    counts = {tool: change for tool, change in {**counted, **again}.items() if tool not in itself}
-    differences += [
-        BehaviourDifference(tool, change, "call count") for tool, change in counts.items()
-    ]
-    between = {tool: change for tool, change in between.items() if tool not in itself}
-    if between:
-        by_client = ask(replace(limits, **OTHER), False)
-        by_name = (
-            compare_digests(first_digests, digest_tools(by_client.tools))
-            if by_client.status == "ok"
-            else {}
-        )
-        differences += [
-            BehaviourDifference(tool, change, "client name")
-            if tool in by_name
-            else BehaviourDifference(tool, _classify_dated(tool, change, first, other), "date")
-            for tool, change in between.items()
-        ]
+    for tool, change in counted.items():
+        if tool not in itself:
+            differences.append(BehaviourDifference(tool, change, "call count"))
+    for tool, change in between.items():
+        if tool in by_name and tool not in itself:
+            differences.append(BehaviourDifference(tool, change, "client name"))
+        elif tool not in itself:
+            change = _classify_dated(tool, change, first, other)
+            differences.append(BehaviourDifference(tool, change, "date"))
     return sorted(differences, key=lambda difference: (difference.tool, difference.varied))
 
 
@@ -284,10 +260,9 @@ def move_clock(launch: SandboxLaunch, days: int = DAYS) -> SandboxLaunch:
     """
     env = dict(launch.env)
     env["CLOCK_OFFSET_S"] = str(days * 86_400)
-    env["PYTHONPATH"] = ":".join([_CLOCK, *filter(None, [env.get("PYTHONPATH")])])
-    env["NODE_OPTIONS"] = " ".join(
-        [*filter(None, [env.get("NODE_OPTIONS")]), f"--require={_CLOCK}/date.js"]
-    )
+    env["PYTHONPATH"] = ":".join(filter(None, [_CLOCK, env.get("PYTHONPATH")]))
+    options = [env.get("NODE_OPTIONS"), f"--require={_CLOCK}/date.js"]
+    env["NODE_OPTIONS"] = " ".join(filter(None, options))
     return replace(launch, env=env, mounts=(*launch.mounts, *_mount_clock()))
 
 

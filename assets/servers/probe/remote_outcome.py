@@ -86,53 +86,40 @@ class RefusedAnswer:
 
 def classify_refusal(refusal: RefusedAnswer, url: str) -> RemoteFailure:
     """The failure that an answer's status or content type amounts to."""
-    status, detail = refusal.status, f"answered {refusal.status} to {refusal.method}"
-    if status in _CLOSED:
-        from mcp.client.auth.utils import extract_field_from_www_auth
+    from mcp.client.auth.utils import extract_field_from_www_auth
 
-        metadata = extract_field_from_www_auth(refusal.response, "resource_metadata")
-        if metadata:
-            return RemoteFailure(
-                "remote_auth",
-                f"{detail}, offers OAuth (see {show_text(metadata, 200)})",
-                write_login_advice(url),
-            )
-        scheme = refusal.response.headers.get("www-authenticate", "").partition(" ")[0]
-        clue = f", names the scheme {show_text(scheme, 40)!r}" if scheme else ", names no scheme"
-        if refusal.excerpt.strip():
-            clue += f", says {show_text(refusal.excerpt)!r}"
-        return RemoteFailure(
-            "remote_auth",
-            detail + clue,
-            "it offers no OAuth by itself; give it its key as a header (`secrets`), or"
-            f" {write_login_advice(url)}",
-        )
+    status, detail = refusal.status, f"answered {refusal.status} to {refusal.method}"
+    headers, excerpt = refusal.response.headers, refusal.excerpt
+    says = show_text(excerpt) if excerpt.strip() else ""
+    if status in _CLOSED:
+        if metadata := extract_field_from_www_auth(refusal.response, "resource_metadata"):
+            detail += f", offers OAuth (see {show_text(metadata, 200)})"
+            return RemoteFailure("remote_auth", detail, write_login_advice(url))
+        scheme = headers.get("www-authenticate", "").partition(" ")[0]
+        detail += f", names the scheme {show_text(scheme, 40)!r}" if scheme else ", names no scheme"
+        detail += f", says {says!r}" if excerpt.strip() else ""
+        advice = "it offers no OAuth by itself; give it its key as a header (`secrets`), or "
+        return RemoteFailure("remote_auth", detail, advice + write_login_advice(url))
     if refusal.lost_session:
         return RemoteFailure("remote_down", f"{detail}: it ends its sessions at once")
     if status in _GONE:
         return RemoteFailure("not_found", detail, f"nothing is at {show_url(url)}; check the URL")
     if status in _BUSY or status >= 500:
-        wait_s = parse_retry_after(refusal.response.headers.get("retry-after", ""))
+        wait_s = parse_retry_after(headers.get("retry-after", ""))
         retry = f", retry after {wait_s:.0f} s" if wait_s is not None else ""
         return RemoteFailure("remote_down", detail + retry, retry_after=wait_s)
     if status < 300:
-        content_type = (
-            refusal.response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        )
-        what = (
-            "a web page"
-            if content_type == "text/html"
-            else (show_text(content_type, 60) or "no content type")
-        )
+        content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+        what = show_text(content_type, 60) or "no content type"
+        what = "a web page" if content_type == "text/html" else what
         return RemoteFailure("protocol_error", f"{detail} with {what} instead of MCP", _NO_MCP)
     if status < 400:
         return RemoteFailure("protocol_error", f"{detail} without an address to go to", _NO_MCP)
-    words = classify_text(refusal.excerpt)
-    if words and words.kind == "needs_secret":
-        return RemoteFailure("remote_auth", f"{detail}, {words.detail}")
-    if words and words.kind == "needs_argument":
-        return RemoteFailure("needs_argument", f"{detail}, {words.detail}")
-    quoted = f" and {show_text(refusal.excerpt)!r}" if refusal.excerpt.strip() else ""
+    words = classify_text(excerpt)
+    if words and words.kind in ("needs_secret", "needs_argument"):
+        kind = "remote_auth" if words.kind == "needs_secret" else words.kind
+        return RemoteFailure(kind, f"{detail}, {words.detail}")
+    quoted = f" and {says!r}" if excerpt.strip() else ""
     return RemoteFailure("protocol_error", detail + quoted, _NO_MCP)
 
 
@@ -193,9 +180,8 @@ def show_url(url: str) -> str:
     """A URL without credentials, query and fragment: listings hold keys in them."""
     try:
         address = urlsplit(url)
-        host = (
-            f"[{address.hostname}]" if ":" in (address.hostname or "") else address.hostname or ""
-        )
+        host = address.hostname or ""
+        host = f"[{host}]" if ":" in host else host
         netloc = f"{host}:{address.port}" if address.port else host
         return show_text(urlunsplit((address.scheme, netloc, address.path, "", "")), 300)
     except ValueError:

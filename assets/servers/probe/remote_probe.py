@@ -36,7 +36,8 @@ from warehouse.sanitize.secret_names import is_secret_name
 
 
 class RemoteConversation:
-    """Opened once. timeout: the transport did not open in time; crash: how it broke."""
+    """One conversation over one transport, opened once: the probe lists the tools in it, a call
+    sends its requests in it. timeout: it did not open in time; crash: how it broke."""
 
     def __init__(
         self,
@@ -58,83 +59,63 @@ class RemoteConversation:
 
     @asynccontextmanager
     async def open(self, start_s: float) -> AsyncIterator[tuple[Any, Any]]:
-        """The session's two streams. Raises Ended where the transport or the watch ended it, by
-        what is known without the session."""
+        """The session's two streams. Raises ConversationEnd where the transport or the watch ended
+        it, by what is known without the session."""
+        from mcp.client.sse import sse_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        url, client = self.watch.url, self.client
+        transport: Any = (
+            streamable_http_client(url, http_client=client, max_sse_event_size=None)
+            if self._kind == "http"
+            else sse_client(url, httpx_client_factory=lambda *_, **__: client)
+        )
         finished = False
         with self._scope:
             try:
-                async with _open_transport(
-                    self._kind, self.client, self.watch.url, start_s
-                ) as both:
-                    yield both
-                    finished = True
+                # Entering the transport of SSE waits for the server's first event.
+                with anyio.CancelScope(deadline=anyio.current_time() + start_s) as start:
+                    async with transport as streams:
+                        start.deadline = float("inf")
+                        yield streams
+                        finished = True
+                if start.cancelled_caught:
+                    self.timeout = ProbeFailure("timeout_start", f"{start_s:.0f} s")
             except ConversationEnd as ended:
                 self.timeout = ended.failure
             except Exception as error:  # groups of whatever SDK, httpx2 and OAuth raise
-                self.crash = classify_exception(error, self.watch.url)
+                self.crash = classify_exception(error, url)
         if not finished:
             raise ConversationEnd(self.rank_evidence(None, answered=False))
 
-    def rank_evidence(self, ended_with: ProbeFailure | None, *, answered: bool) -> ProbeFailure:
-        """What a conversation that was cut short amounts to: the strongest evidence first. found:
+    def rank_evidence(self, failure: ProbeFailure | None, *, answered: bool) -> ProbeFailure:
+        """What a conversation that was cut short amounts to: the strongest evidence first. failure:
         how it ended for the session; answered: whether the handshake was."""
-        transcript, watch, ended_with = (
-            self.listener.transcript,
-            self.watch,
-            ended_with or self.timeout,
-        )
+        transcript, watch, failure = self.listener.transcript, self.watch, failure or self.timeout
         if transcript.oversize:
             return ProbeFailure("oversize", transcript.oversize)
         if transcript.broken:
             return ProbeFailure("protocol_error", transcript.broken)
         if watch.failure:
             return watch.failure
-        if ended_with and ended_with.kind != "protocol_error":
-            return (
-                classify_evidence(ProbeEvidence(transcript, ended_with, answered=answered))
-                or ended_with
-            )
+        evidence = ProbeEvidence(transcript, failure, answered=answered)
+        if failure and failure.kind != "protocol_error":
+            return classify_evidence(evidence) or failure
         if watch.refusal:
             return classify_refusal(watch.refusal, watch.url)
-        if ended_with is None or "code" not in ended_with.detail:
+        if failure is None or "code" not in failure.detail:
             ended = ProbeFailure("remote_down", "it ended the conversation")
-            return watch.trouble or self.crash or ended_with or ended
-        if "code -32000" in ended_with.detail and (watch.trouble or transcript.noise):
-            noise = (
-                f"{transcript.noise} answers that are no JSON-RPC, first {transcript.first_noise}"
-            )
+            return watch.trouble or self.crash or failure or ended
+        if "code -32000" in failure.detail and (watch.trouble or transcript.noise):
+            noise = f"{transcript.noise} answers that are no JSON-RPC"
+            noise += f", first {transcript.first_noise}"
             return watch.trouble or ProbeFailure("protocol_error", noise)
-        if "code -32700" in ended_with.detail:
-            return ended_with  # the SDK's own words on what it could not read
-        failure = (
-            classify_evidence(ProbeEvidence(transcript, ended_with, answered=answered))
-            or ended_with
-        )
-        if failure.kind == "needs_secret":
-            return RemoteFailure("remote_auth", failure.detail)
-        return failure if failure.kind in ("no_tools", "needs_argument") else ended_with
-
-
-@asynccontextmanager
-async def _open_transport(
-    kind: Transport, client: RemoteClient, url: str, start_s: float
-) -> AsyncIterator[tuple[Any, Any]]:
-    """The SDK's transport over our client. Entering that of SSE waits for the server's first event,
-    so it has the time limit of a start. Raises Ended."""
-    from mcp.client.sse import sse_client
-    from mcp.client.streamable_http import streamable_http_client
-
-    transport: Any = (
-        streamable_http_client(url, http_client=client, max_sse_event_size=None)
-        if kind == "http"
-        else sse_client(url, httpx_client_factory=lambda *_, **__: client)
-    )
-    with anyio.CancelScope(deadline=anyio.current_time() + start_s) as start:
-        async with transport as streams:
-            start.deadline = float("inf")
-            yield streams
-    if start.cancelled_caught:
-        raise ConversationEnd(ProbeFailure("timeout_start", f"{start_s:.0f} s"))
+        if "code -32700" in failure.detail:
+            return failure  # the SDK's own words on what it could not read
+        verdict = classify_evidence(evidence) or failure
+        if verdict.kind == "needs_secret":
+            return RemoteFailure("remote_auth", verdict.detail)
+        return verdict if verdict.kind in ("no_tools", "needs_argument") else failure
 
 
 def list_secrets(url: str, headers: Mapping[str, str], tokens: Iterable[str]) -> dict[str, str]:
@@ -185,21 +166,15 @@ class _ListingAttempt:
         refusal = self.attempt.watch.refusal
         return not self.progress.answered and refusal is not None and refusal.may_be_sse
 
-    @property
-    def lost_session(self) -> bool:
-        refusal = self.attempt.watch.refusal
-        return self.progress.listed_s is None and refusal is not None and refusal.lost_session
-
     def find_failure(self) -> ProbeFailure | None:
         """What went wrong after the last list of tools was only asked for besides; not so a way to
         a private address."""
         watch, progress = self.attempt.watch, self.progress
         denied = watch.failure is not None and watch.failure.kind == "policy_denied"
-        if progress.listed_s is not None and not denied:
-            return classify_evidence(
-                ProbeEvidence(self.attempt.listener.transcript, None, answered=True)
-            )
-        return self.attempt.rank_evidence(progress.failure, answered=progress.answered)
+        if progress.listed_s is None or denied:
+            return self.attempt.rank_evidence(progress.failure, answered=progress.answered)
+        transcript = self.attempt.listener.transcript
+        return classify_evidence(ProbeEvidence(transcript, None, answered=True))
 
 
 @dataclass
@@ -230,54 +205,45 @@ class _RemoteProbe:
 
     async def _list_tools(self, kind: Transport, wire: GuardedTransport) -> _ListingAttempt:
         """Started again where the server ended the session before its tools were told."""
+        sent = {"headers": self.headers, "auth": self.auth}
         for _ in range(_SESSIONS):
-            attempt = RemoteConversation(
-                kind, self.url, wire, MessageFilter(), headers=self.headers, auth=self.auth
-            )
+            attempt = RemoteConversation(kind, self.url, wire, MessageFilter(), **sent)
             listing = _ListingAttempt(attempt, ProbeProgress(self.began))
             self.listings.append(listing)
+            facts = (attempt.listener.transcript, self.limits, listing.progress)
             # The client is not closed: that would close the wire, which the next one uses.
             with suppress(ConversationEnd):  # the attempt knows why
                 async with attempt.open(self.limits.start_s) as (read, write):
                     # Silence on the line is no idleness: a server elsewhere may be starting.
-                    transcript, idle = attempt.listener.transcript, lambda: 0.0
-                    await hold_conversation(
-                        read, write, transcript, self.limits, listing.progress, idle
-                    )
-            if not listing.lost_session:
+                    await hold_conversation(read, write, *facts, lambda: 0.0)
+            refusal = attempt.watch.refusal
+            lost = refusal is not None and refusal.lost_session
+            if not lost or listing.progress.listed_s is not None:
                 break
         return listing
 
     def make_result(self) -> ProbeResult:
         ended = time.monotonic() - self.began
         listing = self.chosen or self.listings[-1]
-        if self.late:
-            self._cut_listing(listing, f"{self.policy.wall_s:.0f} s in all")
+        progress, transcript = listing.progress, listing.attempt.listener.transcript
+        if self.late and progress.listed_s is None:
+            kind = "timeout_list" if progress.answered else "timeout_start"
+            late = ProbeFailure(kind, f"{self.policy.wall_s:.0f} s in all")
+            progress.failure = progress.failure or late
+        elif self.late and transcript.earlier:
+            transcript.take_back()  # it may have been cut in the middle
         failure = listing.find_failure()
         if failure and failure.kind == "protocol_error" and not getattr(failure, "advice", ""):
             failure = RemoteFailure("protocol_error", failure.detail, _ADVICE)
-        transcript = listing.attempt.listener.transcript
         retry_after = getattr(failure, "retry_after", None)
-        result = make_result(transcript, listing.progress, failure, ended, retry_after=retry_after)
-        return self._scrub_result(result)
-
-    def _cut_listing(self, listing: _ListingAttempt, detail: str) -> None:
-        """The wall clock ended the conversation; a listing that was told stands."""
-        progress, transcript = listing.progress, listing.attempt.listener.transcript
-        if progress.listed_s is None:
-            kind = "timeout_list" if progress.answered else "timeout_start"
-            progress.failure = progress.failure or ProbeFailure(kind, detail)
-        elif transcript.earlier:
-            transcript.take_back()  # it may have been cut in the middle
-
-    def _scrub_result(self, result: ProbeResult) -> ProbeResult:
-        """What we sent as a secret may have come back in any text."""
+        result = make_result(transcript, progress, failure, ended, retry_after=retry_after)
+        # What we sent as a secret may have come back in any text.
         tokens = {token for listing in self.listings for token in listing.attempt.client.tokens}
         scrub = Scrubber(list_secrets(self.url, self.headers, tokens))
         if not scrub:
             return result
         fields = vars(result).items()  # every text, list and mapping: all of them are its words
-        return replace(
-            result,
-            **{name: scrub(one) for name, one in fields if isinstance(one, str | list | dict)},
-        )
+        texts = {
+            name: scrub(words) for name, words in fields if isinstance(words, str | list | dict)
+        }
+        return replace(result, **texts)

@@ -1,4 +1,4 @@
-"""The guarded HTTP transport of remote servers: requests, redirects, and how much is read."""
+"""The guarded HTTP client given to the SDK's transports: limits, redirects, filtered answers."""
 
 import json
 import re
@@ -40,11 +40,11 @@ _PLAIN = frozenset(
 
 
 class TransportRefusal(httpx2.TransportError):
-    """What we do not send or read on; says why."""
+    """What we do not send or read on; says why, and what to do."""
 
-    def __init__(self, failure: ProbeFailure) -> None:
-        super().__init__(failure.detail)
-        self.failure = failure
+    def __init__(self, kind: str, detail: str, advice: str = "") -> None:
+        super().__init__(detail)
+        self.failure = RemoteFailure(kind, detail, advice)
 
 
 @dataclass
@@ -59,9 +59,7 @@ class ByteMeter:
     def add(self, *, wire: int = 0, decoded: int = 0) -> None:
         self.wire, self.decoded = self.wire + wire, self.decoded + decoded
         if max(self.wire, self.decoded) > self.limit:
-            raise TransportRefusal(
-                ProbeFailure("oversize", f"more than {self.limit // MIB} MB in all")
-            )
+            raise TransportRefusal("oversize", f"more than {self.limit // MIB} MB in all")
 
 
 @dataclass(frozen=True)
@@ -102,73 +100,72 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             response = await self._inner.handle_async_request(hop)
             location = response.headers.get("location")
             if response.status_code not in _REDIRECT or not location:
-                return self._decoded(response, hop)
+                return self._decode(response, hop)
             await response.aclose()
             hop = _follow_redirect(hop, response.status_code, location)
-        raise TransportRefusal(RemoteFailure("protocol_error", f"more than {_REDIRECTS} redirects"))
+        raise TransportRefusal("protocol_error", f"more than {_REDIRECTS} redirects")
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    def _decoded(self, raw: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
+    def _decode(self, raw: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
         encodings = raw.headers.get("content-encoding", "identity").lower().strip()
         if encodings not in ("identity", "gzip", "deflate"):
             detail = f"content encoding {show_text(encodings, 40)!r}, expected gzip or none"
-            raise TransportRefusal(RemoteFailure("protocol_error", detail))
+            raise TransportRefusal("protocol_error", detail)
         cap = None if request.extensions.get(MESSAGE) else _OTHER_BODY
-        headers = [
-            (name, value)
-            for name, value in raw.headers.multi_items()
-            if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
-        ]
+        changed = ("content-encoding", "content-length", "transfer-encoding")
+        pairs = raw.headers.multi_items()
+        headers = [(name, value) for name, value in pairs if name.lower() not in changed]
         stream = _CountedBody(raw, self.meter, cap)
         return httpx2.Response(raw.status_code, headers=headers, stream=stream)
 
 
+@dataclass
 class _CountedBody(httpx2.AsyncByteStream):
     """A body, decompressed in pieces of at most 1 MiB (httpx2's bound), each of them counted."""
 
-    def __init__(self, response: httpx2.Response, meter: ByteMeter, cap: int | None) -> None:
-        self._response, self._meter, self._cap = response, meter, cap
+    response: httpx2.Response
+    meter: ByteMeter
+    cap: int | None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         total = 0
-        async for piece in self._response.aiter_bytes():
-            self._meter.add(decoded=len(piece))
+        async for piece in self.response.aiter_bytes():
+            self.meter.add(decoded=len(piece))
             total += len(piece)
-            if self._cap is not None and total > self._cap:
-                raise TransportRefusal(
-                    ProbeFailure("oversize", f"an answer of more than {self._cap // MIB} MB")
-                )
+            if self.cap is not None and total > self.cap:
+                raise TransportRefusal("oversize", f"an answer of more than {self.cap // MIB} MB")
             yield piece
             await anyio.lowlevel.checkpoint()  # a flood must not starve the clocks
 
     async def aclose(self) -> None:
-        await self._response.aclose()
+        await self.response.aclose()
 
 
 def _follow_redirect(request: httpx2.Request, status: int, location: str) -> httpx2.Request:
-    """The request that follows a redirect. Raises Refused where it must not be followed."""
+    """The request that follows. Raises TransportRefusal where it must not be followed."""
     here = request.url
     try:
         there = here.join(location)
     except httpx2.InvalidURL as error:
         detail = f"answered {status} to an address that is none"
-        raise TransportRefusal(RemoteFailure("protocol_error", detail)) from error
+        raise TransportRefusal("protocol_error", detail) from error
     to = show_url(str(there))
     if there.scheme not in ("http", "https") or not there.host or there.userinfo:
         fix = "only plain http(s) addresses are followed"
-        raise TransportRefusal(RemoteFailure("policy_denied", f"a redirect to {to}", fix))
+        raise TransportRefusal("policy_denied", f"a redirect to {to}", fix)
     if here.scheme == "https" and there.scheme == "http":
-        detail, fix = f"a redirect from https to {to}", "list the server under its https address"
-        raise TransportRefusal(RemoteFailure("policy_denied", detail, fix))
+        fix = "list the server under its https address"
+        raise TransportRefusal("policy_denied", f"a redirect from https to {to}", fix)
+    same = (here.scheme, here.host, here.port) == (there.scheme, there.host, there.port)
+    upgraded = (here.scheme, here.port, there.scheme, there.port) == ("http", None, "https", None)
+    same = same or (here.host == there.host and upgraded)
     message = bool(request.extensions.get(MESSAGE))
-    same = _is_same_origin(here, there)
     if request.method == "POST" and (status in (302, 303) or (not message and not same)):
         detail = f"answered POST with {status} to {to}, which would lose or leak what was sent"
-        raise TransportRefusal(
-            RemoteFailure("protocol_error", detail, "use that address if it is the server")
-        )
+        fix = "use that address if it is the server"
+        raise TransportRefusal("protocol_error", detail, fix)
     headers = [("host", there.netloc.decode())]
     headers += [
         (name, value)
@@ -180,16 +177,9 @@ def _follow_redirect(request: httpx2.Request, status: int, location: str) -> htt
     )
 
 
-def _is_same_origin(a: httpx2.URL, b: httpx2.URL) -> bool:
-    if (a.scheme, a.host, a.port) == (b.scheme, b.host, b.port):
-        return True
-    ours = a.host == b.host and (a.port, b.port) == (None, None)
-    return ours and (a.scheme, b.scheme) == ("http", "https")
-
-
 MAX_EVENTS = 10_000  # of one probe; a server of 200 pages sends some hundreds
 _BATCH = 100  # messages in one body (a list, until the protocol of 2025-06-18)
-_ID = re.compile(r"[\x21-\x7e]{1,512}")  # event ids come back to the server as a header
+_ID = re.compile(r"[\x21-\x7e]{1,512}")  # ids of events and sessions come back as headers
 
 
 class MessageReader:
@@ -199,38 +189,43 @@ class MessageReader:
     def __init__(self, listener: MessageFilter, message_mb: int) -> None:
         self._listener, self._cap, self._events = listener, message_mb * MIB, 0
 
-    async def of_json(self, response: httpx2.Response) -> AsyncIterator[bytes]:
+    async def read_json(self, response: httpx2.Response) -> AsyncIterator[bytes]:
         body = bytearray()
         async for piece in response.aiter_bytes():
             body += piece
-            self._check_size(len(body))
-        for message in self._parse_messages(body.decode("utf-8", "replace")):
-            yield _encode_event(message, "")
+            if len(body) > self._cap:
+                raise self._make_oversize_end()
+        for event in self._filter_messages(body.decode("utf-8", "replace"), ""):
+            yield event
 
-    async def of_events(
+    async def read_events(
         self, response: httpx2.Response, endpoint_of: str | None = None
     ) -> AsyncIterator[bytes]:
         """endpoint_of: the URL of the stream, where an SSE server names its endpoint in it."""
-        source = httpx2.EventSource(_retype_events(response), max_event_size=self._cap)
+        # As UTF-8 whatever its header says: event streams have no other encoding.
+        facts = {"headers": {_TYPE: _EVENT_STREAM}, "request": response.request}
+        retyped = httpx2.Response(200, stream=response.stream, **facts)
         try:
-            async for event in source:
-                self._count()
-                match = event.id if _ID.fullmatch(event.id) else ""
+            async for event in httpx2.EventSource(retyped, max_event_size=self._cap):
+                self._events += 1
+                if self._events > MAX_EVENTS:
+                    raise self._make_oversize_end(f"more than {MAX_EVENTS} events")
+                event_id = event.id if _ID.fullmatch(event.id) else ""
                 if event.event == "endpoint" and endpoint_of is not None:
                     yield _encode_endpoint(event.data, endpoint_of)
                     endpoint_of = None  # the SDK's reader fails on a second one
                 elif event.event != "message":
                     self._listener.count_noise(f"event {event.event[:80]!r}")
                 elif event.data:
-                    for message in self._parse_messages(event.data):
-                        yield _encode_event(message, match)
-                elif match:
-                    yield f"id: {match}\ndata:\n\n".encode()
+                    for encoded in self._filter_messages(event.data, event_id):
+                        yield encoded
+                elif event_id:
+                    yield f"id: {event_id}\ndata:\n\n".encode()
         except httpx2.SSEError as error:
-            self._check_size(self._cap + 1, error)
+            raise self._make_oversize_end() from error
 
-    def _parse_messages(self, text: str) -> list[dict[str, Any]]:
-        """What the session may see of one body or event."""
+    def _filter_messages(self, text: str, event_id: str) -> list[bytes]:
+        """What the session may see of one body or event, as events."""
         try:
             parsed = parse_message(text)
         except AmbiguousJson as error:
@@ -238,40 +233,19 @@ class MessageReader:
             raise ConversationEnd(ProbeFailure("protocol_error", str(error))) from error
         except (ValueError, RecursionError):
             parsed = None
-        passed = []
+        prefix, passed = f"id: {event_id}\n".encode() if event_id else b"", []
         for item in (parsed if isinstance(parsed, list) else [parsed])[:_BATCH]:
             if not isinstance(item, dict) or item.get("jsonrpc") != "2.0":
                 self._listener.count_noise(show_text(repr(text[:120])))
             elif (message := self._listener.take(item)) is not None:
-                passed.append(message)
+                data = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
+                passed.append(prefix + b"data: " + data + b"\n\n")
         return passed
 
-    def _count(self) -> None:
-        self._events += 1
-        if self._events > MAX_EVENTS:
-            self._refuse_oversize(f"more than {MAX_EVENTS} events")
-
-    def _check_size(self, size: int, cause: Exception | None = None) -> None:
-        if size > self._cap:
-            self._refuse_oversize(f"a message of more than {self._cap // MIB} MB", cause)
-
-    def _refuse_oversize(self, detail: str, cause: Exception | None = None) -> None:
+    def _make_oversize_end(self, detail: str = "") -> ConversationEnd:
+        detail = detail or f"a message of more than {self._cap // MIB} MB"
         self._listener.transcript.oversize = detail
-        raise ConversationEnd(ProbeFailure("oversize", detail)) from cause
-
-
-def _retype_events(response: httpx2.Response) -> httpx2.Response:
-    """The same body as UTF-8 whatever its header says: event streams have no other encoding."""
-    headers = {"content-type": "text/event-stream; charset=utf-8"}
-    return httpx2.Response(200, headers=headers, stream=response.stream, request=response.request)
-
-
-def _encode_event(message: dict[str, Any], event_id: str) -> bytes:
-    try:
-        data = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
-    except RecursionError:
-        return b""
-    return (f"id: {event_id}\n" if event_id else "").encode() + b"data: " + data + b"\n\n"
+        return ConversationEnd(ProbeFailure("oversize", detail))
 
 
 def _encode_endpoint(data: str, stream_url: str) -> bytes:
@@ -292,8 +266,8 @@ def _encode_endpoint(data: str, stream_url: str) -> bytes:
 
 MAX_REQUESTS = 1000  # of one attempt: 3 x 200 pages of tools, 60 of the rest, 200 declined requests
 MAX_STREAMS = 10  # GETs: a server that ends its stream at once is asked again each second
-_SESSION = "mcp-session-id"
-_SESSION_ID = re.compile(r"[\x21-\x7e]{1,512}")
+_SESSION, _TYPE = "mcp-session-id", "content-type"
+_EVENT_STREAM = "text/event-stream; charset=utf-8"
 _EXCERPT = 64 * 1024
 _FAREWELL_S = 2.0  # for the DELETE of a session
 
@@ -335,7 +309,7 @@ class RemoteClient(httpx2.AsyncClient):
             auth=auth,
             headers={"user-agent": "toolmill", **headers, "accept-encoding": "gzip"},
         )
-        self._kind, self._listener, self._watch = transport, listener, watch
+        self._sse, self._listener, self._watch = transport == "sse", listener, watch
         self._messages = MessageReader(listener, wire.policy.message_mb)
         self.requests = self._streams = 0
         self.tokens: set[str] = set()  # what was sent as Authorization by `auth`
@@ -353,66 +327,56 @@ class RemoteClient(httpx2.AsyncClient):
             with anyio.fail_after(_FAREWELL_S):
                 return await _make_empty_response(await super().send(request, **more))
         try:
-            self._count(request)
-            asks = self._note_request(request)
+            self.requests += 1
+            self._streams += request.method == "GET"
+            if self.requests > MAX_REQUESTS:
+                raise TransportRefusal("oversize", f"more than {MAX_REQUESTS} requests")
+            if self._streams > MAX_STREAMS:
+                raise httpx2.ReadError("its stream has ended too often")
+            message = json.loads(request.content) if request.method == "POST" else {}
+            self._listener.note_request(message)
             response = await super().send(request, **more)
+            asks = "method" in message and "id" in message
             return await self._filter_answer(request, response, asks)
         except Exception as error:
-            self._note_failure(request, error)
+            failure = classify_exception(error, self._watch.url)
+            optional = request.method == "GET" and not self._sse
+            if optional and failure.kind not in ("policy_denied", "oversize"):
+                self._watch.trouble = failure
+            else:
+                self._watch.stop(failure)
             raise
         finally:
             if sent := request.headers.get("authorization"):
                 self.tokens.add(sent.rpartition(" ")[2])
 
-    def _count(self, request: httpx2.Request) -> None:
-        self.requests += 1
-        self._streams += request.method == "GET"
-        if self.requests > MAX_REQUESTS:
-            raise TransportRefusal(ProbeFailure("oversize", f"more than {MAX_REQUESTS} requests"))
-        if self._streams > MAX_STREAMS:
-            raise httpx2.ReadError("its stream has ended too often")
-
-    def _note_request(self, request: httpx2.Request) -> bool:
-        """Whether the request asks for an answer."""
-        if request.method != "POST":
-            return False
-        message = json.loads(request.content)
-        self._listener.note_request(message)
-        return "method" in message and "id" in message
-
-    def _note_failure(self, request: httpx2.Request, error: Exception) -> None:
-        failure = classify_exception(error, self._watch.url)
-        optional = request.method == "GET" and self._kind == "http"
-        if optional and failure.kind not in ("policy_denied", "oversize"):
-            self._watch.trouble = failure
-        else:
-            self._watch.stop(failure)
-
     async def _filter_answer(
         self, request: httpx2.Request, response: httpx2.Response, asks: bool
     ) -> httpx2.Response:
-        content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        content_type = response.headers.get(_TYPE, "").partition(";")[0].strip().lower()
         events, good = content_type == "text/event-stream", response.is_success
         if request.method == "GET":
             if good and events:
                 return self._filter_response(response, events=True)
-            if self._kind == "sse":
-                await self._note_refusal(request, response, stop=True)
+            if self._sse:
+                await self._note_refusal(request, response)
             return await _make_empty_response(response)
         if not good:
-            return await self._note_refusal(request, response, stop=self._kind == "sse")
-        if not asks or self._kind == "sse":
-            self._watch.refusal = None
+            return await self._note_refusal(request, response)
+        self._watch.refusal = None
+        if not asks or self._sse:
             return await _make_empty_response(response)
-        self._check_session(response)
+        session_id = response.headers.get(_SESSION)
+        if session_id is not None and not _ID.fullmatch(session_id):
+            fix = "the server has to fix it"
+            raise TransportRefusal("protocol_error", "its session id is no visible ASCII", fix)
         if not events and content_type != "application/json":
             self._watch.refusal = RefusedAnswer(request.method, response)
             return await _make_empty_response(response)
-        self._watch.refusal = None
         return self._filter_response(response, events=events)
 
     async def _note_refusal(
-        self, request: httpx2.Request, response: httpx2.Response, *, stop: bool
+        self, request: httpx2.Request, response: httpx2.Response
     ) -> httpx2.Response:
         """Notes the refusal; the SDK gets a JSON-RPC error where the body is one."""
         body = bytearray()
@@ -424,31 +388,18 @@ class RemoteClient(httpx2.AsyncClient):
         in_session = _SESSION in request.headers
         self._watch.refusal = RefusedAnswer(request.method, response, in_session, excerpt)
         self._listener.transcript.note_error(self._watch.refusal.error)
-        if stop:
+        if self._sse:
             self._watch.stop(classify_refusal(self._watch.refusal, self._watch.url))
         return await _make_empty_response(response, bytes(body))
 
-    def _check_session(self, response: httpx2.Response) -> None:
-        session_id = response.headers.get(_SESSION)
-        if session_id is not None and not _SESSION_ID.fullmatch(session_id):
-            detail = "its session id is no visible ASCII"
-            raise TransportRefusal(
-                RemoteFailure("protocol_error", detail, "the server has to fix it")
-            )
-
     def _filter_response(self, response: httpx2.Response, *, events: bool) -> httpx2.Response:
-        endpoint_of = self._watch.url if self._kind == "sse" else None
-        read = self._messages.of_events(response, endpoint_of) if events else None
-        body = read or self._messages.of_json(response)
-        stream = _FilteredStream(body, response, self._watch, self._kind == "sse")
+        endpoint_of = self._watch.url if self._sse else None
+        read = self._messages.read_events(response, endpoint_of) if events else None
+        body = read or self._messages.read_json(response)
+        stream = _FilteredStream(body, response, self._watch, self._sse)
         headers = [(name, value) for name, value in response.headers.multi_items() if name != _TYPE]
-        headers.append((_TYPE, "text/event-stream; charset=utf-8"))
-        return httpx2.Response(
-            response.status_code, headers=headers, stream=stream, request=response.request
-        )
-
-
-_TYPE = "content-type"
+        facts = {"headers": [*headers, (_TYPE, _EVENT_STREAM)], "request": response.request}
+        return httpx2.Response(response.status_code, stream=stream, **facts)
 
 
 @dataclass
@@ -479,9 +430,8 @@ class _FilteredStream(httpx2.AsyncByteStream):
 async def _make_empty_response(response: httpx2.Response, body: bytes = b"") -> httpx2.Response:
     """The answer without what is left of its body: the SDK would read one without end."""
     await response.aclose()
-    headers = {
-        name: response.headers[name] for name in (_TYPE, _SESSION) if name in response.headers
-    }
+    pairs = response.headers.items()
+    headers = {name: value for name, value in pairs if name in (_TYPE, _SESSION)}
     return httpx2.Response(
         response.status_code, headers=headers, content=body, request=response.request
     )

@@ -84,6 +84,10 @@ class ServerTranscript:
         """Forgets the listing that was begun last."""
         self.lists["tools"] = self.earlier.pop()
 
+    def keep_stderr(self, chunk: bytes) -> None:
+        """Keeps the end of what the server writes to its standard error."""
+        self.stderr = (self.stderr + chunk)[-16_384:]
+
 
 class MessageFilter:
     """Filters one connection's messages: `note_request` what goes out, `take` what comes in.
@@ -103,42 +107,40 @@ class MessageFilter:
 
     def take(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """The message as the session may see it, or None where it may not."""
+        transcript = self.transcript
         if message.get("method") == "notifications/tools/list_changed":
             self.stale = True
         if "method" in message:
-            self.transcript.initiated += 1
+            transcript.initiated += 1
             # Requests are passed on, to be declined by the session; notifications say nothing that
             # a probe needs, and a storm of them must not reach it.
-            listened = "id" in message and self.transcript.initiated <= MAX_INITIATED
+            listened = "id" in message and transcript.initiated <= MAX_INITIATED
             return message if listened else None
         method = self._asked.pop(_make_hashable(message.get("id")), None)
-        if method is None:
-            self.transcript.note_error(message.get("error"))
-            self.transcript.strays += 1
-            return None
-        result = message.get("result")
-        if method in _NEEDED and not isinstance(message.get("result", {}), dict):
-            kind = type(result).__name__
-            self.transcript.broken = f"the result of `{method}` is {kind}, expected an object"
-        if method == "initialize" and isinstance(result, dict):
-            self.transcript.server = result
-        elif method == DISCOVER and isinstance(result, dict):
-            meta = result.get("_meta")
-            info = meta.get(SERVER_INFO_KEY) if isinstance(meta, dict) else None
-            self.transcript.server = {**result, "serverInfo": info}
-        if method in LISTS and isinstance(result, dict):
-            return {**message, "result": self._keep_page(LISTS[method], result)}
-        return self._read_answer(message)
-
-    def _read_answer(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The answer as JSON-RPC has it: one of odd form would leave its call waiting."""
-        framed = {name: message[name] for name in ("jsonrpc", "id") if name in message}
         error, result = message.get("error"), message.get("result")
+        if method is None:
+            transcript.note_error(error)
+            transcript.strays += 1
+            return None
+        if isinstance(result, dict):
+            if method == "initialize":
+                transcript.server = result
+            elif method == DISCOVER:
+                meta = result.get("_meta")
+                info = meta.get(SERVER_INFO_KEY) if isinstance(meta, dict) else None
+                transcript.server = {**result, "serverInfo": info}
+            elif method in LISTS:
+                return {**message, "result": self._keep_page(LISTS[method], result)}
+        elif method in _NEEDED and "result" in message:
+            kind = type(result).__name__
+            transcript.broken = f"the result of `{method}` is {kind}, expected an object"
+        # As JSON-RPC has it: an answer of odd form would leave its call waiting.
+        framed = {name: message[name] for name in ("jsonrpc", "id") if name in message}
         if isinstance(result, dict) and not error:  # some write `false` or `{}` beside it
             return {**framed, "result": result}
         if error is not None:
             error = _read_error(error)
-            self.transcript.note_error(error)
+            transcript.note_error(error)
             return {**framed, "error": error}
         detail = f"the result is {type(result).__name__}, expected an object"
         return {**framed, "error": {"code": _INTERNAL, "message": detail}}
@@ -181,7 +183,7 @@ class AmbiguousJson(ValueError):
 
 def parse_message(text: str) -> Any:
     """The JSON value. Raises ValueError (NaN, infinities and 1e999 too, and nesting deeper than
-    MAX_DEPTH) or RecursionError; Ambiguous where a member is named twice."""
+    MAX_DEPTH) or RecursionError; AmbiguousJson where a member is named twice."""
     message = json.loads(
         text,
         parse_constant=_refuse_constant,
@@ -190,19 +192,15 @@ def parse_message(text: str) -> Any:
     )
     level = [message]
     for _ in range(MAX_DEPTH):
-        level = [
-            item
+        parts = [
+            container.values() if isinstance(container, dict) else container
             for container in level
-            for item in _iter_parts(container)
-            if isinstance(item, dict | list)
+            if isinstance(container, dict | list)
         ]
+        level = [item for items in parts for item in items if isinstance(item, dict | list)]
         if not level:
             return message
     raise ValueError(f"nested deeper than {MAX_DEPTH}")
-
-
-def _iter_parts(value: Any) -> Any:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _refuse_ambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -245,47 +243,39 @@ class ProbeEvidence:
     signal: str | None = None
 
 
-def classify_evidence(ended_with: ProbeEvidence) -> ProbeFailure | None:
+def classify_evidence(evidence: ProbeEvidence) -> ProbeFailure | None:
     """The strongest evidence first: a limit that was passed, an exit, then the conversation."""
-    transcript, breach, failure = ended_with.transcript, ended_with.breach, ended_with.failure
+    transcript, breach, failure = evidence.transcript, evidence.breach, evidence.failure
     # What went wrong after the last list of tools was only asked for besides.
     if transcript.oversize and failure:
         return ProbeFailure("oversize", transcript.oversize)
     if transcript.broken and failure:
         return ProbeFailure("protocol_error", transcript.broken)
-    if breach and breach.limit in _BREACHES:
-        return ProbeFailure(_BREACHES[breach.limit], breach.found)
     if breach:
-        return ProbeFailure(
-            "timeout_list" if ended_with.answered else "timeout_start", breach.found
-        )
+        late = "timeout_list" if evidence.answered else "timeout_start"
+        return ProbeFailure(_BREACHES.get(breach.limit, late), breach.found)
     if failure is None:
-        return (
-            None if any([transcript.tools, *transcript.earlier]) else ProbeFailure("no_tools", "")
-        )
-    if failure.kind in ("timeout_start", "timeout_list", "oversize"):
-        if failure.kind != "oversize" and transcript.noise > transcript.greeted:
-            detail = (
-                f"{transcript.noise} lines that are no JSON-RPC, first {transcript.first_noise}"
-            )
-            return ProbeFailure("protocol_error", detail)
-        if failure.kind == "oversize":
-            return failure
-        cause = classify_text(make_printable(transcript.stderr))  # one that hangs often said why
+        listed = any([transcript.tools, *transcript.earlier])
+        return None if listed else ProbeFailure("no_tools", "")
+    stderr = make_printable(transcript.stderr)
+    if failure.kind == "oversize":
+        return failure
+    if failure.kind in ("timeout_start", "timeout_list"):
+        if transcript.noise > transcript.greeted:
+            detail = f"{transcript.noise} lines that are no JSON-RPC"
+            return ProbeFailure("protocol_error", f"{detail}, first {transcript.first_noise}")
+        cause = classify_text(stderr)  # one that hangs often said why
         return ProbeFailure(cause.kind, f"{failure.detail}, {cause.detail}") if cause else failure
-    if ended_with.exited:
-        return classify_last_words(
-            make_printable(transcript.stderr) + transcript.first_noise,
-            ended_with.code,
-            ended_with.signal,
-        )
-    if "code -32601" in failure.detail and ended_with.answered:
+    if evidence.exited:
+        words = stderr + transcript.first_noise
+        return classify_last_words(words, evidence.code, evidence.signal)
+    if "code -32601" in failure.detail and evidence.answered:
         return ProbeFailure("no_tools", "tools/list is not a method of this server")
-    if "code" in failure.detail and not transcript.ended:
-        cause = classify_text(failure.detail)  # it may say the same things a dying server says
-        return ProbeFailure(cause.kind, f"answered {failure.detail!r}") if cause else failure
     if transcript.ended:
         return ProbeFailure("protocol_error", "it closed its standard output and went on running")
+    if "code" in failure.detail:
+        cause = classify_text(failure.detail)  # it may say the same things a dying server says
+        return ProbeFailure(cause.kind, f"answered {failure.detail!r}") if cause else failure
     return failure
 
 
@@ -297,11 +287,11 @@ def make_printable(data: bytes) -> str:
 
 _CHUNK = 1 << 16
 _MIB = 1024 * 1024
-_STDERR_KEPT = 16_384
 
 
 class StdioRelay:
-    """Runs as three tasks beside a session; `read` and `write` are the session's streams."""
+    """Carries messages between a session and a sandboxed server's standard streams: three tasks
+    beside the session, whose streams `read` and `write` are."""
 
     def __init__(
         self, jailed: SandboxProcess, policy: SandboxPolicy, listener: MessageFilter | None = None
@@ -331,88 +321,86 @@ class StdioRelay:
         tasks.start_soon(self._write_stdin)
 
     async def _read_stdout(self) -> None:
+        buffer, transcript = bytearray(), self.transcript
         try:
-            await self._take_stdout()
+            async with self._to_session:
+                while chunk := await _read(self._jailed.process.stdout):
+                    self.total += len(chunk)
+                    if self.total > self._policy.stdout_mb * _MIB:
+                        transcript.oversize = f"more than {self._policy.stdout_mb} MB on stdout"
+                        return
+                    buffer += chunk
+                    if b"\n" in chunk:
+                        *lines, remainder = bytes(buffer).split(b"\n")
+                        buffer = bytearray(remainder)
+                        self._blank += lines.count(b"")
+                        for line in filter(None, lines):
+                            await self._take_line(line)
+                    self._note_excess(len(buffer))
+                    if transcript.oversize or transcript.broken:
+                        return
+                    await anyio.lowlevel.checkpoint()  # a flood must not starve the clocks
+                transcript.ended = True
         finally:
             self.over.set()
 
-    async def _take_stdout(self) -> None:
-        buffer = bytearray()
-        async with self._to_session:
-            while chunk := await _read(self._jailed.process.stdout):
-                self.total += len(chunk)
-                if self.total > self._policy.stdout_mb * _MIB:
-                    self.transcript.oversize = f"more than {self._policy.stdout_mb} MB on stdout"
-                    return
-                buffer += chunk
-                if b"\n" in chunk:
-                    *lines, remainder = bytes(buffer).split(b"\n")
-                    buffer = bytearray(remainder)
-                    self._blank += lines.count(b"")
-                    for line in filter(None, lines):
-                        await self._take_line(line)
-                self._note_excess(len(buffer))
-                if self.transcript.oversize or self.transcript.broken:
-                    return
-                await anyio.lowlevel.checkpoint()  # a flood must not starve the clocks
-            self.transcript.ended = True
-
     def _note_excess(self, waiting: int) -> None:
+        transcript = self.transcript
         if waiting > self._policy.message_mb * _MIB:
-            self.transcript.oversize = f"a message of more than {self._policy.message_mb} MB"
-        elif max(self.transcript.noise, self._blank) > MAX_NOISE:
-            self.transcript.oversize = f"more than {MAX_NOISE} lines that are no messages"
-        elif self.transcript.initiated + self.transcript.strays > MAX_UNASKED:
-            self.transcript.oversize = f"more than {MAX_UNASKED} messages that nobody asked for"
+            transcript.oversize = f"a message of more than {self._policy.message_mb} MB"
+        elif max(transcript.noise, self._blank) > MAX_NOISE:
+            transcript.oversize = f"more than {MAX_NOISE} lines that are no messages"
+        elif transcript.initiated + transcript.strays > MAX_UNASKED:
+            transcript.oversize = f"more than {MAX_UNASKED} messages that nobody asked for"
 
     async def _take_line(self, line: bytes) -> None:
+        from mcp.shared.message import SessionMessage
+        from mcp_types import jsonrpc_message_adapter
+
         if not line.strip() or self.transcript.noise > MAX_NOISE or self.transcript.broken:
             return
         if len(line) > self._policy.message_mb * _MIB:
-            self.transcript.oversize = f"a message of more than {self._policy.message_mb} MB"
+            self._note_excess(len(line))
             return
         try:
-            message = parse_message(line.decode("utf-8"))
+            parsed = parse_message(line.decode("utf-8"))
         except AmbiguousJson as error:
             self.transcript.broken = str(error)
             return
         except (ValueError, RecursionError):
-            message = None
-        messages = message if isinstance(message, list) else [message]
-        for item in messages[:100]:
-            if isinstance(item, dict) and item.get("jsonrpc") == "2.0":
-                await self._deliver_message(item)
-            else:
+            parsed = None
+        for item in (parsed if isinstance(parsed, list) else [parsed])[:100]:
+            if not isinstance(item, dict) or item.get("jsonrpc") != "2.0":
                 self.listener.count_noise(repr(line[:120]))
-
-    async def _deliver_message(self, raw: dict[str, Any]) -> None:
-        from mcp.shared.message import SessionMessage
-        from mcp_types import jsonrpc_message_adapter
-
-        message = self.listener.take(raw)
-        if message is None:
-            return
-        try:
-            parsed = jsonrpc_message_adapter.validate_python(message)
-            await self._to_session.send(SessionMessage(parsed))
-        except ValueError:
-            self.listener.count_noise(repr(message)[:120])
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            pass
+            elif (message := self.listener.take(item)) is not None:
+                try:
+                    ready = SessionMessage(jsonrpc_message_adapter.validate_python(message))
+                    await self._to_session.send(ready)
+                except ValueError:
+                    self.listener.count_noise(repr(message)[:120])
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    pass
 
     async def _read_stderr(self) -> None:
         while chunk := await _read(self._jailed.process.stderr):
-            self.transcript.stderr = (self.transcript.stderr + chunk)[-_STDERR_KEPT:]
+            self.transcript.keep_stderr(chunk)
 
     async def _write_stdin(self) -> None:
+        """Ends where the server closed its input. One that does not read holds up this task."""
+        stream: Any = self._jailed.process.stdin
         async with self._from_session:
             async for item in self._from_session:
                 message = item.message.model_dump(mode="json", by_alias=True, exclude_unset=True)
                 self.listener.note_request(message)
                 data = json.dumps(message, ensure_ascii=False).encode() + b"\n"
-                if not await _write(self._jailed.process.stdin, data):
-                    self.unsent = True
-                    return
+                while data:
+                    try:
+                        data = data[os.write(stream.fileno(), data) :]
+                    except BlockingIOError:
+                        await anyio.wait_writable(stream)
+                    except (OSError, ValueError):
+                        self.unsent = True
+                        return
 
 
 async def _read(stream: Any) -> bytes:
@@ -424,15 +412,3 @@ async def _read(stream: Any) -> bytes:
             await anyio.wait_readable(stream)
         except (OSError, ValueError):
             return b""
-
-
-async def _write(stream: Any, data: bytes) -> bool:
-    """Whether all of `data` was written; a server that does not read only holds up this task."""
-    while data:
-        try:
-            data = data[os.write(stream.fileno(), data) :]
-        except BlockingIOError:
-            await anyio.wait_writable(stream)
-        except (OSError, ValueError):
-            return False
-    return True

@@ -214,16 +214,8 @@ def _make_settings(env: Mapping[str, str], *, scripts: bool) -> dict[str, str]:
 
 def fetch_policy(policy: SandboxPolicy | None) -> SandboxPolicy:
     """The limits of the fetch phase, in the backend that servers run in."""
-    if policy is None:
-        return FETCH_POLICY
-    return replace(
-        FETCH_POLICY,
-        backend=policy.backend,
-        engine=policy.engine,
-        image=policy.image,
-        allow_loopback=policy.allow_loopback,
-        fetch_hosts=policy.fetch_hosts,
-    )
+    names = ("backend", "engine", "allow_loopback", "fetch_hosts") if policy else ()
+    return replace(FETCH_POLICY, **{name: getattr(policy, name) for name in names})
 
 
 def _read_outputs(jailed: SandboxProcess) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,6 @@ from assets.servers.sandbox.spec import (
     SandboxUnavailable,
     make_memory_file,
 )
-
-_UID_BASE, _UID_SPAN = 1_200_000_000, 1 << 24
 
 
 class BubblewrapBackend:
@@ -54,19 +52,13 @@ class BubblewrapBackend:
         }
 
     def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand:
-        uid = launch.uid or spec.choose_user(_UID_BASE, _UID_SPAN)
-        argv, files = build_command_line(launch, policy, uid)
-        group, env = make_control_group(policy), {"PATH": spec.SEARCH}
+        argv, files = build_command_line(launch, policy, launch.uid or spec.choose_user())
+        command = BackendCommand(argv, files, {"PATH": spec.SEARCH}, volume=launch.volume)
+        group = make_control_group(policy)
         if group is None:
-            return BackendCommand(argv, files, env, volume=launch.volume)
-        return BackendCommand(
-            group.wrap(argv),
-            files,
-            env,
-            end=group.end,
-            has_overrun=group.has_overrun,
-            volume=launch.volume,
-        )
+            return command
+        ends = {"end": group.end, "has_overrun": group.has_overrun}
+        return replace(command, argv=group.wrap(argv), **ends)
 
 
 def build_command_line(
@@ -162,7 +154,7 @@ def _try_once() -> tuple[str, str, str] | None:
             package = "bubblewrap" if program == "bwrap" else "util-linux"
             how = f"install it (Debian: apt-get install {package}) and run again"
             return program, "not installed", how
-    argv, files = build_command_line(SandboxLaunch(("true",)), SandboxPolicy(), _UID_BASE)
+    argv, files = build_command_line(SandboxLaunch(("true",)), SandboxPolicy(), spec.FIRST_USER)
     try:
         attempt = subprocess.run(argv, capture_output=True, text=True, timeout=20, pass_fds=files)
     except subprocess.TimeoutExpired:

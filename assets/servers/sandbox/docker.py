@@ -77,37 +77,34 @@ class DockerBackend:
 
     name = "docker"
 
-    def __init__(self, *, image: str = "", program: str = "docker") -> None:
-        self.image, self.program = image, program
+    def __init__(self, program: str = "docker") -> None:
+        self.program = program
 
     def version(self) -> str:
         answer = self._ask_client("version", "--format", "{{json .}}")
-        about = _as_object(answer.stdout)
-        version = _as_object(about.get("Server") or about.get("Client") or {}).get("Version")
+        try:
+            about = json.loads(answer.stdout)
+            version = (about.get("Server") or about.get("Client") or {}).get("Version")
+        except (ValueError, AttributeError):
+            version = None
         return f"{os.path.basename(self.program)} {version or 'unknown'}"
 
     def preflight(self) -> None:
         """Runs an empty container once, and ends those of owners that died."""
-        if refusal := _try_once(self.program, self.image):
+        if refusal := _try_once(self.program):
             raise SandboxUnavailable(*refusal)
 
     def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
         # The default bridge has an address of the host; what listens on all addresses answers it.
         reach = "reachable on the bridge" if policy.network == "full" else "unreachable"
-        about = {"system_calls": "filtered", "memory": "engine", "image": self.image}
-        return {**about, "host_loopback": reach}
+        return {"system_calls": "filtered", "memory": "engine", "host_loopback": reach}
 
     def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand:
-        mounts = list(launch.mounts)
-        if not self.image:
-            merged = [f"/{name}" for name in MERGED if is_folder(name)]
-            mounts = [
-                *(SandboxMount.same(p) for p in _list_existing(["/usr", *merged, *spec.ETC])),
-                *mounts,
-            ]
-        words = self.arguments(launch, policy, mounts)
-        env = spec.build_environment(launch)
-        return self._build_command([*words, self.image or EMPTY, *launch.argv], env, launch.volume)
+        merged = [f"/{name}" for name in MERGED if is_folder(name)]
+        host = [Path(path) for path in ("/usr", *merged, *spec.ETC) if os.path.exists(path)]
+        mounts = [*map(SandboxMount.same, host), *launch.mounts]
+        words = [*self.arguments(launch, policy, mounts), EMPTY, *launch.argv]
+        return self._build_command(words, spec.build_environment(launch), launch.volume)
 
     def image_command(
         self,
@@ -123,14 +120,12 @@ class DockerBackend:
 
         Raises LaunchRefused unless the image is pinned by digest or named by its id."""
         if not PINNED.fullmatch(image):
-            raise LaunchRefused(
-                f"image {image!r}: expected NAME@sha256:DIGEST or an id, so that it is pinned"
-            )
+            expected = "expected NAME@sha256:DIGEST or an id, so that it is pinned"
+            raise LaunchRefused(f"image {image!r}: {expected}")
         spec.check_words(args, env)
         launch = replace(granted or SandboxLaunch(()), argv=(), env=env, cwd="")
-        words = self.arguments(launch, policy, launch.mounts)
-        variables = {"HOME": HOME, "TMPDIR": "/tmp", **env}
-        return self._build_command([*words, image, *args], variables, launch.volume)
+        words = [*self.arguments(launch, policy, launch.mounts), image, *args]
+        return self._build_command(words, {"HOME": HOME, "TMPDIR": "/tmp", **env}, launch.volume)
 
     def pull(self, image: str, timeout_s: float = 300.0) -> str | None:
         """Fetches a pinned image unless it is here; what went wrong, or None."""
@@ -149,7 +144,9 @@ class DockerBackend:
         self, launch: SandboxLaunch, policy: SandboxPolicy, mounts: Sequence[SandboxMount]
     ) -> list[str]:
         """`run` and its options, up to the image; pure but for the user's number."""
-        uid = _choose_user(launch, mounts)
+        uid = launch.uid or spec.choose_user(_UID_BASE, _UID_SPAN)
+        if os.geteuid() != 0 and any(mount.writable for mount in mounts):
+            uid = os.getuid()  # what is writable from inside belongs to us
         sizes = spec.limit_private_disks(policy)
         memory = f"{spec.cap_memory(policy) // MIB}m"
         words = ["run", "--rm", "--interactive", "--init", "--pull", "never", "--read-only"]
@@ -157,14 +154,8 @@ class DockerBackend:
         words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         words += ["--pids-limit", str(policy.processes + _PIDS), "--user", f"{uid}:{uid}"]
         words += ["--memory", memory, "--memory-swap", memory, "--hostname", "sandbox"]
-        words += [
-            "--shm-size",
-            str(sizes["/dev/shm"]),
-            "--oom-score-adj",
-            "500",
-            "--label",
-            f"{LABEL}={describe_owner()}",
-        ]
+        words += ["--shm-size", str(sizes["/dev/shm"]), "--oom-score-adj", "500"]
+        words += ["--label", f"{LABEL}={describe_owner()}"]
         for name, (soft, hard) in spec.list_limits(policy).items():
             words += ["--ulimit", f"{name}={soft}:{hard}"]
         private = [("/tmp", "1777"), *([] if launch.volume else [(HOME, "0777")])]
@@ -187,39 +178,22 @@ class DockerBackend:
         env_file, calls = (f"/proc/self/fd/{descriptor}" for descriptor in files)
         options = ["--name", name, "--env-file", env_file, "--security-opt", f"seccomp={calls}"]
         argv = [self.program, words[0], *options, *words[1:]]
-        end = partial(self._remove_container, name)
+        # The client's death ends no container: the engine is its parent.
+        end = partial(self._ask_client, "rm", "--force", "--volumes", name)
         facts = {"root": _ContainerRoot(self, name), "end": end, "volume": volume}
         return BackendCommand(argv, files, _read_client_settings(), **facts)
-
-    def _remove_container(self, name: str) -> None:
-        """The client's death ends no container: the engine is its parent."""
-        self._ask_client("rm", "--force", "--volumes", name)
-
-    def sweep(self) -> None:
-        """Removes containers whose owner on this host is no more; its pid may be another's now."""
-        template = f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}'
-        answer = self._ask_client("ps", "--all", "--filter", f"label={LABEL}", "--format", template)
-        for line in answer.stdout.splitlines():
-            container, _, owner = line.partition(" ")
-            if is_abandoned(owner):
-                self._remove_container(container)
 
     def _ask_client(
         self, *words: str, timeout_s: float = 30.0, data: bytes = b""
     ) -> "subprocess.CompletedProcess[str]":
         """One command of the client; a missing or hanging one is an exit like any other."""
-        argv, env = [self.program, *words], _read_client_settings()
+        argv, how = [self.program, *words], {"capture_output": True, "timeout": timeout_s}
         try:
-            finished = subprocess.run(
-                argv, input=data, capture_output=True, timeout=timeout_s, env=env
-            )
+            done = subprocess.run(argv, input=data, env=_read_client_settings(), **how)
         except (OSError, subprocess.TimeoutExpired) as error:
             return subprocess.CompletedProcess(argv, 125, "", str(error))
-        texts = (
-            finished.stdout.decode("utf-8", "replace"),
-            finished.stderr.decode("utf-8", "replace"),
-        )
-        return subprocess.CompletedProcess(argv, finished.returncode, *texts)
+        texts = (output.decode("utf-8", "replace") for output in (done.stdout, done.stderr))
+        return subprocess.CompletedProcess(argv, done.returncode, *texts)
 
 
 class _ContainerRoot:
@@ -240,30 +214,30 @@ class _ContainerRoot:
 
 
 @lru_cache(maxsize=8)
-def _try_once(program: str, image: str) -> tuple[str, str, str] | None:
-    """(what, why, how) where no engine runs an empty container, else None."""
-    engine = DockerBackend(image=image, program=program)
+def _try_once(program: str) -> tuple[str, str, str] | None:
+    """(what, why, how) where no engine runs an empty container, else None. Removes containers whose
+    owner on this host is no more; its pid may be another's now."""
+    engine = DockerBackend(program)
     if shutil.which(program, path=spec.SEARCH) is None:
         return program, "not installed", "install Docker or bubblewrap and run again"
     answer = engine._ask_client("version")
     if answer.returncode:
         how = "start the engine, and let this user talk to it (group `docker`)"
         return f"{program} does not answer", _find_last_line(answer.stderr), how
-    if not image and engine._ask_client("image", "inspect", EMPTY).returncode:
+    if engine._ask_client("image", "inspect", EMPTY).returncode:
         imported = engine._ask_client("import", "-", EMPTY, data=build_empty_root())
         if imported.returncode:
             return f"{program} import", _find_last_line(imported.stderr), "see its log"
-    engine.sweep()
+    template = f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}'
+    listed = engine._ask_client("ps", "--all", "--filter", f"label={LABEL}", "--format", template)
+    for line in listed.stdout.splitlines():
+        container, _, owner = line.partition(" ")
+        if is_abandoned(owner):
+            engine._ask_client("rm", "--force", "--volumes", container)
     command = engine.command(SandboxLaunch(("true",)), SandboxPolicy())
+    how = {"capture_output": True, "text": True, "timeout": 60, "env": dict(command.env)}
     try:
-        tried = subprocess.run(
-            command.argv,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=dict(command.env),
-            pass_fds=command.files,
-        )
+        tried = subprocess.run(command.argv, pass_fds=command.files, **how)
     except subprocess.TimeoutExpired:
         if command.end:
             command.end()
@@ -273,19 +247,7 @@ def _try_once(program: str, image: str) -> tuple[str, str, str] | None:
             os.close(descriptor)
     if not tried.returncode:
         return None
-    how = f"the image must hold `true` and be here already ({image or EMPTY}); see docs/sandbox.md"
-    return f"{program} runs no container", _find_last_line(tried.stderr), how
-
-
-def _list_existing(paths: Sequence[str]) -> list[Path]:
-    return [Path(path) for path in paths if os.path.exists(path)]
-
-
-def _choose_user(launch: SandboxLaunch, mounts: Sequence[SandboxMount]) -> int:
-    """What is writable from inside belongs to us, where we are not root."""
-    if os.geteuid() != 0 and any(mount.writable for mount in mounts):
-        return os.getuid()
-    return launch.uid or spec.choose_user(_UID_BASE, _UID_SPAN)
+    return f"{program} runs no container", _find_last_line(tried.stderr), "see docs/sandbox.md"
 
 
 def write_env_file(env: Mapping[str, str]) -> bytes:
@@ -319,15 +281,5 @@ def _read_client_settings() -> dict[str, str]:
     return {"PATH": spec.SEARCH, "HOME": os.environ.get("HOME", "/"), **client}
 
 
-def _as_object(value: Any) -> dict[str, Any]:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            value = None
-    return value if isinstance(value, dict) else {}
-
-
-def _find_last_line(text: str | bytes) -> str:
-    decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    return (decoded.strip().splitlines() or ["no message"])[-1][:200]
+def _find_last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no message"])[-1][:200]

@@ -96,7 +96,7 @@ def _end_processes(mark: str) -> None:
 
 _MAKERS: dict[str, Callable[[SandboxPolicy], SandboxBackend]] = {
     "bubblewrap": lambda _: BubblewrapBackend(),
-    "docker": lambda policy: DockerBackend(image=policy.image, program=policy.engine),
+    "docker": lambda policy: DockerBackend(policy.engine),
     "none": lambda _: UnsandboxedBackend(),
 }
 
@@ -105,19 +105,16 @@ def choose_backend(policy: SandboxPolicy) -> SandboxBackend:
     """The backend that the policy names, or the first of bubblewrap and docker that works here.
 
     Raises SandboxUnavailable where there is none; `none` is only taken when it is named."""
-    if policy.backend != "auto":
-        chosen = _MAKERS[policy.backend](policy)
-        chosen.preflight()
-        return chosen
-    refusals = []
-    for name in ("bubblewrap", "docker"):
-        chosen = _MAKERS[name](policy)
+    refusals: list[SandboxUnavailable] = []
+    for name in ("bubblewrap", "docker") if policy.backend == "auto" else (policy.backend,):
+        backend = _MAKERS[name](policy)
         try:
-            chosen.preflight()
+            backend.preflight()
+            return backend
         except SandboxUnavailable as error:
             refusals.append(error)
-        else:
-            return chosen
+    if len(refusals) == 1:
+        raise refusals[0]
     ours, engine = refusals
     why = f"{ours.why}; and no engine answers: {engine.what}: {engine.why}"
     raise SandboxUnavailable(ours.what, why, ours.how)

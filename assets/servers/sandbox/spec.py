@@ -22,13 +22,11 @@ class SandboxSettings:
 
     backend: `auto` takes bubblewrap, else docker, else refuses; `none` contains nothing, and every
     row is marked uncertified. engine: the program behind docker (`podman` takes the same words).
-    image: of the engine; empty for the host's own /usr. scripts: `second` lets a fetch that failed
-    run install scripts, inside. fetch_hosts: `host` or `host:port` that the fetch phase may reach
-    besides the registries in use."""
+    scripts: `second` lets a fetch that failed run install scripts, inside. fetch_hosts: `host` or
+    `host:port` that the fetch phase may reach besides the registries in use."""
 
     backend: Literal["auto", "bubblewrap", "docker", "none"] = "auto"
     engine: str = "docker"
-    image: str = ""
     memory_mb: int = 1024
     processes: int = 128  # threads count too
     open_files: int = 1024
@@ -166,32 +164,29 @@ class BackendCommand:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str = "/"
     root: Callable[[], int | None] | None = None
-    end: Callable[[], None] | None = None
+    end: Callable[[], object] | None = None
     has_overrun: Callable[[], bool] | None = None
     volume: Path | None = None
 
 
 class SandboxBackend(Protocol):
-    """One way to contain a process tree."""
+    """One way to contain a process tree.
+
+    preflight: raises SandboxUnavailable, naming what, why and how, unless it works on this host.
+    version, facts: what decides how well it contains; part of the certificate. command: how to
+    start the launch within the policy's limits; raises LaunchRefused.
+    """
 
     @property
     def name(self) -> str: ...
 
-    def version(self) -> str:
-        """The version of the program behind it; part of the certificate."""
-        ...
+    def version(self) -> str: ...
 
-    def preflight(self) -> None:
-        """Raises SandboxUnavailable, naming what, why and how, unless it works on this host."""
-        ...
+    def preflight(self) -> None: ...
 
-    def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
-        """What else decides how well it contains: filters, and what a granted network reaches."""
-        ...
+    def facts(self, policy: SandboxPolicy) -> dict[str, Any]: ...
 
-    def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand:
-        """How to start the launch within the policy's limits. Raises LaunchRefused."""
-        ...
+    def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand: ...
 
 
 MIB = 1024 * 1024
@@ -256,7 +251,10 @@ def list_identity_files(uid: int) -> dict[str, str]:
     }
 
 
-def choose_user(first: int, count: int) -> int:
+FIRST_USER, USERS = 1_200_000_000, 1 << 24  # the users of sandboxes that root starts
+
+
+def choose_user(first: int = FIRST_USER, count: int = USERS) -> int:
     """A user of one sandbox alone."""
     return first + random.SystemRandom().randrange(count)
 

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from assets.servers.deploy.deploy import can_travel, deploy, deploy_on, deploy_to_json, effect_key
+from assets.servers.deploy.deploy import (
+    DeploymentResult,
+    deploy,
+    deploy_on,
+    deploy_to_json,
+    effect_key,
+    make_failed,
+)
 from assets.servers.deploy.deployment_table import (
     DEPLOYMENTS,
     DeploymentJob,
@@ -16,7 +23,6 @@ from assets.servers.deploy.deployment_table import (
     summarise_rows,
 )
 from assets.servers.deploy.grants import ServerGrant, mount_folders
-from assets.servers.deploy.package import DeploymentResult, make_failed
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
 from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.probe import ProbeResult
@@ -160,6 +166,7 @@ while True:
     assert blobs.get_json(kept["certificate"])["passed"] is True
 
 
+HERE = ProbeFailure("crashed", "here")
 ANSWER = make_failed(ProbeFailure("crashed", "elsewhere")).to_json()
 
 
@@ -213,7 +220,7 @@ def test_a_lost_worker_is_a_row_that_is_due_at_once(recipe, policy):
 
 
 @pytest.mark.parametrize("here", ["secret", "folder", "volume", "private", "remote"])
-def test_what_needs_this_machine_stays(here, recipe, policy, tmp_path):
+def test_what_needs_this_machine_stays(here, recipe, policy, tmp_path, monkeypatch):
     grants = {
         "folder": ServerGrant(folders=mount_folders((str(tmp_path),))),
         "volume": ServerGrant(volume=True),
@@ -224,7 +231,10 @@ def test_what_needs_this_machine_stays(here, recipe, policy, tmp_path):
         recipe = recipe.model_copy(update={"server_id": "npm:b"})
     else:
         recipe = recipe.model_copy(update={"ecosystem": here})
-    assert not can_travel(recipe, policy)
+    monkeypatch.setattr("assets.servers.deploy.deploy.deploy_allowed", lambda *_: make_failed(HERE))
+    fleet = Elsewhere()
+    assert deploy_on(fleet, recipe, policy) == make_failed(HERE).to_json()
+    assert not fleet.asked
 
 
 REFERENCE = "@modelcontextprotocol/server-"

@@ -8,7 +8,7 @@ import pytest
 
 from assets.servers.calls.connection import plan_launch
 from assets.servers.calls.result import CallFailed
-from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.deploy import deploy, make_failed
 from assets.servers.deploy.deployment_table import DeploymentJob
 from assets.servers.deploy.grants import (
     SERVER_UID,
@@ -18,7 +18,6 @@ from assets.servers.deploy.grants import (
     list_granted_places,
     mount_folders,
 )
-from assets.servers.deploy.package import make_failed
 from assets.servers.deploy.policy import (
     DeployPolicy,
     digest_conditions,
@@ -293,7 +292,7 @@ def policy(tmp_path, monkeypatch):
     """A user with a real token for one server; nothing is fetched or launched."""
     monkeypatch.setenv("MY_TOKEN", "a-real-token")
     launched = make_failed(ProbeFailure("crashed", "it was launched"))
-    monkeypatch.setattr("assets.servers.deploy.deploy.run_package", lambda *_: launched)
+    monkeypatch.setattr("assets.servers.deploy.deploy.RecipeLauncher.run", lambda _: launched)
     sources = {NAME_TEST_CONFIRM: ServerSecrets(env={"GITHUB_TOKEN": "env:MY_TOKEN"})}
     return DeployPolicy(tmp_path, secrets=SecretSources(sources, bytes(16)))
 

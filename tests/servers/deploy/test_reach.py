@@ -8,13 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets.servers.deploy import package
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.grants import (
     ServerGrant,
     VolumeBusy,
     hold_volume,
-    hold_volume_async,
     list_granted_places,
     mount_folders,
 )
@@ -107,7 +105,7 @@ def test_a_node_server_that_knows_no_proxy_reaches_its_host_too(run, tmp_path, m
     artifact = InstalledArtifact(
         tmp_path / "tree", (str(node), "/srv/server/main.js"), {}, (), "l", 1.0
     )
-    monkeypatch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
+    monkeypatch.setattr("assets.servers.deploy.deploy.ensure_artifact", lambda *_, **__: artifact)
     with site(lambda *_: Answer("granted")) as here, site(lambda *_: Answer("secret")) as other:
         near, far = (one.url.rpartition(":")[2] for one in (here, other))
         urls = f"const NEAR = 'http://localhost:{near}/', FAR = 'http://localhost:{far}/';"
@@ -274,13 +272,11 @@ def test_two_runs_on_one_volume_never_write_at_once(policy, monkeypatch):
     assert tool_names(deploy(RECIPE_TEST_VOLUME, policy).probe) == ["x"]
 
 
-async def test_a_second_session_waits_for_one_that_ends(tmp_path):
-    kept = tmp_path / "volume"
-    with hold_volume(kept), pytest.raises(VolumeBusy):
-        await hold_volume_async(kept, 0.0).__aenter__()
-    async with hold_volume_async(kept, 0.0):
-        with pytest.raises(VolumeBusy):
-            hold_volume(kept, 0.0).__enter__()
+def test_a_volume_is_held_by_one_session_at_a_time(tmp_path):
+    volume = tmp_path / "volume"
+    for _ in range(2):
+        with hold_volume(volume), pytest.raises(VolumeBusy):
+            hold_volume(volume, 0.0).__enter__()
     with hold_volume(None), hold_volume(None):
         pass
 

@@ -332,7 +332,7 @@ def test_a_real_engine_runs_and_ends_servers(engine, tmp_path):
 
 
 def test_a_real_engine_runs_an_image_by_digest(engine):
-    chosen = DockerBackend(program=ENGINE)
+    chosen = DockerBackend(ENGINE)
     listed = chosen._ask_client("image", "inspect", "--format", "{{json .RepoDigests}}", EMPTY)
     image = next(name for name in json.loads(listed.stdout) if "@" in name)
     assert chosen.pull(image) is None

@@ -135,7 +135,7 @@ def test_a_backend_that_is_named_is_no_guess(name):
 
 def test_docker_is_taken_where_bubblewrap_does_not_work(monkeypatch):
     monkeypatch.setattr(bubblewrap, "_try_once", lambda: ("bwrap", "refused", "fix"))
-    monkeypatch.setattr(docker, "_try_once", lambda program, image: None)
+    monkeypatch.setattr(docker, "_try_once", lambda program: None)
     assert choose_backend(SandboxPolicy()).name == "docker"
 
 

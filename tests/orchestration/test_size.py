@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_910, 14),
     "extensions/upkeep": (2_121, 11),
-    "tests": (86_937, 633),
+    "tests": (86_936, 633),
     "benchmarks": (5_750, 40),
 }
 

@@ -9,11 +9,9 @@ from assets.servers.defs import check_launch_rate
 
 def rows(**kinds: int) -> list[dict[str, Any]]:
     return [
-        {
-            "recipe_digest": "d",
-            "status": "ok" if kind == "ok" else "failed",
-            "error_kind": None if kind == "ok" else kind,
-        }
+        {"recipe_digest": "d", "status": "ok", "error_kind": None}
+        if kind == "ok"
+        else {"recipe_digest": "d", "status": "failed", "error_kind": kind}
         for kind, count in kinds.items()
         for _ in range(count)
     ]

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from assets.vectors.encoders.embedder import Embedder
 
 CONTEXT = 0.2  # weight of the conversation's subject beside the question
-AS_GOOD, FAR = 0.02, 0.6  # shares of the spread between the first hit and those left out
 _SPARE = 40  # places beyond k that are ranked, so that collapsed twins leave k hits
 # Word pieces of a query that are encoded, half of them from its end: a conversation asks there. 9%
 # of the corpus's queries are longer; reading them whole found the right tool first as often as
@@ -181,19 +180,18 @@ class Router:
         if mask is not None and not mask.any():
             return [], 0.0
         ranker = self.ranker if ask.strategy == "ours" else None
-        most = max(ask.k + ask.stretch + _SPARE, RERANKED if ranker else 0)
+        most = max(ask.k + _SPARE, RERANKED if ranker else 0)
         while True:
             ranking = BY_NAME[ask.strategy](signals, mask, most)
             ranking = rank_by_success(ranker, signals, ranking) if ranker else ranking
             groups = _collapse_twins(self.index.twins[ranking.places])
-            if len(groups) >= ask.k + ask.stretch or len(ranking.places) < most:
+            if len(groups) >= ask.k or len(ranking.places) < most:
                 break
             most *= 2
         suitable = ranking.suitable
         if suitable is None:
             suitable = BY_NAME["ours"](signals, mask, 1).suitable or 0.0
-        groups = groups[: _count_hits(ask, ranking.scores[[group[0] for group in groups]])]
-        return self._make_hits(signals, ranking, groups), suitable
+        return self._make_hits(signals, ranking, groups[: ask.k]), suitable
 
     def _make_hits(
         self, signals: QuerySignals, ranking: ToolRanking, groups: list[list[int]]
@@ -230,22 +228,6 @@ def _choose_best_view(scores: Mapping[str, float]) -> str:
     views = (*TOOL_VIEWS, *SERVER_VIEWS)
     positive = {name: scores[name] for name in views if scores.get(name, 0.0) > 0}
     return max(positive, key=lambda name: positive[name], default="words")
-
-
-def _count_hits(ask: ToolQuery, scores: np.ndarray) -> int:
-    """How many of the ranked hits are given: k, with `stretch` more that are as good as the k-th,
-    with `trim` fewer where others fall far behind the first."""
-    if not len(scores):
-        return 0
-    spread = float(scores[0] - scores[min(len(scores) - 1, ask.k + ask.stretch + _SPARE)])
-    count = min(ask.k, len(scores))
-    while count < min(ask.k + ask.stretch, len(scores)):
-        if scores[count] < scores[min(ask.k, len(scores)) - 1] - AS_GOOD * spread:
-            break
-        count += 1
-    if ask.trim:
-        count = max(1, int(np.sum(scores[:count] >= scores[0] - FAR * spread)))
-    return count
 
 
 def _collapse_twins(twins: np.ndarray) -> list[list[int]]:

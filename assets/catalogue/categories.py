@@ -36,7 +36,6 @@ _WORDS = {
 }
 _OWNER = re.compile(r"\b(?:[\w\-]+\.)+[\w\-]+/|@[\w\-]+/|\b[\w\-]+/(?=[\w\-])")
 CATEGORIES = (*_WORDS, "other")
-WORDS = frozenset(word for words in _WORDS.values() for word in words.split())
 _LOOKUP = {name: frozenset(words.split()) for name, words in _WORDS.items()}
 
 

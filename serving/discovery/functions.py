@@ -35,19 +35,6 @@ _REFUSED = frozenset(("allOf", "anyOf", "oneOf", "not", "enum"))
 _PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 ANTHROPIC, OPENAI = "anthropic", "openai"
 APIS = (ANTHROPIC, OPENAI)
-ABOUT = (
-    "Find tools that are not loaded yet. Describe the tool, not this case: the platform or field of"
-    " work in `server`, the operation and what it works on in `tool`."
-)
-PARAMETERS: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "server": {"type": "string", "description": "platform or field of work"},
-        "tool": {"type": "string", "description": "operation, and what it works on"},
-    },
-    "required": ["tool"],
-    "additionalProperties": False,
-}
 
 
 @dataclass(frozen=True)
@@ -182,14 +169,6 @@ def _write_arguments(arguments: Any) -> str:
     """Arguments in the history: an object, whatever a model wrote, for endpoints take no other."""
     held = arguments if isinstance(arguments, Mapping) else {"unreadable": str(arguments)[:2000]}
     return json.dumps(held, ensure_ascii=True, default=str)
-
-
-def write_search_tool(api: str, name: str = "find_tools") -> dict[str, Any]:
-    """The search tool as a request of this API declares it."""
-    if api == OPENAI:
-        head = {"type": "tool_search", "execution": "client"}
-        return {**head, "description": ABOUT, "parameters": PARAMETERS}
-    return {"name": name, "description": ABOUT, "input_schema": PARAMETERS}
 
 
 def write_native_answer(

@@ -146,7 +146,6 @@ def _read_tool(row: dict[str, Any]) -> IndexedTool:
     if row["tool_id"] != str(ToolId.of_row(row)):
         raise ValueError(f"tools.jsonl: {row['tool_id'][:120]!r} is not the id of its row's tool")
     row |= {name: tuple(row[name]) for name in ("marketplaces", "flags")}
-    row.pop("reliability", None)  # in folders written before the overlay was a file of its own
     return IndexedTool(**row)
 
 

@@ -291,30 +291,12 @@ def list_nearly_best(scores: np.ndarray, most: int) -> np.ndarray:
     return np.flatnonzero(scores >= np.partition(best, -most)[-most])
 
 
-def read_fusion(content: Mapping[str, Any], where: str) -> FusionWeights:
-    """Raises IndexBroken unless `content` is {weights, suitable: {weights, bias, threshold}}."""
-    try:
-        suitable = content["suitable"]
-        fusion = FusionWeights(
-            weights={str(name): float(value) for name, value in content["weights"].items()},
-            evidence={str(name): float(value) for name, value in suitable["weights"].items()},
-            bias=float(suitable["bias"]),
-            threshold=float(suitable["threshold"]),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise IndexBroken(
-            f"{where}: {type(error).__name__}: {error}; expected"
-            " {weights: {feature: number}, suitable: {weights, bias, threshold}}"
-        ) from error
-    numbers = [*fusion.weights.values(), *fusion.evidence.values(), fusion.bias, fusion.threshold]
-    if not all(map(math.isfinite, numbers)):
-        raise IndexBroken(f"{where}: a weight is not a finite number")
-    return fusion
-
-
 @lru_cache(maxsize=4)
 def load_built_in(trained: bool = False) -> FusionWeights:
     """The weights that ship with the program; the files say what they were fitted on. trained: for
     the vectors of a trained adapter, which deserve more trust than the base model's."""
-    path = TRAINED if trained else BUILT_IN
-    return read_fusion(json.loads(path.read_bytes()), str(path))
+    content = json.loads((TRAINED if trained else BUILT_IN).read_bytes())
+    evidence = content["suitable"]
+    return FusionWeights(
+        content["weights"], evidence["weights"], evidence["bias"], evidence["threshold"]
+    )

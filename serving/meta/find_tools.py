@@ -27,7 +27,7 @@ from serving.meta.schemas import (
     ArgumentFields,
     BadField,
 )
-from serving.ranking.query import STRATEGIES, QueryAnswer, ToolHit, ToolQuery
+from serving.ranking.query import QueryAnswer, ToolHit, ToolQuery
 from serving.ranking.reranking import write_client_key
 from serving.router import Router
 from serving.untrusted_text import show_line, write_parameters
@@ -118,9 +118,6 @@ def read_questions(
     none or several forms."""
     base = ToolQuery(
         k=fields.number("k", 5, 1, MAX_K),
-        stretch=fields.number("stretch", 0, 0, MAX_K),
-        trim=fields.flag("trim"),
-        strategy=fields.choice("strategy", STRATEGIES, STRATEGIES[0]),
         exclude=frozenset(map(read_name, fields.texts("exclude", MAX_EXCLUDE))),
         context=fields.text("context", MAX_QUERY),
         allowed=token.allow,

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from serving.discovery.request import write_system_prompt
 from serving.index.model import IndexBroken, IndexMissing
-from serving.meta import resources
 from serving.meta.access_control import TooMany, find_token
 from serving.meta.call_tool import call_tool
 from serving.meta.consent import ConsentClient, ConsentPending
@@ -16,6 +16,7 @@ from serving.meta.find_tools import find_tools
 from serving.meta.listing import ToolListing, describe_seen, list_tools
 from serving.meta.policy import ClientToken
 from serving.meta.report_outcome import report_outcome
+from serving.meta.resources import PROMPTS, NoResource, list_resources, read_resource
 from serving.meta.schemas import CALL, DESCRIBE, FIND, INPUTS, MAX_ID, REPORT, BadField
 from serving.ranking.query import BadQuery
 from serving.router import Router
@@ -117,14 +118,7 @@ class RequestHandlers:
         """resources/list."""
         from mcp_types import ListResourcesResult
 
-        return ListResourcesResult.model_validate({"resources": resources.list_resources()})
-
-    async def list_templates(self, _: Any, __: Any) -> Any:
-        """resources/templates/list."""
-        from mcp_types import ListResourceTemplatesResult
-
-        rows = {"resourceTemplates": resources.list_templates()}
-        return ListResourceTemplatesResult.model_validate(rows)
+        return ListResourcesResult.model_validate({"resources": list_resources()})
 
     async def read_resource(self, ctx: Any, params: Any) -> Any:
         """resources/read."""
@@ -132,8 +126,8 @@ class RequestHandlers:
         from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ReadResourceResult
 
         try:
-            content = await resources.read(self._desk, self._find_token(ctx), str(params.uri))
-        except (resources.NoResource, BadField) as error:
+            content = await read_resource(self._desk, self._find_token(ctx), str(params.uri))
+        except NoResource as error:
             raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
         except (IndexMissing, IndexBroken) as error:
             raise MCPError(code=INTERNAL_ERROR, message=str(error)) from None
@@ -143,11 +137,7 @@ class RequestHandlers:
         """prompts/list."""
         from mcp_types import ListPromptsResult
 
-        about = ("How to ask for tools", "How to ask for tools, with one worked example")
-        rows = [
-            {"name": name, "description": text}
-            for name, text in zip(resources.PROMPTS, about, strict=True)
-        ]
+        rows = [{"name": name, "description": about} for name, about in PROMPTS.items()]
         return ListPromptsResult.model_validate({"prompts": rows})
 
     async def get_prompt(self, _: Any, params: Any) -> Any:
@@ -155,11 +145,10 @@ class RequestHandlers:
         from mcp.shared.exceptions import MCPError
         from mcp_types import INVALID_PARAMS, GetPromptResult
 
-        if params.name not in resources.PROMPTS:
-            known = ", ".join(resources.PROMPTS)
-            found = f"name is {params.name[:60]!r}; expected one of {known}"
-            raise MCPError(code=INVALID_PARAMS, message=found)
-        text = resources.prompt(params.name == resources.PROMPTS[1])
+        if params.name not in PROMPTS:
+            message = f"name is {params.name[:60]!r}; expected one of {', '.join(PROMPTS)}"
+            raise MCPError(code=INVALID_PARAMS, message=message)
+        text = write_system_prompt(example=params.name == "find-tools-example")
         message = {"role": "user", "content": {"type": "text", "text": text}}
         return GetPromptResult.model_validate({"messages": [message]})
 
@@ -178,7 +167,6 @@ class RequestHandlers:
 def _describe_failure(error: Exception) -> ToolReply:
     """What a model is told of a failure. One that nobody foresaw is for the log alone: the SDK
     would send its text, which may hold anything, to sessions before 2026-07-28."""
-
     kinds = {
         BadField: "bad_field",
         BadQuery: "bad_field",

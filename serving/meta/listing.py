@@ -2,18 +2,17 @@
 
 A model does not call a tool that only says "find tools" (toolhive, issue 4357): it must read what
 can be found. Every session reads this list, so no third-party words describe the index: categories
-are a closed list, and an example request is a tool's name made of known words only.
+are a closed list.
 """
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any
 
-from assets.catalogue.categories import WORDS, find_category
+from assets.catalogue.categories import find_category
 from assets.contracts.tool_id import compile_globs
 from serving.discovery.functions import bound_parameters, list_refused
 from serving.index.model import IndexedTool, RouterIndex
@@ -23,25 +22,14 @@ from serving.meta.policy import MetaPolicy
 from serving.meta.schemas import CALL, DESCRIBE, FIND, INPUTS, OUTPUTS, REPORT
 from serving.router import Router
 from serving.untrusted_text import show_line
+from warehouse.llm.chat import write_wire_name
 from warehouse.sanitize.untrusted_text import escape_text, quote_name, quote_text
 
-_CATEGORIES, _EXAMPLES = 6, 5
+_CATEGORIES = 6
 # Of a server: characters of what is said of it, and of the names of its tools. All of 1,500 servers
 # are read before the first list is shown.
 _TEXT, _TOOLS = 500, 50
 _OTHER = "other"
-_words = str.split
-_VERBS = frozenset(
-    _words(
-        "add analyze append archive book browse calculate check close compare compress convert copy"
-        " count create delete describe download edit extract fetch find format generate get insert"
-        " list merge move open parse post query read rename render replace run save schedule search"
-        " send set show sort split start stop summarize transcribe translate update upload validate"
-        " write"
-    )
-)
-_SMALL = frozenset(_words("a all an by for from in of on the to with"))
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 logger = logging.getLogger(__name__)
 MOST_PINNED = 32  # tools that are listed beside ours; the first by id
 _ABOUT = {
@@ -59,93 +47,36 @@ _ABOUT = {
 }
 _TITLES = {FIND: "Find tools", DESCRIBE: "Describe a tool", CALL: "Call a tool",
            REPORT: "Report an outcome"}  # fmt: skip
-_READS = {
-    "readOnlyHint": True,
-    "destructiveHint": False,
-    "idempotentHint": True,
-    "openWorldHint": False,
-}
+
+
+def _make_hints(reads: bool, destroys: bool, open_world: bool) -> dict[str, bool]:
+    return {
+        "readOnlyHint": reads, "destructiveHint": destroys, "idempotentHint": reads,
+        "openWorldHint": open_world,
+    }  # fmt: skip
+
+
 _HINTS = {
-    FIND: _READS,
-    DESCRIBE: _READS,
-    CALL: {
-        "readOnlyHint": False,
-        "destructiveHint": True,
-        "idempotentHint": False,
-        "openWorldHint": True,
-    },
-    REPORT: {
-        "readOnlyHint": False,
-        "destructiveHint": False,
-        "idempotentHint": False,
-        "openWorldHint": False,
-    },
+    FIND: _make_hints(True, False, False),
+    DESCRIBE: _make_hints(True, False, False),
+    CALL: _make_hints(False, True, True),
+    REPORT: _make_hints(False, False, False),
 }
 
 
-@dataclass(frozen=True)
-class IndexSummary:
-    """categories: (name, servers), most first. examples: requests that name a tool here."""
-
-    categories: tuple[tuple[str, int], ...]
-    examples: tuple[str, ...]
-
-
-def summarise_index(index: RouterIndex, servers: Mapping[int, Sequence[int]]) -> IndexSummary:
-    """servers: place of a server -> places of its tools, those that may be seen."""
-    of: dict[str, list[int]] = {}
-    for at in servers:
-        known = index.servers[at]
-        tools = " ".join(index.tools[place].tool for place in servers[at][:_TOOLS])
-        words = f"{known.description} {known.summary}"[:_TEXT] + f" {tools}"[:_TEXT]
-        of.setdefault(find_category(words, f"{known.name} {known.server_id}"[:200]), []).append(at)
-    counted = Counter({name: len(found) for name, found in of.items() if name != _OTHER})
-    largest = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:_CATEGORIES]
-    return IndexSummary(
-        tuple(largest), _choose_examples(index, servers, [n for n, _ in largest], of)
-    )
-
-
-def write_summary(made: IndexSummary) -> str:
-    """One or two sentences, each with a blank before it; "" where nothing is known."""
-    text = ""
-    if made.categories:
-        text += f" They are for {', '.join(f'{name} ({n:,})' for name, n in made.categories)}."
-    if made.examples:
-        text += f" Requests could be: {'; '.join(made.examples)}."
-    return text
-
-
-def reword_name(name: str) -> str | None:
-    """A tool's name as a request, `read_text_file` -> `read text file`; None where a word of it is
-    not one of ours: names are third-party text too."""
-    words = re.split(r"[^a-z]+", _CAMEL.sub(" ", name[:80]).lower())
-    words = [word for word in words if word]
-    if not 2 <= len(words) <= 4 or words[0] not in _VERBS or not re.fullmatch(r"[\w.-]+", name):
-        return None
-    rest = words[1:]
-    known = all(word in WORDS or word in _SMALL for word in rest)
-    return " ".join(words) if known and rest[-1] in WORDS else None
-
-
-def _choose_examples(
-    index: RouterIndex,
-    servers: Mapping[int, Sequence[int]],
-    categories: Sequence[str],
-    of: Mapping[str, Sequence[int]],
-) -> tuple[str, ...]:
-    """One of each category, then more of the largest: three words say most in least."""
-    found: list[list[str]] = []
-    for name in categories:
-        tools = (index.tools[at] for server in of[name] for at in servers[server])
-        phrases = {reword_name(tool.tool) for tool in tools if not tool.flags} - {None}
-        found.append(sorted(map(str, phrases), key=_rank_example))
-    ranked = [(rank, at, text) for at, texts in enumerate(found) for rank, text in enumerate(texts)]
-    return tuple(dict.fromkeys(text for _, _, text in sorted(ranked)))[:_EXAMPLES]
-
-
-def _rank_example(text: str) -> tuple[int, int, str]:
-    return abs(len(text.split()) - 3), len(text), text
+def summarise_index(index: RouterIndex, servers: Mapping[int, Sequence[int]]) -> str:
+    """What the servers are for, in a sentence with a blank before it; "" where nothing is known.
+    servers: place of a server -> places of its tools, those that may be seen."""
+    counts: Counter[str] = Counter()
+    for at, places in servers.items():
+        server = index.servers[at]
+        tools = " ".join(index.tools[place].tool for place in places[:_TOOLS])
+        words = f"{server.description} {server.summary}"[:_TEXT] + f" {tools}"[:_TEXT]
+        counts[find_category(words, f"{server.name} {server.server_id}"[:200])] += 1
+    del counts[_OTHER]
+    largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_CATEGORIES]
+    named = ", ".join(f"{name} ({n:,})" for name, n in largest)
+    return f" They are for {named}." if named else ""
 
 
 @dataclass(frozen=True)
@@ -162,8 +93,6 @@ class ToolListing:
 
 def describe_seen(router: Router, seen: VisibleTools, policy: MetaPolicy) -> ToolListing:
     """What a token that sees this of the index is shown of it."""
-    from warehouse.llm.chat import write_wire_name
-
     index = router.index
     places = select_pinned(router, seen, policy.pinned)
     ids = [index.tools[at].tool_id for at in places]
@@ -172,7 +101,7 @@ def describe_seen(router: Router, seen: VisibleTools, policy: MetaPolicy) -> Too
         _list_flat(name, index.tools[at], index.contract(at), policy)
         for name, at in zip(names, places, strict=True)
     ]
-    summary = write_summary(summarise_index(index, seen.servers))
+    summary = summarise_index(index, seen.servers)
     pinned = dict(zip(names, ids, strict=True))
     return ToolListing(len(seen.places), len(seen.servers), summary, pinned, tuple(flat))
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.servers.calls.log import REPORTS
-from serving.ranking.query import STRATEGIES
 
 FIND, DESCRIBE, CALL, REPORT = "find_tools", "describe_tool", "call_tool", "report_outcome"
 MAX_K = 50
@@ -102,12 +101,9 @@ INPUTS: dict[str, dict[str, Any]] = {
             "description": "or: several, answered one by one",
         },
         k=_make_number(1, MAX_K, "most tools for a request", default=5),
-        stretch=_make_number(0, MAX_K, "up to so many more, as good as the last"),
-        trim={"type": "boolean", "description": "leave out those far behind the first"},
         max_tokens=_make_number(LEAST_TOKENS, MAX_TOKENS, "most tokens of the answer"),
         shown={**_TEXTS, "description": "tool ids shown before: they and their twins stay out"},
         exclude={**_TEXTS, "description": "tool ids that failed: a twin may stand in"},
-        strategy={"type": "string", "enum": list(STRATEGIES), "default": STRATEGIES[0]},
         context={"type": "string", "description": "what the conversation is about"},
         parameters={"type": "boolean", "description": "show parameters too", "default": False},
     ),

@@ -79,7 +79,10 @@ async def watch_versions(desk: MetaContext, changes: IndexChanges) -> None:
     desk.served.on_change(swapped)
     known, first = None, True
     while True:
-        version = await _read_version(desk)
+        try:
+            version = (await desk.router()).index.version
+        except (IndexMissing, IndexBroken):
+            version = None  # told to whoever asks for something
         if version != known and not first:
             logger.info("index %s is served now", version)
             await changes.announce()
@@ -87,14 +90,6 @@ async def watch_versions(desk: MetaContext, changes: IndexChanges) -> None:
         with anyio.move_on_after(desk.policy.poll_s):
             await wake.wait()
         wake.clear()
-
-
-async def _read_version(desk: MetaContext) -> str | None:
-
-    try:
-        return (await desk.router()).index.version
-    except (IndexMissing, IndexBroken):
-        return None  # told to whoever asks for something
 
 
 async def _notify_session(session: Any) -> None:
@@ -135,7 +130,6 @@ def make_server(
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
         on_list_resources=handlers.list_resources,
-        on_list_resource_templates=handlers.list_templates,
         on_read_resource=handlers.read_resource,
         on_list_prompts=handlers.list_prompts,
         on_get_prompt=handlers.get_prompt,
@@ -174,7 +168,7 @@ def _make_cache_hints() -> Any:
     from mcp.server.caching import CacheHint
 
     same, own = CacheHint(_FIXED_MS, "public"), CacheHint(_INDEX_MS, "private")
-    fixed = ("prompts/list", "resources/list", "resources/templates/list", "server/discover")
+    fixed = ("prompts/list", "resources/list", "server/discover")
     return {**dict.fromkeys(fixed, same), "tools/list": own, "resources/read": own}
 
 

@@ -20,11 +20,10 @@ class BadQuery(UnusableInput):
 class ToolQuery:
     """One question: a user's `query`, or a model's words for the `server` and `tool` it wants.
 
-    `k` is a hard upper bound on hits, except that `stretch` allows up to that many more with a
-    score as good as the k-th; `trim` leaves out hits far behind the first. `exclude` are tool ids;
-    `allowed` are globs over tool ids (None: all, (): nothing). `context` says what the conversation
-    was about and weighs lightly. `client` is who asks (`write_client_key`), for a reranker that
-    knows what works for whom. Texts are read to 4,000 characters.
+    `k` bounds the hits. `exclude` are tool ids; `allowed` are globs over tool ids (None: all, ():
+    nothing). `context` says what the conversation was about and weighs lightly. `client` is who
+    asks (`write_client_key`), for a reranker that knows what works for whom. Texts are read to
+    4,000 characters.
     """
 
     query: str | None = None
@@ -35,8 +34,6 @@ class ToolQuery:
     allowed: tuple[str, ...] | None = None
     context: str | None = None
     strategy: str = "ours"
-    stretch: int = 0
-    trim: bool = False
     client: str | None = None
 
 
@@ -84,13 +81,11 @@ def read_ask(ask: ToolQuery | None = None, **parts: Any) -> ToolQuery:
 
 def check_ask(ask: ToolQuery) -> tuple[ToolQuery, tuple[str, ...]]:
     """The question with its texts tidied, and what was left out of it. Raises BadQuery."""
-    for name, least in (("k", 1), ("stretch", 0)):
-        if not least <= getattr(ask, name) <= MOST_HITS:
-            found = f"{name} is {getattr(ask, name)}"
-            raise BadQuery(f"{found}; expected {least} to {MOST_HITS:,}")
+    if not 1 <= ask.k <= MOST_HITS:
+        raise BadQuery(f"k is {ask.k}; expected 1 to {MOST_HITS:,}")
     if ask.strategy not in STRATEGIES:
-        found = f"strategy is {ask.strategy[:40]!r}"
-        raise BadQuery(f"{found}; expected one of {', '.join(STRATEGIES)}")
+        known = ", ".join(STRATEGIES)
+        raise BadQuery(f"strategy is {ask.strategy[:40]!r}; expected one of {known}")
     if isinstance(ask.allowed, str) or isinstance(ask.exclude, str):
         raise BadQuery("allowed and exclude are lists of tool ids, found one text")
     given = {name: getattr(ask, name) for name in ("query", "server", "tool", "context")}

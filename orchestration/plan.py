@@ -57,7 +57,7 @@ class RunPlan:
     exceeded: str | None
 
     def describe(self) -> list[str]:
-        """The lines that `toolmill plan` and `toolmill run` print."""
+        """The lines that `toolmill run` prints, with `--plan` too."""
         if not any(due["listings"] for due in self.due.values()):
             return ["plan: nothing is listed yet, so nothing can be foreseen"]
         calls, usd, minutes = (self.totals[name] for name in ("calls", "usd", "minutes"))

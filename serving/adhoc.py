@@ -162,7 +162,7 @@ class VectorCache:
         self.embedded = self.known = 0
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        from serving.index.release_index import VIEWS, embed_views
+        from serving.index.build import VIEWS, embed_views
 
         before = self._store.count(VIEWS)
         vectors = embed_views(texts, self._encoder, self._store, self._progress)

@@ -30,16 +30,17 @@ from serving.ranking.overlays import (
     read_overlay,
 )
 from serving.ranking.query import QueryAnswer, ToolHit, ToolQuery, check_ask, read_ask
-from serving.ranking.reranking import (
+from serving.ranking.signals import QuerySignals, normalise_vector, read_ask_texts
+from serving.ranking.strategies import (
+    BY_NAME,
     RERANKED,
     Reranker,
     RerankQuestion,
+    ToolRanking,
     make_question,
     open_ranker,
     rank_by_success,
 )
-from serving.ranking.signals import QuerySignals, normalise_vector, read_ask_texts
-from serving.ranking.strategies import BY_NAME, ToolRanking
 
 if TYPE_CHECKING:
     from assets.vectors.encoders.embedder import Embedder

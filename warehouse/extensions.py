@@ -19,7 +19,7 @@ An extension is a package that names objects under these groups in its `pyprojec
 - `toolmill.model_cards`: a function that writes the card of a trained model.
 - `toolmill.reports`: renders a section of the training report (`training/reporting/gather.py`).
 - `toolmill.perturbations`: changes tools and golden calls of test items (`perturb_tools`).
-- `toolmill.rerankers`: opens the reranker of an index (`serving/ranking/reranking.py`).
+- `toolmill.rerankers`: opens the reranker of an index (`serving/ranking/strategies.py`).
 - `toolmill.learners`: teaches it from the log of calls (`serving/meta/context.py`).
 - `toolmill.marketplaces`: a `MarketplaceAdapter` (`assets/marketplaces/policy.py`).
 - `toolmill.providers`: a `Provider` of language models (`warehouse/llm/roles.py`).

@@ -14,7 +14,7 @@ from extensions.recommender.question_features import measure_contract_features
 from extensions.recommender.rerank_method import OutcomeExample, RerankMethod
 from extensions.recommender.tool_pool import ToolPool
 from extensions.recommender.toolflix import CallTally
-from serving.ranking.reranking import RerankQuestion
+from serving.ranking.strategies import RerankQuestion
 
 RIDGE = 1.0
 OATS_STEP = 0.3  # share of the way to the mean of the requests that a tool did

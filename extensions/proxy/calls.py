@@ -13,9 +13,8 @@ from extensions.proxy.exchange import list_dicts
 from extensions.proxy.revising import RequestReviser
 from serving.repair.drafts import DraftCall
 from serving.repair.ladder import repair_draft
-from serving.repair.report import ABSTAINED, CHANGED, SKIPPED
-from serving.repair.revision import ReviseCall
-from serving.repair.tools import RepairToolset, read_toolset
+from serving.repair.rungs import ABSTAINED, CHANGED, SKIPPED
+from serving.repair.tools import RepairToolset, ReviseCall, read_toolset
 from warehouse.json_types import JsonObject, Record
 
 

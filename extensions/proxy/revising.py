@@ -10,12 +10,7 @@ from urllib.parse import urlsplit
 
 from extensions.proxy.upstream import Headers
 from serving.repair.drafts import parse_arguments, read_drafts
-from serving.repair.revision import (
-    ProposedCall,
-    ReviseCall,
-    RevisionRequest,
-    make_revision_messages,
-)
+from serving.repair.tools import ProposedCall, ReviseCall, RevisionRequest, make_revision_messages
 from warehouse.network.http import open_client
 
 _MOST_BYTES = 8_000_000  # of an answer

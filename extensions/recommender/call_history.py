@@ -19,12 +19,11 @@ from assets.vectors.encoders.embedder import Embedder
 from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.reranker_file import open_pool
 from extensions.recommender.tool_pool import ToolPool
-from serving.index.build import build_index
+from serving.index.build import build_index, embed_views
 from serving.index.folder import load_index
 from serving.index.model import IndexSource
-from serving.index.release_index import embed_views
 from serving.ranking.overlays import OverlayBroken, read_overlay
-from serving.ranking.reranking import RerankQuestion, write_client_key
+from serving.ranking.strategies import RerankQuestion, write_client_key
 from serving.router import Router
 from training.releases.index_source import build_published_source
 from warehouse.progress import SilentProgress

@@ -17,7 +17,7 @@ from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.reranker import BayesianReranker
 from extensions.recommender.role import UNTRAINED_ORDER, score_examples
 from extensions.recommender.tool_pool import ToolPool
-from serving.ranking.reranking import RerankQuestion
+from serving.ranking.strategies import RerankQuestion
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.retriever import NothingToEvaluate
 from warehouse.json_types import Row

@@ -20,7 +20,7 @@ from assets.contracts.canonical import tool_text
 from assets.vectors.encoders.embedder import embed_queries
 from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
-from serving.ranking.reranking import RerankQuestion
+from serving.ranking.strategies import RerankQuestion
 from warehouse.errors import UnusableInput
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from extensions.recommender.reranker import BayesianReranker
 from extensions.recommender.reranker_fit import FitSettings, fit_reranker
 from extensions.recommender.tool_pool import ToolPool
 from extensions.recommender.toolflix import ToolFlix
-from serving.ranking.reranking import RerankQuestion
+from serving.ranking.strategies import RerankQuestion
 
 BOLDNESS = 0.5  # standard deviations of the log odds that are added while learning
 

@@ -14,7 +14,7 @@ from assets.servers.calls.log import CallLog, parse_line
 from extensions.recommender.lessons import LessonLog, LogLesson
 from extensions.recommender.reranker import BayesianReranker, RerankerWeights
 from serving.index.model import IndexBroken, IndexMissing
-from serving.ranking.reranking import RerankQuestion, write_client_key
+from serving.ranking.strategies import RerankQuestion, write_client_key
 from warehouse.bounded_dict import BoundedDict
 
 if TYPE_CHECKING:

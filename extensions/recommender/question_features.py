@@ -10,7 +10,7 @@ import numpy as np
 from assets.vectors.lexical import stem_words
 from extensions.recommender.tool_pool import TOOL_FEATURES, ToolPool
 from serving.index.model import compute_products
-from serving.ranking.reranking import RerankQuestion
+from serving.ranking.strategies import RerankQuestion
 
 MEMORY_FEATURES = ("like what it did", "like what it failed at", "drawn to what it did", "tried")
 _PRIOR = 2.0  # outcomes' worth of nothing in each mean

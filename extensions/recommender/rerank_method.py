@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from extensions.recommender.tool_pool import ToolPool
-from serving.ranking.reranking import RerankQuestion
+from serving.ranking.strategies import RerankQuestion
 
 BINS = 10
 

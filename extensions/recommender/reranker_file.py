@@ -27,7 +27,7 @@ from extensions.recommender.reranker import (
     count_shared,
 )
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
-from serving.index.arrays import check_finite, read_arrays
+from serving.index.folder import check_finite, read_arrays
 from serving.index.model import RERANKER_FILE, IndexBroken, RouterIndex
 from warehouse.storage.files import write_atomically
 

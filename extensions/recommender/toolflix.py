@@ -15,7 +15,7 @@ import numpy as np
 
 from extensions.recommender.rerank_method import OutcomeExample, RerankMethod, measure_auc
 from extensions.recommender.tool_pool import ToolPool
-from serving.ranking.reranking import RerankQuestion
+from serving.ranking.strategies import RerankQuestion
 
 if TYPE_CHECKING:
     import torch

@@ -22,9 +22,8 @@ from extensions.sidecar.prompt import RIGHT, SOURCES, UNTOUCHED, RevisionRow, ma
 from extensions.sidecar.revision_data import Messages, is_right, try_ladder
 from extensions.sidecar.settings import LADDER
 from serving.repair.ladder import repair_draft
-from serving.repair.report import ABSTAINED
-from serving.repair.revision import ProposedCall, RevisionRequest
-from serving.repair.tools import RepairToolset, ToolCandidate
+from serving.repair.rungs import ABSTAINED
+from serving.repair.tools import ProposedCall, RepairToolset, RevisionRequest, ToolCandidate
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.predictor import PredictionRequest, Predictor
 from training.evaluation.retriever import NothingToEvaluate

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from extensions.sidecar.prompt import FittedRequest, fit_request, rank_candidates, read_revision
-from serving.repair.revision import ProposedCall, RevisionRequest, make_revision_messages
+from serving.repair.tools import ProposedCall, RevisionRequest, make_revision_messages
 from training.evaluation.adapter_predictor import AdapterPredictor, resolve_model
 from training.evaluation.endpoint_predictor import EndpointPredictor
 from training.evaluation.predictor import PredictionAnswer

@@ -9,8 +9,13 @@ from assets.contracts.canonical import tool_text
 from assets.vectors.lexical import BM25
 from serving.repair.drafts import parse_arguments, read_drafts
 from serving.repair.evidence import ConversationEvidence
-from serving.repair.revision import MESSAGE, ProposedCall, RevisionRequest, make_revision_messages
-from serving.repair.tools import ToolCandidate
+from serving.repair.tools import (
+    MESSAGE,
+    ProposedCall,
+    RevisionRequest,
+    ToolCandidate,
+    make_revision_messages,
+)
 from training.prompts.call_text import parse_calls
 from training.prompts.render import find_first_fitting, render_answer, render_tool_schema
 from training.prompts.templates import render_prompt_text

@@ -23,9 +23,8 @@ from extensions.sidecar.prompt import (
 )
 from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_draft
-from serving.repair.report import ABSTAINED, RepairReport
-from serving.repair.revision import RevisionRequest, write_problem
-from serving.repair.tools import RepairToolset, ToolCandidate
+from serving.repair.rungs import ABSTAINED, RepairReport
+from serving.repair.tools import RepairToolset, RevisionRequest, ToolCandidate, write_problem
 from training.evaluation.predictor import PredictionRequest, Predictor
 from training.prompts.render import (
     ChatTurn,

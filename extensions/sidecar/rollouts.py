@@ -18,7 +18,7 @@ from extensions.sidecar.rewards import (
     score_revision,
 )
 from extensions.sidecar.settings import PARTS, RewardWeights
-from serving.repair.revision import RevisionRequest, make_revision_messages
+from serving.repair.tools import RevisionRequest, make_revision_messages
 from training.prompts.render import build_call_message, render_tool_schema
 from training.prompts.templates import render_prompt_text
 from warehouse.statistics import wilson_interval

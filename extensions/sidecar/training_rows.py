@@ -22,7 +22,7 @@ from extensions.sidecar.revision_data import (
     make_row,
     place_calls,
 )
-from serving.repair.revision import make_revision_messages
+from serving.repair.tools import make_revision_messages
 from training.adapter_table import set_name, set_rows
 from training.evaluation.endpoint_predictor import EndpointPredictor
 from training.evaluation.predictor import Predictor

@@ -31,30 +31,26 @@ from orchestration.cli import (
     serving,
 )
 from orchestration.cli.crawling import change_demo, open_replicas, require_marketplaces
-from orchestration.cli.terminal import AsJson, fail, print_json, print_line, print_page
+from orchestration.cli.terminal import fail, print_json, print_line, print_page
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
 from warehouse.errors import UnusableInput
 from warehouse.extensions import COMMANDS, load_extensions
 from warehouse.sanitize.untrusted_text import shorten_text
 
-OURS = (
-    *("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo."),
-    "extensions.",
-)
+OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.", "extensions.")
 ROOT = Path(__file__).resolve().parents[2]
-_WRONG_WORDS = typer.BadParameter.__mro__[1]  # of the parser, which quotes them whole
-_LONGEST = 500  # characters of such an error
+_USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # of the parser
+_LONGEST = 500  # characters of such an error, which quotes what was typed
 _INTERRUPTED = "interrupted; run again to go on where it stopped"
 
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Errors that our own code raises as one line on stderr; others stay a traceback."""
+    """Errors that our own code and the parser raise as one line on stderr; others stay a
+    traceback."""
     try:
         yield
-    except KeyboardInterrupt:
-        fail(_INTERRUPTED, 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -66,13 +62,15 @@ def one_line_errors() -> Iterator[None]:
         fail(
             f"this command needs the Python package {error.name!r}, which is not installed;"
             " `pip install 'toolmill[platform]'` has everything but training ('toolmill[train]')",
-            1,
+            2,
         )
     except BaseException as error:
         if _is_interrupt(error):
             fail(_INTERRUPTED, 130)
-        if isinstance(error, _WRONG_WORDS):
-            error.message = shorten_text(error.message, _LONGEST)  # type: ignore[attr-defined]
+        if isinstance(error, _USAGE_ERROR) and type(error).__name__ != "NoArgsIsHelpError":
+            command = error.ctx.command_path if error.ctx else "toolmill"
+            found = shorten_text(" ".join(error.format_message().split()).rstrip("."), _LONGEST)
+            fail(f"{found}; `{command} --help` lists what it takes", 2)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             fail(f"{error.filename}: {error.strerror}; expected a path or a name", 2)
         if not isinstance(error, Exception) or not type(error).__module__.startswith(OURS):
@@ -83,18 +81,22 @@ def one_line_errors() -> Iterator[None]:
 def _is_interrupt(error: BaseException) -> bool:
     """Whether Ctrl-C ended what ran, whatever went wrong while it was put away: tasks of a group
     wrap it, and what they close meets cancellation."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, KeyboardInterrupt):
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt):
             return True
-        if isinstance(seen, BaseExceptionGroup) and seen.subgroup(KeyboardInterrupt):
+        if isinstance(cause, BaseExceptionGroup) and cause.subgroup(KeyboardInterrupt):
             return True
-        seen = seen.__cause__ or seen.__context__
+        cause = cause.__cause__ or cause.__context__
     return False
 
 
 class OneLineErrors(TyperGroup):
     """Commands that end in one line of error."""
+
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        with one_line_errors():
+            return super().make_context(*args, **more)
 
     def invoke(self, ctx: Any) -> Any:
         with one_line_errors():
@@ -217,40 +219,42 @@ def run(
     server: Annotated[
         str | None, typer.Option(help="one server again, by its id; the rows of all others stay")
     ] = None,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="only estimate it: exit 1 where it would pass the budget"),
+    ] = False,
 ) -> None:
     """Run everything once, without a daemon: crawl, launch, snapshot, synthesise, train, serve."""
     from orchestration.runs.processes import warm_up
-    from warehouse.home import check_home
+    from warehouse.home import check_home, require_home
 
     require_marketplaces(marketplace or ())
     chosen = change_demo(load_settings(), day, scale)
+    if plan:
+        require_home(chosen.home_path())
+        from orchestration.plan import make_plan
+
+        estimate = make_plan(chosen, marketplace)
+        print_page("\n".join(estimate.describe()))
+        if estimate.exceeded:
+            fail(estimate.exceeded, 1)
+        return
     check_home(chosen.home_path())
     warm_up()
     _prepare(chosen)
-    if server is not None:
-        _run_server(chosen, server, marketplace)
-        return
     from orchestration.plan import describe_run
-    from orchestration.runs.nightly import run_once
+    from orchestration.runs.nightly import run_once, run_one_server, summarise_server
     from orchestration.runs.summary import summarise_run
 
-    print_page(describe_run(chosen, marketplace), err=True)
-    with open_replicas(chosen):
-        result = run_once(chosen, only=marketplace)
-    print_page(summarise_run(chosen, result), err=True)
-    if result.failed:
-        sys.exit(1)
-
-
-def _run_server(chosen: Settings, server: str, marketplaces: list[str] | None) -> None:
-    """Runs one server again, and prints what is current of it as JSON."""
-    from orchestration.factories import open_warehouse
-    from orchestration.runs.nightly import find_marketplaces, run_one_server, summarise_server
-
-    find_marketplaces(open_warehouse(chosen), server, marketplaces)  # before anything starts
-    with open_replicas(chosen):
-        result = run_one_server(chosen, server, marketplaces)
-    print_page(json.dumps(summarise_server(chosen, server, result), indent=2))
+    if server is None:
+        print_page(describe_run(chosen, marketplace), err=True)
+        with open_replicas(chosen):
+            result = run_once(chosen, only=marketplace)
+        print_page(summarise_run(chosen, result), err=True)
+    else:
+        with open_replicas(chosen):
+            result = run_one_server(chosen, server, marketplace)
+        print_page(json.dumps(summarise_server(chosen, server, result), indent=2))
     if result.failed:
         sys.exit(1)
 
@@ -267,7 +271,13 @@ def dev(
     silence_warnings()
     chosen = change_demo(load_settings(), day, None)
     home = _prepare(chosen)
-    _require_free_port(port)
+    with socket.socket() as sock:  # Dagster would go on without its UI
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError as error:
+            taken = f"port {port} on 127.0.0.1 is taken ({error.strerror})"
+            fail(f"{taken}; end the other program, or choose another with --port", 1)
     with open_instance() as instance:
         size_pools(instance)
     # Dagster loads the `.env` of its working directory over the environment: it starts where there
@@ -281,55 +291,11 @@ def dev(
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml")]
-    address = ["-h", "127.0.0.1", "-p", str(port)]
+    command += ["-h", "127.0.0.1", "-p", str(port)]
     with open_replicas(chosen):
         print_line(f"Dagster UI: http://127.0.0.1:{port}", err=True)
-        status = run_until_signalled(
-            [*command, *address], cwd=Path(os.environ["DAGSTER_HOME"]), env=env
-        )
+        status = run_until_signalled(command, cwd=Path(os.environ["DAGSTER_HOME"]), env=env)
     sys.exit(1 if status else 0)
-
-
-def _require_free_port(port: int) -> None:
-    """Ends the command where another program listens: Dagster would go on without its UI."""
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(("127.0.0.1", port))
-        except OSError as error:
-            fail(
-                f"port {port} on 127.0.0.1 is taken ({error.strerror}); end the other program, or"
-                " choose another with --port",
-                1,
-            )
-
-
-@app.command()
-def plan(
-    marketplace: Annotated[
-        list[str] | None, typer.Option("--marketplace", "-m", help="only these; default: all")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Estimate the next run: due keys, calls, dollars and minutes.
-
-    Nothing is sent. Exit 1 where the run would pass the budget."""
-    from dataclasses import asdict
-
-    from warehouse.home import require_home
-
-    require_marketplaces(marketplace or ())
-    chosen = load_settings()
-    require_home(chosen.home_path())
-    from orchestration.plan import make_plan
-
-    estimate = make_plan(chosen, marketplace)
-    if as_json:
-        print_json(asdict(estimate))
-    for line in () if as_json else estimate.describe():
-        print_line(line)
-    if estimate.exceeded:
-        fail(estimate.exceeded, 1)
 
 
 @app.command()

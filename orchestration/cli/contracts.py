@@ -288,7 +288,7 @@ def repair(
     Exit 0 when every call of the file fits or is repaired, 1 when one is left as it was."""
     from orchestration.cli.evaluation import open_reviser
     from serving.repair.ladder import repair_files
-    from serving.repair.report import ABSTAINED
+    from serving.repair.rungs import ABSTAINED
 
     model = open_reviser(load_settings(), revise) if revise else None
     reports = repair_files(call, tools, conversation, history, model)

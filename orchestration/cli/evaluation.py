@@ -21,7 +21,7 @@ from orchestration.settings.model import Settings
 from warehouse.extensions import load_hook
 
 if TYPE_CHECKING:
-    from serving.repair.revision import ReviseCall
+    from serving.repair.tools import ReviseCall
     from training.evaluation.caller_items import TestPlan
     from training.evaluation.predictor import Predictor
     from warehouse.llm.roles import Role

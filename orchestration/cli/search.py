@@ -26,13 +26,11 @@ if TYPE_CHECKING:
     from assets.servers.calls.log import CallLog
     from assets.vectors.encoders.embedder import Embedder
     from serving.agent_loop import AgentLimits, AgentRun
-    from serving.ranking.query import ToolQuery
-    from serving.router import Router, ServedRouter
+    from serving.router import ServedRouter
     from warehouse.llm.chat import ChatClient
     from warehouse.llm.roles import Role
 
 app = typer.Typer()
-STRATEGIES = ("ours", "mcp-zero", "dense", "bm25", "rrf")
 STAGE = "agent"  # of the ledger
 Retriever = Annotated[
     Path | None, typer.Option("--retriever", help="folder of a trained adapter, as var/models/NAME")
@@ -78,51 +76,34 @@ def search(
     ] = None,
     place: Place = None,
     k: Annotated[int, typer.Option("-k", help="at most so many hits, 1 to 1000")] = 5,
-    stretch: Annotated[int, typer.Option(help="up to so many more, as good as the last")] = 0,
-    trim: Annotated[
-        bool, typer.Option("--trim", help="leave out hits far behind the first")
-    ] = False,
-    strategy: Annotated[str, typer.Option(help=", ".join(STRATEGIES))] = "ours",
+    strategy: Annotated[str, typer.Option(help="ours, or a baseline (docs/router.md)")] = "ours",
     retriever: Retriever = None,
-    native: Annotated[
-        str | None, typer.Option(help="the answer as an API takes it: anthropic, openai")
-    ] = None,
-    call_id: Annotated[str, typer.Option(help="with --native: of the model's call")] = "call_0",
     as_json: AsJson = False,
 ) -> None:
     """Find tools in the released index, or in one made by `index`."""
-    require_known("--native", [native] if native else None, ("anthropic", "openai"))
-    require_known("--strategy", [strategy], STRATEGIES)
-    _check_questions(query, tool if server is None else server, queries, native)
-    from serving.adhoc import open_routed, search_command
-    from serving.ranking.query import ToolQuery
+    from serving.adhoc import open_routed, search_command, search_many
+    from serving.ranking.query import STRATEGIES, ToolQuery
 
+    require_known("--strategy", [strategy], STRATEGIES)
+    asked_ways = (query, tool if server is None else server, queries)
+    if sum(item is not None for item in asked_ways) != 1:
+        fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
     settings = load_settings()
     allow_models(settings)
     encoder = _open_retriever(retriever) if retriever else None
     asked = None if queries is None else _read_queries(queries)
     router = open_routed(place or settings.home_path(), encoder, report_lines())
-    more = {"k": k, "strategy": strategy, "stretch": stretch, "trim": trim}
-    ask = ToolQuery(query=query, server=server, tool=tool, **more)
-    if asked is not None:
-        _print_answers(router, asked, ask)
-    elif native:
-        from serving.discovery.functions import write_native_answer
-
-        print_json(write_native_answer(native, router, router.find(ask).hits, call_id))
-    else:
-        found = search_command(router, ask)
-        print_json(found) if as_json else _print_hits(found)
-
-
-def _check_questions(
-    query: str | None, parts: str | None, queries: Path | None, native: str | None
-) -> None:
-    """Ends the command unless there is one question, or one file of them."""
-    if native and queries is not None:
-        fail("--native answers one search; leave out --queries", 2)
-    if sum(item is not None for item in (query, parts, queries)) != 1:
-        fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
+    ask = ToolQuery(query=query, server=server, tool=tool, k=k, strategy=strategy)
+    if asked is None:
+        answer = search_command(router, ask)
+        print_json(answer) if as_json else _print_hits(answer)
+        return
+    wrong = 0
+    for answer in search_many(router, asked, ask):
+        print_json(answer)
+        wrong += "error" in answer
+    if wrong:
+        fail(f"{wrong} of {len(asked)} queries were not answered: `error` says why", 1)
 
 
 def _open_encoder(retriever: Path | None, spec: str | None) -> "Embedder":
@@ -161,33 +142,18 @@ def _read_queries(path: Path) -> list[dict[str, str]]:
     return results
 
 
-def _print_answers(router: "Router", asked: list[dict[str, str]], ask: "ToolQuery") -> None:
-    """An answer a line; exit 1 where one is an error."""
-    from serving.adhoc import search_many
-
-    wrong = 0
-    for answer in search_many(router, asked, ask):
-        print_json(answer)
-        wrong += "error" in answer
-    if wrong:
-        fail(f"{wrong} of {len(asked)} queries were not answered: `error` says why", 1)
-
-
-def _print_hits(found: dict[str, Any]) -> None:
-    if found["no_tool"]:
-        print_line(f"no suitable tool (probability of one: {found['suitable']:.2f}); nearest:")
-    for hit in found["hits"]:
+def _print_hits(answer: dict[str, Any]) -> None:
+    if answer["no_tool"]:
+        print_line(f"no suitable tool (probability of one: {answer['suitable']:.2f}); nearest:")
+    for hit in answer["hits"]:
         description = json.dumps(hit["description"][:90], ensure_ascii=False)[1:-1]
         mark = "  [unverified]" if "unverified" in hit["flags"] else ""
-        share = hit["reliability"]
-        works = f"  works {_describe_share(share)}" if share and share["n"] else ""
+        works, share = "", hit["reliability"]
+        if share and share["n"]:
+            # Of one call alone the share is mostly what similar tools did before.
+            low, high = share["low"], share["high"]
+            works = f"  works {share['mean']:.0%} [{low:.0%}, {high:.0%}] (n {share['n']:g})"
         print_line(f"{hit['score']:.3f}  {hit['tool_id']}{mark}{works}  {description}")
-
-
-def _describe_share(share: dict[str, float]) -> str:
-    """`96% [78%, 100%] (n 1)`: of one call alone the share is mostly what like tools did before."""
-    low, high = share["low"], share["high"]
-    return f"{share['mean']:.0%} [{low:.0%}, {high:.0%}] (n {share['n']:g})"
 
 
 @app.command()
@@ -197,17 +163,7 @@ def agent(
     model: Annotated[
         str, typer.Option(help="a role, a model's name at OPENAI_BASE_URL, or offline (rules)")
     ] = "actor",
-    example: Annotated[
-        bool, typer.Option("--example", help="show the model one worked example")
-    ] = False,
-    strategy: Annotated[str, typer.Option(help=", ".join(STRATEGIES))] = "ours",
     k: Annotated[int, typer.Option("-k", min=1, max=50, help="tools shown for a request")] = 5,
-    rounds: Annotated[
-        int, typer.Option(min=1, max=100, help="at most so many rounds of asking for tools")
-    ] = 8,
-    tokens: Annotated[
-        int, typer.Option(min=1, help="at most so many tokens of lines that show tools")
-    ] = 4_000,
     turns: Annotated[
         int, typer.Option(min=1, max=200, help="at most so many answers of the model")
     ] = 12,
@@ -224,24 +180,22 @@ def agent(
     from serving.export import open_checked
     from serving.router import ServedRouter
 
-    require_known("--strategy", [strategy], STRATEGIES)
     settings = load_settings()
     role = resolve_role(settings, model)
     allow_models(settings)
     where = place or settings.home_path()
     router = ServedRouter(where, open_checked())
     index = router.current().index.version
-    limits = AgentLimits(turns=turns, k=k, rounds=rounds, tokens=tokens)
-    options = {"example": example, "strategy": strategy}
     outcomes = CallLog(where, settings.serve.log.days) if run else None
-    made = asyncio.run(_run_task(settings, task, role, router, limits, options, outcomes))
+    limits = AgentLimits(turns=turns, k=k)
+    agent_run = asyncio.run(_run_task(settings, task, role, router, limits, outcomes))
     who = {"provider": role.provider if role else "offline", "model": role.model if role else None}
-    report = {"task": task, **who, "index": index, **describe_run(made)}
+    report = {"task": task, **who, "index": index, **describe_run(agent_run)}
     if as_json:
         print_json(report)
     for line in () if as_json else write_lines(report):
         print_line(line)
-    if not made.is_done:
+    if not agent_run.is_done:
         raise typer.Exit(1)
 
 
@@ -276,7 +230,6 @@ async def _run_task(
     role: "Role | None",
     router: "ServedRouter",
     limits: "AgentLimits",
-    options: dict[str, Any],
     outcomes: "CallLog | None",
 ) -> "AgentRun":
     """outcomes: where those of its calls are kept, beside the index as `serve` keeps them; None
@@ -296,7 +249,7 @@ async def _run_task(
     try:
         speaker = chat or OfflineSpeaker(copy_slots)
         return await run_agent(
-            task, speaker, router, limits=limits, run=runner, read_calls=read_calls, **options
+            task, speaker, router, limits=limits, run=runner, read_calls=read_calls
         )
     finally:
         if chat is not None:

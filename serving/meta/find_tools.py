@@ -28,7 +28,7 @@ from serving.meta.schemas import (
     BadField,
 )
 from serving.ranking.query import QueryAnswer, ToolHit, ToolQuery
-from serving.ranking.reranking import write_client_key
+from serving.ranking.strategies import write_client_key
 from serving.router import Router
 from serving.untrusted_text import show_line, write_parameters
 from warehouse.sanitize.untrusted_text import (

@@ -17,7 +17,7 @@ from assets.contracts.repair.problems import describe_problems
 from serving.index.folder import load_index, read_served_version
 from serving.repair.drafts import DraftCall, parse_arguments, read_drafts
 from serving.repair.evidence import ConversationEvidence
-from serving.repair.report import (
+from serving.repair.rungs import (
     ABSTAINED,
     FAILED,
     REPAIRED,
@@ -25,12 +25,8 @@ from serving.repair.report import (
     VALID,
     AbstainReason,
     RepairReport,
-    RungReport,
-    write_arguments,
-)
-from serving.repair.revision import ReviseCall
-from serving.repair.rungs import (
     RepairState,
+    RungReport,
     RungStep,
     ask_model,
     fill_missing,
@@ -40,8 +36,9 @@ from serving.repair.rungs import (
     parse_draft,
     validate_draft,
     verify_result,
+    write_arguments,
 )
-from serving.repair.tools import RepairToolset, read_tool, read_toolset
+from serving.repair.tools import RepairToolset, ReviseCall, read_tool, read_toolset
 from warehouse.errors import UnusableInput
 from warehouse.user_files import parse_json, read_text
 

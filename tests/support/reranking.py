@@ -4,7 +4,7 @@ import numpy as np
 
 from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
-from serving.ranking.reranking import RerankQuestion
+from serving.ranking.strategies import RerankQuestion
 
 DIM = 8
 TOOLS = 12

@@ -5,9 +5,9 @@ import dagster as dg
 from assets.contracts.quarantined_tools import key_contract, read_clear
 from assets.outcomes.recording import save_release_replay
 from assets.vectors.encoders.embedder import Embedder
+from serving.index.build import make_router_index, view_table
 from serving.index.folder import load_index
 from serving.index.model import IndexSource, RouterIndex
-from serving.index.release_index import make_router_index, view_table
 from serving.ranking.overlays import write_blocklist
 from training.adapter_table import make_adapter_table, set_name
 from training.evaluation.retriever import open_in_service

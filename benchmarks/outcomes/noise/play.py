@@ -10,7 +10,7 @@ from benchmarks.outcomes.noise.endpoints import BEFORE
 from benchmarks.outcomes.noise.table import NO_CALL, SHOWN, OutcomeTable, TaskFacts, list_candidates
 from extensions.recommender.rerank_method import OutcomeExample, RerankMethod
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
-from serving.ranking.reranking import RerankQuestion
+from serving.ranking.strategies import RerankQuestion
 
 TICK_S = 600.0  # between two requests
 # The actor's choice among the five it is shown. `top` takes the first; `by rank` does so in 55 of

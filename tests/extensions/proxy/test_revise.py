@@ -11,7 +11,7 @@ import pytest
 
 from extensions.proxy.answer import ProxyParts
 from extensions.proxy.revising import CallReviser, UpstreamReviser, guard_model, read_proposal
-from serving.repair.revision import ProposedCall, RevisionRequest
+from serving.repair.tools import ProposedCall, RevisionRequest
 from tests.extensions.proxy.samples import CHAT_TOOLS, VALID, make_completion, stream_chat
 from tests.extensions.proxy.upstream_script import Running, Script, run_proxied, run_server
 

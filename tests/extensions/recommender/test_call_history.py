@@ -24,7 +24,7 @@ from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
 from serving.index.model import IndexSource
 from serving.ranking.query import ToolQuery
-from serving.ranking.reranking import RERANKED, RerankQuestion
+from serving.ranking.strategies import RERANKED, RerankQuestion
 from tests.outcomes.reliability.observing import Observation, make_frame
 from tests.support.reranked import ROWS, draw_calls, order_rows
 from tests.support.reranking import DIM, make_pool

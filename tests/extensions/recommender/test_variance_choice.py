@@ -10,7 +10,7 @@ from extensions.recommender.reranker_fit import (
     choose_variance,
     fit_reranker,
 )
-from serving.ranking.reranking import RerankQuestion
+from serving.ranking.strategies import RerankQuestion
 from tests.support.reranking import DIM, draw_examples, make_pool, make_question
 
 POOL = make_pool()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from serving.repair.revision import ProposedCall, RevisionRequest
+from serving.repair.tools import ProposedCall, RevisionRequest
 
 Script = Callable[[RevisionRequest], ProposedCall | None]
 

@@ -12,7 +12,7 @@ import training.gates
 from extensions.sidecar.defs import sidecar_adapter, sidecar_champion, sidecar_evaluation
 from extensions.sidecar.prompt import read_row
 from extensions.sidecar.settings import SidecarOptions
-from serving.repair.revision import ProposedCall, RevisionRequest
+from serving.repair.tools import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.scripted import ScriptedReviser
 from tests.training.promotions import save_empty_model
 from tests.training.test_defs import fill

@@ -17,7 +17,7 @@ from extensions.sidecar.evaluation import (
 from extensions.sidecar.prompt import LEFT, RevisionRow
 from extensions.sidecar.revision_data import KnownContracts, build_rows
 from extensions.sidecar.settings import LADDER
-from serving.repair.revision import ProposedCall, RevisionRequest
+from serving.repair.tools import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.examples import place
 from tests.extensions.sidecar.scripted import ScriptedReviser
 from tests.extensions.sidecar.test_prompt import make_row

@@ -9,7 +9,7 @@ import pytest
 from extensions.sidecar.predictor import EndpointReviser, LocalReviser
 from extensions.sidecar.prompt import make_revision_request
 from serving.repair.ladder import repair_draft
-from serving.repair.revision import ProposedCall
+from serving.repair.tools import ProposedCall
 from tests.extensions.sidecar.test_prompt import FIND, MAKE, make_row
 from tests.extensions.sidecar.test_select import TOOLS, TURNS, ask
 from tests.support.openai_endpoint import Say, openai_endpoint

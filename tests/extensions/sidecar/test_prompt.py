@@ -18,13 +18,13 @@ from extensions.sidecar.prompt import (
     render_revision_prompt,
     write_row,
 )
-from serving.repair.revision import (
+from serving.repair.tools import (
     ProposedCall,
     RevisionRequest,
+    ToolCandidate,
     make_revision_messages,
     write_problem,
 )
-from serving.repair.tools import ToolCandidate
 from tests.training.conftest import raw_tool
 from training.caller.tiny.base import find_tiny_base_folder
 

@@ -13,8 +13,7 @@ from extensions.sidecar.prompt import (
     render_revision_prompt,
 )
 from extensions.sidecar.train import make_revision_lessons
-from serving.repair.revision import RevisionRequest
-from serving.repair.tools import ToolCandidate
+from serving.repair.tools import RevisionRequest, ToolCandidate
 from tests.extensions.sidecar.test_prompt import make_row, tokenizer
 from tests.training.conftest import DEEDS, THINGS, raw_tool
 

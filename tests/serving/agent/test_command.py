@@ -119,7 +119,6 @@ def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: 
     [
         (("x", "--index", "none"), 2, "toolmill index SERVERS.jsonl --out DIR"),
         ((" ", "--index", "{at}"), 2, "the task is empty"),
-        (("x", "--index", "{at}", "--strategy", "best"), 2, "known: ours"),
         (("x", "--index", "{at}", "--model", "nobody"), 2, "OPENAI_BASE_URL"),
         (("x", "--index", "{at}", "-k", "0"), 2, "greater than or"),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from serving.discovery.functions import APIS, write_native_answer, write_search_tool
+from serving.discovery.functions import APIS, write_native_answer
 from serving.ranking.query import ToolQuery
 from serving.router import Router
 from tests.serving.meta_server import ROWS, opened, publish, row
@@ -78,16 +78,6 @@ def test_nothing_found_is_said_in_words_or_as_an_empty_list(router: Router) -> N
     assert write_native_answer("openai", router, [], "c")["item"]["tools"] == []
     content = write_native_answer("anthropic", router, [], "c")["item"]["content"]
     assert content == [{"type": "text", "text": "No tool was found."}]
-
-
-def test_the_search_tool_is_declared_as_each_api_wants_it() -> None:
-    from openai.types.responses.tool_search_tool import ToolSearchTool
-
-    read = ToolSearchTool.model_validate(write_search_tool("openai"), strict=True)
-    assert (read.type, read.execution) == ("tool_search", "client")
-    tool = write_search_tool("anthropic")
-    assert tool["name"] == "find_tools"
-    assert tool["input_schema"]["required"] == ["tool"]
 
 
 @pytest.mark.parametrize("api", APIS)

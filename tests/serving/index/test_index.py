@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from serving.export import BadExport, check_export
-from serving.index.build import build_index, compute_version, move_pointer, order_content
+from serving.index.build import (
+    VIEWS,
+    build_index,
+    compute_version,
+    make_router_index,
+    move_pointer,
+    order_content,
+)
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import (
     UNVERIFIED,
@@ -24,7 +31,6 @@ from serving.index.model import (
     compute_products,
     list_nearly_best,
 )
-from serving.index.release_index import VIEWS, make_router_index
 from tests.serving.conftest import SNAPSHOT_ROWS, build
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import LanceStore

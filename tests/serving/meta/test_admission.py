@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
@@ -17,18 +16,12 @@ from tests.serving.meta.test_http import (
     SECRET,
     token,
 )
-from tests.serving.meta_server import ERAS, MetaServer, http_client, over_http, publish
+from tests.serving.meta_server import ERAS, MetaServer, http_client, over_http
 
 MALLORY = token(OTHER, "mallory", requests_per_minute=1)
 THEIRS = {**HEADERS, "Authorization": f"Bearer {OTHER}"}
 PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
 HALF = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
-
-
-@pytest.fixture
-def meta(tmp_path: Path) -> MetaServer:
-    publish(tmp_path)
-    return MetaServer(tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -24,12 +24,6 @@ READ = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
 WRITE = {"tool_id": "npm:files::write_file", "arguments": {"path": "/tmp/x", "text": "hello"}}
 
 
-@pytest.fixture
-def meta(tmp_path: Path) -> MetaServer:
-    publish(tmp_path)
-    return MetaServer(tmp_path)
-
-
 def with_policy(meta: MetaServer, **more: Any) -> MetaServer:
     return MetaServer(meta.place, MetaPolicy(poll_s=0.05, grace_s=0.1, **more))
 

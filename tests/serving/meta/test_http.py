@@ -9,7 +9,6 @@ import httpx2
 import pytest
 from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
 
-from serving.meta.access_control import make_token
 from serving.meta.policy import ClientToken, HttpSettings, MetaPolicy, TokenError
 from serving.meta.server import IndexChanges
 from serving.meta.transports import CannotServe, run_http
@@ -52,12 +51,6 @@ ALICE = token(SECRET, "alice")
 BOB = token(OTHER, "bob", allow=("pypi:clock::*",), consent="always")
 
 
-@pytest.fixture
-def meta(tmp_path: Path) -> MetaServer:
-    publish(tmp_path)
-    return MetaServer(tmp_path)
-
-
 @pytest.mark.parametrize("mode", ERAS)
 async def test_list_find_describe_call_report_and_read(meta: MetaServer, mode: str) -> None:
     asked: list[str] = []
@@ -80,17 +73,6 @@ async def test_list_find_describe_call_report_and_read(meta: MetaServer, mode: s
     assert reported.structured_content["recorded"] is True
     assert "<tool_assistant>" in prompt.contents[0].text
     assert {line["token"] for line in meta.recorded} == {"alice"}
-
-
-@pytest.mark.parametrize("mode", ERAS)
-async def test_who_declines_over_http_is_answered(meta: MetaServer, mode: str) -> None:
-    async with (
-        over_http(meta) as url,
-        http_client(url, None, mode, elicitation_callback=answering("decline", [])) as client,
-    ):
-        called = await client.call_tool("call_tool", WRITE)
-    assert called.structured_content["status"] == "declined"
-    assert meta.caller.called == []
 
 
 @pytest.mark.parametrize(
@@ -334,12 +316,6 @@ def test_an_address_that_is_taken_is_told_with_the_mend(tmp_path: Path) -> None:
         parts = (served(tmp_path), None, meta.policy, meta.outcomes)
         with pytest.raises(CannotServe, match="choose another port"):
             run_http(*parts, settings)
-
-
-def test_a_new_token_is_long_and_only_its_digest_is_kept() -> None:
-    secret, digest = make_token()
-    assert len(secret) > 40
-    assert sha256(secret.encode()).hexdigest() == digest
 
 
 async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_runs(

@@ -44,26 +44,9 @@ async def test_the_whole_way_over_stdio(tmp_path: Path, mode: str) -> None:
     assert read.structured_content["text"] == "hello"
     assert bad.structured_content["status"] == "invalid_arguments"
     assert "<tool_assistant>" in prompt.messages[0].content.text
-    assert "toolmill://catalogue" in resources
+    assert "toolmill://index" in resources
     statuses = [line["status"] for line in MetaServer(tmp_path).recorded]
     assert statuses == ["ok", "ok", "invalid_arguments"]
-
-
-@pytest.mark.parametrize("mode", ERAS)
-async def test_who_declines_over_stdio_is_answered(tmp_path: Path, mode: str) -> None:
-    publish(tmp_path)
-    async with client(tmp_path, mode, elicitation_callback=answering("decline", [])) as mill:
-        result = await mill.call_tool("call_tool", WRITE)
-    assert result.structured_content["status"] == "declined"
-    assert not result.is_error
-
-
-async def test_a_client_without_elicitation_is_told_how_to_allow_it(tmp_path: Path) -> None:
-    publish(tmp_path)
-    async with client(tmp_path, "legacy") as mill:
-        result = await mill.call_tool("call_tool", WRITE)
-    assert result.is_error
-    assert 'set consent to "always"' in read_text(result)
 
 
 async def test_a_new_index_is_announced_over_stdio(tmp_path: Path) -> None:

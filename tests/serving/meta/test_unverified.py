@@ -1,6 +1,5 @@
 """Tools that nobody launched: marked wherever they are shown, and called by nobody."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,6 @@ async def test_every_answer_says_that_it_is_unverified(meta: MetaServer, mode: s
     async with meta.client(mode) as client:
         found = await client.call_tool("find_tools", FIND)
         answer = await client.call_tool("describe_tool", {"tool_id": ID})
-        server = (await client.read_resource("toolmill://servers/npm%3Aodd")).contents[0].text
     [hit] = found.structured_content["answers"][0]["hits"]
     assert (hit["tool_id"], hit["flags"]) == (ID, [UNVERIFIED])
     assert f"{ID} «Dig for buried treasure» [flagged: {UNVERIFIED}]" in read_text(found)
@@ -55,8 +53,6 @@ async def test_every_answer_says_that_it_is_unverified(meta: MetaServer, mode: s
     assert (described["callable"], described["flags"]) == (False, [UNVERIFIED])
     assert described["runs"].startswith("never")
     assert "calls: not possible here" in read_text(answer)
-    marked = [one["tool_id"] for one in json.loads(server)["tools"] if one.get("unverified")]
-    assert marked == [ID]
 
 
 @pytest.mark.parametrize("consent", ["ask", "always"])

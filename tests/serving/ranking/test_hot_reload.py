@@ -9,9 +9,8 @@ from threading import Event
 
 import pytest
 
-from serving.index.build import move_pointer
+from serving.index.build import make_router_index, move_pointer
 from serving.index.model import IndexBroken, IndexMissing, IndexSource
-from serving.index.release_index import make_router_index
 from serving.ranking.query import ToolQuery
 from serving.router import ServedRouter, open_router
 from tests.serving.conftest import SNAPSHOT_ROWS

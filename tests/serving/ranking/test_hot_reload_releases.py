@@ -15,9 +15,9 @@ import pytest
 from assets.contracts.quarantined_tools import Decision, record_decision
 from assets.vectors.encoders.saved import find_encoder_folder
 from serving.export import check_export, export_release
+from serving.index.build import make_router_index
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import IndexSource
-from serving.index.release_index import make_router_index
 from serving.ranking.overlays import read_blocked
 from serving.ranking.query import ToolQuery
 from serving.router import ServedRouter, open_router

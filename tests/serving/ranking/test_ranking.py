@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serving.index.build import build_index
 from serving.index.folder import load_index
-from serving.index.model import IndexBroken, IndexSource, load_built_in, read_fusion
+from serving.index.model import IndexSource, load_built_in
 from serving.ranking.overlays import BlockedTools, ReliabilityOverlay, ToolReliability
 from serving.ranking.query import STRATEGIES, BadQuery, ToolQuery
 from serving.ranking.strategies import find_top
@@ -63,7 +63,6 @@ questions = st.builds(
     exclude=st.frozensets(st.sampled_from([*IDS, "npm:gone::tool"]), max_size=5),
     allowed=st.none() | st.lists(st.sampled_from(["npm:*", "*mail*", *IDS]), max_size=3).map(tuple),
     strategy=st.sampled_from(STRATEGIES),
-    trim=st.booleans(),
 )
 
 
@@ -144,14 +143,6 @@ def test_context_tips_the_scales_lightly(router: Router) -> None:
     assert [hit.score for hit in tipped] != [hit.score for hit in plain]
 
 
-def test_k_is_a_hard_bound_unless_it_may_stretch(router: Router) -> None:
-    ask = ToolQuery("mail", k=1, strategy="bm25", allowed=("npm:*",))
-    assert len(router.find(ask).hits) == 1
-    stretched = router.find(replace(ask, stretch=2)).hits
-    assert len(stretched) == 3  # all of them score nothing: as good as each other
-    assert len(router.find(ToolQuery("tell the time in a city", k=5, trim=True)).hits) < 5
-
-
 def test_reliability_tips_equal_tools_and_not_whether_one_suits(make: Make) -> None:
     same = [snapshot(f"npm:{name}", name, "Search the web for pages") for name in ("aa", "bb")]
     router, ask = make(IndexSource([*same, *POOL])), ToolQuery("search the web", k=2)
@@ -175,17 +166,6 @@ def test_requests_written_for_a_tool_help_it_to_be_found(make: Make) -> None:
     hit = make(IndexSource(POOL, instructions=wanted)).find(ask).hits[0]
     assert hit.tool_id == "pypi:clock::get_time"
     assert hit.why["scores"]["asked"] > 0
-
-
-@pytest.mark.parametrize(
-    "held",
-    [{}, {"weights": []}, {"weights": {"full": "x"}, "suitable": {}}, [],
-     {"weights": {"full": float("nan")},
-      "suitable": {"weights": {}, "bias": 0, "threshold": 0.5}}],
-)  # fmt: skip
-def test_broken_weights_are_refused(held: dict) -> None:
-    with pytest.raises(IndexBroken, match=r"fusion\.json"):
-        read_fusion(held, "fusion.json")
 
 
 def test_the_built_in_weights_say_what_they_were_fitted_on() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from serving.index.build import make_router_index
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import IndexBroken, IndexSource
-from serving.index.release_index import make_router_index
 from serving.ranking.query import STRATEGIES, BadQuery, ToolQuery
 from serving.router import Router, ServedRouter
 from tests.serving.conftest import SNAPSHOT_ROWS

@@ -10,9 +10,8 @@ from assets.contracts.rename_history import ContractHistory, ContractMove
 from assets.contracts.validate import validate_call
 from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_draft, repair_drafts
-from serving.repair.report import ABSTAINED, REPAIRED, RUNGS, VALID
-from serving.repair.revision import ProposedCall
-from serving.repair.tools import read_tool, read_toolset
+from serving.repair.rungs import ABSTAINED, REPAIRED, RUNGS, VALID
+from serving.repair.tools import ProposedCall, read_tool, read_toolset
 from tests.servers.test_light_imports import heavy_after
 
 SCHEMA = {

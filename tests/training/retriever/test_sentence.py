@@ -18,8 +18,8 @@ from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_enco
 from assets.vectors.encoders.sentence_model import SentenceEncoder
 from assets.vectors.encoders.weights import BadAdapter
 from serving.export import export_release
+from serving.index.build import make_router_index
 from serving.index.model import IndexSource
-from serving.index.release_index import make_router_index
 from serving.ranking.query import ToolQuery
 from serving.router import open_router
 from tests.serving.conftest import SNAPSHOT_ROWS

@@ -22,7 +22,7 @@ from extensions.sidecar.prompt import (
 )
 from extensions.sidecar.revision_data import KnownContracts, RefusedCall, build_rows, choose_rows
 from serving.repair.ladder import repair_draft
-from serving.repair.revision import ProposedCall, RevisionRequest
+from serving.repair.tools import ProposedCall, RevisionRequest
 from tests.extensions.sidecar.examples import place
 
 

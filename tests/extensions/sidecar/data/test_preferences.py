@@ -9,7 +9,7 @@ import pytest
 from assets.contracts.canonical import contract_digest
 from extensions.sidecar.prompt import make_revision_request
 from extensions.sidecar.training_rows import make_preferences
-from serving.repair.revision import make_revision_messages
+from serving.repair.tools import make_revision_messages
 from tests.extensions.sidecar.rewards.rows import BOOK, CANCEL, DRAFTS, RIGHT, make_row
 from training.sets.split import SEEN_TOOL, UNSEEN_SERVER
 

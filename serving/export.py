@@ -233,11 +233,11 @@ def _read_signature(folder: Path) -> bytes:
             raise BadExport(f"{folder}: {error}; get the release again from its maker") from None
         raise BadExport(
             f"{folder}: no {SIGNATURE}, so nobody signed it; ask its maker for `toolmill release"
-            " sign`, or serve it without --trust"
+            " verify --sign`, or serve it without --trust"
         ) from None
     except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
         found = f"{type(error).__name__}: {error}"[:200]
-        raise BadExport(f"{path}: {found}; expected what `toolmill release sign` writes") from None
+        raise BadExport(f"{path}: {found}; expected what `release verify --sign` writes") from None
 
 
 def _read_private(path: Path) -> "Ed25519PrivateKey":

@@ -69,5 +69,5 @@ class SplitSettings:
     ] = "any"
     seen_tools: Annotated[float, Field(ge=0, le=1, description="of a train tool's pairs")] = 0.12
     trajectories: Annotated[
-        bool, Field(description="learn from the trajectories that `toolmill trajectories` kept")
+        bool, Field(description="learn from the trajectories that `toolmill worlds --play` kept")
     ] = False

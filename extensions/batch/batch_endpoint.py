@@ -296,7 +296,9 @@ class BatchEndpoint:
         place = self._role.base_url or "the SDK's default endpoint"
         problem = f"{type(error).__name__} from {place} ({' '.join(str(error).split())[:200]})"
         expected = "an answer of its Batch API"
-        hint = f"toolmill batch harvest goes on; look at base_url and api_key of {self._role.name}"
+        hint = (
+            f"toolmill batch --harvest goes on; look at base_url and api_key of {self._role.name}"
+        )
         if passing:
             return NoAnswer(kind, problem, expected, hint, maybe_paid=True)
         return LLMError(kind, problem, expected, hint)

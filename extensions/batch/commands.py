@@ -1,4 +1,4 @@
-"""The commands `toolmill batch`: what lies at a Batch API, and the outcome of each batch."""
+"""The command `batch`: what lies at a Batch API, and the outcome of each batch."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json, print_line
+from orchestration.cli.terminal import AsJson, fail, print_json, print_line
 from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
@@ -15,66 +15,55 @@ if TYPE_CHECKING:
     from warehouse.llm.roles import Role
 
 app = typer.Typer(rich_help_panel="Effects")
-_batch = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Model requests that are answered by batch."
-)
-app.add_typer(_batch, name="batch")
-JSON = typer.Option("--json", help="one JSON value")
 _SHOWN = (
     *("name", "state", "status", "stage", "partition", "role", "model", "requests", "answered"),
     *("failed", "unknown", "ignored", "usd", "opened_at", "batch_id", "problem"),
 )
 
 
-@_batch.command("list")
-def list_all(
-    everything: Annotated[bool, typer.Option("--all", help="ended ones too")] = False,
-    as_json: Annotated[bool, JSON] = False,
-) -> None:
-    """List open batches: how far each is, since when, and what keeps it back."""
-    from warehouse.ledger.batch_records import OPEN
-
-    ledger, _ = _open_ledger()
-    _print_batches(ledger.batches.find(*(() if everything else OPEN)), as_json)
-
-
-@_batch.command()
-def harvest(
+@app.command()
+def batch(
     names: Annotated[list[str] | None, typer.Argument(help="only these; default: all")] = None,
-    as_json: Annotated[bool, JSON] = False,
+    harvest: Annotated[
+        bool, typer.Option("--harvest", help="advance each: send, poll once, keep what has come")
+    ] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="ask the provider to end the named ones")
+    ] = False,
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="--cancel: wait for nothing; it may have been paid")
+    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="list ended ones too")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Send what was kept back, poll the rest once, and keep every answer that has come. Exit 1
-    where something keeps one back."""
-    from extensions.batch.harvest import advance_open, list_open
+    """List requests that a Batch API answers, advance them (--harvest), or --cancel NAME.
+
+    After --cancel, --harvest keeps what was answered until then. Exit 1 where something keeps a
+    batch back."""
+    from extensions.batch.harvest import advance_open, cancel_open, list_open
     from warehouse.ledger.batch_records import OPEN
 
+    if (harvest and cancel) or (give_up and not cancel) or (cancel and not names):
+        fail("give --harvest, or --cancel with names (and --give-up)", 2)
     ledger, roles = _open_ledger()
-    open_names = [batch.name for batch in list_open(ledger)]
+    if cancel:
+        ended = [cancel_open(ledger, roles, name, give_up=give_up) for name in names or ()]
+        _print_batches(ended, as_json)
+        return
+    if not harvest:
+        listed = ledger.batches.find(*(() if everything else OPEN))
+        _print_batches([item for item in listed if not names or item.name in names], as_json)
+        return
+    open_names = [item.name for item in list_open(ledger)]
     for name in names or ():
         if name not in open_names:
             fail(f"batch {name[:60]!r} is not open; open: {', '.join(open_names) or 'none'}", 2)
     advanced = advance_open(ledger, roles, names or None)
     _print_batches(advanced, as_json)
-    if any(batch.answered for batch in advanced if batch.state not in OPEN) and not as_json:
+    if any(item.answered for item in advanced if item.state not in OPEN) and not as_json:
         print_line("`toolmill run` goes on with the answers", err=True)
-    if any(batch.problem for batch in advanced):
+    if any(item.problem for item in advanced):
         sys.exit(1)
-
-
-@_batch.command()
-def cancel(
-    name: Annotated[str, typer.Argument(help="as `toolmill batch list` prints it")],
-    give_up: Annotated[
-        bool,
-        typer.Option("--give-up", help="wait for nothing: what is under way may have been paid"),
-    ] = False,
-    as_json: Annotated[bool, JSON] = False,
-) -> None:
-    """Ask the provider to end a batch; `harvest` keeps what it answered until then."""
-    from extensions.batch.harvest import cancel_open
-
-    ledger, roles = _open_ledger()
-    _print_batches([cancel_open(ledger, roles, name, give_up=give_up)], as_json)
 
 
 def _open_ledger() -> "tuple[Ledger, dict[str, Role]]":

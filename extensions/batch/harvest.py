@@ -241,7 +241,7 @@ def _find_delay(batch: BatchRecord, status: BatchStatus) -> str:
         return ""
     return (
         f"still {status.status} {late / 3600:.0f} h after its window of {batch.window}:"
-        f" toolmill batch cancel {batch.name}, and with --give-up where that does not end it"
+        f" toolmill batch --cancel {batch.name}, and with --give-up where that does not end it"
     )
 
 
@@ -250,7 +250,7 @@ def _describe_loss(batch: BatchRecord, error: LLMError) -> str:
         return str(error)[:500]
     return (
         f"the provider knows no batch {batch.batch_id}: look at base_url and api_key of role"
-        f" {batch.role}, or let go of it with toolmill batch cancel {batch.name} --give-up"
+        f" {batch.role}, or let go of it with toolmill batch --cancel {batch.name} --give-up"
     )
 
 

@@ -52,7 +52,9 @@ def send_batch(
     except NoAnswer as error:
         return _note_problem(ledger, batch, str(error))
     except (KeyError, BlobCorrupt):
-        lost = f"its file of requests is lost: `toolmill batch cancel {batch.name}` makes them due"
+        lost = (
+            f"its file of requests is lost: `toolmill batch --cancel {batch.name}` makes them due"
+        )
         return _note_problem(ledger, batch, lost)
     except LLMError as error:
         # The provider says no: nothing was created, and the file may be one it no longer has.
@@ -218,7 +220,7 @@ class BatchOutbox:
             self._windows[name] = find_window_end(batch) if batch else 0.0
         # No name and no time in it: the row that says so stays the same row while it waits.
         problem = f"its request in a batch of role {role.name}"
-        hint = "toolmill batch harvest keeps what was answered; the next run goes on from there"
+        hint = "toolmill batch --harvest keeps what was answered; the next run goes on from there"
         raise AnswerPending(problem, hint, self._windows[name])
 
 
@@ -246,6 +248,6 @@ def _is_batched(role: Role, failures: list[str]) -> bool:
         if not spent:
             return True
         kind = last if last in _AGAIN else "bad_request"
-        hint = f"toolmill batch list says why; batch = false for {role.name} asks directly"
+        hint = f"toolmill batch says why; batch = false for {role.name} asks directly"
         raise LLMError(kind, f"no answer in {len(failures)} batches", "an answer", hint)
     return last in _AGAIN and not spent

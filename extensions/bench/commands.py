@@ -5,10 +5,8 @@ import typer
 from extensions.bench.active_command import app as active_eval
 from extensions.bench.agent_command import app as agent
 from extensions.bench.bfcl_command import app as bfcl
-from extensions.bench.mcp_zero_command import app as mcp_zero
 
 app = typer.Typer(rich_help_panel="Models and releases")
 app.registered_commands += active_eval.registered_commands
 app.registered_commands += agent.registered_commands
 app.registered_commands += bfcl.registered_commands
-app.registered_commands += mcp_zero.registered_commands

@@ -1,13 +1,12 @@
-"""The command `import-mcp-zero`: an index of MCP-Zero's data file."""
+"""An index of MCP-Zero's data file, for `toolmill index --mcp-zero`."""
 
 import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.encoders.embedder import Embedder
@@ -15,28 +14,11 @@ from assets.vectors.encoders.endpoint import EndpointEncoder
 from assets.vectors.encoders.saved import save_encoder
 from assets.vectors.texts import build_server_views, build_tool_views
 from extensions.bench.mcp_zero_data import McpZeroDataset, read_dataset
-from orchestration.cli.terminal import print_json
 from serving.adhoc import read_source
 from serving.index.build import build_index, move_pointer, order_content
 from serving.index.model import IndexSource
 from warehouse.errors import UnusableInput
 from warehouse.storage.files import write_atomically
-
-app = typer.Typer(add_completion=False)
-
-
-@app.command("import-mcp-zero")
-def import_file(
-    file: Annotated[Path, typer.Argument(help="as mcp_tools_with_embedding.json")],
-    out: Annotated[Path, typer.Option("--out", help="folder for servers.jsonl and the index")],
-    embedder: Annotated[
-        str, typer.Option(help="what made its vectors, as for `index`")
-    ] = "openai:text-embedding-3-large",
-) -> None:
-    """Make an index of MCP-Zero's data file; its tools are marked unverified."""
-
-    print_json(load_dataset(file, out, embedder))
-
 
 MADE_BY = "openai:text-embedding-3-large"  # the vectors of the published file
 _SHOWN = 50  # reasons that are listed

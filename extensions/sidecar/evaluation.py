@@ -273,21 +273,19 @@ def _measure_gain(new: Sequence[Row], old: Sequence[Row], is_counted: Test) -> F
     """The paired difference of what is right."""
     pairs = [pair for pair in zip(new, old, strict=True) if is_counted(pair[0])]
     better, worse = ([float(pair[side]["right"]) for pair in pairs] for side in (0, 1))
-    servers = [one["server_id"] for one, _ in pairs]
-    return bootstrap_difference(better, worse, servers).as_dict()
+    return bootstrap_difference(better, worse, [row["server_id"] for row, _ in pairs]).as_dict()
 
 
 def render_arms_table(summary: Figures) -> Markdown:
     """Every arm and measure, each figure with its interval and n."""
     rows = [
-        (quote_text(_shorten_arm(arm)), *map(_format_figure, figures.values()))
+        (
+            quote_text(shorten_model(arm.removesuffix(ALONE)) + ALONE * arm.endswith(ALONE)),
+            *map(_format_figure, figures.values()),
+        )
         for arm, figures in summary["arms"].items()
     ]
     return make_markdown_table(["arm", *MEASURES], rows)
-
-
-def _shorten_arm(arm: str) -> str:
-    return shorten_model(arm.removesuffix(ALONE)) + (ALONE if arm.endswith(ALONE) else "")
 
 
 def _format_figure(figure: Figures) -> str:

@@ -10,7 +10,6 @@ from assets.vectors.lexical import BM25
 from serving.repair.drafts import parse_arguments, read_drafts
 from serving.repair.evidence import ConversationEvidence
 from serving.repair.tools import (
-    MESSAGE,
     ProposedCall,
     RevisionRequest,
     ToolCandidate,
@@ -106,7 +105,7 @@ def make_revision_request(row: RevisionRow) -> RevisionRequest:
         ],
         row.draft_name,
         row.draft_arguments,
-        [{MESSAGE: words} for words in row.problems],
+        [{"message": words} for words in row.problems],
     )
 
 

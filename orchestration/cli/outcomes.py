@@ -1,9 +1,9 @@
-"""Commands about calls that really run: `execute`, `worlds`, `trajectories`, `replay` and
-`reliability`."""
+"""Commands about calls that really run: `execute`, `worlds`, `replay` and `reliability`."""
 
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from assets.outcomes.worlds.spec import WorldSpec
 
 app = typer.Typer()
-Servers = Annotated[list[str] | None, typer.Option("--server", help="only these servers, by id")]
-
-
 _SHOWN = 40
 
 
@@ -72,17 +69,28 @@ def worlds(
     check: Annotated[
         bool, typer.Option("--check", help="reset them and prove their tasks on real servers")
     ] = False,
-    server: Servers = None,
+    play: Annotated[
+        bool, typer.Option("--play", help="carry out their tasks on real servers, and keep those")
+    ] = False,
+    server: Annotated[
+        list[str] | None, typer.Option("--server", help="only these servers, by id")
+    ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="--check: launch no server")] = False,
-    seed: Annotated[int, typer.Option(help="--check: decides the first state")] = 1,
+    seed: Annotated[int, typer.Option(help="decides first states and tasks")] = 1,
+    tasks: Annotated[int, typer.Option(min=1, max=100, help="--play: of each kind")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """List the worlds that calls run in, or check them; exit 1 where one cannot be used.
+    """List the worlds that calls run in, --check them, or --play their tasks.
 
-    --check runs each task's reference calls, and wrong calls, which its check must catch."""
+    --check runs each task's reference calls, and wrong calls, which its check must catch; exit 1
+    where a world cannot be used. --play keeps trajectories that ended right, for `export --tasks
+    trajectory` and `training.split.trajectories`; exit 1 where none did."""
     from assets.outcomes.worlds.check import check_resets, describe_worlds
 
     settings = load_settings()
+    if play:
+        _play_worlds(settings, choose_worlds(settings, name, server), server or (), seed, tasks)
+        return
     if not check:
         known_worlds = list_known_worlds(settings, name)
         rows = describe_worlds(known_worlds)
@@ -104,6 +112,35 @@ def worlds(
     _print_check(rows, problems, as_json)
     proved = [proof["status"] for row in rows for proof in row.get("servers", ())]
     if problems or "failed" in [*proved, *(row["status"] for row in rows)]:
+        sys.exit(1)
+
+
+def _play_worlds(
+    settings: Settings, chosen: list["WorldSpec"], servers: Sequence[str], seed: int, tasks: int
+) -> None:
+    from assets.outcomes.trajectory_play import (
+        TrajectoryCollection,
+        collect_trajectories,
+        publish_trajectories,
+    )
+    from orchestration.factories import make_launcher, open_warehouse
+
+    policy, warehouse = make_launcher(settings).policy, open_warehouse(settings)
+    run_date = warehouse.ledger.open_run("trajectories")
+    collection, kept_in_all = TrajectoryCollection(), 0
+    try:
+        asyncio.run(
+            collect_trajectories(
+                collection, chosen, policy, warehouse.ledger, run_date, report_lines(),
+                servers=servers, seed=seed, n=tasks,
+            )
+        )  # fmt: skip
+    finally:  # what was played until something went wrong is kept
+        warehouse.ledger.close_run("trajectories")
+        if collection.made:
+            kept_in_all = publish_trajectories(warehouse.tables, collection.made, run_date)
+    print_json({**collection.get_figures(), "kept_in_all": kept_in_all})
+    if not collection.get_figures()["kept"]:
         sys.exit(1)
 
 
@@ -186,45 +223,6 @@ def _say_why(row: dict[str, Any]) -> str:
 
 
 @app.command()
-def trajectories(
-    name: Annotated[str | None, typer.Argument(help="one world; default: all")] = None,
-    server: Servers = None,
-    seed: Annotated[int, typer.Option(help="decides first states and tasks")] = 1,
-    tasks: Annotated[int, typer.Option(min=1, max=100, help="of each kind")] = 1,
-) -> None:
-    """Carry out the tasks of worlds on real servers, and keep what ended right.
-
-    They are exported with `--tasks trajectory` and learnt from with `training.split.trajectories`.
-    Exit 1 where nothing was kept."""
-    from assets.outcomes.trajectory_play import (
-        TrajectoryCollection,
-        collect_trajectories,
-        publish_trajectories,
-    )
-    from orchestration.factories import make_launcher, open_warehouse
-
-    settings = load_settings()
-    chosen = choose_worlds(settings, name, server)
-    policy, warehouse = make_launcher(settings).policy, open_warehouse(settings)
-    run_date = warehouse.ledger.open_run("trajectories")
-    made, kept = TrajectoryCollection(), 0
-    try:
-        asyncio.run(
-            collect_trajectories(
-                made, chosen, policy, warehouse.ledger, run_date, report_lines(),
-                servers=server or (), seed=seed, n=tasks,
-            )
-        )  # fmt: skip
-    finally:  # what was played until something went wrong is kept
-        warehouse.ledger.close_run("trajectories")
-        if made.made:
-            kept = publish_trajectories(warehouse.tables, made.made, run_date)
-    print_json({**made.get_figures(), "kept_in_all": kept})
-    if not made.get_figures()["kept"]:
-        sys.exit(1)
-
-
-@app.command()
 def replay(
     file: Annotated[Path, typer.Argument(help="a replay file")],
     write: Annotated[
@@ -284,7 +282,7 @@ def _write_file(file: Path) -> None:
     if made is None:
         fail(
             "no trajectory was played in this home whose contracts are clear: run `toolmill"
-            " trajectories` first", 1,
+            " worlds --play` first", 1,
         )  # fmt: skip
     write_recording(file, made)
     print_json({"file": str(file), **_describe(made)})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json, require_known
+from orchestration.cli.terminal import AlwaysJson, fail, print_json, require_known
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 from warehouse.extensions import load_hook
@@ -31,9 +31,7 @@ def judge(
     rules_only: Annotated[
         bool, typer.Option("--rules-only", help="stop after the rules: accept, reject or unsure")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", show_default=False, help="a JSON line a row (the default)")
-    ] = True,
+    _: AlwaysJson = True,
 ) -> None:
     """Check pairs by rules, then by the judge of `roles.judge`, which scores them from 1 to 10.
 

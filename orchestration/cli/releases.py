@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestration.cli.terminal import (
+    AlwaysJson,
     AsJson,
     By,
     Why,
@@ -129,9 +130,7 @@ def rollback(
     undo: Annotated[
         bool, typer.Option("--undo", help="lift the last rollback, and serve what it left")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", show_default=False, help="one JSON object (the default)")
-    ] = True,
+    _: AlwaysJson = True,
 ) -> None:
     """Serve an earlier release: champions, release and router move together, or nothing does.
 
@@ -168,28 +167,23 @@ def export(
 
 
 @release_app.command()
-def sign(
-    folder: Annotated[Path, typer.Argument(help="an exported release")],
-    key: Annotated[Path, typer.Option("--key", help="private key: Ed25519, PEM")],
-) -> None:
-    """Sign an exported release: RELEASE.sig, over the digests of all its files."""
-    from serving.export import sign_export
-
-    print_json(_describe_folder(folder, sign_export(folder, key)))
-
-
-@release_app.command()
 def verify(
     folder: Annotated[Path, typer.Argument(help="an exported release")],
     trust: Annotated[
         list[Path] | None,
         typer.Option("--trust", help="public key: Ed25519, PEM; default: files alone"),
     ] = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option("--sign", help="private key: Ed25519, PEM; writes RELEASE.sig once checked"),
+    ] = None,
 ) -> None:
-    """Check every file of an exported release, and that one of these keys signed it."""
-    from serving.export import check_export, verify_export
+    """Check every file of an exported release, and that a key signed it; or --sign it."""
+    from serving.export import check_export, sign_export, verify_export
 
     manifest = verify_export(folder, trust) if trust else check_export(folder)
+    if sign is not None:
+        manifest = sign_export(folder, sign)
     print_json(_describe_folder(folder, manifest))
 
 

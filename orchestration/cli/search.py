@@ -10,6 +10,7 @@ import typer
 from orchestration.cli.evaluation import choose_role, list_roles
 from orchestration.cli.serving import make_caller
 from orchestration.cli.terminal import (
+    AlwaysJson,
     AsJson,
     fail,
     print_json,
@@ -21,6 +22,7 @@ from orchestration.settings.load import allow_models, load_settings
 from orchestration.settings.model import Settings
 from orchestration.settings.sections import derive_policy
 from warehouse.errors import UnusableInput
+from warehouse.extensions import load_hook
 
 if TYPE_CHECKING:
     from assets.servers.calls.log import CallLog
@@ -52,13 +54,19 @@ def index(
             " default: the setting embedder.model"
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", show_default=False, help="one JSON object (the default)")
-    ] = True,
+    mcp_zero: Annotated[
+        bool,
+        typer.Option("--mcp-zero", help="SERVERS is MCP-Zero's data; --embedder made its vectors"),
+    ] = False,
+    _: AlwaysJson = True,
 ) -> None:
     """Build an index for `search` and `serve` from any file of servers and their tools."""
     from serving.adhoc import index_command
 
+    if mcp_zero:
+        made_by = embedder or "openai:text-embedding-3-large"
+        print_json(load_hook("index_mcp_zero")(servers, out, made_by))
+        return
     encoder = _open_encoder(retriever, embedder)
     print_json(index_command(servers, out, encoder, report_lines()))
 

@@ -1,4 +1,4 @@
-"""Commands about the meta-server: `serve`, `serve-token` and `log`."""
+"""Commands about the meta-server: `serve` and `log`."""
 
 import logging
 from dataclasses import replace
@@ -18,7 +18,7 @@ from warehouse.sanitize.untrusted_text import shorten_text
 if TYPE_CHECKING:
     from assets.servers.calls.caller import ToolCaller
     from orchestration.settings.schema import ServeSection
-    from serving.meta.policy import HttpSettings, MetaPolicy
+    from serving.meta.policy import HttpSettings
     from serving.router import ServedRouter
 
 app = typer.Typer()
@@ -53,25 +53,49 @@ def serve(
     calls: Annotated[
         bool | None, typer.Option("--calls/--no-calls", help="whether tools may be called")
     ] = None,
+    new_token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="only make a token: its secret, and the entry for the tokens file"
+        ),
+    ] = None,
 ) -> None:
     """Serve the MCP meta-server: find_tools, describe_tool, call_tool and report_outcome."""
     from assets.servers.calls.log import CallLog
+    from serving.export import open_checked, verify_export
+    from serving.meta.access_control import make_token
+    from serving.meta.listing import find_unused_pins
+    from serving.meta.policy import LOCAL, MetaPolicy
     from serving.meta.transports import run_http, run_stdio
+    from serving.router import ServedRouter
 
+    if new_token is not None:
+        secret, digest = make_token()
+        print_json({"secret": secret, "entry": {"name": new_token, "sha256": digest}})
+        return
     for name, value in {"--host": host, "--port": port, "--tokens": tokens}.items():
         if value is not None and not http:
             fail(f"{name} goes with --http; without it, one client is served over stdio", 2)
     settings = load_settings()
     log_to_terminal()
-    policy = _make_policy(settings, consent)
-    listening = _make_http(settings.serve, tokens, host=host, port=port) if http else None
+    chosen = settings.serve
+    more: dict[str, Any] = {"local": replace(LOCAL, remember=chosen.log.remember)}
+    more |= {"learning": settings.reliability} if chosen.log.learn else {}
+    more |= {"consent": consent} if consent is not None else {}
+    policy = derive_policy(MetaPolicy, chosen.calls, **more)
+    listening = _make_http(chosen, tokens, host, port) if http else None
     allow_models(settings)
     where = place or settings.home_path()
+    # An exported release is opened only as it was exported, with keys only as one signed it.
+    router = ServedRouter(
+        where, open_checked(partial(verify_export, trusted=trust) if trust else None)
+    )
+    for pattern in find_unused_pins(router.current().index, policy.pinned):
+        logging.warning("serve.calls.pinned: no launched tool of this index fits %r", pattern)
     logging.info("home: %s", shorten_text(str(where), _LONGEST_PATH))
-    router = _open_router(where, trust or [], policy)
-    outcomes = CallLog(where, settings.serve.log.days)
-    runs_tools = settings.serve.calls.enabled if calls is None else calls
+    outcomes = CallLog(where, chosen.log.days)
     tokens_known = len(listening.tokens) if listening else 0
+    runs_tools = chosen.calls.enabled if calls is None else calls
     caller = make_caller(settings, router, tokens_known) if runs_tools else None
     if listening is None:
         run_stdio(router, caller, policy, outcomes)
@@ -79,61 +103,23 @@ def serve(
         run_http(router, caller, policy, outcomes, listening)
 
 
-@app.command("serve-token")
-def serve_token(
-    name: Annotated[str, typer.Argument(help="whose token it will be")],
-) -> None:
-    """Make a token: print its secret for the client, and the entry for the tokens file."""
-    from serving.meta.access_control import make_token
-
-    secret, digest = make_token()
-    print_json({"secret": secret, "entry": {"name": name, "sha256": digest}})
-
-
-def _drop_unset(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _make_policy(settings: Settings, consent: str | None) -> "MetaPolicy":
-    from serving.meta.policy import LOCAL, MetaPolicy
-
-    serve = settings.serve
-    local = replace(LOCAL, remember=serve.log.remember)
-    more = _drop_unset(consent=consent, local=local)
-    more |= {"learning": settings.reliability} if serve.log.learn else {}
-    return derive_policy(MetaPolicy, serve.calls, **more)
-
-
-def _open_router(where: Path, trusted: list[Path], policy: "MetaPolicy") -> "ServedRouter":
-    """The router of a place; one without an index is told now, not to the first client."""
-    from serving.meta.listing import find_unused_pins
-    from serving.router import ServedRouter
-
-    router = ServedRouter(where, _open_place(trusted))
-    for pattern in find_unused_pins(router.current().index, policy.pinned):
-        logging.warning("serve.calls.pinned: no launched tool of this index fits %r", pattern)
-    return router
-
-
-def _open_place(trusted: list[Path]) -> Any:
-    """How a version of the place is opened: an exported release only as it was exported, and with
-    trusted keys only as one of them signed it."""
-    from serving.export import open_checked, verify_export
-
-    return open_checked(partial(verify_export, trusted=trusted) if trusted else None)
-
-
-def _make_http(serve: "ServeSection", tokens: Path | None, **address: Any) -> "HttpSettings":
+def _make_http(
+    serve: "ServeSection", file: Path | None, host: str | None, port: int | None
+) -> "HttpSettings":
     from serving.meta.access_control import build_token, read_tokens
     from serving.meta.policy import HttpSettings
 
     chosen = serve.http
-    file = tokens or chosen.tokens
-    known = read_tokens(file) if file else ()
+    file = file or chosen.tokens
+    tokens = read_tokens(file) if file else ()
     if chosen.token:
         secret = chosen.token.get_secret_value()
-        known = (*known, build_token(secret, remember=serve.log.remember))
-    return derive_policy(HttpSettings, chosen, tokens=known, **_drop_unset(**address))
+        tokens = (*tokens, build_token(secret, remember=serve.log.remember))
+    address = {
+        "host": chosen.host if host is None else host,
+        "port": chosen.port if port is None else port,
+    }
+    return derive_policy(HttpSettings, chosen, tokens=tokens, **address)
 
 
 def make_caller(settings: Settings, router: "ServedRouter", tokens: int) -> "ToolCaller":
@@ -178,9 +164,10 @@ def log(
             print_json(rows)
             return
         for row in rows:
-            counts = f"{row['searches']} searches, {row['queries']} queries kept"
-            days = f"{row['first']} to {row['last']}"
-            print_line(f"{row['token'] or '-'}  {row['lines']} lines, {counts}, {days}")
+            lines = (
+                f"{row['lines']} lines, {row['searches']} searches, {row['queries']} queries kept"
+            )
+            print_line(f"{row['token'] or '-'}  {lines}, {row['first']} to {row['last']}")
         print_line(f"{len(rows)} tokens")
         return
     try:

@@ -125,9 +125,6 @@ def split_name(name: str) -> Sequence[str]:
     return [part for part in re.split(r"__+|::|[./:]", name) if part] or [name]
 
 
-MESSAGE = "message"  # the key of a problem that is words alone
-
-
 @dataclass(frozen=True)
 class RevisionRequest:
     """What a model is given. conversation: messages {role, content}. candidates: the tools that the
@@ -174,8 +171,8 @@ def make_revision_messages(request: RevisionRequest) -> list[dict[str, str]]:
 
 def write_problem(problem: Problem) -> str:
     """A validator's problem in words; what is words already stays."""
-    if MESSAGE in problem:
-        return str(problem[MESSAGE])
+    if "message" in problem:
+        return str(problem["message"])
     return (
         f"{problem['path']}: expected {problem['expected']}, found {problem['found']};"
         f" {problem['fix']}"

@@ -157,28 +157,28 @@ def test_the_sensor_is_part_of_the_code_location_and_starts_switched_off() -> No
 
 def test_the_commands_list_harvest_and_cancel(place: Place) -> None:
     place.submit()
-    status, [listed], _ = place.invoke("list")
+    status, [listed], _ = place.invoke()
     assert (status, listed["state"], listed["requests"]) == (0, "sent", 2)
-    status, [polled], _ = place.invoke("harvest", listed["name"])
+    status, [polled], _ = place.invoke("--harvest", listed["name"])
     assert (status, polled["status"]) == (0, "validating")
-    status, [cancelled], _ = place.invoke("cancel", listed["name"])
+    status, [cancelled], _ = place.invoke("--cancel", listed["name"])
     assert (status, cancelled["status"]) == (0, "cancelling")
     place.server.end("cancelled", share=0.5)
-    status, [done], _ = place.invoke("harvest")
+    status, [done], _ = place.invoke("--harvest")
     assert (status, done["state"], done["answered"], done["failed"]) == (0, "harvested", 1, 1)
-    assert place.invoke("list")[1] == []
-    assert len(place.invoke("list", "--all")[1]) == 1
-    lines = invoke_toolmill("batch", "list", "--all", home=place.home).stdout.splitlines()
+    assert place.invoke()[1] == []
+    assert len(place.invoke("--all")[1]) == 1
+    lines = invoke_toolmill("batch", "--all", home=place.home).stdout.splitlines()
     assert "1 answered, 1 failed, 0 unknown" in lines[0]
     assert lines[1:] == ["1 batches"]
 
 
 def test_a_batch_that_is_not_open_is_one_line(place: Place) -> None:
     place.submit()
-    assert place.invoke("harvest", "tm-none")[0] == 2
-    status, _, error = place.invoke("cancel", "tm-none")
+    assert place.invoke("--harvest", "tm-none")[0] == 2
+    status, _, error = place.invoke("--cancel", "tm-none")
     assert status == 2
     assert error.startswith("batch 'tm-none' is not known; open: tm-")
     [open_] = place.ledger.batches.find("sent")
-    status, [gone], _ = place.invoke("cancel", open_.name, "--give-up")
+    status, [gone], _ = place.invoke("--cancel", open_.name, "--give-up")
     assert (status, gone["state"], gone["unknown"]) == (0, "given_up", 2)

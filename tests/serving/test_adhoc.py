@@ -286,7 +286,7 @@ def test_a_command_of_the_platform_says_what_it_lacks(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, env=environment
     )
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "pip install 'toolmill[platform]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 

@@ -160,7 +160,7 @@ def test_what_serving_itself_writes_beside_a_release_does_not_break_it(release: 
 def test_a_signed_release_is_known_by_its_makers_key(release: Path, tmp_path: Path) -> None:
     held, public = write_keys(tmp_path, "maker")
     _, other = write_keys(tmp_path, "other")
-    code, out, err = run("release", "sign", str(release), "--key", str(held))
+    code, out, err = run("release", "verify", str(release), "--sign", str(held))
     assert (code, json.loads(out)["folder"]) == (0, str(release)), err
     both = ["--trust", str(other), "--trust", str(public)]
     assert run("release", "verify", str(release), *both)[0] == 0

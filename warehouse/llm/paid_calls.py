@@ -327,7 +327,7 @@ class PaidCalls:
                 scope=self._scope,
             )
         except EffectPending as pending:
-            hint = "wait for the batch, or cancel it: toolmill batch list"
+            hint = "wait for the batch, or cancel it: toolmill batch"
             raise AnswerPending(f"its request in batch {pending}", hint) from pending
         paid = _read_paid(data, cached=not sent)
         used = paid.facts["prompt_tokens"] + paid.facts["completion_tokens"]

@@ -304,7 +304,7 @@ def test_a_batch_that_never_ends_is_one_line_and_can_be_let_go_of(stage: Stage) 
     age(stage, 27 * 3600)
     late = stage.harvest()
     assert late.state == "sent"
-    assert "still validating 3 h after its window of 24h: toolmill batch cancel" in late.problem
+    assert "still validating 3 h after its window of 24h: toolmill batch --cancel" in late.problem
     cancelled = stage.cancel()
     assert cancelled
     assert (cancelled.state, cancelled.status) == ("sent", "cancelling")
@@ -452,7 +452,7 @@ def test_a_file_that_is_lost_before_it_is_sent_is_told(
     stage.run()
     [batch] = stage.ledger.batches.find("ready")
     damage(stage.ledger.blobs.path(batch.blob))
-    assert "`toolmill batch cancel" in stage.harvest().problem
+    assert "`toolmill batch --cancel" in stage.harvest().problem
     stage.cancel()
     assert stage.run() == dict.fromkeys(WORDS, PENDING)
     assert stage.end().answered == 4

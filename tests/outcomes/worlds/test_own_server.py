@@ -204,10 +204,10 @@ def test_the_commands_check_and_play_it_as_the_settings_list_it(
     code, told = toolmill("worlds", "small", "--check", "--json")
     [row] = told["worlds"][0]["servers"]
     assert (code, row["status"]) == (0, "unavailable")
-    assert toolmill("trajectories", "small")[0] == 1
+    assert toolmill("worlds", "small", "--play")[0] == 1
     assert toolmill("trust", "own", "--yes", "--json")[0] == 0
     code, told = toolmill("worlds", "small", "--check", "--json")
     [row] = told["worlds"][0]["servers"]
     assert (code, row["status"], len(row["tasks"])) == (0, "ok", 2), row
-    code, told = toolmill("trajectories", "small", "--server", OWN)
+    code, told = toolmill("worlds", "small", "--play", "--server", OWN)
     assert (code, told["problems"], told["kept"]) == (0, [], told["played"]), told

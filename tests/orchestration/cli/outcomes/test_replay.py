@@ -86,7 +86,7 @@ def test_calls_of_a_task_are_answered_and_a_miss_is_exit_1(
         (["{good}", "--call", "{}"], 2, "--call needs --task"),
         (["{good}", "--task", "t1:"], 2, "2 of 2 tasks begin so"),
         (["{good}", "--task", "{task}", "--call", "[1]"], 2, "expected a JSON object"),
-        (["{out}", "--write"], 1, "run `toolmill trajectories` first"),
+        (["{out}", "--write"], 1, "run `toolmill worlds --play` first"),
         (["{bad}", "--write"], 2, "is there and is no replay file"),
     ],
 )

@@ -31,7 +31,7 @@ from extensions.bench.active_cases import read_api_bank
 from extensions.sidecar.flaws import FLAWS, HOPELESS, UNTOUCHED, FlawedDraft, GoodCall, make_drafts
 from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_drafts
-from serving.repair.report import ABSTAINED, VALID, RepairReport
+from serving.repair.rungs import ABSTAINED, VALID, RepairReport
 from serving.repair.tools import RepairToolset, read_toolset
 from training.evaluation.metrics import MetricFigure, bootstrap_mean, measure_share
 from training.sets.split import split_of

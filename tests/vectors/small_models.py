@@ -32,11 +32,11 @@ def make_qwen3(folder: Path) -> Path:
     return _save(folder, Qwen3Model(config), "lasttoken", prompts, padding_side="left")
 
 
-def make_bert(folder: Path, prompts: dict[str, str] | None = None, pooling: str = "mean") -> Path:
+def make_bert(folder: Path, prompts: dict[str, str] | None = None) -> Path:
     from transformers import BertConfig, BertModel
 
     config = BertConfig(**_narrow())
-    return _save(folder, BertModel(config), pooling, prompts)
+    return _save(folder, BertModel(config), "mean", prompts)
 
 
 def add_dense(model: Path, activation: str = "torch.nn.modules.activation.Tanh") -> Path:

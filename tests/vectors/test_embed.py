@@ -1,7 +1,6 @@
 """The default encoder is the pretrained MiniLM, and merges only adapters that are its own."""
 
 import json
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -156,23 +155,6 @@ def test_another_cut_is_another_encoder(encoder: MiniLM) -> None:
     assert np.abs(short.embed([long]) - encoder.embed([long])).max() > 1e-3
     with pytest.raises(BadEmbedder, match="max_tokens 1000: minilm-l6-v2 takes 3 to 512"):
         MiniLM(max_tokens=1000)
-
-
-def test_int8_is_another_encoder_whose_vectors_are_near_and_alone(
-    encoder: MiniLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = TEXTS[:7]
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    small = MiniLM(threads=1, precision="int8")
-    assert logging.getLogger().handlers == []  # the quantiser would set one up
-    assert small.id == "minilm-l6-v2/128/int8"
-    together = small.embed(texts)
-    cosines = (together * encoder.embed(texts)).sum(axis=1)
-    assert 0.95 < cosines.min() < 0.9999
-    alone = np.concatenate([small.embed([text]) for text in texts])
-    assert (together == alone).all()
-    with pytest.raises(BadEmbedder, match="expected one of fp32, int8"):
-        MiniLM(precision="fp16")
 
 
 @pytest.mark.parametrize("config", [{}, {"use_rslora": True}])

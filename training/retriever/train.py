@@ -19,7 +19,6 @@ from assets.vectors.encoders.minilm import (
     digest_base,
     make_general_name,
     name_base,
-    require_plain_mean,
 )
 from assets.vectors.encoders.weights import BadAdapter
 from training.retriever.batches import (
@@ -172,9 +171,7 @@ def resolve_retriever_base(setting: str) -> str:
     Raises TrainingFailed where the encoder cannot be made of it.
     """
     try:
-        result = name_base(setting)
-        require_plain_mean(result)
-        return result
+        return name_base(setting)
     except BadEmbedder as error:
         raise TrainingFailed(f"retriever: {error}") from error
 

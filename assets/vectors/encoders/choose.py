@@ -5,13 +5,10 @@ from pathlib import Path
 
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Prompts, add_prompts
 from assets.vectors.encoders.hub import SENTENCE, find_trusted_model, split_reference
-from assets.vectors.encoders.session import FP32, PRECISIONS
 
 SPECS = (
     "general",
-    "general:int8",
     "minilm",
-    "minilm:int8",
     "onnx:<folder or name@commit>",
     "sentence-transformers:<folder or name@commit>",
     "openai:<model>[@http(s)://host/v1]",
@@ -22,7 +19,7 @@ def check_spec(spec: str) -> tuple[str, str]:
     """(kind, what stands behind its colon) of a text that has the form of one of SPECS. Raises
     BadEmbedder."""
     kind, _, name = spec.strip().partition(":")
-    allowed = kind in ("general", "minilm") and name in ("", *PRECISIONS)
+    allowed = spec.strip() in ("general", "minilm")
     if not allowed and not (kind in ("onnx", "sentence-transformers", "openai") and name):
         raise BadEmbedder(f"embedder {spec[:80]!r}: expected one of {', '.join(SPECS)}")
     return kind, name
@@ -53,11 +50,11 @@ def open_embedder(
     if kind == "general":
         from assets.vectors.encoders.minilm import open_general
 
-        embedder = open_general(threads=threads, precision=name or FP32)
+        embedder = open_general(threads=threads)
     elif kind == "minilm":
         from assets.vectors.encoders.minilm import MiniLM
 
-        embedder = MiniLM(threads=threads, precision=name or FP32)
+        embedder = MiniLM(threads=threads)
     else:
         from assets.vectors.encoders.endpoint import EndpointEncoder
 

@@ -5,16 +5,11 @@ Only operators of the ONNX standard: ONNX Runtime fuses what is worth fusing whe
 9 to 25% slower here on one text of 10 to 100 tokens.
 """
 
-import logging
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from assets.vectors.encoders.model_layout import FIRST, MEAN, PoolingHead
 from assets.vectors.encoders.weights import EncoderWeights
 
 IDS, MASK, VECTORS = "ids", "mask", "vectors"
@@ -22,11 +17,9 @@ _OPSET, _IR = 20, 10  # Gelu and LayerNormalization; ONNX Runtime 1.18 and later
 _FAR = np.float32(1e9)  # taken off the score of a padded place: its weight is 0.0 after the softmax
 
 
-def build_onnx_graph(weights: EncoderWeights, head: PoolingHead | None = None) -> bytes:
-    """The serialised model: int64 `ids` and `mask` [texts, tokens] -> float32 `vectors`. head: how
-    tokens are pooled; by default their mean. The last token is the last place: no text is padded.
-    """
-    head = head or PoolingHead()
+def build_onnx_graph(weights: EncoderWeights) -> bytes:
+    """The serialised model: int64 `ids` and `mask` [texts, tokens] -> float32 `vectors`, the mean
+    of each text's tokens."""
     graph = _OnnxGraph()
     mask = graph.add_operation("Cast", MASK, to=1)
     hidden = _add_embeddings(graph, weights)
@@ -38,51 +31,15 @@ def build_onnx_graph(weights: EncoderWeights, head: PoolingHead | None = None) -
     unseen = graph.add_operation("Unsqueeze", unseen, graph.add_constant(np.array([1, 2])))
     for layer in range(weights.config["num_hidden_layers"]):
         hidden = _add_layer(graph, weights, hidden, unseen, f"encoder.layer.{layer}")
-    output = _add_pooling(graph, head, hidden, mask)
-    dim = weights.config["hidden_size"]
-    for layer in head.layers:
-        output = graph.add_operation("MatMul", output, graph.add_constant(layer.weight.T))
-        if layer.bias is not None:
-            output = graph.add_operation("Add", output, graph.add_constant(layer.bias))
-        output = graph.add_operation(layer.activation, output) if layer.activation else output
-        dim = len(layer.weight)
-    norm = graph.add_operation("ReduceL2", output, graph.add_constant(np.array([1])), keepdims=1)
-    graph.add_operation("Div", output, norm, name=VECTORS)
-    return graph.serialise(dim)
-
-
-def quantise_graph(model: bytes) -> bytes:
-    """The model with its matrices in 8 bits, one scale a column; activations are scaled as they
-    come. A batch shares that scale, so texts must be run one by one (`session.py` does).
-
-    Cosine to fp32 on 150 tools' texts: 0.995; 0.994 with a reduced range, 0.965 with one scale a
-    matrix. The word vectors in 8 bits cost nothing measurable (0.995) and make 55 MB 22 MB.
-    """
-    import onnx
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    with tempfile.TemporaryDirectory() as folder, _keep_logging():
-        file = Path(folder) / "int8.onnx"
-        quantize_dynamic(
-            onnx.load_from_string(model),
-            file,
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-            op_types_to_quantize=["MatMul", "Gather"],
-        )
-        return file.read_bytes()
-
-
-@contextmanager
-def _keep_logging() -> Iterator[None]:
-    """The quantiser logs through the module's functions, which set up logging for the program
-    unless the root has a handler."""
-    handler = logging.NullHandler()
-    logging.getLogger().addHandler(handler)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(handler)
+    masked = graph.add_operation(
+        "Mul", hidden, graph.add_operation("Unsqueeze", mask, graph.add_constant(np.array([2])))
+    )
+    first = graph.add_constant(np.array([1]))
+    # The mean's divisor would be taken out again by the norm.
+    total = graph.add_operation("ReduceSum", masked, first, keepdims=0)
+    norm = graph.add_operation("ReduceL2", total, first, keepdims=1)
+    graph.add_operation("Div", total, norm, name=VECTORS)
+    return graph.serialise(weights.config["hidden_size"])
 
 
 class _OnnxGraph:
@@ -118,26 +75,7 @@ class _OnnxGraph:
         graph = helper.make_graph(self._nodes, "minilm", inputs, [output], self._constants)
         opsets = [helper.make_opsetid("", _OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
-        # Says that the model needs no preparation before it is quantised, which else warns.
-        helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
         return model.SerializeToString()
-
-
-def _add_pooling(graph: _OnnxGraph, head: PoolingHead, hidden: str, mask: str) -> str:
-    """One vector of each text's tokens."""
-    if head.pooling != MEAN:
-        place = 0 if head.pooling == FIRST else -1
-        return graph.add_operation("Gather", hidden, graph.add_constant(np.array(place)), axis=1)
-    masked = graph.add_operation(
-        "Mul", hidden, graph.add_operation("Unsqueeze", mask, graph.add_constant(np.array([2])))
-    )
-    first = graph.add_constant(np.array([1]))
-    total = graph.add_operation("ReduceSum", masked, first, keepdims=0)
-    if not head.layers:
-        return total  # the mean's divisor would be taken out again by the norm
-    return graph.add_operation(
-        "Div", total, graph.add_operation("ReduceSum", mask, first, keepdims=1)
-    )
 
 
 def _add_embeddings(graph: _OnnxGraph, weights: EncoderWeights) -> str:

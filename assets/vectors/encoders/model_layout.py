@@ -1,4 +1,4 @@
-"""Files of a sentence-transformers model: its modules, pooling, Dense layers and prompts, checked.
+"""Files of a sentence-transformers model: its modules, pooling and prompts, checked.
 
 The files are third-party: what they hold is read, or one BadEmbedder names the file.
 """
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.encoders.embedder import BadEmbedder, Prompts
-from warehouse.storage.digest import sha256
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 _OURS = "sentence_transformers."  # another type is code that the model brings
@@ -100,120 +99,35 @@ def read_model_json(path: Path) -> Any:
         raise BadEmbedder(f"{path}: not readable as JSON ({str(error)[:120]})") from error
 
 
-MEAN, FIRST, LAST = "mean", "cls", "lasttoken"
-_POOLINGS = (MEAN, FIRST, LAST)
 _FLAGS = {
-    "pooling_mode_cls_token": FIRST,
-    "pooling_mode_mean_tokens": MEAN,
-    "pooling_mode_lasttoken": LAST,
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "lasttoken",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }
-_ACTIVATIONS = {"Tanh": "Tanh", "Identity": None, "ReLU": "Relu", "Sigmoid": "Sigmoid"}
-_SENTENCE = "sentence_embedding"
 
 
-@dataclass(frozen=True)
-class DenseLayer:
-    """One layer: weight [out, in], bias [out] or None, the ONNX operator of its activation."""
-
-    weight: np.ndarray
-    bias: np.ndarray | None
-    activation: str | None
-
-
-@dataclass(frozen=True)
-class PoolingHead:
-    """How tokens are pooled and what turns the vector. Its norm is 1 at the end in any case.
-    digest: "" for the plain mean, which needs none."""
-
-    pooling: str = MEAN
-    layers: tuple[DenseLayer, ...] = ()
-    digest: str = ""
-    reads_prompt: bool = True  # whether the tokens of a prompt are pooled too
-
-
-def require_order(modules: Sequence[ModelModule]) -> None:
-    """Raises BadEmbedder unless they are Transformer, Pooling, Dense (any number), Normalize (or
-    none)."""
+def require_mean_pooling(modules: Sequence[ModelModule]) -> None:
+    """Raises BadEmbedder unless the modules are Transformer, Pooling by the mean of all tokens, and
+    Normalize or nothing."""
     kinds = [module.kind for module in modules]
-    ends = kinds[2:-1] if kinds[-1] == "Normalize" else kinds[2:]
-    if kinds[:2] != ["Transformer", "Pooling"] or any(kind != "Dense" for kind in ends):
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise BadEmbedder(
-            f"its modules are {', '.join(kinds)}, expected Transformer, Pooling, then Dense and"
-            " Normalize where it has them"
+            f"its modules are {', '.join(kinds)}, expected Transformer, Pooling and Normalize"
         )
-
-
-def read_head(modules: Sequence[ModelModule], dim: int) -> PoolingHead:
-    """The head of a model in order, for a transformer of `dim` numbers a token. Raises
-    BadEmbedder."""
     path = modules[1].folder / "config.json"
-    pooling = _read_object(path)
-    poolings = _find_poolings(pooling)
-    if len(poolings) != 1 or poolings[0] not in _POOLINGS:
-        raise BadEmbedder(
-            f"{path}: pools by {' and '.join(map(str, poolings)) or 'nothing'}, expected one of"
-            f" {', '.join(_POOLINGS)}"
-        )
-    layers, stamps = [], [poolings[0]]
-    for module in (module_entry for module_entry in modules if module_entry.kind == "Dense"):
-        layer, digest = _read_dense(module.folder, dim)
-        dim = len(layer.weight)
-        layers.append(layer)
-        stamps.append(digest)
-    plain = stamps == [MEAN]
-    return PoolingHead(
-        poolings[0],
-        tuple(layers),
-        "" if plain else sha256(" ".join(stamps).encode()),
-        pooling.get("include_prompt", True) is not False,
-    )
-
-
-def _find_poolings(config: Mapping[str, Any]) -> list[Any]:
+    config = _read_object(path)
     modes = config.get("pooling_mode")
-    if modes is not None:
-        return modes if isinstance(modes, list) else [modes]
-    if not any(flag in config for flag in _FLAGS):
-        return [MEAN]  # as the library has it
-    return [mode for flag, mode in _FLAGS.items() if config.get(flag)]
-
-
-def _read_dense(folder: Path, dim: int) -> tuple[DenseLayer, str]:
-    """A Dense layer and the digest of its files. Raises BadEmbedder."""
-    config, file = _read_object(folder / "config.json"), folder / "model.safetensors"
-    for name, usual in (("use_residual", False), ("module_input_name", _SENTENCE),
-                        ("module_output_name", _SENTENCE)):  # fmt: skip
-        if config.get(name) not in (None, usual):
-            raise BadEmbedder(f"{folder / 'config.json'}: {name} is {str(config[name])[:60]!r}")
-    activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
-    name = activation.rpartition(".")[2]
-    if not activation.startswith("torch.nn.") or name not in _ACTIVATIONS:
-        activations = ", ".join(_ACTIVATIONS)
-        raise BadEmbedder(
-            f"{folder / 'config.json'}: activation {activation[:60]!r}, expected {activations}"
-        )
-    if not file.is_file():
-        raise BadEmbedder(f"{folder}: its Dense layer has no model.safetensors")
-    tensors = read_tensors(file)
-    weight, bias = tensors.pop("linear.weight", None), tensors.pop("linear.bias", None)
-    shape = [config.get("out_features"), dim]
-    if weight is None or list(weight.shape) != shape or tensors:
-        raise BadEmbedder(
-            f"{file}: holds {_describe(weight)} as linear.weight, expected {shape} and no more"
-            " than its bias"
-        )
-    for part, tensor in (("linear.weight", weight), ("linear.bias", bias)):
-        if tensor is not None and tensor.dtype.kind != "f":
-            raise BadEmbedder(f"{file}: {part} holds {tensor.dtype}, expected floats")
-    if (bias is not None) != bool(config.get("bias", True)) or (
-        bias is not None and bias.shape != weight.shape[:1]
-    ):
-        raise BadEmbedder(f"{file}: holds {_describe(bias)} as linear.bias, unlike its config.json")
-    digest = sha256(f"{name} {sha256(file.read_bytes())}".encode())
-    return DenseLayer(weight, bias, _ACTIVATIONS[name]), digest
+    if modes is None and any(flag in config for flag in _FLAGS):
+        modes = [mode for flag, mode in _FLAGS.items() if config.get(flag)]
+    if modes not in (None, "mean", ["mean"]):  # as the library has it, none is the mean
+        names = modes if isinstance(modes, list) else [modes]
+        shown = " and ".join(map(str, names)) or "nothing"
+        raise BadEmbedder(f"{path}: pools by {shown}, expected the mean")
+    if config.get("include_prompt", True) is False:
+        raise BadEmbedder(f"{path}: include_prompt is false, expected prompts to be pooled too")
 
 
 def read_tensors(file: Path, names: Container[str] | None = None) -> dict[str, np.ndarray]:
@@ -240,15 +154,11 @@ def read_tensors(file: Path, names: Container[str] | None = None) -> dict[str, n
     return tensors
 
 
-def _describe(tensor: np.ndarray | None) -> str:
-    return "nothing" if tensor is None else str(list(tensor.shape))
-
-
 def _read_object(path: Path) -> dict[str, Any]:
-    config_found = read_model_json(path)
-    if not isinstance(config_found, dict):
-        raise BadEmbedder(f"{path}: {type(config_found).__name__}, expected an object")
-    return config_found
+    config = read_model_json(path)
+    if not isinstance(config, dict):
+        raise BadEmbedder(f"{path}: {type(config).__name__}, expected an object")
+    return config
 
 
 _NEEDED = {
@@ -266,9 +176,7 @@ _FLOATS = ("F32", "F16", "F64")  # as NumPy reads them
 
 def check_config(path: Path) -> dict[str, Any]:
     """The configuration of a BERT that the graph is right for. Raises BadEmbedder."""
-    config = read_model_json(path)
-    if not isinstance(config, dict):
-        raise BadEmbedder(f"{path}: no object")
+    config = _read_object(path)
     for name, (needed, usual) in _NEEDED.items():
         if (value := config.get(name, usual)) != needed:
             raise BadEmbedder(f"{name} is {value!r:.60}, not {needed!r}")

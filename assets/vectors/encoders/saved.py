@@ -23,7 +23,7 @@ from assets.vectors.encoders.embedder import (
     drop_mark,
     read_prompts,
 )
-from assets.vectors.encoders.session import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder, count_cores
+from assets.vectors.encoders.session import FP32, MODEL, TOKENIZER, OnnxEncoder, count_cores
 from assets.vectors.encoders.weights import ADAPTER_FILES
 from warehouse.storage.digest import sha256
 from warehouse.storage.files import hold_lock, write_atomically
@@ -118,7 +118,6 @@ class StoredEncoder(OnnxEncoder):
             (folder / TOKENIZER).read_bytes(),
             name=card["id"],
             max_tokens=min(card["max_tokens"], most_tokens or card["max_tokens"]),
-            precision=card["precision"],
             threads=threads,
             within=min(count_cores(), _WITHIN),
             both_ends=most_tokens is not None,
@@ -201,9 +200,8 @@ def _find_odd_fact(card: dict[str, Any]) -> str | None:
     for name, sort in {"dim": int, "files": dict, **required_facts[kind]}.items():
         if not isinstance(card.get(name), sort):
             return f"{_CARD} has {name} {card.get(name)!r}, expected {sort.__name__}"
-    if kind == "onnx" and card["precision"] not in PRECISIONS:
-        precisions = ", ".join(PRECISIONS)
-        return f"{_CARD} has precision {card['precision']!r}, expected one of {precisions}"
+    if kind == "onnx" and card["precision"] != FP32:
+        return f"{_CARD} has precision {card['precision']!r}, expected {FP32}"
     try:
         read_prompts(card)
     except ValueError as error:

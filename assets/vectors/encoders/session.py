@@ -198,8 +198,7 @@ def _iterate_slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 _Run = Callable[[list[int]], np.ndarray]
 MODEL, TOKENIZER = "encoder.onnx", "tokenizer.json"
-FP32, INT8 = "fp32", "int8"
-PRECISIONS = (FP32, INT8)
+FP32 = "fp32"
 # Beyond this a batch costs more per token again: what it computes leaves the core's cache.
 _TOKENS = 512
 _MOST_THREADS = 8
@@ -221,7 +220,6 @@ class OnnxEncoder(ABC):
         *,
         name: str,
         max_tokens: int,
-        precision: str = FP32,
         threads: int | None = None,
         within: int = 1,
         dim: int | None = None,
@@ -229,7 +227,7 @@ class OnnxEncoder(ABC):
     ) -> None:
         """model: the ONNX file, or with `dim` (of its vectors) a function that builds it when the
         first text is embedded. both_ends: of long texts, as for `TextTokenizer`."""
-        self.id, self.max_tokens, self.precision = name, max_tokens, precision
+        self.id, self.max_tokens = name, max_tokens
         self.tokenizer = tokenizer
         self._tokens = TextTokenizer(tokenizer, max_tokens, both_ends=both_ends)
         self._opening, self._session = threading.Lock(), None
@@ -251,7 +249,7 @@ class OnnxEncoder(ABC):
 
     def saved(self) -> EncoderFiles:
         """What `save_encoder` writes."""
-        facts = {"kind": "onnx", "max_tokens": self.max_tokens, "precision": self.precision}
+        facts = {"kind": "onnx", "max_tokens": self.max_tokens, "precision": FP32}
         return EncoderFiles(facts, {MODEL: self.model(), TOKENIZER: self.tokenizer})
 
     def count_tokens(self, text: str) -> int:
@@ -267,9 +265,7 @@ class OnnxEncoder(ABC):
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         ids = self._tokens(list(places))
         out = np.empty((len(ids), self.dim), np.float32)
-        batches = _split_batches(
-            [len(each) for each in ids], 1 if self.precision == INT8 else _TOKENS
-        )
+        batches = _split_batches([len(each) for each in ids])
         done = 0
 
         def run(batch: list[int]) -> np.ndarray:
@@ -310,14 +306,14 @@ def _open_session(model: bytes, within: int) -> Any:
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def _split_batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
-    """Places of texts, those of equal length together, at most `tokens` of them a batch and the
+def _split_batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Places of texts, those of equal length together, at most `_TOKENS` of them a batch and the
     longest first, so that no thread is left alone with a long one at the end."""
     by_length: Mapping[int, list[int]] = defaultdict(list)
     for place, length in enumerate(lengths):
         by_length[length].append(place)
     out = []
     for length, places in sorted(by_length.items(), reverse=True):
-        most = max(1, tokens // max(length, 1))
+        most = max(1, _TOKENS // max(length, 1))
         out += [places[start : start + most] for start in range(0, len(places), most)]
     return out

@@ -1,28 +1,26 @@
-"""Where the replicas listen on loopback: the port of each, unless another is set."""
+"""Where the replicas listen on loopback."""
 
 import socket
 from collections.abc import Mapping
 
 HOST = "127.0.0.1"
-PORTS: Mapping[str, int] = {
-    "registry": 8931,
-    "mcpso": 8932,
-    "files": 8933,
-    "smithery": 8934,
-    "glama": 8935,
-    "pulsemcp": 8936,
-    "mcphub": 8937,
-    "deepnlp": 8938,
-    "pipedream": 8939,
-    "docker": 8940,
-}
+BASE_PORT = 8931  # of the first site; each other has the next
+_SITES = (
+    *("registry", "mcpso", "files", "smithery", "glama"),
+    *("pulsemcp", "mcphub", "deepnlp", "pipedream", "docker"),
+)
+
+
+def list_ports(base_port: int = BASE_PORT) -> dict[str, int]:
+    """Site -> port; 0 lets the system choose each."""
+    return {site: base_port and base_port + at for at, site in enumerate(_SITES)}
 
 
 class PortTaken(RuntimeError):
     """A port is in use; the message names it and the fix."""
 
 
-def bind(site: str, port: int) -> socket.socket:
+def bind(port: int) -> socket.socket:
     """A socket on loopback; 0 lets the system choose the port. Raises PortTaken."""
     # asyncio switches Nagle's delay off only where the protocol is named.
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -33,7 +31,7 @@ def bind(site: str, port: int) -> socket.socket:
         sock.close()
         raise PortTaken(
             f"port {port} on {HOST} is taken ({error.strerror}); end the other program, or set"
-            f" TOOLMILL_DEMO__{site.upper()}_PORT"
+            " TOOLMILL_DEMO__BASE_PORT"
         ) from error
     return sock
 
@@ -44,7 +42,7 @@ def reserve(ports: Mapping[str, int]) -> dict[str, socket.socket]:
     result: dict[str, socket.socket] = {}
     try:
         for site, port in ports.items():
-            result[site] = bind(site, port)
+            result[site] = bind(port)
     except PortTaken:
         release(result)
         raise

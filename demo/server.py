@@ -15,17 +15,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from demo.ports import HOST, PORTS, bind, release, reserve
+from demo.ports import HOST, bind, list_ports, release, reserve
 from demo.replicas.faults import SITES, FaultSet, check_faults
 from demo.sites import REPLICAS
 from demo.world.catalogue import make_world
-from demo.world.full import KindShares, ReplicaWorld, make_full_world
+from demo.world.full import ReplicaWorld, make_full_world
 from warehouse.storage.files import write_atomically
 
 
 class Replicas(Mapping[str, str]):
-    """Running replicas. As a mapping: site -> base URL. `servers`, `data` and `shares` are of the
-    scale `full`; `sites`: which to serve."""
+    """Running replicas. As a mapping: site -> base URL. `servers`: of the scale `full`; `sites`:
+    which to serve."""
 
     def __init__(
         self,
@@ -35,16 +35,14 @@ class Replicas(Mapping[str, str]):
         ports: Mapping[str, int] | None = None,
         *,
         servers: int | None = None,
-        data: Path | None = None,
         sites: Iterable[str] | None = None,
-        shares: KindShares | None = None,
     ) -> None:
         self._sites = _choose_sites(sites)
         self._fault_sets = self._make_fault_sets(faults or {})
         self._counts: dict[str, Counter[str]] = {site: Counter() for site in self._sites}
         self._held = reserve({site: (ports or {}).get(site, 0) for site in self._sites})
         self._ports = {site: sock.getsockname()[1] for site, sock in self._held.items()}
-        self._size: dict[str, Any] = {"servers": servers, "data": data, "shares": shares}
+        self._servers = servers
         self._world: ReplicaWorld = self._make_world(day, scale)
         self._running: dict[str, tuple[uvicorn.Server, Any]] = {}
         self._loop = asyncio.new_event_loop()
@@ -79,16 +77,15 @@ class Replicas(Mapping[str, str]):
         day: int | None = None,
         scale: str | None = None,
         faults: Mapping[str, str] | None = None,
+        servers: int | None = None,
         world: ReplicaWorld | None = None,
-        **size: Any,
     ) -> None:
-        """Changes the day, the scale, all faults, or the size of a full world (`servers`, `data`,
-        `shares`) while running, or the world to one that was made elsewhere; the addresses stay."""
+        """Changes the day, the scale, all faults, or the servers of a full world while running, or
+        the world to one that was made elsewhere; the addresses stay."""
         if faults is not None:
             self._fault_sets = self._make_fault_sets(faults)
-        self._size |= size
-        made = world or self._make_world(day or self._world.day, scale or self._world.scale)
-        self._world = made
+        self._servers = servers or self._servers
+        self._world = world or self._make_world(day or self._world.day, scale or self._world.scale)
         self._wait_for(self._apply())
 
     @property
@@ -106,7 +103,7 @@ class Replicas(Mapping[str, str]):
 
     def _make_world(self, day: int, scale: str) -> ReplicaWorld:
         if scale == "full":
-            return make_full_world(day, **self._size)
+            return make_full_world(day, self._servers)
         return make_world(day, scale, self["files"] if "files" in self._sites else "")
 
     def _make_app(self, site: str) -> Any:
@@ -133,7 +130,7 @@ class Replicas(Mapping[str, str]):
             self._make_app(site), log_level="error", lifespan="off", timeout_graceful_shutdown=1
         )
         server = uvicorn.Server(config)
-        task = self._loop.create_task(server.serve([bind(site, self._ports[site])]))
+        task = self._loop.create_task(server.serve([bind(self._ports[site])]))
         while not server.started:
             if task.done():
                 await task
@@ -190,13 +187,13 @@ def serve(
     until: threading.Event | None = None,
     **options: Any,
 ) -> None:
-    """Serves until interrupted (or until `until` is set), at `PORTS` where `ports` names no other;
-    a port of 0 is chosen by the system. `options` are those of Replicas.
+    """Serves until interrupted (or until `until` is set), at `ports` or those of `list_ports`; a
+    port of 0 is chosen by the system. `options` are those of Replicas.
 
     `port_file` receives {site: URL} once all sites answer, and `ready` is called with the same.
     Raises PortTaken.
     """
-    with replicas(ports={**PORTS, **(ports or {})}, **options) as running:
+    with replicas(ports=ports or list_ports(), **options) as running:
         urls = dict(running)
         if port_file is not None:
             write_atomically(port_file, json.dumps(urls).encode())

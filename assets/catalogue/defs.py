@@ -5,9 +5,13 @@ from collections import Counter
 
 import dagster as dg
 
-from assets.catalogue import catalogue_pages
 from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_listing_ids
-from assets.catalogue.catalogue_pages import compute_figures, render_tables
+from assets.catalogue.catalogue_pages import (
+    compute_coverage_figures,
+    compute_figures,
+    render_table,
+    render_tables,
+)
 from assets.catalogue.coverage import COVERAGE, DIMENSIONS, collect_servers, measure_coverage
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import LISTINGS, read_rows
@@ -103,9 +107,8 @@ def coverage_asset(
         COVERAGE.frame(rows),
         rules=[check_sums(rows, len(servers), sum(item.launched for item in servers))],
         metadata={
-            **catalogue_pages.compute_coverage_figures(rows),
-            "table": catalogue_pages.render_table(rows),
-            "plot": catalogue_pages.embed_plot(rows, warehouse.home),
+            **compute_coverage_figures(rows),
+            "table": render_table(rows),
         },
     )
 

@@ -1,4 +1,4 @@
-"""Docker: the replica of its MCP catalogue: one file, in JSON and in YAML."""
+"""Docker: the replica of its MCP catalogue: one file."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,18 +12,16 @@ from demo.replicas.site import ReplicaSite
 from demo.world.record import ServerRecord
 
 _HEAD = {"version": 3, "name": "docker-mcp", "displayName": "Docker MCP Catalog"}
-_YAML = "application/yaml"
 
 
 class DockerSite(ReplicaSite):
-    """`/mcp/catalog/v3/catalog.json` and `.yaml`."""
+    """`/mcp/catalog/v3/catalog.json`."""
 
     name = "docker"
 
     def list_routes(self) -> Sequence[Route]:
         return [
             self.make_route("/mcp/catalog/v3/catalog.json", self.serve_json),
-            self.make_route("/mcp/catalog/v3/catalog.yaml", self.serve_yaml),
         ]
 
     def serve_json(self, request: Request) -> ReplicaReply:
@@ -33,17 +31,6 @@ class DockerSite(ReplicaSite):
         )
         text = f'{_make_text(_HEAD)[:-1]}, "{self.name_member("registry")}": {{{entries}}}}}'
         return self._make_reply(text, JSON)
-
-    def serve_yaml(self, request: Request) -> ReplicaReply:
-        """Block style above, JSON below: YAML holds JSON."""
-        lines = [f"{name}: {_make_text(value)}" for name, value in _HEAD.items()]
-        lines.append(
-            f"{self.name_member('registry')}:" + ("" if len(self.list_records()) else " {}")
-        )
-        for name, facts in self._list_entries():
-            lines.append(f"  {_make_text(name)}:")
-            lines += [f"    {member}: {_make_text(value)}" for member, value in facts.items()]
-        return self._make_reply("\n".join(lines) + "\n", _YAML)
 
     def _list_entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """One at a time: thousands of them would be large."""

@@ -10,8 +10,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from demo.world.facts import DemoServer, load_other_marketplaces, load_servers
-from demo.world.record import DATES, RecordPackage, RecordRemote, ServerRecord
+from demo.world.record import (
+    DATES,
+    DemoServer,
+    RecordPackage,
+    RecordRemote,
+    ServerRecord,
+    load_other_marketplaces,
+    load_servers,
+)
 
 FOLDER = Path(__file__).parents[1] / "bundles"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: the same bytes every time

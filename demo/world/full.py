@@ -1,127 +1,23 @@
 """Full: a world of as many servers as are wanted, and its second day."""
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache, cached_property
+from functools import cached_property
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from demo.world.catalogue import DemoWorld, RecordList, check_day
-from demo.world.facts import DemoServer
 from demo.world.record import (
     DATES,
+    DemoServer,
     RecordInput,
     RecordPackage,
     RecordRemote,
     ServerRecord,
     revise_record,
 )
-
-_KINDS = {"npm": "npm", "pypi": "pypi", "docker": "oci"}
-_SECRET = re.compile(r"key|token|secret|password|credential|auth", re.IGNORECASE)
-
-
-@cache
-def load_records(folder: Path) -> list[ServerRecord]:
-    """The records of a folder, each under a slug of its own. Raises ValueError where it does not
-    hold the data."""
-    servers = folder / "smithery" / "servers.jsonl"
-    if not servers.is_file():
-        raise ValueError(f"{folder}: found no smithery/servers.jsonl; expected the data folder")
-    files = sorted(folder.glob("registry-seed/*.json"))
-    seed = [item for path in files for item in json.loads(path.read_text(encoding="utf-8"))]
-    by_repository = {_make_plain(item["repository"].get("url")): item for item in reversed(seed)}
-    with servers.open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    plain = [_make_plain(row["repository_url"]) for row in rows]
-    found = [
-        _read_smithery(*pair) for pair in zip(rows, map(by_repository.get, plain), strict=True)
-    ]
-    listed = set(plain)
-    found += [
-        _read_seed(item)
-        for item in seed
-        if _make_plain(item["repository"].get("url")) not in listed
-    ]
-    made: dict[str, ServerRecord] = {}
-    for facts in found:
-        slug = facts["slug"]
-        names = (slug, f"{slug}-{facts['namespace'].lower()}", f"{slug}-{len(made)}")
-        facts["slug"] = next((name for name in names if name not in made), names[-1])
-        made[facts["slug"]] = ServerRecord(**facts)
-    return list(made.values())
-
-
-def _read_smithery(row: dict[str, Any], seed: dict[str, Any] | None) -> dict[str, Any]:
-    """A record of Smithery's; its package where the registry knows the repository."""
-    owner, slash, name = row["qualified_name"].removeprefix("@").rpartition("/")
-    facts = _make_base(name, owner if slash else "smithery", row["overview"], row["repository_url"])
-    package = _make_package(seed) if seed else None
-    gateway = f"https://server.smithery.ai/{row['qualified_name']}/mcp"
-    return facts | {
-        "title": row["display_name"],
-        "version": package.version if package else "1.0.0",
-        "package": package,
-        "remote": None if package else RecordRemote(gateway, auth="api_key"),
-        "inputs": tuple(_make_input(item) for item in row["configuration_requirements"]),
-        "tools": tuple(tool["name"] for tool in row["tools"]),
-        "tags": tuple(row["tags"][:3]) or ("other",),
-    }
-
-
-def _read_seed(one: dict[str, Any]) -> dict[str, Any]:
-    owner, _, name = one["name"].removeprefix("io.github.").rpartition("/")
-    package, remotes = _make_package(one), one.get("remotes") or []
-    facts = _make_base(name, owner or "unknown", one["description"], one["repository"].get("url"))
-    variables = [
-        v for p in (one.get("packages") or [])[:1] for v in p.get("environment_variables", [])
-    ]
-    return facts | {
-        "title": name,
-        "version": package.version if package else "1.0.0",
-        "package": package,
-        "remote": RecordRemote(remotes[0]["url"]) if remotes and not package else None,
-        "inputs": tuple(_make_input(variable) for variable in variables),
-        "tags": ("registry",),
-    }
-
-
-def _make_base(name: str, owner: str, description: str, repository: str | None) -> dict[str, Any]:
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "server"
-    dice = crc32(f"{owner}/{name}".encode())
-    return {
-        "slug": slug,
-        "namespace": re.sub(r"[^A-Za-z0-9_.-]+", "-", owner),
-        "description": description,
-        "repository": repository or None,
-        "created_at": f"2025-{dice % 12 + 1:02}-{dice % 28 + 1:02}T08:00:00Z",
-        "revised_at": f"2026-{dice % 10 + 1:02}-{dice % 27 + 1:02}T09:{dice % 60:02}:00Z",
-        "schema": DATES[dice % len(DATES)],
-    }
-
-
-def _make_package(one: dict[str, Any]) -> RecordPackage | None:
-    for package in one.get("packages") or []:
-        kind = _KINDS.get(package.get("registry_name"))
-        if kind and package.get("name") and package.get("version"):
-            return RecordPackage(kind, package["name"], package["version"])  # type: ignore[arg-type]
-    return None
-
-
-def _make_input(one: dict[str, Any]) -> RecordInput:
-    name = one["name"]
-    required = bool(one.get("required"))
-    return RecordInput(name, one.get("description") or "", required, bool(_SECRET.search(name)))
-
-
-def _make_plain(url: str | None) -> str:
-    return (url or "").lower().removesuffix("/").removesuffix(".git")
-
 
 _words = str.split
 
@@ -231,34 +127,17 @@ SERVERS = 1482  # as many as one marketplace listed in 2025
 _SECOND_DAY = "2026-11-21"
 
 
-@dataclass(frozen=True)
-class KindShares:
-    """Which part of the first day's servers the second day adds, changes and takes down."""
-
-    new: float = 0.01
-    changed: float = 0.01
-    gone: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_shares(self)
-
-
-def check_shares(shares: object) -> None:
-    """Raises ValueError for a field that is no share."""
-    for name, value in vars(shares).items():
-        if not 0 <= value <= 1:
-            raise ValueError(f"share {name}={value}: expected 0 to 1")
+_SHARE = 0.01  # of the first day's servers: so many are added, changed and taken down
 
 
 @dataclass(frozen=True)
 class FullWorld:
-    """The first `count` of `records` on day one, the same on every marketplace; the rest is what
+    """The first `count` of `records` on day one, the same on every marketplace; the others are what
     day two adds."""
 
     day: int
     count: int
     records: Sequence[ServerRecord] = field(repr=False)
-    shares: KindShares = field(default_factory=KindShares)
     scale: str = "full"
     page: int | None = None
     servers: tuple[DemoServer, ...] = ()  # none of the demo's own
@@ -270,11 +149,10 @@ class FullWorld:
         return self._lists[marketplace]
 
     def is_gone(self, index: int) -> bool:
-        return index < self.count and _is_chosen(index, self.shares.gone, 0)
+        return index < self.count and _is_chosen(index, 0)
 
     def is_changed(self, index: int) -> bool:
-        chosen = index < self.count and _is_chosen(index, self.shares.changed, 5_000)
-        return chosen and not self.is_gone(index)
+        return index < self.count and _is_chosen(index, 5_000) and not self.is_gone(index)
 
     @cached_property
     def _lists(self) -> dict[str, RecordList]:
@@ -297,26 +175,14 @@ class FullWorld:
         return RecordList(here, older, gone)
 
 
-def make_full_world(
-    day: int = 1,
-    servers: int | None = None,
-    data: Path | None = None,
-    shares: KindShares | None = None,
-) -> FullWorld:
-    """A world of `servers` invented servers, or of the first `servers` records under `data`.
-    Raises ValueError for a number below 1 and a folder without the data."""
+def make_full_world(day: int = 1, servers: int | None = None) -> FullWorld:
+    """A world of `servers` invented servers. Raises ValueError for a number below 1."""
     check_day(day)
     if servers is not None and servers < 1:
         raise ValueError(f"{servers} servers: expected at least 1")
-    shares = shares or KindShares()
-    known = load_records(data) if data else None
     count = servers or SERVERS
-    if known is not None:
-        # The second day adds records, so the first holds some back.
-        count = min(servers or len(known), int(len(known) / (1 + shares.new)))
-    whole = count + round(count * shares.new)
-    records = known[:whole] if known is not None else [make_record(n) for n in range(whole)]
-    return FullWorld(day, count, records, shares)
+    records = [make_record(index) for index in range(count + round(count * _SHARE))]
+    return FullWorld(day, count, records)
 
 
 def reword_record(record: ServerRecord, marketplace: str) -> ServerRecord:
@@ -339,10 +205,10 @@ def reword_record(record: ServerRecord, marketplace: str) -> ServerRecord:
     return replace(record, **changes) if changes else record
 
 
-def _is_chosen(index: int, share: float, phase: int) -> bool:
-    """Whether `index` is among an evenly spread share of all numbers, whatever their count."""
-    parts = round(share * 10_000)
-    return ((index + 1) * parts + phase) // 10_000 > (index * parts + phase) // 10_000
+def _is_chosen(index: int, phase: int) -> bool:
+    """Whether `index` is among an evenly spread `_SHARE` of all numbers, whatever their count."""
+    steps = round(_SHARE * 10_000)
+    return ((index + 1) * steps + phase) // 10_000 > (index * steps + phase) // 10_000
 
 
 def _make_second_day(index: int) -> str:

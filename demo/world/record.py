@@ -1,9 +1,14 @@
-"""Record: what a replica knows of one server, in a form that no marketplace uses."""
+"""What a replica knows of one server, and the demo's own servers as `servers.yaml` lists them."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Literal
+
+import yaml
 
 # The registry's dated schemas: old records keep their old one.
 DATES = ("2025-07-09", "2025-09-16", "2025-09-29", "2025-10-17", "2025-12-11")
@@ -107,3 +112,77 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "pulsemcp": {"api_key": "demo-key", "tenant_id": "demo-tenant"},
     "pipedream": {"client_id": "demo-client", "client_secret": "demo-client-secret"},
 }
+
+
+@dataclass(frozen=True)
+class DemoServer:
+    """One server of the demo world. `versions` gives the version listed from a day on."""
+
+    slug: str
+    title: str
+    description: str
+    kind: Literal["npm", "pypi", "mcpb", "remote", "none"]
+    identifier: str
+    versions: Mapping[int, str]
+    on: frozenset[str]  # marketplaces: registry, mcpso
+    args: tuple[Any, ...] = ()  # texts, or {name, format, description} for the user to fill in
+    env: tuple[RecordInput, ...] = ()
+    repository: str = "https://github.com/modelcontextprotocol/servers"
+    scales: frozenset[str] = frozenset({"standard", "large"})
+    days: frozenset[int] = frozenset({1, 2})
+    odd: str | None = None  # the way in which its listing is broken
+
+    @property
+    def registry_name(self) -> str:
+        """Reverse-DNS name, as the official registry wants it."""
+        owner = self.repository.removeprefix("https://github.com/").split("/")[0]
+        return f"io.github.{owner.lower()}/{self.slug}"
+
+    def find_version(self, day: int) -> str:
+        return self.versions[max(version for version in self.versions if version <= day)]
+
+    def find_revised_at(self, day: int, scale: str) -> str:
+        """RFC 3339 time of the last edit. Its clock comes from the content, so that an edited
+        catalogue never looks unchanged to a crawler that trusts it."""
+        edited = max((version for version in self.versions if version <= day), default=1)
+        if day not in self.days or (1 not in self.days):
+            edited = day
+        # Sets are sorted: their order in `repr` is another in every process.
+        facts = json.dumps([asdict(self), self.find_version(day), scale], default=sorted)
+        seconds = int(sha256(facts.encode()).hexdigest(), 16) % 86_400
+        clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        return f"2026-11-{19 + edited}T{clock}Z"
+
+
+@cache
+def load_servers() -> tuple[DemoServer, ...]:
+    """All servers of the demo, in the order of `servers.yaml`."""
+    return tuple(_make_server(item) for item in _load_file()["servers"])
+
+
+@cache
+def load_other_marketplaces() -> Mapping[str, tuple[tuple[str, Mapping[str, Any]], ...]]:
+    """Marketplace -> (slug of a server, what this marketplace says instead)."""
+    return {
+        name: tuple((entry.pop("server"), _make_changes(entry)) for entry in entries)
+        for name, entries in _load_file()["others"].items()
+    }
+
+
+def _load_file() -> dict[str, Any]:
+    text = Path(__file__).with_name("servers.yaml").read_text(encoding="utf-8")
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _make_server(facts: dict[str, Any]) -> DemoServer:
+    facts["on"] = facts.pop("marketplaces")
+    facts |= {name: frozenset(facts[name]) for name in ("on", "scales", "days") if name in facts}
+    env = tuple(RecordInput(**item) for item in facts.pop("env", ()))
+    args = tuple(facts.pop("args", ()))
+    return DemoServer(**facts, args=args, env=env)
+
+
+def _make_changes(facts: dict[str, Any]) -> dict[str, Any]:
+    """Values of a record's fields."""
+    made = {"remote": lambda fields: RecordRemote(**fields), "inputs": tuple, "tools": tuple}
+    return {name: made.get(name, lambda value: value)(value) for name, value in facts.items()}

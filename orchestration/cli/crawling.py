@@ -119,9 +119,6 @@ def demo_marketplaces(
     day: Annotated[int | None, typer.Option(help="1 or 2; default: the setting demo.day")] = None,
     scale: Annotated[str | None, typer.Option(help="small, standard, large or full")] = None,
     servers: Annotated[int | None, typer.Option(min=1, help="full: how many are listed")] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="full: a folder of real records instead of made-up ones")
-    ] = None,
     fault: Annotated[str, typer.Option(help="e.g. registry=truncated,glama=storm429:5")] = "",
     port_file: Annotated[Path | None, typer.Option(help="write the URLs there as JSON")] = None,
 ) -> None:
@@ -129,7 +126,7 @@ def demo_marketplaces(
     from demo.replicas.faults import parse_faults
     from demo.server import serve
 
-    full = scale == "full" or data is not None or servers is not None
+    full = scale == "full" or servers is not None
     chosen = change_demo(load_settings(), day, None if full else scale)
     try:
         serve(
@@ -138,7 +135,6 @@ def demo_marketplaces(
             faults=parse_faults(fault),
             ports=chosen.demo.ports(),
             servers=servers,
-            data=data,
             port_file=port_file,
             ready=print_json,
         )

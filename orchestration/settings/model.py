@@ -26,7 +26,7 @@ from pydantic_settings import (
 
 from assets.outcomes.policy import ExecutionPolicy, ReliabilityPolicy
 from assets.synthesis.policy import SynthesisPolicy
-from demo.ports import PORTS
+from demo.ports import BASE_PORT, list_ports
 from orchestration.settings.schema import (
     EmbedderSettings,
     MarketplacesSection,
@@ -53,26 +53,15 @@ class DemoSection(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    registry_port: int = PORTS["registry"]
-    mcpso_port: int = PORTS["mcpso"]
-    files_port: int = Field(
-        default=PORTS["files"], description="where the demo's own bundles are served"
+    base_port: int = Field(
+        default=BASE_PORT, ge=0, le=65_000, description="of the first replica; 0: any free ports"
     )
-    smithery_port: int = PORTS["smithery"]
-    glama_port: int = PORTS["glama"]
-    pulsemcp_port: int = PORTS["pulsemcp"]
-    mcphub_port: int = PORTS["mcphub"]
-    deepnlp_port: int = PORTS["deepnlp"]
-    pipedream_port: int = PORTS["pipedream"]
-    docker_port: int = PORTS["docker"]
     scale: Literal["small", "standard", "large"] = "standard"
     day: Literal[1, 2] = 1
 
     def ports(self) -> dict[str, int]:
         """Site -> port."""
-        suffix = "_port"
-        found = self.model_dump()
-        return {k.removesuffix(suffix): v for k, v in found.items() if k.endswith(suffix)}
+        return list_ports(self.base_port)
 
 
 class AlertsSection(BaseModel):

@@ -1,6 +1,8 @@
 """Whole runs in this process: real replicas, real Chromium, real sandbox, real LanceDB."""
 
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +12,24 @@ import pytest
 from assets.marketplaces.policy import CrawlPolicy
 from assets.partitions import SERVER_TAG
 from assets.servers.sandbox.contained_browser import open_browser_sandbox
+from demo.ports import PortTaken, list_ports, release, reserve
 from demo.server import Replicas
 from orchestration.definitions import build_defs
 from orchestration.factories import find_chromium
 from warehouse.store import Warehouse
 
 MARKETS = ("registry", "mcpso")
+
+
+def choose_base_port() -> int:
+    """A port from which on the replicas' ports are free."""
+    for _ in range(100):
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            base_port = sock.getsockname()[1]
+        with suppress(PortTaken, OverflowError):
+            release(reserve(list_ports(base_port)))
+            return base_port
+    raise AssertionError("no block of free ports")
 
 
 @dataclass

@@ -6,7 +6,6 @@ ledger shows that a stage is under way, again and again, and the last run goes o
 
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -18,10 +17,9 @@ from unittest import mock
 import pytest
 from typer.testing import CliRunner
 
-from demo.ports import PORTS
 from orchestration.cli.app import app
 from orchestration.runs.processes import CORES
-from tests.e2e.runs import skip_without_sandbox
+from tests.e2e.runs import choose_base_port, skip_without_sandbox
 from tests.support.paths import ROOT
 from tests.support.python_process import PythonProcess
 from warehouse.store import Warehouse
@@ -77,14 +75,7 @@ SHORT = Course(
 @pytest.fixture(scope="module")
 def ports() -> dict[str, str]:
     """The same for all runs: the addresses are in the listings."""
-    names = [site.upper() for site in PORTS]  # of every site: two runs on a machine meet nowhere
-    socks = [socket.create_server(("127.0.0.1", 0)) for _ in names]
-    chosen = {
-        f"TOOLMILL_DEMO__{n}_PORT": str(s.getsockname()[1])
-        for n, s in zip(names, socks, strict=True)
-    }
-    [sock.close() for sock in socks]
-    return chosen
+    return {"TOOLMILL_DEMO__BASE_PORT": str(choose_base_port())}
 
 
 def make_environment(home: Path, ports: dict[str, str], course: Course) -> dict[str, str]:

@@ -3,7 +3,6 @@ Postgres that goes away."""
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.ports import PORTS
-from tests.e2e.runs import skip_without_sandbox
+from tests.e2e.runs import choose_base_port, skip_without_sandbox
 from tests.support.paths import ROOT
 from tests.support.postgres import Postgres, open_postgres
 
@@ -92,12 +90,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
     for package in ("psycopg2", "dagster_postgres"):
         pytest.importorskip(package, reason="uv pip install 'toolmill[postgres]'")
     skip_without_sandbox()
-    sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in PORTS}
-    ports = {
-        f"TOOLMILL_DEMO__{name.upper()}_PORT": str(one.getsockname()[1])
-        for name, one in sockets.items()
-    }
-    [one.close() for one in sockets.values()]
+    ports = {"TOOLMILL_DEMO__BASE_PORT": str(choose_base_port())}
     with open_postgres() as postgres:
 
         def make(name: str) -> Place:

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from demo.ports import PORTS, PortTaken, find_running
+from demo.ports import PortTaken, find_running, list_ports
 from demo.replicas.faults import parse_faults
 from demo.server import Replicas, replicas, serve
 
@@ -108,7 +108,7 @@ def test_faults_are_read_from_text_and_unknown_ones_refused() -> None:
 
 def test_serve_writes_the_port_file_once_everything_answers(tmp_path: Path) -> None:
     port_file, until, ready = tmp_path / "ports.json", threading.Event(), threading.Event()
-    options = {"ports": dict.fromkeys(PORTS, 0), "port_file": port_file, "scale": "small"}
+    options = {"ports": list_ports(0), "port_file": port_file, "scale": "small"}
     thread = threading.Thread(
         target=serve, kwargs=options | {"until": until, "ready": lambda _: ready.set()}
     )
@@ -117,7 +117,7 @@ def test_serve_writes_the_port_file_once_everything_answers(tmp_path: Path) -> N
         assert ready.wait(60)
         urls = json.loads(port_file.read_text())
         assert httpx2.get(f"{urls['registry']}/_stats").json()["site"] == "registry"
-        assert set(urls) == set(PORTS)
+        assert set(urls) == set(list_ports())
     finally:
         until.set()
         thread.join()
@@ -128,7 +128,7 @@ def test_a_taken_port_is_named_with_the_fix() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(PortTaken, match=f"port {port} .* is taken.*DEMO__REGISTRY_PORT"):
+        with pytest.raises(PortTaken, match=f"port {port} .* is taken.*DEMO__BASE_PORT"):
             Replicas(ports={"registry": port})
 
 

@@ -14,7 +14,6 @@ import typer
 from rich.markup import render
 from typer.testing import CliRunner
 
-from demo.ports import PORTS
 from orchestration.cli.app import app, one_line_errors
 from orchestration.cli.terminal import print_json
 from orchestration.runs.nightly import hold_run_lock
@@ -109,7 +108,7 @@ def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
             "run",
             home=tmp_path,
             before=ALONE,
-            **{f"TOOLMILL_DEMO__{site}_PORT".upper(): "0" for site in PORTS},
+            TOOLMILL_DEMO__BASE_PORT="0",
         )
     assert done.returncode == 1
     assert f"a run is going on (process {os.getpid()})" in done.stderr
@@ -142,8 +141,7 @@ def test_a_disk_that_cannot_be_written_is_named_with_the_fix(
     spend = toolmill("spend", home=home, before=inside)
     assert spend.returncode == 1
     assert of_sqlite in spend.stderr
-    ports = {f"TOOLMILL_DEMO__{site}_PORT": "0" for site in ("REGISTRY", "MCPSO", "FILES")}
-    run = toolmill("run", home=home, before=inside, **ports)
+    run = toolmill("run", home=home, before=inside, TOOLMILL_DEMO__BASE_PORT="0")
     assert run.returncode == 1
     assert words in run.stderr
     assert "TOOLMILL_HOME" in run.stderr

@@ -13,7 +13,6 @@ import httpx2
 import psutil
 import pytest
 
-from demo.ports import PORTS
 from orchestration.resources import HOME_TAG
 from orchestration.runs.instance import SLOTS
 from orchestration.settings.load import SettingsError
@@ -51,7 +50,7 @@ def test_dev_uses_the_named_home_whatever_dotenv_says_and_sigterm_ends_it_all(
     port = free_port()
     env = {
         **os.environ,
-        **{f"TOOLMILL_DEMO__{site}_PORT".upper(): "0" for site in PORTS},
+        "TOOLMILL_DEMO__BASE_PORT": "0",
         "TOOLMILL_HOME": str(named),
         "PYTHONPATH": str(ROOT),
     }

@@ -6,16 +6,16 @@ same things, and misses what is only implied.
 
 import math
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import cache, lru_cache
 
 from assets.synthesis.contract_reading import get_properties
 from assets.synthesis.verify.words import fold_text, stem_word
 from assets.vectors.lexicon import collect_words, load_lexicon, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject
 
-_FIELDS = (("name", 3.0), ("description", 2.0), ("parameters", 1.2), ("details", 0.5))
+_WEIGHTS = (3.0, 2.0, 1.2)  # of a word in the name, the description, the parameters
 _SYNONYM = 0.4  # of a word's own weight
 _SATURATION = 1.2
 _BAR = 0.05  # of the request's weight; a pick needs as much, and so much more than the next best
@@ -33,7 +33,7 @@ def choose_tool(contracts: Sequence[JsonObject], instruction: str) -> tuple[int,
     terms = extract_terms(instruction)
     if not terms or not contracts:
         return 0, "the request has no word to go by"
-    scores = _score_tools([_count_fields(contract) for contract in contracts], terms)
+    scores = _score_tools([_weigh_words(contract) for contract in contracts], terms)
     best = max(range(len(scores)), key=lambda i: scores[i][0])
     value, shared = scores[best]
     if value < _BAR or not shared:
@@ -69,66 +69,56 @@ _IDLE = collect_words(
 )
 
 
-def _count_fields(contract: Contract) -> dict[str, Counter[str]]:
-    members = get_properties(contract)
-    details = " ".join(
-        str(member.get("description") or "")[:200]
-        for member in members.values() if isinstance(member, Mapping)
-    )  # fmt: skip
-    texts = {
-        "name": " ".join(split_identifier(str(contract.get("name") or ""))),
-        "description": str(contract.get("description") or "")[:600],
-        "parameters": " ".join(word for name in members for word in split_identifier(str(name))),
-        "details": details[:3000],
-    }
-    return {field: Counter(_stem_words(text)) for field, text in texts.items()}
+def _weigh_words(contract: Contract) -> dict[str, float]:
+    """Word -> how much a tool speaks of it, from 0 to 1; a word said twice weighs little more."""
+    texts = (
+        " ".join(split_identifier(str(contract.get("name") or ""))),
+        str(contract.get("description") or "")[:600],
+        " ".join(word for name in get_properties(contract) for word in split_identifier(str(name))),
+    )
+    mass: dict[str, float] = defaultdict(float)
+    for weight, text in zip(_WEIGHTS, texts, strict=True):
+        for word, count in Counter(_stem_words(text)).items():
+            mass[word] += weight * min(count, 3)
+    return {word: value / (value + _SATURATION) for word, value in mass.items()}
 
 
 def _score_tools(
-    tools: Sequence[Mapping[str, Counter[str]]], terms: Sequence[str]
+    tools: Sequence[dict[str, float]], terms: Sequence[str]
 ) -> list[tuple[float, set[str]]]:
-    """BM25-like: rare words among the tools weigh more, a word said twice little more."""
-    weight = {term: _weigh_rarity(term, tools) for term in terms}
-    whole = sum(weight.values()) or 1.0
+    """As BM25: rare words among the tools weigh more."""
+    holders = {term: sum(term in words for words in tools) for term in terms}
+    rarity = {
+        term: math.log(1 + (len(tools) - count + 0.5) / (count + 0.5)) + 0.25
+        for term, count in holders.items()
+    }
+    whole = sum(rarity.values()) or 1.0
     scores: list[tuple[float, set[str]]] = []
-    for fields in tools:
+    for words in tools:
         total, shared, meant = 0.0, set[str](), set[str]()
         for term in terms:
-            exact = _saturate(fields, term)
-            near = max((_saturate(fields, other) for other in _find_synonyms(term)), default=0.0)
-            match = max(exact, _SYNONYM * near)
-            if match:
-                (shared if exact else meant).add(term)
-            total += weight[term] * match
+            near = max((words.get(other, 0.0) for other in _find_synonyms(term)), default=0.0)
+            if match := max(words.get(term, 0.0), _SYNONYM * near):
+                (shared if term in words else meant).add(term)
+                total += rarity[term] * match
         # One word that may mean the same is chance: dogs turn, and so do currencies.
         scores.append((total / whole, shared | meant if shared or len(meant) > 1 else set()))
     return scores
 
 
-def _saturate(fields: Mapping[str, Counter[str]], term: str) -> float:
-    mass = sum(factor * min(fields[name][term], 3) for name, factor in _FIELDS)
-    return mass / (mass + _SATURATION)
-
-
-def _weigh_rarity(term: str, tools: Sequence[Mapping[str, Counter[str]]]) -> float:
-    holders = sum(any(fields[name][term] for name, _ in _FIELDS) for fields in tools)
-    return math.log(1 + (len(tools) - holders + 0.5) / (holders + 0.5)) + 0.25
-
-
 @lru_cache(maxsize=20_000)
 def _find_synonyms(term: str) -> frozenset[str]:
     """Words that the lexicon takes for the same, stemmed."""
-    return frozenset(
-        other for group in _make_synonym_groups() if term in group for other in group
-    ) - {term}
+    groups = (group for group in _make_synonym_groups() if term in group)
+    return frozenset(other for group in groups for other in group) - {term}
 
 
-@lru_cache(maxsize=1)
+@cache
 def _make_synonym_groups() -> list[frozenset[str]]:
-    groups: list[frozenset[str]] = []
-    for table in ("verbs", "nouns"):
-        for key, options in load_lexicon()[table].items():
-            if " " not in key:
-                singles = [o for o in options if " " not in o]
-                groups.append(frozenset(_stem_words(" ".join([key, *singles]))))
-    return [group for group in groups if len(group) > 1]
+    lexicon = load_lexicon()
+    return [
+        frozenset(_stem_words(" ".join([key, *(o for o in options if " " not in o)])))
+        for table in ("verbs", "nouns")
+        for key, options in lexicon[table].items()
+        if " " not in key
+    ]

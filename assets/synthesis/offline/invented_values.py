@@ -19,69 +19,57 @@ _TABLE = json.loads(Path(__file__).with_name("value_kinds.json").read_text(encod
 _MARKS = {mark: sort for sort, marks in _TABLE["marks"].items() for mark in marks}
 
 
+_ID_WORDS = ("id", "ids", "uid", "uuid", "guid")
+# What the words of a name mean where the tool speaks of something: (name, of what, sort).
+_BY_TOPIC = (
+    ("target", re.compile(r"\bgit\b"), "branch"),
+    ("name", re.compile(
+        r"\b(?:person|people|player|nationality|gender|age|author|contact|character|member"
+        r"|customer)\b"), "person"),
+    ("expression", re.compile(
+        r"\b(?:math\w*|arithmetic|calculat\w+|sympy|algebra\w*|equations?)\b"), "math"),
+    ("address", re.compile(
+        r"\b(?:wallets?|token|ethereum|eth|solana|bitcoin|btc|blockchain|on-?chain|erc-?\d+|nft"
+        r"|evm|safe|contract|defi)\b"), "wallet"),
+    ("path", re.compile(r"^(?!.*\bfiles?\b).*\b(?:director(?:y|ies)|folders?)\b"), "folder_path"),
+)  # fmt: skip
+
+
 def find_sort(slot: ParameterSlot) -> str:
     """The pool or maker for a string parameter, by the words of its name, then its description."""
-    words = list(slot.words)
-    if len(slot.hint) <= _BRIEF and (stated := _find_stated_sort(slot.hint)):
-        return stated
-    if words == ["target"] and " git " in f" {slot.about} ":
-        return "branch"
-    if words == ["name"] and _PEOPLE.search(slot.about):
-        return "person"
-    if words == ["expression"] and _MATHS.search(slot.theme):
-        return "math"
-    if words == ["address"] and _CHAIN.search(slot.theme):
-        return "wallet"
-    if words == ["path"] and _FOLDER.search(slot.about):
-        return "folder_path"
-    for size in (2, 1):
+    words = slot.words
+    if len(slot.hint) <= _BRIEF:
+        stated = next((sort for sort, form in _STATED.items() if form.match(slot.hint)), None)
+        if stated:
+            return stated
+    for name, topic, sort in _BY_TOPIC if len(words) == 1 else ():
+        if words[0] == name and topic.search(slot.theme if sort in _OF_THEME else slot.about):
+            return sort
+    is_id = bool(words) and words[-1] in _ID_WORDS
+    for size in (2,) if is_id else (2, 1):
         for start in range(len(words) - size, -1, -1):
-            mark = " ".join(words[start : start + size])
-            if words[-1] in ("id", "ids", "uid", "uuid", "guid") and mark not in _MARKS:
-                continue
-            if mark in _MARKS and not (size == 1 and words[-1] in ("id", "ids", "uid", "uuid")):
-                return _MARKS[mark]
+            if sort := _MARKS.get(" ".join(words[start : start + size])):
+                return sort
     if words and words[-1] in ("id", "ids", "uid", "key", "slug", "ref"):
         return "id"
     hint = re.findall(r"[a-z]+", slot.hint.lower())
     return next((_MARKS[w] for w in hint[:12] if w in _MARKS and w not in _VAGUE), "project")
 
 
+_OF_THEME = ("math", "wallet")  # looked for in the description too
 _BRIEF = 120  # characters; a longer description speaks of more than the form of the value
 # The form that a description states outranks the name: `from` is a person in a mail and a day in
 # a search for news.
 _STATED = {
-    "date": re.compile(r"(?!output\b)[^;.]*\byyyy-mm-dd\b(?!\W*hh)", re.IGNORECASE),
-    "uuid": re.compile(r"(?:[\w-]+ ){0,2}\(?[ug]uid\b", re.IGNORECASE),
-    "sql": re.compile(r"(?:(?:a|an|the) )?(?:[a-z]+ )?sql (?:query|statement)\b", re.IGNORECASE),
-    "country_code": re.compile(
-        r"(?!.*\bwith\b)(?:[\w-]+ ){0,4}\(?(?:country code|iso[ -]?3166)", re.IGNORECASE
-    ),
-    "language_code": re.compile(
-        r"(?!.*\bwith\b)(?:[\w-]+ ){0,4}\(?(?:language code|iso[ -]?639)", re.IGNORECASE
-    ),
+    sort: re.compile(form, re.IGNORECASE)
+    for sort, form in {
+        "date": r"(?!output\b)[^;.]*\byyyy-mm-dd\b(?!\W*hh)",
+        "uuid": r"(?:[\w-]+ ){0,2}\(?[ug]uid\b",
+        "sql": r"(?:(?:a|an|the) )?(?:[a-z]+ )?sql (?:query|statement)\b",
+        "country_code": r"(?!.*\bwith\b)(?:[\w-]+ ){0,4}\(?(?:country code|iso[ -]?3166)",
+        "language_code": r"(?!.*\bwith\b)(?:[\w-]+ ){0,4}\(?(?:language code|iso[ -]?639)",
+    }.items()
 }
-
-
-def _find_stated_sort(hint: str) -> str | None:
-    return next((sort for sort, form in _STATED.items() if form.match(hint)), None)
-
-
-_MATHS = re.compile(r"\b(?:math\w*|arithmetic|calculat\w+|sympy|algebra\w*|equations?)\b")
-_CHAIN = re.compile(
-    r"\b(?:wallets?|token|ethereum|eth|solana|bitcoin|btc|blockchain|on-?chain|erc-?\d+|nft|evm"
-    r"|safe|contract|defi)\b"
-)
-
-
-_FOLDER = re.compile(r"^(?!.*\bfiles?\b).*\b(?:director(?:y|ies)|folders?)\b")
-
-
-_PEOPLE = re.compile(
-    r"\b(?:person|people|player|nationality|gender|age|author|contact|character|member|customer)\b"
-)
-
-
 # Words that nearly every description holds; they say nothing about the value.
 _VAGUE = collect_words(
     "name to from user key value values type text field fields data item items file source to "
@@ -89,24 +77,17 @@ _VAGUE = collect_words(
     "hash problem error goal task instruction instructions step steps condition feature "
     "signature findings requirement requirements objective symptom tone hex mac"
 )
-
-
-def choose_themed_sort(slot: ParameterSlot, sort: str) -> str:
-    """The sort that fits what the tool is about, or `sort` when it says nothing of the kind."""
-    return _find_theme(slot.theme) or sort
+# What people search for, or name, depends on what the tool is about.
+_THEMES = {
+    name: re.compile(rf"\b(?:{'|'.join(marks)})\b") for name, marks in _TABLE["themes"].items()
+}
 
 
 @lru_cache(maxsize=4096)
-def _find_theme(text: str) -> str | None:
-    """The theme whose mark comes first in a text."""
-    hits = {name: marks.search(text) for name, marks in _MARKED.items()}
+def find_theme(text: str) -> str | None:
+    """The sort whose mark comes first in what a tool says of itself."""
+    hits = {name: marks.search(text) for name, marks in _THEMES.items()}
     return min(((hit.start(), name) for name, hit in hits.items() if hit), default=(0, None))[1]
-
-
-# What people search for, or name, depends on what the tool is about.
-_MARKED = {
-    name: re.compile(rf"\b(?:{'|'.join(marks)})\b") for name, marks in _TABLE["themes"].items()
-}
 
 
 # Where the calendar of invented dates starts; a fixed day keeps every run reproducible.
@@ -125,18 +106,6 @@ def get_faker(locale: str) -> Any:
     return Faker(locale)
 
 
-def draw_fake(sort: str, rng: random.Random, locale: str | None = None) -> str:
-    """One value of Faker's, the same for the same state of `rng`."""
-    faker = get_faker(locale or rng.choice(_LOCALES))
-    faker.seed_instance(rng.getrandbits(64))
-    if sort == "town":  # Faker's `city` makes names up in English; these places exist
-        return faker.location_on_land()[2]
-    if sort == "address":
-        # Not `city`: the Italian one draws from a set, whose order changes from run to run.
-        return f"{' '.join(faker.street_address().split())}, {rng.choice(list_pool('city'))}"
-    return str(getattr(faker, sort)())
-
-
 _EXTENSIONS = {
     "excel": "xlsx", "workbook": "xlsx", "sheet": "xlsx", "pdf": "pdf", "word doc": "docx",
     "image": "png", "screenshot": "png", "video": "mp4", "audio": "mp3", "csv": "csv",
@@ -149,7 +118,7 @@ class _ValueDraw:
     a value does not depend on which it was."""
 
     def __init__(self, sort: str, rng: random.Random, slot: ParameterSlot | None) -> None:
-        self.sort, self.rng = sort, rng
+        self.sort, self.rng, self.draw = sort, rng, rng.randint
         self.day = _EPOCH + dt.timedelta(days=rng.randint(0, 420))
         extension = rng.choice(["csv", "md", "txt", "json", "pdf", "xlsx", "docx", "yaml"])
         about = f"{slot.about} {slot.hint}".lower() if slot else ""
@@ -163,22 +132,25 @@ class _ValueDraw:
         return self.rng.choice(list_pool(name))
 
     def fake(self, sort: str, locale: str | None = None) -> str:
-        """One of Faker's."""
-        return draw_fake(sort, self.rng, locale)
+        """One value of Faker's, the same for the same state of `rng`."""
+        faker = get_faker(locale or self.rng.choice(_LOCALES))
+        faker.seed_instance(self.rng.getrandbits(64))
+        if sort == "town":  # Faker's `city` makes names up in English; these places exist
+            return faker.location_on_land()[2]
+        if sort == "address":
+            # Not `city`: the Italian one draws from a set, whose order changes from run to run.
+            return f"{' '.join(faker.street_address().split())}, {self.pick('city')}"
+        return str(getattr(faker, sort)())
 
     def pick_either(self, faked: str, locale: str | None = None) -> str:
         """Half well-known ones, half of Faker's many."""
         return self.pick(self.sort) if self.rng.random() < 0.5 else self.fake(faked, locale)
 
-    def draw(self, low: int, high: int) -> int:
-        """A whole number from `low` to `high`."""
-        return self.rng.randint(low, high)
-
 
 def invent_value(sort: str, rng: random.Random, slot: ParameterSlot | None = None) -> str:
     """One value of a sort: from its pool, or made."""
     if sort in ("topic", "project") and slot is not None:
-        sort = choose_themed_sort(slot, sort)
+        sort = find_theme(slot.theme) or sort
     draw = _ValueDraw(sort, rng, slot)
     return _MAKERS[sort](draw) if sort in _MAKERS else draw.pick(sort)
 
@@ -198,7 +170,7 @@ _MAKERS: dict[str, Callable[[_ValueDraw], str]] = {
     "folder_path": lambda v: f"{v.home}/{v.pick('project')}",
     "repo_path": lambda v: f"{v.home}/{v.pick('repo')}",
     "filename": lambda v: f"{v.pick('stem')}.{v.extension}",
-    "person": lambda v: f"{invent_value('first', v.rng)} {invent_value('last', v.rng)}",
+    "person": lambda v: f"{v.fake('first_name')} {v.fake('last_name')}",
     "first": lambda v: v.fake("first_name"),
     "last": lambda v: v.fake("last_name"),
     "username": lambda v: v.pick_either("user_name"),
@@ -249,6 +221,10 @@ _MAKERS: dict[str, Callable[[_ValueDraw], str]] = {
 }  # fmt: skip
 
 
+_LONGEST = 200  # characters; a longer pattern is no identifier
+_CATEGORIES = {"CATEGORY_DIGIT": "0123456789", "CATEGORY_WORD": "abcdefgh", "CATEGORY_SPACE": " "}
+
+
 def make_from_pattern(pattern: str, rng: random.Random) -> str | None:
     """A string that a simple regular expression describes, or None."""
     from re import _parser as parser  # type: ignore[attr-defined]  # how `re` reads a pattern
@@ -259,41 +235,33 @@ def make_from_pattern(pattern: str, rng: random.Random) -> str | None:
         return None
 
 
-_LONGEST = 200  # characters; a longer pattern is no identifier
-
-
 def _write_parsed(parsed: Json, rng: random.Random) -> str:
     text = ""
     for op, arg in parsed:
         if len(text) > _LONGEST:
             raise ValueError("too long")
-        name = str(op)
-        if name == "LITERAL":
-            text += chr(arg)
-        elif name == "ANY":
-            text += "a"
-        elif name == "IN":
-            text += _draw_member(arg, rng)
-        elif name in ("MAX_REPEAT", "MIN_REPEAT"):
-            low, high, sub = arg
-            if int(low) > _LONGEST:
-                raise ValueError("too long")
-            times = rng.randint(int(low), min(int(high), int(low) + 5))
-            text += "".join(_write_parsed(sub, rng) for _ in range(times))
-        elif name == "SUBPATTERN":
-            text += _write_parsed(arg[3], rng)
-        elif name == "BRANCH":
-            text += _write_parsed(rng.choice(arg[1]), rng)
-        elif name != "AT":
-            raise ValueError(name)
+        match str(op):
+            case "LITERAL":
+                text += chr(arg)
+            case "RANGE":
+                text += chr(rng.randint(arg[0], arg[1]))
+            case "CATEGORY":
+                text += rng.choice(_CATEGORIES[str(arg)])
+            case "ANY":
+                text += "a"
+            case "IN":
+                text += _write_parsed([rng.choice(arg)], rng)
+            case "MAX_REPEAT" | "MIN_REPEAT":
+                low, high = int(arg[0]), min(int(arg[1]), int(arg[0]) + 5)
+                if low > _LONGEST:
+                    raise ValueError("too long")
+                text += "".join(_write_parsed(arg[2], rng) for _ in range(rng.randint(low, high)))
+            case "SUBPATTERN":
+                text += _write_parsed(arg[3], rng)
+            case "BRANCH":
+                text += _write_parsed(rng.choice(arg[1]), rng)
+            case "AT":
+                continue
+            case name:
+                raise ValueError(name)
     return text
-
-
-def _draw_member(options: Json, rng: random.Random) -> str:
-    op, arg = rng.choice(options)
-    if str(op) == "LITERAL":
-        return chr(arg)
-    if str(op) == "RANGE":
-        return chr(rng.randint(arg[0], arg[1]))
-    kinds = {"CATEGORY_DIGIT": "0123456789", "CATEGORY_WORD": "abcdefgh", "CATEGORY_SPACE": " "}
-    return rng.choice(kinds[str(arg)])

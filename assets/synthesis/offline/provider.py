@@ -12,8 +12,7 @@ from assets.contracts.step_budget import TooMuchWork, limit_steps
 from assets.synthesis.offline.choice import answer_choice
 from assets.synthesis.offline.no_call import answer_aside, answer_vague
 from assets.synthesis.offline.replies import answer_acted, answer_call
-from assets.synthesis.offline.requests import answer_requests, answer_several
-from assets.synthesis.offline.rewrites import answer_worded
+from assets.synthesis.offline.requests import answer_requests, answer_several, answer_worded
 from assets.synthesis.policy import get_offline_version
 from assets.synthesis.role_schemas import (
     CallArguments,

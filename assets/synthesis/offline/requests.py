@@ -1,7 +1,15 @@
-"""Requests for one tool or several: values are drawn first, then words that state them."""
+"""Requests for one tool or several: values are drawn first, then words that state them.
 
+The reviser and the evolver only add words, so no stated value is lost.
+"""
+
+import json
 import random
+import re
 from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from assets.synthesis.contract_reading import (
     ParameterSlot,
@@ -13,7 +21,7 @@ from assets.synthesis.offline.choice import choose_tool
 from assets.synthesis.offline.invented_values import find_sort
 from assets.synthesis.offline.replies import make_result
 from assets.synthesis.offline.sentences import make_sentence
-from assets.synthesis.offline.values import draw_in_scenario, fits_schema
+from assets.synthesis.offline.values import draw_new_value, fits_schema
 from assets.synthesis.offline.wording import (
     FilledSlot,
     append_lost_values,
@@ -30,46 +38,47 @@ STYLES = ("direct", "detailed", "implicit")
 # The grammar is English. A profile that asks for another language gets English, and the answer
 # says so: `language` of every draft is what was really written.
 LANGUAGE = "en"
+# Of 420 requests for 140 live tools the judge's rules called 22% echoes after one attempt.
+_ATTEMPTS = 5
+
+
+@cache
+def read_phrases() -> dict[str, Any]:
+    """The phrases of asides, evolutions, questions and several calls; read once."""
+    return json.loads(Path(__file__).with_name("phrases.json").read_text(encoding="utf-8"))
 
 
 def answer_requests(meta: JsonObject, seed: int) -> Json:
     """The generator's reply: `count` requests, their kinds in the order asked for."""
     contract = meta["contract"]
     kinds = [kind for kind in meta.get("kinds") or () if kind in STYLES] or STYLES
-    profiles = list(meta.get("profiles") or [])
-    drafts: list[Json] = []
+    profiles = list(meta.get("profiles") or [None])
+    rivals = list(meta.get("rivals") or [])
     root = digest([contract, seed])
+    drafts: list[Json] = []
     for index in range(int(meta["count"])):
-        style = kinds[index % len(kinds)]
-        profile = profiles[index % len(profiles)] if profiles else None
-        draft = _choose_best(contract, style, f"{root}:{index}", profile, meta)
+        style, profile = kinds[index % len(kinds)], profiles[index % len(profiles)]
+        draft = _choose_best(contract, style, f"{root}:{index}", profile, rivals)
         drafts.append({"kind": style, **draft, "language": LANGUAGE})
     return {"requests": drafts}
 
 
 def _choose_best(
-    contract: Contract, style: str, root: str, profile: JsonObject | None, meta: JsonObject
+    contract: Contract, style: str, root: str, profile: JsonObject | None, rivals: list[JsonObject]
 ) -> dict[str, Json]:
     """The first of a few requests that does not hand the contract's words back and that words
     alone tell apart from the look-alikes; else the one that comes nearest to both."""
-    rivals = list(meta.get("rivals") or [])
-    tried: list[tuple[int, int, dict[str, Json]]] = []
+    tried: list[tuple[int, dict[str, Json]]] = []
     for attempt in range(_ATTEMPTS):
         rng = random.Random(f"{root}:{attempt}")
-        environment = meta.get("environment")
-        draft = make_request(contract, style, rng, profile, environment, far=attempt > 0)
+        draft = make_request(contract, style, rng, profile, far=attempt > 0)
         text = draft["instruction"]
         faults = 2 * bool(find_parroting(contract, text, draft["values"]))
-        if rivals and choose_tool([contract, *rivals], text)[0] != 1:
-            faults += 1
-        tried.append((faults, attempt, draft))
+        faults += bool(rivals) and choose_tool([contract, *rivals], text)[0] != 1
+        tried.append((faults, draft))
         if not faults:
             break
-    return min(tried, key=lambda attempt_result: attempt_result[:2])[2]
-
-
-# Of 420 requests for 140 live tools the judge's rules called 22% echoes after one attempt.
-_ATTEMPTS = 5
+    return min(tried, key=lambda faults_and_draft: faults_and_draft[0])[1]
 
 
 def make_request(
@@ -77,7 +86,6 @@ def make_request(
     style: str,
     rng: random.Random,
     profile: JsonObject | None = None,
-    environment: JsonObject | None = None,
     without: Sequence[str] = (),
     far: bool = False,
 ) -> dict[str, Json]:
@@ -86,30 +94,26 @@ def make_request(
     `without` names parameters that it does not speak of; `far` takes it further from the contract's
     own words. A required value that the words lost is added in plain words.
     """
-    filled = fill_parameters(contract, style, rng, environment, without)
+    filled = fill_parameters(contract, style, rng, without)
     text = make_sentence(contract, read_purpose(contract), filled, style, rng, profile, far)
     values = {item.slot.name: item.value for item in filled}
-    lost = find_absent(contract, text, values)
-    return {"instruction": append_lost_values(text, filled, lost), "values": values}
+    return {"instruction": append_lost_values(contract, text, filled), "values": values}
 
 
 def fill_parameters(
     contract: Contract,
     style: str,
     rng: random.Random,
-    environment: JsonObject | None = None,
     without: Sequence[str] = (),
     taken: Sequence[Json] = (),
 ) -> list[FilledSlot]:
     """The parameters a request speaks of with a value each, unlike those in `taken`."""
     root = get_input_schema(contract)
-    chosen = [
-        slot for slot in _choose_slots(read_slots(contract), style, rng) if slot.name not in without
-    ]
     filled: list[FilledSlot] = []
-    for slot in chosen:
-        beside = [*taken, *(item.value for item in filled)]
-        filled.append(FilledSlot(slot, draw_in_scenario(slot, root, rng, beside, environment)))
+    for slot in _choose_slots(read_slots(contract), style, rng):
+        if slot.name not in without:
+            beside = [*taken, *(item.value for item in filled)]
+            filled.append(FilledSlot(slot, draw_new_value(slot, root, rng, beside)))
     return filled
 
 
@@ -128,10 +132,10 @@ def _choose_slots(
         and not _LEFT_UNSTATED & {*slot.words, *split_identifier(slot.name)}
         and (slot.type != "string" or find_stated_form(slot.name, slot.hint) is None)
     ]  # fmt: skip
-    most = {"direct": 1 if len(required) < 2 else 0, "detailed": 2, "implicit": 0}[style]
+    most = {"direct": int(len(required) < 2), "detailed": 2, "implicit": 0}[style]
     if style == "implicit" and not required and rng.random() < 0.4:
         most = 1
-    count = min(len(plain), rng.randint(min(most, 1 if not required else 0), most) if most else 0)
+    count = min(len(plain), rng.randint(0 if required else min(most, 1), most))
     # Authors list what matters first; so do people.
     weights = [1 / (position + 1) for position in range(len(plain))]
     picked: list[ParameterSlot] = []
@@ -149,16 +153,20 @@ _AGAIN = (
     "And the same once more, {c}.", "Then the same again, this time {c}.",
     "Do that a second time as well, {c}.", "I need it for another one too: {c}.",
 )  # fmt: skip
+_TAKEN = (
+    "For the {l}, go by the {w} that the step before gives you.",
+    "The {l} is the {w} you get from the part before.",
+    "Use the {w} you found there as the {l}.",
+)
 
 
 def answer_several(meta: JsonObject, seed: int) -> Json:
     """The generator's reply for the tools shown and the shape wanted."""
     contracts = list(meta["contracts"])[:_MOST_CALLS]
     rng = random.Random(digest(["several", contracts, meta.get("shape"), seed]))
-    alike = len({digest(contract) for contract in contracts}) == 1
     if meta.get("shape") == "sequential":
         draft = _call_in_sequence(contracts, meta, rng)
-    elif alike:
+    elif len({digest(contract) for contract in contracts}) == 1:
         draft = _call_twice(contracts[0], meta, rng)
     else:
         draft = _call_beside(contracts, meta, rng)
@@ -171,51 +179,34 @@ def _call_beside(
     """Several tools, one thing each."""
     text, calls = "", []
     for number, contract in enumerate(contracts, 1):
-        part = make_request(contract, "direct", rng, meta.get("profile"), meta.get("environment"))
-        sentence = end_sentence(part["instruction"])
-        text = _add_sentence(text, sentence, _ALSO, rng)
-        calls.append({"tool": number, "arguments": part["values"]})
+        request = make_request(contract, "direct", rng, meta.get("profile"))
+        text = _add_sentence(text, request["instruction"], _ALSO, rng)
+        calls.append({"tool": number, "arguments": request["values"]})
     return {"instruction": text, "calls": calls}
 
 
 def _call_twice(contract: Contract, meta: JsonObject, rng: random.Random) -> dict[str, Json]:
-    """One tool, two things of the same sort."""
-    world = meta.get("environment")
-    first = fill_parameters(contract, "direct", rng, world)
-    if not first:  # nothing required: an option makes the difference
-        first = fill_parameters(contract, "detailed", rng, world)
+    """One tool, two things of the same sort: of the second usually one value differs, a text that
+    is no choice where there is one."""
+    # With nothing required an option makes the difference.
+    first = fill_parameters(contract, "direct", rng) or fill_parameters(contract, "detailed", rng)
     values = {item.slot.name: item.value for item in first}
-    other = _draw_another(contract, first, rng, world)
-    text = end_sentence(
-        make_sentence(contract, read_purpose(contract), first, "direct", rng, meta.get("profile"))
+    text = make_sentence(
+        contract, read_purpose(contract), first, "direct", rng, meta.get("profile")
     )
-    text = append_lost_values(text, first, find_absent(contract, text, values))
-    differing = [item for item in other if item.value != values.get(item.slot.name)]
-    if differing:
-        clauses = ", ".join(make_clause(item, rng, False) for item in differing)
-        again = f"{text} {rng.choice(_AGAIN).replace('{c}', clauses)}"
-        second = {item.slot.name: item.value for item in other}
-        again = append_lost_values(again, other, find_absent(contract, again, second))
-    else:
-        again, second = f"{text} Do it twice, please.", dict(values)
+    text = append_lost_values(contract, end_sentence(text), first)
+    drawn = fill_parameters(contract, "direct", rng, taken=list(values.values()))
+    others = [item for item in drawn if values.get(item.slot.name, item.value) != item.value]
+    texts = [item for item in others if isinstance(item.value, str) and item.sort != "choice"]
+    second = dict(values)
+    for item in (texts or others)[:1]:
+        second[item.slot.name] = item.value
+        text = f"{text} {rng.choice(_AGAIN).replace('{c}', make_clause(item, rng, False))}"
+        text = append_lost_values(contract, text, [item])
+    if second == values:
+        text = f"{text} Do it twice, please."
     calls = [{"tool": 1, "arguments": values}, {"tool": 1, "arguments": second}]
-    return {"instruction": again[0].upper() + again[1:], "calls": calls}
-
-
-def _draw_another(
-    contract: Contract, first: Sequence[FilledSlot], rng: random.Random, world: JsonObject | None
-) -> list[FilledSlot]:
-    """The same parameters; what the request is about has another value, choices may stay."""
-    values_before = [item.value for item in first]
-    drawn = fill_parameters(contract, "direct", rng, world, taken=values_before)
-    fresh = {item.slot.name: item for item in drawn}
-    names = [item.slot.name for item in first]
-    items = {item.slot.name: item for item in first}
-    # Usually one thing changes and the rest stays as it was said.
-    free = [n for n in names if n in fresh and fresh[n].value != items[n].value]
-    texts = [n for n in free if isinstance(items[n].value, str) and items[n].sort != "choice"]
-    changed = set((texts or free)[:1])
-    return [fresh[name] if name in changed else items[name] for name in names]
+    return {"instruction": text[0].upper() + text[1:], "calls": calls}
 
 
 def _call_in_sequence(
@@ -223,36 +214,26 @@ def _call_in_sequence(
 ) -> dict[str, Json]:
     """One call of each tool in order; each after the first takes a value out of an earlier result,
     where some result holds what it can take."""
-    world = meta.get("environment")
     tools = list(contracts) if len(contracts) > 1 else [contracts[0]] * 2
     text, calls, results = "", [], []
     for number, contract in enumerate(tools, 1):
         borrowable = _find_borrowable(contract, results[::-1])
-        without = [borrowable[0]] if borrowable else []
+        without = [borrowable[0].name] if borrowable else []
         profile = meta.get("profile") if number == 1 else None
-        part = make_request(contract, "direct", rng, profile, world, without)
-        sentence = end_sentence(part["instruction"])
-        text = _add_sentence(text, sentence, _THEN, rng)
-        arguments = dict(part["values"])
+        request = make_request(contract, "direct", rng, profile, without)
+        text, arguments = _add_sentence(text, request["instruction"], _THEN, rng), request["values"]
         if borrowable:
-            name, value, where = borrowable
-            slots = {slot.name: slot for slot in read_slots(contract)}
-            label = FilledSlot(slots[name], value).label
-            clause = rng.choice(_TAKEN).replace("{l}", label).replace("{w}", where)
-            text, arguments[name] = f"{text} {clause}", value
+            slot, value, where = borrowable
+            label = FilledSlot(slot, value).label
+            text = f"{text} {rng.choice(_TAKEN).replace('{l}', label).replace('{w}', where)}"
+            arguments[slot.name] = value
         tool = min(number, len(contracts))
         calls.append({"tool": tool, "arguments": arguments, "borrowed": without})
         results.append(make_result(contract, arguments))
     return {"instruction": text, "calls": calls}
 
 
-_TAKEN = (
-    "For the {l}, go by the {w} that the step before gives you.",
-    "The {l} is the {w} you get from the part before.",
-    "Use the {w} you found there as the {l}.",
-)
-
-
+# A member of a result -> the sorts of parameters that it fills.
 _WHERE = {
     "id": ("id", "issue_key", "account", "session", "order_id", "token", "uuid", "slug_key"),
     "url": ("url", "image_url"),
@@ -264,31 +245,24 @@ _WHERE = {
     "name": ("project", "title", "topic", "thing", "company", "movie", "book", "song", "artist"),
 }
 _LABELS = {"id": "ID", "url": "link", "created": "date"}
+_TYPES: dict[str, type] = {"string": str, "integer": int}
 
 
-def _find_borrowable(contract: Contract, result: Json) -> tuple[str, Json, str] | None:
-    """(parameter, value, what the value is called) that the second call can take, or None."""
-    scalars = list(_walk_scalars(result))
-    for slot in sorted(read_slots(contract), key=lambda slot: not slot.required)[:20]:
+def _find_borrowable(contract: Contract, results: Json) -> tuple[ParameterSlot, Json, str] | None:
+    """(parameter, value, what the value is called) that a later call can take, or None."""
+    scalars = list(_walk_scalars(results))
+    for slot in read_slots(contract)[:20]:
         if slot.schema.get("enum") or "const" in slot.schema or slot.type not in _TYPES:
             continue
         sort = find_sort(slot)
-        keys = {key for key, sorts in _WHERE.items() if sort in sorts}
         for key, value in scalars:
             key_sort = find_sort(ParameterSlot(key, {}, True, split_identifier(key), ""))
-            alike = key_sort == sort != "project"
-            names_it = key in (slot.name, *slot.words) or key in keys or alike
+            alike = key_sort == sort != "project" or sort in _WHERE.get(key, ())
             turned = int(value) if slot.type == "integer" and str(value).isdecimal() else value
-            if (
-                names_it
-                and isinstance(turned, _TYPES[slot.type])
-                and fits_schema(turned, slot.schema)
-            ):
-                return slot.name, turned, _LABELS.get(key, key.replace("_", " "))
+            fits = isinstance(turned, _TYPES[slot.type]) and fits_schema(turned, slot.schema)
+            if fits and (alike or key in (slot.name, *slot.words)):
+                return slot, turned, _LABELS.get(key, key.replace("_", " "))
     return None
-
-
-_TYPES: dict[str, type] = {"string": str, "integer": int}
 
 
 def _walk_scalars(value: Json, key: str = "") -> Iterator[tuple[str, Json]]:
@@ -302,8 +276,9 @@ def _walk_scalars(value: Json, key: str = "") -> Iterator[tuple[str, Json]]:
         yield key, value
 
 
-def _add_sentence(text: str, sentence: str, forms: Sequence[str], rng: random.Random) -> str:
+def _add_sentence(text: str, request: str, forms: Sequence[str], rng: random.Random) -> str:
     """The text and its next part, joined on by a word where that may lose its capital."""
+    sentence = end_sentence(request)
     first = sentence.split()[0].strip(",':").lower()
     if not text or (find_base_form(first) is None and first not in _COMMON):
         return f"{text} {sentence[0].upper()}{sentence[1:]}".lstrip()
@@ -314,3 +289,67 @@ _COMMON = collect_words(
     "can could would will please what which how where who when why is are do does there any "
     "the my our we just go help let's show give tell time any it anything"
 )
+
+_LONGEST = 3900  # characters; an answer may have 4,000
+_FEWEST_ADDED, _MOST_ADDED = 10, 20  # words of one step of evolution
+
+
+def answer_worded(meta: JsonObject, seed: int) -> Json:
+    """The reply of the evolver (meta has a direction) or of the reviser."""
+    return evolve_request(meta, seed) if "direction" in meta else revise_request(meta, seed)
+
+
+def revise_request(meta: JsonObject, seed: int) -> Json:
+    """The request with every absent value said in it; a required value nobody has is drawn."""
+    contract, text = meta["contract"], str(meta["instruction"])
+    rng = random.Random(digest(["revise", contract, text, seed]))
+    values, root, slots = dict(meta.get("values") or {}), get_input_schema(contract), []
+    for slot in read_slots(contract):
+        if slot.required and slot.name not in values:
+            values[slot.name] = draw_new_value(slot, root, rng, values.values())
+        if slot.name in values:
+            slots.append(FilledSlot(slot, values[slot.name]))
+    absent = {re.split(r"[.\[]", str(path), maxsplit=1)[0] for path in meta.get("absent") or ()}
+    lacking = absent | set(find_absent(contract, text, values))
+    clauses = [make_clause(item, rng, False) for item in slots if item.slot.name in lacking]
+    revised = append_lost_values(contract, _weave_clauses(text, clauses), slots)
+    revised = revised if len(revised) <= _LONGEST else text[:_LONGEST]
+    return {"instruction": revised, "values": values}
+
+
+def _weave_clauses(text: str, clauses: list[str]) -> str:
+    """The clauses, put before the mark that ends a request of one sentence, else after it all."""
+    if not clauses:
+        return text
+    joined = ("; " if any(":" in clause for clause in clauses) else ", ").join(clauses)
+    body, mark = re.sub(r"[.?!]\s*$", "", text).rstrip(), end_sentence(text)[-1]
+    if re.search(r"[.?!]\s", body) or len(joined) > 120:
+        return f"{end_sentence(text)} {joined[0].upper()}{joined[1:]}."
+    return f"{body}, {joined}{mark}"
+
+
+# Looked for in this order: "set it in a situation with a reason" is a situation.
+_DIRECTIONS = {
+    "context": r"context|situat|concret|persona|background|scenario|breadth",
+    "constraint": r"constrain|restrict|condition|limit|require|complicat",
+    "reason": r"reason|why|purpose|deep|motiv|goal|step",
+}
+
+
+def evolve_request(meta: JsonObject, seed: int) -> Json:
+    """The request with a constraint, a reason or a situation of 10 to 20 words beside it; the
+    values stay what they were, and none of the words is an argument."""
+    text, values = str(meta["instruction"]).strip(), dict(meta.get("values") or {})
+    direction = str(meta.get("direction") or "").lower()
+    rng = random.Random(digest(["evolve", text, direction, seed]))
+    kinds = [kind for kind, marks in _DIRECTIONS.items() if re.search(marks, direction)]
+    kind = kinds[0] if kinds else rng.choice(sorted(_DIRECTIONS))
+    heads, tails = read_phrases()["evolutions"][kind]
+    heads = [head for head in heads if head not in text] or heads
+    both = [f"{head} {tail}" for head in heads for tail in tails]
+    added = rng.choice([p for p in both if _FEWEST_ADDED <= len(p.split()) <= _MOST_ADDED])
+    if len(text) + len(added) + 2 > _LONGEST:
+        return {"instruction": text, "values": values}
+    if kind == "context":
+        return {"instruction": f"{added} {text[:1].upper()}{text[1:]}", "values": values}
+    return {"instruction": f"{end_sentence(text)} {added}", "values": values}

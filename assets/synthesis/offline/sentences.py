@@ -6,6 +6,7 @@ import re
 from assets.synthesis.contract_reading import ToolPurpose
 from assets.synthesis.offline.wording import (
     CALLED,
+    ID_LIKE,
     PROPER,
     SUFFIXES,
     FilledSlot,
@@ -17,97 +18,82 @@ from assets.synthesis.offline.wording import (
 from assets.vectors.lexicon import collect_words, find_topic, load_lexicon
 from warehouse.json_types import Contract, JsonObject
 
-_WOVEN = (
-    PROPER
-    | {"choice", "number", "date", "time", "datetime", "language_code", "currency", "id", "sha"}
-    | {"issue_key", "session", "connection_id", "account", "uuid", "token", "project_key", "color"}
-    | {"title", "project", "tag", "table", "database", "sheet", "team", "branch", "repo", "status"}
-    | {"sentence", "word", "cell", "range", "arxiv_id", "selector", "element", "column", "thing"}
-    | {"role", "owner", "version", "country_code", "phone", "entity_type", "unit", "slug_key"}
+_WOVEN = PROPER | CALLED | ID_LIKE | collect_words(
+    "choice number date time datetime language_code currency sha color status sentence word cell "
+    "range arxiv_id selector element column thing role owner version country_code phone "
+    "entity_type unit slug_key"
+)  # fmt: skip
+_BY_ID = re.compile(
+    r"\s+(?:by|using) (?:its |their |the )?(?:unique )?(?:ids?|keys?|names?|\w+ ids?)\b",
+    re.IGNORECASE,
+)
+_OPENING = collect_words(
+    "a an the of for to in on at by from with into and or about between as under your"
 )
 
 
 def weave_values(
     phrase: str, filled: list[FilledSlot], rng: random.Random, free: bool
-) -> tuple[str, list]:
+) -> tuple[str, list[FilledSlot]]:
     """Puts values where the object phrase speaks of them ("a specific city" -> Lisbon).
 
     Returns the phrase and what could not be placed. Woven values stand behind NUL marks so that
-    later rewording leaves them alone; `restore` puts them back.
+    later rewording leaves them alone; `_restore_values` puts them back.
     """
     left: list[FilledSlot] = []
     for item in filled:
-        if item.sort not in _WOVEN or len(str(item.value)) > 60:
-            left.append(item)
-            continue
         pattern = _match_mention(item)
-        spans = [m.span() for m in re.finditer("\0[^\0]*\0", phrase)]
+        marked = [m.span() for m in re.finditer("\0[^\0]*\0", phrase)]
         mentions = pattern.finditer(phrase) if pattern else ()
-        match = next((m for m in mentions if not any(a <= m.start() < b for a, b in spans)), None)
+        match = next((m for m in mentions if not any(a <= m.start() < b for a, b in marked)), None)
         if match is None:
             left.append(item)
             continue
         before = phrase[: match.start()].split()
         compound = bool(before) and before[-1].lower() not in _OPENING and "\0" not in before[-1]
-        noun = match.group("noun") or match.group("other")
-        text = _say_inline(item, noun, rng, free, compound)
-        phrase = phrase[: match.start()] + _mark_value(text) + phrase[match.end() :]
-    phrase = (
-        re.sub(r"\b(?:an?|the) ((?:[\w-]+ ){0,2}\0)", r"\1", phrase) if "\0" in phrase else phrase
-    )
-    if len(left) < len(filled) or any(item.sort in _ID_LIKE or item.label == "ID" for item in left):
+        text = _say_inline(item, match.group("noun") or "another", rng, free, compound)
+        mark = "\0" + text.replace(" ", "\1") + "\0"
+        phrase = phrase[: match.start()] + mark + phrase[match.end() :]
+    if "\0" in phrase:
+        phrase = re.sub(r"\b(?:an?|the) ((?:[\w-]+ ){0,2}\0)", r"\1", phrase)
+    if len(left) < len(filled) or any(item.sort in ID_LIKE or item.label == "ID" for item in left):
         phrase = _BY_ID.sub("", phrase)
     return re.sub(r"\s+", " ", phrase).strip(), left
-
-
-_BY_ID = re.compile(
-    r"\s+(?:by|using) (?:its |their |the )?(?:unique )?(?:ids?|keys?|names?|\w+ ids?)\b",
-    re.IGNORECASE,
-)
-
-
-_OPENING = collect_words(
-    "a an the of for to in on at by from with into and or about between as under your"
-)
 
 
 _DETERMINED = (
     r"(?:\b(?:a|an|the|this|that|your|any|some|one|its|their)\s+)?"
     r"(?:\b(?:specific|given|specified|provided|particular|certain|existing|single|new|target)\s+)?"
 )
+_SECOND = {"target", "to", "dest", "destination", "output"}
+_ALSO_CALLED = {
+    "repo_path": ("repository",),
+    "repo": ("repository",),
+    "folder_path": ("directory", "folder", "path", "file"),
+    "path": ("directory", "folder", "path", "file"),
+    "city": ("location", "place"),
+}
 
 
 def _match_mention(item: FilledSlot) -> re.Pattern[str] | None:
+    if item.sort not in _WOVEN or len(str(item.value)) > 60:
+        return None
     heads = [w for w in item.slot.words if w not in SUFFIXES and len(w) > 2][-1:]
-    if item.sort in ("repo_path", "repo"):
-        heads += ["repository"]
-    if item.sort == "folder_path" or item.slot.name == "path":
-        heads += ["directory", "folder", "path", "file"]
-    if item.sort == "city":
-        heads += ["location", "place"]
+    heads += _ALSO_CALLED.get(item.sort, ())
     if not heads:
         return None
     nouns = "|".join(re.escape(head) + ("s?" if item.sort == "topic" else "") for head in heads)
     suffix = r"(?:id|name|key|path|number|identifier)"
     # "from one currency to another": the second of a pair has no noun of its own.
-    other = (
-        r"|(?<=\bto )(?P<other>another)\b" if set(item.slot.words) & _SECOND else "(?P<other>$^)?"
-    )
+    other = r"|(?<=\bto )another\b" if set(item.slot.words) & _SECOND else ""
     return re.compile(
         rf"{_DETERMINED}\b(?P<noun>{nouns})\b(?:\s+{suffix}\b)?(?:\s+or\s+{suffix}\b)*{other}",
         re.IGNORECASE,
     )
 
 
-_SECOND = {"target", "to", "dest", "destination", "output"}
-
-
-_ID_LIKE = collect_words("id issue_key session connection_id account uuid token project_key")
-
-
 def _say_inline(item: FilledSlot, noun: str, rng: random.Random, free: bool, compound: bool) -> str:
-    text = say_value(item.value, rng, free)
-    sort = item.sort
+    text, sort = say_value(item.value, rng, free), item.sort
     if compound:
         # "a Jira issue": the noun belongs to the words before it and stays.
         return f"{noun} {text if sort in PROPER or sort == 'number' else quote_text(text, rng)}"
@@ -117,20 +103,15 @@ def _say_inline(item: FilledSlot, noun: str, rng: random.Random, free: bool, com
     if sort == "choice":
         return rng.choice([f"{text} {noun}", f"{noun} {text}"])
     if sort in CALLED or sort in ("sentence", "word", "status"):
-        return rng.choice(
-            [f"the {noun} {quote_text(text, rng)}", f"the {noun} called {quote_text(text, rng)}"]
-        )
-    if sort in _ID_LIKE:
+        quoted = quote_text(text, rng)
+        return rng.choice([f"the {noun} {quoted}", f"the {noun} called {quoted}"])
+    if sort in ID_LIKE:
         return rng.choice([f"{noun} {text}", f"{noun} {text}", f"the {noun} with ID {text}"])
     return text if noun == "another" else f"{noun} {text}"
 
 
-def _mark_value(text: str) -> str:
-    return "\0" + text.replace(" ", "\1") + "\0"
-
-
-def restore_values(text: str) -> str:
-    """Undoes the marks that `weave` put around values."""
+def _restore_values(text: str) -> str:
+    """Undoes the marks that `weave_values` put around values."""
     return text.replace("\0", "").replace("\1", " ")
 
 
@@ -139,22 +120,29 @@ def reword_phrase(phrase: str, rng: random.Random, rate: float) -> str:
     nouns = load_lexicon()["nouns"]
     for size in (2, 1):
         words = phrase.split(" ")
-        result: list[str] = []
+        reworded: list[str] = []
         position = 0
         while position < len(words):
-            key = " ".join(words[position : position + size]).lower().strip(",.")
-            options = nouns.get(key)
             window = words[position : position + size]
+            options = nouns.get(" ".join(window).lower().strip(",."))
             # Names stay: "Hacker News" is no headline.
             fixed = any("\0" in word or (position and word[:1].isupper()) for word in window)
             if options and not fixed and (options == [""] or rng.random() < rate):
-                result += [rng.choice(options)]
+                reworded.append(rng.choice(options))
                 position += size
-                continue
-            result.append(words[position])
-            position += 1
-        phrase = " ".join(word for word in result if word)
-    return re.sub(r"\b([Aa])n? (?=([aeiou])?)", _fix_article, phrase)
+            else:
+                reworded.append(words[position])
+                position += 1
+        phrase = " ".join(filter(None, reworded))
+    phrase = re.sub(r"\b([Aa])n (?![aeiou])", r"\1 ", phrase)
+    return re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", phrase)
+
+
+_JOINT = re.compile(r",?\s(?:from|as|in|with|for|using|on|based|of|by|to|that|and|including)\s")
+_IDLE = collect_words(
+    "complete entire full detailed current specific available various comprehensive existing "
+    "specified given all multiple recent relevant associated related real-time structured"
+)
 
 
 def shorten_phrase(phrase: str, rng: random.Random, rate: float) -> str:
@@ -162,28 +150,27 @@ def shorten_phrase(phrase: str, rng: random.Random, rate: float) -> str:
     `rate`: people leave out the obvious. What holds a value stays."""
     while rng.random() < rate:
         joints = [m.start() for m in _JOINT.finditer(phrase)]
-        head, tail = (phrase[: joints[-1]], phrase[joints[-1] :]) if joints else ("", "")
-        if not joints or "\0" in tail or not re.search(r"\w{3,}", head):
+        if not joints or "\0" in phrase[joints[-1] :]:
             break
-        phrase = head
+        if not re.search(r"\w{3,}", phrase[: joints[-1]]):
+            break
+        phrase = phrase[: joints[-1]]
     words = [w for w in phrase.split(" ") if w.lower() not in _IDLE or rng.random() > rate]
     return " ".join(words) if len(words) > 1 else phrase
 
 
-_JOINT = re.compile(r",?\s(?:from|as|in|with|for|using|on|based|of|by|to|that|and|including)\s")
-
-
-_IDLE = collect_words(
-    "complete entire full detailed current specific available various comprehensive existing "
-    "specified given all multiple recent relevant associated related real-time structured"
+# How often a request is a question people really ask ("What does X mean?") instead of the tool's
+# own verb and object in other words; how often that phrase is shortened, and its nouns reworded.
+_RATES = {
+    "direct": (0.5, 0.35, 0.5),
+    "detailed": (0.5, 0.35, 0.7),
+    "implicit": (0.8, 0.6, 0.85),
+    "far": (0.8, 0.7, 0.95),
+}
+_READS_ON = re.compile(
+    r"(?:in|at|from|for|to|with|without|on|about|mentioning|called|named|titled|as|by|until|into"
+    r"|up to|since|starting|saying|under|no more than|namely)\b"
 )
-
-
-def _fix_article(match: re.Match[str]) -> str:
-    return f"{match.group(1)}n " if match.group(2) else f"{match.group(1)} "
-
-
-_BARE = re.compile(r"(?:I|I'm|let me|let's|what|which|can I|see if|how many)\b", re.IGNORECASE)
 
 
 def make_sentence(
@@ -197,64 +184,38 @@ def make_sentence(
 ) -> str:
     """One request that states the values, in a style and, as far as it goes, a profile's tone;
     `far` from the contract's own words where other words are known."""
-    sentence = _state_request(contract, aim, filled, style, rng, far)
-    return _set_tone(sentence, profile or {}, style, rng)
-
-
-def _state_request(
-    contract: Contract,
-    aim: ToolPurpose,
-    filled: list[FilledSlot],
-    style: str,
-    rng: random.Random,
-    far: bool,
-) -> str:
     free = style != "direct"
-    rate = _IDIOM_RATE["implicit" if far else style]
-    idiom = find_idiom(contract, aim, filled, rng) if rng.random() < rate else None
+    as_idiom, shortened, reworded = _RATES["far" if far else style]
+    idiom = find_idiom(contract, aim, filled, rng) if rng.random() < as_idiom else None
     if idiom is not None:
         request, left = idiom
-        clauses = [make_clause(item, rng, free) for item in left]
-        return _frame_request(contract, request, clauses, style, rng)
-    first, left = weave_values(aim.rest, filled, rng, free)
-    plain = {"direct": (0.35, 0.5), "detailed": (0.35, 0.7)}.get(style, (0.6, 0.85))
-    shortened, other = (0.7, 0.95) if far else plain
-    reworded = restore_values(reword_phrase(shorten_phrase(first, rng, shortened), rng, other))
-    clauses = [make_clause(item, rng, free) for item in left]
-    # What reads on ("in Lisbon") comes before what needs a pause ("title: …").
-    close = [c for c in clauses if _reads_on(c)][:2]
-    apart = [c for c in clauses if c not in close]
-    phrase = " ".join([reworded, *close]).strip()
-    if (style == "implicit" or far) and re.match(r"\w+\s", phrase + " "):
-        request = _make_goal(aim, phrase, rng)
+        apart = [make_clause(item, rng, free) for item in left]
     else:
-        request = _make_request(aim, phrase, rng)
-    return _frame_request(contract, request, apart, style, rng)
-
-
-# How often a request is a question people really ask ("What does X mean?") instead of the tool's
-# own verb and object in other words.
-_IDIOM_RATE = {"direct": 0.5, "detailed": 0.5, "implicit": 0.8}
-
-
-_READS_ON = re.compile(
-    r"(?:in|at|from|for|to|with|without|on|about|mentioning|called|named|titled|as|by|until|into"
-    r"|up to|since|starting|saying|under|no more than|namely)\b"
-)
+        phrase, left = weave_values(aim.rest, filled, rng, free)
+        phrase = reword_phrase(shorten_phrase(phrase, rng, shortened), rng, reworded)
+        clauses = [make_clause(item, rng, free) for item in left]
+        # What reads on ("in Lisbon") comes before what needs a pause ("title: …").
+        close = [clause for clause in clauses if _reads_on(clause)][:2]
+        apart = [clause for clause in clauses if clause not in close]
+        phrase = " ".join([_restore_values(phrase), *close]).strip()
+        is_goal = (style == "implicit" or far) and re.match(r"\w+\s", phrase + " ")
+        request = (_make_goal if is_goal else _make_request)(aim, phrase, rng)
+    sentence = _frame_request(contract, request, apart, style, rng)
+    return _set_tone(sentence, profile or {}, style, rng)
 
 
 def _reads_on(text: str) -> bool:
     return bool(_READS_ON.match(text)) and ":" not in re.sub(r"'[^']*'|\S+:\S+", "", text)
 
 
+_BARE = re.compile(r"(?:I|I'm|let me|let's|what|which|can I|see if|how many)\b", re.IGNORECASE)
+_PREPOSITION = re.compile(r"(?:for|to|on|in|with|by|at|from|into)\b")
+
+
 def _make_request(aim: ToolPurpose, phrase: str, rng: random.Random) -> str:
     words = load_lexicon()
     core = aim.verb in words["core"].get(aim.family, [])
-    if (
-        core
-        and rng.random() < 0.35
-        and not re.match(r"(?:for|to|on|in|with|by|at|from|into)\b", phrase)
-    ):
+    if core and rng.random() < 0.35 and not _PREPOSITION.match(phrase):
         opener = rng.choice(words["openers"].get(aim.family, ["handle"]))
     else:
         options = [v for v in words["verbs"].get(aim.verb, []) if not v.endswith(":")]
@@ -275,24 +236,22 @@ def _make_request(aim: ToolPurpose, phrase: str, rng: random.Random) -> str:
     return framed[0].upper() + framed[1:]
 
 
+_ARTICLED = ("the ", "that ", "my ", "multiple ", "several ", "a ", "an ", "every ")
+
+
 def _make_goal(aim: ToolPurpose, phrase: str, rng: random.Random) -> str:
-    frames = load_lexicon()["goals"].get(aim.family)
-    if (
-        not frames
-        or aim.verb not in load_lexicon()["core"][aim.family]
-        or re.match(r"(?:for|to|on|in|with|by|at|from|into|whether|if|how)\b", phrase)
-    ):
+    words = load_lexicon()
+    frames = words["goals"].get(aim.family)
+    opens_badly = _PREPOSITION.match(phrase) or re.match(r"(?:whether|if|how)\b", phrase)
+    if not frames or opens_badly or aim.verb not in words["core"][aim.family]:
         return _make_request(aim, phrase, rng)
     noun = re.sub(r"^(?:all|all of|every one of)\s+(?:the\s+)?", "the ", phrase)
-    if aim.family != "create" and re.match(r"(?:an?)\s", noun):
+    if aim.family != "create" and re.match(r"an?\s", noun):
         noun = re.sub(r"^an?\s", "that ", noun) if rng.random() < 0.5 else noun
-    elif aim.family != "create" and re.match(r"[a-z]+\b(?<!the)\s", noun) and rng.random() < 0.6:
+    elif aim.family != "create" and re.match(r"[a-z]+\s", noun) and rng.random() < 0.6:
         noun = noun if noun.startswith(_ARTICLED) else f"the {noun}"
     frame = rng.choice(frames)
     return frame.replace("{o}", noun).replace("{O}", noun[0].upper() + noun[1:])
-
-
-_ARTICLED = ("the ", "that ", "my ", "multiple ", "several ", "a ", "an ", "every ")
 
 
 def _frame_request(
@@ -300,8 +259,7 @@ def _frame_request(
 ) -> str:
     words = load_lexicon()
     if apart:
-        mark = request[-1]
-        body = request[:-1]
+        body, mark = request[:-1], request[-1]
         joined = "; ".join(apart) if any(":" in text for text in apart) else ", ".join(apart)
         opening = rng.choice([", ", ": ", " - "]) if ":" not in body else ", "
         request = f"{body}{opening}{joined}{mark if mark != '?' or len(joined) < 60 else '.'}"

@@ -1,13 +1,13 @@
 """Draws plausible values for a tool's parameters.
 
 Order of trust: `const` and `enum`; examples in the schema or quoted in the description; the
-default; the `format`; then a pool chosen by the words of the name and the description. A value that
-exists in the request's world goes first.
+default; the `format`; then a pool chosen by the words of the name and the description.
 """
 
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType
@@ -21,8 +21,22 @@ from assets.synthesis.contract_reading import (
     resolve_schema,
 )
 from assets.synthesis.offline.invented_values import find_sort, invent_value, make_from_pattern
-from assets.vectors.lexicon import list_pool
-from warehouse.json_types import Json, JsonObject, Schema
+from assets.vectors.lexicon import collect_words, list_pool
+from warehouse.json_types import Json, Schema
+
+# Words of a parameter's name -> numbers that people put there.
+_USUAL: tuple[tuple[AbstractSet[str], tuple[float, ...]], ...] = (
+    (collect_words("limit max count size num top first head tail results"),
+     (3, 5, 8, 10, 15, 20, 25, 30, 50, 100)),
+    (collect_words("page level depth step rank priority position day"), (1, 2, 3, 4, 5)),
+    ({"year"}, tuple(range(2018, 2026))),
+    (collect_words("width height pixels"), (640, 720, 800, 1080, 1200, 1280, 1440, 1920)),
+    (collect_words("seconds duration timeout minutes ms delay time"),
+     (5, 10, 15, 30, 45, 60, 90, 120)),
+    (collect_words("amount price total cost budget"), (12.5, 49.9, 75, 120, 250, 499, 1200)),
+    (collect_words("offset start skip index row col line"), (1, 2, 4, 5, 10, 20, 25)),
+)  # fmt: skip
+_ANY_NUMBER = (2, 3, 4, 6, 7, 12, 18, 24, 36, 42, 64, 75, 96, 110, 250)
 
 
 def draw_number(slot: ParameterSlot, rng: random.Random) -> int | float:
@@ -34,24 +48,9 @@ def draw_number(slot: ParameterSlot, rng: random.Random) -> int | float:
         return round(rng.uniform(-45, 60), 4)
     if words & {"longitude", "lng", "lon"}:
         return round(rng.uniform(-120, 150), 4)
-    if words & {"limit", "max", "count", "size", "num", "top", "first", "head", "tail", "results"}:
-        usual = [3, 5, 8, 10, 15, 20, 25, 30, 50, 100]
-    elif words & {"page", "level", "depth", "step", "rank", "priority", "position", "day"}:
-        usual = [1, 2, 3, 4, 5]
-    elif words & {"year"}:
-        usual = list(range(2018, 2026))
-    elif words & {"width", "height", "pixels"}:
-        usual = [640, 720, 800, 1080, 1200, 1280, 1440, 1920]
-    elif words & {"seconds", "duration", "timeout", "minutes", "ms", "delay", "time"}:
-        usual = [5, 10, 15, 30, 45, 60, 90, 120]
-    elif words & {"id", "number", "issue", "pr"}:
-        usual = [rng.randint(11, 9999) for _ in range(5)]
-    elif words & {"amount", "price", "total", "cost", "budget"}:
-        usual = [12.5, 49.9, 75, 120, 250, 499, 1200]
-    elif words & {"offset", "start", "skip", "index", "row", "col", "line"}:
-        usual = [1, 2, 4, 5, 10, 20, 25]
-    else:
-        usual = [2, 3, 4, 6, 7, 12, 18, 24, 36, 42, 64, 75, 96, 110, 250]
+    usual = next((numbers for marks, numbers in _USUAL if words & marks), _ANY_NUMBER)
+    if words & {"id", "number", "issue", "pr"}:
+        usual = tuple(rng.randint(11, 9999) for _ in range(5))
     low = low if isinstance(low, (int, float)) else min(min(usual), high or 0)
     high = high if isinstance(high, (int, float)) else max(max(usual), low)
     fitting = [n for n in usual if low <= n <= high and n != schema.get("default")]
@@ -81,13 +80,11 @@ def read_samples(slot: ParameterSlot) -> list[Json]:
     schema = slot.schema
     examples = schema.get("examples")
     samples: list[Json] = list(examples) if isinstance(examples, list) else []
-    if "example" in schema:
-        samples.append(schema["example"])
+    samples += [schema["example"]] if "example" in schema else []
     for match in _EXAMPLE.finditer(slot.hint):
         span = match.group(1)
-        quoted = _QUOTED.findall(span)
-        bare = [] if quoted else re.split(r",\s*(?:or\s+|and\s+)?|\s+or\s+", span)
-        samples += [_parse_typed(v.strip(" `'\""), slot.type) for v in [*quoted, *bare]]
+        texts = _QUOTED.findall(span) or re.split(r",\s*(?:or\s+|and\s+)?|\s+or\s+", span)
+        samples += [_parse_typed(text.strip(" `'\""), slot.type) for text in texts]
     default = schema.get("default")
     if default not in (None, "", [], {}) and slot.type in ("string", "integer", "number"):
         samples.append(default)
@@ -146,11 +143,11 @@ def draw_new_value(
     slot: ParameterSlot, root: Schema, rng: random.Random, taken: Iterable[Json], depth: int = 0
 ) -> Json:
     """A value unlike the ones already drawn beside it, where the schema leaves a choice."""
-    value = draw_value(slot, root, rng, depth)
-    for _ in range(4):
-        if not isinstance(value, str) or value not in taken:
-            break
+    used_values = list(taken)
+    for _ in range(5):
         value = draw_value(slot, root, rng, depth)
+        if not isinstance(value, str) or value not in used_values:
+            break
     return value
 
 
@@ -175,25 +172,21 @@ def fits_schema(value: Json, schema: Schema) -> bool:
 def _draw_array(slot: ParameterSlot, root: Schema, rng: random.Random, depth: int) -> list[Json]:
     schema = slot.schema
     items = resolve_schema(schema.get("items") or {}, root)
-    low, high = _read_bounds(schema)
+    low, high = schema.get("minItems"), schema.get("maxItems")
+    low = low if isinstance(low, int) else 1
+    high = high if isinstance(high, int) else low + 2
     length = 1 if guess_json_type(items) == "object" else rng.randint(1, 3)
     length = min(max(low, length), max(high, low))
     singular = tuple(_make_singular(word) for word in slot.words)
     member = ParameterSlot(slot.name, items, True, singular, slot.hint)
-    items_drawn: list[Json] = []
+    values: list[Json] = []
     for _ in range(length * 6):
         value = draw_value(member, root, rng, depth + 1)
-        if value not in items_drawn or not schema.get("uniqueItems", True):
-            items_drawn.append(value)
-        if len(items_drawn) == length:
+        if value not in values or not schema.get("uniqueItems", True):
+            values.append(value)
+        if len(values) == length:
             break
-    return items_drawn
-
-
-def _read_bounds(schema: Schema) -> tuple[int, int]:
-    low, high = schema.get("minItems"), schema.get("maxItems")
-    low = low if isinstance(low, int) else 1
-    return low, high if isinstance(high, int) else low + 2
+    return values
 
 
 def _make_singular(word: str) -> str:
@@ -208,33 +201,32 @@ def _draw_object(
     if depth > 4:
         return {}
     members = read_fields(slot.schema, root)
-    chosen = [m for m in members if m.required or (depth < 2 and rng.random() < 0.25)]
-    if not chosen and members:
-        chosen = [rng.choice(members)]
-    # A schema that requires itself ten times over would otherwise grow without end.
-    chosen = chosen[: max(3, 40 >> (2 * depth))]
-    members_drawn: dict[str, Json] = {}
-    for member in chosen:
-        members_drawn[member.name] = draw_new_value(
-            member, root, rng, members_drawn.values(), depth + 1
-        )
     extra = slot.schema.get("additionalProperties", True)
     if not members and extra is not False:
         key = rng.choice(list_pool("column"))
         of_map = ParameterSlot("status", {"type": "string"}, True, ("status",), "")
         if extra not in (True, {}):
             of_map = ParameterSlot(key, resolve_schema(extra, root), True, (key,), "")
-        members_drawn = {key: draw_value(of_map, root, rng, depth + 1)}
-    return members_drawn
+        return {key: draw_value(of_map, root, rng, depth + 1)}
+    chosen = [m for m in members if m.required or (depth < 2 and rng.random() < 0.25)]
+    if not chosen and members:
+        chosen = [rng.choice(members)]
+    values: dict[str, Json] = {}
+    # A schema that requires itself ten times over would otherwise grow without end.
+    for member in chosen[: max(3, 40 >> (2 * depth))]:
+        values[member.name] = draw_new_value(member, root, rng, values.values(), depth + 1)
+    return values
+
+
+_BY_FORMAT = {
+    "date": "date", "date-time": "datetime", "time": "time", "email": "email", "uri": "url",
+    "url": "url", "uuid": "uuid", "ipv4": "ip", "hostname": "domain", "iri": "url",
+}  # fmt: skip
 
 
 def _draw_string(slot: ParameterSlot, rng: random.Random, samples: list[Json]) -> str:
     schema = slot.schema
-    by_format = {
-        "date": "date", "date-time": "datetime", "time": "time", "email": "email", "uri": "url",
-        "url": "url", "uuid": "uuid", "ipv4": "ip", "hostname": "domain", "iri": "url",
-    }.get(str(schema.get("format")))  # fmt: skip
-    sort = by_format or find_sort(slot)
+    sort = _BY_FORMAT.get(str(schema.get("format"))) or find_sort(slot)
     for attempt in range(12):
         value = invent_value(sort if attempt < 8 else "token", rng, slot)
         if fits_schema(value, schema):
@@ -248,100 +240,3 @@ def _draw_string(slot: ParameterSlot, rng: random.Random, samples: list[Json]) -
     shortest, longest = schema.get("minLength") or 0, schema.get("maxLength") or 24
     size = max(shortest, min(longest, 24))
     return "".join(rng.choice("0123456789abcdef") for _ in range(size))
-
-
-_KINDS = {
-    "files": ("path", "filename", "image_path", "video_path", "folder_path"),
-    "ids": ("id", "account", "token", "uuid", "order_id", "session", "connection_id", "issue_key"),
-    "places": ("city",),
-    "people": ("person", "first", "last", "email", "username"),
-    "dates": ("date", "datetime"),
-}
-_KIND_OF = {sort: kind for kind, sorts in _KINDS.items() for sort in sorts}
-# Not every value comes from the listed things: people also name new ones.
-_SHARE = 0.85
-
-
-def draw_in_scenario(
-    slot: ParameterSlot,
-    root: Schema,
-    rng: random.Random,
-    taken: Sequence[Json],
-    environment: JsonObject | None = None,
-) -> Json:
-    """A value for a slot, from the world where that has something of its sort."""
-    if environment:
-        existing = [value for value in _list_existing(slot, environment) if value not in taken]
-        if existing and rng.random() < _SHARE:
-            return rng.choice(existing)
-    return draw_new_value(slot, root, rng, taken)
-
-
-def _list_existing(slot: ParameterSlot, environment: JsonObject) -> list[Json]:
-    """The things of the world that a slot's schema allows."""
-    schema = slot.schema
-    if "const" in schema or schema.get("enum") or slot.type not in ("string", "integer"):
-        return []
-    sort = find_sort(slot)
-    if slot.type == "integer" and sort != "id":
-        return []
-    things = environment.get(_KIND_OF.get(sort, "")) or []
-    if not isinstance(things, Sequence) or isinstance(things, str):
-        return []
-    converted = [_convert_thing(sort, str(thing), slot.type) for thing in things[:50]]
-    return [value for value in converted if value is not None and fits_schema(value, schema)]
-
-
-def _convert_thing(sort: str, thing: str, kind: str) -> Json:
-    """One thing in the form a sort wants, None where it has no such form."""
-    if kind == "integer":
-        return int(thing) if thing.isdecimal() and len(thing) < 16 else None
-    kind = _KIND_OF[sort]
-    if kind == "files":
-        return _convert_file(sort, thing)
-    if kind == "people":
-        return _convert_person(sort, thing)
-    if sort == "datetime":
-        return thing if "T" in thing else f"{thing}T09:00:00Z"
-    if sort == "date":
-        return thing.partition("T")[0]
-    form = _FORMS.get(sort)
-    return thing if form is None or re.fullmatch(form, thing) else None
-
-
-_FORMS = {
-    "issue_key": r"[A-Z]{2,10}-\d{1,6}",
-    "uuid": r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
-    "account": r"\d+",
-}
-
-
-def _convert_file(sort: str, thing: str) -> str | None:
-    mark = "\\" if "\\" in thing else "/"
-    folder, _, name = thing.rpartition(mark)
-    suffix = name.rpartition(".")[2] if "." in name else ""
-    if sort == "filename":
-        return name or None
-    if sort == "folder_path":
-        return (folder or None) if suffix else thing
-    suffixes = {"image_path": _IMAGES, "video_path": _VIDEOS}.get(sort)
-    return thing if suffixes is None or suffix in suffixes else None
-
-
-_IMAGES, _VIDEOS = {"png", "jpg", "jpeg", "webp"}, {"mp4", "mov", "mkv"}
-
-
-def _convert_person(sort: str, thing: str) -> str | None:
-    """`Wim Dekker <wim@example.org>` as a name, a part of it, or an address."""
-    name, _, remainder = thing.partition(" <")
-    address = remainder.rstrip(">") or (thing if "@" in thing else "")
-    if sort == "email":
-        return address or None
-    if sort == "username":
-        return address.partition("@")[0] or (None if " " in thing else thing)
-    if "@" in name:
-        return None
-    names = name.split()
-    if sort == "person" or len(names) < 2:
-        return name if sort == "person" else None
-    return names[0] if sort == "first" else names[-1]

@@ -4,31 +4,31 @@ import datetime as dt
 import json
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.contract_reading import ParameterSlot, ToolPurpose, read_slots
+from assets.synthesis.contract_reading import ParameterSlot, ToolPurpose
 from assets.synthesis.offline.invented_values import find_sort
 from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.rules import find_ungrounded
-from assets.vectors.lexicon import load_lexicon, split_identifier, split_list
+from assets.vectors.lexicon import collect_words, load_lexicon, split_identifier, split_list
 from warehouse.json_types import Contract, Json, JsonObject
 
 NUMBER_WORDS = split_list(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen "
     "fourteen fifteen sixteen seventeen eighteen nineteen twenty"
 )
-SUFFIXES = {"id", "ids", "name", "names", "key", "path", "uid", "uuid", "slug", "code", "number"}
-PROPER = {
-    "city", "country", "timezone", "symbol", "coin", "pair", "url", "path", "folder_path",
-    "repo_path", "email", "person", "topic", "company", "filename", "issue_key", "domain",
-    "language", "movie", "song", "artist", "book", "food", "airport", "package", "username",
-}  # fmt: skip
-CALLED = {"title", "project", "tag", "table", "database", "sheet", "team", "branch", "repo"}
-
+SUFFIXES = collect_words("id ids name names key path uid uuid slug code number")
+PROPER = collect_words(
+    "city country timezone symbol coin pair url path folder_path repo_path email person topic "
+    "company filename issue_key domain language movie song artist book food airport package "
+    "username"
+)
+CALLED = collect_words("title project tag table database sheet team branch repo")
+ID_LIKE = collect_words("id issue_key session connection_id account uuid token project_key")
 
 # A parameter's name as a person would say it.
 _SPELLED = {
@@ -51,7 +51,7 @@ class FilledSlot:
     slot: ParameterSlot
     value: Json
 
-    @property
+    @cached_property
     def sort(self) -> str:
         """What the value is, for the choice of words: a pool's name, or its JSON type."""
         if isinstance(self.value, bool):
@@ -78,8 +78,6 @@ def say_value(value: Json, rng: random.Random, free: bool) -> str:
         return NUMBER_WORDS[value]
     if isinstance(value, (int, float)):
         return f"{value:.12g}" if abs(value) < 1e6 and isinstance(value, float) else str(value)
-    if value is None:
-        return "nothing"
     if free and isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value):
         try:
             day = dt.date.fromisoformat(value)
@@ -87,7 +85,7 @@ def say_value(value: Json, rng: random.Random, free: bool) -> str:
             return value
         forms = (f"{day.day} {day:%B} {day.year}", f"{day:%B} {day.day}, {day.year}", value)
         return rng.choice(forms)
-    return str(value)
+    return "nothing" if value is None else str(value)
 
 
 def join_list(values: list[str], rng: random.Random) -> str:
@@ -104,34 +102,33 @@ def quote_text(text: str, rng: random.Random) -> str:
     return f"'{text}'" if "'" not in text or rng.random() < 0.3 else f'"{text}"'
 
 
-def make_clause(filled: FilledSlot, rng: random.Random, free: bool) -> str:
-    """A value as a clause that can follow the request: `in /home/x`, `no more than 5`."""
-    sort, label, value = filled.sort, filled.label, filled.value
-    words = set(filled.slot.words)
-    if sort == "parts":
-        return _say_parts(filled, rng, free)
-    text = say_value(value, rng, free)
-    if sort == "switch":
-        return _say_switch(label, bool(value), rng)
-    form = rng.choice(_choose_forms(sort, words, label))
-    return form.replace("{l}", label).replace("{q}", quote_text(text, rng)).replace("{v}", text)
-
-
 @cache
 def _read_rules() -> list[dict[str, Any]]:
     """{sorts, words, label, say} in the order in which they are tried; empty stands for any."""
     return json.loads(Path(__file__).with_name("clauses.json").read_text(encoding="utf-8"))
 
 
-def _choose_forms(sort: str, words: set[str], label: str) -> list[str]:
-    """How a value of a sort is said, as the words of its parameter want it."""
-    return next(
+def make_clause(filled: FilledSlot, rng: random.Random, free: bool) -> str:
+    """A value as a clause that can follow the request: `in /home/x`, `no more than 5`."""
+    sort, label, value = filled.sort, filled.label, filled.value
+    if isinstance(value, list) and not any(isinstance(item, (dict, list)) for item in value):
+        text = join_list([quote_text(say_value(item, rng, False), rng) for item in value], rng)
+        options = [f"{label}: {text}", f"namely {text}", f"for {text}", f"with {label} {text}"]
+        return rng.choice(options) if value else f"with no {label}"
+    if sort == "parts":
+        return f"{label}: {spell_out(value)}"
+    if sort == "switch":
+        return _say_switch(label, bool(value), rng)
+    words, text = set(filled.slot.words), say_value(value, rng, free)
+    forms = next(
         rule["say"]
         for rule in _read_rules()
         if (not rule["sorts"] or sort in rule["sorts"])
         and (not rule["words"] or words & set(rule["words"]))
         and rule.get("label", label) == label
     )
+    form = rng.choice(forms).replace("{l}", label)
+    return form.replace("{q}", quote_text(text, rng)).replace("{v}", text)
 
 
 def _say_switch(label: str, on: bool, rng: random.Random) -> str:
@@ -143,18 +140,6 @@ def _say_switch(label: str, on: bool, rng: random.Random) -> str:
     return rng.choice(forms)
 
 
-def _say_parts(filled: FilledSlot, rng: random.Random, free: bool) -> str:
-    value, label = filled.value, filled.label
-    if isinstance(value, list):
-        scalars = [item for item in value if not isinstance(item, (dict, list))]
-        if len(scalars) == len(value):
-            text = join_list([quote_text(say_value(item, rng, False), rng) for item in value], rng)
-            options = [f"{label}: {text}", f"namely {text}", f"for {text}", f"with {label} {text}"]
-            return rng.choice(options) if value else f"with no {label}"
-        return f"{label}: " + "; ".join(spell_out(item) for item in value)
-    return f"{label}: {spell_out(value)}"
-
-
 def spell_out(value: Json) -> str:
     """Nested values in plain words: `name Maya, type person`."""
     if isinstance(value, dict):
@@ -163,9 +148,9 @@ def spell_out(value: Json) -> str:
         return " and ".join(spell_out(member) for member in value) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, str) and " " in value:
-        return f"'{value}'"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return f"'{value}'" if " " in value else value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _space_out(name: str) -> str:
@@ -183,21 +168,18 @@ def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
     ]  # fmt: skip
 
 
-def append_lost_values(text: str, filled: Iterable[FilledSlot], lost: Sequence[str]) -> str:
-    """The text with the lost values said after it, each by its label."""
-    clauses = [say_plainly(item) for item in filled if item.slot.name in lost]
-    if not clauses:
-        return text
-    text_added = "; ".join(clauses)
-    return f"{end_sentence(text)} {text_added[0].upper()}{text_added[1:]}."
+def append_lost_values(contract: Contract, text: str, filled: Iterable[FilledSlot]) -> str:
+    """The text with the values that it lost said after it, each by its label."""
+    items = list(filled)
+    lost = find_absent(contract, text, {item.slot.name: item.value for item in items})
+    added = "; ".join(say_plainly(item) for item in items if item.slot.name in lost)
+    return f"{end_sentence(text)} {added[0].upper()}{added[1:]}." if added else text
 
 
 def say_plainly(item: FilledSlot) -> str:
     """A value by its label, nothing left out: `the title is 'Spring sale'`."""
     value = item.value
-    if isinstance(value, bool):
-        return f"{item.label}: {'yes' if value else 'no'}"
-    if isinstance(value, (dict, list)):
+    if isinstance(value, (bool, dict, list)):
         return f"{item.label}: {spell_out(value)}"
     text = str(value) if re.fullmatch(r"[\w./:@+-]+", str(value)) else f"'{value}'"
     return f"the {item.label} is {text}"
@@ -209,33 +191,24 @@ def end_sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def fill_slots(contract: Contract, values: JsonObject) -> list[FilledSlot]:
-    """The values with their slots, in the contract's order; names it does not declare are left."""
-    return [
-        FilledSlot(slot, values[slot.name]) for slot in read_slots(contract) if slot.name in values
-    ]
-
-
 def find_idiom(
     contract: Contract, aim: ToolPurpose, filled: list[FilledSlot], rng: random.Random
 ) -> tuple[str, list[FilledSlot]] | None:
     """A request in an idiom that fits the tool, and the values it does not hold; None without one.
 
-    The most specific idioms (most words matched) are taken; `{v}` and `{w}` take the first values
-    that fit into a sentence.
+    The most specific idioms are taken: most words matched, and of those what the tool speaks of
+    first ("a comment to a page"). `{v}` and `{w}` take the first values that fit into a sentence.
     """
-    tool_words = {*split_identifier(aim.rest), *split_identifier(str(contract.get("name")))}
-    fitting = [
-        idiom
-        for idiom in load_lexicon()["idioms"]
-        if idiom["family"] in ("", aim.family) and set(idiom["when"]) <= tool_words
-    ]
-    if not fitting:
-        return None
     words = [*split_identifier(aim.rest), *split_identifier(str(contract.get("name")))]
-    # The most words matched; among those what the tool speaks of first ("a comment to a page").
-    ranks = [(-len(i["when"]), min(words.index(word) for word in i["when"])) for i in fitting]
-    idiom = rng.choice([i for i, rank in zip(fitting, ranks, strict=True) if rank == min(ranks)])
+    ranked = [
+        ((-len(idiom["when"]), min(words.index(word) for word in idiom["when"])), idiom)
+        for idiom in load_lexicon()["idioms"]
+        if idiom["family"] in ("", aim.family) and set(idiom["when"]) <= set(words)
+    ]
+    if not ranked:
+        return None
+    best = min(rank for rank, _ in ranked)
+    idiom = rng.choice([idiom for rank, idiom in ranked if rank == best])
     form = rng.choice(idiom["say"])
     sayable = [item for item in filled if _is_sayable(item, idiom["needs"], aim.family)]
     if form.count("{") > len(sayable):
@@ -243,9 +216,9 @@ def find_idiom(
     used: list[FilledSlot] = []
     for mark in ("{v}", "{w}"):
         if mark in form:
-            item = _choose_main(sayable, used, aim.family)
+            item = _choose_main([item for item in sayable if item not in used], aim.family)
             used.append(item)
-            form = form.replace(mark, _say_value(item, rng))
+            form = form.replace(mark, _say_in_idiom(item, rng))
     return form[0].upper() + form[1:], [item for item in filled if item not in used]
 
 
@@ -267,18 +240,15 @@ def _is_sayable(item: FilledSlot, needs: str, family: str) -> bool:
     return item.sort not in _SENTENCES or family in ("create", "send", "run", "update")
 
 
-def _choose_main(sayable: list[FilledSlot], used: list[FilledSlot], family: str) -> FilledSlot:
+def _choose_main(sayable: list[FilledSlot], family: str) -> FilledSlot:
     """What the request is about: a new thing's name, else the first required text, else the first
     value."""
-    free = [item for item in sayable if item not in used]
-    names = [i for i in free if i.sort in ("title", "project", "person", "sentence")]
-    if family == "create" and names:
-        return names[0]
-    texts = [i for i in free if i.slot.required and isinstance(i.value, str)]
-    return (texts or free)[0]
+    names = [i for i in sayable if i.sort in ("title", "project", "person", "sentence")]
+    texts = [i for i in sayable if i.slot.required and isinstance(i.value, str)]
+    return ((family == "create" and names) or texts or sayable)[0]
 
 
-def _say_value(item: FilledSlot, rng: random.Random) -> str:
+def _say_in_idiom(item: FilledSlot, rng: random.Random) -> str:
     text = say_value(item.value, rng, free=False)
     if item.sort in ("id", "account", "uuid", "number") and item.label not in ("a", "b", "x", "y"):
         return f"{item.label} {text}"

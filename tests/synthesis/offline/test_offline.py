@@ -39,13 +39,6 @@ from tests.synthesis.contracts import ALL, CITY_TIME, CONVERT, CREATE_ISSUE, ODD
 from warehouse.llm.client import LLMError, ModelRequest, Role
 
 CONTRACTS = [canonicalize_contract(tool) for tool in ALL]
-ENVIRONMENT = {
-    "files": ["/srv/harbour/tides.csv", "/srv/harbour/crew.txt"],
-    "ids": ["HARB-17", "4411"],
-    "places": ["Zierikzee"],
-    "people": ["Wim Dekker"],
-    "dates": ["2026-02-11"],
-}
 
 
 def ask(role: str, schema: type[BaseModel], meta: dict[str, Any], seed: int = 0) -> Any:
@@ -385,23 +378,6 @@ def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language() -> No
                or "grateful" in d["instruction"] for d in made)  # fmt: skip
 
 
-def test_values_are_taken_from_the_environment_that_is_given() -> None:
-    paths = [
-        made["values"]["path"] for made in draft(READ, 12, range(1, 2), environment=ENVIRONMENT)
-    ]
-    assert sum(path in ENVIRONMENT["files"] for path in paths) >= 7
-    issues = draft(ISSUE, 3, 10, environment=ENVIRONMENT)
-    due = [made["values"].get("due_date") for made in issues]
-    assert "2026-02-11" in due
-
-
-@pytest.mark.parametrize(
-    "environment", [{"files": None}, {"files": "x"}, {"dates": [3]}, {"odd": []}]
-)
-def test_an_odd_world_does_no_harm(environment: dict) -> None:
-    assert len(draft(READ, 3, environment=environment)) == 3
-
-
 @pytest.mark.parametrize("shape", ["parallel", "sequential"])
 @pytest.mark.parametrize("seed", range(6))
 def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> None:
@@ -410,7 +386,7 @@ def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> 
             [first, ISSUE],
             [READ, first],
         ):
-            meta = {"contracts": shown, "shape": shape, "environment": ENVIRONMENT}
+            meta = {"contracts": shown, "shape": shape}
             made = ask("generator", MultiCallRequest, meta, seed)
             assert len(made.calls) == 2
             for step in made.calls:
@@ -494,7 +470,6 @@ def test_the_reviser_says_what_the_request_lacks(of: dict) -> None:
         meta = {
             "contract": of, "instruction": "Could you do this for me?",
             "values": drafted["values"], "absent": list(drafted["values"]),
-            "environment": ENVIRONMENT, "language": "en",
         }  # fmt: skip
         made = ask("reviser", RewrittenRequest, meta, seed)
         assert made.values == drafted["values"]
@@ -503,7 +478,7 @@ def test_the_reviser_says_what_the_request_lacks(of: dict) -> None:
 
 def test_the_reviser_draws_a_required_value_nobody_has() -> None:
     meta = {"contract": READ, "instruction": "Read it.", "values": {}, "absent": ["path"]}
-    made = ask("reviser", RewrittenRequest, {**meta, "environment": ENVIRONMENT})
+    made = ask("reviser", RewrittenRequest, {**meta})
     assert made.values["path"] in made.instruction
 
 
@@ -512,7 +487,7 @@ def test_the_reviser_draws_a_required_value_nobody_has() -> None:
 def test_evolution_adds_ten_to_twenty_words_and_loses_nothing(of: dict, direction: str) -> None:
     for seed in range(3):
         [drafted] = draft(of, 1, range(seed, seed + 1))
-        meta = {**drafted, "contract": of, "direction": direction, "environment": ENVIRONMENT}
+        meta = {**drafted, "contract": of, "direction": direction}
         made = ask("evolver", RewrittenRequest, meta, seed)
         added = len(made.instruction.split()) - len(drafted["instruction"].split())
         assert 10 <= added <= 20, made.instruction

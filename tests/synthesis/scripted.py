@@ -8,8 +8,7 @@ from typing import Any
 from assets.synthesis.judging.judge import make_offline_provider
 from assets.synthesis.offline.no_call import answer_aside, answer_vague
 from assets.synthesis.offline.provider import answer_requests
-from assets.synthesis.offline.requests import answer_several
-from assets.synthesis.offline.requests import evolve_request, revise_request
+from assets.synthesis.offline.requests import answer_several, evolve_request, revise_request
 from assets.synthesis.policy import SynthesisPolicy, TaskShares
 from assets.synthesis.prompts import read_prompt
 from assets.synthesis.tables import TASKS

@@ -67,10 +67,10 @@ def migrate_pairs(
     snapshot row, clear and usable ones only. barred: contracts that are held now: a row one of
     whose prompts showed one is retired.
     """
-    contracts, held_digests, result = _ContractHistory(old, now), set(barred), MigrationResult()
+    contracts, result = _ContractHistory(old, now), MigrationResult()
     for row in rows:
         try:
-            result.moved.append(_migrate_row(row, contracts, held_digests))
+            result.moved.append(_migrate_row(row, contracts, set(barred)))
         except UnmovablePair as why:
             result.retired.append((row["pair_id"], str(why)))
         except Exception as error:  # nobody foresaw it: its words are written again
@@ -85,16 +85,13 @@ def _migrate_row(row: Row, contracts: "_ContractHistory", barred: set[str]) -> d
         raise UnmovablePair("the rules had refused it")
     if row["task"] not in ONE_CALL:
         raise UnmovablePair(f"pairs of the task {row['task']} are written again")
-    if held_shown := barred & set(_read_list(row, "contracts")):
-        raise UnmovablePair(
-            f"a prompt of it showed a contract that is held: {min(held_shown)[:15]}"
-        )
+    shown = _read_list(row, "contracts")
+    if held := barred & set(shown):
+        raise UnmovablePair(f"a prompt of it showed a contract that is held: {min(held)[:15]}")
     [call] = read_goldens(row)
-    went = {row["contract_digest"]: contracts.find_successor(
-        row["contract_digest"], row["server_id"], row["tool"])}  # fmt: skip
-    for digest in {*_read_list(row, "contracts"), *_read_list(row, "offered")} - went.keys():
-        then = contracts.rows.get(digest) or {"server_id": "", "tool": ""}
-        went[digest] = contracts.find_successor(digest, then["server_id"], then["tool"])
+    digests = {row["contract_digest"], *shown, *_read_list(row, "offered")}
+    own = {row["contract_digest"]: row}  # other servers may list the same contract
+    went = {digest: contracts.find_successor(digest, own.get(digest)) for digest in digests}
     here = went[call.contract_digest]
     old, new = contracts.bodies[call.contract_digest], contracts.bodies[here["contract_digest"]]
     arguments = rewrite_arguments(old, new, call.arguments)
@@ -107,7 +104,6 @@ def _migrate_row(row: Row, contracts: "_ContractHistory", barred: set[str]) -> d
     ]
     moved: dict[str, Any] = {
         **row,
-        **{name: _replace_digests(row.get(name), went) for name in _DIGEST_COLUMNS},
         **identity,
         "recipe_digest": here["recipe_digest"],
         "license": here.get("license") or row.get("license"),
@@ -119,21 +115,17 @@ def _migrate_row(row: Row, contracts: "_ContractHistory", barred: set[str]) -> d
         "cosine": None,
         "twin_of": None,
     }
-    return _verify_again(row, {**moved, "pair_id": make_pair_id(moved)}, contracts.bodies)
-
-
-def _replace_digests(text: str | None, went: Mapping[str, Row]) -> str | None:
-    for old, here in went.items():
-        text = text and text.replace(old, here["contract_digest"])
-    return text
-
-
-def _verify_again(row: Row, moved: Row, bodies: Mapping[str, JsonObject]) -> dict[str, Any]:
-    """The row with the rules' verdict of now, and what others had found and rules cannot see."""
-    after = verify_row(moved, bodies)
-    rules = set(verify_row(row, bodies).kinds) | _FILTERS
-    others = [flaw for flaw in _read_list(row, "flaws") if flaw["kind"] not in rules]
-    flaws = [*(vars(finding) for finding in after.findings), *others]
+    for column in _DIGEST_COLUMNS:
+        for digest, successor in went.items():
+            moved[column] = moved[column] and moved[column].replace(
+                digest, successor["contract_digest"]
+            )
+    moved["pair_id"] = make_pair_id(moved)
+    # The rules' verdict of now, and what others had found and rules cannot see.
+    by_rules = set(verify_row(row, contracts.bodies).kinds) | _FILTERS
+    others = [flaw for flaw in _read_list(row, "flaws") if flaw["kind"] not in by_rules]
+    findings = verify_row(moved, contracts.bodies).findings
+    flaws = [*(vars(finding) for finding in findings), *others]
     if certain := sorted({flaw["kind"] for flaw in flaws if flaw["certain"]}):
         raise UnmovablePair(f"the rules refuse it now: {', '.join(certain)}")
     return {**moved, "verdict": "unsure" if flaws else "accept", "flaws": dump_text(flaws)}
@@ -151,27 +143,25 @@ class _ContractHistory:
     """
 
     def __init__(self, old: Mapping[str, Row], now: Mapping[str, Row]) -> None:
-        self.rows = {**{row["contract_digest"]: row for row in now.values()}, **old}
-        self.bodies = _read_bodies(self.rows)
+        self._rows = {**{row["contract_digest"]: row for row in now.values()}, **old}
+        self.bodies = _read_bodies(self._rows)
         self._then, self._now = _group_by_server(old.values()), _group_by_server(now.values())
         self._renamed: dict[str, dict[str, Row]] = {}
 
-    def find_successor(self, digest: str, server: str, tool: str) -> Row:
+    def find_successor(self, digest: str, of: Row | None) -> Row:
         """The row now in a tool's place: by its name, else by a rename. Raises UnmovablePair."""
-        if digest not in self.rows:
+        if digest not in self._rows:
             raise UnmovablePair(f"the contract {digest[:15]} was never published")
-        here = self._now[server].get(tool) or self._find_renamed_tools(server).get(tool)
-        if here is None:
-            raise UnmovablePair(f"{tool}, which it shows or calls, is gone or held")
-        return here
-
-    def _find_renamed_tools(self, server: str) -> dict[str, Row]:
+        server, tool = ((of or self._rows[digest])[name] for name in ("server_id", "tool"))
+        had, has = self._then[server], self._now[server]
         if server not in self._renamed:
-            had, has = self._then[server], self._now[server]
             gone = _read_bodies({name: row for name, row in had.items() if name not in has})
             come = _read_bodies({name: row for name, row in has.items() if name not in had})
             self._renamed[server] = {old: has[new] for new, old in find_renames(gone, come).items()}
-        return self._renamed[server]
+        here = has.get(tool) or self._renamed[server].get(tool)
+        if here is None:
+            raise UnmovablePair(f"{tool}, which it shows or calls, is gone or held")
+        return here
 
 
 def _read_bodies(rows: Mapping[str, Row]) -> dict[str, dict[str, Any]]:
@@ -262,12 +252,12 @@ def find_renamed_parameters(old: JsonObject, new: JsonObject) -> dict[str, str]:
 
 def _is_renamed(old_name: str, old: Json, new_name: str, new: Json) -> bool:
     kinds = _list_schema_kinds(new)
+    before, after = split_identifier(old_name), split_identifier(new_name)
     if not _list_schema_kinds(old) <= kinds:
         return False
-    ours, theirs = split_identifier(old_name), split_identifier(new_name)
-    if "".join(ours) == "".join(theirs):
+    if "".join(before) == "".join(after):
         return True
-    if kinds & {"integer", "number"} or {*ours, *theirs} & _OPPOSITES:
+    if kinds & {"integer", "number"} or {*before, *after} & _OPPOSITES:
         return False
     description = _fold_description(old)
     return len(description.split()) >= 2 and description == _fold_description(new)

@@ -5,16 +5,13 @@ version is part of the plan (`synthesis/policy.py`).
 """
 
 import random
-from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import Any
 
-from assets.synthesis.contract_reading import get_input_schema, get_properties, resolve_schema
 from assets.synthesis.offline.invented_values import get_faker
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import SINGLE
-from assets.vectors.lexicon import split_identifier
-from warehouse.json_types import Contract, Json, Row, Schema
+from warehouse.json_types import Row
 from warehouse.storage.digest import digest
 
 KINDS = ("direct", "detailed", "implicit")
@@ -119,28 +116,10 @@ _NAMES = (
 )  # fmt: skip
 _FIRST_DAY, _DAYS = date(2025, 9, 1), 540
 _EACH = 4  # of a kind: enough to choose among, few enough to read
-_LONGEST = 80  # characters of an example that is worth repeating
-# Words of a parameter's name or format that say which kind its examples are of.
-_KIND_OF = {
-    "files": {"file", "files", "path", "paths", "filename", "folder", "directory", "dir"},
-    "places": {"city", "country", "location", "place", "address", "region", "town", "destination"},
-    "people": {"user", "username", "name", "email", "author", "owner", "assignee", "contact"},
-    "dates": {"date", "day", "time", "datetime", "since", "until", "start", "end", "deadline"},
-    "ids": {"id", "ids", "uuid", "key", "code", "token", "number", "ref", "slug", "repo"},
-}
 
 
-def make_environment(contract: Contract, language: str, rng: random.Random) -> World:
-    """{files, ids, places, people, dates}: what the contract gives as examples, then what Faker
-    draws in the language's own names."""
-    world = _draw_world(language, rng)
-    for kind, value in _read_examples(contract):
-        if value not in world[kind]:
-            world[kind].insert(0, value)
-    return {kind: things[: 2 * _EACH] for kind, things in world.items()}
-
-
-def _draw_world(language: str, rng: random.Random) -> World:
+def make_environment(language: str, rng: random.Random) -> World:
+    """{files, ids, places, people, dates}: what Faker draws in the language's own names."""
     faker = get_faker(_LOCALES.get(language.lower()[:2], "en_US"))
     faker.seed_instance(rng.getrandbits(64))
     plain = get_faker("en_US")
@@ -175,34 +154,3 @@ def _draw_file(faker: Any, rng: random.Random) -> str:
     mark = "\\" if folder.startswith("C:") else "/"
     facts = {"user": faker.first_name().lower(), "word": faker.word(), "number": rng.randint(1, 99)}
     return f"{folder}{mark}{name}".format(**facts)
-
-
-def _read_examples(contract: Contract) -> Iterator[tuple[str, str]]:
-    """(kind, value) of what the schema itself says exists: examples, defaults and choices."""
-    for name, raw in list(get_properties(contract).items())[:40]:
-        of = resolve_schema(raw, get_input_schema(contract))
-        kind = _find_kind(str(name), of)
-        if kind is None:
-            continue
-        for value in _list_values(of):
-            plain = isinstance(value, (str, int)) and not isinstance(value, bool)
-            if plain and 0 < len(str(value)) <= _LONGEST:
-                yield kind, str(value)
-
-
-def _find_kind(name: str, schema: Schema) -> str | None:
-    if schema.get("format") in ("date", "date-time"):
-        return "dates"
-    if schema.get("format") == "uuid":
-        return "ids"
-    parts = set(split_identifier(name))
-    return next((kind for kind, words in _KIND_OF.items() if parts & words), None)
-
-
-def _list_values(schema: Schema) -> list[Json]:
-    values: list[Json] = []
-    for key in ("examples", "enum"):
-        more = schema.get(key)
-        values += more[:3] if isinstance(more, list) else []
-    values += [schema[key] for key in ("example", "default") if key in schema]
-    return values[:3]

@@ -32,8 +32,6 @@ from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.client import LLM, OFFLINE, LLMError, ModelReply
 from warehouse.llm.roles import PENDING
 
-_SETTINGS = ("unknown_role", "no_provider")  # faults of the whole run, not of a row
-
 
 class StepFailed(Exception):
     """A step of one row that came to nothing, or waits for a batch: which, why, and what to do.
@@ -53,10 +51,10 @@ class StepFailed(Exception):
 
 
 def make_step_failure(step: str, error: Exception) -> StepFailed:
-    """An error of the client as the failure of a step. Faults of the settings are raised as they
-    are."""
+    """An error of the client as the failure of a step. Faults of the settings, which are the whole
+    run's, are raised as they are."""
     if isinstance(error, LLMError):
-        if error.kind in _SETTINGS:
+        if error.kind in ("unknown_role", "no_provider"):
             raise error
         retry_at = getattr(error, "retry_at", None)
         return StepFailed(step, error.kind, error.found, error.hint, retry_at or None)
@@ -64,27 +62,6 @@ def make_step_failure(step: str, error: Exception) -> StepFailed:
         return StepFailed(step, "budget", str(error), "raise budget_usd and run again")
     hint = "the contract or the answer holds a value that JSON cannot"
     return StepFailed(step, "bad_value", str(error), hint)
-
-
-_HINT = "the answer is kept in the ledger; look at the tool's text"
-
-
-def refuse_order(step: str, text: str) -> None:
-    """Raises StepFailed for an order to whoever reads the text."""
-    if (order := find_order(text)) is not None:
-        raise StepFailed(step, "suspicious", order, _HINT)
-
-
-def refuse_unasked_words(
-    step: str, text: str, runs: frozenset[tuple[str, ...]], language: str
-) -> None:
-    """Raises StepFailed where a person's words repeat one of the tools' `runs`, or are plainly not
-    in the language that was asked for."""
-    if (run := find_repeated_run(text, runs)) is not None:
-        raise StepFailed(step, "suspicious", f"it repeats the tool's own {run!r}", _HINT)
-    if (other := find_other_language(text, language)) is not None:
-        problem = f"the text is in {other}, asked for {language}"
-        raise StepFailed(step, "wrong_language", problem, "another model or seed may help")
 
 
 def check_values(step: str, values: JsonObject) -> dict[str, Any]:
@@ -109,15 +86,6 @@ def make_receipt(step: str, role: str, reply: ModelReply[Any], seed: int) -> dic
     }
 
 
-def share_receipt(step: JsonObject, shares: int, place: int) -> dict[str, Json]:
-    """One part of a receipt; what does not divide goes to the first parts, so that all add up."""
-    tokens = {
-        name: step[name] // shares + (place < step[name] % shares)
-        for name in ("prompt_tokens", "completion_tokens")
-    }
-    return {**step, **tokens, "usd": step["usd"] / shares}
-
-
 def join_licences(rows: Sequence[JsonObject]) -> str | None:
     """The licences of all sources as one SPDX expression; None where one is not known."""
     licences = [row.get("license") for row in rows]
@@ -134,7 +102,16 @@ _KEPT = ("type", "description", "enum", "default", "format")
 def show_contract(contract: Contract, longest: int = LONGEST) -> str:
     """A contract as text. A longer one loses its inner schemas; names and types stay."""
     text = json.dumps(contract, ensure_ascii=False, indent=1)
-    return text if len(text) <= longest else _shorten_contract(contract)[:longest]
+    if len(text) <= longest:
+        return text
+    slim = {
+        name: {key: value for key, value in member.items() if key in _KEPT}
+        for name, member in get_properties(contract).items()
+        if isinstance(member, Mapping)
+    }
+    schema = {**get_input_schema(contract), "properties": slim}
+    less = {**contract, "inputSchema": schema, "outputSchema": None}
+    return json.dumps(less, ensure_ascii=False)[:longest]
 
 
 def show_contracts(contracts: Sequence[JsonObject]) -> str:
@@ -148,26 +125,13 @@ def show_contracts(contracts: Sequence[JsonObject]) -> str:
 
 def format_value(name: str, value: Json) -> str:
     """What a prompt says of one member of a request's meta."""
-    match name:
-        case "contract":
-            return show_contract(value)
-        case "contracts" | "rivals":
-            return show_contracts(value) or "(none)"
-        case "absent":
-            return ", ".join(value)
-        case _:
-            return value if isinstance(value, str) else dump_text(value)
-
-
-def _shorten_contract(contract: Contract) -> str:
-    schema = get_input_schema(contract)
-    slim = {
-        name: {key: value for key, value in member.items() if key in _KEPT}
-        for name, member in get_properties(contract).items()
-        if isinstance(member, Mapping)
-    }
-    less = {**contract, "inputSchema": {**schema, "properties": slim}, "outputSchema": None}
-    return json.dumps(less, ensure_ascii=False)
+    if name == "contract":
+        return show_contract(value)
+    if name in ("contracts", "rivals"):
+        return show_contracts(value) or "(none)"
+    if name == "absent":
+        return ", ".join(value)
+    return value if isinstance(value, str) else dump_text(value)
 
 
 Value = TypeVar("Value", bound=BaseModel)
@@ -211,19 +175,11 @@ class RowBuilder:
             "flaws": "[]",
         }
 
-    @property
-    def language(self) -> str:
-        return self.profile["language"]
-
-    def start_aside(self) -> "RowBuilder":
-        """Another row of the unit, for a request whose receipt this one takes over."""
-        return RowBuilder(self.unit, self.columns["plan_digest"], 0, self.llm, self.policy)
-
     @cached_property
     def world(self) -> World:
         """What exists where this row's person lives."""
         rng = make_rng(self.unit.own, self.unit.task, self.index, self.policy, "world")
-        return make_environment(self.read_contract(self.unit.own), self.language, rng)
+        return make_environment(self.profile["language"], rng)
 
     def read_contract(self, row: Row) -> dict[str, Json]:
         """A contract that a step is about. Raises StepFailed where it cannot be read."""
@@ -269,11 +225,17 @@ class RowBuilder:
     def credit_reply(
         self, shared: "RowBuilder", reply: ModelReply[Any], shares: int, place: int
     ) -> None:
-        """Takes over one of `shares` equal parts of a request that made several rows."""
+        """Takes over one of `shares` equal parts of a request that made several rows; tokens that
+        do not divide go to the first parts, so that all add up."""
         self.prompts |= shared.prompts
         self.shown |= shared.shown
         self.world = shared.world
-        self.steps += [share_receipt(step, shares, place) for step in shared.steps]
+        for step in shared.steps:
+            tokens = {
+                name: step[name] // shares + (place < step[name] % shares)
+                for name in ("prompt_tokens", "completion_tokens")
+            }
+            self.steps.append({**step, **tokens, "usd": step["usd"] / shares})
         self.set_writer(reply)
 
     def set_writer(self, reply: ModelReply[Any]) -> None:
@@ -285,10 +247,16 @@ class RowBuilder:
         whoever reads it, and where a person speaks also for what repeats a tool's own text or is
         plainly not in the language that was asked for. The offline grammar obeys nobody, and
         speaks English."""
-        text = text.strip()
-        refuse_order(step, text)
+        text, hint = text.strip(), "the answer is kept in the ledger; look at the tool's text"
+        if (order := find_order(text)) is not None:
+            raise StepFailed(step, "suspicious", order, hint)
         if spoken and self.columns["provider"] != OFFLINE:
-            refuse_unasked_words(step, text, self._texts, self.language)
+            if (run := find_repeated_run(text, self._texts)) is not None:
+                raise StepFailed(step, "suspicious", f"it repeats the tool's own {run!r}", hint)
+            asked = self.profile["language"]
+            if (other := find_other_language(text, asked)) is not None:
+                problem = f"the text is in {other}, asked for {asked}"
+                raise StepFailed(step, "wrong_language", problem, "another model or seed may help")
         return text
 
     def set_request(self, step: str, text: str) -> str:

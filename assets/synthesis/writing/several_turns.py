@@ -32,6 +32,7 @@ from assets.synthesis.writing.partners import chain_links, list_required, make_l
 from assets.synthesis.writing.profiles import make_rng
 from assets.synthesis.writing.row_builder import RowBuilder, StepFailed, check_values
 from assets.synthesis.writing.single_call import (
+    AGAIN,
     ask_call_of,
     ask_requests,
     ask_revision,
@@ -44,17 +45,18 @@ from assets.synthesis.writing.single_call import (
 from assets.synthesis.writing.units import Row
 from assets.synthesis.wrong_calls import make_wrong_call
 from warehouse.json_types import Json, JsonObject
-from warehouse.llm.client import ModelReply
 
 MOST_CALLS = 3
 _STEP = "several"
-_AGAIN = "another model or seed may help"
 
 
 async def write_several(writing: RowBuilder) -> None:
     """The one row of a unit `parallel` or `sequential`."""
     unit = writing.unit
-    rows = _order_rows(writing)
+    rows = list(unit.rows)
+    if unit.task != PARALLEL and len(rows) == 2:  # the one that goes first comes first
+        first, second = (make_link(writing.read_contract(row)) for row in rows)
+        rows = rows if chain_links(first, second)[0] else rows[::-1]
     text, steps = await _write_request(writing, rows)
     text, steps = await _state_values(writing, rows, text, steps)
     if unit.task == PARALLEL:
@@ -66,15 +68,6 @@ async def write_several(writing: RowBuilder) -> None:
     writing.set_conversation(messages, calls, unit.rows, simulated=unit.task != PARALLEL)
 
 
-def _order_rows(writing: RowBuilder) -> list[Row]:
-    """The unit's tools as they are shown: in a sequence the one that goes first comes first."""
-    rows = list(writing.unit.rows)
-    if writing.unit.task == PARALLEL or len(rows) < 2:
-        return rows
-    first, second = (make_link(writing.read_contract(row)) for row in rows)
-    return rows if chain_links(first, second)[0] else rows[::-1]
-
-
 async def _write_request(writing: RowBuilder, rows: Sequence[Row]) -> tuple[str, list[Step]]:
     shape = writing.unit.task
     meta = {"shape": shape, "profile": writing.profile, "environment": writing.world}
@@ -84,7 +77,7 @@ async def _write_request(writing: RowBuilder, rows: Sequence[Row]) -> tuple[str,
     steps = [step.model_copy(update={"arguments": check_values(_STEP, step.arguments)})
              for step in reply.value.calls]  # fmt: skip
     if flaw := _find_misshape(shape, steps, len(rows)):
-        raise StepFailed(_STEP, *flaw, _AGAIN)
+        raise StepFailed(_STEP, *flaw, AGAIN)
     return text, steps
 
 
@@ -124,7 +117,7 @@ async def _state_values(
         steps[at] = step.model_copy(update={"arguments": values})
     for step in steps if lacking else ():
         if names := [n for n in _find_absent(writing, rows, text, step) if n in step.arguments]:
-            raise StepFailed("revise", "not_stated", f"the text lacks {', '.join(names)}", _AGAIN)
+            raise StepFailed("revise", "not_stated", f"the text lacks {', '.join(names)}", AGAIN)
     return text, steps
 
 
@@ -150,18 +143,14 @@ async def _call_in_sequence(
         steps_made.append(step)
         messages.append(make_call_message(number, [(row["tool"], step.arguments)]))
         if number < len(steps):
-            results.append(await _ask_actor(writing, row, step, steps[number:]))
+            # The actor is asked to return what later calls are meant to take out of it.
+            holds = {name: later.arguments[name] for later in steps[number:]
+                     for name in later.borrowed if name in later.arguments}  # fmt: skip
+            meta = {"arguments": step.arguments}
+            reply = await writing.ask("act", ToolReply, row, meta, holds=dump_text(holds))
+            results.append(writing.check_text("act", reply.value.content, spoken=False))
             messages.append(make_result_message(number, results[-1]))
     return messages, steps_made
-
-
-async def _ask_actor(writing: RowBuilder, row: Row, step: Step, later: Sequence[Step]) -> str:
-    """The actor's result, asked to hold what later calls are meant to take out of it."""
-    holds = {name: after.arguments[name] for after in later for name in after.borrowed
-             if name in after.arguments}  # fmt: skip
-    meta = {"arguments": step.arguments}
-    reply = await writing.ask("act", ToolReply, row, meta, holds=dump_text(holds))
-    return writing.check_text("act", reply.value.content, spoken=False)
 
 
 async def _feed_call(
@@ -175,7 +164,7 @@ async def _feed_call(
     arguments = await ask_call_of(writing, row, context, step.arguments)
     if names := _find_unheld(arguments, step.borrowed, results):
         problem = f"no earlier result holds {', '.join(names)}"
-        raise StepFailed("call", "not_borrowed", problem, _AGAIN)
+        raise StepFailed("call", "not_borrowed", problem, AGAIN)
     return step.model_copy(update={"arguments": arguments})
 
 
@@ -208,12 +197,23 @@ async def write_no_tool(writing: RowBuilder) -> None:
 async def write_vague(writing: RowBuilder) -> None:
     """A request that lacks a value and the question for it; for `clarification` also the answer
     and the call that then is right."""
-    row = writing.unit.own
-    reply = (await _ask_vague(writing)).value
+    row, task = writing.unit.own, writing.unit.task
+    names = list_required(writing.read_contract(row))
+    if not names:
+        problem = "the contract requires no value"
+        raise StepFailed("missing", "nothing_missing", problem, "plan it for another tool")
+    rng = make_rng(row, task, writing.index, writing.policy, "parameter")
+    meta = {"parameter": rng.choice(sorted(names)), "profile": writing.profile,
+            "environment": writing.world}  # fmt: skip
+    answered = await writing.ask(
+        "missing", IncompleteRequest, row, meta, order=format_order(writing)
+    )
+    writing.set_writer(answered)
+    reply = answered.value
     text = writing.set_request("missing", reply.instruction)
     question = make_assistant_message(writing.check_text("missing", reply.question))
     messages = [make_user_message(text), question]
-    if writing.unit.task == MISSING:
+    if task == MISSING:
         writing.set_conversation(messages, [], [row])
         return
     answer = writing.check_text("missing", reply.answer)
@@ -224,28 +224,10 @@ async def write_vague(writing: RowBuilder) -> None:
     writing.set_conversation(messages, [make_golden(row, arguments)], [row])
 
 
-async def _ask_vague(writing: RowBuilder) -> ModelReply[IncompleteRequest]:
-    unit = writing.unit
-    names = list_required(writing.read_contract(unit.own))
-    if not names:
-        problem = "the contract requires no value"
-        raise StepFailed("missing", "nothing_missing", problem, "plan it for another tool")
-    rng = make_rng(unit.own, unit.task, writing.index, writing.policy, "parameter")
-    meta = {
-        "parameter": rng.choice(sorted(names)),
-        "profile": writing.profile,
-        "environment": writing.world,
-    }
-    reply = await writing.ask(
-        "missing", IncompleteRequest, unit.own, meta, order=format_order(writing)
-    )
-    writing.set_writer(reply)
-    return reply
-
-
 async def write_recovery(writing: RowBuilder) -> None:
     """A request, a call that the contract refuses, the refusal, and the repaired call."""
-    row, shared = writing.unit.own, writing.start_aside()
+    row, plan = writing.unit.own, writing.columns["plan_digest"]
+    shared = RowBuilder(writing.unit, plan, 0, writing.llm, writing.policy)
     try:
         drafts = await ask_requests(shared, [writing])
     except StepFailed:

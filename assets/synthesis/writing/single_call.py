@@ -10,7 +10,7 @@ contract can write one of them.
 import asyncio
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from assets.synthesis.policy import SynthesisPolicy
@@ -56,6 +56,7 @@ from warehouse.llm.client import LLM, AnswerPending, LLMError, ModelReply
 
 CHECKERS = ("checker_a", "checker_b")
 STEP = "invocation_check"
+AGAIN = "another model or seed may help"
 # Characters of one tool in a prompt: 99% of real contracts are shorter than this.
 _LONGEST = 8000
 
@@ -73,7 +74,6 @@ class InvocationCheck:
     candidates: list[str]
     picks: dict[str, str | None]
     verdict: str
-    steps: list[dict[str, Json]]
     independent: bool
     failed: dict[str, str]
 
@@ -84,36 +84,33 @@ class InvocationCheck:
         One opinion asked twice rejects nothing (the offline checkers pick otherwise on one good
         direct request in nine), and its "no tool" says only that it recognises none.
         """
-        if self.verdict not in ("wrong", "none") or not (
-            self.independent or self.verdict == "wrong"
-        ):
+        doubted = self.verdict == "wrong" or (self.verdict == "none" and self.independent)
+        if not doubted:
             return []
         chosen = sorted({pick[:12] for pick in self.picks.values() if pick}) or ["no tool"]
         reason = f"{len(self.picks)} of {len(CHECKERS)} checkers pick {', '.join(chosen)} instead"
         agreed = self.verdict == "wrong" and len(self.picks) == len(CHECKERS)
         return [PairFinding("picked_another_tool", "", reason, certain=agreed and self.independent)]
 
-    def as_json(self) -> dict[str, Json]:
-        """What the row's column `checks` holds."""
-        facts = {"candidates": self.candidates, "picks": self.picks, "verdict": self.verdict}
-        return {**facts, "independent": self.independent, "failed": self.failed}
-
 
 async def check_invocation(
     llm: LLM, instruction: str, right: JsonObject, rivals: Sequence[JsonObject], *, seed: int
-) -> InvocationCheck:
-    """Asks both checkers which of `own` and `rivals` (snapshot rows) the request needs.
+) -> tuple[InvocationCheck, list[dict[str, Json]]]:
+    """Asks both checkers which of `right` and `rivals` (snapshot rows) the request needs; with the
+    receipts.
 
     Each sees the tools in another order, drawn from `seed` and the role. One checker that fails is
     named in `failed`; when both fail the first one's LLMError is raised, as are Pending (once both
     were asked) and BudgetExceeded.
     """
     contracts_by_digest = {row["contract_digest"]: read_contract(row) for row in [*rivals, right]}
-    orders = {role: _shuffle(sorted(contracts_by_digest), seed, role) for role in CHECKERS}
+    orders: dict[str, list[str]] = {}
     picks: dict[str, str | None] = {}
-    steps: list[dict[str, Json]] = []
+    receipts: list[dict[str, Json]] = []
     errors: dict[str, LLMError] = {}
-    for role, order in orders.items():
+    for role in CHECKERS:
+        order = orders[role] = sorted(contracts_by_digest)
+        random.Random(f"{seed}:{role}").shuffle(order)
         try:
             contracts = [contracts_by_digest[digest] for digest in order]
             messages = make_choice_messages(contracts, instruction)
@@ -124,33 +121,19 @@ async def check_invocation(
                 raise
             errors[role] = error
             continue
-        steps.append(make_receipt(STEP, role, reply, seed))
+        receipts.append(make_receipt(STEP, role, reply, seed))
         number = reply.value.tool
         picks[role] = order[number - 1] if 0 < number <= len(order) else None
-    if waiting := [error for error in errors.values() if isinstance(error, AnswerPending)]:
-        raise waiting[0]
-    if not picks:
-        raise next(iter(errors.values()))
-    return InvocationCheck(
-        orders[CHECKERS[0]],
-        picks,
-        _find_verdict(picks, right["contract_digest"]),
-        steps,
-        llm.identity(CHECKERS[0]) != llm.identity(CHECKERS[1]),
-        {role: error.kind for role, error in errors.items()},
-    )
-
-
-def _shuffle(digests: list[str], seed: int, role: str) -> list[str]:
-    random.Random(f"{seed}:{role}").shuffle(digests)
-    return digests
-
-
-def _find_verdict(picks: Mapping[str, str | None], right_digest: str) -> str:
-    right = sum(pick == right_digest for pick in picks.values())
-    if right:
-        return "right" if right == len(picks) else "one"
-    return "wrong" if any(picks.values()) else "none"
+    pending = next((error for error in errors.values() if isinstance(error, AnswerPending)), None)
+    if pending or not picks:
+        raise pending or next(iter(errors.values()))
+    hits = sum(pick == right["contract_digest"] for pick in picks.values())
+    verdict = "wrong" if any(picks.values()) else "none"
+    if hits:
+        verdict = "right" if hits == len(picks) else "one"
+    independent = llm.identity(CHECKERS[0]) != llm.identity(CHECKERS[1])
+    failed = {role: error.kind for role, error in errors.items()}
+    return InvocationCheck(orders[CHECKERS[0]], picks, verdict, independent, failed), receipts
 
 
 def make_choice_messages(contracts: Sequence[JsonObject], instruction: str) -> list[dict[str, str]]:
@@ -177,7 +160,7 @@ async def state_request(writing: RowBuilder, draft: Draft) -> tuple[str, Values]
 
 
 async def _state_values(
-    writing: RowBuilder, text: str, values: Values, lost: tuple[str, ...] = ()
+    writing: RowBuilder, text: str, values: Values, lost: Sequence[str] = ()
 ) -> tuple[str, Values]:
     """Asks the reviser for the values that the rules do not find, and holds it to that."""
     contract = writing.read_contract(writing.unit.own)
@@ -189,7 +172,7 @@ async def _state_values(
     if still := find_unsaid(contract, text, named_values):
         # A value it did not tell may stand in the text all the same: the caller will see.
         problem = f"the text still lacks {', '.join(still)}"
-        raise StepFailed("revise", "not_stated", problem, "another model or seed may help")
+        raise StepFailed("revise", "not_stated", problem, AGAIN)
     return text, values
 
 
@@ -202,46 +185,36 @@ async def ask_revision(
     reply = await writing.ask("revise", RewrittenRequest, row, meta)
     revised_values = check_values("revise", reply.value.values)
     revised = {name: revised_values[name] for name in names if name in revised_values}
-    text = writing.set_request("revise", reply.value.instruction)
-    return text, {**values, **revised}
+    return writing.set_request("revise", reply.value.instruction), {**values, **revised}
 
 
 def _describe_request(
     writing: RowBuilder, text: str, values: Values, **asked: Json
 ) -> dict[str, Json]:
     """What the reviser and the evolver are told, in the order that keys paid answers."""
-    about = {"environment": writing.world, "language": writing.language}
+    about = {"environment": writing.world, "language": writing.profile["language"]}
     return {"instruction": text, "values": values, **asked, **about}
 
 
-async def evolve_request(writing: RowBuilder, text: str, values: Values) -> tuple[str, Values]:
+async def _evolve_request(writing: RowBuilder, text: str, values: Values) -> tuple[str, Values]:
     """The request made harder, a step for each direction; what a step lost is stated again."""
     row = writing.unit.own
     draw = row, writing.unit.task, writing.index, writing.policy
-    if not is_evolved(*draw):
-        return text, values
-    for direction in draw_directions(*draw):
-        before = text
-        text, values = await _evolve_step(writing, direction, before, values)
-        contract = writing.read_contract(row)
-        missed = set(find_unsaid(contract, before, values))
-        lost = tuple(name for name in find_unsaid(contract, text, values) if name not in missed)
+    contract = writing.read_contract(row)
+    for direction in draw_directions(*draw) if is_evolved(*draw) else ():
+        meta = _describe_request(writing, text, values, direction=direction)
+        more = DIRECTIONS[direction]
+        reply = await writing.ask("evolve", RewrittenRequest, row, meta, direction=more)
+        before, text = text, writing.set_request("evolve", reply.value.instruction)
+        added = len(text.split()) - len(before.split())
+        if len(text) <= len(before) or added > MOST_ADDED:
+            problem = f"{added} words added, expected 10 to 20"
+            raise StepFailed("evolve", "not_evolved", problem, AGAIN)
+        values = {**values, **check_values("evolve", reply.value.values)}
+        missed = find_unsaid(contract, before, values)
+        lost = [name for name in find_unsaid(contract, text, values) if name not in missed]
         text, values = await _state_values(writing, text, values, lost)
     return text, values
-
-
-async def _evolve_step(
-    writing: RowBuilder, direction: str, text: str, values: Values
-) -> tuple[str, Values]:
-    meta = _describe_request(writing, text, values, direction=direction)
-    row, more = writing.unit.own, DIRECTIONS[direction]
-    reply = await writing.ask("evolve", RewrittenRequest, row, meta, direction=more)
-    before, text = text, writing.set_request("evolve", reply.value.instruction)
-    added = len(text.split()) - len(before.split())
-    if len(text) <= len(before) or added > MOST_ADDED:
-        problem = f"{added} words added, expected 10 to 20"
-        raise StepFailed("evolve", "not_evolved", problem, "another model or seed may help")
-    return text, {**values, **check_values("evolve", reply.value.values)}
 
 
 def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
@@ -259,13 +232,11 @@ def find_absent(contract: Contract, text: str, values: JsonObject) -> list[str]:
 def find_unsaid(contract: Contract, text: str, values: JsonObject) -> list[str]:
     """The values, required or not, that nothing in the text speaks of."""
     request = RequestText(text)
-    objected = [
-        name for name in values if list(find_ungrounded(contract, request, {name: values[name]}))
-    ]
     return [
         name
-        for name in objected
-        if find_worst_grade(name, values[name], request, contract) == ABSENT
+        for name in values
+        if any(find_ungrounded(contract, request, {name: values[name]}))
+        and find_worst_grade(name, values[name], request, contract) == ABSENT
     ]
 
 
@@ -308,11 +279,11 @@ def format_order(row: RowBuilder) -> str:
 async def _write_row(
     writing: RowBuilder, shared: RowBuilder, drafts: ModelReply[RequestDrafts], rows: int
 ) -> dict[str, Json]:
+    unit = writing.unit
     try:
         draft = take_draft(writing, shared, drafts, rows)
         text, values = await state_request(writing, draft)
-        text, values = await evolve_request(writing, text, values)
-        unit = writing.unit
+        text, values = await _evolve_request(writing, text, values)
         arguments = await ask_call_of(writing, unit.own, text, values)
         offered = shuffle_tools(writing, unit.shown) if unit.task == LOOKALIKE else [unit.own]
         messages = [make_user_message(text), make_call_message(1, [(unit.own["tool"], arguments)])]
@@ -359,9 +330,11 @@ async def _check_choice(writing: RowBuilder, text: str, verification: RulesVerdi
     writing.prompts["choose"] = read_prompt("choose").digest
     writing.shown |= {row["contract_digest"]: row for row in unit.shown}
     try:
-        checked = await check_invocation(writing.llm, text, unit.own, unit.rivals, seed=seed)
+        checked, receipts = await check_invocation(
+            writing.llm, text, unit.own, unit.rivals, seed=seed
+        )
     except (LLMError, BudgetExceeded, ValueError) as error:
         raise make_step_failure(STEP, error) from error
-    writing.steps += checked.steps
-    writing.columns["checks"] = dump_text(checked.as_json())
+    writing.steps += receipts
+    writing.columns["checks"] = dump_text(vars(checked))
     writing.set_verdict(decide([*verification.findings, *checked.findings]))

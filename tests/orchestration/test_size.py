@@ -18,7 +18,7 @@ BUDGET = {
     "assets/contracts": (8_156, 39),
     "assets/catalogue": (1_250, 6),
     "assets/vectors": (4_014, 21),
-    "assets/synthesis": (11_491, 58),
+    "assets/synthesis": (10_928, 55),
     "assets/outcomes": (8_547, 41),
     "training": (15_048, 92),
     "serving": (8_523, 41),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_910, 14),
     "extensions/upkeep": (2_121, 11),
-    "tests": (86_562, 633),
+    "tests": (86_512, 633),
     "benchmarks": (5_750, 40),
 }
 

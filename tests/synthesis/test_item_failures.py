@@ -19,7 +19,7 @@ from assets.synthesis import summaries
 from assets.synthesis.judging import judge as judging
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS
 from assets.synthesis.verify import filters
-from assets.synthesis.writing import migration, partners, plan
+from assets.synthesis.writing import migration, plan
 from assets.synthesis.writing import units as writing_units
 from assets.synthesis.writing.units import plan_units
 from assets.vectors import index
@@ -143,8 +143,8 @@ def test_a_unit_that_cannot_be_planned_is_its_rows_and_moves_no_other(
     units = planned(rows, ALL_TASKS, others(rows))
     good = {key: plan for key, plan in plan_units(units, llm, ALL_TASKS).items()
             if f"/{CONVERT['name']}#" not in key}  # fmt: skip
-    link = break_one(partners.make_link, lambda of: of["name"] == CONVERT["name"])
-    monkeypatch.setattr(partners, "make_link", link)
+    link = break_one(writing_units.make_link, lambda of: of["name"] == CONVERT["name"])
+    monkeypatch.setattr(writing_units, "make_link", link)
     now = planned(rows, ALL_TASKS, others(rows))
     plans = plan_units(now, llm, ALL_TASKS)
     assert {unit.task for unit in now if unit.problem} == {"sequential"}

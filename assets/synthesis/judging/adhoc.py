@@ -22,6 +22,7 @@ from warehouse.llm.client import LLM
 from warehouse.user_files import read_json_lines
 
 _FIELDS = ("tool_id", "instruction", "arguments")
+_ALL_FIELDS = "tool_id, instruction and arguments"
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,9 @@ class ToolsFile:
 
 def read_rows(path: Path) -> list[CandidatePair]:
     """The rows of a JSON Lines file. Raises UnusableInput; labels are never read."""
-    pairs = [_parse_given(path, number, row) for number, row in read_lines(path)]
+    pairs = [_parse_row(path, number, row) for number, row in read_lines(path)]
     if not pairs:
-        raise UnusableInput(f"{path}: no rows; expected a JSON object a line with {_name_fields()}")
+        raise UnusableInput(f"{path}: no rows; expected a JSON object a line with {_ALL_FIELDS}")
     return pairs
 
 
@@ -109,19 +110,15 @@ def get_server_name(server: JsonObject) -> str:
     return str(next(names, ""))
 
 
-def _parse_given(path: Path, number: int, row: Row) -> CandidatePair:
+def _parse_row(path: Path, number: int, row: Row) -> CandidatePair:
     where = f"{path}, line {number}"
     if missing := [name for name in _FIELDS if name not in row]:
-        raise UnusableInput(f"{where}: no {', '.join(missing)}; expected {_name_fields()}")
+        raise UnusableInput(f"{where}: no {', '.join(missing)}; expected {_ALL_FIELDS}")
     for name in ("tool_id", "instruction"):
         if not isinstance(row[name], str):
             kind = type(row[name]).__name__
             raise UnusableInput(f"{where}: {name} is {kind}, expected a text")
     return CandidatePair(row["tool_id"], row["instruction"], row["arguments"])
-
-
-def _name_fields() -> str:
-    return f"{', '.join(_FIELDS[:-1])} and {_FIELDS[-1]}"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
@@ -164,7 +161,7 @@ def verify_rows(
 def judge_rows(
     rows: Sequence[CandidatePair], tools: ToolsFile, embed: Embed, llm: LLM, policy: SynthesisPolicy
 ) -> list[dict[str, Json]]:
-    """As `verify_rows`, and the judge's score, verdict and reasons for what the rules left.
+    """As `verify_rows`, and the judge's score, verdict and reasons for what the rules left open.
 
     A row that the judge gave no usable answer for stays `unsure`, with the failure as its reason.
     """

@@ -12,7 +12,7 @@ from assets.synthesis.offline.provider import OfflineProvider
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.role_schemas import JudgeOpinion
-from assets.synthesis.tables import SINGLE, GoldenCall, dump_text, reaches_judge, read_goldens
+from assets.synthesis.tables import SINGLE, dump_text, reaches_judge, read_goldens
 from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Contract, Json, JsonObject, Row
 from warehouse.ledger.attempts import BudgetExceeded
@@ -41,49 +41,30 @@ class JudgeView:
 def make_view(row: Row, contracts: Mapping[str, Contract]) -> JudgeView:
     """The view of a row of PAIRS. Raises NoContract; ValueError where a column is no JSON."""
     own, calls = row["contract_digest"], read_goldens(row)
-    needed = {call.contract_digest for call in calls} - {own}
-    offered = [item for item in json.loads(row.get("offered") or "[]") if item in contracts]
-    shown_contracts = {
-        item: _get_contract(item, contracts) for item in (own, *sorted(needed), *offered)
-    }
-    texts = {name: row.get(name) for name in ("instruction", "messages", "calls")}
-    texts |= {"contract_digest": own, "task": row.get("task") or SINGLE}
-    meta = {
-        "row": {**texts, "offered": dump_text(list(shown_contracts))},
-        "contracts": shown_contracts,
-    }
-    return JudgeView(_make_words(meta["row"], calls, needed, shown_contracts), meta)
-
-
-def _get_contract(found: str, contracts: Mapping[str, Contract]) -> JsonObject:
-    if found not in contracts:
+    called = sorted({call.contract_digest for call in calls} - {own})
+    if absent := [digest for digest in (own, *called) if digest not in contracts]:
         hint = "the snapshot that wrote the pair is gone or held; compose the tool again"
-        raise NoContract(f"{found} is not among the clear contracts; {hint}")
-    return contracts[found]
-
-
-def _make_words(
-    row: Row, calls: Sequence[GoldenCall], needed: set[str], shown_contracts: Mapping[str, Contract]
-) -> dict[str, str]:
-    contract = shown_contracts[row["contract_digest"]]
-    beside = [name for name in shown_contracts if name != row["contract_digest"]][
-        : len(needed) + _OTHERS
-    ]
+        raise NoContract(f"{absent[0]} is not among the clear contracts; {hint}")
+    offered = [item for item in json.loads(row.get("offered") or "[]") if item in contracts]
+    shown = {digest: contracts[digest] for digest in (own, *called, *offered)}
+    beside = [digest for digest in shown if digest != own][: len(called) + _OTHERS]
     others = [
-        _dump(shown_contracts[name])[:_CONTRACT_CAP]
-        if name in needed
-        else _shorten(shown_contracts[name])
-        for name in beside
+        _dump(shown[digest])[:_CONTRACT_CAP] if digest in called else _shorten(shown[digest])
+        for digest in beside
     ]
-    talk = [_dump(message) for message in json.loads(row["messages"] or "[]")]
+    talk = [_dump(message) for message in json.loads(row.get("messages") or "[]")]
     texts = {
-        "contract": _dump(contract)[:_CONTRACT_CAP],
+        "contract": _dump(shown[own])[:_CONTRACT_CAP],
         "others": "\n".join(others) or "(none)",
-        "instruction": str(row["instruction"]),
+        "instruction": str(row.get("instruction")),
         "calls": _dump([{"tool": call.tool, "arguments": call.arguments} for call in calls]),
         "conversation": "\n".join(talk)[:_TALK_CAP] or "(the request and the calls above)",
     }
-    return {**texts, "task": str(row["task"]), "marker": make_marker(*texts.values())}
+    task = row.get("task") or SINGLE
+    words = {**texts, "task": str(task), "marker": make_marker(*texts.values())}
+    read_by_rules = {name: row.get(name) for name in ("instruction", "messages", "calls")}
+    read_by_rules |= {"contract_digest": own, "task": task, "offered": dump_text(list(shown))}
+    return JudgeView(words, {"row": read_by_rules, "contracts": shown})
 
 
 def _shorten(contract: Contract) -> str:
@@ -125,9 +106,8 @@ def plan_judgements(
 
 
 def _describe_judge(llm: LLM, policy: SynthesisPolicy) -> list[Json]:
-    votes = count_votes(llm, policy)
-    who = llm.identity("judge")
-    return [read_prompt("judge").digest, who, policy.seed, votes, policy.judge_threshold]
+    how = [policy.seed, count_votes(llm, policy), policy.judge_threshold]
+    return [read_prompt("judge").digest, llm.identity("judge"), *how]
 
 
 _SAYS = ("contract_digest", "task", "instruction", "arguments", "calls", "messages", "offered")

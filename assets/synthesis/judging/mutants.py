@@ -45,12 +45,17 @@ class MutantSource:
     contract: Contract
     rng: random.Random
 
-    def list_stated(self) -> list[str]:
-        """The required arguments whose value stands once in the text."""
-        required = get_required(self.contract)
-        return [
-            n for n in required if n in self.call and _is_stated_scalar(self.call[n], self.text)
+    def draw_stated(self) -> str | None:
+        """One of the required arguments whose value stands once in the text."""
+        stated = [
+            name
+            for name in get_required(self.contract)
+            if isinstance(value := self.call.get(name), (str, int, float))
+            and not isinstance(value, bool)
+            and len(str(value)) > 2
+            and self.text.count(str(value)) == 1
         ]
+        return self.rng.choice(stated) if stated else None
 
 
 def make_mutants(
@@ -114,10 +119,9 @@ def _break_call(kind: str, good: MutantSource) -> Changed:
 
 
 def _invent_value(good: MutantSource) -> Changed:
-    names = good.list_stated()
-    if not names:
+    name = good.draw_stated()
+    if name is None:
         return None
-    name = good.rng.choice(names)
     value = good.call[name]
     if isinstance(value, (int, float)):
         others = [value * 3 + 17]
@@ -136,18 +140,12 @@ _OTHER = ("quillfeather", "zanzibar-0417", "mossgrove", "/opt/umber/kelp.dat")
 
 
 def _drop_value(good: MutantSource) -> Changed:
-    names = good.list_stated()
-    if not names:
+    name = good.draw_stated()
+    if name is None:
         return None
-    spoken = str(good.call[good.rng.choice(names)])
+    spoken = str(good.call[name])
     vague = good.rng.choice(["it", "that one", "the usual one", "the one we talked about"])
     return re.sub(rf"['\"]?{re.escape(spoken)}['\"]?", vague, good.text), good.call
-
-
-def _is_stated_scalar(value: Json, text: str) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        return False
-    return len(str(value)) > 2 and text.count(str(value)) == 1
 
 
 def _name_tool(good: MutantSource) -> Changed:
@@ -278,7 +276,16 @@ def make_cases(
     another, what the judge said of the others' is in the ledger.
     """
     cases = [*_make_known_cases(seed)]
-    for row in _draw_rows(written, contracts, seed, good):
+    candidates = [
+        row
+        for row in written
+        if row["task"] in ONE_CALL
+        and row["verdict"] == "accept"
+        and reaches_judge(row)
+        and row["contract_digest"] in contracts
+    ]
+    candidates.sort(key=lambda row: sha256(f"{seed}:{row['pair_id']}".encode()))
+    for row in candidates[:good]:
         cases.append(TrialCase(OF_THE_RUN, row))
         cases += _make_mechanical(row, contracts, seed, without=set())
     return cases, {**contracts, **read_known_good()[1]}
@@ -301,14 +308,6 @@ def _make_known_cases(seed: int) -> tuple[TrialCase, ...]:
     return tuple(
         replace(case, by_rules=verify_row(case.row, known_contracts).verdict) for case in cases
     )
-
-
-def _draw_rows(written: Iterable[Pair], contracts: Contracts, seed: int, n: int) -> list[Pair]:
-    candidates = [row for row in written if row["task"] in ONE_CALL and row["verdict"] == "accept"]
-    candidates = [
-        row for row in candidates if reaches_judge(row) and row["contract_digest"] in contracts
-    ]
-    return sorted(candidates, key=lambda row: sha256(f"{seed}:{row['pair_id']}".encode()))[:n]
 
 
 def _make_mechanical(

@@ -65,42 +65,26 @@ class LabelAgreement:
 
 
 def measure_agreement(pairs: Iterable[tuple[bool, bool]]) -> LabelAgreement:
-    """`pairs`: (labelled good, accepted by the verdict), one a row."""
+    """`pairs`: (labelled good, accepted by the verdict), one a row. The interval of Cohen's kappa
+    is that of its large-sample standard error (Cohen 1960)."""
     counts = Counter((bool(good), bool(accepted)) for good, accepted in pairs)
     n, same = counts.total(), counts[True, True] + counts[False, False]
-    kappa, half = _compute_kappa(counts)
-    flawed = counts[False, False] + counts[False, True]
     good = counts[True, True] + counts[True, False]
+    accepted = counts[True, True] + counts[False, True]
+    chance = (good * accepted + (n - good) * (n - accepted)) / n**2 if n else 1.0
+    kappa = half = None
+    if not math.isclose(chance, 1.0):
+        kappa = (same / n - chance) / (1 - chance)
+        half = _Z * math.sqrt(same / n * (1 - same / n) / n) / (1 - chance)
     return LabelAgreement(
         n=n,
         accuracy=make_share(same, n),
         kappa=None if kappa is None else round(kappa, 4),
         kappa_low=None if kappa is None or half is None else round(max(-1.0, kappa - half), 4),
         kappa_high=None if kappa is None or half is None else round(min(1.0, kappa + half), 4),
-        catch=make_share(counts[False, False], flawed),
+        catch=make_share(counts[False, False], n - good),
         false_alarms=make_share(counts[True, False], good),
     )
-
-
-def _compute_kappa(counts: Counter[tuple[bool, bool]]) -> tuple[float | None, float | None]:
-    """Cohen's kappa and the half width of its 95% interval (Fleiss, Cohen and Everitt 1969)."""
-    n = counts.total()
-    if n == 0:
-        return None, None
-    p = {key: counts[key] / n for key in [(a, b) for a in (True, False) for b in (True, False)]}
-    label = {value: p[value, True] + p[value, False] for value in (True, False)}
-    verdict = {value: p[True, value] + p[False, value] for value in (True, False)}
-    observed = p[True, True] + p[False, False]
-    chance = sum(label[value] * verdict[value] for value in (True, False))
-    if math.isclose(chance, 1.0):
-        return None, None
-    kappa = (observed - chance) / (1 - chance)
-    on = sum(p[v, v] * (1 - (label[v] + verdict[v]) * (1 - kappa)) ** 2 for v in (True, False))
-    off = (1 - kappa) ** 2 * sum(
-        p[a, b] * (verdict[a] + label[b]) ** 2 for a, b in ((True, False), (False, True))
-    )
-    spread = on + off - (kappa - chance * (1 - kappa)) ** 2
-    return kappa, _Z * math.sqrt(max(0.0, spread) / n) / (1 - chance)
 
 
 RULES, BOTH = "rules", "rules+judge"
@@ -165,16 +149,6 @@ class MutationReport:
         matches = (rate for rate in self.rates if (rate.stage, rate.kind) == (stage, kind))
         return next(matches, _make_rate(stage, kind, Counter()))
 
-    @property
-    def caught(self) -> RefusalRate:
-        """All flaws together, rules and judge together."""
-        return self.get_rate(ALL)
-
-    @property
-    def false_alarms(self) -> RefusalRate:
-        """The known-good rows that rules or judge refused."""
-        return self.get_rate(GOOD)
-
 
 def try_judge(
     rows: Iterable[Pair], contracts: Contracts, llm: LLM, policy: SynthesisPolicy, *, good: int = 20
@@ -188,17 +162,17 @@ def try_judge(
         {**case.row, "pair_id": str(place), "status": "ok", "verdict": verdict, "twin_of": None}
         for place, (case, verdict) in enumerate(zip(tried, by_rules, strict=True))
     ]
-    judged = judge(open_cases, contracts_of_trial, llm, policy)
-    verdicts = {int(row["pair_id"]): row["verdict"] if row["status"] == "ok" else None
-                for row in judged}  # fmt: skip
+    judged = {
+        int(row["pair_id"]): row for row in judge(open_cases, contracts_of_trial, llm, policy)
+    }
     both = [
-        "reject" if verdict == "reject" else verdicts[place]
+        verdict if verdict == "reject" else judged[place].get("verdict")
         for place, verdict in enumerate(by_rules)
     ]
-    pending = sum(row["status"] == PENDING for row in judged)
-    failed = [row for row in judged if row["status"] != "ok"]
+    failed = [row for row in judged.values() if row["status"] != "ok"]
     error = tell_failure(failed[0]["error_kind"], failed[0]["hint"]) if failed else None
     rates = [*_count_rates(RULES, tried, by_rules), *_count_rates(BOTH, tried, both)]
+    pending = sum(row["status"] == PENDING for row in failed)
     return MutationReport(get_judge_name(llm), rates, error, pending)
 
 
@@ -207,31 +181,23 @@ def _count_rates(
 ) -> list[RefusalRate]:
     counts: dict[str, Counter[str]] = {ALL: Counter()}
     for case, verdict in zip(tried, verdicts, strict=True):
-        kinds = [case.kind] if case.kind in (GOOD, OF_THE_RUN) else [case.kind, ALL]
-        for kind in kinds:
+        for kind in (case.kind,) if case.kind in (GOOD, OF_THE_RUN) else (case.kind, ALL):
             counts.setdefault(kind, Counter())[verdict or "unanswered"] += 1
-    return [
-        _make_rate(stage, kind, verdict_counts) for kind, verdict_counts in sorted(counts.items())
-    ]
+    return [_make_rate(stage, kind, of_kind) for kind, of_kind in sorted(counts.items())]
 
 
-def _make_rate(stage: str, kind: str, verdict_counts: Counter[str]) -> RefusalRate:
-    n = verdict_counts.total() - verdict_counts["unanswered"]
-    refused = verdict_counts["reject"]
-    counts = n, refused, verdict_counts["unsure"], verdict_counts["unanswered"]
-    return RefusalRate(stage, kind, *counts, *wilson_interval(refused, n))
+def _make_rate(stage: str, kind: str, verdicts: Counter[str]) -> RefusalRate:
+    unanswered, refused = verdicts["unanswered"], verdicts["reject"]
+    n = verdicts.total() - unanswered
+    low, high = wilson_interval(refused, n)
+    return RefusalRate(stage, kind, n, refused, verdicts["unsure"], unanswered, low, high)
 
 
 def make_trial_rows(report: MutationReport, marketplace: str) -> list[dict[str, Json]]:
     """Rows of JUDGE_TRIALS."""
+    identity = {"marketplace": marketplace, "judge": report.judge}
     return [
-        {
-            "marketplace": marketplace,
-            "judge": report.judge,
-            **vars(rate),
-            "rate": rate.rate if rate.n else None,
-        }
-        for rate in report.rates
+        {**identity, **vars(rate), "rate": rate.rate if rate.n else None} for rate in report.rates
     ]
 
 
@@ -243,7 +209,7 @@ def audit_trial(report: MutationReport | None) -> list[AuditVerdict]:
     """
     if report is None:
         return []
-    caught, alarms = report.caught, report.false_alarms
+    caught, alarms = report.get_rate(ALL), report.get_rate(GOOD)
     silent, answered_rows = caught.unanswered + alarms.unanswered, caught.n + alarms.n
     answered = silent <= UNANSWERED_CEILING * (silent + answered_rows)
     observed = f"{silent} of {silent + answered_rows} rows unanswered" + (

@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -23,15 +23,22 @@ from assets.synthesis.tables import (
     SEQUENTIAL,
     SINGLE,
     TaskSource,
+    WorldTask,
+    WorldUnavailable,
+    dump_text,
     fail_row,
+    make_call_message,
+    make_golden,
     make_pair_id,
     make_tool_key,
     make_unit_key,
+    make_user_message,
     read_goldens,
 )
 from assets.synthesis.verify.filters import filter_rows
 from assets.synthesis.writing.migration import migrate_pairs, read_old_contracts
-from assets.synthesis.writing.row_builder import RowBuilder, StepFailed, describe_unit
+from assets.synthesis.writing.profiles import KINDS
+from assets.synthesis.writing.row_builder import RowBuilder, StepFailed, check_values, describe_unit
 from assets.synthesis.writing.several_turns import (
     write_no_tool,
     write_recovery,
@@ -40,10 +47,9 @@ from assets.synthesis.writing.several_turns import (
 )
 from assets.synthesis.writing.single_call import write_single
 from assets.synthesis.writing.units import WritingUnit, count_rows, make_units, plan_units
-from assets.synthesis.writing.world_pairs import add_worlds, write_world_pairs
 from assets.vectors.encoders.embedder import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts, find_near_rows
-from warehouse.item_failure import try_item
+from warehouse.item_failure import describe_failure, try_item
 from warehouse.json_types import Json, Record
 from warehouse.llm.client import LLM, OFFLINE, run_batch
 from warehouse.llm.roles import PENDING
@@ -52,6 +58,98 @@ from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import RowPlan, plan_keys
 from warehouse.store import Warehouse
+
+STEP = "world"
+
+
+def add_worlds(
+    units: Sequence[WritingUnit], source: TaskSource | None, policy: SynthesisPolicy
+) -> list[WritingUnit]:
+    """The units; one whose tool has tasks in a world knows what decides them."""
+    if source is None or not policy.world_pairs:
+        return list(units)
+    digests = {
+        name: source.digest_tasks(name, tools) for name, tools in _group_tools(units).items()
+    }
+
+    def add_world(unit: WritingUnit) -> WritingUnit:
+        decides = digests.get(unit.own["server_id"], {}).get(unit.own["tool"])
+        if unit.task != SINGLE or unit.problem or decides is None:
+            return unit
+        return replace(unit, world=f"{policy.world_pairs} {decides}")
+
+    return [add_world(unit) for unit in units]
+
+
+def write_world_pairs(
+    units: Sequence[WritingUnit],
+    due: Mapping[str, str],
+    source: TaskSource | None,
+    llm: LLM,
+    policy: SynthesisPolicy,
+) -> list[dict[str, Json]]:
+    """The rows of PAIRS out of worlds, of the units that are due (unit -> digest of its plan): at
+    most `world_pairs` of a tool. Where a world cannot be had, each tool has one row that says so.
+    """
+    rows: list[dict[str, Json]] = []
+    if source is None:
+        return rows
+    due_units: dict[str, list[WritingUnit]] = defaultdict(list)
+    for unit in units:
+        if unit.world and unit.key in due:
+            due_units[unit.own["server_id"]].append(unit)
+    tools = _group_tools(units)
+    for server, server_units in due_units.items():
+        try:
+            tasks = source.draw_tasks(server, tools[server])
+        except Exception as error:
+            is_known = isinstance(error, WorldUnavailable)
+            problem = str(error) if is_known else describe_failure(error)
+            failure = StepFailed(STEP, "world_failed", problem, "see `toolmill worlds --check`")
+            rows += [
+                _start_row(item, due, 0, llm, policy).make_row(failure) for item in server_units
+            ]
+            continue
+        for unit in server_units:
+            mine = [item for item in tasks if item.tool == unit.own["tool"]]
+            rows += [
+                _write_row(_start_row(unit, due, number, llm, policy), task)
+                for number, task in enumerate(mine[: policy.world_pairs])
+            ]
+    return rows
+
+
+def _group_tools(units: Sequence[WritingUnit]) -> dict[str, list[str]]:
+    """Server -> its tools that pairs are written of."""
+    tools: dict[str, list[str]] = defaultdict(list)
+    for unit in units:
+        if unit.task == SINGLE:
+            tools[unit.own["server_id"]].append(unit.own["tool"])
+    return tools
+
+
+def _start_row(
+    unit: WritingUnit, due: Mapping[str, str], number: int, llm: LLM, policy: SynthesisPolicy
+) -> RowBuilder:
+    writing = RowBuilder(unit, due[unit.key], policy.pairs_per_tool + number, llm, policy)
+    writing.columns |= {"kind": KINDS[0], "profile": "{}", "provider": OFFLINE, "model": STEP}
+    return writing
+
+
+def _write_row(writing: RowBuilder, task: WorldTask) -> dict[str, Json]:
+    row = writing.unit.own
+    writing.columns |= {"seed": task.origin.seed, "world_task": dump_text(asdict(task.origin))}
+    writing.shown = {row["contract_digest"]: row}
+    try:
+        text = writing.set_request(STEP, task.request)
+        arguments = check_values(STEP, task.arguments)
+        messages = [make_user_message(text), make_call_message(1, [(task.tool, arguments)])]
+        writing.set_conversation(messages, [make_golden(row, arguments)], [row])
+        writing.verify_row()
+    except StepFailed as failure:
+        return writing.make_row(failure)
+    return writing.make_row()
+
 
 Rows = list[dict[str, Json]]
 

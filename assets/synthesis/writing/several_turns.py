@@ -28,7 +28,6 @@ from assets.synthesis.tables import (
 )
 from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.rules import find_worst_grade
-from assets.synthesis.writing.partners import chain_links, list_required, make_link
 from assets.synthesis.writing.profiles import make_rng
 from assets.synthesis.writing.row_builder import RowBuilder, StepFailed, check_values
 from assets.synthesis.writing.single_call import (
@@ -42,7 +41,7 @@ from assets.synthesis.writing.single_call import (
     state_request,
     take_draft,
 )
-from assets.synthesis.writing.units import Row
+from assets.synthesis.writing.units import Row, chain_links, list_required, make_link
 from assets.synthesis.wrong_calls import make_wrong_call
 from warehouse.json_types import Json, JsonObject
 

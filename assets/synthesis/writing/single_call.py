@@ -34,7 +34,6 @@ from assets.synthesis.verify.pair_checks import PairFinding
 from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.rules import RulesVerdict, decide, find_ungrounded, find_worst_grade
 from assets.synthesis.verify.words import ABSENT
-from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.profiles import (
     DIRECTIONS,
     KINDS,
@@ -49,7 +48,7 @@ from assets.synthesis.writing.row_builder import (
     make_receipt,
     make_step_failure,
 )
-from assets.synthesis.writing.units import Row, WritingUnit, count_rows
+from assets.synthesis.writing.units import Row, WritingUnit, count_rows, list_required
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.ledger.attempts import BudgetExceeded
 from warehouse.llm.client import LLM, AnswerPending, LLMError, ModelReply

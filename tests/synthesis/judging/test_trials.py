@@ -43,12 +43,12 @@ from warehouse.statistics import wilson_interval
 
 
 def test_kappa_of_the_textbook_table() -> None:
-    """20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: kappa 0.4, standard error 0.1268."""
+    """20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: kappa 0.4, standard error 0.1296."""
     pairs = [(True, True)] * 20 + [(True, False)] * 5
     pairs += [(False, True)] * 10 + [(False, False)] * 15
     found = measure_agreement(pairs)
     assert found.kappa == pytest.approx(0.4)
-    assert found.kappa_low == pytest.approx(0.4 - 1.96 * 0.1268, abs=2e-3)
+    assert found.kappa_low == pytest.approx(0.4 - 1.96 * 0.1296, abs=2e-3)
     assert (found.accuracy.hits, found.accuracy.n) == (35, 50)
     assert (found.catch.hits, found.catch.n) == (15, 25)
     assert (found.false_alarms.hits, found.false_alarms.n) == (5, 25)
@@ -158,9 +158,9 @@ def test_rules_and_rubric_catch_mechanical_flaws_and_spare_good_rows(offline: LL
     assert (
         report.get_rate("ungrounded_value").rate >= 0.4
     )  # rules cannot tell implied from invented
-    assert report.false_alarms.n == len(ROWS)
-    assert report.false_alarms.rate <= 0.1
-    assert report.caught.low > 0.7
+    assert report.get_rate(GOOD).n == len(ROWS)
+    assert report.get_rate(GOOD).rate <= 0.1
+    assert report.get_rate(ALL).low > 0.7
     assert all(verdict.passed for verdict in audit_trial(report))
 
 
@@ -179,7 +179,7 @@ def test_a_judge_that_accepts_everything_is_found_out(ledger: Ledger) -> None:
     assert (
         report.get_rate("unrealistic").refused == report.get_rate("unrealistic", RULES).refused == 0
     )
-    assert report.caught.refused == report.get_rate(ALL, RULES).refused
+    assert report.get_rate(ALL).refused == report.get_rate(ALL, RULES).refused
 
 
 def test_a_judge_that_refuses_everything_stops_the_partition(ledger: Ledger) -> None:
@@ -192,8 +192,8 @@ def test_a_judge_that_refuses_everything_stops_the_partition(ledger: Ledger) -> 
 def test_a_judge_that_does_not_answer_has_not_been_judged(ledger: Ledger) -> None:
     with openai_endpoint(lambda *_: Say("no", status=400)) as served:
         report = try_judge([], {}, a_model(served.url, ledger), POLICY)
-    assert report.false_alarms.n == 0
-    assert report.false_alarms.unanswered == len(ROWS)
+    assert report.get_rate(GOOD).n == 0
+    assert report.get_rate(GOOD).unanswered == len(ROWS)
     failed = {v.rule: v.observed for v in audit_trial(report) if not v.passed}
     assert "judge_was_judged" in failed
     assert "bad_request" in failed["judge_was_judged"]

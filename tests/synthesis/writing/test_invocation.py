@@ -29,7 +29,7 @@ class Scripted:
     """Each checker picks the tool of that name, or fails with that kind."""
 
     def __init__(self, picks: Mapping[str, str | LLMError | None]) -> None:
-        self.picks, self.requests = picks, list[ModelRequest]()
+        self.picks, self.requests, self.receipts = picks, list[ModelRequest](), list[Json]()
 
     def version(self) -> str:
         return "scripted"
@@ -56,7 +56,9 @@ def check(ledger: Ledger) -> Check:
         provider = Scripted(dict(zip(CHECKERS, (a, b), strict=True)))
         roles = [Role("checker_a"), Role("checker_b", model=model_b)]
         llm = LLM(roles, ledger, offline=provider, endpoint=provider)
-        return asyncio.run(check_invocation(llm, TEXT, OWN, RIVALS, seed=seed)), provider
+        checked, receipts = asyncio.run(check_invocation(llm, TEXT, OWN, RIVALS, seed=seed))
+        provider.receipts = receipts
+        return checked, provider
 
     return run
 
@@ -87,14 +89,13 @@ def test_both_must_pick_another_tool_for_a_certain_flaw(
 
 
 def test_what_was_shown_picked_and_paid_is_kept(check: Check) -> None:
-    checked, _ = check("get_current_time", DOWN)
+    checked, provider = check("get_current_time", DOWN)
     assert sorted(checked.candidates) == sorted(r["contract_digest"] for r in [OWN, *RIVALS])
     assert checked.picks == {"checker_a": OWN["contract_digest"]}
     assert checked.failed == {"checker_b": "endpoint_down"}
-    assert [(step["role"], step["step"]) for step in checked.steps] == [
-        ("checker_a", "invocation_check")
-    ]
-    assert json.loads(json.dumps(checked.as_json()))["verdict"] == "right"
+    [receipt] = provider.receipts
+    assert (receipt["role"], receipt["step"]) == ("checker_a", "invocation_check")
+    assert json.loads(json.dumps(vars(checked)))["verdict"] == "right"
 
 
 def test_one_model_asked_twice_is_said_to_be_one_opinion(check: Check) -> None:

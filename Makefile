@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 BIN := $(VENV)/bin
 
-.PHONY: help setup run dev test test-all lint format bench tiny-base retriever lock clean
+.PHONY: help setup run dev test test-all lint format bench retriever lock clean
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/'
 
@@ -45,9 +45,6 @@ format: setup ## format in place
 bench: setup ## measurements as ratios; tables on stdout
 	@for script in benchmarks/bench_*.py; do name=$$(basename $$script .py); echo "== $$name"; \
 	  $(BIN)/python -m benchmarks.$$name || exit 1; done
-
-tiny-base: setup ## train the tiny base model again and write it into the package (about 20 minutes)
-	$(BIN)/python -m training.caller.tiny.build
 
 retriever: setup ## train the shipped tool retriever again on the query sets in SETS (about an hour)
 	$(BIN)/python -m benchmarks.retriever_fit --write $(if $(SETS),--data "$(SETS)")

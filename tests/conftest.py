@@ -113,6 +113,18 @@ def encoders_made_once(shared_folder: Path) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def small_caller(shared_folder: Path) -> Path:
+    """A causal model of two narrow layers that writes calls, made once in a test run."""
+    from tests.support.small_caller import save_small_caller
+
+    folder = shared_folder / "small_caller"
+    with hold_lock(shared_folder / "small_caller.lock"):
+        if not (folder / "tokenizer.json").exists():
+            save_small_caller(folder)
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
 def authorities_read_once() -> Iterator[None]:
     """Each HTTP client of a test reads all certificate authorities: 24 ms, for plain loopback."""

@@ -19,7 +19,7 @@ from warehouse.audit import AuditVerdict
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
-# Nats a token. The tiny base has seen the pairs it is tuned on: it starts at 0.12 and wanders.
+# Nats a token. An adapter that goes on from a good one starts low and wanders.
 _LOW = 0.3
 _COLUMNS = {
     "model": (pl.String, "Digest that names the model, under <home>/models"),

@@ -8,8 +8,9 @@ from assets.contracts.canonical import tool_text
 from assets.contracts.quarantined_tools import read_clear
 from assets.vectors.index import read_contract
 from assets.vectors.scale import get_plain
-from training.adapter_table import read_last_adapter, set_name, set_rows
+from training.adapter_table import read_last_adapter, read_last_card, set_name, set_rows
 from training.caller.train import resolve_base
+from training.caller_update import plan_update
 from training.evaluation.caller_run import evaluate_candidate
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
@@ -23,7 +24,7 @@ from training.evaluation.retriever import (
 )
 from training.releases.in_service import find_model_in_service
 from training.retriever.train import resolve_retriever_base
-from training.role import CALLER, RETRIEVER
+from training.role import BASELINE, CALLER, RETRIEVER
 from training.role_steps import (
     ModelCard,
     RoleAssets,
@@ -36,6 +37,7 @@ from training.sets.pool import load_pool
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.progress import ProgressLines
+from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
 
 _ADAPTER_KINDS = frozenset({"pytorch", "huggingface"})
@@ -73,18 +75,32 @@ def _evaluate_retriever(step: RoleStep) -> RoleMeasurement:
     return RoleMeasurement(rows, figures, summary)
 
 
-def _train_caller(step: RoleStep) -> ModelCard:
+def _train_caller(step: RoleStep) -> ModelCard | str:
     warehouse, trainer = step.warehouse, step.trainer
     base = resolve_base(trainer.caller_base)
     rows = set_rows(warehouse, TRAIN, tasks=None)
     pool = load_pool(warehouse.home, set_name(warehouse))
-    return train_by_script(step, "training.caller", base, asdict(trainer.caller), rows, pool)
+    settings, start = asdict(trainer.caller), ""
+    if trainer.caller.update_tokens is None:
+        return train_by_script(step, "training.caller", base, settings, rows, pool)
+    update = plan_update(warehouse, base, rows, trainer.caller.seed)
+    if isinstance(update, str):
+        step.log(update)
+        return read_last_card(warehouse, CALLER) or update
+    data = digest([row["pair_id"] for row in update.rows])
+    rows, start = update.rows, update.start
+    return train_by_script(
+        step, "training.caller", base, settings, rows, pool, data=data, start=start
+    )
 
 
 def _evaluate_caller(step: RoleStep) -> RoleMeasurement:
     warehouse = step.warehouse
-    candidate = read_last_adapter(warehouse, CALLER)["model"]
     incumbent = find_model_in_service(warehouse.home, CALLER).model
+    card = read_last_card(warehouse, CALLER)
+    candidate = card["name"] if card else incumbent
+    if candidate == BASELINE:
+        return RoleMeasurement([], {}, {}, found="no caller is trained, and none ships here")
     plan = step.trainer.caller_test
     rows, notes = evaluate_candidate(warehouse, candidate, incumbent, plan, ProgressLines(step.log))
     summary = summarise_calls(rows, candidate)
@@ -95,6 +111,7 @@ def _evaluate_caller(step: RoleStep) -> RoleMeasurement:
         "baseline_ast": summary["ast_ok"]["incumbent"]["value"],
         "phantom_rate": summary["gate"]["phantom_rate"]["value"],
         "signature": summary["signature"]["verdict"],
+        "shortlist": step.trainer.caller.shortlist or "all candidates",
         "left_out": "; ".join(notes) or "nothing",
     }
     return RoleMeasurement(rows, figures, summary)
@@ -124,7 +141,7 @@ RETRIEVER_ASSETS = RoleAssets(
 CALLER_ASSETS = RoleAssets(
     CALLER,
     StepSpec(
-        "LoRA adapter of a causal model that writes the call; default base: the shipped tiny one.",
+        "LoRA adapter of a causal model that writes the call; default base: SmolLM2-135M-Instruct.",
         ("training/caller",),
         kinds=_ADAPTER_KINDS,
         resources=("scripts",),

@@ -31,7 +31,7 @@ from training.gates import render_gates_table
 from training.policies import TrainerPolicy
 from training.releases.in_service import find_model_in_service
 from training.reporting.drift_page import make_drift_page, render_drift_table
-from training.role import Summarise, find_role
+from training.role import Summarise
 from training.role_steps import RoleAssets, RoleStep, StepSpec, judge_candidate
 from training.runtime.model_store import TrainingFailed
 from training.sets.build import find_too_few_servers, make_set, save_built_set
@@ -232,8 +232,6 @@ def build_champion(role: str, table: TableSpec, summarise: Summarise, descriptio
         try:
             last = read_last_adapter(warehouse, role)
         except NotTrained as error:
-            if not find_role(role).learns_from_calls:
-                raise
             kept = [AuditVerdict("better_or_kept", True, "there is no candidate yet")]
             yield from publish_digest(
                 audit,

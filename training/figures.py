@@ -22,13 +22,6 @@ SPLITS = {
 }
 
 
-TINY_NOTE = Markdown(
-    "The base is a tiny causal model that Toolmill ships, trained on invented tool contracts."
-    " It proves that training, saving, loading, generating and scoring work; it is no evidence of"
-    " what a pretrained base would learn, and of no use for work."
-)
-
-
 def describe_offline(providers: Mapping[str, int]) -> Markdown:
     """What pairs without a language model's words say, of those counted by who wrote them."""
     return fill_markdown(

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from assets.vectors.encoders.embedder import Embedder, Prompts
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
-from training.caller.tiny.base import TINY
 from training.drift.decide import RetrainPolicy
 from training.drift.facts import DriftFacts, read_facts
 from training.drift.sources import DriftSources
@@ -32,7 +31,7 @@ class TrainerPolicy:
     split: SetPolicy = field(default_factory=SetPolicy)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
     retriever_base: str = RetrieverOptions.base
-    caller: CallerSettings = field(default_factory=lambda: get_base_profile(TINY))
+    caller: CallerSettings = field(default_factory=lambda: get_base_profile(CallerOptions.base))
     caller_base: str = CallerOptions.base
     caller_test: TestPlan = field(default_factory=TestPlan)
     options: Mapping[str, Any] = field(default_factory=dict)

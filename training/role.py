@@ -14,7 +14,7 @@ from typing import Any
 from assets.vectors.encoders.hub import SENTENCE, split_reference
 from assets.vectors.encoders.minilm import DEFAULT
 from assets.vectors.encoders.weights import BASE as MINILM
-from training.caller.tiny.base import TINY
+from training.caller.shipped import GENERAL, find_general_flaw
 from training.gates import (
     Json,
     PromotionGate,
@@ -53,14 +53,6 @@ def get_retriever_base_name(base: str) -> str:
         return resolve_retriever_base(base) if folder.is_dir() else base
     except TrainingFailed:
         return base
-
-
-def read_card_base(card: Mapping[str, Any]) -> str | None:
-    """The base that a card names, as its setting names it; None where it names none."""
-    base = card.get("base")
-    if base == TINY:
-        return f"{base}:{card.get('base_name')}"
-    return base
 
 
 def is_same_base(then: str, now: str) -> bool:
@@ -134,8 +126,15 @@ def list_trained_roles() -> list[str]:
 
 def get_untrained_model(role: str) -> str:
     """The model that serves a role until one is promoted; "base" for an unknown role."""
+    if role == CALLER and find_general_flaw() is None:
+        return GENERAL
     known = list_roles().get(role)
     return known.untrained if known else "base"
+
+
+def is_untrained(role: str, model: str) -> bool:
+    """Whether a model is what a role has without a training of its own, here or elsewhere."""
+    return model == get_untrained_model(role) or (role == CALLER and model in (GENERAL, BASELINE))
 
 
 def find_weights_flaw(role: str, folder: Path) -> str | None:

@@ -89,12 +89,14 @@ def train_by_script(
     rows: Sequence[Row],
     pool: Mapping[str, Any] | None = None,
     data: str = "",
+    start: str = "",
 ) -> ModelCard:
     """The card of a model that `<package>.script` trained. It trains once per (role, base, set,
-    settings): the ledger knows. data: the digest of rows that are more than those of the set."""
+    settings): the ledger knows. data: the digest of rows that are others than those of the set.
+    start: the adapter that goes on learning."""
     home, ledger = step.warehouse.home, step.warehouse.ledger
     of_set = set_name(step.warehouse)
-    name, job = write_job(home, step.role, base, of_set, settings, rows, pool, data)
+    name, job = write_job(home, step.role, base, of_set, settings, rows, pool, data, start)
 
     def train() -> EffectOutcome:
         step.launch(f"{package}.script", job)

@@ -16,7 +16,7 @@ from assets.vectors.encoders.embedder import embed_queries
 from extensions.bench.ablation_arms import UNTRAINED, ArmSets, ArmTrainingRows, select_arm_rows
 from extensions.bench.ablation_options import ARMS, CALLER, RETRIEVER, AblationOptions
 from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
-from training.caller.settings import CallerSettings, get_base_profile
+from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.evaluation.retriever import (
     BASE_LABEL,
     NothingToEvaluate,
@@ -165,8 +165,8 @@ class AblationSettings(AblationOptions):
 
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
     retriever_base: str = "minilm"
-    caller: CallerSettings = field(default_factory=lambda: get_base_profile("tiny"))
-    caller_base: str = "tiny"
+    caller: CallerSettings = field(default_factory=lambda: get_base_profile(CallerOptions.base))
+    caller_base: str = CallerOptions.base
 
 
 def choose_ablation_settings(trainer: TrainerPolicy) -> AblationSettings:

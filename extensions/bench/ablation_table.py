@@ -33,10 +33,6 @@ _LABELS = {
     "ndcg_at_10": Markdown("NDCG@10"), "mrr": "MRR",
     "tool_ok": "Tool", "ast_ok": "AST",
 }  # fmt: skip
-_TINY_NOTE = Markdown(
-    "The tiny causal model proves that the arms train and are scored; it is no evidence of what a"
-    " pretrained model would learn."
-)
 BETTER, WORSE, OPEN = "better", "worse", "no difference shown"
 
 
@@ -54,13 +50,13 @@ def summarise_ablations(rows: Sequence[Row]) -> dict[str, Any]:
     return out
 
 
-def render_ablation_table(summary: Mapping[str, Any], *, tiny: bool = True) -> Markdown:
+def render_ablation_table(summary: Mapping[str, Any]) -> Markdown:
     """The summary in Markdown; a role that was not measured is said to be `not run`."""
     parts = [Markdown("# Ablations")]
     for role in MEASURES:
         held = summary.get(role)
         not_run = fill_markdown("## {}\n`not run`", role.capitalize())
-        parts.append(_render_role(role, held, tiny) if held else not_run)
+        parts.append(_render_role(role, held) if held else not_run)
     return fill_markdown("{}\n", join_markdown("\n\n", parts))
 
 
@@ -132,7 +128,7 @@ def _group_by_item(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return out
 
 
-def _render_role(role: str, of: Mapping[str, Any], tiny: bool) -> Markdown:
+def _render_role(role: str, of: Mapping[str, Any]) -> Markdown:
     measures = list(MEASURES[role])
     head = [_LABELS[name] for name in measures]
     arms = [
@@ -166,8 +162,6 @@ def _render_role(role: str, of: Mapping[str, Any], tiny: bool) -> Markdown:
         len(of["contrasts"]),
     )
     lines += ["", note]
-    if role == "caller" and tiny:
-        lines += ["", _TINY_NOTE]
     return join_markdown("\n", lines)
 
 

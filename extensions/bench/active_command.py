@@ -32,7 +32,7 @@ def active_eval(
         typer.Option(help="needle, with --data: JSON Lines with `tool_id` and `instruction`"),
     ] = None,
     model: Annotated[
-        str, typer.Option(help="as for `agent`, or tiny, a caller's NAME, a model's folder")
+        str, typer.Option(help="as for `agent`, or a caller's NAME, a model's folder")
     ] = "actor",
     arm: Annotated[list[str] | None, typer.Option(help="only these; default: all")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="cases, drawn evenly")] = None,
@@ -114,14 +114,13 @@ def _open_speaker(settings: Settings, name: str) -> tuple[Any, dict[str, Any], i
     """(who converses, {provider, model}, cases at once, how it is closed)."""
     from extensions.bench.active_cases import LocalSpeaker
     from serving.agent_loop import OfflineSpeaker
-    from training.caller.tiny.base import TINY, find_tiny_base_folder
     from training.evaluation.adapter_predictor import AdapterPredictor, resolve_model
     from training.evaluation.baselines import copy_slots
 
     home = settings.home_path()
     local = (home / "models" / name).is_dir() or Path(name).is_dir()
-    if name == TINY or local:
-        folder = find_tiny_base_folder() if name == TINY else resolve_model(home, name)
+    if local:
+        folder = resolve_model(home, name)
         predictor = AdapterPredictor(home, folder, device=settings.training.device)
         predictor.load()
         return LocalSpeaker(predictor), {"provider": "local", "model": name}, 1, _skip_close

@@ -6,7 +6,6 @@ from assets.vectors.encoders.embedder import Embedder
 from extensions.bench.ablation_arms import build_ablation_sets
 from extensions.bench.ablation_run import ABLATIONS, choose_ablation_settings, run_ablations
 from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
-from training.caller.tiny.base import TINY
 from training.evaluation.retriever import NothingToEvaluate
 from training.policies import TrainerPolicy
 from training.runtime.model_store import TrainingFailed
@@ -59,8 +58,6 @@ def ablations(
         ABLATIONS_AUDIT,
         ABLATIONS.frame(rows),
         metadata={
-            "table": make_markdown_metadata(
-                render_ablation_table(summarise_ablations(rows), tiny=trainer.caller_base == TINY)
-            )
+            "table": make_markdown_metadata(render_ablation_table(summarise_ablations(rows)))
         },
     )

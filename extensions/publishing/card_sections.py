@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.hub import SENTENCE
-from training.figures import TINY_NOTE, describe_offline, format_interval, shorten_model
+from training.figures import describe_offline, format_interval, shorten_model
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.sanitize.markdown import (
@@ -303,8 +303,6 @@ def render_limits(facts: CardFacts) -> Markdown:
             " calls teaches it more, within a token's daily limit.\n- Another retriever's vectors"
             " mean nothing to it: it serves only beside the one it was fitted over."
         )
-    if facts.model.get("base") == "tiny":
-        lines.append(TINY_NOTE)
     providers = facts.manifest.get("providers") or {}
     if providers.get("offline"):
         lines.append(describe_offline(providers))

@@ -17,7 +17,7 @@ from typing import Any
 from extensions.publishing.card_sections import get_base_and_licence
 from extensions.publishing.model_card import write_card
 from extensions.publishing.weights import LANGUAGE_ROLES, write_model_weights
-from training.role import get_untrained_model
+from training.role import is_untrained
 from training.runtime.model_store import README, get_model_folder, read_model_card
 from warehouse.errors import UnusableInput
 
@@ -103,7 +103,7 @@ def write_uploads(
     uploads = [] if pairs is None else [_write_pairs(name, pairs, to)]
     datasets = [upload.repo for upload in uploads]
     for role, model in sorted(models.items()):
-        card = None if model == get_untrained_model(role) else read_model_card(home, model)
+        card = None if is_untrained(role, model) else read_model_card(home, model)
         if card is not None and role in (*LANGUAGE_ROLES, "retriever"):
             uploads += _write_model(home, name, role, card, to, datasets)
     if not uploads:

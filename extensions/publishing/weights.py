@@ -15,7 +15,7 @@ from training.caller.bases import find_base_source, find_card_base, load_caller
 from training.figures import shorten_model
 from training.prompts.call_text import CallForm, find_call_form
 from training.prompts.render import SYSTEM, render_conversation, render_tool_schema
-from training.role import get_untrained_model
+from training.role import is_untrained
 
 # Roles whose models write text. A retriever and a reranker are in the index.
 LANGUAGE_ROLES = ("caller", "sidecar")
@@ -36,7 +36,7 @@ def write_release_weights(home: Path, folder: Path, models: Mapping[str, str]) -
     trained = {
         role: models[role]
         for role in LANGUAGE_ROLES
-        if role in models and models[role] != get_untrained_model(role)
+        if role in models and not is_untrained(role, models[role])
     }
     if not trained:
         names = ", ".join(f"{role} {models.get(role, 'none')}" for role in LANGUAGE_ROLES)
@@ -79,7 +79,7 @@ def write_merged_model(home: Path, name: str, folder: Path) -> dict[str, Any]:
     """
     adapted, tokenizer, card = load_caller(home, name)
     # Merged in float32, as it was loaded, and rounded once.
-    merged = adapted.merge_and_unload().to(_read_base_dtype(find_card_base(card)))
+    merged = adapted.merge_and_unload().to(_read_base_dtype(find_card_base(home, card)))
     # Greedy answers that end where the chat template ends them: a base that samples says so in its
     # own generation config, and a caller was never measured that way.
     settings = merged.generation_config

@@ -14,8 +14,9 @@ from extensions.sidecar.predictor import LocalReviser
 from extensions.sidecar.prompt import write_row
 from extensions.sidecar.settings import LADDER, ROLE, SidecarOptions
 from extensions.sidecar.training_rows import open_drafter, read_known, read_revision_rows
-from training.adapter_table import read_last_adapter, set_name
+from training.adapter_table import read_last_card, set_name
 from training.caller.train import resolve_base
+from training.caller_update import find_start, is_first_set
 from training.defs import build_role_assets
 from training.releases.in_service import find_model_in_service
 from training.role_steps import (
@@ -30,9 +31,11 @@ from training.sets.split import TRAIN, UNSEEN_SERVER
 from warehouse.storage.digest import digest
 
 
-def _train_sidecar(step: RoleStep) -> ModelCard:
+def _train_sidecar(step: RoleStep) -> ModelCard | str:
     warehouse, trainer = step.warehouse, step.trainer
     base, settings = trainer.get_role_settings(ROLE)
+    if settings.update_tokens is not None and is_first_set(warehouse):
+        return "a home's first run trains no sidecar: the repair ladder serves"
     drafts = read_revision_rows(
         warehouse,
         [TRAIN],
@@ -40,10 +43,10 @@ def _train_sidecar(step: RoleStep) -> ModelCard:
         candidates=settings.candidates,
         drafter=open_drafter(warehouse, trainer.drafter),
     )
-    data = digest([draft.row_id for draft in drafts])
-    rows = list(map(write_row, drafts))
+    data, base = digest([draft.row_id for draft in drafts]), resolve_base(base)
+    rows, start = list(map(write_row, drafts)), find_start(warehouse, base) or ""
     return train_by_script(
-        step, "extensions.sidecar", resolve_base(base), asdict(settings), rows, data=data
+        step, "extensions.sidecar", base, asdict(settings), rows, data=data, start=start
     )
 
 
@@ -51,7 +54,10 @@ def _evaluate_sidecar(step: RoleStep) -> RoleMeasurement:
     warehouse, home = step.warehouse, step.warehouse.home
     _, settings = step.trainer.get_role_settings(ROLE)
     options: SidecarOptions = step.trainer.options.get(ROLE) or SidecarOptions()
-    candidate = read_last_adapter(warehouse, ROLE)["model"]
+    card = read_last_card(warehouse, ROLE)
+    if card is None:
+        return RoleMeasurement([], {}, {}, found="no sidecar is trained yet")
+    candidate = card["name"]
     names = dict.fromkeys([candidate, find_model_in_service(home, ROLE).model])
     models = {
         name: LocalReviser(home, name, device=settings.device) for name in names if name != LADDER
@@ -75,8 +81,7 @@ sidecar_adapter, sidecar_evaluation, sidecar_champion = build_role_assets(
     RoleAssets(
         ROLE,
         StepSpec(
-            "LoRA adapter of a causal model that revises what the repair ladder leaves; default"
-            " base: the shipped tiny one.",
+            "LoRA adapter of a causal model that revises what the repair ladder leaves.",
             ("extensions/sidecar",),
             kinds=frozenset({"pytorch", "huggingface"}),
             resources=("scripts",),

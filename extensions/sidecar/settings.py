@@ -7,15 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from training.caller.settings import MCP_FLOW, TINY, CallerOptions, CallerSettings
+from training.caller.settings import MCP_FLOW, CallerOptions, CallerSettings
 from training.caller.settings import PROFILES as CALLER_PROFILES
+from training.caller.smollm2 import SMOLLM2, is_smollm2
 from training.gates import Json, PromotionGate, check_gain, check_no_worse
 from training.role import ModelRole
 from training.runtime.model_store import Positive, Share, Whole, read_hyper_parameters
 
 Group = Annotated[int, Field(ge=2)]
-
-
 Weight = Annotated[float, Field(ge=0, le=1)]
 # Parts of a right answer that can be lost: a needless change, the fixer, a call that fails.
 _LOST = ("kept", "executed")
@@ -134,9 +133,7 @@ class GrpoOptions:
         return GrpoSettings(**{**asdict(profile), **given})
 
 
-TINY_GRPO = GrpoSettings(steps=60, learning_rate=1e-3, max_new=96, probe=128)
-
-
+SMALL_GRPO = GrpoSettings(steps=60, learning_rate=1e-4, max_new=96, probe=128)
 ROLE = "sidecar"
 Algorithm = Literal["sft", "grpo", "sft+grpo"]
 
@@ -164,7 +161,7 @@ class SidecarOptions(CallerOptions):
 
     def count_items(self) -> int:
         """How many drafts a run measures: few where a first run is to be short."""
-        return self.items or (24 if get_sidecar_profile(self.base).profile == TINY else 400)
+        return self.items or (24 if get_sidecar_profile(self.base).profile == SMOLLM2 else 400)
 
     def resolve(self, **common: Any) -> SidecarSettings:
         """The hyper-parameters in force; `common`: those that other models share."""
@@ -177,23 +174,18 @@ class SidecarOptions(CallerOptions):
         return replace(sidecar_profile, **{**common, **chosen})
 
 
-def _take_profile(of: CallerSettings, **changed: Any) -> SidecarSettings:
-    return SidecarSettings(**{**asdict(of), **changed})
-
-
-PROFILES: dict[str, SidecarSettings] = {
-    MCP_FLOW: _take_profile(CALLER_PROFILES[MCP_FLOW]),
-    # What a first run on two cores has time for: it proves that the path works, no more.
-    TINY: _take_profile(CALLER_PROFILES[TINY], rows=96),
+# Of the small base few enough to be made in seconds; a budget of tokens says how many are learnt.
+_ROWS = {SMOLLM2: {"rows": 96}}
+PROFILES = {
+    name: SidecarSettings(**{**asdict(profile), **_ROWS.get(name, {})})
+    for name, profile in CALLER_PROFILES.items()
 }
-
-
-GRPO = {MCP_FLOW: GrpoSettings(), TINY: TINY_GRPO}
+GRPO = {MCP_FLOW: GrpoSettings(), SMOLLM2: SMALL_GRPO}
 
 
 def get_sidecar_profile(base: str, profile: str | None = None) -> SidecarSettings:
     """The profile that a base is trained with unless another is asked for."""
-    return PROFILES[profile or (TINY if base.partition(":")[0] == TINY else MCP_FLOW)]
+    return PROFILES[profile or (SMOLLM2 if is_smollm2(base) else MCP_FLOW)]
 
 
 def read_settings(values: Mapping[str, Any]) -> SidecarSettings:

@@ -20,7 +20,7 @@ from extensions.sidecar.rewards import WorldScorer, find_worlds
 from extensions.sidecar.settings import SidecarSettings, read_settings
 from training.caller.packing import TrainingLesson
 from training.caller.sft import Report, SftCourse, Tell
-from training.caller.tokenise import make_row_lessons, summarise_tokens
+from training.caller.tokenise import is_budget_spent, make_row_lessons, summarise_tokens
 from training.caller.train import train_on_lessons
 from training.prompts.call_text import check_read_back, check_tokenizer
 from training.prompts.templates import BadTemplate
@@ -29,10 +29,11 @@ from warehouse.errors import UnusableInput
 
 
 def make_revision_lessons(
-    rows: Sequence[RevisionRow], tokenizer: Any, context: int
+    rows: Sequence[RevisionRow], tokenizer: Any, context: int, tokens: int | None = None
 ) -> tuple[list[TrainingLesson], dict[str, Any]]:
     """(lessons, counts). A row that `context` tokens do not hold loses candidates, then its oldest
-    turns; one whose right tool alone is too long is left out and counted. Raises TrainingFailed."""
+    turns; one whose right tool alone is too long is left out and counted. tokens: how many to learn
+    at most. Raises TrainingFailed."""
     lessons: list[TrainingLesson] = []
     counts = {"rows": len(rows), "too_long": 0, "dropped_distractors": 0, "shortened_prompts": 0}
     drafts = {
@@ -44,6 +45,8 @@ def make_revision_lessons(
         check_tokenizer(tokenizer)
         check_read_back(tokenizer)
         for row in rows:
+            if is_budget_spent(lessons, tokens):
+                break
             request, answer = make_revision_request(row), render_revision_answer(tokenizer, row)
             room = context - count_tokens(tokenizer, answer)
             fitted = fit_request(
@@ -76,7 +79,7 @@ def train_sidecar(job: TrainingJob, report: Report) -> dict[str, Any]:
         raise TrainingFailed(f"sidecar: {error}") from error
 
     def write(tokenizer: Any) -> tuple[list[TrainingLesson], dict[str, Any]]:
-        return make_revision_lessons(rows, tokenizer, settings.context)
+        return make_revision_lessons(rows, tokenizer, settings.context, settings.update_tokens)
 
     def refine(
         model: Any, tokenizer: Any, course: SftCourse, on: Report, tell: Tell

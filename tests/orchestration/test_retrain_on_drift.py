@@ -70,8 +70,6 @@ def trained(home: Path, training_set: str, role: str = "retriever") -> None:
     base, settings = make_trainer(load_settings()).get_role_settings(role)
     model, named = f"{role}-{training_set[:8]}", find_role(role).name_base(base)
     card = {"role": role, "name": model, "settings": asdict(settings), "base": named}
-    if role == "caller":  # as its card has the shipped one
-        card["base"], card["base_name"] = named.split(":")
     save_model(home, model, card, lambda _: None)
     consider_candidate(home, role, model, training_set, [], {})
 
@@ -143,7 +141,7 @@ def test_another_base_alone_asks_for_retraining(home, instance, monkeypatch) -> 
         assert isinstance(decision, RetrainDecision) == (reason is not None)
         assert not reason or decision.why[0].endswith(f"last training: {reason}")
     monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__BASE", pinned)
-    monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__PROFILE", "tiny")
+    monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__PROFILE", "smollm2")
     [request] = tick(instance)
     assert request.run_key == f"{name}/{recipe()}/0" != f"{name}/{before}/0"
 

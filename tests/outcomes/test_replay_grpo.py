@@ -13,7 +13,6 @@ from assets.outcomes.replay_environment import (
     make_reward_function,
 )
 from tests.outcomes.recorded import READ, WRITE, find_task, recording
-from training.caller.tiny.base import find_tiny_base_folder
 
 MADE = recording()
 BOTH = find_task(MADE, "Read /a, then write x into /b.")
@@ -81,12 +80,12 @@ def test_completions_are_rewarded_by_their_calls() -> None:
 
 @pytest.mark.slow
 def test_trl_makes_a_step_with_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_caller: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
     transformers = pytest.importorskip("transformers")
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-    base = str(find_tiny_base_folder())
+    base = str(small_caller)
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     templates = Path(trl.__file__).parent / "chat_templates"
     tokenizer.chat_template = (templates / "qwen3.jinja").read_text()
@@ -104,4 +103,4 @@ def test_trl_makes_a_step_with_the_environment(
     )
     made = trainer.train()
     assert made.global_step == 1
-    assert made.metrics["rewards/ReplayWorld/mean"] == 0.0  # the tiny base calls nothing
+    assert made.metrics["rewards/ReplayWorld/mean"] == 0.0  # it calls nothing in the form of Qwen3

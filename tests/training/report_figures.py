@@ -12,7 +12,7 @@ MODEL, OTHER = "8894887479aa5d6f" * 4, "1234567890abcdef" * 4
 CARD = {
     "name": MODEL, "pairs": 12, "loss_first": 2.0, "loss_last": 1.0, "losses": [2.0, 1.5, 1.0],
     "steps": 3, "seconds": 1.5, "device": "cpu", "tokens_per_s": 10, "step_ms": 5.0, "peak_mb": 9,
-    "base": "tiny",
+    "base": "smollm2:abc",
 }  # fmt: skip
 MANIFEST = {
     "training_set": "s" * 64, "rows": {"train": 12, "unseen_server": 6},

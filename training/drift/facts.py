@@ -16,7 +16,7 @@ from training.releases.champion import (
     read_last_attempt_time,
     read_last_trained_set,
 )
-from training.role import BASE, is_same_base, read_card_base
+from training.role import BASE, is_same_base
 from training.runtime.model_store import read_model_card, select_recipe
 from training.sets.set_audit import load_manifest
 from training.sets.split import TRAIN
@@ -125,7 +125,7 @@ def list_changed_settings(home: Path, recipes: Recipes) -> tuple[str, ...]:
         if card.get("settings"):
             then = select_recipe(card["settings"])
             now = json.loads(json.dumps(recipe))  # as a card holds them
-            trained, base = read_card_base(card), now.pop(BASE, None)
+            trained, base = card.get("base"), now.pop(BASE, None)
             if trained and base and not is_same_base(trained, base):
                 found.append(f"{role}.{BASE}")
             names = then.keys() | now.keys()

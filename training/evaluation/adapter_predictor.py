@@ -4,13 +4,15 @@ model.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from training.caller.bases import find_card_base, load_adapter, load_base, load_caller
 from training.caller.generation import CallGrammars, Limit, generate_completions
-from training.caller.tiny.base import TINY
+from training.caller.settings import PROFILES
+from training.caller.shipped import GENERAL
+from training.caller.smollm2 import SMOLLM2, is_smollm2
 from training.evaluation.predictor import (
     CannotPredict,
     OnDone,
@@ -21,11 +23,13 @@ from training.evaluation.predictor import (
     make_failed_answer,
     parse_answer,
 )
-from training.prompts.render import PromptParts, RenderedPrompt, fit_prompt
+from training.evaluation.shortlist import ToolRanking
+from training.prompts.render import PromptParts, RenderedPrompt, fit_prompt, read_message_calls
 from training.prompts.templates import BadTemplate, render_prompt_text, with_pad_token
 from training.runtime.device import is_out_of_memory, pick_device
 from training.runtime.model_store import CARD, TrainingFailed, read_card, read_model_card
 from warehouse.json_types import Contract
+from warehouse.storage.digest import digest
 
 TOO_LONG = "too_long"  # not even the right tools fit the model's context
 NOT_RENDERABLE = "not_renderable"  # a conversation that the model's chat template cannot hold
@@ -38,8 +42,10 @@ _PART = 128  # prompts between two words of progress
 class AdapterPredictor:
     """`model`: a name under `<home>/models`, or a folder. Loads at the first question.
 
-    `max_new`: tokens an answer may have; None: 96 for the tiny base, 512 otherwise. `constrained`:
-    only calls that fit the tools it is shown can be written (`training.caller.generation`).
+    `max_new`: tokens an answer may have; None: 128 over SmolLM2, 512 otherwise. `constrained`:
+    only calls that fit the tools it is shown can be written (`training.caller.generation`), which
+    over SmolLM2 always holds. A caller with a `shortlist` is shown so many of the tools that it is
+    offered, the nearest to the request by the shipped retriever.
     """
 
     kind: PredictorKind = "adapter"
@@ -58,6 +64,7 @@ class AdapterPredictor:
         label = str(model) if isinstance(model, str) else f"folder:{model}"
         self.label = CONSTRAINED + label if constrained else label
         self._grammars: CallGrammars | None = None
+        self._ranking = ToolRanking()
         self._grammars_on_demand: CallGrammars | None = None
         self._device, self._batch, self._max_new = device, batch, max_new
         self._loaded: tuple[Any, Any, dict[str, Any]] | None = None
@@ -71,18 +78,19 @@ class AdapterPredictor:
         try:
             device = pick_device(self._device)
             if isinstance(self._model, Path):
-                model, tokenizer, made = _load_model_folder(self._model, device)
+                model, tokenizer, made = _load_model_folder(self._home, self._model, device)
             else:
                 model, tokenizer, made = load_caller(self._home, self._model, device)
             with_pad_token(tokenizer)
-            if self._constrained:
+            limits = _compute_limits(made, model, self._max_new)
+            if self._constrained or limits["small"]:
                 vocabulary = model.get_input_embeddings().weight.shape[0]
                 self._grammars = CallGrammars(tokenizer, vocabulary)
         except (TrainingFailed, BadTemplate) as error:
             given = isinstance(self._model, Path)  # not one of ours that came to harm
             kind = UnusableModel if given else CannotPredict
             raise kind(" ".join(str(error).split())) from error
-        self._loaded = model.eval(), tokenizer, _compute_limits(made, model, self._max_new)
+        self._loaded = model.eval(), tokenizer, limits
 
     def predict(
         self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
@@ -90,21 +98,27 @@ class AdapterPredictor:
         self.load()
         assert self._loaded is not None
         _, tokenizer, limits = self._loaded
+        asked = [self._shorten(item) for item in asked]
         prompts = [_render_prompt(tokenizer, item, limits) for item in asked]
         out = [make_failed_answer(str(prompt), shown=0) for prompt in prompts]
+        # One prompt of one grammar has one answer, however many requests it is of.
+        alike: dict[str, list[int]] = {}
+        fit: dict[str, tuple[RenderedPrompt, list[Contract]]] = {}
+        for at, made in enumerate(prompts):
+            if isinstance(made, RenderedPrompt):
+                shown = _list_shown(asked[at], made)
+                key = digest([made.prompt, shown])
+                fit.setdefault(key, (made, shown))
+                alike.setdefault(key, []).append(at)
         # Alike long together: a batch is as long as its longest.
-        fit = [
-            (made.tokens, at, made)
-            for at, made in enumerate(prompts)
-            if isinstance(made, RenderedPrompt)
-        ]
-        order = sorted(fit, key=lambda item: item[:2])
+        order = sorted(fit, key=lambda key: (fit[key][0].tokens, key))
         for start in range(0, len(order), _PART):
             part = order[start : start + _PART]
-            shown = [_list_shown(asked[at], made) for _, at, made in part]
-            answers = self._predict_part([made for _, _, made in part], shown)
-            for (_, at, _), answer in zip(part, answers, strict=True):
-                out[at] = answer
+            both = [fit[key] for key in part]
+            answers = self._predict_part([made for made, _ in both], [shown for _, shown in both])
+            for key, answer in zip(part, answers, strict=True):
+                for at in alike[key]:
+                    out[at] = answer
             if on_done:
                 on_done(min(start + _PART, len(order)), len(order))
         return out
@@ -124,6 +138,7 @@ class AdapterPredictor:
         self.load()
         assert self._loaded is not None
         _, tokenizer, limits = self._loaded
+        asked = self._shorten(asked)
         made = _render_prompt(tokenizer, asked, limits)
         if not isinstance(made, RenderedPrompt):
             return make_failed_answer(made, shown=0)
@@ -169,6 +184,19 @@ class AdapterPredictor:
         self.load()
         made = [RenderedPrompt(prompt, "", (), (), 0, tokens) for prompt, tokens in prompts]
         return self._predict_part(made, shown) if made else []
+
+    def _shorten(self, asked: PredictionRequest) -> PredictionRequest:
+        """The request with the tools of its shortlist, and those that were called before."""
+        assert self._loaded is not None
+        most = self._loaded[2]["shortlist"]
+        if most is None or len(asked.tools) <= most:
+            return asked
+        called = {call["name"] for message in asked.before for call in read_message_calls(message)}
+        near = self._ranking.rank(asked.request_text, asked.tools)[:most]
+        tools = [
+            tool for at, tool in enumerate(asked.tools) if at in near or tool["name"] in called
+        ]
+        return replace(asked, tools=tools)
 
     def _predict_part(
         self,
@@ -249,6 +277,8 @@ class AdapterPredictor:
 def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
     """The model of a role that a user names: a folder, a name under `<home>/models`, or its unique
     beginning. Raises UnusableModel naming what is there."""
+    if text == GENERAL:
+        return GENERAL
     if Path(text).is_dir():
         return Path(text)
     named = sorted(
@@ -267,7 +297,7 @@ def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
     )
 
 
-def _load_model_folder(folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:
+def _load_model_folder(home: Path, folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:
     try:
         made = read_card(folder) or {}
     except ValueError as error:
@@ -275,7 +305,7 @@ def _load_model_folder(folder: Path, device: str) -> tuple[Any, Any, dict[str, A
             f"{folder / CARD} is no JSON ({error}); copy the model's folder again"
         ) from None
     if (folder / "adapter_config.json").exists() or made.get("role") in ("caller", "sidecar"):
-        base = find_card_base(made) if made.get("base") else None
+        base = find_card_base(home, made) if made.get("base") else None
         model, tokenizer = load_adapter(folder, base, device, made or None)
         return model, tokenizer, made
     if not (folder / "config.json").exists():
@@ -300,11 +330,17 @@ def _read_contract(tool: Mapping[str, Any]) -> Contract:
 
 def _compute_limits(made: Mapping[str, Any], model: Any, max_new: int | None) -> dict[str, Any]:
     settings = made.get("settings") or {}
-    small = made.get("base") == TINY
+    small = is_smollm2(str(made.get("base")))
+    profile = asdict(PROFILES[SMOLLM2]) if small else {}
     room = int(getattr(model.config, "max_position_embeddings", 0) or _MOST_CONTEXT)
-    new = max_new or (96 if small else 512)
+    new = max_new or (128 if small else 512)
     context = min(int(settings.get("context") or _MOST_CONTEXT), room)
-    return {"context": max(context - new, context // 2), "max_new": new}
+    return {
+        "context": max(context - new, context // 2),
+        "max_new": new,
+        "small": small,
+        "shortlist": settings.get("shortlist") or profile.get("shortlist"),
+    }
 
 
 def _render_prompt(

@@ -13,11 +13,11 @@ only if it passed every gate.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from training.role import get_untrained_model
+from training.role import get_untrained_model, is_untrained
 from training.runtime.model_store import read_model_card
 from warehouse.storage.files import (
     Json,
@@ -106,7 +106,7 @@ class RoleChampion:
 
     @property
     def trained(self) -> bool:
-        return self.model != get_untrained_model(self.role)
+        return not is_untrained(self.role, self.model)
 
 
 def get_pointer_path(role: str) -> str:
@@ -165,7 +165,7 @@ def read_last_attempt_time(home: Path, role: str) -> float | None:
 
 def find_promotion(home: Path, role: str, model: str) -> RoleChampion:
     """The pointer as it was when the model was last promoted, or a bare one."""
-    if model == get_untrained_model(role):
+    if is_untrained(role, model):
         return RoleChampion(role, model)
     found = [item for item in list_promoted(home, role) if item.model == model]
     learnt = (read_model_card(home, model) or {}).get("training_set")
@@ -193,7 +193,8 @@ def _parse_champion(home: Path, role: str, body: Mapping[str, Any]) -> RoleChamp
             f" {kept.get('role')!r:.40}, model {kept.get('model')!r:.40}), expected"
             f" {{role, model, …}}; {_describe_pointer_fix(role)}"
         )
-    return RoleChampion(**kept)
+    champion = RoleChampion(**kept)
+    return champion if champion.trained else replace(champion, model=get_untrained_model(role))
 
 
 def _read_role_history(home: Path, role: str) -> list[dict[str, Any]]:

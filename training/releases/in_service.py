@@ -8,9 +8,17 @@ from typing import Any
 
 from assets.vectors.encoders.saved import find_encoder_folder
 from serving.index.model import RERANKER_FILE, IndexBroken, IndexMissing
-from training.caller.tiny.base import TINY, find_tiny_base_flaw
+from training.caller.shipped import GENERAL, find_general_flaw
+from training.caller.smollm2 import find_base_flaw
 from training.releases.champion import list_promoted, map_rejected_models, read_champion
-from training.role import find_weights_flaw, get_untrained_model, list_roles
+from training.role import (
+    BASELINE,
+    CALLER,
+    find_weights_flaw,
+    get_untrained_model,
+    is_untrained,
+    list_roles,
+)
 from training.runtime.model_store import (
     get_model_folder,
     read_model_card,
@@ -32,7 +40,7 @@ def find_model_in_service(home: Path, role: str) -> InService:
     untrained = get_untrained_model(role)
     flaw = None if now.model == untrained else find_model_flaw(home, role, now.model)
     if flaw is None:
-        return InService(now.model)
+        return InService(now.model, _explain_missing_caller(role, now.model))
     out = map_rejected_models(home, role)
     before = [item.model for item in reversed(list_promoted(home, role)) if item.model not in out]
     whole = (m for m in before if m != untrained and find_model_flaw(home, role, m) is None)
@@ -43,6 +51,14 @@ def find_model_in_service(home: Path, role: str) -> InService:
         f"{role}: champion {now.model[:12]} cannot serve ({flaw}); {which}, {model[:20]}, serves."
         f" Put its folder back, or train again: materialize {role}_adapter",
     )
+
+
+def _explain_missing_caller(role: str, model: str) -> str | None:
+    """Why the shipped caller does not serve where it should."""
+    if role != CALLER or model != BASELINE:
+        return None
+    flaw = find_general_flaw()
+    return f"caller: {model} serves, as the shipped caller cannot: {flaw}" if flaw else None
 
 
 def find_release_models(home: Path) -> dict[str, InService]:
@@ -67,7 +83,9 @@ def find_reranker_file(home: Path, models: Mapping[str, str]) -> Path | None:
 
 def find_model_flaw(home: Path, role: str, name: str) -> str | None:
     """Why a trained model cannot serve; None when its card and weights are there, its base too."""
-    if name == get_untrained_model(role):
+    if role == CALLER and name == GENERAL:
+        return find_general_flaw()
+    if is_untrained(role, name):
         return None
     try:
         about = read_model_card(home, name)
@@ -77,7 +95,7 @@ def find_model_flaw(home: Path, role: str, name: str) -> str | None:
         return f"models/{name[:12]} is missing"
     if about.get("role", role) != role:
         return f"models/{name[:12]} is a {about['role']}"
-    if about.get("base") == TINY and (flaw := find_tiny_base_flaw(str(about.get("base_name")))):
+    if flaw := find_base_flaw(about):
         return flaw
     return find_weights_flaw(role, get_model_folder(home, name))
 

@@ -28,7 +28,7 @@ from training.releases.champion import (
     read_current_pointer,
 )
 from training.releases.in_service import list_release_flaws, read_index_meta
-from training.role import get_untrained_model
+from training.role import is_untrained
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import digest
 from warehouse.storage.files import read_pointer, write_atomically
@@ -218,6 +218,6 @@ def collect_left_models(home: Path, gone: Iterable[str], keep: set[str]) -> dict
     for name in gone:
         for role, model in read_release(home, name)["models"].items():
             known = found.setdefault(role, [])
-            if model not in {*keep, *known, get_untrained_model(role)}:
+            if model not in {*keep, *known} and not is_untrained(role, model):
                 known.append(model)
     return {role: models for role, models in found.items() if models}

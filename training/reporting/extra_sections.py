@@ -140,9 +140,6 @@ def _list_models_not_run(facts: Mapping[str, Any]) -> list[str]:
             results.append(f"training of the {role} on a GPU")
         if not facts.get(role):
             results.append(f"evaluation of the {role}")
-    card = facts.get("caller_card")
-    if card and card.get("base") == "tiny":
-        results.append("a caller on a pretrained base")
     return results
 
 

@@ -5,7 +5,6 @@ from typing import Any, LiteralString
 
 from training.evaluation.caller_markdown import render_comparison
 from training.figures import (
-    TINY_NOTE,
     Json,
     describe_offline,
     format_counts,
@@ -86,8 +85,6 @@ def render_caller_part(
         return join_markdown("\n", [*lines, "", _NOT_EVALUATED])
     lines += [Markdown(""), *render_comparison(summary, champion)]
     lines += [Markdown(""), *make_plot_places("caller", "caller_splits", "invariance")]
-    if card and card.get("base") == "tiny":
-        lines += [Markdown(""), TINY_NOTE]
     return join_markdown("\n", lines)
 
 

@@ -32,6 +32,7 @@ MEANS = (
     "checkpoint_steps",
     "hold_tokens",
     "cache_mb",
+    "shortlist",
 )
 
 
@@ -42,7 +43,8 @@ class TrainingFailed(RuntimeError):
 @dataclass(frozen=True)
 class TrainingJob:
     """One training to do. `rows` are training-set rows of the train split; `pool` holds what
-    their prompts may show beside the right tool: contract digest -> {"contract", …}."""
+    their prompts may show beside the right tool: contract digest -> {"contract", …}. start: the
+    adapter that goes on learning, "" for a new one."""
 
     role: str
     name: str
@@ -52,6 +54,7 @@ class TrainingJob:
     settings: dict[str, Any]
     rows: list[dict[str, Any]]
     pool: dict[str, dict[str, Any]] = field(default_factory=dict)
+    start: str = ""
 
 
 def make_model_name(
@@ -97,10 +100,12 @@ def write_job(
     rows: Sequence[Mapping[str, Any]],
     pool: Mapping[str, Mapping[str, Any]] | None = None,
     data: str = "",
+    start: str = "",
 ) -> tuple[str, Path]:
     """Writes what a training script needs into one file; returns (model name, job path)."""
-    name = make_model_name(role, base, training_set, settings, data)
-    job = TrainingJob(role, name, home, training_set, base, dict(settings), [*map(dict, rows)], {})
+    name = make_model_name(role, base, training_set, settings, data + start)
+    learnt = [*map(dict, rows)]
+    job = TrainingJob(role, name, home, training_set, base, dict(settings), learnt, {}, start)
     body = {**vars(job), "home": str(home), "pool": dict(pool or {})}
     path = home / "jobs" / f"{name}.json"
     write_atomically(path, json.dumps(body, ensure_ascii=False).encode())

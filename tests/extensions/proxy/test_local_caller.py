@@ -1,4 +1,4 @@
-"""The tiny caller behind the proxy: torch on one side, no torch on the other."""
+"""A small caller behind the proxy: torch on one side, no torch on the other."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,6 @@ from extensions.proxy.examples_book import KnownCall
 from extensions.proxy.local_caller import LocalCaller, _hold_calls, make_question
 from extensions.proxy.local_requests import CannotAnswer, LocalRequest
 from tests.training.conftest import raw_tool
-from training.caller.tiny.base import find_tiny_base_folder
 from training.evaluation.adapter_predictor import AdapterPredictor
 from training.evaluation.baselines import BaselinePredictor
 from training.evaluation.predictor import PredictionAnswer
@@ -22,9 +21,8 @@ ASK = {"role": "user", "content": "Please find 3 files called 'Blue Sky'."}
 
 
 @pytest.fixture(scope="module")
-def caller() -> LocalCaller:
-    folder = Path(find_tiny_base_folder())
-    return LocalCaller(AdapterPredictor(Path("."), folder, device="cpu", constrained=True))
+def caller(small_caller: Path) -> LocalCaller:
+    return LocalCaller(AdapterPredictor(Path("."), small_caller, device="cpu", constrained=True))
 
 
 def go_on() -> bool:
@@ -40,9 +38,8 @@ def test_a_call_that_fits_by_its_grammar(caller: LocalCaller) -> None:
     assert made.completion_tokens > 3
 
 
-def test_a_call_that_is_asked_for_is_written_without_constrained_too() -> None:
-    folder = Path(find_tiny_base_folder())
-    caller = LocalCaller(AdapterPredictor(Path("."), folder, device="cpu"))
+def test_a_call_that_is_asked_for_is_written_without_constrained_too(small_caller: Path) -> None:
+    caller = LocalCaller(AdapterPredictor(Path("."), small_caller, device="cpu"))
     made = caller.answer(LocalRequest([ASK], TOOLS[1:], must_call=True), go_on)
     assert [call["name"] for call in made.calls] == ["make_file"]
     assert validate_call(TOOLS[1], made.calls[0]["arguments"]) == []

@@ -1,6 +1,5 @@
 """Adapters of random weights over small bases: a trained caller's files, made in a moment."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +55,5 @@ def save_adapter(home: Path, base: str, load: str, name: str = NAME, role: str =
     config = LoraConfig(r=4, target_modules=targets, init_lora_weights=False, task_type="CAUSAL_LM")
     adapted = get_peft_model(model, config)
     card = {"name": name, "role": role, "base": base, "base_name": load, "training_set": "set1"}
-    if base == "tiny":
-        weights = json.loads((Path(load) / "recipe.json").read_bytes())["files"]
-        card["base_name"] = weights["model.safetensors"]
     save_model(home, name, card, lambda folder: adapted.save_pretrained(str(folder)))
     return name

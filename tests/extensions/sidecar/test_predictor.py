@@ -14,23 +14,24 @@ from tests.extensions.sidecar.test_prompt import FIND, MAKE, make_row
 from tests.extensions.sidecar.test_select import TOOLS, TURNS, ask
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.predictors.test_endpoint import called, predictor
-from training.caller.tiny.base import find_tiny_base_folder
 from training.evaluation.predictor import CannotPredict
 from warehouse.store import Warehouse
 
 WANTED = {"title": "Blue Sky", "count": 2}
 
 
-def test_a_local_model_answers_many_as_one_by_one(tmp_path: Path) -> None:
-    model = LocalReviser(tmp_path, find_tiny_base_folder(), device="cpu")
+def test_a_local_model_answers_many_as_one_by_one(small_caller: Path, tmp_path: Path) -> None:
+    model = LocalReviser(tmp_path, small_caller, device="cpu", constrained=True)
     requests = [make_revision_request(make_row()), ask(), ask("drop_song", TOOLS[:3])]
     together = model.revise_requests(requests)
     assert together == [model(request) for request in requests]
     assert any(isinstance(one, ProposedCall) for one in together)
 
 
-def test_a_local_model_leaves_what_its_context_cannot_hold(tmp_path: Path) -> None:
-    model = LocalReviser(tmp_path, find_tiny_base_folder(), device="cpu")
+def test_a_local_model_leaves_what_its_context_cannot_hold(
+    small_caller: Path, tmp_path: Path
+) -> None:
+    model = LocalReviser(tmp_path, small_caller, device="cpu")
     long = make_row(draft_arguments={"title": "word " * 20_000})
     assert model.revise_requests([make_revision_request(long)]) == [None]
 

@@ -25,8 +25,8 @@ from serving.repair.tools import (
     make_revision_messages,
     write_problem,
 )
+from tests.support.small_caller import make_small_tokenizer
 from tests.training.conftest import raw_tool
-from training.caller.tiny.base import find_tiny_base_folder
 
 FIND, MAKE = raw_tool("find", "file"), raw_tool("make", "file")
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]))
@@ -39,9 +39,7 @@ VALUES = st.recursive(
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(str(find_tiny_base_folder()))
+    return make_small_tokenizer()
 
 
 def make_row(**changed: Any) -> RevisionRow:

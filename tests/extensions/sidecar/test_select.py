@@ -67,8 +67,8 @@ def test_what_is_shown_fits_and_loses_candidates_before_turns(
 def test_a_row_that_is_too_long_keeps_its_right_tool(tokenizer: Any) -> None:
     right = ({"name": "make_note", "arguments": {"title": "a", "count": 1}},)
     row = make_row(contracts=tuple(TOOLS), conversation=tuple(TURNS), right=right)
-    lessons, counts = make_revision_lessons([row], tokenizer, 420)
-    assert len(lessons[0].ids) <= 420
+    lessons, counts = make_revision_lessons([row], tokenizer, 900)
+    assert len(lessons[0].ids) <= 900
     assert counts["dropped_distractors"] > 10
     text = tokenizer.decode(lessons[0].ids)
     assert "make_note" in text.split("Write the call")[1]
@@ -77,8 +77,8 @@ def test_a_row_that_is_too_long_keeps_its_right_tool(tokenizer: Any) -> None:
 
 def test_a_row_too_long_in_itself_is_counted(tokenizer: Any) -> None:
     long = make_row(conversation=({"role": "user", "content": "word " * 900},))
-    _, counts = make_revision_lessons([make_row(), long], tokenizer, 400)
+    _, counts = make_revision_lessons([make_row(), long], tokenizer, 900)
     assert counts["too_long"] == 1
     assert sum(counts["drafts"]["sources"].values()) == counts["rows"] == 2
-    with pytest.raises(RuntimeError, match="none of 1 rows fits context 400"):
-        make_revision_lessons([long], tokenizer, 400)
+    with pytest.raises(RuntimeError, match="none of 1 rows fits context 900"):
+        make_revision_lessons([long], tokenizer, 900)

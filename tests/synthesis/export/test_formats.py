@@ -1,6 +1,7 @@
 """Exports as their readers read them: `datasets`, TRL's trainer, chat templates with tools."""
 
 import json
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.selection import ExportChoice, ExportError
 from assets.synthesis.export.write import export
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_goldens
+from tests.support.small_caller import make_small_tokenizer
 from tests.synthesis.export_rows import (
     TEST_SERVERS,
     TRAIN_SERVERS,
@@ -27,7 +29,6 @@ from tests.synthesis.export_rows import (
     published,
     tool,
 )
-from training.caller.tiny.base import find_tiny_base_folder
 from training.prompts.call_text import parse_calls
 from training.prompts.render import render_conversation, render_tool_schema
 from training.sets.split import TEST, TRAIN, split_of
@@ -131,18 +132,20 @@ def test_a_row_renders_as_the_training_renders_it(warehouse: Warehouse, tmp_path
     assert parse_calls(completion).calls == [call]
 
 
-def test_trl_trains_on_the_completion_alone(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_trl_trains_on_the_completion_alone(
+    small_caller: Path, warehouse: Warehouse, tmp_path: Path
+) -> None:
     trl = pytest.importorskip("trl")
     published(warehouse)
     rows = load(made(warehouse, tmp_path / "out", "trl"), split=TRAIN)
-    base, tokenizer = find_tiny_base_folder(), _tokenizer("qwen3_training")
+    tokenizer = _tokenizer("qwen3_training")
     settings = trl.SFTConfig(
         output_dir=str(tmp_path / "run"), max_steps=1, per_device_train_batch_size=2,
         max_length=None, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True,
         logging_strategy="no", bf16=False,
     )  # fmt: skip
     trainer = trl.SFTTrainer(
-        model=str(base), args=settings, train_dataset=rows, processing_class=tokenizer
+        model=str(small_caller), args=settings, train_dataset=rows, processing_class=tokenizer
     )
     for prepared, row in zip(trainer.train_dataset, rows, strict=True):
         whole = tokenizer.decode(prepared["input_ids"])
@@ -157,9 +160,8 @@ def test_trl_trains_on_the_completion_alone(warehouse: Warehouse, tmp_path: Path
 
 
 def _tokenizer(template: str) -> Any:
-    transformers = pytest.importorskip("transformers")
     trl = pytest.importorskip("trl")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(find_tiny_base_folder()))
+    tokenizer = copy(make_small_tokenizer())
     folder = Path(trl.__file__).parent / "chat_templates"
     tokenizer.chat_template = (folder / f"{template}.jinja").read_text()
     return tokenizer
@@ -287,14 +289,14 @@ def read(message: dict[str, Any]) -> Any:
 
 
 @pytest.mark.slow
-def test_trl_trains_on_it(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_trl_trains_on_it(small_caller: Path, warehouse: Warehouse, tmp_path: Path) -> None:
     trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
     transformers = pytest.importorskip("transformers")
     published(warehouse)
     prefer(warehouse, tmp_path / "out")
     datasets.disable_progress_bars()
     rows = datasets.load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
-    base = str(find_tiny_base_folder())
+    base = str(small_caller)
     trainer = trl.DPOTrainer(
         model=base,
         args=trl.DPOConfig(

@@ -1,6 +1,7 @@
 """Constrained generation: no call can be written that does not fit, and nothing else is held."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ import torch
 from assets.contracts.validate import validate_call
 from training.caller.bases import load_base
 from training.caller.generation import CallGrammars, generate_completions
-from training.caller.tiny.base import find_tiny_base_folder
 from training.prompts.call_text import find_call_form, parse_calls
 from training.prompts.render import NO_CALL, render_conversation, render_tool_schema
 from training.prompts.templates import BadTemplate
@@ -33,14 +33,14 @@ TOOLS = [
 
 
 @pytest.fixture(scope="module")
-def loaded() -> tuple[Any, Any]:
-    return load_base(str(find_tiny_base_folder()), "cpu")
+def loaded(small_caller: Path) -> tuple[Any, Any]:
+    return load_base(str(small_caller), "cpu")
 
 
 def test_loading_what_lies_on_the_disk_prints_nothing(
-    capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+    small_caller: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
-    load_base(str(find_tiny_base_folder()), "cpu")
+    load_base(str(small_caller), "cpu")
     assert capfd.readouterr() == ("", "")
     assert not recwarn.list
 
@@ -136,7 +136,7 @@ def test_parameters_with_the_names_of_keywords(grammars: CallGrammars) -> None:
     assert not read_text(grammars, write_call("odd", additionalProperties=False), [tool])
 
 
-def test_the_tiny_model_writes_calls_that_fit(
+def test_a_small_model_writes_calls_that_fit(
     loaded: tuple[Any, Any], grammars: CallGrammars
 ) -> None:
     model, tokenizer = loaded

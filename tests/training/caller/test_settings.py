@@ -28,9 +28,9 @@ def test_a_real_base_gets_the_published_hyper_parameters() -> None:
         assert (chosen.candidates, chosen.distractors) == (10, "mixed")
 
 
-def test_the_tiny_base_has_a_profile_of_its_own_and_any_can_be_asked_for() -> None:
-    assert get_base_profile("tiny") == get_base_profile("tiny:abc") == PROFILES["tiny"]
-    assert resolve_caller_settings("tiny", "mcp-flow") == PROFILES["mcp-flow"]
+def test_smollm2_has_a_profile_of_its_own_and_any_can_be_asked_for() -> None:
+    assert get_base_profile("smollm2") == get_base_profile("smollm2:abc") == PROFILES["smollm2"]
+    assert resolve_caller_settings("smollm2", "mcp-flow") == PROFILES["mcp-flow"]
     assert resolve_caller_settings("Qwen/Qwen3-4B", rank=8, epochs=2).rank == 8
 
 
@@ -54,11 +54,11 @@ def test_how_a_training_runs_is_no_part_of_a_models_name() -> None:
 
 
 def test_what_a_user_sets_of_the_caller_goes_over_its_profile() -> None:
-    chosen = CallerOptions(base="tiny", profile="mcp-flow", rank=8).resolve(seed=3)
+    chosen = CallerOptions(base="smollm2", profile="mcp-flow", rank=8).resolve(seed=3)
     assert chosen == replace(PROFILES["mcp-flow"], rank=8, seed=3)
-    assert CallerOptions().resolve() == PROFILES["tiny"]
+    assert CallerOptions().resolve() == PROFILES["smollm2"]
 
 
 def test_an_unknown_profile_is_named() -> None:
-    with pytest.raises(ValidationError, match=r"profile\n.*'mcp-flow' or 'tiny'.*'huge'"):
+    with pytest.raises(ValidationError, match=r"profile\n.*'mcp-flow' or 'smollm2'.*'huge'"):
         CallerOptions(profile="huge")  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 import json
 import re
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 
 from assets.synthesis.tables import TASKS
 from tests.support.examples import examples
+from tests.support.small_caller import make_small_tokenizer
 from tests.synthesis.export_rows import TRAIN_SERVERS, pair, snapshot
 from tests.training.conftest import embed, raw_tool
 from training.caller.packing import TrainingLesson, pack_batch, pad_batch
 from training.caller.settings import resolve_caller_settings
-from training.caller.tiny.base import TINY, find_tiny_base_folder
+from training.caller.smollm2 import SMOLLM2
 from training.caller.tokenise import build_train_pool, make_lessons, make_row_lessons
 from training.prompts.call_text import parse_calls
 from training.prompts.render import NO_CALL, render_tool_schema, render_turns
@@ -23,18 +25,16 @@ from training.sets.split import SetPolicy
 from training.sets.training_set import TrainingSet, build_training_set
 
 Row = dict[str, Any]
-SETTINGS = resolve_caller_settings(TINY, candidates=3)
+SETTINGS = resolve_caller_settings(SMOLLM2, candidates=3)
 # Qwen3 takes the empty thought out of earlier turns, so that a later prompt does not go on from an
 # earlier answer; Llama-3.1 puts the tools before the first request.
-TEMPLATES = ("tiny", "qwen2_5", "qwen3", "llama3_1")
+TEMPLATES = (SMOLLM2, "qwen2_5", "qwen3", "llama3_1")
 _MARKS = re.compile(r"<\|[^|]*\|>|</?tool_call>")
 
 
 def tokenizer(template: str) -> Any:
-    from transformers import AutoTokenizer
-
-    made = AutoTokenizer.from_pretrained(str(find_tiny_base_folder()))
-    if template != "tiny":
+    made = copy(make_small_tokenizer())
+    if template != SMOLLM2:
         trl = pytest.importorskip("trl")
         folder = Path(trl.__file__).parent / "chat_templates"
         made.chat_template = (folder / f"{template}.jinja").read_text()
@@ -114,8 +114,9 @@ def test_a_conversation_is_one_lesson_where_the_template_goes_on_from_its_answer
 def test_a_result_that_the_template_does_not_show_is_counted_and_left_out(
     every: TrainingSet,
 ) -> None:
-    made = tokenizer("tiny")
-    made.chat_template = made.chat_template.replace("<|:|>{{ shown(m.content) }}", "")
+    made = tokenizer(SMOLLM2)
+    silent = "{%- set messages = messages | rejectattr('role', 'equalto', 'tool') | list -%}"
+    made.chat_template = silent + made.chat_template
     lessons, counts = make_lessons(
         every.rows, build_train_pool(every.rows, every.pool), made, SETTINGS
     )
@@ -126,7 +127,7 @@ def test_a_result_that_the_template_does_not_show_is_counted_and_left_out(
 def test_a_conversation_that_the_template_refuses_is_counted_and_left_out(
     every: TrainingSet,
 ) -> None:
-    made = tokenizer("tiny")
+    made = tokenizer(SMOLLM2)
     refuses = "{% if messages | selectattr('role', 'equalto', 'user') | list | length > 1 %}"
     refuses += "{{ raise_exception('one request only') }}{% endif %}"
     made.chat_template = refuses + made.chat_template

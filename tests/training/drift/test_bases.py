@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from assets.vectors.encoders.weights import find_base_path
+from training.caller.smollm2 import name_smollm2_base
 from training.role import (
     get_causal_base_name,
     get_retriever_base_name,
     is_same_base,
-    read_card_base,
 )
 
 A, B, COMMIT = "a" * 16, "b" * 16, f"some/base@{'c' * 40}"
@@ -24,8 +24,8 @@ A, B, COMMIT = "a" * 16, "b" * 16, f"some/base@{'c' * 40}"
         (f"{COMMIT}@{A}", COMMIT, True),  # a commit says what its files are
         (f"{COMMIT}@{A}", COMMIT.replace("c", "d"), False),
         (f"/models/x@{A}", "/models/x", True),  # gone for now: the place is the same
-        (f"tiny:{A * 4}", f"tiny:{B * 4}", False),  # another tiny base ships
-        (f"tiny:{A * 4}", "/models/causal", False),
+        (f"smollm2:{A}", f"smollm2:{B}", False),  # another template
+        (f"smollm2:{A}", "/models/causal", False),
     ],
 )
 def test_bases_are_told_apart(then: str, now: str, same: bool) -> None:
@@ -38,8 +38,5 @@ def test_a_folder_is_named_with_its_files_and_a_hub_id_is_never_fetched(tmp_path
     assert get_retriever_base_name(COMMIT) == COMMIT
     assert get_retriever_base_name(str(tmp_path)) == str(tmp_path)  # no model: its training says so
     assert get_causal_base_name("/gone") == "/gone"
-    tiny = get_causal_base_name("tiny")
-    card = {"role": "caller", "base": "tiny", "base_name": tiny.partition(":")[2]}
-    assert read_card_base(card) == tiny
-    assert read_card_base({"role": "retriever"}) is None
+    assert get_causal_base_name("smollm2") == name_smollm2_base()
     assert get_retriever_base_name(str(find_base_path())).startswith(f"{find_base_path()}@")

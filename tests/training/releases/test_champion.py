@@ -35,7 +35,7 @@ from training.releases.promotion import (
     consider_candidate,
     refuse_candidate,
 )
-from training.role import check_gates
+from training.role import check_gates, get_untrained_model
 from training.runtime.model_store import get_model_folder
 from warehouse.storage.files import PointerBroken
 
@@ -48,9 +48,9 @@ def kinds(home: Path) -> list[tuple[str, str]]:
 
 def test_every_role_starts_with_a_model_that_needs_no_training(tmp_path: Path) -> None:
     assert read_champion(tmp_path, "retriever").model == "base"
-    assert read_champion(tmp_path, "caller").model == "baseline:bm25+slots"
+    assert read_champion(tmp_path, "caller").model == get_untrained_model("caller")
     assert not read_champion(tmp_path, "caller").trained
-    assert find_model_in_service(tmp_path, "caller").notice is None
+    assert find_model_in_service(tmp_path, "retriever").notice is None
     assert read_last_trained_set(tmp_path, "retriever") is None
 
 

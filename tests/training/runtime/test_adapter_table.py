@@ -6,7 +6,7 @@ import pytest
 
 from training.adapter_table import check_adapter_rules
 
-# A sidecar over the tiny base, of the rows of one marketplace: one epoch, rows of all lengths.
+# A sidecar over a small base, of the rows of one marketplace: one epoch, rows of all lengths.
 SHORT = [2.091, 1.728, 1.525, 1.745, 2.522, 1.625, 1.369, 1.427, 1.51, 2.271, 1.521, 1.722]
 
 

@@ -1,4 +1,4 @@
-"""GRPO over the tiny base, by TRL's own trainer."""
+"""GRPO over a small base, by TRL's own trainer."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,22 +9,21 @@ import pytest
 from extensions.sidecar.grpo_training import GrpoCourse, build_trainer, run_grpo
 from extensions.sidecar.prompt import make_revision_request, render_revision_prompt
 from extensions.sidecar.rollouts import tokenise_prompt
-from extensions.sidecar.settings import TINY_GRPO, GrpoSettings
+from extensions.sidecar.settings import SMALL_GRPO, GrpoSettings
 from tests.extensions.sidecar.grpo.test_rollouts import ROWS, make_rollouts
 from training.caller.bases import load_base
-from training.caller.settings import get_base_profile
-from training.caller.tiny.base import find_tiny_base_folder
+from training.caller.settings import PROFILES
 from training.caller.train import add_adapter
 from training.runtime import checkpoints
 from training.runtime.model_store import TrainingFailed
 
-SMALL = replace(TINY_GRPO, steps=2, group=2, prompts=2, pass_rows=4, max_new=6, probe=4)
+SMALL = replace(SMALL_GRPO, steps=2, group=2, prompts=2, pass_rows=4, max_new=6, probe=4)
 
 
-def load_model() -> tuple[Any, Any]:
+def load_model(base: Path) -> tuple[Any, Any]:
     pytest.importorskip("trl")
-    model, tokenizer = load_base(str(find_tiny_base_folder()), "cpu")
-    return add_adapter(model, get_base_profile("tiny"), None), tokenizer
+    model, tokenizer = load_base(str(base), "cpu")
+    return add_adapter(model, PROFILES["smollm2"], None), tokenizer
 
 
 def make_course(root: Path, settings: GrpoSettings = SMALL, **changed: Any) -> GrpoCourse:
@@ -61,8 +60,10 @@ def test_groups_that_processes_would_split_are_refused(
 
 
 @pytest.mark.slow
-def test_a_rollout_has_the_served_prompt_and_no_tool_mask(tmp_path: Path) -> None:
-    model, tokenizer = load_model()
+def test_a_rollout_has_the_served_prompt_and_no_tool_mask(
+    small_caller: Path, tmp_path: Path
+) -> None:
+    model, tokenizer = load_model(small_caller)
     rollouts = make_rollouts()
     trainer = build_trainer(model, rollouts, make_course(tmp_path), "plan", print)
     assert not trainer.tools
@@ -80,8 +81,10 @@ def test_a_rollout_has_the_served_prompt_and_no_tool_mask(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_group_that_fails_is_written_again_after_a_worked_example(tmp_path: Path) -> None:
-    model, _ = load_model()
+def test_a_group_that_fails_is_written_again_after_a_worked_example(
+    small_caller: Path, tmp_path: Path
+) -> None:
+    model, _ = load_model(small_caller)
     rollouts = make_rollouts()
     trainer = build_trainer(model, rollouts, make_course(tmp_path), "plan", print)
     written: list[list[int]] = []
@@ -102,8 +105,10 @@ def test_a_group_that_fails_is_written_again_after_a_worked_example(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_training_ends_with_a_curve_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    model, tokenizer = load_model()
+def test_a_training_ends_with_a_curve_and_goes_on_from_its_checkpoint(
+    small_caller: Path, tmp_path: Path
+) -> None:
+    model, tokenizer = load_model(small_caller)
     lines: list[dict[str, Any]] = []
     course = make_course(tmp_path, replace(SMALL, beta=0.1))
     before = {name: one.clone() for name, one in model.named_parameters() if "lora_B" in name}
@@ -118,6 +123,6 @@ def test_a_training_ends_with_a_curve_and_goes_on_from_its_checkpoint(tmp_path: 
     newest = checkpoints.find_newest_checkpoint(tmp_path)
     assert newest is not None
     checkpoints.remove_checkpoints(newest)
-    again, _ = load_model()
+    again, _ = load_model(small_caller)
     _, resumed = run_grpo(again, tokenizer, ROWS, course, lines.append, print)
     assert (resumed["resumed_from"], resumed["steps"]) == (1, 2)

@@ -3,8 +3,6 @@
 from functools import cache
 from typing import Any
 
-import pytest
-
 from extensions.sidecar.prompt import RevisionRow, make_revision_request, render_revision_prompt
 from extensions.sidecar.rewards import COPIED, RevisionScore
 from extensions.sidecar.rewards import RIGHT as IS_RIGHT
@@ -19,7 +17,7 @@ from extensions.sidecar.rollouts import (
 )
 from extensions.sidecar.settings import WEIGHTS
 from tests.extensions.sidecar.rewards.rows import DRAFTS, RIGHT, make_row, write_call
-from training.caller.tiny.base import find_tiny_base_folder
+from tests.support.small_caller import make_small_tokenizer
 
 ROWS = [make_row(kind, server_id=f"npm:{kind}") for kind in (*DRAFTS, "untouched", "ask")]
 COPY = write_call({"name": "book_room", "arguments": DRAFTS["wrong_type"][1]})
@@ -27,8 +25,7 @@ COPY = write_call({"name": "book_room", "arguments": DRAFTS["wrong_type"][1]})
 
 @cache
 def load_tokenizer() -> Any:
-    transformers = pytest.importorskip("transformers")
-    return transformers.AutoTokenizer.from_pretrained(str(find_tiny_base_folder()))
+    return make_small_tokenizer()
 
 
 def make_rollouts(

@@ -5,14 +5,14 @@ from dataclasses import asdict
 
 import pytest
 
-from extensions.sidecar.settings import TINY_GRPO, GrpoSettings, RewardWeights
+from extensions.sidecar.settings import SMALL_GRPO, GrpoSettings, RewardWeights
 from training.runtime.model_store import TrainingFailed, read_hyper_parameters
 
 
 def test_settings_of_a_job_are_read_back() -> None:
-    held = json.loads(json.dumps(asdict(TINY_GRPO)))
-    assert read_hyper_parameters("sidecar", GrpoSettings, held) == TINY_GRPO
-    assert TINY_GRPO.weights == RewardWeights()
+    held = json.loads(json.dumps(asdict(SMALL_GRPO)))
+    assert read_hyper_parameters("sidecar", GrpoSettings, held) == SMALL_GRPO
+    assert SMALL_GRPO.weights == RewardWeights()
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""The tiny base model that ships, and how it is built."""

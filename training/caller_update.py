@@ -1,0 +1,71 @@
+"""What a nightly update of the caller learns: new and changed contracts, and as much of the old."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+
+from training.adapter_table import read_last_card
+from training.caller.shipped import GENERAL, find_general_flaw, read_caller_card
+from training.caller.smollm2 import is_smollm2
+from training.releases.in_service import find_model_in_service
+from training.role import CALLER, is_untrained
+from training.sets.training_set import TRAINING_SET
+from warehouse.json_types import Row
+from warehouse.store import Warehouse
+
+
+@dataclass(frozen=True)
+class CallerUpdate:
+    """start: the caller that goes on learning, "" for a new adapter. rows: in the order in which a
+    budget of tokens takes them."""
+
+    start: str
+    rows: list[Row]
+
+
+def plan_update(
+    warehouse: Warehouse, base: str, rows: Sequence[Row], seed: int
+) -> CallerUpdate | str:
+    """The next update over rows of the training split, or why there is none."""
+    start = find_start(warehouse, base)
+    if start is None:
+        return CallerUpdate("", list(rows))
+    known = _read_known_contracts(warehouse)
+    fresh = [row for row in rows if row["contract_digest"] not in known]
+    if not fresh:
+        return f"{start[:12]} goes on serving: no contract to learn is new or changed"
+    fresh_digests = {row["contract_digest"] for row in fresh}
+    old = [row for row in rows if row["contract_digest"] not in fresh_digests]
+    rng = random.Random(seed)
+    rng.shuffle(fresh)
+    replay = rng.sample(old, min(len(old), len(fresh)))  # half of what is learnt
+    both = chain.from_iterable(zip_longest(fresh, replay))
+    return CallerUpdate(start, [row for row in both if row is not None])
+
+
+def find_start(warehouse: Warehouse, base: str) -> str | None:
+    """The caller in service where it is of this base, else the shipped one; None where there is
+    none of this base."""
+    serving = find_model_in_service(warehouse.home, CALLER).model
+    if not is_untrained(CALLER, serving):
+        card = read_caller_card(warehouse.home, serving) or {}
+        if card.get("base") == base:
+            return serving
+    return GENERAL if is_smollm2(base) and find_general_flaw() is None else None
+
+
+def is_first_set(warehouse: Warehouse) -> bool:
+    """Whether the home has had no other training set than the current one."""
+    return len(warehouse.tables.history(TRAINING_SET.name)) <= 1
+
+
+def _read_known_contracts(warehouse: Warehouse) -> set[str]:
+    """Contracts of the set that the last update learnt from, or of the home's first."""
+    heads = warehouse.tables.history(TRAINING_SET.name)
+    last = (read_last_card(warehouse, CALLER) or {}).get("training_set")
+    learnt = (head for head in reversed(heads) if head.digest == last)
+    head = next(learnt, heads[0] if heads else None)
+    if head is None:
+        return set()
+    return set(warehouse.tables.read(TRAINING_SET, as_of=head.at)["contract_digest"])

@@ -1,6 +1,6 @@
 """The caller that the package ships: a LoRA adapter of SmolLM2-135M-Instruct, checked before use.
 
-It serves until a home promotes one of its own. `benchmarks/caller_fit.py` trains it.
+It serves until a home promotes one of its own.
 """
 
 from functools import cache

@@ -1,19 +1,302 @@
 """The application: an OpenAI-compatible API before another one, with calls repaired on the way."""
 
 import gc
-from functools import lru_cache
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.to_thread
+import httpx2
 from starlette.requests import ClientDisconnect, Request
 
-from extensions.proxy.answer import JUDGED, ProxyParts, RequestAnswering
-from extensions.proxy.exchange import HttpExchange, ProxyMetrics, RequestRefused
-from extensions.proxy.upstream import TOKEN, ProxySettings
+from extensions.proxy.answer_calls import (
+    ChatStream,
+    MessageStream,
+    ResponsesStream,
+    repair_chat,
+    repair_message,
+    repair_response,
+)
+from extensions.proxy.auto_tools import NotChosen, ToolChoice, ToolChooser, asks_for_tools
+from extensions.proxy.calls import CallRepair, CallReviser, ToolOffer, ToolsRefused, read_offer
+from extensions.proxy.exchange import EventReader, HttpExchange, ProxyMetrics, RequestRefused
+from extensions.proxy.local_upstream import FirstCall, LocalUpstream
+from extensions.proxy.messages_search import MessagesSearch, has_custom_search
+from extensions.proxy.responses_search import ResponsesSearch, drop_own_ids, has_client_search
+from extensions.proxy.tool_search import ToolSearch
+from extensions.proxy.upstream import (
+    TOKEN,
+    Headers,
+    ProxyError,
+    ProxySettings,
+    Upstream,
+    UpstreamFailed,
+    choose_headers,
+    explain_failure,
+    keep_headers,
+)
 from serving.meta.access_control import find_owner
 from serving.meta.policy import HttpSettings
+from warehouse.json_types import JsonObject
 from warehouse.network.egress import is_loopback
+
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+logger = logging.getLogger(__name__)
+JUDGED = {
+    CHAT: (repair_chat, ChatStream),
+    RESPONSES: (repair_response, ResponsesStream),
+    MESSAGES: (repair_message, MessageStream),
+}
+
+
+@dataclass(frozen=True)
+class ProxyParts:
+    """chooser: picks tools where `tools` is "auto". local: a model that runs here; without an
+    upstream it answers everything, beside one it writes the first call of a conversation. reviser:
+    rewrites calls that the ladder leaves. search: answers the searches for tools that models
+    make."""
+
+    chooser: ToolChooser | None = None
+    local: LocalUpstream | None = None
+    reviser: CallReviser | None = None
+    search: ToolSearch | None = None
+
+
+@dataclass(frozen=True)
+class PreparedRequest:
+    """body: to send on. repair: what its calls are judged by, None where nothing is to be judged,
+    and what the upstream says of it is its answer. search: answers its searches for tools."""
+
+    body: bytes
+    repair: CallRepair | None = None
+    search: ResponsesSearch | MessagesSearch | None = None
+
+
+class RequestPreparation:
+    """Makes requests ready, for one event loop."""
+
+    def __init__(self, settings: ProxySettings, metrics: ProxyMetrics, parts: ProxyParts) -> None:
+        self._settings, self._metrics, self._parts = settings, metrics, parts
+
+    async def prepare_request(self, path: str, body: bytes, headers: Headers) -> PreparedRequest:
+        """A request to one of the three paths above. Raises Refused."""
+        try:
+            found = json.loads(body)
+            if path == MESSAGES:
+                return await self._prepare_messages(found, body, headers)
+            return await self._prepare_repair(path, found, body, headers)
+        except ToolsRefused as error:
+            raise RequestRefused(400, "too_many_tools", str(error)) from None
+        except (ValueError, RecursionError, AttributeError):
+            return PreparedRequest(body)
+
+    async def _prepare_messages(
+        self, found: JsonObject, body: bytes, headers: Headers
+    ) -> PreparedRequest:
+        offer, search = read_offer(found, self._settings.max_tools), self._parts.search
+        if offer is None:
+            return PreparedRequest(body)
+        repair = self._begin_repair(offer, headers)
+        if search is None or not has_custom_search(found):
+            return PreparedRequest(body, repair)
+        count = partial(self._count_outcome, "tool_searches")
+        made = await anyio.to_thread.run_sync(MessagesSearch, search, found, repair, count)
+        return PreparedRequest(body, repair, made)
+
+    async def _prepare_repair(
+        self, path: str, found: Any, body: bytes, headers: Headers
+    ) -> PreparedRequest:
+        chosen, search = dict[str, str](), self._parts.search
+        if asks_for_tools(found):
+            picked = await self._choose_tools(found)
+            found, chosen = picked.body, picked.tool_ids
+            body = _write_body(found)
+        if search is not None and path == RESPONSES:
+            resumed = search.continued.resume_request(found)
+            body = body if resumed is found else _write_body(resumed)
+            found = resumed
+        searches = search is not None and path == RESPONSES and has_client_search(found)
+        offer = read_offer(found, self._settings.max_tools, empty=searches)
+        if offer is None:
+            return PreparedRequest(body)
+        if searches:
+            found = drop_own_ids(found)
+            body = _write_body(found)
+        repair = self._begin_repair(replace(offer, chosen=chosen), headers)
+        if search is None or not searches:
+            return PreparedRequest(body, repair)
+        count = partial(self._count_outcome, "tool_searches")
+        return PreparedRequest(body, repair, ResponsesSearch(search, found, repair, count))
+
+    def _begin_repair(self, offer: ToolOffer, headers: Headers) -> CallRepair:
+        revising, reviser = None, self._parts.reviser
+        if reviser is not None:
+            revising = reviser.begin_request(headers, partial(self._count_outcome, "calls_revised"))
+        return CallRepair(offer, self._settings.history, revising)
+
+    def _count_outcome(self, name: str, outcome: str) -> None:
+        self._metrics.count(name, f'outcome="{outcome}"')
+
+    async def _choose_tools(self, body: Any) -> ToolChoice:
+        if self._parts.chooser is None:
+            reason = 'tools: "auto" needs an index to pick from; start the proxy with --index'
+            raise RequestRefused(400, "no_index", reason)
+        try:
+            return await anyio.to_thread.run_sync(self._parts.chooser.choose_tools, body)
+        except NotChosen as error:
+            raise RequestRefused(400, "no_tools_chosen", str(error)) from None
+
+
+def _write_body(body: JsonObject) -> bytes:
+    return json.dumps(body).encode()  # half a surrogate pair is no UTF-8
+
+
+class RequestAnswering:
+    """Sends requests on and judges what comes back, for one event loop."""
+
+    def __init__(self, settings: ProxySettings, metrics: ProxyMetrics, parts: ProxyParts) -> None:
+        self._settings, self._metrics, self._parts = settings, metrics, parts
+        if not settings.upstream and parts.local is None:
+            raise ProxyError("neither --upstream nor --local: nobody is there who answers")
+        self._remote = Upstream(settings) if settings.upstream else None
+        self._preparation = RequestPreparation(settings, metrics, parts)
+        self._first = FirstCall(parts.local) if parts.local and self._remote else None
+
+    async def close(self) -> None:
+        """Closes the connections to the upstream."""
+        if self._remote is not None:
+            await self._remote.close()
+
+    async def answer_request(
+        self, request: Request, body: bytes, exchange: HttpExchange, *, own: bool
+    ) -> None:
+        """Answers one request below `/v1`. own: its Authorization is the proxy's token."""
+        began = time.perf_counter()
+        path = request.scope["path"] if request.method == "POST" else ""
+        whole, stream = JUDGED.get(path, (None, None))
+        headers, ready = choose_headers(request.headers.raw, self._settings.key, own=own), None
+        try:
+            if path in JUDGED:
+                ready = await self._preparation.prepare_request(path, body, headers)
+        except RequestRefused as error:
+            self._metrics.count("refused", f'reason="{error.code}"')
+            await exchange.send_error(error)
+            return
+        ready = ready or PreparedRequest(body)
+        repair = ready.repair
+        raw = request.scope["raw_path"]
+        query = request.scope["query_string"]
+        rest = (raw[len(b"/v1") :] + (b"?" + query if query else b"")).decode("latin-1")
+        spent = time.perf_counter() - began
+        try:
+            if repair is not None and self._first is not None and path != MESSAGES:
+                answer = await self._first.write_answer(rest, ready.body, repair)
+                self._metrics.count("first_calls", f'outcome="{answer.outcome}"')
+                if answer.sent:
+                    repair = answer.repair
+                    await exchange.send_whole(200, answer.headers, answer.sent)
+                    return
+            opened = self._open_answer(request.method, rest, headers, ready)
+            async with opened as response:
+                if repair is None or response.status_code != 200 or _is_packed(response):
+                    await self._pass_answer(response, exchange)
+                elif response.headers.get("content-type", "").startswith("text/event-stream"):
+                    spent += await self._stream_repaired(response, exchange, stream, repair)
+                else:
+                    spent += await self._send_repaired(response, exchange, whole, repair)
+        except (UpstreamFailed, httpx2.HTTPError) as error:
+            await self._tell_failure(error, exchange)
+        if repair is not None:
+            exchange.repaired = repair.count_repaired()
+            self._metrics.count("calls_repaired", by=exchange.repaired)
+            self._metrics.count("calls_left", by=repair.count_left())
+            self._metrics.observe_overhead(spent)
+
+    def _open_answer(self, method: str, rest: str, headers: Headers, ready: PreparedRequest) -> Any:
+        """Of the upstream, or of the local model where there is none."""
+        answers, body = self._remote or self._parts.local, ready.body
+        assert answers is not None
+        if ready.search is not None:
+            most = self._settings.max_held
+            return ready.search.open_answer(answers, method, rest, headers, body, most)
+        return answers.open_answer(method, rest, headers, body)
+
+    async def _pass_answer(self, response: httpx2.Response, exchange: HttpExchange) -> None:
+        await exchange.start(response.status_code, keep_headers(response))
+        async for part in response.aiter_raw():
+            await exchange.send_part(part)
+        await exchange.end()
+
+    async def _send_repaired(
+        self, response: httpx2.Response, exchange: HttpExchange, change: Any, repair: CallRepair
+    ) -> float:
+        """Seconds that it took once the body was there."""
+        parts, size, source = [], 0, response.aiter_raw()
+        async for part in source:
+            parts.append(part)
+            size += len(part)
+            if size > self._settings.max_held:
+                await exchange.start(200, keep_headers(response))
+                await exchange.send_part(b"".join(parts))
+                async for more in source:
+                    await exchange.send_part(more)
+                await exchange.end()
+                return 0.0
+        began, body = time.perf_counter(), b"".join(parts)
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, Mapping):
+            await change(found, repair)
+            if field := repair.describe_field():
+                body = json.dumps({**found, "toolmill": field}).encode()
+        count = str(repair.count_repaired()).encode()
+        headers = [*keep_headers(response), (b"x-toolmill-repaired", count)]
+        await exchange.send_whole(200, headers, body)
+        return time.perf_counter() - began
+
+    async def _stream_repaired(
+        self, response: httpx2.Response, exchange: HttpExchange, kind: Any, repair: CallRepair
+    ) -> float:
+        """Seconds that it took, waiting for the upstream and the client left out."""
+        await exchange.start(200, keep_headers(response))
+        most, spent = self._settings.max_held, 0.0
+        stream, reader = kind(repair, most), EventReader(most)
+        try:
+            async for part in response.aiter_raw():
+                began = time.perf_counter()
+                ready = b"".join([await stream.feed(item) for item in reader.take(part)])
+                spent += time.perf_counter() - began
+                if ready:
+                    await exchange.send_part(ready)
+            for event in reader.end():
+                await exchange.send_part(b"".join([*stream.drain(), event.raw]))
+        finally:  # of an answer that broke off, what there is goes on as it came
+            held = b"".join(stream.drain())
+            if held:
+                with anyio.move_on_after(1, shield=True):
+                    await exchange.send_part(held)
+        await exchange.end()
+        return spent
+
+    async def _tell_failure(self, error: Exception, exchange: HttpExchange) -> None:
+        failed = (
+            error if isinstance(error, UpstreamFailed) else explain_failure(error, self._settings)
+        )
+        self._metrics.count("upstream_failures", f'reason="{failed.code}"')
+        logger.warning("%s", failed)
+        await exchange.send_error(RequestRefused(failed.status, failed.code, str(failed)))
+
+
+def _is_packed(response: httpx2.Response) -> bool:
+    return response.headers.get("content-encoding", "identity") != "identity"
 
 
 class ProxyApp:

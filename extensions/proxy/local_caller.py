@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from extensions.proxy.local_requests import CannotAnswer, LocalAnswer, LocalRequest
+from extensions.proxy.local_forms import CannotAnswer, LocalAnswer, LocalRequest
 from training.evaluation.adapter_predictor import NOT_RENDERABLE, TOO_LONG, AdapterPredictor
 from training.evaluation.predictor import CannotPredict, PredictionRequest, Predictor
 from training.prompts.render import read_message_calls
 
-_BEGINNINGS = "<{[`"  # of a call in the forms that are read: tags, JSON, fenced JSON
 _WHY = {
     TOO_LONG: "the conversation and the tools that it called do not fit the model's context; send"
     " less of it",
@@ -26,20 +25,13 @@ class LocalCaller:
         # Clients are told the name of a folder, not where it lies.
         self.label = Path(predictor.label).name if "folder:" in predictor.label else predictor.label
 
-    def answer(
-        self,
-        request: LocalRequest,
-        is_over: Callable[[], bool],
-        tell: Callable[[str], None] | None = None,
-    ) -> LocalAnswer:
+    def answer(self, request: LocalRequest, is_over: Callable[[], bool]) -> LocalAnswer:
         """As `LocalModel.answer`. Raises CannotAnswer."""
         question = make_question(request)
         try:
             if isinstance(self._predictor, AdapterPredictor):
-                most, must = request.most_tokens, request.must_call
-                words = None if tell is None or must else _hold_calls(tell)
                 made = self._predictor.answer_one(
-                    question, most, is_over, must_call=must, tell=words
+                    question, request.most_tokens, is_over, must_call=request.must_call
                 )
             else:
                 [made] = self._predictor.predict([question])
@@ -51,20 +43,6 @@ class LocalCaller:
             raise CannotAnswer("the model wrote no call, which `tool_choice` asks for")
         spent = made.prompt_tokens, made.completion_tokens
         return LocalAnswer("" if made.calls else made.text, made.calls, *spent, made.cut)
-
-
-def _hold_calls(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Hands words on until something stands among them that a call could begin with."""
-    held = False
-
-    def tell_words(text: str) -> None:
-        nonlocal held
-        at = min((at for mark in _BEGINNINGS if (at := text.find(mark)) >= 0), default=len(text))
-        if at and not held:
-            tell(text[:at])
-        held = held or at < len(text)
-
-    return tell_words
 
 
 def make_question(request: LocalRequest) -> PredictionRequest:
@@ -81,7 +59,6 @@ def make_question(request: LocalRequest) -> PredictionRequest:
         "proxy",
         texts[-1] if texts else "",
         [dict(contract) for contract in request.contracts],
-        examples=tuple((example.instruction, example.calls) for example in request.examples),
         keep=called & names,
         before=() if alone else tuple(messages),
     )

@@ -7,8 +7,9 @@ https://platform.claude.com/docs/en/build-with-claude/streaming (events).
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -19,10 +20,11 @@ from extensions.proxy.tool_search import (
     LAST,
     LIMIT,
     MOST_CALLS,
+    Ask,
     ToolSearch,
     check_stream,
     is_readable,
-    is_stream,
+    open_rounds,
     read_own_tools,
     read_whole,
     refuse_search,
@@ -151,33 +153,25 @@ class MessagesSearch:
         self._usages: list[Any] = []
         self._round = 0
 
-    @asynccontextmanager
-    async def open_answer(
+    def open_answer(
         self, answers: OpenAnswer, method: str, rest: str, headers: Headers, body: bytes, most: int
-    ) -> AsyncIterator[httpx2.Response]:
-        """As `Upstream.open_answer`. body: replaced by ours, in which what was
-        called before is loaded. most: bytes of an answer. Raises UpstreamFailed."""
-        async with AsyncExitStack() as stack:
+    ) -> AbstractAsyncContextManager[httpx2.Response]:
+        """As `Upstream.open_answer`. body: replaced by ours, in which what was called before is
+        loaded. most: bytes of an answer. Raises UpstreamFailed."""
+        opened = partial(answers.open_answer, method, rest, headers)
+        return open_rounds(
+            opened,
+            self._write_body(),
+            partial(self._find_last, most=most),
+            partial(self._iterate_last, most=most),
+        )
 
-            async def ask() -> httpx2.Response:
-                await stack.aclose()
-                sent = json.dumps(self._body).encode()
-                opened = answers.open_answer(method, rest, headers, sent)
-                return await stack.enter_async_context(opened)
+    def _write_body(self) -> bytes:
+        return json.dumps(self._body).encode()
 
-            response = await ask()
-            if not is_readable(response):
-                yield response
-            elif is_stream(response):
-                last = self._iterate_last(response, ask, most)
-                try:
-                    yield rewrite_response(response, last)
-                finally:
-                    await last.aclose()
-            else:
-                yield await self._find_last(response, ask, most)
-
-    async def _find_last(self, response: httpx2.Response, ask: Any, most: int) -> Any:
+    async def _find_last(
+        self, response: httpx2.Response, ask: Ask, *, most: int
+    ) -> httpx2.Response:
         while True:
             raw = await read_whole(response, most)
             try:
@@ -194,12 +188,12 @@ class MessagesSearch:
                 kept = [item for item in list_dicts(found, "content") if item not in calls]
                 made = json.dumps({**found, "content": kept, **last}).encode()
                 return rewrite_response(response, made)
-            response = await ask()
+            response = await ask(self._write_body())
             if not is_readable(response):
                 return response
 
     async def _iterate_last(
-        self, response: httpx2.Response, ask: Any, most: int
+        self, response: httpx2.Response, ask: Ask, *, most: int
     ) -> AsyncGenerator[bytes]:
         """The events of the last answer; until it is whole only signs of life."""
         while True:
@@ -218,7 +212,7 @@ class MessagesSearch:
                 for raw in held_message.write_events(dropped, last):
                     yield raw
                 return
-            response = await ask()
+            response = await ask(self._write_body())
             check_stream(response)
 
     async def _answer_calls(self, message: Mapping[str, Any], calls: list[dict[str, Any]]) -> bool:

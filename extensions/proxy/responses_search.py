@@ -6,26 +6,28 @@ https://developers.openai.com/api/docs/guides/tools-tool-search, and the types o
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import httpx2
 
 from extensions.proxy.calls import CallRepair
 from extensions.proxy.exchange import StreamEvent, list_dicts, read_events
-from extensions.proxy.local_answers import list_item_events
+from extensions.proxy.local_forms import list_item_events
 from extensions.proxy.tool_search import (
     ITEM_ID,
     LAST,
     LIMIT,
     MOST_CALLS,
+    Ask,
     OwnTools,
     SearchAnswer,
     ToolSearch,
     check_stream,
     is_readable,
-    is_stream,
+    open_rounds,
     read_own_tools,
     read_whole,
     refuse_search,
@@ -78,32 +80,20 @@ class ResponsesSearch:
         self._told: list[str] = []  # what went wrong in the searches of this answer
         self._round = self._number = 0
 
-    @asynccontextmanager
-    async def open_answer(
+    def open_answer(
         self, answers: OpenAnswer, method: str, rest: str, headers: Headers, body: bytes, most: int
-    ) -> AsyncIterator[httpx2.Response]:
-        """As `extensions.proxy.upstream.Upstream.open_answer`. most: bytes of an answer. Raises
-        UpstreamFailed."""
-        async with AsyncExitStack() as stack:
+    ) -> AbstractAsyncContextManager[httpx2.Response]:
+        """As `Upstream.open_answer`. most: bytes of an answer. Raises UpstreamFailed."""
+        return open_rounds(
+            partial(answers.open_answer, method, rest, headers),
+            body,
+            partial(self._merge_wholes, most=most),
+            partial(self._merge_streams, most=most),
+        )
 
-            async def ask(sent: bytes) -> httpx2.Response:
-                await stack.aclose()
-                opened = answers.open_answer(method, rest, headers, sent)
-                return await stack.enter_async_context(opened)
-
-            response = await ask(body)
-            if not is_readable(response):
-                yield response
-            elif is_stream(response):
-                parts = self._merge_streams(response, ask, most)
-                try:
-                    yield rewrite_response(response, parts)
-                finally:
-                    await parts.aclose()
-            else:
-                yield await self._merge_wholes(response, ask, most)
-
-    async def _merge_wholes(self, response: httpx2.Response, ask: Any, most: int) -> Any:
+    async def _merge_wholes(
+        self, response: httpx2.Response, ask: Ask, *, most: int
+    ) -> httpx2.Response:
         while True:
             raw = await read_whole(response, most)
             found = _read_object(raw)
@@ -118,7 +108,7 @@ class ResponsesSearch:
                 return response
 
     async def _merge_streams(
-        self, response: httpx2.Response, ask: Any, most: int
+        self, response: httpx2.Response, ask: Ask, *, most: int
     ) -> AsyncGenerator[bytes]:
         while True:
             begun, end, items = len(self._before), None, []

@@ -7,7 +7,17 @@ import json
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -332,6 +342,37 @@ def make_item_id() -> str:
     return f"{ITEM_ID}_{uuid.uuid4().hex}"
 
 
+Ask = Callable[[bytes], Awaitable[httpx2.Response]]
+
+
+@asynccontextmanager
+async def open_rounds(
+    opened: Callable[[bytes], AbstractAsyncContextManager[httpx2.Response]],
+    body: bytes,
+    find_last: Callable[[httpx2.Response, Ask], Awaitable[httpx2.Response]],
+    iterate_last: Callable[[httpx2.Response, Ask], AsyncGenerator[bytes]],
+) -> AsyncIterator[httpx2.Response]:
+    """The answer to a request that is asked again after each search: as a whole, or its events.
+    opened: the answer of the upstream to a body."""
+    async with AsyncExitStack() as stack:
+
+        async def ask(sent: bytes) -> httpx2.Response:
+            await stack.aclose()
+            return await stack.enter_async_context(opened(sent))
+
+        response = await ask(body)
+        if not is_readable(response):
+            yield response
+        elif response.headers.get("content-type", "").startswith("text/event-stream"):
+            parts = iterate_last(response, ask)
+            try:
+                yield rewrite_response(response, parts)
+            finally:
+                await parts.aclose()
+        else:
+            yield await find_last(response, ask)
+
+
 async def read_whole(response: httpx2.Response, most: int) -> bytes:
     """The body. Raises UpstreamFailed for one of more than `most` bytes."""
     parts, size = [], 0
@@ -350,14 +391,10 @@ def is_readable(response: httpx2.Response) -> bool:
     return response.status_code == 200 and not packed
 
 
-def is_stream(response: httpx2.Response) -> bool:
-    """Whether an answer comes as events."""
-    return response.headers.get("content-type", "").startswith("text/event-stream")
-
-
 def check_stream(response: httpx2.Response) -> None:
     """Raises UpstreamFailed where a stream that has begun cannot go on with this answer."""
-    if not (is_readable(response) and is_stream(response)):
+    kind = response.headers.get("content-type", "")
+    if not (is_readable(response) and kind.startswith("text/event-stream")):
         found = f"the upstream answered {response.status_code} after a tool search"
         raise UpstreamFailed(502, "upstream_broken", f"{found}; try again")
 

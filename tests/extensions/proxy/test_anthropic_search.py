@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from extensions.proxy.answer import ProxyParts
+from extensions.proxy.app import ProxyParts
 from extensions.proxy.tool_search import LAST, ToolSearch
 from tests.extensions.proxy.samples import PARAMETERS
 from tests.extensions.proxy.search_script import make_message, make_use, stream_message

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from openai import OpenAI
 
-from extensions.proxy.answer import ProxyParts
+from extensions.proxy.app import ProxyParts
 from extensions.proxy.auto_tools import ToolChooser
 from tests.extensions.proxy.samples import CHAT_TOOLS, make_completion, make_response, stream_chat
 from tests.extensions.proxy.upstream_script import Running, run_proxied

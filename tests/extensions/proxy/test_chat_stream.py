@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from extensions.proxy.answer_calls import ChatStream
 from extensions.proxy.calls import CallRepair, read_offer
-from extensions.proxy.chat_calls import ChatStream
 from extensions.proxy.exchange import EventReader
 from tests.extensions.proxy.samples import BROKEN, CHAT_TOOLS, PARAMETERS, VALID, make_chunk
 

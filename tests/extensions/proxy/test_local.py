@@ -9,12 +9,10 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from openai import APIError, BadRequestError, NotFoundError, OpenAI
+from openai import BadRequestError, NotFoundError, OpenAI
 
-from extensions.proxy.answer import ProxyParts
-from extensions.proxy.app import ProxyApp
-from extensions.proxy.examples_book import ExampleBook, KnownCall
-from extensions.proxy.local_requests import CannotAnswer, LocalAnswer, LocalRequest
+from extensions.proxy.app import ProxyApp, ProxyParts
+from extensions.proxy.local_forms import CannotAnswer, LocalAnswer, LocalRequest
 from extensions.proxy.local_upstream import LocalUpstream
 from extensions.proxy.upstream import ProxyError, ProxySettings, UpstreamFailed, make_listening
 from tests.extensions.proxy.samples import BROKEN, CHAT_TOOLS, TOOLS, make_completion
@@ -34,20 +32,9 @@ class ScriptedModel:
     seen: list[LocalRequest] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     ended_early: int = 0
-    pieces: tuple[str, ...] = ()
-    paced: threading.Event = field(default_factory=threading.Event)
 
-    def answer(
-        self,
-        request: LocalRequest,
-        is_over: Callable[[], bool],
-        tell: Callable[[str], None] | None = None,
-    ) -> LocalAnswer:
+    def answer(self, request: LocalRequest, is_over: Callable[[], bool]) -> LocalAnswer:
         self.seen.append(request)
-        for piece in self.pieces if tell else ():
-            assert tell
-            tell(piece)
-            self.paced.wait(5)
         while not self.gate.wait(0.01):
             if is_over():
                 self.ended_early += 1
@@ -65,8 +52,7 @@ def model() -> ScriptedModel:
 @pytest.fixture(scope="module")
 def url(model: ScriptedModel) -> Iterator[str]:
     listening = make_listening("127.0.0.1", 0, "", 1_000_000)
-    known = KnownCall("weather in Rome", ({"name": "weather", "arguments": {"city": "Rome"}},))
-    parts = ProxyParts(local=LocalUpstream(model, 1, ExampleBook([known], 2)))
+    parts = ProxyParts(local=LocalUpstream(model, 1))
     with run_server(ProxyApp(ProxySettings(), listening, parts), listening) as port:
         yield f"http://127.0.0.1:{port}"
 
@@ -100,59 +86,8 @@ def test_words_whole_and_streamed(client: OpenAI) -> None:
     assert client.models.list().data[0].id == "scripted"
 
 
-@pytest.fixture
-def written(model: ScriptedModel) -> Iterator[ScriptedModel]:
-    """A model that waits after its first word until it is let go on."""
-    model.pieces = ("It ", "is ")
-    model.paced.clear()
-    yield model
-    model.pieces = ()
-
-
-def test_words_come_as_they_are_written(client: OpenAI, written: ScriptedModel) -> None:
-    written.made = LocalAnswer("It is sunny", (), 7, 3)
-    chunks = client.chat.completions.create(model="m", messages=ASK, stream=True)
-    first = next(chunks).choices[0].delta
-    assert (first.role, first.content, written.paced.is_set()) == ("assistant", "It ", False)
-    written.paced.set()
-    rest = [chunk.choices[0] for chunk in chunks]
-    assert [one.delta.content for one in rest] == ["is ", "sunny", None]
-    assert rest[-1].finish_reason == "stop"
-    written.paced.clear()
-    with client.responses.stream(model="m", input="hi") as stream:
-        for event in stream:
-            if event.type == "response.output_text.delta":
-                assert (event.delta, written.paced.is_set()) == ("It ", False)
-                break
-        written.paced.set()
-        final = stream.get_final_response()
-    assert (final.output_text, final.usage and final.usage.output_tokens) == ("It is sunny", 3)
-
-
-def test_a_call_after_words_is_repaired(client: OpenAI, written: ScriptedModel) -> None:
-    written.made = call()
-    written.paced.set()
-    chunks = client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS, stream=True)
-    deltas = [chunk.choices[0].delta for chunk in chunks]
-    assert "".join(delta.content or "" for delta in deltas) == "It is "
-    [[made]] = [delta.tool_calls for delta in deltas if delta.tool_calls]
-    assert made.function
-    assert json.loads(made.function.arguments or "") == FIXED
-    with client.responses.stream(model="m", input="hi", tools=TOOLS) as stream:
-        text, item = stream.get_final_response().output
-    assert (text.type, item.type) == ("message", "function_call")
-    assert item.type == "function_call"
-    assert json.loads(item.arguments) == FIXED
-
-
-def test_an_error_of_a_stream_is_a_status_before_its_first_word(
-    client: OpenAI, written: ScriptedModel
-) -> None:
-    written.paced.set()
-    written.error = "out of memory"
-    with pytest.raises(APIError, match="out of memory"):
-        list(client.chat.completions.create(model="m", messages=ASK, stream=True))
-    written.pieces = ()
+def test_an_error_of_a_stream_is_a_status(client: OpenAI, model: ScriptedModel) -> None:
+    model.error = "out of memory"
     with pytest.raises(BadRequestError, match="out of memory"):
         list(client.chat.completions.create(model="m", messages=ASK, stream=True))
 
@@ -213,13 +148,6 @@ def test_a_choice_of_tools_and_a_limit_are_kept(client: OpenAI, model: ScriptedM
     model.made = LocalAnswer("sun", (), 7, 5, cut=True)
     cut = client.chat.completions.create(model="m", messages=ASK)
     assert cut.choices[0].finish_reason == "length"
-
-
-def test_examples_are_of_the_tools_at_hand(client: OpenAI, model: ScriptedModel) -> None:
-    client.chat.completions.create(model="m", messages=ASK, tools=CHAT_TOOLS)
-    assert [example.instruction for example in model.seen[-1].examples] == ["weather in Rome"]
-    client.chat.completions.create(model="m", messages=ASK)
-    assert not model.seen[-1].examples
 
 
 @pytest.mark.parametrize(

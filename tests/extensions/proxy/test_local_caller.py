@@ -1,16 +1,14 @@
 """A small caller behind the proxy: torch on one side, no torch on the other."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assets.contracts.validate import validate_call
-from extensions.proxy.examples_book import KnownCall
-from extensions.proxy.local_caller import LocalCaller, _hold_calls, make_question
-from extensions.proxy.local_requests import CannotAnswer, LocalRequest
+from extensions.proxy.local_caller import LocalCaller, make_question
+from extensions.proxy.local_forms import CannotAnswer, LocalRequest
 from tests.training.conftest import raw_tool
 from training.evaluation.adapter_predictor import AdapterPredictor
 from training.evaluation.baselines import BaselinePredictor
@@ -48,21 +46,6 @@ def test_a_call_that_is_asked_for_is_written_without_constrained_too(small_calle
         silent.answer(LocalRequest([ASK], TOOLS, must_call=True), go_on)
 
 
-def test_words_are_told_and_a_call_is_held_back(caller: LocalCaller) -> None:
-    told: list[str] = []
-    assert caller.answer(LocalRequest([ASK], TOOLS), go_on, told.append).calls
-    assert "{" not in "".join(told)
-    words = LocalRequest([{"role": "user", "content": "Good morning, how are you?"}], [])
-    told.clear()
-    made = caller.answer(replace(words, most_tokens=12), go_on, told.append)
-    assert made.text.startswith("".join(told))
-    hold = _hold_calls(told.append)
-    told.clear()
-    for piece in ("Let me ", "see: <tool", "_call> ", "more"):
-        hold(piece)
-    assert told == ["Let me ", "see: "]
-
-
 class SilentPredictor(BaselinePredictor):
     def predict(self, asked: Any, on_done: Any = None) -> list[PredictionAnswer]:
         return [PredictionAnswer([], "no_call", "hm") for _ in asked]
@@ -75,17 +58,15 @@ def test_it_ends_at_its_limit_and_when_nobody_waits(caller: LocalCaller) -> None
     assert over.completion_tokens <= 2
 
 
-def test_a_conversation_goes_on_and_examples_come_first(caller: LocalCaller) -> None:
+def test_a_conversation_goes_on(caller: LocalCaller) -> None:
     arguments = {"title": "Blue Sky", "count": 3}
     function = {"name": "find_file", "arguments": arguments}
     turn: Any = {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
     messages = [ASK, turn, {"role": "tool", "content": "[]"}, {**ASK, "content": "Make 2 then."}]
-    known = KnownCall("Find 1 file", ({"name": "find_file", "arguments": {"count": 1}},))
-    asked = make_question(LocalRequest(messages, TOOLS, examples=[known]))
+    asked = make_question(LocalRequest(messages, TOOLS))
     assert (asked.instruction, asked.keep) == ("Make 2 then.", {"find_file"})
     assert asked.before[1]["weight"] == 0
-    assert asked.examples == (("Find 1 file", known.calls),)
-    assert caller.answer(LocalRequest(messages, TOOLS, examples=[known]), go_on).prompt_tokens > 40
+    assert caller.answer(LocalRequest(messages, TOOLS), go_on).prompt_tokens > 40
 
 
 def test_what_does_not_fit_its_context_is_told(caller: LocalCaller) -> None:

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from openai import OpenAI
 
-from extensions.proxy.answer import ProxyParts
+from extensions.proxy.app import ProxyParts
 from extensions.proxy.tool_search import LAST, LIMIT, ContinuedAnswers, ToolSearch, read_own_tools
 from tests.extensions.proxy.samples import PARAMETERS, TOOLS, VALID
 from tests.extensions.proxy.search_script import (

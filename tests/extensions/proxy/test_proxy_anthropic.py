@@ -8,9 +8,9 @@ import httpx2
 import pytest
 from anthropic import Anthropic, APIStatusError
 
+from extensions.proxy.answer_calls import MessageStream
 from extensions.proxy.calls import CallRepair, read_offer
 from extensions.proxy.exchange import EventReader
-from extensions.proxy.messages_calls import MessageStream
 from tests.extensions.proxy.samples import BROKEN, PARAMETERS, VALID
 from tests.extensions.proxy.search_script import make_message, make_use
 from tests.extensions.proxy.upstream_script import Running, run_proxied

@@ -21,8 +21,7 @@ from random import Random
 from typing import Any
 
 from assets.contracts.match.match import MatchResult, match_call, match_parallel
-from extensions.bench.bfcl_command import BfclItem, read_bfcl
-from extensions.bench.bfcl_verdict import match_bfcl
+from extensions.bench.bfcl_command import BfclItem, match_bfcl, read_bfcl
 from extensions.bench.outside_items import to_contract
 from tests.contracts.bfcl_mutants import golden, mutants, peer_answers
 from warehouse.statistics import wilson_interval

@@ -1,6 +1,7 @@
-"""One arm of the ablations: trained in this process and asked the held-out items."""
+"""The ablations: what the arms learn with, and one arm trained and asked the held-out items."""
 
 import json
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -12,10 +13,15 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from assets.columns import SERVER_ID, TOOL, TRAINING_SET
-from assets.vectors.encoders.embedder import embed_queries
-from extensions.bench.ablation_arms import UNTRAINED, ArmSets, ArmTrainingRows, select_arm_rows
+from assets.contracts.canonical import tool_text
+from assets.synthesis.tables import ONE_CALL
+from assets.vectors.encoders.embedder import Embedder, embed_queries
 from extensions.bench.ablation_options import ARMS, CALLER, RETRIEVER, AblationOptions
-from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
+from extensions.bench.ablation_table import (
+    UNTRAINED,
+    render_ablation_table,
+    summarise_ablations,
+)
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
 from training.evaluation.retriever import (
     BASE_LABEL,
@@ -26,7 +32,9 @@ from training.evaluation.retriever import (
 )
 from training.policies import TrainerPolicy
 from training.retriever.settings import NONE, RetrieverSettings
-from training.runtime.model_store import TrainingJob, select_recipe
+from training.runtime.model_store import TrainingFailed, TrainingJob, select_recipe
+from training.sets.build import make_set
+from training.sets.split import TRAIN, SetPolicy
 from warehouse.json_types import Row
 from warehouse.progress import Progress, SilentProgress
 from warehouse.sanitize.markdown import Markdown
@@ -34,6 +42,110 @@ from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
+
+FILTERED, RAW, RAW_ALL, RANDOM, PLAIN, MIXED = ARMS
+
+
+@dataclass(frozen=True)
+class ArmTrainingRows:
+    """What one arm learns with under one seed."""
+
+    rows: list[Row]
+    random: bool  # whether its distractors are drawn at random
+
+
+def select_arm_rows(
+    arm: str, accepted: Sequence[Row], raw: Sequence[Row], seed: int
+) -> ArmTrainingRows:
+    """An arm's rows, drawn by `seed` where there are more than it takes. Both sets may hold other
+    splits; only train rows are learnt from, and none that a test row repeats.
+
+    Raises TrainingFailed where the arm has no rows.
+    """
+    kept = [row for row in accepted if row["split"] == TRAIN]
+    if arm in (RAW, RAW_ALL):
+        rows = _select_single_calls(_select_unseen_rows(raw, accepted))
+        rows = _draw_rows(rows, len(_select_single_calls(kept)), seed) if arm == RAW else rows
+    elif arm == PLAIN:
+        rows = [row for row in kept if not row.get("evolved")]
+    elif arm == MIXED:
+        plain = [row for row in kept if not row.get("evolved")]
+        rows = _draw_rows(_select_single_calls(kept), len(_select_single_calls(plain)), seed)
+    else:
+        rows = kept
+    rows = _select_single_calls(rows)
+    if not rows:
+        raise TrainingFailed(
+            f"ablation arm {arm} has no rows ({len(kept)} accepted train rows, {len(raw)} raw);"
+            " make pairs first, or leave it out of `arms`"
+        )
+    return ArmTrainingRows(rows, arm == RANDOM)
+
+
+def _select_single_calls(rows: Sequence[Row]) -> list[Row]:
+    """Every arm learns from one kind of task, so that arms differ by one thing."""
+    return [row for row in rows if (row.get("task") or ONE_CALL[0]) in ONE_CALL]
+
+
+def _select_unseen_rows(raw: Sequence[Row], accepted: Sequence[Row]) -> list[Row]:
+    """Raw train rows that no test row repeats, by id or by words. A tool's held-out pairs depend on
+    which pairs there are, and with raw ones there are more."""
+    tested = [row for row in accepted if row["split"] != TRAIN]
+    names = {row["pair_id"] for row in tested}
+    texts = {_normalise_words(row["instruction"]) for row in tested}
+    return [
+        row
+        for row in raw
+        if row["split"] == TRAIN
+        and row["pair_id"] not in names
+        and _normalise_words(row["instruction"]) not in texts
+    ]
+
+
+def _draw_rows(rows: Sequence[Row], n: int, seed: int) -> list[Row]:
+    """`n` of the rows, in their order."""
+    ordered = sorted(rows, key=lambda row: row["pair_id"])
+    places = random.Random(f"ablation {seed}").sample(range(len(ordered)), min(n, len(ordered)))
+    return [ordered[at] for at in sorted(places)]
+
+
+def _normalise_words(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+@dataclass(frozen=True)
+class ArmSets:
+    """Rows of two training sets over the same contracts, and the contracts."""
+
+    name: str  # of the accepted set
+    accepted: list[dict[str, Any]]
+    raw: list[dict[str, Any]]
+    pool: dict[str, dict[str, Any]]
+
+    @property
+    def texts(self) -> list[str]:
+        """All tool texts, what a retriever's answer is ranked among."""
+        return sorted({tool_text(entry["contract"]) for entry in self.pool.values()})
+
+
+def build_ablation_sets(
+    warehouse: Warehouse, embedder: Embedder, policy: SetPolicy | None = None
+) -> ArmSets:
+    """Both sets of the current tables; the firewall and the leak rules hold for raw pairs too."""
+    chosen = make_set(warehouse, embedder, policy)
+    raw = make_set(warehouse, embedder, policy, choose=select_complete_pairs)
+    return ArmSets(chosen.name, chosen.made.rows, raw.made.rows, chosen.made.pool)
+
+
+def select_complete_pairs(pairs: Sequence[Row], _: Sequence[Row]) -> list[dict[str, Any]]:
+    """Pairs that were written to their end, whatever a filter or the judge says of them."""
+    kept = {
+        row["pair_id"]: dict(row)
+        for row in reversed(pairs)
+        if row["status"] == "ok" and row["task"] in ONE_CALL
+    }
+    return [kept[name] for name in sorted(kept)]
+
 
 _LEARNT_FROM = ("pair_id", "contract_digest", "instruction", "calls", "negatives", "offered")
 _COPIED = ("split", "server_id", "tool", "text_digest")

@@ -14,15 +14,17 @@ from assets.servers.calls.connection import plan_launch
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
-from extensions.bench.agent_loop import (
+from extensions.bench.agent_tasks import (
     AgentEpisode,
     AgentLimits,
     compare_agents,
     list_agent_rows,
+    make_tasks,
+    open_fresh_callers,
     predict_first_calls,
+    select_runnable_tasks,
     summarise_agents,
 )
-from extensions.bench.agent_tasks import make_tasks, open_fresh_callers, select_runnable_tasks
 from training.evaluation.predictor import Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import AGENT, save_evaluation

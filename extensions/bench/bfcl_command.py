@@ -5,29 +5,193 @@ executable calls, SQL, web search, memory) need BFCL's own machines and are skip
 """
 
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from assets.contracts.match.call_files import (
-    find_schema,
-    parse_calls,
-    read_calls,
-    read_json,
-    read_rows,
-    read_schemas,
-)
+from assets.contracts.match.call_files import read_rows
 from assets.contracts.match.match import MatchResult
-from extensions.bench.bfcl_values import LANGUAGES
-from extensions.bench.bfcl_verdict import build_truth, match_bfcl
-from orchestration.cli.contracts import print_verdict
-from orchestration.cli.terminal import fail, print_json, print_line
+from extensions.bench.bfcl_values import LANGUAGES, CheckerHangs, check_value
+from orchestration.cli.terminal import print_json, print_line
 from warehouse.errors import UnusableInput
 from warehouse.user_files import read_json_lines
+
+Call = Mapping[str, Any]
+_RAISES = (
+    *(LookupError, TypeError, AttributeError, ValueError, ArithmeticError),
+    *(NotImplementedError, RecursionError),
+)
+
+
+class _NoDoc(TypeError):
+    """The expected function is not among the docs; the checker raises a TypeError there."""
+
+
+def match_bfcl(
+    functions: Sequence[Any],
+    truth: Sequence[Any],
+    calls: Sequence[Any],
+    *,
+    language: str = "python",
+    category: str | None = None,
+) -> MatchResult:
+    """BFCL's verdict on calls `{"name", "arguments"}`.
+
+    functions: its docs `{"name", "parameters"}`. truth: per expected call `{name: {parameter: [its
+    allowed values]}}`. category: BFCL's, which says what is asked ("parallel" or "multiple" in it;
+    "irrelevance" and "relevance" need no truth); without one the counts of truth and docs tell.
+    """
+    if language not in LANGUAGES:
+        raise ValueError(f"language {language!r}; known: {', '.join(LANGUAGES)}")
+    category = category or _choose_shape(functions, truth)
+    made = _decode_calls(calls)
+    if "relevance" in category:
+        return _judge_relevance(made, "irrelevance" in category)
+    if made is None:
+        return MatchResult(
+            False, "not_an_object", tool=False, checker_error="decoder_wrong_output_format"
+        )
+    try:
+        if "parallel" in category:
+            return _match_parallel_calls(functions, made, truth, language)
+        if "multiple" in category:
+            if len(made) != len(truth):
+                return _judge_count("multiple_function_checker", made, truth)
+            doc = _find_doc(functions, _take_first(truth[0]))
+            return _match_one_call(doc, made[0], truth[0], language)
+        if len(made) != 1:
+            return _judge_count("simple_function_checker", made, truth)
+        return _match_one_call(functions[0], made[0], truth[0], language)
+    except CheckerHangs:
+        return MatchResult(False, "checker_hang", tool=False)
+    except _RAISES as error:
+        kind = "no_function_doc" if isinstance(error, _NoDoc) else "checker_crash"
+        return MatchResult(False, kind, tool=False, checker_error=_describe_raised(error))
+
+
+def _describe_raised(error: Exception) -> str:
+    """What the checker would have raised."""
+    name = "TypeError" if isinstance(error, _NoDoc) else type(error).__name__
+    return f"{name}: {error}"[:120]
+
+
+def _choose_shape(functions: Sequence[Any], truth: Sequence[Any]) -> str:
+    if len(truth) != 1:
+        return "parallel"
+    return "multiple" if len(functions) > 1 else "simple"
+
+
+def _decode_calls(calls: Any) -> list[tuple[Any, dict[str, Any]]] | None:
+    """(name, arguments) of each call; None where one has no such form."""
+    if not isinstance(calls, list | tuple):
+        return None
+    results = []
+    for call in calls:
+        if not isinstance(call, dict):
+            return None
+        name, given = call.get("name"), call.get("arguments")
+        given = {} if given is None else given
+        if not isinstance(name, str) or not isinstance(given, dict):
+            return None
+        results.append((name, given))
+    return results
+
+
+def _judge_relevance(made: Any, irrelevance: bool) -> MatchResult:
+    """Anything that is no list of calls counts as no call at all."""
+    if bool(made) is not irrelevance:
+        return MatchResult(True, None)
+    if irrelevance:
+        word = "irrelevance_error:decoder_success"
+        return MatchResult(False, "unwanted_call", tool=False, checker_error=word)
+    word = "relevance_error:decoder_failed"
+    return MatchResult(False, "no_call", tool=False, checker_error=word)
+
+
+def _judge_count(checker: str, made: Sequence[Any], truth: Sequence[Any]) -> MatchResult:
+    few = "too_few_calls" if made else "no_call"
+    kind = few if len(made) < max(len(truth), 1) else "too_many_calls"
+    return MatchResult(False, kind, tool=False, checker_error=f"{checker}:wrong_count")
+
+
+def _find_doc(functions: Any, name: str) -> Any:
+    if not isinstance(functions, list):
+        return functions
+    result = next((doc for doc in functions if doc["name"] == name), None)
+    if result is None:
+        raise _NoDoc
+    return result
+
+
+def _take_first(values: Any) -> Any:
+    for value in values:
+        return value
+    raise IndexError("an expected call that names no function")
+
+
+def _match_parallel_calls(
+    functions: Any, made: Sequence[Any], truth: Sequence[Any], language: str
+) -> MatchResult:
+    """Each expected call takes the first call still free that fulfils it."""
+    checker = "parallel_function_checker_no_order"
+    if len(made) != len(truth):
+        return _judge_count(checker, made, truth)
+    free = list(range(len(made)))
+    for expected in truth:
+        doc = _find_doc(functions, _take_first(expected))
+        results: list[MatchResult] = []
+        for place in free:
+            results.append(_match_one_call(doc, made[place], expected, language))
+            if results[-1].match:
+                free.remove(place)
+                break
+        else:
+            return _describe_unmatched(results, checker)
+    return MatchResult(True, None)
+
+
+def _describe_unmatched(results: Sequence[MatchResult], checker: str) -> MatchResult:
+    """The error of the call that came nearest."""
+    nearest = max(results, key=lambda result: (result.tool, result.value_counts()[0]))
+    word = f"{checker}:cannot_find_match"
+    return MatchResult(False, nearest.error_kind, nearest.per_parameter, nearest.tool, word)
+
+
+def _match_one_call(
+    doc: Any, made: tuple[str, dict[str, Any]], truth: Any, language: str
+) -> MatchResult:
+    allowed = _take_first(truth.values())
+    known, required = doc["parameters"]["properties"], doc["parameters"]["required"]
+    name, given = made
+    if doc["name"] != name:
+        return _build_result("wrong_tool", "wrong_func_name", {}, tool=False)
+    verdicts = dict.fromkeys(given, "unchecked")
+    for parameter in required:
+        if parameter not in given:
+            verdicts[str(parameter)] = "missing"
+            return _build_result("missing_parameter", "missing_required", verdicts)
+    for parameter, value in given.items():
+        if parameter not in known or parameter not in allowed:
+            verdicts[parameter] = "extra"
+            return _build_result("extra_parameter", "unexpected_param", verdicts)
+        word = check_value(known[parameter], value, allowed[parameter], language)
+        if word:
+            kind = "wrong_type" if word.startswith("type_error") else "wrong_value"
+            return MatchResult(False, kind, {**verdicts, parameter: kind}, checker_error=word)
+        verdicts[parameter] = "match"
+    for parameter in allowed:
+        if parameter not in given and "" not in allowed[parameter]:
+            verdicts[parameter] = "missing"
+            return _build_result("missing_parameter", "missing_optional", verdicts)
+    return MatchResult(True, None, verdicts)
+
+
+def _build_result(kind: str, word: str, verdicts: dict[str, str], tool: bool = True) -> MatchResult:
+    return MatchResult(False, kind, verdicts, tool, f"simple_function_checker:{word}")
+
 
 _NAME = re.compile(r"^BFCL_v(\d+)_(\w+)\.json$")
 _AST = {
@@ -182,55 +346,24 @@ def _read_messages(question: Any) -> list[dict[str, Any]]:
 
 app = typer.Typer(add_completion=False)
 
-_USAGE = (
-    "toolmill bfcl --schema S --expected E --called C --json,"
-    " or: toolmill bfcl --data DIR --calls CALLS.jsonl --json"
-)
-
 
 @app.command()
 def bfcl(
-    schema: Annotated[
-        Path | None,
-        typer.Option(help="contract, input schema, OpenAI function; or a list or mapping of them"),
-    ] = None,
-    expected: Annotated[
-        Path | None, typer.Option(help="BFCL's truth; or {name, arguments}, or a list of them")
-    ] = None,
-    called: Annotated[
-        Path | None, typer.Option(help="{name, arguments}, or a list of them (parallel calls)")
-    ] = None,
-    language: Annotated[str, typer.Option(help="python, java or javascript values")] = "python",
-    data: Annotated[Path | None, typer.Option(help="folder of BFCL-format files")] = None,
-    calls: Annotated[
-        Path | None,
-        typer.Option(help="with --data: JSON Lines of {id, calls: [{name, arguments}]}"),
-    ] = None,
+    data: Annotated[Path, typer.Option(help="folder of BFCL-format files")],
+    calls: Annotated[Path, typer.Option(help="JSON Lines of {id, calls: [{name, arguments}]}")],
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table")] = False,
 ) -> None:
-    """Judge called tool calls as BFCL's checker does. Exit 0 when they match, 1 when they do not, 2
-    when a file or option is wrong; with --data every row has its own verdict and the exit is 0."""
-    files, rows = (schema, expected, called), (data, calls)
-    if None not in files and rows == (None, None):
-        result = match_files(schema, expected, called, language)  # type: ignore[arg-type]
-        print_verdict(result, as_json)
-        sys.exit(0 if result.match else 1)
-    if None in rows or files != (None, None, None):
-        fail(f"{_find_wrong_options(files, rows)}; usage: {_USAGE}", 2)
-    _print_rows(*match_rows(data, calls), as_json)  # type: ignore[arg-type]
-
-
-def match_files(schema: Path, expected: Path, called: Path, language: str) -> MatchResult:
-    """BFCL's verdict on the calls of three files; the expected one may hold its truth. Raises
-    UnusableInput."""
-    if language not in LANGUAGES:
-        raise UnusableInput(f"--language {language}: expected {', '.join(LANGUAGES)}")
-    schemas, truth = read_schemas(schema), _read_truth(expected)
-    names = dict.fromkeys(next(iter(call)) for call in truth)
-    docs = [{"name": name, "parameters": find_schema(schemas, name, schema)} for name in names]
-    calls, _ = read_calls(called, any_arguments=True)
-    shape = "simple" if len(truth) == 1 else "parallel"
-    return match_bfcl(docs, truth, calls, language=language, category=shape)
+    """Judge called tool calls as BFCL's checker does, a verdict for each row. Exit 0 whatever the
+    verdicts, 2 when a file or option is wrong."""
+    rows, skipped = match_rows(data, calls)
+    for line in skipped:
+        print_line(f"left out: {line}", err=True)
+    for row in rows:
+        if as_json:
+            print_json(row)
+        else:
+            print_line(f"{row['id'][:80]}  {row['error_kind'] or 'match'}")
+    print_line(f"{sum(row['match'] for row in rows)} of {len(rows)} rows match", err=True)
 
 
 def match_rows(data: Path, calls: Path) -> tuple[list[dict[str, Any]], list[str]]:
@@ -255,35 +388,3 @@ def match_rows(data: Path, calls: Path) -> tuple[list[dict[str, Any]], list[str]
         )
         verdicts.append({"id": item_id, "match": verdict.match, "error_kind": verdict.error_kind})
     return verdicts, skipped
-
-
-def _read_truth(path: Path) -> list[dict[str, Any]]:
-    """BFCL's truth, as written or made of expected calls."""
-    value = read_json(path)
-    if isinstance(value, dict) and "ground_truth" in value:
-        value = value["ground_truth"]
-    truth = [value] if isinstance(value, dict) else value
-    if is_truth(truth) and truth:
-        return truth
-    return [build_truth(call) for call in parse_calls(value, path)[0]]
-
-
-def _find_wrong_options(files: tuple[Any, ...], rows: tuple[Any, ...]) -> str:
-    by_file = dict(zip(("--schema", "--expected", "--called"), files, strict=True))
-    by_row = dict(zip(("--data", "--calls"), rows, strict=True))
-    if any(by_file.values()) and any(by_row.values()):
-        return "found options of both forms"
-    options = by_row if any(by_row.values()) else by_file
-    return f"found no {' and no '.join(name for name, path in options.items() if path is None)}"
-
-
-def _print_rows(rows: list[dict[str, Any]], skipped: list[str], as_json: bool) -> None:
-    for line in skipped:
-        print_line(f"left out: {line}", err=True)
-    for row in rows:
-        if as_json:
-            print_json(row)
-        else:
-            print_line(f"{row['id'][:80]}  {row['error_kind'] or 'match'}")
-    matching = sum(row["match"] for row in rows)
-    print_line(f"{matching} of {len(rows)} rows match", err=True)

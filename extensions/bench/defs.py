@@ -3,8 +3,12 @@
 import dagster as dg
 
 from assets.vectors.encoders.embedder import Embedder
-from extensions.bench.ablation_arms import build_ablation_sets
-from extensions.bench.ablation_run import ABLATIONS, choose_ablation_settings, run_ablations
+from extensions.bench.ablation_run import (
+    ABLATIONS,
+    build_ablation_sets,
+    choose_ablation_settings,
+    run_ablations,
+)
 from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 from training.evaluation.retriever import NothingToEvaluate
 from training.policies import TrainerPolicy

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.match.match import assign_rows, match_call
-from extensions.bench.bfcl_command import BfclItem, read_bfcl
-from extensions.bench.bfcl_verdict import match_bfcl
-from extensions.bench.contamination import Embed, check_against_training, measure_all_and_clean
-from training.evaluation.metrics import bootstrap_difference
+from extensions.bench.bfcl_command import BfclItem, match_bfcl, read_bfcl
+from extensions.bench.contamination import Embed, check_against_training
+from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.predictor import PredictionAnswer, PredictionRequest, Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import OUTSIDE, save_evaluation
@@ -198,8 +197,8 @@ def evaluate_outside_set(
     items = _choose_items(read_bfcl(folder, skipped), per_category, folder)
     name = f"BFCL-format {folder.name}"
     texts = [render_request(item) for item in items]
-    held = check_against_training(warehouse, texts, name, embed=embed)
-    clean = dict(zip([item.id for item in items], held.found.clean, strict=True))
+    match = check_against_training(warehouse, texts, name, embed)
+    clean = dict(zip([item.id for item in items], match.report.clean, strict=True))
     rows: list[Row] = []
     asked = [to_asked(item) for item in items]
     for predictor in predictors:
@@ -213,7 +212,7 @@ def evaluate_outside_set(
         summarise_outside_rows(rows, predictor.label, predictors[-1].label)
         for predictor in predictors
     ]
-    common = {"set": name, "contamination": held.summary, "skipped": skipped, "rules": RULES}
+    common = {"set": name, "contamination": match.summary, "skipped": skipped, "rules": RULES}
     for model in models:
         save_evaluation(warehouse.home, OUTSIDE, f"{name}: {model['model']}", {**common, **model})
     return {**common, "models": models, "rows": rows}
@@ -277,15 +276,21 @@ def summarise_outside_rows(rows: Sequence[Row], model: str, against: str) -> dic
 
 
 def _measure_both_rules(rows: Sequence[Row]) -> dict[str, Any]:
-    return {name: _measure_rule([row for row in rows if row[name] is not None], name)
-            for name in ("bfcl", "ours")}  # fmt: skip
+    return {
+        name: measure_all_and_clean([row for row in rows if row[name] is not None], name)
+        for name in ("bfcl", "ours")
+    }
 
 
-def _measure_rule(rows: Sequence[Row], name: str) -> dict[str, Any]:
-    values = [float(row[name]) for row in rows]
-    return measure_all_and_clean(
-        values, [row["item_id"] for row in rows], [row["clean"] for row in rows]
-    )
+def measure_all_and_clean(rows: Sequence[Row], name: str) -> dict[str, dict[str, Any]]:
+    """A measure over all items and over the clean ones: {"all": figure, "clean": figure}."""
+    clean = [row for row in rows if row["clean"]]
+    return {
+        part: bootstrap_mean(
+            [float(row[name]) for row in of], [row["item_id"] for row in of]
+        ).as_dict()
+        for part, of in (("all", rows), ("clean", clean))
+    }
 
 
 def _choose_items(items: Sequence[BfclItem], most: int | None, folder: Path) -> list[BfclItem]:

@@ -37,7 +37,6 @@ CHANGES = {
     "renamed_tool": "tool renamed",
     "renamed_parameters": "parameters renamed",
     "reordered_parameters": "parameters reordered",
-    "paraphrased": "descriptions paraphrased",
 }
 
 

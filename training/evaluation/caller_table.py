@@ -16,7 +16,7 @@ from warehouse.storage.tables import TableSpec
 
 NOT_OFFERED = "not_offered"  # the task of a request whose right tool is left out of the prompt
 ASK_BACK = "ask_back"  # the task of a request that lacks a value: right is to ask for it
-PERTURBATIONS = ("renamed_tool", "renamed_parameters", "reordered_parameters", "paraphrased")
+PERTURBATIONS = ("renamed_tool", "renamed_parameters", "reordered_parameters")
 UNPERTURBED = "none"
 GONE, RENAMED, RENAMED_HERE = "gone", "renamed", "renamed_here"
 PHANTOMS = (GONE, RENAMED, RENAMED_HERE)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from extensions.bench.agent_loop import AgentLimits, compare_agents, summarise_agents
+from extensions.bench.agent_tasks import AgentLimits, compare_agents, summarise_agents
 from extensions.bench.contamination import find_contamination
 from extensions.bench.outside_items import RULES, summarise_outside_rows
 from tests.training.evaluation.scripted_agent import Script, Tools, calls, says, small, task

@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from extensions.bench import ablation_run
-from extensions.bench.ablation_arms import ArmSets, list_contrasts, select_arm_rows
 from extensions.bench.ablation_options import ARMS
-from extensions.bench.ablation_run import ABLATIONS, AblationSettings, run_ablations
+from extensions.bench.ablation_run import (
+    ABLATIONS,
+    AblationSettings,
+    ArmSets,
+    run_ablations,
+    select_arm_rows,
+)
 from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 from tests.training.conftest import embed, make_rows
 from tests.training.small_bert import small_bert
@@ -72,9 +77,6 @@ def test_only_random_negatives_differ_between_filtered_and_random() -> None:
     rows = [row(at) for at in range(4)]
     assert not select_arm_rows("filtered", rows, [], 1).random
     assert select_arm_rows("random", rows, [], 1).random
-    assert [contrast.name for contrast in list_contrasts(["filtered", "random"])] == [
-        "hard - random"
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -218,10 +220,9 @@ def test_the_table_calls_significant_what_is_and_nothing_else() -> None:
     assert verdicts["hard - random"] == "better"
     assert verdicts["evolved and plain - plain"] == "no difference shown"
     table = render_ablation_table(found)
-    assert "Do hard negatives help? Significantly better: Recall@1 +1.000" in table
-    assert "Does evolution help? Not significant" in table
+    [hard] = [line for line in table.splitlines() if "random" in line and "+1.000" in line]
+    assert "better" in hard
     assert "## Caller\n`not run`" in table
-    assert "n=40 (the arms differ in size too)" in table
     worse = summarise_ablations([*answers("filtered", 1, bad), *answers("random", 1, good)])
     assert worse["retriever"]["contrasts"][0]["verdict"] == "worse"
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from extensions.bench.ablation_arms import ArmSets
-from extensions.bench.ablation_run import ABLATIONS, AblationSettings, run_ablations
+from extensions.bench.ablation_run import ABLATIONS, AblationSettings, ArmSets, run_ablations
 from extensions.bench.ablation_table import render_ablation_table, summarise_ablations
 from tests.training.conftest import embed, make_rows
 from training.caller.settings import PROFILES

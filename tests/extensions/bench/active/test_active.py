@@ -26,9 +26,10 @@ from extensions.bench.active_run import (
     evaluate_arms,
     run_arms,
     sample_cases,
+    summarise_arms,
     write_measured,
+    write_table,
 )
-from extensions.bench.active_summary import summarise_arms, write_table
 from serving.agent_loop import OfflineSpeaker
 from serving.discovery.request import write_block
 from serving.index.model import IndexSource

@@ -8,16 +8,17 @@ import pytest
 
 from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CallResult
-from extensions.bench.agent_loop import (
+from extensions.bench.agent_tasks import (
     AgentEpisode,
     AgentLimits,
     compare_agents,
     list_agent_rows,
+    make_tasks,
     render_result,
     run_episode,
+    select_runnable_tasks,
     summarise_agents,
 )
-from extensions.bench.agent_tasks import make_tasks, select_runnable_tasks
 from tests.training.evaluation.scripted_agent import (
     DIGEST,
     DO,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.match.match import ERROR_KINDS, match_call
+from extensions.bench.bfcl_command import match_bfcl
 from extensions.bench.bfcl_values import CheckerHangs, read_java_value, read_javascript_value
-from extensions.bench.bfcl_verdict import build_truth, match_bfcl
 from tests.contracts.strategies import values
 from tests.support.examples import examples
 
@@ -214,19 +214,12 @@ def test_a_real_contract_crashes_bfcl_and_not_us():
     schema = {"type": "object", "properties": {"price": {"type": "number"}}}
     call = {"name": "buy", "arguments": {"price": 1.5}}
     assert match_call(schema, call, call).match
-    truth = [build_truth(call)]
+    truth = [{"buy": {"price": [1.5]}}]
     result = match_bfcl([{"name": "buy", "parameters": schema}], truth, [call])
     assert (result.error_kind, result.checker_error) == ("checker_crash", "KeyError: 'required'")
     doc = {"name": "buy", "parameters": {**schema, "required": []}}
     result = match_bfcl([doc], truth, [call])
     assert (result.error_kind, result.checker_error) == ("checker_crash", "KeyError: 'number'")
-
-
-def test_an_expected_call_is_written_as_bfcl_writes_its_truth():
-    call = {"name": "f", "arguments": {"a": 1, "o": {"k": "v"}, "l": [{"k": 1}], "s": ["x"]}}
-    assert build_truth(call) == {
-        "f": {"a": [1], "o": [{"k": ["v"]}], "l": [[{"k": [1]}]], "s": [["x"]]}
-    }
 
 
 words = st.sampled_from(["string", "integer", "float", "boolean", "any", "dict", "number", None])

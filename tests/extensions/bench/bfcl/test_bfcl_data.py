@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from extensions.bench.bfcl_command import read_bfcl
-from extensions.bench.bfcl_verdict import match_bfcl
+from extensions.bench.bfcl_command import match_bfcl, read_bfcl
 from warehouse.errors import UnusableInput
 
 ADD = {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}, "required": ["a"]}}

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.match.match import MatchResult
-from extensions.bench.bfcl_command import BfclItem, read_bfcl
-from extensions.bench.bfcl_verdict import match_bfcl
+from extensions.bench.bfcl_command import BfclItem, match_bfcl, read_bfcl
 from tests.contracts.bfcl_mutants import golden, mutants, peer_answers
 from tests.extensions.bench.bfcl.test_bfcl import TABLE
 

@@ -1,54 +1,17 @@
-"""`toolmill bfcl` as a person meets it: files in, BFCL's verdict out, an exit code."""
+"""`toolmill bfcl` as a person meets it: rows of calls in, BFCL's verdicts out."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.contracts.match.test_match_files import CALL, CONTRACT, Files
+from tests.contracts.match.test_match_files import Files
 from tests.extensions.bench.bfcl.test_bfcl_data import question, truth, write
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
     return Files(tmp_path, "bfcl")
-
-
-BFCL_DOC = {"name": "t", "parameters": {"properties": {"a": {"type": "integer"}}, "required": []}}
-
-
-def test_bfcls_verdict_takes_its_truth_or_an_expected_call(files: Files):
-    same = {"name": "t", "arguments": {"a": 5}}
-    for expected in (
-        same,
-        [same],
-        {"t": {"a": [5, 6]}},
-        [{"t": {"a": [5]}}],
-        {"id": "x", "ground_truth": [{"t": {"a": [5]}}]},
-    ):
-        done = files.match(BFCL_DOC, expected, same, "--json")
-        assert (done.exit_code, json.loads(done.stdout)["match"]) == (0, True)
-    done = files.match(BFCL_DOC, same, {"name": "t", "arguments": {"a": 5.0}}, "--json")
-    report = json.loads(done.stdout)
-    assert (done.exit_code, report["error_kind"]) == (1, "wrong_type")
-    assert report["checker_error"] == "type_error:simple"
-
-
-def test_where_bfcl_crashes_it_is_told(files: Files):
-    done = files.match(CONTRACT, CALL, CALL, "--json")
-    assert (done.exit_code, json.loads(done.stdout)["error_kind"]) == (1, "checker_crash")
-
-
-def test_values_of_java_are_texts(files: Files):
-    long = {"name": "t", "parameters": {"properties": {"a": {"type": "long"}}, "required": []}}
-    called = {"name": "t", "arguments": {"a": "5L"}}
-    more = ("--language", "java", "--json")
-    assert files.match(long, {"t": {"a": [5]}}, called, *more).exit_code == 0
-    done = files.match(long, {"t": {"a": [5]}}, called, "--language", "cobol")
-    assert (done.exit_code, done.stderr) == (
-        2,
-        "--language cobol: expected python, java, javascript\n",
-    )
 
 
 def test_rows_of_calls_get_bfcls_verdicts_in_order(files: Files):
@@ -103,18 +66,3 @@ def test_a_bad_row_is_one_line_and_usage(files: Files, row, message):
     done = files.run("--data", str(folder), "--calls", calls, "--json")
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "found no --schema and no --expected and no --called"),
-        (["--schema", "s"], "found no --expected and no --called"),
-        (["--data", "d"], "found no --calls"),
-        (["--schema", "s", "--data", "d"], "found options of both forms"),
-    ],
-)
-def test_options_that_do_not_go_together_are_usage(files: Files, arguments, message):
-    done = files.run(*arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"{message}; usage: toolmill bfcl --schema S")

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extensions.bench.contamination import (
-    ContaminationBounds,
+    N,
     find_contamination,
-    measure_all_and_clean,
     read_texts,
 )
+from extensions.bench.outside_items import measure_all_and_clean
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import fold_words
 
@@ -25,8 +25,8 @@ TRAINED = [
 ]
 
 
-def kinds(item: str, **bounds: object) -> tuple[str, ...]:
-    return find_contamination([item], TRAINED, ContaminationBounds(**bounds)).flags[0].kinds  # type: ignore[arg-type]
+def kinds(item: str) -> tuple[str, ...]:
+    return find_contamination([item], TRAINED).flags[0].kinds
 
 
 def test_a_copy_is_found_whatever_its_case_punctuation_and_width() -> None:
@@ -45,9 +45,8 @@ def test_shared_n_grams_are_counted_over_the_items_own() -> None:
     half = "Please show me the weather in Oslo on the third day of a journey by train to Bergen"
     found = find_contamination([half], TRAINED).flags[0]
     assert found.overlap == pytest.approx(3 / 11, abs=1e-4)
-    assert not found.contaminated
-    assert kinds(half, share=0.25) == ("overlap",)
-    assert kinds(half, n=13, share=0.01) == ()
+    assert not found.kinds
+    assert kinds("I say: please show me the weather in Oslo on the third") == ("overlap",)
 
 
 def test_a_script_without_spaces_has_n_grams_too() -> None:
@@ -105,19 +104,20 @@ def test_nothing_is_contaminated_by_nothing() -> None:
 
 
 def test_figures_stand_on_the_clean_part_beside_all() -> None:
-    both = measure_all_and_clean([1, 1, 0, 0], ["a", "a", "b", "c"], [False, False, True, True])
+    items = [(1, "a", False), (1, "a", False), (0, "b", True), (0, "c", True)]
+    both = measure_all_and_clean(
+        [{"bfcl": value, "item_id": name, "clean": clean} for value, name, clean in items], "bfcl"
+    )
     assert (both["all"]["value"], both["all"]["n"]) == (0.5, 4)
     assert (both["clean"]["value"], both["clean"]["n"]) == (0.0, 2)
-    assert measure_all_and_clean([1.0], ["a"], [False])["clean"]["n"] == 0
+    assert measure_all_and_clean([], "bfcl")["clean"]["n"] == 0
 
 
-@given(st.lists(st.text(max_size=60), max_size=6), st.integers(2, 9))
-def test_every_text_of_four_words_is_found_in_a_set_that_holds_it(texts: list[str], n: int) -> None:
-    for flag, text in zip(
-        find_contamination(texts, texts, ContaminationBounds(n=n)).flags, texts, strict=True
-    ):
+@given(st.lists(st.text(max_size=60), max_size=6))
+def test_every_text_of_four_words_is_found_in_a_set_that_holds_it(texts: list[str]) -> None:
+    for flag, text in zip(find_contamination(texts, texts).flags, texts, strict=True):
         assert ("exact" in flag.kinds) == bool(fold_words(text))
-        assert flag.overlap == (1.0 if len(fold_words(text)) >= n else 0.0)
+        assert flag.overlap == (1.0 if len(fold_words(text)) >= N else 0.0)
 
 
 @given(st.lists(st.text("abc ", max_size=40), max_size=5), st.text("abc ", max_size=40))

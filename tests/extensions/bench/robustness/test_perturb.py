@@ -1,6 +1,5 @@
 """Changed schemas say the same: they take a changed call exactly where the old took the old one."""
 
-import json
 import re
 from typing import Any
 
@@ -10,8 +9,7 @@ from hypothesis import strategies as st
 
 from assets.contracts.match.match import match_call
 from assets.contracts.validate import find_schema_problem, validate_call
-from extensions.bench.robustness.paraphrase import paraphrase_text
-from extensions.bench.robustness.perturb import is_same_json_text, perturb_tools
+from extensions.bench.perturbations import is_same_json_text, perturb_tools
 from tests.support.examples import examples
 from training.evaluation.caller_table import PERTURBATIONS
 from training.evaluation.renaming import make_new_names, rename_one_tool
@@ -141,43 +139,3 @@ def test_examples_and_mentions_follow_a_renamed_parameter() -> None:
     assert new["inputSchema"]["examples"] == [{name: "/a"}]
     assert new["description"] == f"Reads `{name}`."
     assert new["inputSchema"]["properties"][name]["description"] == f"as `{name}`, on the path"
-
-
-EXACT = r"`[^`]*`|\"[^\"]*\"|https?://\S+|\S*\d\S*"
-
-
-@given(
-    st.lists(
-        st.sampled_from(
-            ["Get", "the file", "Returns a list.", "`list`", '"get"', "12", "must be", "e.g. x_y",
-             "https://a.b/get?list=1", "If not provided", "\n- Delete", "such as", "3.5kg", "ÄÖ"]
-        ),
-        max_size=12,
-    ).map(" ".join),
-    st.integers(0, 5),
-)  # fmt: skip
-def test_a_paraphrase_keeps_all_that_is_exact(text: str, seed: int) -> None:
-    paraphrase = paraphrase_text(text, seed)
-    assert re.findall(EXACT, paraphrase) == re.findall(EXACT, text)
-    assert paraphrase == paraphrase_text(text, seed)
-
-
-@given(st.text())
-def test_any_text_can_be_paraphrased(text: str) -> None:
-    assert isinstance(paraphrase_text(text), str)
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [("Delete a file. Returns `true`.", ["file", "`true`"]), ("Get the maximum size", ["size"])],
-)
-def test_a_paraphrase_says_it_in_other_words(text: str, kept: list[str]) -> None:
-    paraphrase = paraphrase_text(text)
-    assert paraphrase != text
-    assert all(word in paraphrase for word in kept)
-
-
-def test_a_property_named_description_is_no_description() -> None:
-    schema = {"type": "object", "properties": {"description": {"type": "string", "enum": ["get"]}}}
-    made = perturb_tools("paraphrased", [{"name": "t", "inputSchema": schema}], [])
-    assert json.dumps(made.tools[0]["inputSchema"]) == json.dumps(schema)

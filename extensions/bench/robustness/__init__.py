@@ -1,1 +1,0 @@
-"""Perturbed contracts and requests."""

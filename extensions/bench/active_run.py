@@ -141,7 +141,7 @@ SYSTEM = (
     "You carry out the user's request with the tools you are given. Call the one tool that the next"
     f" step needs. If none fits, say so. {DATA}"
 )
-Row = dict[str, Any]
+ArmRow = dict[str, Any]  # of one case in one arm
 Pools = Callable[[ActiveCase], Router]
 
 
@@ -162,11 +162,11 @@ async def run_arms(
     pools: Pools,
     contest: ActiveContest,
     on_done: Callable[[int, int], None] | None = None,
-) -> list[Row]:
+) -> list[ArmRow]:
     """A row for every case and arm, in order. Whatever a model or endpoint does is a row."""
     turns, done = asyncio.Semaphore(contest.at_once), 0
 
-    async def one(case: ActiveCase, arm: str) -> Row:
+    async def one(case: ActiveCase, arm: str) -> ArmRow:
         nonlocal done
         async with turns:
             row = await _run_arm(case, arm, pools(case), contest)
@@ -178,7 +178,7 @@ async def run_arms(
     return list(await asyncio.gather(*(one(case, arm) for case in cases for arm in arms)))
 
 
-async def _run_arm(case: ActiveCase, arm: str, router: Router, contest: ActiveContest) -> Row:
+async def _run_arm(case: ActiveCase, arm: str, router: Router, contest: ActiveContest) -> ArmRow:
     began = time.perf_counter()
     right = list_right(router, case.gold)
     if arm == RETRIEVAL:
@@ -215,7 +215,7 @@ def list_right(router: Router, gold: str) -> frozenset[str]:
 
 def _run_retrieval(
     case: ActiveCase, router: Router, right: frozenset[str], contest: ActiveContest
-) -> Row:
+) -> ArmRow:
     hits = router.find(ToolQuery(query=case.request, k=1, strategy=contest.strategy)).hits
     found = bool(hits) and hits[0].tool_id in right
     return _make_row(found, found, "answered", tool_tokens=0)
@@ -223,7 +223,7 @@ def _run_retrieval(
 
 async def _run_standard(
     case: ActiveCase, router: Router, right: frozenset[str], contest: ActiveContest
-) -> Row:
+) -> ArmRow:
     index = router.index
     places = ((name, index.place_of(name)) for name in case.pool)
     offered = write_functions((name, index.contract(at)) for name, at in places if at is not None)
@@ -247,7 +247,7 @@ def _name_tool(name: str, offered: dict[str, OfferedFunction]) -> str:
     return offered[name].tool_id if name in offered else name
 
 
-def _describe_active(made: AgentRun, right: frozenset[str]) -> Row:
+def _describe_active(made: AgentRun, right: frozenset[str]) -> ArmRow:
     """first: whether the router's first hit for the model's first request is right (MCP-Zero's
     measure); right: whether the first tool that the model called is."""
     answers = [answer for item in made.rounds for answer in item.answers]
@@ -266,7 +266,7 @@ def _describe_active(made: AgentRun, right: frozenset[str]) -> Row:
     )
 
 
-def _make_row(right: bool, first: bool | None, ended: str, **spent: Any) -> Row:
+def _make_row(right: bool, first: bool | None, ended: str, **spent: Any) -> ArmRow:
     nothing = {"turns": 0, "searches": 0, "prompt_tokens": 0, "completion_tokens": 0, "shown": None}
     return {"right": right, "first": first, "ended": ended, **nothing, **spent}
 
@@ -302,7 +302,7 @@ class ArmMeasurement:
     """Every row, the summary, and of whom and what it speaks."""
 
     facts: dict[str, Any]
-    rows: list[Row]
+    rows: list[ArmRow]
     summary: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:

@@ -74,34 +74,18 @@ def proxy(
     from extensions.proxy.upstream import ProxySettings, make_listening
     from serving.repair.ladder import read_history_place
 
-    for wrong, message in (
-        (
-            not (upstream or local),
-            "give --upstream ADDRESS, or --local to answer with a model that runs here",
-        ),
-        (
-            upstream and local,
-            "--local answers without an upstream; to use it with one, give --first-call",
-        ),
-        (
-            first_call and not upstream,
-            "--first-call: needs --upstream, which goes on after the first call",
-        ),
-        (
-            tool_search and not upstream,
-            "--tool-search: needs --upstream, whose model makes the searches",
-        ),
-        (
-            model != CHAMPION and not (local or first_call),
-            f"MODEL {model[:60]!r}: give --local or --first-call with it",
-        ),
-        (
-            revise and not (upstream or revise.startswith(LOCAL)),
-            "--revise: needs --upstream, which has this model, or local:NAME",
-        ),
-    ):
-        if wrong:
-            fail(message, 2)
+    if model != CHAMPION and not (local or first_call):
+        fail(f"MODEL {model[:60]!r}: give --local or --first-call with it", 2)
+    if revise and not (upstream or revise.startswith(LOCAL)):
+        fail("--revise: needs --upstream, which has this model, or local:NAME", 2)
+    if upstream and local:
+        fail("--local answers without an upstream; to use it with one, give --first-call", 2)
+    if not upstream:
+        for given, option in ((first_call, "--first-call"), (tool_search, "--tool-search")):
+            if given:
+                fail(f"{option}: needs --upstream, whose model it goes with", 2)
+        if not local:
+            fail("give --upstream ADDRESS, or --local to answer with a model that runs here", 2)
     key = os.environ.get(key_env, "") if key_env else ""
     if key_env and not key:
         fail(f"--key-env {key_env[:60]!r}: no such variable is set, or it is empty", 2)

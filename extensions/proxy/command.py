@@ -74,21 +74,8 @@ def proxy(
     from extensions.proxy.upstream import ProxySettings, make_listening
     from serving.repair.ladder import read_history_place
 
-    if model != CHAMPION and not (local or first_call):
-        fail(f"MODEL {model[:60]!r}: give --local or --first-call with it", 2)
-    if revise and not (upstream or revise.startswith(LOCAL)):
-        fail("--revise: needs --upstream, which has this model, or local:NAME", 2)
-    if upstream and local:
-        fail("--local answers without an upstream; to use it with one, give --first-call", 2)
-    if not upstream:
-        for given, option in ((first_call, "--first-call"), (tool_search, "--tool-search")):
-            if given:
-                fail(f"{option}: needs --upstream, whose model it goes with", 2)
-        if not local:
-            fail("give --upstream ADDRESS, or --local to answer with a model that runs here", 2)
-    key = os.environ.get(key_env, "") if key_env else ""
-    if key_env and not key:
-        fail(f"--key-env {key_env[:60]!r}: no such variable is set, or it is empty", 2)
+    _refuse_contradictions(model, upstream, local, first_call, tool_search, revise)
+    key = _read_key(key_env)
     known = read_history_place(place) if (place := history or index) else None
     settings = ProxySettings(upstream, key, timeout, total, history=known)
     served = _open_served(index) if index else None
@@ -103,6 +90,30 @@ def proxy(
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     listening = make_listening(host, port, token, max_body)
     anyio.run(run_proxy, settings, listening, parts, backend_options=_LOOP)
+
+
+def _refuse_contradictions(
+    model: str, upstream: str, local: bool, first_call: bool, tool_search: bool, revise: str
+) -> None:
+    """Ends the command where options contradict each other."""
+    if model != CHAMPION and not (local or first_call):
+        fail(f"MODEL {model[:60]!r}: give --local or --first-call with it", 2)
+    if revise and not (upstream or revise.startswith(LOCAL)):
+        fail("--revise: needs --upstream, which has this model, or local:NAME", 2)
+    if upstream and local:
+        fail("--local answers without an upstream; to use it with one, give --first-call", 2)
+    for option, given in (("--first-call", first_call), ("--tool-search", tool_search)):
+        if given and not upstream:
+            fail(f"{option}: needs --upstream, whose model it goes with", 2)
+    if not (upstream or local):
+        fail("give --upstream ADDRESS, or --local to answer with a model that runs here", 2)
+
+
+def _read_key(name: str) -> str:
+    key = os.environ.get(name, "") if name else ""
+    if name and not key:
+        fail(f"--key-env {name[:60]!r}: no such variable is set, or it is empty", 2)
+    return key
 
 
 def _open_local(model: str) -> "LocalUpstream":

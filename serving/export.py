@@ -126,7 +126,8 @@ def read_manifest(folder: Path) -> bytes:
     except UnreadableFile as error:
         fix = "make one with `toolmill release export --out`"
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            lacks = f"has no {MANIFEST}" if folder.is_dir() else "no such folder"
+            there = f"has no {MANIFEST}" if folder.is_dir() else "a file, expected a folder"
+            lacks = there if folder.exists() else "no such folder"
             raise NoExport(f"{folder}: {lacks}, so it is no exported release; {fix}") from None
         raise BadExport(f"{folder}: {error}; {fix}") from None
 

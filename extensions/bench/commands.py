@@ -9,7 +9,14 @@ import typer
 from extensions.bench.bfcl_command import app as bfcl
 from orchestration.cli.evaluation import choose_role, load_caller
 from orchestration.cli.search import open_chat, read_calls, resolve_role
-from orchestration.cli.terminal import fail, print_json, print_line, report_lines, require_known
+from orchestration.cli.terminal import (
+    AlwaysJson,
+    fail,
+    print_json,
+    print_line,
+    report_lines,
+    require_known,
+)
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
 
@@ -143,6 +150,7 @@ def agent_eval(
     role: Annotated[str, typer.Option(help="whose model goes on, or a model's name")] = "actor",
     limit: Annotated[int, typer.Option(min=1, help="tasks")] = 30,
     split: Annotated[list[str] | None, typer.Option(help="only these; default: all tests")] = None,
+    _: AlwaysJson = True,
 ) -> None:
     """A small model's first call, a larger one goes on: success and tokens against the larger one
     alone, on tasks whose tools run in the sandbox here."""
@@ -170,6 +178,7 @@ def contamination(
         str | None, typer.Option(help="field with the text; default: instruction, query …")
     ] = None,
     items: Annotated[bool, typer.Option("--items", help="a line for each flagged item")] = False,
+    _: AlwaysJson = True,
 ) -> None:
     """How much of an outside set repeats the training pairs: copies, n-grams, near-duplicates."""
     from extensions.bench.contamination import check_against_training, read_texts

@@ -126,8 +126,7 @@ def read_manifest(folder: Path) -> bytes:
     except UnreadableFile as error:
         fix = "make one with `toolmill release export --out`"
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            there = f"has no {MANIFEST}" if folder.is_dir() else "a file, expected a folder"
-            lacks = there if folder.exists() else "no such folder"
+            lacks = f"has no {MANIFEST}" if folder.is_dir() else "is not a folder"
             raise NoExport(f"{folder}: {lacks}, so it is no exported release; {fix}") from None
         raise BadExport(f"{folder}: {error}; {fix}") from None
 

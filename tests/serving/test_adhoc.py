@@ -252,6 +252,9 @@ def test_an_export_goes_to_an_empty_folder_alone_and_a_changed_file_is_named(
         check_export(tmp_path / "release")
     with pytest.raises(NoExport, match="release export"):
         check_export(index)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NoExport, match="file: is not a folder"):
+        check_export(tmp_path / "file")
 
 
 def test_an_exported_release_is_searched_and_served_without_the_platform(

@@ -89,18 +89,12 @@ def test_a_hole_in_the_wall_is_found():
     """The host's folder of canaries is shown inside: what looks for it must find it."""
     with place_canaries() as prepared:
         launch = make_suite_launch(prepared, find_toolchain())
-        hole = replace(
-            launch, mounts=(*launch.mounts, SandboxMount.same(prepared.folder, writable=True))
-        )
-        found = run_suite(hole, SandboxPolicy())
-    worked = {name for name, outcome in found.items() if outcome == "worked"}
-    assert {
-        "reads_a_file_of_the_host",
-        "lists_a_folder_of_the_host",
-        "writes_a_file_of_the_host",
-        "follows_a_symlink",
-        "reaches_a_socket_file",
-    } <= worked
+        hole = SandboxMount.same(prepared.folder, writable=True)
+        found = run_suite(replace(launch, mounts=(*launch.mounts, hole)), SandboxPolicy())
+    assert {name for name, outcome in found.items() if outcome == "worked"} >= {
+        *("reads_a_file_of_the_host", "lists_a_folder_of_the_host", "writes_a_file_of_the_host"),
+        *("follows_a_symlink", "reaches_a_socket_file"),
+    }
 
 
 def test_an_open_network_that_was_not_granted_is_found():

@@ -106,15 +106,9 @@ def write_ablations(home: Path) -> str:
     arm = {"pairs": 1, "minutes": 1.0, **measures}
     contrast = {"name": EVIL, "question": EVIL, "same_n": False, "pairs": [1, 1],
                 "verdict": "better", **measures}  # fmt: skip
-    held = {
-        "n": 1,
-        "tools": 1,
-        "servers": 1,
-        "seeds": [1],
-        "arms": {EVIL: arm},
-        "contrasts": [contrast],
-    }
-    return render_ablation_table({"retriever": held})
+    counts = {"n": 1, "tools": 1, "servers": 1, "seeds": [1]}
+    figures = {**counts, "arms": {EVIL: arm}, "contrasts": [contrast]}
+    return render_ablation_table({"retriever": figures})
 
 
 @pytest.mark.parametrize(

@@ -46,22 +46,21 @@ BROKEN = {
     "a result that is a text": '{"jsonrpc":"2.0","id":ID,"result":"tools"}',
     "neither result nor error": '{"jsonrpc":"2.0","id":ID}',
     "case-variant keys": '{"jsonrpc":"2.0","id":ID,"Result":{"tools":[]}}',
-    "invalid UTF-8": "\udcff",
+    "a control character": '{"a": "\u0080',
 }
 
 
 @pytest.mark.parametrize("form", [raw, stream_of])
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_answer_is_a_protocol_error(name, form):
-    text = BROKEN[name] if name != "invalid UTF-8" else '{"a": "\u0080'
-    found, _ = probe_script(make_good_script(tools_list=form(text)))
+    found, _ = probe_script(make_good_script(tools_list=form(BROKEN[name])))
     assert (found.error_kind, found.tools) == ("protocol_error", []), found.hint
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_handshake_is_a_protocol_error(name):
-    text = BROKEN[name] if name != "invalid UTF-8" else '{"a": "\u0080'
-    assert probe_script(make_good_script(initialize=raw(text)))[0].error_kind == "protocol_error"
+    found, _ = probe_script(make_good_script(initialize=raw(BROKEN[name])))
+    assert found.error_kind == "protocol_error"
 
 
 TWO = [LISTED, LISTED.replace('"a"', '"evil"')]
@@ -96,29 +95,21 @@ def test_ten_thousand_tools_are_too_many():
     assert (found.error_kind, found.tools) == ("oversize", [])
 
 
-def test_a_cursor_without_end_and_one_that_comes_twice():
-    def page(cursor):
-        def answer(call: Call) -> None:
-            number = call.message["id"]
-            call.answer({"tools": [make_tool(f"t{number}")], "nextCursor": cursor(number)})
-
-        return answer
+@pytest.mark.parametrize(
+    ("cursor", "kind"), [(str, "oversize"), (lambda _: "x", "protocol_error")], ids=["new", "same"]
+)
+def test_a_cursor_without_end_and_one_that_comes_twice(cursor, kind):
+    def page(call: Call) -> None:
+        number = call.message["id"]
+        call.answer({"tools": [make_tool(f"t{number}")], "nextCursor": cursor(number)})
 
     few = ProbePolicy(start_s=2, list_s=5, max_pages=20)
-    assert (
-        probe_script(make_good_script(tools_list=page(str)), limits=few)[0].error_kind == "oversize"
-    )
-    assert (
-        probe_script(make_good_script(tools_list=page(lambda _: "x")))[0].error_kind
-        == "protocol_error"
-    )
+    assert probe_script(make_good_script(tools_list=page), limits=few)[0].error_kind == kind
 
 
 def test_a_protocol_of_the_future_is_refused():
-    found, _ = probe_script(
-        make_good_script(initialize=lambda call: call.answer(make_welcome("2999-01-01")))
-    )
-    assert found.error_kind == "protocol_error"
+    begin = make_good_script(initialize=lambda call: call.answer(make_welcome("2999-01-01")))
+    assert probe_script(begin)[0].error_kind == "protocol_error"
 
 
 def test_a_storm_of_requests_is_bounded():
@@ -130,11 +121,9 @@ def test_a_storm_of_requests_is_bounded():
             call.event({"jsonrpc": "2.0", "id": number, "method": "ping"})
         call.event(make_reply(call.message, {"tools": [make_tool("a")]}))
 
-    found, here = probe_script(
-        make_good_script(tools_list=storm), limits=ProbePolicy(start_s=2, list_s=5)
-    )
-    assert found.initiated <= 1000
-    assert len(here.calls) <= 220
+    limits = ProbePolicy(start_s=2, list_s=5)
+    found, here = probe_script(make_good_script(tools_list=storm), limits=limits)
+    assert (found.initiated <= 1000, len(here.calls) <= 220) == (True, True)
     assert found.error_kind in (None, "timeout_list", "timeout_start")
 
 

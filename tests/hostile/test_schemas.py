@@ -142,8 +142,7 @@ def test_the_deepest_list_that_is_heard_can_be_kept_and_printed(tmp_path):
 def test_half_a_surrogate_can_be_kept_and_printed(tmp_path):
     result = probe_source(tmp_path, "serve([{**tool('b'), 'description': 'x' + chr(0xd800)}])")
     assert tool_names(result) == ["b"]
-    assert (
-        DeploymentResult.from_json(DeploymentResult(result).to_json()).probe.tools == result.tools
-    )
+    again = DeploymentResult.from_json(DeploymentResult(result).to_json())
+    assert again.probe.tools == result.tools
     for body in index_contracts(result.tools)[0].values():
         json.dumps(body).encode()

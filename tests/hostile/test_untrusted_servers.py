@@ -81,14 +81,9 @@ GOOD = [
     "open(os.environ['HOME'] + '/f', 'wb').write(b'x' * (4 << 20)); serve([tool('writes')])",
 ]
 HOSTILE = [
-    EATERS["memory"],
-    EATERS["forks"],
-    EATERS["threads"],
-    EATERS["the disk"],
-    WIRE["flood without a newline"],
-    WIRE["a daemon is left behind"],
-    WIRE["100 MB on standard error"],
-    LISTS["a cursor without end"],
+    *map(EATERS.get, ("memory", "forks", "threads", "the disk")),
+    *map(WIRE.get, ("flood without a newline", "a daemon is left behind")),
+    *(WIRE["100 MB on standard error"], LISTS["a cursor without end"]),
 ]
 
 

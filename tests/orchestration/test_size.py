@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_910, 14),
     "extensions/upkeep": (2_121, 11),
-    "tests": (85_815, 629),
+    "tests": (85_354, 629),
     "benchmarks": (5_749, 40),
 }
 

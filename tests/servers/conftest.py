@@ -61,19 +61,10 @@ class BundleHost:
         body = bundle(source, **facts) if source is not None else b""
         if source is not None:
             self.files[f"/{name}.mcpb"] = body
-        return Listing(
-            marketplace="registry",
-            native_id=name,
-            name=name,
-            transport="stdio",
-            package=PackageRef(
-                type="mcpb",
-                identifier=f"{self.url}/{name}.mcpb",
-                version="1.0.0",
-                digest=f"sha256:{sha256(body).hexdigest()}" if pinned else None,
-            ),
-            runnable=True,
-        )
+        digest = f"sha256:{sha256(body).hexdigest()}" if pinned else None
+        url = f"{self.url}/{name}.mcpb"
+        package = PackageRef(type="mcpb", identifier=url, version="1.0.0", digest=digest)
+        return _listing(package, {"native_id": name, "name": name})
 
 
 @pytest.fixture
@@ -95,16 +86,6 @@ def pypi(name: str, version: str | None = "1.0.0", **facts) -> Listing:
 
 
 def _listing(package: PackageRef, facts: dict) -> Listing:
-    env = tuple(EnvVar(**about) for about in facts.pop("env", ()))
-    return Listing(
-        **{
-            "marketplace": "registry",
-            "native_id": package.identifier,
-            "name": package.identifier,
-            "transport": "stdio",
-            "package": package,
-            "env": env,
-            "runnable": True,
-            **facts,
-        }
-    )
+    name, env = package.identifier, tuple(EnvVar(**about) for about in facts.pop("env", ()))
+    about = {"marketplace": "registry", "native_id": name, "name": name, "transport": "stdio"}
+    return Listing(**{**about, "package": package, "env": env, "runnable": True, **facts})

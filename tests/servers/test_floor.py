@@ -31,7 +31,5 @@ def rows(**kinds: int) -> list[dict[str, Any]]:
         ({"crashed": 5, "needs_confirmation": 50}, False),
     ],
 )
-def test_mass_failure_is_refused_and_what_was_never_tried_does_not_count(
-    counts: dict[str, int], passed: bool
-) -> None:
+def test_mass_failure_is_refused_and_what_was_never_tried_does_not_count(counts, passed):
     assert check_launch_rate(rows(**counts)).passed is passed

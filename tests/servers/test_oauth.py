@@ -432,14 +432,6 @@ async def test_a_file_that_holds_no_login_is_refused_and_not_quoted(tmp_path, te
     assert "tok-en-4242" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_store_forgets(tmp_path):
-    store = TokenStore(tmp_path, SERVER)
-    assert not store.forget()
-    store.save()
-    assert store.forget()
-    assert store.load() == {}
-
-
 def test_the_resource_is_named_without_the_query(tmp_path):
     with authority() as (server, resource, _):
         logged_in(resource.url + "?api_key=private-key-1", tmp_path)

@@ -5,15 +5,17 @@ import errno
 import json
 import subprocess
 import threading
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
 from assets.servers.calls import connection
+from assets.servers.calls.caller import ToolCaller
 from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.recipes.recipe import dump_recipe
 from assets.servers.sandbox.process import SandboxUnavailable
 from assets.servers.secrets import SecretSources, ServerSecrets
-from tests.servers.test_light_imports import heavy_after
 from tests.serving.calling import CONTRACT, LIMITS, Bench, read_text
 from tests.support.untrusted_server import CONVERSATION, POLICY
 
@@ -31,8 +33,23 @@ def left_running(word):
     return [line for line in listed.splitlines() if word in line]
 
 
-def test_calling_imports_nothing_heavy():
-    assert heavy_after("assets.servers.calls") == []
+def with_secret(bench):
+    """The policy under which the server's variable KEY is that of our own variable MY_KEY."""
+    sources = SecretSources({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16))
+    return DeployPolicy(bench.folder, POLICY, CONVERSATION, secrets=sources)
+
+
+@asynccontextmanager
+async def open_caller(bench, source, names, limits=LIMITS):
+    """A caller of several servers of one source."""
+    policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
+    recipes = [bench.recipe(source, name) for name in names]
+    facts = {recipe.server_id: dump_recipe(recipe) for recipe in recipes}
+    caller = ToolCaller(facts, policy, limits)
+    try:
+        yield caller
+    finally:
+        await caller.close()
 
 
 async def test_a_call_is_answered_and_the_next_one_finds_the_server_warm(bench):
@@ -113,15 +130,9 @@ async def test_a_tool_that_says_it_failed(bench):
 @pytest.mark.parametrize(
     ("words", "kind", "blame"),
     [
-        ("Input validation error: 'y' is a required property", "invalid_arguments", "caller"),
         ("1 validation error for doArguments\nx\n  Field required", "invalid_arguments", "caller"),
-        ("MCP error -32602: Invalid arguments for tool do", "invalid_arguments", "caller"),
         ("getaddrinfo ENOTFOUND api.example.com", "needs_network", "policy"),
-        ("GET /me: 401 Unauthorized", "needs_secret", "credentials"),
-        ("Unknown tool: do", "tool_gone", "server"),
         ("EACCES: permission denied, mkdir '/srv/x'", "read_only", "policy"),
-        ("GitHub answered with HTTP 503", "upstream_error", "upstream"),
-        ("Unexpected token < in JSON at position 0", "tool_error", "tool"),
     ],
 )
 async def test_an_error_is_blamed_by_its_words(bench, words, kind, blame):
@@ -210,12 +221,6 @@ calls(lambda m, x: os._exit(3), [long])
 
 async def test_a_real_secret_reaches_the_server_and_comes_back_nowhere(bench, monkeypatch):
     monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
-    policy = DeployPolicy(
-        bench.folder,
-        POLICY,
-        CONVERSATION,
-        secrets=SecretSources({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16)),
-    )
     source = """
 import base64
 key = os.environ['KEY']
@@ -228,7 +233,7 @@ def do(m, x):
 calls(do)
 """
     made = {"env": (("KEY", "placeholder"),), "placeholders": ("env:KEY",)}
-    async with bench.launch(source, policy=policy, recipe=made) as running:
+    async with bench.launch(source, policy=with_secret(bench), recipe=made) as running:
         found = [await running.call(x) for x in (1, 2, 9)]
     assert [one.status for one in found] == ["ok", "tool_error", "failed"]
     assert found[0].content[0]["text"] == "[secret KEY] 2retnuh-2retnuh"
@@ -259,24 +264,16 @@ async def test_what_is_made_up_and_no_secret_is_sent_and_told_when_it_fails(benc
 
 
 async def test_another_secret_is_another_server(bench, monkeypatch):
-    policy = DeployPolicy(
-        bench.folder,
-        POLICY,
-        CONVERSATION,
-        secrets=SecretSources({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16)),
-    )
-    async with bench.launch(
-        "calls(lambda m, x: say(m, len(os.environ['KEY'])))", policy=policy
-    ) as w:
+    source = "calls(lambda m, x: say(m, len(os.environ['KEY'])))"
+    async with bench.launch(source, policy=with_secret(bench)) as running:
         monkeypatch.setenv("MY_KEY", "a" * 10)
-        first = await w.call()
+        first = await running.call()
         monkeypatch.setenv("MY_KEY", "b" * 20)
-        second = await w.call()
+        second = await running.call()
         monkeypatch.delenv("MY_KEY")
-        third = await w.call()
+        third = await running.call()
     assert (read_text(first), read_text(second)) == ("10", "20")
-    assert third.error_kind == "needs_secret"
-    assert "MY_KEY" in third.hint
+    assert (third.error_kind, "MY_KEY" in third.hint) == ("needs_secret", True)
 
 
 # --- what runs and for how long
@@ -312,15 +309,7 @@ async def test_what_runs_for_an_owner_is_ended_and_the_others_stay(bench):
 
 
 async def test_at_most_so_many_servers_run_and_the_one_used_longest_ago_goes(bench):
-    recipes = [bench.recipe(ECHO, name) for name in "abcd"]
-    from assets.servers.calls.caller import ToolCaller
-    from assets.servers.recipes.recipe import dump_recipe
-
-    policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
-    caller = ToolCaller(
-        {recipe.server_id: dump_recipe(recipe) for recipe in recipes}, policy, LIMITS
-    )
-    try:
+    async with open_caller(bench, ECHO, "abcd") as caller:
         pids = {}
         for name in ("a", "b", "c", "a", "d", "a"):
             found = await caller.call(f"npm:{name}", "do", CONTRACT, {"x": 1})
@@ -328,27 +317,14 @@ async def test_at_most_so_many_servers_run_and_the_one_used_longest_ago_goes(ben
             assert caller._pool.running <= 3
         assert len(set(pids["a"])) == 1  # still warm when d came: b was the oldest
         assert "npm:b" not in str(list(caller._pool._by_key))
-    finally:
-        await caller.close()
 
 
 async def test_more_servers_than_the_limit_at_once_wait_for_room(bench):
-    from assets.servers.calls.caller import ToolCaller
-    from assets.servers.recipes.recipe import dump_recipe
-
     names = [f"n{n}" for n in range(5)]
     slow = "def do(m, x): time.sleep(0.2); say(m, x)\ncalls(do)"
-    recipes = [bench.recipe(slow, name) for name in names]
-    policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
-    limits = replace(LIMITS, sessions=2)
-    caller = ToolCaller(
-        {recipe.server_id: dump_recipe(recipe) for recipe in recipes}, policy, limits
-    )
-    try:
+    async with open_caller(bench, slow, names, replace(LIMITS, sessions=2)) as caller:
         asked = [caller.call(f"npm:{name}", "do", CONTRACT, {"x": 3}) for name in names]
         found = await asyncio.gather(*asked)
-    finally:
-        await caller.close()
     assert [read_text(one) for one in found] == ["3"] * 5
 
 
@@ -365,27 +341,14 @@ async def test_an_idle_server_is_ended(bench):
 
 async def test_a_server_outlives_the_thread_and_the_loop_it_was_first_called_from(bench):
     """bubblewrap ends its child with the thread that started it."""
-    made = bench.recipe(ECHO)
-    from assets.servers.calls.caller import ToolCaller
-    from assets.servers.recipes.recipe import dump_recipe
-
-    policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
-    caller = ToolCaller({made.server_id: dump_recipe(made)}, policy, LIMITS)
     found = []
-
-    def once():
-        call = caller.call(made.server_id, "do", CONTRACT, {"x": 1})
-        found.append(asyncio.run(call))
-
-    try:
+    async with open_caller(bench, ECHO, "x") as caller:
         for _ in range(2):
-            thread = threading.Thread(target=once)
+            call = caller.call("npm:x", "do", CONTRACT, {"x": 1})
+            thread = threading.Thread(target=lambda c=call: found.append(asyncio.run(c)))
             thread.start()
             await asyncio.to_thread(thread.join)
-        pids = {json.loads(read_text(one))[0] for one in found}
-    finally:
-        await caller.close()
-    assert len(pids) == 1
+    assert len({json.loads(read_text(one))[0] for one in found}) == 1
 
 
 # --- refusals of ours

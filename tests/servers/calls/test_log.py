@@ -71,21 +71,6 @@ def test_a_line_cut_short_is_passed_over(tmp_path: Path) -> None:
     assert [line["status"] for line in outcomes.read()] == ["ok", "failed"]
 
 
-def test_writers_beside_each_other_lose_nothing(tmp_path: Path) -> None:
-    def write(name: str) -> None:
-        for _ in range(20):
-            CallLog(tmp_path).record({"status": "ok", "token": name})
-
-    threads = [threading.Thread(target=write, args=(f"t{i}",)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    lines = list(CallLog(tmp_path).read())
-    assert len(lines) == 80
-    assert len({line["id"] for line in lines}) == 80
-
-
 @given(st.text())
 def test_a_query_has_one_digest_whatever_its_case_and_spacing(query: str) -> None:
     assert query_digest(query) == query_digest(f"  {query}\n\t")
@@ -142,9 +127,7 @@ def texts(outcomes: CallLog) -> dict[str, str]:
     return {path.stem: path.read_text() for path in outcomes.list_files()}
 
 
-def test_a_subject_goes_from_the_middle_of_every_file_and_the_rest_stays_as_it_was(
-    outcomes: CallLog,
-) -> None:
+def test_a_subject_goes_from_the_middle_of_every_file_and_the_rest_stays_as_it_was(outcomes):
     before = texts(outcomes)
     told = remove_lines(outcomes, DeletionSubject(token="ann"))
     assert told == {"deleted": 6, "unreadable": 0, "files": 2}
@@ -172,9 +155,7 @@ def test_a_subject_goes_from_the_middle_of_every_file_and_the_rest_stays_as_it_w
         (DeletionSubject(token="an"), 0),
     ],
 )
-def test_all_that_is_named_must_hold(
-    outcomes: CallLog, subject: DeletionSubject, deleted: int
-) -> None:
+def test_all_that_is_named_must_hold(outcomes, subject, deleted):
     assert remove_lines(outcomes, subject)["deleted"] == deleted
     assert sum(row["lines"] for row in count_lines(outcomes)) == 12 - deleted
 
@@ -196,9 +177,7 @@ def test_nothing_named_deletes_nothing(outcomes: CallLog) -> None:
     assert sum(row["lines"] for row in count_lines(outcomes)) == 12
 
 
-def test_a_full_disk_or_a_kill_leaves_a_file_as_it_was(
-    outcomes: CallLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_or_a_kill_leaves_a_file_as_it_was(outcomes, monkeypatch):
     before = texts(outcomes)
 
     def fail(_: int) -> None:
@@ -211,9 +190,7 @@ def test_a_full_disk_or_a_kill_leaves_a_file_as_it_was(
     assert len(os.listdir(outcomes.folder)) == 2
 
 
-def test_a_copy_that_a_killed_deletion_left_goes_with_the_next_and_with_its_day(
-    outcomes: CallLog,
-) -> None:
+def test_a_copy_that_a_killed_deletion_left_goes_with_the_next_and_with_its_day(outcomes):
     for path in outcomes.list_files():
         path.with_name(f".{path.name}.123.abcd").write_text(path.read_text())
     remove_lines(outcomes, DeletionSubject(token="ann", before=date(2026, 11, 21)))
@@ -248,13 +225,7 @@ def test_what_is_written_meanwhile_is_not_lost(tmp_path: Path) -> None:
 
 
 def test_what_is_remembered_is_counted_by_token(outcomes: CallLog) -> None:
-    (ann, bo) = count_lines(outcomes)
-    assert ann == {
-        "token": "ann",
-        "lines": 6,
-        "searches": 6,
-        "queries": 6,
-        "first": "2026-11-20",
-        "last": "2026-11-21",
-    }
+    ann, bo = count_lines(outcomes)
+    days = {"first": "2026-11-20", "last": "2026-11-21"}
+    assert ann == {"token": "ann", "lines": 6, "searches": 6, "queries": 6, **days}
     assert bo["token"] == "bo"

@@ -1,6 +1,5 @@
 """Which deployments leave this machine, and what they take along."""
 
-import json
 import pickle
 import time
 from dataclasses import replace
@@ -25,7 +24,6 @@ from assets.servers.deploy.deployment_table import (
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
 from assets.servers.probe.failure_kinds import ProbeFailure
-from assets.servers.probe.probe import ProbeResult
 from assets.servers.probe.remote_transport import RemotePolicy
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.secrets import SecretSources, ServerSecrets
@@ -69,16 +67,15 @@ def test_optional_variables_that_were_not_needed_are_not_recorded(installed):
     assert deploy(RECIPE.model_copy(update=facts), policy).placeholders == ()
 
 
-def test_a_remote_server_is_refused_unless_it_is_allowed(tmp_path):
-    remote = LaunchRecipe(server_id="remote:https://x", ecosystem="remote", name="https://x")
-    assert deploy(remote, DeployPolicy(tmp_path)).probe.error_kind == "policy_denied"
-
-
-def test_what_was_deployed_survives_the_ledger():
-    result = ProbeResult("ok", tools=[{"name": "a", "n": 1.5}], server_info={"name": "s"})
-    deployed = DeploymentResult(result, ("env:X",), "lock", 2.0)
-    assert DeploymentResult.from_json(deployed.to_json()) == deployed
-    assert json.loads(deployed.to_json())["probe"]["tools"][0]["name"] == "a"
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [({}, "sandbox.remote"), ({"remote": RemotePolicy(), "outside": False}, "this host")],
+)
+def test_a_remote_server_is_refused_unless_it_is_allowed(tmp_path, facts, words):
+    url = "https://x.example"
+    recipe = LaunchRecipe(server_id=f"remote:{url}", ecosystem="remote", name=url, url=url)
+    result = deploy(recipe, DeployPolicy(tmp_path, **facts)).probe
+    assert (result.error_kind, words in str(result.hint)) == ("policy_denied", True)
 
 
 def test_the_effect_is_named_by_what_can_change_it(tmp_path):
@@ -123,15 +120,6 @@ def test_a_secret_that_is_missing_is_a_failure_with_its_fix(tmp_path):
     result = deploy(RECIPE, policy).probe
     assert result.error_kind == "needs_secret"
     assert "NO_SUCH_VARIABLE" in str(result.hint)
-
-
-def test_the_demo_asks_no_server_outside_this_host(tmp_path):
-    remote = LaunchRecipe(
-        server_id="remote:https://x.example", ecosystem="remote", name="x", url="https://x.example"
-    )
-    policy = DeployPolicy(tmp_path, remote=RemotePolicy(), outside=False)
-    result = deploy(remote, policy).probe
-    assert (result.error_kind, "this host" in str(result.hint)) == ("policy_denied", True)
 
 
 def test_untrusted_words_fit_the_columns_whatever_they_hold(installed, tmp_path):

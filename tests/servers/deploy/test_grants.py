@@ -276,9 +276,9 @@ def test_what_a_listing_chose_is_confirmed_beside_a_users_folder(tmp_path, notes
     assert find_unconfirmed(recipe, policy.secrets.given(NAME), policy) is None
 
 
-NAME_TEST_CONFIRM = "npm:github-mcp"
-RECIPE_TEST_CONFIRM = LaunchRecipe(
-    server_id=NAME_TEST_CONFIRM,
+GITHUB = "npm:github-mcp"
+GITHUB_RECIPE = LaunchRecipe(
+    server_id=GITHUB,
     ecosystem="npm",
     name="github-mcp",
     version="1.0.0",
@@ -293,12 +293,12 @@ def policy(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "a-real-token")
     launched = make_failed(ProbeFailure("crashed", "it was launched"))
     monkeypatch.setattr("assets.servers.deploy.deploy.RecipeLauncher.run", lambda _: launched)
-    sources = {NAME_TEST_CONFIRM: ServerSecrets(env={"GITHUB_TOKEN": "env:MY_TOKEN"})}
+    sources = {GITHUB: ServerSecrets(env={"GITHUB_TOKEN": "env:MY_TOKEN"})}
     return DeployPolicy(tmp_path, secrets=SecretSources(sources, bytes(16)))
 
 
 def chosen(**facts):
-    return RECIPE_TEST_CONFIRM.model_copy(update=facts)
+    return GITHUB_RECIPE.model_copy(update=facts)
 
 
 @pytest.mark.parametrize(
@@ -316,18 +316,15 @@ def chosen(**facts):
 @pytest.mark.parametrize("grant", ["secret", "network"])
 def test_what_redirects_a_secret_is_refused_always(policy, name, grant):
     recipe = chosen(env=((name, "x"),))
-    policy = replace(policy, confirmed={NAME_TEST_CONFIRM: (digest_confirmed(recipe),)})
+    policy = replace(policy, confirmed={GITHUB: (digest_confirmed(recipe),)})
     if grant == "network":
-        policy = replace(
-            policy,
-            secrets=SecretSources({}, bytes(16)),
-            grants={NAME_TEST_CONFIRM: ServerGrant("full")},
-        )
+        full, nothing = {GITHUB: ServerGrant("full")}, SecretSources({}, bytes(16))
+        policy = replace(policy, secrets=nothing, grants=full)
     result = deploy(recipe, policy).probe
     assert (result.error_kind, name in str(result.hint)) == ("policy_denied", True)
-    assert f'[servers."{NAME_TEST_CONFIRM}".env] {name} = "env:{name}"' in str(result.hint)
+    assert f'[servers."{GITHUB}".env] {name} = "env:{name}"' in str(result.hint)
     with pytest.raises(CallFailed) as refused:
-        plan_launch(NAME_TEST_CONFIRM, dump_recipe(recipe), policy)
+        plan_launch(GITHUB, dump_recipe(recipe), policy)
     assert refused.value.kind == "policy_denied"
 
 
@@ -335,17 +332,8 @@ def test_what_redirects_a_secret_is_refused_always(policy, name, grant):
     "name",
     [
         *("LOG_LEVEL", "MCP_MODE", "TEAM_ID", "WORKSPACE", "GITHUB_TOOLSETS", "NODE_ENV"),
-        *(
-            "PIPELINE",
-            "LANG",
-            "TZ",
-            "DEBUG",
-            "PORT",
-            "GITHUB_TOKEN",
-            "SOURCE",
-            "SRC",
-            "MAX_RESULTS",
-        ),
+        *("PIPELINE", "LANG", "TZ", "DEBUG", "PORT", "GITHUB_TOKEN", "SOURCE", "SRC"),
+        "MAX_RESULTS",
     ],
 )
 def test_an_ordinary_variable_redirects_nothing(name):
@@ -364,17 +352,15 @@ def test_what_a_listing_chose_asks_once_and_a_changed_recipe_asks_again(policy, 
     recipe = chosen(**facts)
     result = deploy(recipe, policy).probe
     assert result.error_kind == "needs_confirmation"
-    line = f'[servers."{NAME_TEST_CONFIRM}"] confirmed = ["{digest_confirmed(recipe)}"]'
+    line = f'[servers."{GITHUB}"] confirmed = ["{digest_confirmed(recipe)}"]'
     assert line in str(result.hint)
     assert all(word in str(result.hint) for word in recipe.args)
     with pytest.raises(CallFailed) as refused:
-        plan_launch(NAME_TEST_CONFIRM, dump_recipe(recipe), policy)
+        plan_launch(GITHUB, dump_recipe(recipe), policy)
     assert refused.value.kind == "needs_confirmation"
-    agreed = replace(policy, confirmed={NAME_TEST_CONFIRM: (digest_confirmed(recipe),)})
+    agreed = replace(policy, confirmed={GITHUB: (digest_confirmed(recipe),)})
     assert deploy(recipe, agreed).probe.error_kind == "crashed"
-    assert digest_conditions(NAME_TEST_CONFIRM, agreed) != digest_conditions(
-        NAME_TEST_CONFIRM, policy
-    )  # so it is due
+    assert digest_conditions(GITHUB, agreed) != digest_conditions(GITHUB, policy)  # so it is due
     for change in ({"version": "1.0.1"}, {"args": ("--evil",)}, {"integrity": "sha512-y"}):
         changed = recipe.model_copy(update=change)
         assert deploy(changed, agreed).probe.error_kind == "needs_confirmation"

@@ -18,7 +18,7 @@ from assets.servers.adhoc import list_local_servers
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.connection import plan_launch
 from assets.servers.calls.result import CallFailed, CallResult
-from assets.servers.deploy.deployment_table import DeploymentRun, deploy_listings
+from assets.servers.deploy.deployment_table import deploy_listings
 from assets.servers.deploy.grants import ServerGrant, mount_folders
 from assets.servers.deploy.launch import open_local_launch
 from assets.servers.deploy.policy import DeployPolicy, digest_confirmed
@@ -64,18 +64,10 @@ Deploy = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def deploy(warehouse: Warehouse) -> Deploy:
-    def run(
-        listing: Listing, policy: DeployPolicy, before: Any = None, now: float = NOW
-    ) -> dict[str, Any]:
-        done: DeploymentRun = deploy_listings(
-            [listing],
-            [before] if before else [],
-            policy,
-            ledger=warehouse.ledger,
-            blobs=warehouse.blobs,
-            run_date="n1",
-            now=now,
-        )
+    def run(listing: Listing, policy: DeployPolicy, before: Any = None) -> dict[str, Any]:
+        stores = {"ledger": warehouse.ledger, "blobs": warehouse.blobs}
+        rows = [before] if before else []
+        done = deploy_listings([listing], rows, policy, run_date="n1", now=NOW, **stores)
         [row] = done.rows
         return {**row, "done": bool(done.done)}
 
@@ -93,9 +85,7 @@ def call(row: dict[str, Any], policy: DeployPolicy) -> CallResult:
     return asyncio.run(ask())
 
 
-def test_a_trusted_command_is_launched_and_its_tools_are_called(
-    deploy: Deploy, policy: DeployPolicy, folder: Path
-) -> None:
+def test_a_trusted_command_is_launched_and_its_tools_are_called(deploy, policy, folder):
     listing = list_server(folder)
     policy = trust(policy, listing)
     row = deploy(listing, policy)
@@ -105,9 +95,7 @@ def test_a_trusted_command_is_launched_and_its_tools_are_called(
     assert (found.status, read_text(found)) == ("ok", str([7, str(folder)]))
 
 
-def test_a_node_server_is_launched_and_called(
-    deploy: Deploy, policy: DeployPolicy, tmp_path: Path
-) -> None:
+def test_a_node_server_is_launched_and_called(deploy, policy, tmp_path):
     if not find_toolchain().node:
         pytest.skip("no Node.js on this host")
     folder = write_server(tmp_path / "web", NODE, "dist/index.js")
@@ -119,32 +107,22 @@ def test_a_node_server_is_launched_and_called(
     assert (found.status, read_text(found)) == ("ok", "14")
 
 
-def test_what_nobody_trusts_is_a_row_that_says_what_to_type(
-    deploy: Deploy, policy: DeployPolicy, folder: Path
-) -> None:
+def test_a_command_asks_to_be_trusted_and_asks_again_once_it_changed(deploy, policy, folder):
     listing = list_server(folder)
     row = deploy(listing, policy)
     assert (row["status"], row["error_kind"]) == ("failed", "needs_confirmation")
     assert "toolmill trust 'private:mcp.json#own'" in row["hint"]
     assert '["python", "server.py"]' in row["hint"]
     assert not deploy(listing, policy, row)["done"]
-    assert deploy(listing, trust(policy, listing), row)["status"] == "ok"
-
-
-def test_a_command_that_changed_since_it_was_trusted_asks_again(
-    deploy: Deploy, policy: DeployPolicy, folder: Path
-) -> None:
-    policy = trust(policy, list_server(folder))
-    row = deploy(list_server(folder), policy)
-    changed = list_server(folder, "python", "server.py", "--admin")
-    row = deploy(changed, policy, row)
+    policy = trust(policy, listing)
+    row = deploy(listing, policy, row)
+    assert row["status"] == "ok"
+    row = deploy(list_server(folder, "python", "server.py", "--admin"), policy, row)
     assert (row["error_kind"], row["recipe"], row["n_tools"]) == ("needs_confirmation", None, 0)
     assert "another one than you trusted" in row["hint"]
 
 
-def test_a_call_of_a_recipe_that_nobody_trusts_starts_nothing(
-    deploy: Deploy, policy: DeployPolicy, folder: Path, tmp_path: Path
-) -> None:
+def test_a_call_of_a_recipe_that_nobody_trusts_starts_nothing(deploy, policy, folder, tmp_path):
     listing = list_server(folder)
     row = deploy(listing, trust(policy, listing))
     refused = call(row, policy)
@@ -176,9 +154,7 @@ def test_an_edited_script_is_launched_the_same_night_and_an_unchanged_one_is_not
     assert deploy(listing, policy, repaired)["tools_blob"] != repaired["tools_blob"]
 
 
-def test_a_folder_that_is_gone_is_a_row_and_comes_back(
-    deploy: Deploy, policy: DeployPolicy, folder: Path
-) -> None:
+def test_a_folder_that_is_gone_is_a_row_and_comes_back(deploy, policy, folder):
     listing = list_server(folder)
     policy = trust(policy, listing)
     row = deploy(listing, policy)
@@ -193,9 +169,7 @@ def test_a_folder_that_is_gone_is_a_row_and_comes_back(
     assert deploy(listing, policy, linked)["status"] == "ok"
 
 
-def test_a_call_finds_its_folder_gone_or_a_link(
-    deploy: Deploy, policy: DeployPolicy, folder: Path
-) -> None:
+def test_a_call_finds_its_folder_gone_or_a_link(deploy, policy, folder):
     listing = list_server(folder)
     policy = trust(policy, listing)
     row = deploy(listing, policy)
@@ -207,9 +181,7 @@ def test_a_call_finds_its_folder_gone_or_a_link(
     assert (found.error_kind, "is a link" in str(found.hint)) == ("policy_denied", True)
 
 
-def test_nothing_outside_of_its_own_scratch_is_written(
-    deploy: Deploy, policy: DeployPolicy, tmp_path: Path
-) -> None:
+def test_nothing_outside_of_its_own_scratch_is_written(deploy, policy, tmp_path):
     beside = tmp_path / "beside"
     beside.write_text("mine")
     source = f"""
@@ -232,9 +204,7 @@ serve(found + [tool("sound")])
     assert beside.read_text() == "mine"
 
 
-def test_a_server_that_must_write_its_own_folder_is_told_so(
-    deploy: Deploy, policy: DeployPolicy, tmp_path: Path
-) -> None:
+def test_a_server_that_must_write_its_own_folder_is_told_so(deploy, policy, tmp_path):
     folder = write_server(tmp_path / "own", "open('state.db', 'w')")
     listing = list_server(folder)
     row = deploy(listing, trust(policy, listing))
@@ -242,9 +212,7 @@ def test_a_server_that_must_write_its_own_folder_is_told_so(
     assert not (folder / "state.db").exists()
 
 
-def test_a_secret_of_the_file_is_made_up_and_a_call_asks_for_it(
-    deploy: Deploy, policy: DeployPolicy, folder: Path
-) -> None:
+def test_a_secret_of_the_file_is_made_up_and_a_call_asks_for_it(deploy, policy, folder):
     listing = list_server(folder, env={"API_KEY": "sk-" + "a1b2" * 8, "MODE": "fast"})
     policy = trust(policy, listing)
     row = deploy(listing, policy)
@@ -255,9 +223,7 @@ def test_a_secret_of_the_file_is_made_up_and_a_call_asks_for_it(
     assert (caught.value.kind, "API_KEY" in str(caught.value.fix)) == ("needs_secret", True)
 
 
-def test_a_folder_that_holds_toolmills_own_files_is_not_shown(
-    deploy: Deploy, policy: DeployPolicy, folder: Path, tmp_path: Path
-) -> None:
+def test_a_folder_that_holds_toolmills_own_files_is_not_shown(deploy, policy, folder, tmp_path):
     listing = list_server(folder)
     state = folder / "var" / "state"
     state.mkdir(parents=True)
@@ -278,9 +244,7 @@ def test_an_index_cannot_name_a_home_folder(policy: DeployPolicy, folder: Path) 
     assert caught.value.kind == "policy_denied"
 
 
-def test_a_granted_folder_is_what_an_argument_outside_names(
-    deploy: Deploy, policy: DeployPolicy, tmp_path: Path, warehouse: Warehouse
-) -> None:
+def test_a_granted_folder_is_what_an_argument_outside_names(deploy, policy, tmp_path, warehouse):
     folder = write_server(tmp_path / "own", "serve([tool(x) for x in os.listdir(sys.argv[1])])")
     notes = tmp_path / "notes"
     notes.mkdir(mode=0o755)
@@ -318,9 +282,7 @@ def environment(folder: Path, *programs: str) -> None:
         ((".venv/bin/own-mcp",), ("BIN/own-mcp",)),
     ],
 )
-def test_what_a_command_starts(
-    folder: Path, words: tuple[str, ...], argv: tuple[str, ...] | None
-) -> None:
+def test_what_a_command_starts(folder, words, argv):
     environment(folder, "own-mcp")
     bin_folder = str(folder / ".venv" / "bin")
     with open_local_launch(plan(list_server(folder, *words)), find_toolchain()) as launch:
@@ -342,9 +304,7 @@ def test_what_a_command_starts(
         (("python3.99", "server.py"), "no python3.99"),
     ],
 )
-def test_a_program_that_is_not_there_is_named_with_the_fix(
-    folder: Path, words: tuple[str, ...], message: str
-) -> None:
+def test_a_program_that_is_not_there_is_named_with_the_fix(folder, words, message):
     (folder / "plain.txt").write_text("")
     recipe = plan(list_server(folder, *words))
     with (
@@ -355,9 +315,7 @@ def test_a_program_that_is_not_there_is_named_with_the_fix(
     assert caught.value.kind == "needs_software"
 
 
-def test_an_environment_in_the_folder_is_really_used(
-    deploy: Deploy, policy: DeployPolicy, tmp_path: Path, warehouse: Warehouse
-) -> None:
+def test_an_environment_in_the_folder_is_really_used(deploy, policy, tmp_path, warehouse):
     folder = write_server(tmp_path / "own", "serve([tool(sys.prefix)])")
     environment(folder)
     listing = list_server(folder, "uv", "run", "server.py")
@@ -367,9 +325,7 @@ def test_an_environment_in_the_folder_is_really_used(
     assert tool["name"] == str(folder / ".venv")
 
 
-def test_an_interpreter_behind_a_link_of_a_version_manager_is_shown(
-    deploy: Deploy, policy: DeployPolicy, tmp_path: Path
-) -> None:
+def test_an_interpreter_behind_a_link_of_a_version_manager_is_shown(deploy, policy, tmp_path):
     """`cpython-3.12` -> `cpython-3.12.9`, as uv installs them."""
     folder = write_server(tmp_path / "own")
     python = find_toolchain().python
@@ -384,9 +340,7 @@ def test_an_interpreter_behind_a_link_of_a_version_manager_is_shown(
 
 
 @pytest.mark.parametrize("link", ["BESIDE/x/y", "BESIDE/bin/python3", "BESIDE/id_ed25519"])
-def test_an_environment_that_leads_elsewhere_shows_nothing_of_it(
-    folder: Path, tmp_path: Path, link: str
-) -> None:
+def test_an_environment_that_leads_elsewhere_shows_nothing_of_it(folder, tmp_path, link):
     """Who filled the folder chose the link; what lies there is the user's."""
     beside = tmp_path / "beside"
     (beside / "bin").mkdir(parents=True)
@@ -404,9 +358,7 @@ def test_an_environment_that_leads_elsewhere_shows_nothing_of_it(
     assert caught.value.kind == "needs_software"
 
 
-def test_a_local_image_where_no_engine_is_is_one_row(
-    deploy: Deploy, policy: DeployPolicy, folder: Path
-) -> None:
+def test_a_local_image_where_no_engine_is_is_one_row(deploy, policy, folder):
     policy = replace(policy, sandbox=replace(policy.sandbox, engine="no-such-engine"))
     row = deploy(list_server(folder, "docker", "run", "-i", "own:dev"), policy)
     assert (row["server_id"], row["error_kind"]) == (NAME, "needs_software")

@@ -138,16 +138,11 @@ def test_an_edited_description_launches_nothing(deploy, host):
 def test_a_bundle_host_on_another_port_changes_nothing(deploy, host):
     listings = [host.listing("a", GOOD), host.listing("keyed", "sys.exit('API key required')")]
     first = deploy(listings)
-    moved = [
-        listing.model_copy(
-            update={
-                "package": listing.package.model_copy(
-                    update={"identifier": listing.package.identifier.replace(host.url, ELSEWHERE)}
-                )
-            }
-        )
-        for listing in listings
-    ]
+    moved = []
+    for listing in listings:
+        url = listing.package.identifier.replace(host.url, ELSEWHERE)
+        package = listing.package.model_copy(update={"identifier": url})
+        moved.append(listing.model_copy(update={"package": package}))
     second = deploy(moved, first.rows, now=1.0, run_date="n2")
     assert (second.done, second.rows) == ([], first.rows)
 

@@ -173,10 +173,6 @@ def test_an_image_is_held_to_no_hosts_and_says_so(tmp_path):
     )
 
 
-NAME_TEST_VOLUME = "npm:x"
-RECIPE_TEST_VOLUME = LaunchRecipe(
-    server_id=NAME_TEST_VOLUME, ecosystem="npm", name="x", version="1", integrity="sha512-x"
-)
 # Tools named after the files that it found at home, before it left another.
 KEEP = """
 home = os.path.expanduser("~")
@@ -201,13 +197,13 @@ def policy(tmp_path, monkeypatch):
     require_sandbox()
     install_source(tmp_path, monkeypatch, KEEP)
     policy = DeployPolicy(tmp_path / "home", POLICY, CONVERSATION, twice=False)
-    return replace(policy, grants={NAME_TEST_VOLUME: ServerGrant(volume=True, personal=True)})
+    return replace(policy, grants={NAME: ServerGrant(volume=True, personal=True)})
 
 
 def test_what_a_server_keeps_at_home_is_there_the_next_time(policy):
-    assert tool_names(deploy(RECIPE_TEST_VOLUME, policy).probe) == ["x"]
-    assert tool_names(deploy(RECIPE_TEST_VOLUME, policy).probe) == ["0.txt", "xx"]
-    kept = policy.volume_of(NAME_TEST_VOLUME)
+    assert tool_names(deploy(RECIPE, policy).probe) == ["x"]
+    assert tool_names(deploy(RECIPE, policy).probe) == ["0.txt", "xx"]
+    kept = policy.volume_of(NAME)
     assert sorted(one.name for one in kept.iterdir()) == ["0.txt", "1.txt", "data"]
     assert kept.is_relative_to(policy.home)
     assert kept.name != policy_of("npm:y", policy).name
@@ -220,39 +216,39 @@ def policy_of(server_id, policy):
 
 
 def test_a_volume_follows_the_user_that_a_granted_folder_asks_for(policy, tmp_path):
-    deploy(RECIPE_TEST_VOLUME, policy)
+    deploy(RECIPE, policy)
     notes = tmp_path / "notes"
     notes.mkdir()
     if os.geteuid() == 0:
         os.chown(notes, 4242, 4242)
     grant = ServerGrant(folders=mount_folders([f"{notes}:rw"]), volume=True, personal=True)
-    result = deploy(RECIPE_TEST_VOLUME, replace(policy, grants={NAME_TEST_VOLUME: grant})).probe
+    result = deploy(RECIPE, replace(policy, grants={NAME: grant})).probe
     assert tool_names(result) == ["0.txt", "x"], result.hint
     assert (notes / "own.txt").read_text() == "x"
-    kept = policy.volume_of(NAME_TEST_VOLUME)
+    kept = policy.volume_of(NAME)
     assert (kept / "0.txt").stat().st_uid == (4242 if os.geteuid() == 0 else os.getuid())
 
 
 def test_a_link_that_a_server_left_where_a_folder_is_mounted_is_not_followed(policy, tmp_path):
-    deploy(RECIPE_TEST_VOLUME, policy)
+    deploy(RECIPE, policy)
     away = tmp_path / "away"
     away.mkdir(mode=0o777)
-    kept = policy.volume_of(NAME_TEST_VOLUME)
+    kept = policy.volume_of(NAME)
     (kept / "data" / "own.txt").unlink()
     (kept / "data").rmdir()
     (kept / "data").symlink_to(away)
-    assert tool_names(deploy(RECIPE_TEST_VOLUME, policy).probe) == ["0.txt", "x"]
+    assert tool_names(deploy(RECIPE, policy).probe) == ["0.txt", "x"]
     assert not (kept / "data").is_symlink()
     assert list(away.iterdir()) == []
 
 
 def test_a_path_that_was_made_up_is_real_in_a_volume():
-    recipe = RECIPE_TEST_VOLUME.model_copy(update={"args": (DATA,), "placeholders": ("arg:0",)})
+    recipe = RECIPE.model_copy(update={"args": (DATA,), "placeholders": ("arg:0",)})
     assert list_granted_places(recipe, ServerGrant(volume=True)) == {"arg:0"}
 
 
 def test_two_runs_on_one_volume_never_write_at_once(policy, monkeypatch):
-    kept = policy.volume_of(NAME_TEST_VOLUME)
+    kept = policy.volume_of(NAME)
     argv = [sys.executable, "-c", HOLD, str(kept)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as other:
         try:
@@ -263,13 +259,13 @@ def test_two_runs_on_one_volume_never_write_at_once(policy, monkeypatch):
             monkeypatch.setattr(
                 "assets.servers.deploy.deploy.hold_volume", lambda one: hold_volume(one, 0.0)
             )
-            result = deploy(RECIPE_TEST_VOLUME, policy).probe
+            result = deploy(RECIPE, policy).probe
             assert (result.error_kind, str(other.pid) in str(result.hint)) == ("bad_grant", True)
             assert not kept.exists()
         finally:
             other.kill()
     # The kernel frees it when its holder dies, and the next one waits for that.
-    assert tool_names(deploy(RECIPE_TEST_VOLUME, policy).probe) == ["x"]
+    assert tool_names(deploy(RECIPE, policy).probe) == ["x"]
 
 
 def test_a_volume_is_held_by_one_session_at_a_time(tmp_path):
@@ -308,5 +304,5 @@ serve([tool("a")], before_list=fill)
     (tmp_path / "tree" / "main.py").write_text(PREAMBLE + source)
     policy = replace(policy, conversation=replace(CONVERSATION, list_s=15.0))
     policy = replace(policy, sandbox=replace(POLICY, volume_mb=4))
-    result = deploy(RECIPE_TEST_VOLUME, policy).probe
+    result = deploy(RECIPE, policy).probe
     assert (result.error_kind, "of 4 in its volume" in str(result.hint)) == ("disk_full", True)

@@ -20,24 +20,10 @@ from tests.support.http_mcp import (
 from warehouse.network.http import parse_retry_after
 
 STATUSES = {
-    400: "protocol_error",
-    401: "remote_auth",
-    402: "remote_auth",
-    403: "remote_auth",
-    404: "not_found",
-    405: "protocol_error",
-    406: "protocol_error",
-    407: "remote_down",
-    408: "remote_down",
-    410: "not_found",
-    418: "protocol_error",
-    425: "remote_down",
-    429: "remote_down",
-    500: "remote_down",
-    502: "remote_down",
-    503: "remote_down",
-    504: "remote_down",
-    304: "protocol_error",
+    **dict.fromkeys((401, 402, 403), "remote_auth"),
+    **dict.fromkeys((404, 410), "not_found"),
+    **dict.fromkeys((304, 400, 405, 406, 418), "protocol_error"),
+    **dict.fromkeys((407, 408, 425, 429, 500, 502, 503, 504), "remote_down"),
 }
 
 
@@ -140,12 +126,9 @@ def test_an_error_answer_has_its_kind(words, status):
         error = {"code": code, "message": words}
         call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, status=status)
 
+    kind = "protocol_error" if (kind, status) == ("no_tools", 400) else kind
     with serve_script(make_good_script(tools_list=fail)) as here:
-        assert ask(here.url).error_kind == (kind if status == 200 else _at_400(kind))
-
-
-def _at_400(kind: str) -> str:
-    return "protocol_error" if kind == "no_tools" else kind
+        assert ask(here.url).error_kind == kind
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,12 @@ import pytest
 
 from assets.servers.probe.failure_kinds import ProbeFailure
 from assets.servers.probe.session import needs_task
-from assets.servers.probe.transcript import MessageFilter, ProbeEvidence, classify_evidence
+from assets.servers.probe.transcript import (
+    MessageFilter,
+    ProbeEvidence,
+    ServerTranscript,
+    classify_evidence,
+)
 from tests.servers.probe.test_remote_probe import ask, names, sdk_server
 from tests.serving.calling import CONTRACT, Bench, open_remote, read_text
 from tests.support import stateless_mcp
@@ -280,19 +285,21 @@ def test_a_tool_needs_a_task_where_its_server_takes_them(execution, server, need
     assert needs_task({"name": "do", "execution": execution}, server) is needed
 
 
-@pytest.mark.parametrize("method", ["initialize", "tools/list"])
-@pytest.mark.parametrize(("result", "kind"), [("x", "str"), ([1], "list"), (None, "NoneType")])
-def test_a_result_of_the_wrong_type_is_named_and_no_noise(
-    method: str, result: object, kind: str
-) -> None:
+def take(method: str, answer: dict) -> tuple[ServerTranscript, Any]:
+    """What a filter notes and passes on of one answer to a request of ours."""
     listener = MessageFilter()
     listener.note_request({"id": 2, "method": method})
-    listener.take({"jsonrpc": "2.0", "id": 2, "result": result})
-    ended = ProbeEvidence(listener.transcript, ProbeFailure("timeout_list", "30 s"), answered=True)
-    found = classify_evidence(ended)
-    assert found is not None
-    assert found.kind == "protocol_error"
-    assert found.detail == f"the result of `{method}` is {kind}, expected an object"
+    return listener.transcript, listener.take({"jsonrpc": "2.0", "id": 2, **answer})
+
+
+@pytest.mark.parametrize("method", ["initialize", "tools/list"])
+@pytest.mark.parametrize(("result", "kind"), [("x", "str"), ([1], "list"), (None, "NoneType")])
+def test_a_result_of_the_wrong_type_is_named_and_no_noise(method, result, kind) -> None:
+    transcript, _ = take(method, {"result": result})
+    late = ProbeFailure("timeout_list", "30 s")
+    detail = f"the result of `{method}` is {kind}, expected an object"
+    found = classify_evidence(ProbeEvidence(transcript, late, answered=True))
+    assert found == ProbeFailure("protocol_error", detail)
 
 
 @pytest.mark.parametrize(
@@ -304,10 +311,7 @@ def test_a_result_of_the_wrong_type_is_named_and_no_noise(
     ],
 )
 def test_other_answers_end_no_conversation(method: str, answer: dict) -> None:
-    listener = MessageFilter()
-    listener.note_request({"id": 2, "method": method})
-    listener.take({"jsonrpc": "2.0", "id": 2, **answer})
-    assert listener.transcript.broken is None
+    assert take(method, answer)[0].broken is None
 
 
 @pytest.mark.parametrize(
@@ -321,30 +325,25 @@ def test_other_answers_end_no_conversation(method: str, answer: dict) -> None:
         ({"error": ["boom"], "result": {}}, -32603, '["boom"]'),
     ],
 )
-def test_an_error_of_odd_form_is_an_answer_all_the_same(
-    answer: dict, code: int, message: str
-) -> None:
-    listener = MessageFilter()
-    listener.note_request({"id": 2, "method": "tools/call"})
-    taken = listener.take({"jsonrpc": "2.0", "id": 2, **answer})
+def test_an_error_of_odd_form_is_an_answer_all_the_same(answer, code, message) -> None:
+    transcript, taken = take("tools/call", answer)
     assert taken == {"jsonrpc": "2.0", "id": 2, "error": {"code": code, "message": message}}
-    assert listener.transcript.errors[-1] == (code, message)
+    assert transcript.errors[-1] == (code, message)
 
 
 @pytest.mark.parametrize("result", [None, [1], "x"])
 def test_a_result_that_is_no_object_ends_its_call_and_is_no_error_of_the_server(result) -> None:
-    listener = MessageFilter()
-    listener.note_request({"id": 2, "method": "tools/call"})
-    taken = listener.take({"jsonrpc": "2.0", "id": 2, "result": result})
+    transcript, taken = take("tools/call", {"result": result})
     kind = type(result).__name__
-    assert taken is not None
     assert taken["error"]["message"] == f"the result is {kind}, expected an object"
-    assert not listener.transcript.errors
+    assert not transcript.errors
 
 
 @pytest.mark.parametrize("error", [None, False, {}, ""])
 def test_an_error_of_nothing_beside_a_result_is_none(error: Any) -> None:
-    listener = MessageFilter()
-    listener.note_request({"id": 2, "method": "tools/call"})
-    answer = {"jsonrpc": "2.0", "id": 2, "result": {"content": []}, "error": error}
-    assert listener.take(answer) == {"jsonrpc": "2.0", "id": 2, "result": {"content": []}}
+    result = {"result": {"content": []}}
+    assert take("tools/call", {**result, "error": error})[1] == {
+        "jsonrpc": "2.0",
+        "id": 2,
+        **result,
+    }

@@ -114,26 +114,14 @@ class Registry:
         version = {**about, "dist": dist, "hasInstallScript": bool(scripts)}
         full = {"name": name, "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
         self.files[f"/{name}"] = ("application/json", json.dumps(full).encode())
-        return LaunchRecipe(
-            server_id=f"npm:{name}",
-            ecosystem="npm",
-            name=name,
-            version="1.0.0",
-            integrity=integrity,
-        )
+        return make_recipe("npm", name, integrity)
 
     def pypi(self, name, filename, body):
         digest = hashlib.sha256(body).hexdigest()
         self.files[f"/simple/files/{filename}"] = ("application/octet-stream", body)
         page = f'<a href="/simple/files/{filename}#sha256={digest}">{filename}</a>'
         self.files[f"/simple/{name}/"] = ("text/html", page.encode())
-        return LaunchRecipe(
-            server_id=f"pypi:{name}",
-            ecosystem="pypi",
-            name=name,
-            version="1.0.0",
-            integrity=f"sha256:{digest}",
-        )
+        return make_recipe("pypi", name, f"sha256:{digest}")
 
 
 @pytest.fixture
@@ -152,10 +140,14 @@ def registry(tmp_path, monkeypatch):
     served.canary.close()
 
 
+def make_recipe(ecosystem, name, integrity):
+    facts = {"ecosystem": ecosystem, "name": name, "version": "1.0.0", "integrity": integrity}
+    return LaunchRecipe(server_id=f"{ecosystem}:{name}", **facts)
+
+
 def fetch(registry, recipe, policy=None, **more):
-    return ensure_artifact(
-        recipe, home=registry.home, toolchain=registry.toolchain, policy=policy, **more
-    )
+    where = {"home": registry.home, "toolchain": registry.toolchain}
+    return ensure_artifact(recipe, policy=policy, **where, **more)
 
 
 def node_package(registry, script=None):

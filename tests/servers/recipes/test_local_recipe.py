@@ -84,9 +84,7 @@ def test_what_lies_outside_of_the_folder_is_made_up(folder: Path) -> None:
         lambda folder: (folder / "lib" / "more.py").rename(folder / "more.py"),
     ],
 )
-def test_changed_content_is_another_recipe_and_is_trusted_as_before(
-    folder: Path, change: Any
-) -> None:
+def test_changed_content_is_another_recipe_and_is_trusted_as_before(folder, change):
     (folder / "server.py").chmod(0o644)
     before = plan_right(list_command(folder))
     change(folder)
@@ -104,9 +102,7 @@ def test_caches_and_times_of_change_are_no_content(folder: Path) -> None:
     assert digest_folder(str(folder)) == before
 
 
-def test_beyond_what_is_hashed_size_and_time_count(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beyond_what_is_hashed_size_and_time_count(folder, monkeypatch):
     monkeypatch.setattr(recipe_plan, "_MOST_READ", 4)
     before = digest_folder(str(folder))
     assert digest_folder(str(folder)) == before
@@ -136,9 +132,7 @@ def test_a_tree_without_end_costs_no_more_than_its_bounds(folder: Path) -> None:
         ((), {"name": "renamed", "description": "more"}, False),
     ],
 )
-def test_a_changed_command_asks_again(
-    folder: Path, words: tuple[str, ...], facts: dict[str, Any], asks: bool
-) -> None:
+def test_a_changed_command_asks_again(folder, words, facts, asks):
     env = {"env": (EnvVar(name="MODE", default="a"),)}
     trusted = plan_right(list_command(folder, **env))
     policy = DeployPolicy(folder.parent)
@@ -154,58 +148,53 @@ def test_a_changed_command_asks_again(
     assert not failure or "another one than you trusted" in failure.detail
 
 
-def test_a_variable_that_chooses_code_is_trusted_with_its_value(folder: Path) -> None:
-    one, two = (
-        plan_right(list_command(folder, env=(EnvVar(name="NODE_OPTIONS", default=value),)))
-        for value in ("--trace-warnings", "--require=x")
-    )
-    assert digest_confirmed(one) != digest_confirmed(two)
-
-
-def test_another_folder_asks_again(folder: Path) -> None:
+def test_another_folder_and_a_variable_that_chooses_code_ask_again(folder) -> None:
     other = folder.parent / "other"
     other.mkdir()
     (other / "server.py").write_text("serve()")
-    one, two = plan_right(list_command(folder)), plan_right(list_command(other))
-    assert digest_confirmed(one) != digest_confirmed(two)
+    options = [(EnvVar(name="NODE_OPTIONS", default=f"--{word}"),) for word in ("trace", "require")]
+    recipes = [plan_right(list_command(folder, env=env)) for env in options]
+    recipes += [plan_right(list_command(folder)), plan_right(list_command(other))]
+    assert len({digest_confirmed(recipe) for recipe in recipes}) == 4
 
 
-def test_a_folder_that_is_gone_a_link_a_file_or_a_home_is_named_with_the_fix(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("place", "kind", "words"),
+    [
+        ("gone", "needs_software", "is not there"),
+        ("link", "policy_denied", "is a link"),
+        ("way/notes", "policy_denied", "is a link"),
+        ("notes/server.py", "needs_software", "is no folder"),
+        ("home", "policy_denied", "home folder"),
+        (".", "policy_denied", "home folder"),
+    ],
+)
+def test_a_folder_that_no_server_is_shown_is_named_with_the_fix(
+    folder, monkeypatch, place, kind, words
 ) -> None:
     (folder.parent / "link").symlink_to(folder)
     (folder.parent / "way").symlink_to(folder.parent)
     home = folder.parent / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    places = ("gone", "link", "way/notes", "notes/server.py", "home", ".")
-    found = [plan(list_command(folder.parent / place)) for place in places]
-    kinds = [(one.kind, one.reason) for one in found if isinstance(one, UnlaunchableServer)]
-    wanted = [
-        "is not there",
-        "is a link",
-        "is a link",
-        "is no folder",
-        "home folder",
-        "home folder",
-    ]
-    assert len(kinds) == len(wanted)
-    for (kind, reason), words in zip(kinds, wanted, strict=True):
-        assert kind in ("needs_software", "policy_denied")
-        assert words in reason
-        assert "`cwd`" in reason
+    found = plan(list_command(folder.parent / place))
+    assert isinstance(found, UnlaunchableServer)
+    assert (found.kind, words in found.reason, "`cwd`" in found.reason) == (kind, True, True)
 
 
-def test_a_script_that_is_missing_or_lies_elsewhere_is_named(folder: Path) -> None:
-    (folder.parent / "outside.py").write_text("")
-    for words, message in (
-        (("python", "main.py"), "holds no file 'main.py'"),
-        (("python", "../outside.py"), "not in it"),
-        (("python", str(folder.parent / "outside.py")), "not in it"),
-    ):
-        found = plan(list_command(folder, *words))
-        assert isinstance(found, UnlaunchableServer)
-        assert message in found.reason
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("main.py", "holds no file 'main.py'"),
+        ("../out.py", "not in it"),
+        ("{}/out.py", "not in it"),
+    ],
+)
+def test_a_script_that_is_missing_or_lies_elsewhere_is_named(folder, script, message) -> None:
+    (folder.parent / "out.py").write_text("")
+    found = plan(list_command(folder, "python", script.format(folder.parent)))
+    assert isinstance(found, UnlaunchableServer)
+    assert message in found.reason
 
 
 @pytest.mark.parametrize(
@@ -237,13 +226,3 @@ def test_an_image_of_this_host_is_known_by_its_id_and_trusted_by_its_name() -> N
     assert digest_confirmed(one) == digest_confirmed(two)
     renamed = one.model_copy(update={"name": "notes:other"})
     assert digest_confirmed(renamed) != digest_confirmed(one)
-
-
-def test_an_image_where_no_engine_is_is_one_clear_row() -> None:
-    def find(_: str) -> str:
-        raise PackageError("needs_software", "an image runs in a container engine only")
-
-    listing = list_command("x", launch=LaunchFacts(entry="notes:dev"))
-    found = plan_local(listing, NAME, find, placeholders=True)
-    assert isinstance(found, UnlaunchableServer)
-    assert (found.kind, found.server_id) == ("needs_software", NAME)

@@ -165,9 +165,7 @@ def test_an_npm_package_states_it_in_two_forms(tmp_path: Path, stated: object, r
         ("Name: demo\n", None),
     ],
 )
-def test_a_distribution_states_it_in_three_fields(
-    tmp_path: Path, metadata: str, read: str | None
-) -> None:
+def test_a_distribution_states_it_in_three_fields(tmp_path, metadata, read):
     packages = tmp_path / "venv/lib/python3.11/site-packages"
     put(packages / "my_server-1.0.dist-info/METADATA", metadata)
     put(packages / "other-1.0.dist-info/METADATA", "License: GPL-3.0-only\n")

@@ -168,9 +168,7 @@ NAMES = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(WORDS), max_siz
 
 
 @given(NAMES, st.one_of(st.none(), st.text(max_size=200)), st.text(max_size=40))
-def test_the_same_words_give_the_same_value_and_never_a_live_one(
-    name: str, description: str | None, context: str
-) -> None:
+def test_the_same_words_give_the_same_value_and_never_a_live_one(name, description, context):
     value = make_value(name, description, context=context)
     assert value == make_value(name, description, context=context)
     assert isinstance(value, str)

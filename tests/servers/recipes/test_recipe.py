@@ -12,7 +12,6 @@ from assets.servers.calls.result import CallFailed
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.recipes.placeholders import DATA, make_value
 from assets.servers.recipes.recipe import (
     LaunchRecipe,
     RecipeError,
@@ -100,34 +99,6 @@ def test_a_bundle_pinned_by_its_hash_is_the_same_from_anywhere():
     assert one.digest == two.digest
 
 
-def test_required_and_secret_variables_become_placeholders_and_the_rest_is_kept_spare():
-    recipe = _plan(
-        npm(
-            "pkg",
-            env=[
-                {"name": "NOTION_TOKEN", "secret": True},
-                {"name": "BASE_URL", "required": True},
-                {"name": "LOG_LEVEL", "default": "info"},
-                {"name": "REGION"},
-                {"name": "not a name", "required": True},
-            ],
-        )
-    )
-    env = dict(recipe.env)
-    assert env["NOTION_TOKEN"].startswith("ntn_placeholder")
-    assert env["BASE_URL"].startswith("https://")
-    assert env["LOG_LEVEL"] == "info"
-    assert dict(recipe.spare_env) == {"REGION": "us-east-1"}
-    assert recipe.placeholders == ("env:BASE_URL", "env:NOTION_TOKEN", "env:REGION")
-
-
-def test_places_and_authors_paths_in_arguments_are_filled_in():
-    args = ("npx", ("-y", "pkg@1.0.0", "--root={dir:filepath}", "/Users/jane/docs", "--fast"))
-    recipe = _plan(npm("pkg", command=args[0], args=args[1]))
-    assert recipe.args == (f"--root={DATA}", DATA, "--fast")
-    assert recipe.placeholders == ("arg:0", "arg:1")
-
-
 @pytest.mark.parametrize(
     ("listing", "kind"),
     [
@@ -154,40 +125,6 @@ def test_what_the_registry_refuses_is_a_row_not_an_error():
     refused = plan_recipe(npm("pkg"), absent)
     assert isinstance(refused, UnlaunchableServer)
     assert (refused.kind, refused.server_id) == ("not_found", "npm:pkg")
-
-
-@pytest.mark.parametrize(
-    ("name", "format", "starts"),
-    [
-        ("OPENAI_API_KEY", None, "sk-placeholder"),
-        ("githubToken", None, "ghp_placeholder"),
-        ("JIRA_URL", None, "https://"),
-        ("CONFLUENCE_USERNAME", None, "placeholder@"),
-        ("DATABASE_URL", None, "postgresql://"),
-        ("MDB_MCP_CONNECTION_STRING", None, "mongodb://"),
-        ("MONGODB_URI", None, "mongodb://"),
-        ("ALLOWED_DIR", None, DATA),
-        ("PORT", None, "8080"),
-        ("client_id", None, "00000000-"),
-        ("anything", "number", "1"),
-        ("anything", "boolean", "true"),
-        ("anything", "directory", DATA),
-        ("anything", None, "placeholder"),
-    ],
-)
-def test_a_placeholder_has_the_shape_its_name_asks_for(name, format, starts):
-    value = make_value(name, None, format)
-    assert value.startswith(starts)
-    assert value == make_value(name, None, format)
-    assert (value == DATA or value.startswith(DATA + "/")) == (starts == DATA)
-
-
-def test_a_recipe_names_no_marketplace():
-    listing = npm("pkg")
-    assert listing.marketplace not in Listing.model_dump_json(
-        listing.model_copy(update={"marketplace": "m"})
-    )
-    assert "registry" not in _plan(listing).model_dump_json()
 
 
 def test_servers_behind_one_gateway_are_told_apart_by_the_header_that_names_them() -> None:
@@ -284,19 +221,6 @@ def test_an_image_has_one_name(identifier, name) -> None:
 def test_a_python_package_is_started_by_its_program_not_by_a_module() -> None:
     listing = pypi("pkg", command="uvx", args=("pkg==1.0.0", "-m", "pkg.cli", "--fast"))
     assert _plan(listing).args == ("--fast",)
-
-
-def test_without_placeholders_a_recipe_makes_nothing_up() -> None:
-    listing = npm(
-        "pkg",
-        command="npx",
-        args=("-y", "pkg@1.0.0", "--root={dir:filepath}", "--fast"),
-        env=[{"name": "KEY", "secret": True}, {"name": "LEVEL", "default": "info"}],
-    )
-    recipe = plan_recipe(listing, _resolve, placeholders=False)
-    assert isinstance(recipe, LaunchRecipe)
-    assert (recipe.args, recipe.env, recipe.spare_env) == (("--fast",), (("LEVEL", "info"),), ())
-    assert recipe.placeholders == ()
 
 
 def test_a_registry_without_the_listed_version_is_named_in_the_recipe() -> None:
@@ -418,17 +342,11 @@ def test_a_recipe_of_another_server_is_refused(facts: dict) -> None:
 def test_a_call_carries_no_secret_to_another_address(tmp_path, monkeypatch) -> None:
     """The secret is not even read."""
     monkeypatch.delenv("ABSENT", raising=False)
-    given = {f"remote:{REMOTE}": ServerSecrets(headers={"Authorization": "Bearer env:ABSENT"})}
+    name = f"remote:{REMOTE}"
+    given = {name: ServerSecrets(headers={"Authorization": "Bearer env:ABSENT"})}
     policy = DeployPolicy(tmp_path, secrets=SecretSources(given, bytes(16)))
-    facts = dump_recipe(
-        LaunchRecipe(
-            server_id=f"remote:{REMOTE}",
-            ecosystem="remote",
-            name=REMOTE,
-            url="https://evil.example/mcp",
-        )
-    )
+    facts = {"server_id": name, "ecosystem": "remote", "name": REMOTE}
     with pytest.raises(CallFailed) as found:
-        plan_launch(f"remote:{REMOTE}", facts, policy)
+        plan_launch(name, {**facts, "url": "https://evil.example/mcp"}, policy)
     assert found.value.kind == "no_recipe"
     assert "evil.example" in found.value.hint

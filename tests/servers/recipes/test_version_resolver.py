@@ -186,9 +186,7 @@ def test_an_image_with_its_digest_needs_nobody(resolver) -> None:
         (0, "nonsense", "", "fetch_failed"),
     ],
 )
-def test_a_tag_is_resolved_by_the_engine_or_says_why_not(
-    monkeypatch, code, out, stderr, kind
-) -> None:
+def test_a_tag_is_resolved_by_the_engine_or_says_why_not(monkeypatch, code, out, stderr, kind):
     monkeypatch.setattr(version_resolver.shutil, "which", lambda name: f"/usr/bin/{name}")
 
     def run(argv):

@@ -52,9 +52,7 @@ def browse(url: str, read: Callable[[PageBrowser], Awaitable[None]], contain: ob
     asyncio.run(run())
 
 
-def test_what_runs_in_its_place_sees_no_file_process_or_variable_of_the_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_runs_in_its_place_sees_no_file_process_or_variable_of_the_host(tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "canary")
     outside = tmp_path / "outside"
     outside.write_text("canary")
@@ -117,9 +115,7 @@ def test_a_page_that_takes_memory_without_end_is_a_row_and_the_next_one_is_read(
 
 
 @needs_chromium
-def test_a_page_whose_script_never_rests_ends_at_its_deadline(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_page_whose_script_never_rests_ends_at_its_deadline(monkeypatch):
     module = "assets.marketplaces.crawl.browser"
     busy = "<html><body><script>setTimeout(() => { for (;;); }, 100)</script></body></html>"
     script: Script = lambda path, _: Answer(busy if path == "/busy" else "<pre>fine</pre>")  # noqa: E731
@@ -141,9 +137,7 @@ def test_a_page_whose_script_never_rests_ends_at_its_deadline(
     ["127.0.0.1", "10.0.0.1", "192.168.1.1", "169.254.169.254", "::1", "fe80::1", "fd00::1"],
 )
 @pytest.mark.parametrize("resolved", [True, False], ids=["by name", "as a literal"])
-def test_no_private_address_is_dialled_for_a_page(
-    address: str, resolved: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_private_address_is_dialled_for_a_page(address, resolved, monkeypatch):
     async def resolve(host: str, port: int) -> list[str]:
         return [address]
 

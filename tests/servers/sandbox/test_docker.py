@@ -53,20 +53,12 @@ def pairs(shown):
 
 def test_every_limit_and_every_lock_is_named():
     shown = words(SandboxPolicy(memory_mb=1000, processes=60, open_files=50, file_mb=2, cpu_s=9))
+    limits = ("nofile=50:50", f"fsize={2 << 20}:{2 << 20}", "cpu=9:11", "nproc=60:60", "core=0:0")
     assert pairs(shown) >= {
-        ("--network", "none"),
-        ("--cap-drop", "ALL"),
-        ("--security-opt", "no-new-privileges"),
-        ("--pids-limit", "64"),
-        ("--memory", "1314m"),
-        ("--memory-swap", "1314m"),
-        ("--pull", "never"),
-        ("--user", "7:7"),
-        ("--ulimit", "nofile=50:50"),
-        ("--ulimit", f"fsize={2 << 20}:{2 << 20}"),
-        ("--ulimit", "cpu=9:11"),
-        ("--ulimit", "nproc=60:60"),
-        ("--ulimit", "core=0:0"),
+        *(("--network", "none"), ("--cap-drop", "ALL"), ("--security-opt", "no-new-privileges")),
+        *(("--pids-limit", "64"), ("--memory", "1314m"), ("--memory-swap", "1314m")),
+        *(("--pull", "never"), ("--user", "7:7")),
+        *(("--ulimit", limit) for limit in limits),
         ("--label", f"toolmill.owner={describe_owner()}"),
     }
     assert {"--rm", "--init", "--read-only", "--interactive"} <= set(shown)
@@ -85,13 +77,10 @@ def test_the_network_is_the_bridge_and_never_the_hosts():
 
 
 def test_mounts_are_read_only_unless_said():
-    shown = words(
-        SandboxPolicy(),
-        SandboxMount(Path("/a"), "/srv/server"),
-        SandboxMount(Path("/b"), "/w", True),
-    )
-    assert ("--mount", "type=bind,src=/a,dst=/srv/server,readonly") in pairs(shown)
-    assert ("--mount", "type=bind,src=/b,dst=/w") in pairs(shown)
+    mounts = (SandboxMount(Path("/a"), "/srv/server"), SandboxMount(Path("/b"), "/w", True))
+    shown = pairs(words(SandboxPolicy(), *mounts))
+    assert ("--mount", "type=bind,src=/a,dst=/srv/server,readonly") in shown
+    assert ("--mount", "type=bind,src=/b,dst=/w") in shown
 
 
 def test_values_show_in_no_command_line():

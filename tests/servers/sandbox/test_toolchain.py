@@ -31,18 +31,10 @@ def test_the_runtimes_of_this_host_are_found():
 def test_an_environment_made_of_copies_gives_the_interpreter_it_was_made_from(tmp_path):
     made = tmp_path / "copies"
     subprocess.run([sys.executable, "-m", "venv", "--copies", "--without-pip", made], check=True)
-    code = (
-        "from assets.servers.sandbox.toolchain import find_toolchain;"
-        " print(find_toolchain().python)"
-    )
-    done = subprocess.run(
-        [made / "bin" / "python", "-c", code],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert Path(done.stdout.strip()) == find_toolchain().python
+    code = "from assets.servers.sandbox import toolchain; print(toolchain.find_toolchain().python)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    output = subprocess.check_output([made / "bin" / "python", "-c", code], env=env, text=True)
+    assert Path(output.strip()) == find_toolchain().python
 
 
 def test_no_token_reaches_the_fetch_phase(monkeypatch):

@@ -42,7 +42,7 @@ from warehouse.storage.digest import digest
 # there is `$schema` noise and `description` prose: below `properties` both may be argument names.
 _SPARE = {"additionalProperties", "additionalItems", "unevaluatedProperties", "unevaluatedItems"}
 _ONE = _SPARE | {
-    *("items", "contains", "propertyNames", "not", "if", "then", "else", "contentSchema"),
+    *("items", "contains", "propertyNames", "not", "if", "then", "else", "contentSchema")
 }
 _MANY = {"allOf", "anyOf", "oneOf", "prefixItems", "items"}
 _NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}

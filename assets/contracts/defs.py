@@ -41,12 +41,7 @@ from assets.servers.recipes.recipe import identify_server
 from warehouse.audit import AuditVerdict, expect_match, expect_one_of, expect_unique
 from warehouse.item_failure import try_item
 from warehouse.json_types import Row
-from warehouse.publish import (
-    Published,
-    audit_table,
-    describe_asset,
-    publish,
-)
+from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.statistics import wilson_interval
@@ -303,8 +298,7 @@ LISTED_AUDIT = audit_table(
     " of what is trained or called.",
 )
 def listed_contracts(
-    context: dg.AssetExecutionContext,
-    warehouse: dg.ResourceParam[Warehouse],
+    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
     previous = warehouse.tables.read(LISTED).to_dicts()
     launched = _read_launched(warehouse)

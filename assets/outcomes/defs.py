@@ -17,12 +17,7 @@ from assets.outcomes.trajectory_play import (
     collect_trajectories,
     merge_trajectories,
 )
-from assets.partitions import (
-    close_run_after,
-    marketplaces,
-    read_one_server,
-    read_run_scope,
-)
+from assets.partitions import close_run_after, marketplaces, read_one_server, read_run_scope
 from assets.servers.probe.failure_kinds import BLAMES
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from warehouse.audit import AuditVerdict, expect_match, expect_one_of, expect_unique

@@ -16,13 +16,7 @@ from assets.outcomes.table import PROVED, REFUTED, UNPROVED
 from assets.outcomes.worlds.task import has_choice, perturb_argument, read_schema
 from assets.servers.recipes.placeholders import DATA
 from assets.synthesis.verify.grading import grade_value, walk_leaves
-from assets.synthesis.verify.literal import (
-    holds_value,
-    is_asked,
-    is_placed,
-    is_stated,
-    is_telling,
-)
+from assets.synthesis.verify.literal import holds_value, is_asked, is_placed, is_stated, is_telling
 from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.words import ABSENT, stem_word
 

@@ -171,11 +171,7 @@ class ExecutionRun:
         proofs: list[CallProof] = []
         if self.settings.prove and not job.server.moving and job.wanted.twin_of is None:
             proofs = await self._prove(job, CallEffect(done, before, seen.after), place)
-        kept = {
-            "execution": done.dump(),
-            "proofs": list(map(vars, proofs)),
-            "stale": stale,
-        }
+        kept = {"execution": done.dump(), "proofs": list(map(vars, proofs)), "stale": stale}
         return Receipt(json.dumps(kept, sort_keys=True).encode())
 
     async def _watch(

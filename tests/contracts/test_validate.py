@@ -20,11 +20,7 @@ SCHEMA = {
         "on": {"type": "string", "format": "date"},
         "zip": {"type": "string", "pattern": "^[0-9]{5}$"},
         "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 2},
-        "at": {
-            "type": "object",
-            "properties": {"lat": {"type": "number"}},
-            "required": ["lat"],
-        },
+        "at": {"type": "object", "properties": {"lat": {"type": "number"}}, "required": ["lat"]},
         "extra": {"type": "object"},
     },
     "required": ["city"],

@@ -116,10 +116,7 @@ def test_a_look_alike_gets_the_calls_that_fit_it():
     ]  # fmt: skip
     found = select_calls([pair(LOOK, "a")], clear, running, ExecutionPolicy(), rows)
     told = [(one.call.server_id, one.call.tool, one.twin_of, one.pairs) for one in found]
-    assert told == [
-        ("npm:a", "look", None, ["p1:npm:aa"]),
-        ("npm:b", "peek", "npm:a::look", []),
-    ]
+    assert told == [("npm:a", "look", None, ["p1:npm:aa"]), ("npm:b", "peek", "npm:a::look", [])]
 
 
 def test_refused_pairs_are_those_that_rules_or_judge_refused_and_no_repetitions():

@@ -3,11 +3,7 @@
 import json
 from typing import Any
 
-from assets.outcomes.report import (
-    compare_verdicts,
-    list_conflicts,
-    render_verdicts,
-)
+from assets.outcomes.report import compare_verdicts, list_conflicts, render_verdicts
 from assets.outcomes.table import EXECUTIONS
 
 Row = dict[str, Any]

@@ -242,7 +242,7 @@ def build_encoded_hit(run: DecodedRun, worst: str) -> RuleHit | None:
 _TEMPLATE = re.compile(
     r"<\|(?:im_start|im_end|system|user|assistant|endoftext|eot_id|start_header_id|begin_of_text)\|?>"
     r"|\[/?INST\]|<</?SYS>>|</?(?:tool_description|function_results|tool_result)>"
-    r"|\n\n(?:Human|Assistant|System): ",
+    r"|\n\n(?:Human|Assistant|System): "
 )
 _TAG = re.compile(
     r"[<\[{]{1,2}\s{0,4}/?(?:very[ _-]?important|important|system|instructions?|secret|hidden|admin"

@@ -173,10 +173,7 @@ DEPTH_CAP = 96
 POINTER_CAP = 1_000
 STRINGS_CAP = 100_000  # strings read of one result
 _OVERLAP = 1_024  # characters that two pieces of a long string share: no phrase is longer
-_SHORT, _BATCH = (
-    200,
-    300,
-)  # characters of a string read with its neighbours; how many
+_SHORT, _BATCH = (200, 300)  # characters of a string read with its neighbours; how many
 _PARAGRAPH_FIELDS = (
     "\n\n.\n"  # parts two strings: ends a paragraph, begins no turn of a chat template
 )

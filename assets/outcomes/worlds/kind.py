@@ -151,7 +151,4 @@ def require_file(tree: Tree, path: str) -> bytes:
 
 
 _MOST_TEXT = 1 << 18
-_ACTIONS: dict[str, Action] = {
-    "empty": lambda tree, path: b"",
-    "corrupt": lambda tree, path: JUNK,
-}
+_ACTIONS: dict[str, Action] = {"empty": lambda tree, path: b"", "corrupt": lambda tree, path: JUNK}

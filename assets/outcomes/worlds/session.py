@@ -21,23 +21,14 @@ from assets.outcomes.worlds.spec import ROOT, ServerFit, WorldFault, WorldSpec
 from assets.outcomes.worlds.task import Task, TaskCall, make_tasks
 from assets.outcomes.worlds.template import fill_template
 from assets.outcomes.worlds.tree import Node, PlaceUnusable, Tree, WorldFailed, add_folders
-from assets.servers.adhoc import (
-    UnknownLocalServer,
-    allow_bound,
-    plan_local_server,
-    plan_target,
-)
+from assets.servers.adhoc import UnknownLocalServer, allow_bound, plan_local_server, plan_target
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.result import CallResult
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.placeholders import DATA
-from assets.servers.recipes.recipe import (
-    LaunchRecipe,
-    UnlaunchableServer,
-    dump_recipe,
-)
+from assets.servers.recipes.recipe import LaunchRecipe, UnlaunchableServer, dump_recipe
 from assets.servers.sandbox.spec import SandboxMount
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.digest import digest

@@ -3,11 +3,7 @@ import json
 import pytest
 
 from assets.contracts.changes import CHANGES, add_changes
-from assets.contracts.snapshot import (
-    SNAPSHOTS,
-    build_snapshot,
-    list_malformed,
-)
+from assets.contracts.snapshot import SNAPSHOTS, build_snapshot, list_malformed
 from warehouse.storage.blobs import Blobs
 
 DAY = 86_400.0

@@ -290,11 +290,7 @@ def test_matching_is_symmetric(one, other):
     schema = one[0]
     a, b = ({"name": "t", "arguments": arguments} for _, arguments in (one, other))
     there, back = match_call(schema, a, b), match_call(schema, b, a)
-    assert (there.match, there.name_f1, there.value_f1) == (
-        back.match,
-        back.name_f1,
-        back.value_f1,
-    )
+    assert (there.match, there.name_f1, there.value_f1) == (back.match, back.name_f1, back.value_f1)
 
 
 @examples(60)

@@ -24,9 +24,7 @@ def call_deeper(levels: int, act: Callable[[], Any]) -> Any:
 )  # fmt: skip
 def test_definitions_without_end_are_refused_wherever_the_caller_stands(endless):
     """At one depth in five, `not` and `if` ended the process with a panic of the Rust map."""
-    contract = {
-        "inputSchema": {"type": "object", "properties": {"a": X}, "$defs": {"x": endless}},
-    }
+    contract = {"inputSchema": {"type": "object", "properties": {"a": X}, "$defs": {"x": endless}}}
     for levels in range(5):
         flaws = call_deeper(levels, lambda: validate_call(contract, {"a": "b"}))
         assert [flaw.kind for flaw in flaws] == ["bad_schema"]

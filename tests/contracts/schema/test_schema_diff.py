@@ -276,11 +276,7 @@ def test_real_schemas_set_against_each_other() -> None:
 def test_a_reference_to_an_anchor_is_followed_to_what_it_names(results):
     def pick(kind: str) -> Schema:
         part = {"$anchor": "part", "type": "object", "properties": {"size": {"type": kind}}}
-        return {
-            "type": "object",
-            "properties": {"of": {"$ref": "#part"}},
-            "$defs": {"p": part},
-        }
+        return {"type": "object", "properties": {"of": {"$ref": "#part"}}, "$defs": {"p": part}}
 
     assert worst(pick("string"), pick("integer"), results=results) == "breaking"
     assert right(pick("string"), {"of": {"size": "xl"}})

@@ -31,7 +31,7 @@ def golden(item: BfclItem, random: Random) -> list[Call]:
         for parameter, values in allowed.items():
             if "" in values and (len(values) == 1 or random.random() < 0.5):
                 continue
-            value = plain(random.choice([one for one in values if one != ""] or [""]))
+            value = plain(random.choice([value for value in values if value != ""] or [""]))
             arguments[parameter] = written(value, known.get(parameter, {}), item.language)
         calls.append({"name": name, "arguments": arguments})
     return calls
@@ -43,7 +43,7 @@ def plain(allowed: Any) -> Any:
         held = {k: v for k, v in allowed.items() if not (isinstance(v, list) and "" in v)}
         return {k: plain(v[0]) if isinstance(v, list) and v else v for k, v in held.items()}
     if isinstance(allowed, list):
-        return [plain(one) if isinstance(one, dict) else one for one in allowed]
+        return [plain(item) if isinstance(item, dict) else item for item in allowed]
     return allowed
 
 
@@ -245,9 +245,9 @@ def peer_answers(
     """What BFCL's checker says of each (item id, calls), and {"seconds", "n"}: what it took for
     those it came back from."""
     lines = [
-        {"item": one.id, "category": one.category, "language": one.language,
-         "function": one.functions, "truth": one.truth}
-        for one in items
+        {"item": item.id, "category": item.category, "language": item.language,
+         "function": item.functions, "truth": item.truth}
+        for item in items
     ]  # fmt: skip
     lines += [
         {"of": item, "calls": [{call["name"]: call["arguments"]} for call in calls]}

@@ -32,7 +32,7 @@ def step(
 def row(
     *steps: TrajectoryStep, request: str = "Read /a, then write x into /b.", why: str | None = None
 ):
-    offered = {contract_digest(one): (SERVER, one) for one in CONTRACTS.values()}
+    offered = {contract_digest(item): (SERVER, item) for item in CONTRACTS.values()}
     places = (WorldStretch("small", "task", 1, steps[0].before, steps[-1].after),)
     return TaskTrajectory(request, steps, "Done.", places, offered, why).make_row()
 

@@ -58,9 +58,11 @@ class Executing:
     ) -> ExecutionJob:
         digest = contract_digest(contract)
         call = ToolCall(server.server_id, contract["name"], contract, digest, arguments)
-        wanted = WantedCall(call, [f"p1:{n}" for n, _ in enumerate(requests)], list(requests))
+        wanted_call = WantedCall(call, [f"p1:{n}" for n, _ in enumerate(requests)], list(requests))
         seed = self.settings.seed
-        return ExecutionJob(wanted.identify(PLAIN.name, seed), wanted, server, PLAIN, seed)
+        return ExecutionJob(
+            wanted_call.identify(PLAIN.name, seed), wanted_call, server, PLAIN, seed
+        )
 
     def run(self, jobs: Sequence[ExecutionJob], **settings: Any) -> list[Row]:
         policy = DeployPolicy(self.bench.folder, POLICY, PATIENT)

@@ -76,7 +76,7 @@ class Market:
         policy = DeployPolicy(bench.folder, POLICY, PATIENT)
         self.executor = ExecutionSetup(policy, ExecutionPolicy())
         self.publish(DEPLOYMENTS, [make_deployment(self.recipe)])
-        self.publish(CLEAR, [make_clear(one) for one in (NOTE, LOOK)])
+        self.publish(CLEAR, [make_clear(item) for item in (NOTE, LOOK)])
 
     def publish(self, spec: TableSpec, rows: list[dict[str, Any]]) -> None:
         tables = self.warehouse.tables
@@ -129,17 +129,21 @@ def make_clear(contract: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_pair(contract: dict[str, Any], name: str) -> dict[str, Any]:
-    own = GoldenCall("npm:x", contract["name"], contract_digest(contract), {"name": name})
+    golden_call = GoldenCall("npm:x", contract["name"], contract_digest(contract), {"name": name})
     return {
-        **make_single_row(own, f"Write a note called {name}", []),
+        **make_single_row(golden_call, f"Write a note called {name}", []),
         "pair_id": f"p1:{contract['name']}-{name}",
     }
 
 
 def make_task_pair(task: WorldTask) -> dict[str, Any]:
-    own = GoldenCall("npm:x", task.tool, contract_digest(NOTE), task.arguments)
+    golden_call = GoldenCall("npm:x", task.tool, contract_digest(NOTE), task.arguments)
     origin = json.dumps(vars(task.origin))
-    return {**make_single_row(own, task.request, []), "pair_id": "p1:task", "world_task": origin}
+    return {
+        **make_single_row(golden_call, task.request, []),
+        "pair_id": "p1:task",
+        "world_task": origin,
+    }
 
 
 @pytest.fixture
@@ -210,7 +214,7 @@ def test_a_task_of_a_world_is_executed_there_and_proved_by_its_own_check(market,
     world = load_world(write_world(tmp_path / "files", NOTES))
     market.executor = replace(market.executor, worlds=(world,))
     drawn = WorldTasks((world,), 3, tmp_path / "cache").draw_tasks("npm:x", ["write_note"])
-    right, wrong, *_ = [make_task_pair(one) for one in drawn]
+    right, wrong, *_ = [make_task_pair(item) for item in drawn]
     wrong["world_task"] = right["world_task"]  # its call writes another note than is asked for
     market.accept(right, {**wrong, "pair_id": "p1:wrong"}, make_pair(NOTE, "budget"))
     told = market.run()

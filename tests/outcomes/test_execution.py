@@ -82,5 +82,5 @@ def test_what_is_not_kept_whole_stays_as_it_was_judged(monkeypatch):
     other = JudgedError("disk_full", "it burns")
     kept = [keep(withheld), keep(long)]
     monkeypatch.setattr("assets.outcomes.execution.judge_error", lambda *_, **__: other)
-    assert [one.grounds for one in kept] == [None, None]
-    assert [judge_kept(one) for one in kept] == kept
+    assert [item.grounds for item in kept] == [None, None]
+    assert [judge_kept(item) for item in kept] == kept

@@ -18,13 +18,13 @@ from warehouse.audit import audit
 def test_a_pair_is_what_its_own_request_proves_and_one_of_several_calls_proves_none():
     call = ToolCall("npm:x", "do", make_contract(), "c1:" + "0" * 64, {"x": 1})
     pairs = {"p1:a": "write it", "p1:b": "read it", "p1:c": "write it", "p1:d": "write it"}
-    wanted = WantedCall(call, list(pairs), list(pairs.values()), ["p1:c"])
-    said = CallResult("ok", [{"type": "text", "text": "done"}])
+    wanted_call = WantedCall(call, list(pairs), list(pairs.values()), ["p1:c"])
+    call_result = CallResult("ok", [{"type": "text", "text": "done"}])
     verdicts = {"read it": "refuted", "write it": "proved"}
-    assert wanted.asked == sorted(verdicts)
-    proofs = tuple(CallProof(verdicts[one], "why") for one in wanted.asked)
-    done = JobResult(keep_execution(said, {"x": 1}, "s1", "s2", ["a"]), proofs)
-    job = ExecutionJob("e1:1", wanted, LaunchableServer("npm:x", {}, "r" * 64), PLAIN, 7)
+    assert wanted_call.asked == sorted(verdicts)
+    proofs = tuple(CallProof(verdicts[item], "why") for item in wanted_call.asked)
+    done = JobResult(keep_execution(call_result, {"x": 1}, "s1", "s2", ["a"]), proofs)
+    job = ExecutionJob("e1:1", wanted_call, LaunchableServer("npm:x", {}, "r" * 64), PLAIN, 7)
     row = make_execution_row(job, done)
     assert json.loads(row["proofs"]) == {
         "p1:a": "proved",

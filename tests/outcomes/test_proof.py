@@ -121,18 +121,20 @@ def judge(tool: Callable[[Facts, Facts], None], arguments: Facts, request: str, 
 
     def run(given: Facts) -> tuple[CallExecution, Facts]:
         after = dict(FIRST)
-        said = CallResult("ok", [{"type": "text", "text": "done"}])
+        call_result = CallResult("ok", [{"type": "text", "text": "done"}])
         try:
             tool(after, given)
         except KeyError:
             told = [{"type": "text", "text": "no such note"}]
-            said = CallResult("tool_error", told, error_kind="tool_error", blame="tool")
+            call_result = CallResult("tool_error", told, error_kind="tool_error", blame="tool")
         except ConnectionError:
             told = [{"type": "text", "text": "HTTP 503"}]
-            said = CallResult("tool_error", told, error_kind="upstream_error", blame="upstream")
+            call_result = CallResult(
+                "tool_error", told, error_kind="upstream_error", blame="upstream"
+            )
         except TimeoutError:
-            said = CallResult("failed", error_kind="timeout_call", blame="tool", hint="late")
-        return keep_execution(said, given, "s1", "s1" if after == FIRST else "s2", []), after
+            call_result = CallResult("failed", error_kind="timeout_call", blame="tool", hint="late")
+        return keep_execution(call_result, given, "s1", "s1" if after == FIRST else "s2", []), after
 
     async def run_perturbed(given: Any) -> tuple[CallExecution, Facts]:
         return run(given)
@@ -231,8 +233,8 @@ def test_a_number_is_not_found_in_a_longer_one_nor_a_text_lost_in_json():
 
 def test_what_is_asked_for_inside_a_list_has_to_show():
     def remember(world: Facts, given: Facts) -> None:
-        for one in given["people"]:
-            world[f"person/{one['name']}"] = {"note": one["note"]}
+        for item in given["people"]:
+            world[f"person/{item['name']}"] = {"note": item["note"]}
 
     def forget_the_note(world: Facts, given: Facts) -> None:
         world["person/" + given["people"][0]["name"]] = {}

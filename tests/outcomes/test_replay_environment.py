@@ -110,7 +110,7 @@ def test_volatility_is_measured_on_calls_that_were_made_again() -> None:
     assert found["n"] >= 1
     assert 0 < found["value"] <= 1
     assert found["low"] < found["value"] <= found["high"]
-    [read] = [one for one in moved.answers.values() if one.text in ("first", "second")]
+    [read] = [item for item in moved.answers.values() if item.text in ("first", "second")]
     assert (read.text, read.seen, read.differing) == ("second", 9, 3)
 
 

@@ -32,8 +32,8 @@ def test_a_rollout_calls_tools_and_is_rewarded_once() -> None:
     assert environment.call_tool("read", '{"path": "/a"}') == "first"
     assert "expected" in environment.call_tool("read", "{broken") or environment.get_reward() < 1
     environment.reset(**row)
-    for one in (READ, WRITE):
-        environment.call_tool(one["name"], json.dumps(one["arguments"]))
+    for item in (READ, WRITE):
+        environment.call_tool(item["name"], json.dumps(item["arguments"]))
     assert environment.get_reward() == 1.0
     environment.call_tool("read", '{"path": "/unseen"}')
     assert environment.get_reward() is None  # TRL leaves such a rollout out of the update

@@ -30,7 +30,7 @@ def measure_image(png: bytes) -> tuple[int, int]:
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_any_name_outcome_and_blame_can_be_drawn() -> None:
     rows = [executed(name) for name in HOSTILE]
-    rows += [executed("npm:b", outcome=one, blame=two) for one in OUTCOMES for two in BLAMES]
+    rows += [executed("npm:b", outcome=item, blame=two) for item in OUTCOMES for two in BLAMES]
     rows.append(executed(outcome=None))
     width, height = measure_image(draw_executions(rows))
     assert 600 < width < 1200

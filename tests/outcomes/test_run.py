@@ -140,12 +140,12 @@ calls(do, TOOLS)
     server = executing.make_server(source, [CONTRACT])
     for folder in (beside, beside / "sub", tmp_path / "x"):
         folder.chmod(0o777)  # nothing but the sandbox keeps it from being written
-    before = [digest_tree(read_tree(one)) for one in (beside, tmp_path / "x")]
+    before = [digest_tree(read_tree(item)) for item in (beside, tmp_path / "x")]
     planted = [Path(place, "planted.txt") for place in ("/tmp", "/etc", "/usr", "/")]
     [row] = executing.run([executing.make_job(server, CONTRACT, {"x": 1})])
     assert row["outcome"] == "useful", row
-    assert [digest_tree(read_tree(one)) for one in (beside, tmp_path / "x")] == before
-    assert not any(one.exists() for one in planted)
+    assert [digest_tree(read_tree(item)) for item in (beside, tmp_path / "x")] == before
+    assert not any(item.exists() for item in planted)
     assert json.loads(row["changed"]) == ["way-out"]
     # It did write: to what is its own alone, and gone with it.
     assert "/tmp" in json.loads(executing.read_kept(row)["text"])
@@ -306,7 +306,7 @@ while True:
 """
     reader, writer = make_contract("list_notes", annotations=READS), make_contract("write_note")
     server = executing.make_server(source, [reader, writer])
-    jobs = [executing.make_job(server, one, {"x": 1}) for one in (reader, writer)]
+    jobs = [executing.make_job(server, item, {"x": 1}) for item in (reader, writer)]
     found = {row["tool"]: row for row in executing.run(jobs)}
     assert (found["list_notes"]["outcome"], found["list_notes"]["blame"]) == ("stale", "tool")
     assert found["write_note"]["outcome"] == "useful"
@@ -326,7 +326,7 @@ def test_what_the_limits_leave_is_named_and_done_by_the_next_run(executing):
 def test_a_server_that_does_not_start_costs_the_others_nothing(executing):
     broken = executing.make_server("sys.exit('no')", [CONTRACT], "broken")
     sound = executing.make_server(NOTE, [CONTRACT], "sound")
-    jobs = [executing.make_job(one, CONTRACT, {"x": 1}) for one in (broken, sound)]
+    jobs = [executing.make_job(item, CONTRACT, {"x": 1}) for item in (broken, sound)]
     found = {row["server_id"]: row for row in executing.run(jobs)}
     assert found["npm:broken"]["outcome"] == "protocol_error"
     assert found["npm:broken"]["blame"] == "server"

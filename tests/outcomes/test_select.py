@@ -31,8 +31,8 @@ def clear_row(contract: Row, server: str = "npm:a") -> Row:
 
 
 def pair(contract: Row, q: str, server: str = "npm:a", **call: Any) -> Row:
-    own = GoldenCall(server, contract["name"], contract_digest(contract), {"q": q}, **call)
-    return {**make_single_row(own, f"look for {q}", []), "pair_id": f"p1:{server}{q}"}
+    golden_call = GoldenCall(server, contract["name"], contract_digest(contract), {"q": q}, **call)
+    return {**make_single_row(golden_call, f"look for {q}", []), "pair_id": f"p1:{server}{q}"}
 
 
 def servers(*names: str, moving: bool = False) -> dict[str, LaunchableServer]:
@@ -41,8 +41,8 @@ def servers(*names: str, moving: bool = False) -> dict[str, LaunchableServer]:
 
 def chosen(pairs: list[Row], clear: list[Row], running=None, **facts: Any) -> list[str]:
     policy = ExecutionPolicy(per_tool=facts.pop("per_tool", 20), **facts.pop("policy", {}))
-    found = select_calls(pairs, clear, running or servers("npm:a"), policy, **facts)
-    return [f"{one.call.tool} {one.call.arguments['q']}" for one in found]
+    calls = select_calls(pairs, clear, running or servers("npm:a"), policy, **facts)
+    return [f"{item.call.tool} {item.call.arguments['q']}" for item in calls]
 
 
 def test_a_few_calls_of_each_tool_whatever_order_their_pairs_have():
@@ -71,8 +71,8 @@ def test_pairs_that_make_further_calls_are_told_apart():
     one, both = pair(LOOK, "a"), {**pair(LOOK, "b"), "pair_id": "p1:both"}
     both["calls"] = json.dumps([*json.loads(both["calls"]), *json.loads(one["calls"])])
     policy = ExecutionPolicy(per_tool=2)
-    found = select_calls([one, both], [clear_row(LOOK)], servers("npm:a"), policy)
-    told = {call.call.arguments["q"]: (call.pairs, call.several) for call in found}
+    calls = select_calls([one, both], [clear_row(LOOK)], servers("npm:a"), policy)
+    told = {call.call.arguments["q"]: (call.pairs, call.several) for call in calls}
     assert told == {"a": (["p1:npm:aa", "p1:both"], ["p1:both"]), "b": (["p1:both"], ["p1:both"])}
 
 
@@ -114,8 +114,8 @@ def test_a_look_alike_gets_the_calls_that_fit_it():
          "kind": TWINS}
         for name in ("peek", "stare")
     ]  # fmt: skip
-    found = select_calls([pair(LOOK, "a")], clear, running, ExecutionPolicy(), rows)
-    told = [(one.call.server_id, one.call.tool, one.twin_of, one.pairs) for one in found]
+    calls = select_calls([pair(LOOK, "a")], clear, running, ExecutionPolicy(), rows)
+    told = [(item.call.server_id, item.call.tool, item.twin_of, item.pairs) for item in calls]
     assert told == [("npm:a", "look", None, ["p1:npm:aa"]), ("npm:b", "peek", "npm:a::look", [])]
 
 
@@ -131,24 +131,24 @@ def test_refused_pairs_are_those_that_rules_or_judge_refused_and_no_repetitions(
         {"pair_id": "p1:npm:ab", "verdict": "reject"},
         {"pair_id": "p1:npm:ac", "verdict": "accept"},
     ]
-    found = select_refused(rows, judged)
-    assert [one["pair_id"] for one in found] == ["p1:npm:aa", "p1:npm:ab"]
+    refused = select_refused(rows, judged)
+    assert [item["pair_id"] for item in refused] == ["p1:npm:aa", "p1:npm:ab"]
 
 
 def test_a_sample_of_refused_pairs_stands_beside_accepted_ones_of_the_same_servers():
     clear = [clear_row(LOOK), clear_row(LOOK, "npm:b")]
     running, policy = servers("npm:a", "npm:b"), ExecutionPolicy(refused=2)
-    wanted = select_calls([pair(LOOK, "a")], clear, running, policy)
+    calls = select_calls([pair(LOOK, "a")], clear, running, policy)
     refused = [pair(LOOK, q) for q in "abcd"] + [pair(LOOK, "x", "npm:b")]
     refused.append({**pair(LOOK, "a"), "pair_id": "p1:fits no contract", "calls": "[]"})
-    found = add_refused(wanted, refused, clear, running, policy)
+    found = add_refused(calls, refused, clear, running, policy)
     assert (found[0].pairs, [*found[0].refused]) == (["p1:npm:aa"], ["p1:npm:aa"])
     assert (found[0].asked, found[1].asked[0][:9]) == (["look for a"], "look for ")
     assert len(found) == 3
-    assert all(one.call.server_id == "npm:a" and not one.pairs for one in found[1:])
-    again = add_refused(wanted, refused[::-1], clear, running, policy)
-    assert [one.refused for one in again[1:]] == [one.refused for one in found[1:]]
-    assert len(add_refused(wanted, refused, clear, running, ExecutionPolicy(refused=0))) == 1
+    assert all(item.call.server_id == "npm:a" and not item.pairs for item in found[1:])
+    again = add_refused(calls, refused[::-1], clear, running, policy)
+    assert [item.refused for item in again[1:]] == [item.refused for item in found[1:]]
+    assert len(add_refused(calls, refused, clear, running, ExecutionPolicy(refused=0))) == 1
 
 
 def test_servers_that_are_elsewhere_or_have_the_network_are_moving():
@@ -163,13 +163,13 @@ def test_servers_that_are_elsewhere_or_have_the_network_are_moving():
         row("npm:failed", status="failed"),
         row("npm:unpinned", recipe_digest=None),
     ]
-    found = list_launchable(rows, ["npm:b"])
-    assert {name: one.moving for name, one in found.items()} == {
+    launchable = list_launchable(rows, ["npm:b"])
+    assert {name: one.moving for name, one in launchable.items()} == {
         "npm:a": False,
         "npm:b": True,
         "remote:https://c.example/mcp": True,
     }
-    assert all(one.moving for one in list_launchable(rows, network=True).values())
+    assert all(item.moving for item in list_launchable(rows, network=True).values())
 
 
 def test_a_call_that_fitted_is_judged_anew_by_another_contract():

@@ -36,10 +36,10 @@ def test_each_tool_has_tasks_that_one_call_carries_out_the_same_every_time(tmp_p
     calls = 'calls = [{ tool = "read_file" }, { tool = "write_file" }]\n\n[[faults]]'
     tasks = make_tasks(tmp_path, SMALL.replace("[[faults]]", two + calls, 1))
     found = tasks.draw_tasks(SERVER, TOOLS)
-    assert [one.origin.task for one in found[:3]] == ["write", "read", "write"]
-    assert len({one.request for one in found}) == len(found)
+    assert [item.origin.task for item in found[:3]] == ["write", "read", "write"]
+    assert len({item.request for item in found}) == len(found)
     assert found[1].arguments == {"path": f"{DATA}/a.txt"}
-    assert {one.origin.seed for one in found} == {7}
+    assert {item.origin.seed for item in found} == {7}
     assert tasks.draw_tasks(SERVER, TOOLS) == found
     assert {task.tool for task in tasks.draw_tasks(SERVER, ["read_file"])} == {"read_file"}
     assert list((tmp_path / "cache").iterdir()) == []
@@ -83,7 +83,7 @@ def opened(tmp_path):
 async def prove(opened, name: str, after: dict[str, Any], text: str, *, deaf: bool = False):
     """The proof of a call that left these facts and this answer; a wrong call does what its
     arguments say, a deaf one the same again."""
-    task = next(one for one in opened.tasks(7, 8) if one.name == name)
+    task = next(task for task in opened.tasks(7, 8) if task.name == name)
     origin = TaskOrigin(task.world, task.seed, task.name, task.id)
     found = find_task(opened, origin)
     assert found == task

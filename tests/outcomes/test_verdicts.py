@@ -22,7 +22,7 @@ def executed(*names: str, refused: tuple[str, ...] = (), proof: str = "", **fact
 def compare(pairs: list[Row], judged: dict[str, str], rows: list[Row]) -> dict[Any, Row]:
     judgements = [{"pair_id": name, "verdict": verdict} for name, verdict in judged.items()]
     found = compare_verdicts(pairs, judgements, rows)
-    return {(one["rules"], one["judge"]): one for one in found}
+    return {(item["rules"], item["judge"]): item for item in found}
 
 
 def test_each_pair_stands_where_rules_and_judge_put_it() -> None:
@@ -42,7 +42,7 @@ def test_each_pair_stands_where_rules_and_judge_put_it() -> None:
         ("unsure", "reject"): 1,
         ("reject", "not asked"): 1,
     }
-    assert all(one["ran"] == 0 for one in found.values())
+    assert all(item["ran"] == 0 for item in found.values())
 
 
 def test_execution_contradicts_on_both_sides() -> None:

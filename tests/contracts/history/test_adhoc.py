@@ -105,4 +105,4 @@ def test_a_tool_without_a_contract_is_left_out_and_named(saved: Any) -> None:
 
 def test_a_file_of_one_tool_is_compared_too(saved: Any) -> None:
     code, out, _ = run(saved("old.json", A), saved("new.json", {**A, "description": "Find it."}))
-    assert (code, [one["class"] for one in json.loads(out)["changes"]]) == (0, ["wording"])
+    assert (code, [item["class"] for item in json.loads(out)["changes"]]) == (0, ["wording"])

@@ -16,7 +16,7 @@ AHEAD_S = 400 * 86_400.0
 
 
 def publish(tables: Tables, market: str, *rows: dict[str, Any]) -> None:
-    frame = SNAPSHOTS.frame({**one, "marketplace": market} for one in rows)
+    frame = SNAPSHOTS.frame({**item, "marketplace": market} for item in rows)
     tables.promote(tables.stage(SNAPSHOTS, frame, market), "-", [])
 
 
@@ -26,7 +26,7 @@ def fold(tables: Tables) -> list[str]:
     tables.promote(
         tables.stage(CHANGES, CHANGES.frame(rows)), "-", [{"rule": READ_RULE, "observed": read}]
     )
-    return sorted(one["to_digest"] for one in rows)
+    return sorted(item["to_digest"] for item in rows)
 
 
 def test_what_is_published_after_the_clock_was_put_back_is_folded(

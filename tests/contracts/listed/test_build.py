@@ -42,14 +42,16 @@ def build(
     previous: Any = (),
     now: float = NOW,
 ) -> ListedContracts:
-    shown = ShownListing(LISTING, "smithery", SERVER, list(tools), aliases)
+    shown_listing = ShownListing(LISTING, "smithery", SERVER, list(tools), aliases)
     ran = {
-        server: {one["name"]: canonical_json(canonicalize_contract(one)).decode() for one in listed}
+        server: {
+            item["name"]: canonical_json(canonicalize_contract(item)).decode() for item in listed
+        }
         for server, listed in (launched or {}).items()
     }
-    made = build_listed([shown], ran, decided, previous, now)
-    LISTED.frame(made.rows)  # every row fits the table
-    return made
+    result = build_listed([shown_listing], ran, decided, previous, now)
+    LISTED.frame(result.rows)  # every row fits the table
+    return result
 
 
 def test_a_tool_that_nobody_launched_is_kept_and_marked() -> None:

@@ -97,9 +97,9 @@ KEY = ("npm:treasure", "find_treasure")
 @contextmanager
 def copy_world(root: Path, to: Path) -> Iterator[Pipeline]:
     shutil.copytree(root, to, dirs_exist_ok=True)
-    made = Pipeline(Warehouse(home=to / "home", state=to / "state"))
-    yield made
-    made.warehouse.ledger.close()
+    pipeline = Pipeline(Warehouse(home=to / "home", state=to / "state"))
+    yield pipeline
+    pipeline.warehouse.ledger.close()
 
 
 @pytest.fixture(scope="module")

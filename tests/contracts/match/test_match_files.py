@@ -86,13 +86,13 @@ def test_parallel_calls_have_a_verdict_each(files: Files):
     done = files.match(schemas, expected, [OTHER], "--json")
     report = json.loads(done.stdout)
     assert (done.exit_code, report["match"], report["error_kind"]) == (1, False, "too_few_calls")
-    kinds = [(one["name"], one["called"], one["error_kind"]) for one in report["calls"]]
+    kinds = [(item["name"], item["called"], item["error_kind"]) for item in report["calls"]]
     assert kinds == [("t", 0, "missing_parameter"), ("u", None, "too_few_calls")]
 
 
 def test_without_json_a_table_is_printed(files: Files):
-    one = files.match(CONTRACT, CALL, OTHER)
-    assert one.stdout.splitlines() == [
+    match = files.match(CONTRACT, CALL, OTHER)
+    assert match.stdout.splitlines() == [
         "a     wrong_type",
         "note  missing",
         "z     extra",

@@ -71,7 +71,7 @@ def test_each_call_has_its_verdict_and_the_nearest_call_beside_it():
     called = [call("mail", to="d@e.f", tags=[4]), call("mail", to="a@b.c", tags=[2, 1])]
     found = match_parallel(SCHEMAS, expected, called)
     assert (found.match, found.error_kind, found.tool) == (False, "wrong_value", True)
-    assert [(one.expected, one.called, one.match) for one in found.calls] == [
+    assert [(item.expected, item.called, item.match) for item in found.calls] == [
         (0, 1, True),
         (1, 0, False),
     ]
@@ -84,7 +84,7 @@ def test_the_best_assignment_gets_the_most_values_right():
     expected = [call("mail", to="x y z", tags=[1]), call("mail", to="other text", tags=[2])]
     called = [call("mail", to="other text", tags=[1]), call("mail", to="x y z", tags=[3])]
     found = match_parallel(SCHEMAS, expected, called)
-    assert [(one.expected, one.called) for one in found.calls] == [(0, 1), (1, 0)]
+    assert [(item.expected, item.called) for item in found.calls] == [(0, 1), (1, 0)]
     assert found.value_f1 == 0.5
 
 
@@ -129,7 +129,7 @@ def test_the_order_of_calls_means_nothing(expected, called, random):
     random.shuffle(expected)
     random.shuffle(called)
     again = match_parallel(SCHEMAS, expected, called)
-    results = [(one.match, one.error_kind, one.tool, one.name_f1) for one in (there, again)]
+    results = [(item.match, item.error_kind, item.tool, item.name_f1) for item in (there, again)]
     assert results[0] == results[1]
     assert there.assigned.count(None) == again.assigned.count(None)
 

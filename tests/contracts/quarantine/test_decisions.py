@@ -84,6 +84,6 @@ def test_a_record_that_was_tampered_with_clears_nothing(tmp_path):
 @given(st.text(max_size=40))
 def test_no_text_of_a_decision_can_make_another_line(tmp_path_factory, why):
     home = tmp_path_factory.mktemp("home")
-    one = Decision(DIGEST, "concealment", "held", "ann", "2026-01-02", f"because {why}")
-    record_decision(home, one)
-    assert read_decisions(home) == [one]
+    decision = Decision(DIGEST, "concealment", "held", "ann", "2026-01-02", f"because {why}")
+    record_decision(home, decision)
+    assert read_decisions(home) == [decision]

@@ -200,7 +200,7 @@ def test_what_takes_no_guessing_is_repaired_and_told(name):
     given_, wanted = REPAIRED[name]
     found = repair_call(TOOL, given_)
     assert found.arguments == wanted
-    assert [type(one) for one in found.arguments.values()] == [type(o) for o in wanted.values()]
+    assert [type(item) for item in found.arguments.values()] == [type(o) for o in wanted.values()]
     assert found.steps
     assert found.problems_left == []
 
@@ -308,7 +308,7 @@ def test_what_is_near_to_a_name_is_never_dropped():
 def test_one_part_that_cannot_be_repaired_keeps_no_other_from_it():
     found = repair_call(TOOL, {"userId": "five", "live": "true"})
     assert found.arguments == {"userId": "five", "live": True}
-    assert [one["path"] for one in found.problems_left] == ["$.userId"]
+    assert [item["path"] for item in found.problems_left] == ["$.userId"]
 
 
 def test_what_was_given_is_not_changed_in_place():

@@ -72,8 +72,8 @@ def _renamed(make):
         if not arguments:
             return None
         name = draw.choice(list(arguments))
-        known = collect_properties(tool["inputSchema"], tool["inputSchema"])
-        if make(name) in known:
+        properties = collect_properties(tool["inputSchema"], tool["inputSchema"])
+        if make(name) in properties:
             return None
         return {make(name) if key == name else key: one for key, one in arguments.items()}
 
@@ -82,11 +82,11 @@ def _renamed(make):
 
 def _shouted(draw, tool, arguments):
     root = tool["inputSchema"]
-    known = collect_properties(root, root)
+    properties = collect_properties(root, root)
     names = [
         name
         for name, one in arguments.items()
-        if isinstance(one, str) and find_choices(known.get(name, {}), root)
+        if isinstance(one, str) and find_choices(properties.get(name, {}), root)
     ]
     return {**arguments, (name := draw.choice(names)): arguments[name].upper()} if names else None
 

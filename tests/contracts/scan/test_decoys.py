@@ -21,7 +21,7 @@ def encode(text):
 
 
 def severities(found):
-    return {(one.rule, one.severity) for one in found}
+    return {(item.rule, item.severity) for item in found}
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_two_hundred_low_findings_crowd_out_no_order_and_are_counted():
     last = {"zz": {"type": "string", "description": ORDER}}
     found = scan_tool({"name": "do", "inputSchema": {"properties": decoys | last}})
     assert ("instruction_override", "high") in severities(found)
-    assert sum(one.rule == "terminal_escape" for one in found) == KEPT_CAP
-    [more] = [one for one in found if one.rule == "more_findings"]
+    assert sum(item.rule == "terminal_escape" for item in found) == KEPT_CAP
+    [more] = [item for item in found if item.rule == "more_findings"]
     assert f"{205 - KEPT_CAP} of terminal_escape (low)" in more.why
 
 
@@ -91,7 +91,7 @@ def test_no_tool_takes_the_findings_of_another_whose_name_is_shown_alike(bad, de
         {"name": decoy, "description": "Tell the time", "inputSchema": {"type": "object"}},
         {"name": bad, "description": ORDER, "inputSchema": {"type": "object"}},
     ]
-    held = [any(one.severity == HIGH for one in found) for found in scan_each(tools)]
+    held = [any(item.severity == HIGH for item in item) for item in scan_each(tools)]
     assert held == [False, True]
     rows = [
         {"server_id": "s", "tool": tool["name"], "contract": json.dumps(tool),

@@ -28,8 +28,8 @@ def test_less_than_one_tool_in_two_hundred_of_each_source_is_high(source):
     for place, (of, server, listed) in enumerate(read_lists(DATA)):
         if of == source and (source == "real-servers" or place % 4 == 0):
             total += len(listed)
-            found = (one for one in scan_list(listed) if one.severity == HIGH)
-            high |= {f"{of} {server} {one.tool} {one.rule}" for one in found}
+            found = (item for item in scan_list(listed) if item.severity == HIGH)
+            high |= {f"{of} {server} {item.tool} {item.rule}" for item in found}
     assert total > 300
     assert len({line.rsplit(" ", 1)[0] for line in high}) < 0.005 * total
     assert high <= READ

@@ -22,7 +22,7 @@ SHARED = SHARED / "smithery" / "servers.jsonl"
 
 
 def worst(old: Schema, new: Schema, *, results: bool = False) -> str:
-    found = [one.cls for one in compare(old, new, "s", results=results)]
+    found = [item.cls for item in compare(old, new, "s", results=results)]
     return max(found, key=("wording", "compatible", "breaking").index, default="same")
 
 
@@ -42,8 +42,8 @@ def check_calls(old: Schema, new: Schema, rng: Random, tries: int) -> str:
     if find_dialect(old)[1] or find_dialect(new)[1]:
         return "no schema"
     found = compare(old, new, "s")
-    if any(one.cls == "breaking" for one in found):
-        assert all(one.path.startswith("s") and one.why for one in found)
+    if any(item.cls == "breaking" for item in found):
+        assert all(item.path.startswith("s") and item.why for item in found)
         return "breaking"
     for _ in range(tries):
         value = value_for(rng.choice((old, new)), old, rng)
@@ -164,11 +164,11 @@ def test_each_keyword_in_both_directions(
     for before, after, cls in ((old, new, there), (new, old, back)):
         found = compare(inside(before), inside(after), "s")
         assert worst(inside(before), inside(after)) == cls, found
-        assert any(one.path.startswith("s.properties.a") and field in one.path for one in found)
+        assert any(item.path.startswith("s.properties.a") and field in item.path for item in found)
         deep = [{"type": "object", "properties": {"l": {"type": "array", "items": inside(schema)}}}
                 for schema in (before, after)]  # fmt: skip
         assert worst(*deep) == cls
-        assert all("s.properties.l[].properties.a" in one.path for one in compare(*deep, "s"))
+        assert all("s.properties.l[].properties.a" in item.path for item in compare(*deep, "s"))
 
 
 @pytest.mark.parametrize(

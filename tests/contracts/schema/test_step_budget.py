@@ -124,9 +124,9 @@ def test_renames_are_looked_for_within_a_budget(monkeypatch: pytest.MonkeyPatch)
     twin = {"description": "The very same text as before.", "inputSchema": {}}
     assert len(find_renames(gone, come)) == 60
     monkeypatch.setattr(renaming, "_MAX_STEPS", 100)
-    found = find_renames({**gone, "old": twin}, {**come, "new": twin})
-    assert found["new"] == "old"
-    assert len(found) < 20
+    renames = find_renames({**gone, "old": twin}, {**come, "new": twin})
+    assert renames["new"] == "old"
+    assert len(renames) < 20
 
 
 def test_the_class_does_not_depend_on_the_limit_where_it_suffices() -> None:

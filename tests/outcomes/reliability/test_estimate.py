@@ -69,7 +69,7 @@ def test_a_flood_of_one_token_is_worth_no_more_than_all_others(
 
 @given(st.dictionaries(st.sampled_from(["token:a", "token:b", "execution"]), evidence))
 def test_sources_that_are_few_calls_count_whole(held: dict[str, CallEvidence]) -> None:
-    most = sum(one.n for one in held.values()) + 1
+    most = sum(item.n for item in held.values()) + 1
     assert abs(unite_sources(held, most).n - (most - 1)) <= 1e-6 * most
 
 
@@ -82,7 +82,7 @@ def fact(
 def test_nothing_seen_is_a_half_for_all() -> None:
     priors, overall = build_priors([fact("a", "x"), fact("b", "y")], {})
     assert overall == 0.5
-    assert [one.mean for one in priors.values()] == pytest.approx([0.5, 0.5])
+    assert [item.mean for item in priors.values()] == pytest.approx([0.5, 0.5])
     assert build_priors([], {}) == ({}, 0.5)
 
 
@@ -102,7 +102,7 @@ def test_a_category_and_look_alikes_tell_of_a_new_server() -> None:
         fact("n2", "x", "media"),
         fact("n3", "x", "media", ("s0::x",)),
     ]
-    seen = {one.tool_id: CallEvidence(0, 10) for one in old}
+    seen = {item.tool_id: CallEvidence(0, 10) for item in old}
     seen |= {other.tool_id: CallEvidence(10, 0) for other in others}
     priors, overall = build_priors([*old, *others, *new], seen)
     assert priors["n1::x"].mean < overall < priors["n2::x"].mean

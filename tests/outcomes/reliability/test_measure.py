@@ -111,10 +111,10 @@ def test_claims_of_one_token_move_a_mean_by_what_one_call_would(calls: int) -> N
 
 @pytest.mark.parametrize("cls", ["wording", "breaking"])
 def test_a_new_contract_starts_from_a_prior_shrunk_by_the_class_of_the_change(cls: str) -> None:
-    known = ToolKnowledge(
+    tool_knowledge = ToolKnowledge(
         KNOWN.tools, {**KNOWN.current, TOOL: NEW}, {(TOOL, NEW): VersionChange((TOOL, DIGEST), cls)}
     )
-    rows = measure([observe(False)] * 40 + [observe(tool_id=SECOND)] * 40, known)
+    rows = measure([observe(False)] * 40 + [observe(tool_id=SECOND)] * 40, tool_knowledge)
     new, old = find_row(rows, digest=NEW), find_row(rows)
     assert (new["n"], new["changed"], new["current"], old["current"]) == (0, cls, True, False)
     assert old["mean"] < new["mean"]

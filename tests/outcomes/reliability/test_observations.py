@@ -97,7 +97,9 @@ def read(place: Path, lines: list[dict[str, Any] | str]) -> list[Observation]:
 def test_only_answers_and_the_tools_own_faults_are_observed(
     tmp_path: Path, line: dict[str, Any], success: bool | None
 ) -> None:
-    assert [one.success for one in read(tmp_path, [line])] == ([] if success is None else [success])
+    assert [item.success for item in read(tmp_path, [line])] == (
+        [] if success is None else [success]
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,8 +118,8 @@ def test_only_answers_and_the_tools_own_faults_are_observed(
 def test_a_report_says_of_an_answered_call_whether_it_worked(
     tmp_path: Path, lines: list[dict[str, Any] | str], success: bool, kind: str
 ) -> None:
-    seen = [one for one in read(tmp_path, lines) if one.source == "token:ci"]
-    assert [(one.success, one.kind) for one in seen] == [(success, kind)]
+    seen = [item for item in read(tmp_path, lines) if item.source == "token:ci"]
+    assert [(item.success, item.kind) for item in seen] == [(success, kind)]
     assert seen[0].weight == 1
 
 
@@ -126,9 +128,9 @@ def test_a_report_of_a_call_that_was_the_callers_fault_says_nothing_of_the_tool(
 ) -> None:
     lines: list[dict[str, Any] | str] = [call("1", "tool_error", blame="caller")]
     assert read(tmp_path, [*lines, report("1", "failed")]) == []
-    found = read_logged(tmp_path)
-    assert found.left_out["reports of calls that failed"] == 1
-    assert found.left_out["not the tool's fault"] == 1
+    logged = read_logged(tmp_path)
+    assert logged.left_out["reports of calls that failed"] == 1
+    assert logged.left_out["not the tool's fault"] == 1
 
 
 def test_contradicting_and_repeated_reports_are_told(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_a_report_without_a_call_is_a_claim_that_counts_little_and_once(tmp_path
     claims = [{**report("", "failed"), "id": f"r{i}", "call_id": None} for i in range(50)]
     unseen = report("gone", "failed", id="u", query="q1:other")
     found = read(tmp_path, [*claims, unseen])
-    assert [(one.success, one.weight) for one in found] == [(False, 0.25), (False, 0.25)]
+    assert [(item.success, item.weight) for item in found] == [(False, 0.25), (False, 0.25)]
     assert read_logged(tmp_path, claims=0.0).frame["weight"].to_list() == [0.0, 0.0]
 
 
@@ -153,7 +155,7 @@ def test_a_call_knows_the_words_of_its_search_where_they_are_kept(tmp_path: Path
     search = {"at": NOW - 90, "id": "s", "status": "searched", "words": words, "shown": [TOOL]}
     theirs = {**search, "token": "spy", "words": "something else", "search_id": "s1"}
     found = read(tmp_path, [{**search, **kept}, theirs, call("1", rank=2, **kept), call("2")])
-    assert [(one.query, one.query_key, one.rank) for one in found] == [
+    assert [(item.query, item.query_key, item.rank) for item in found] == [
         (words, key, 2),
         ("", "", None),
     ]

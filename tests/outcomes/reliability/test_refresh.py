@@ -22,9 +22,9 @@ POLICY = ReliabilityPolicy()
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Warehouse:
-    made = Warehouse(home=tmp_path, state=tmp_path / "state")
-    fill_home(made)
-    return made
+    result = Warehouse(home=tmp_path, state=tmp_path / "state")
+    fill_home(result)
+    return result
 
 
 def by_version(found: ReliabilityRefresh) -> dict[tuple[str, str], dict]:
@@ -79,10 +79,10 @@ def test_versions_are_known_from_when_they_were_first_seen() -> None:
     row = {"server_id": "s", "tool": "t", "contract_digest": "c1:b", "first_seen": "2026-01-02"}
     change = {"server_id": "s", "tool": "t", "from_digest": "c1:a", "to_digest": "c1:b"}
     later = {**change, "run_date": "2026-01-03", "renamed_from": None}
-    found = list_versions([row, {**row, "tool": "u", "first_seen": "soon"}], [later])
-    own = found.filter(pl.col("tool_id") == "s::t").select("contract_digest", "first_at")
+    versions = list_versions([row, {**row, "tool": "u", "first_seen": "soon"}], [later])
+    own = versions.filter(pl.col("tool_id") == "s::t").select("contract_digest", "first_at")
     assert dict(own.iter_rows()) == {"c1:b": 1767312000.0, "c1:a": 0.0}
-    assert found.filter(pl.col("tool_id") == "s::u")["first_at"].to_list() == [0.0]
+    assert versions.filter(pl.col("tool_id") == "s::u")["first_at"].to_list() == [0.0]
 
 
 def test_look_alikes_are_the_nearest_tools_of_other_servers() -> None:
@@ -90,7 +90,7 @@ def test_look_alikes_are_the_nearest_tools_of_other_servers() -> None:
         named = {"server_id": "a", "tool": "x", "other_server_id": other, "other_tool": tool}
         return {**named, "cosine": cosine}
 
-    found = find_alike([pair("b", "y", 0.9), pair("c", "z", 0.95), pair("a", "w", 0.99)])
-    assert found["a::x"] == ("c::z", "b::y")
-    assert found["b::y"] == ("a::x",)
-    assert "a::w" not in found
+    alike = find_alike([pair("b", "y", 0.9), pair("c", "z", 0.95), pair("a", "w", 0.99)])
+    assert alike["a::x"] == ("c::z", "b::y")
+    assert alike["b::y"] == ("a::x",)
+    assert "a::w" not in alike

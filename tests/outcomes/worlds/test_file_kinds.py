@@ -53,7 +53,9 @@ def test_a_database_is_read_by_its_rows_whatever_its_pages_are(tmp_path):
 
 def test_rows_whose_keys_read_alike_are_all_counted(tmp_path):
     made = "CREATE TABLE k (a TEXT, b TEXT, PRIMARY KEY (a, b))"
-    rows = [f"INSERT INTO k VALUES {one}" for one in ("('x/y', 'z')", "('x', 'y/z')", "(NULL, 1)")]
+    rows = [
+        f"INSERT INTO k VALUES {item}" for item in ("('x/y', 'z')", "('x', 'y/z')", "(NULL, 1)")
+    ]
     facts = make_database(tmp_path, changes=[made, *rows, rows[-1]])
     assert len([key for key in facts if key.startswith("k/")]) == 4
 

@@ -91,9 +91,9 @@ def test_a_thousand_resets_are_equal(tmp_path, world):
 def test_tasks_vary_by_seed_and_begin_unsolved(tmp_path, world):
     with open_world(world, 1, tmp_path) as opened:
         first, again, other = opened.tasks(1, 3), opened.tasks(1, 3), opened.tasks(2, 3)
-        assert [one.id for one in first] == [one.id for one in again]
-        assert len({one.id for one in (*first, *other)}) > len(first) * 1.3
-        assert len({one.name for one in first}) == len(world.tasks)
+        assert [item.id for item in first] == [item.id for item in again]
+        assert len({item.id for item in (*first, *other)}) > len(first) * 1.3
+        assert len({item.name for item in first}) == len(world.tasks)
         for task in first:
             assert task.servers
             assert not task.check(opened), task
@@ -108,7 +108,7 @@ def test_every_fault_can_be_put_in_and_has_tasks_that_it_makes_fail(tmp_path, wo
     for fault in world.faults:
         with open_world(world, 1, tmp_path, fault=fault.name) as opened:
             made = opened.tasks(1)
-            assert {one.name for one in made} == set(fault.tasks)
+            assert {item.name for item in made} == set(fault.tasks)
             locked = not opened.grant.folders[0].writable
             if fault.action not in ("read_only", "lock"):
                 assert opened.digest_state() != whole

@@ -107,25 +107,25 @@ def test_a_trusted_one_carries_out_the_tasks_of_its_world_and_is_caught_at_wrong
 ) -> None:
     row = check(world, trust(policy), warehouse)
     assert (row["server"], row["status"], row["why"], row["tools"]) == (OWN, "ok", None, 2)
-    assert {one["task"]: one["status"] for one in row["tasks"]} == dict.fromkeys(
+    assert {item["task"]: item["status"] for item in row["tasks"]} == dict.fromkeys(
         ("write", "read"), "provable"
     )
-    assert sum(one["caught"] for one in row["tasks"]) >= 2
+    assert sum(item["caught"] for item in row["tasks"]) >= 2
 
 
 def test_its_trajectories_are_kept_with_its_own_words_on_a_wrong_argument(
     world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse
 ) -> None:
-    found = TrajectoryCollection()
+    collection = TrajectoryCollection()
     played = collect_trajectories(
-        found, [world], trust(policy), warehouse.ledger, "worlds", SilentProgress()
+        collection, [world], trust(policy), warehouse.ledger, "worlds", SilentProgress()
     )
     asyncio.run(played)
-    figures = found.get_figures()
+    figures = collection.get_figures()
     assert (figures["problems"], figures["dropped"]) == ([], {})
     assert figures["recoveries"] >= 1
-    assert {step.server_id for one in found.made for step in one.steps} == {OWN}
-    assert any("ENOENT" in one.steps[0].answer for one in found.made)
+    assert {step.server_id for item in collection.made for step in item.steps} == {OWN}
+    assert any("ENOENT" in item.steps[0].answer for item in collection.made)
 
 
 def test_one_that_is_not_trusted_is_not_launched_and_the_fix_is_told(

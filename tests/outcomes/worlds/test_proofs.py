@@ -22,8 +22,8 @@ async def test_tasks_of_a_memory_are_provable_on_its_real_server(warehouse):
     world = find_world("team-memory")
     row = await prove(world, world.servers[0], warehouse)
     assert (row["status"], row["absent"]) == ("ok", [])
-    assert {one["status"] for one in row["tasks"]} == {"provable"}
-    assert sum(one["perturbed"] for one in row["tasks"]) > 15
+    assert {item["status"] for item in row["tasks"]} == {"provable"}
+    assert sum(item["perturbed"] for item in row["tasks"]) > 15
 
 
 SUITED = [(one.world, fit) for one in list_worlds() if one.world for fit in one.world.servers]
@@ -40,7 +40,7 @@ async def test_every_shipped_task_holds_on_every_server_it_suits(warehouse, worl
     if row["status"] == "unavailable":
         pytest.skip(row["why"])
     assert row["status"] == "ok", row
-    assert {one["status"] for one in row["tasks"]} <= {"provable", "leaky"}
+    assert {item["status"] for item in row["tasks"]} <= {"provable", "leaky"}
 
 
 @pytest.mark.registry
@@ -51,7 +51,7 @@ async def test_each_fault_makes_a_call_of_its_tasks_fail(warehouse, tmp_path, wo
     found = {}
     for fault in world.faults:
         with open_world(world, 1, tmp_path / fault.name, fault=fault.name) as opened:
-            tasks = [one for one in opened.tasks(1) if fit.id in one.servers]
+            tasks = [task for task in opened.tasks(1) if fit.id in task.servers]
             policy = DeployPolicy(warehouse.home)
             try:
                 async with open_session(opened, fit, policy, warehouse.ledger, "worlds") as session:

@@ -40,10 +40,10 @@ def opened_site(folder, action=None, target="/products/*"):
 def ask(state, method, path, body=None):
     line = socket.socket(socket.AF_UNIX)
     line.connect(str(state.sites[0].socket))
-    asked = http.client.HTTPConnection(HOST)
-    asked.sock = line
-    asked.request(method, path, json.dumps(body) if body else None)
-    with asked.getresponse() as reply:
+    h_t_t_p_connection = http.client.HTTPConnection(HOST)
+    h_t_t_p_connection.sock = line
+    h_t_t_p_connection.request(method, path, json.dumps(body) if body else None)
+    with h_t_t_p_connection.getresponse() as reply:
         return reply.status, reply.read()
 
 

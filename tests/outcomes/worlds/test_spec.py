@@ -50,7 +50,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "told"), WRONG, ids=[one[2][:30] for one in WRONG])
+@pytest.mark.parametrize(("old", "new", "told"), WRONG, ids=[item[2][:30] for item in WRONG])
 def test_what_is_wrong_with_a_world_file_is_one_error_that_names_it(tmp_path, old, new, told):
     assert old in SMALL
     path = write_world(tmp_path, SMALL.replace(old, new, 1))
@@ -132,9 +132,9 @@ def test_a_name_that_no_world_has_and_a_folder_that_is_not_there_are_told(tmp_pa
 
 
 def test_every_shipped_world_can_be_read():
-    known = list_worlds()
-    assert [one.problem for one in known] == [None] * len(known)
-    assert all(one.world and one.world.name == one.path.stem for one in known)
+    worlds = list_worlds()
+    assert [item.problem for item in worlds] == [None] * len(worlds)
+    assert all(item.world and item.world.name == item.path.stem for item in worlds)
 
 
 FACTS = {

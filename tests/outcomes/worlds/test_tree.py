@@ -34,8 +34,8 @@ def test_a_tree_is_read_as_it_was_written_with_the_same_modes_and_times(tmp_path
     folder = make_world(tmp_path)
     assert read_tree(folder) == add_folders(SEED)
     about = [os.lstat(folder / name) for name in ("a.txt", "sub")]
-    assert [one.st_mode & 0o777 for one in about] == [0o666, 0o777]
-    assert {one.st_mtime for one in about} == {trees._TIME}
+    assert [item.st_mode & 0o777 for item in about] == [0o666, 0o777]
+    assert {item.st_mtime for item in about} == {trees._TIME}
 
 
 @given(st.dictionaries(PATHS, st.one_of(st.none(), st.binary(max_size=20)), max_size=6))

@@ -91,7 +91,11 @@ def _normalise_keyword(key: str, value: Any, depth: int) -> Any:
     if key in _MANY and isinstance(value, list):
         return [normalise_schema(part, depth + 2) for part in value]
     if key in _ONE:
-        return _unwrap_single(key, normalise_schema(value, depth + 1))
+        # `{}` and `{"not": {}}` as booleans where those are the usual form.
+        canonical = normalise_schema(value, depth + 1)
+        if canonical == {} and key in _SPARE:
+            return True
+        return False if canonical == _NEVER and (key in _SPARE or key == "items") else canonical
     if key in ("description", "title") and isinstance(value, str):
         return normalise_prose(value) or None
     if key == "required" and _are_all_strings(value):
@@ -104,13 +108,6 @@ def _normalise_keyword(key: str, value: Any, depth: int) -> Any:
             normalise_string(str(k)): _normalise_dependency(v, depth + 2) for k, v in value.items()
         }
     return normalise_value(value, depth + 1)
-
-
-def _unwrap_single(key: str, canonical: Any) -> Any:
-    """`{}` and `{"not": {}}` as booleans where those are the usual form."""
-    if canonical == {} and key in _SPARE:
-        return True
-    return False if canonical == _NEVER and (key in _SPARE or key == "items") else canonical
 
 
 def _normalise_dependency(value: Any, depth: int) -> Any:

@@ -301,7 +301,12 @@ def listed_contracts(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
     previous = warehouse.tables.read(LISTED).to_dicts()
-    launched = _read_launched(warehouse)
+    # Every server that listed its tools to a launch, one that listed none included.
+    ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok")["server_id"]
+    launched: dict[str, dict[str, str]] = {server: {} for server in ran}
+    columns = ["server_id", "tool", "contract"]
+    for server, tool, contract in warehouse.tables.read(SNAPSHOTS).select(columns).iter_rows():
+        launched.setdefault(server, {})[tool] = contract
     decided = read_decisions(warehouse.home)
     aliases = _read_aliases(warehouse)
     listings = _iterate_shown(warehouse, aliases)
@@ -348,16 +353,6 @@ def _iterate_shown(warehouse: Warehouse, aliases: Aliases) -> Iterator[ShownList
         )
         server = server or f"listing:{name}"
         yield ShownListing(name, row["marketplace"], server, tools, aliases[name][1])
-
-
-def _read_launched(warehouse: Warehouse) -> dict[str, dict[str, str]]:
-    """Every server that listed its tools to a launch, one that listed none included."""
-    ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok")["server_id"]
-    launched: dict[str, dict[str, str]] = {server: {} for server in ran}
-    columns = ["server_id", "tool", "contract"]
-    for server, tool, contract in warehouse.tables.read(SNAPSHOTS).select(columns).iter_rows():
-        launched.setdefault(server, {})[tool] = contract
-    return launched
 
 
 def _render_differences(rows: list[dict]) -> Markdown:

@@ -145,7 +145,16 @@ def follow_reference(reference: str, root: Schema) -> JsonObject | bool | None:
     if not reference.startswith("#"):
         return None
     if reference[1:2] not in ("", "/"):
-        return _find_anchor(unquote(reference[1:]), root)
+        name = unquote(reference[1:])
+        for key in ("$defs", "definitions"):
+            for schema in read_mapping(root.get(key)).values():
+                spend_steps()
+                if isinstance(schema, Mapping) and name in (
+                    schema.get("$anchor"),
+                    schema.get("$dynamicAnchor"),
+                ):
+                    return schema
+        return None
     node: Any = root
     for part in unquote(reference[1:]).split("/")[1:]:
         part = part.replace("~1", "/").replace("~0", "~")
@@ -156,18 +165,6 @@ def follow_reference(reference: str, root: Schema) -> JsonObject | bool | None:
         else:
             return None
     return node if isinstance(node, Mapping | bool) else None
-
-
-def _find_anchor(name: str, root: Schema) -> JsonObject | None:
-    for key in ("$defs", "definitions"):
-        for schema in read_mapping(root.get(key)).values():
-            spend_steps()
-            if isinstance(schema, Mapping) and name in (
-                schema.get("$anchor"),
-                schema.get("$dynamicAnchor"),
-            ):
-                return schema
-    return None
 
 
 def read_list(value: Any) -> list[Any]:

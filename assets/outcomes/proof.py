@@ -105,17 +105,13 @@ def _is_copied(effect: CallEffect, key: str, values: Sequence[Any]) -> bool:
         return False
     return any(
         any(holds_value(value, f"{other}\n{shown}".casefold()) for value in values)
-        for other in _find_equal(effect.before, after)
+        for other in ((key for key, one in effect.before.items() if one == after))
         if effect.after.get(other) == after
     )
 
 
 def _is_path(value: Any) -> bool:
     return "/" in str(value) and not any(map(str.isspace, str(value)))
-
-
-def _find_equal(facts: Facts, value: Any) -> Iterator[str]:
-    return (key for key, one in facts.items() if one == value)
 
 
 def _show_fact(value: Any) -> str:

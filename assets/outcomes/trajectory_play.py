@@ -110,7 +110,9 @@ async def play_tasks(
         for stage, _ in parts
         for tool, name in stage.digests.items()
     }
-    request = _join_requests([task.request for _, task in parts])
+    requests = [task.request for _, task in parts]
+    first, *others = requests
+    request = " ".join([first, *(f"After that: {other[0].lower()}{other[1:]}" for other in others)])
     answer = "\n\n".join(words)
     return TaskTrajectory(
         request, tuple(steps), answer, tuple(places), offered, "; ".join(problems) or None
@@ -178,11 +180,6 @@ def _perturb_call(call: TaskCall) -> list[TaskCall]:
                 path = value.removesuffix("/".join(parts)) + "/".join(wrong)
                 results.append(TaskCall(call.tool, {**call.arguments, name: path}))
     return results
-
-
-def _join_requests(requests: Sequence[str]) -> str:
-    first, *others = requests
-    return " ".join([first, *(f"After that: {other[0].lower()}{other[1:]}" for other in others)])
 
 
 def _write_answer(task: Task, last: str) -> str:

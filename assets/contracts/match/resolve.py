@@ -13,7 +13,7 @@ from assets.contracts.schema_shapes import (
 )
 from assets.contracts.schema_shapes import read_default as any_default_of
 from assets.contracts.step_budget import spend_steps
-from warehouse.json_types import JsonObject, Schema
+from warehouse.json_types import Schema
 
 Parts = Sequence[Schema]
 _JOINTS = frozenset(
@@ -110,25 +110,21 @@ def _fits_value(schema: Any, root: Schema, value: Any, depth: int = 0) -> bool:
         ):
             return False
     if isinstance(value, Mapping):
-        return _fits_object(schema, root, value, depth)
+        properties = read_mapping(schema.get("properties"))
+        needed = read_list(schema.get("required"))
+        if any(isinstance(name, str) and name not in value for name in needed):
+            return False
+        closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+        if closed and any(name not in properties for name in value):
+            return False
+        return all(
+            _fits_value(properties[name], root, item, depth + 1)
+            for name, item in value.items()
+            if name in properties
+        )
     if isinstance(value, list) and value and isinstance(schema.get("items"), Mapping):
         return _fits_value(schema["items"], root, value[0], depth + 1)
     return True
-
-
-def _fits_object(schema: Schema, root: Schema, value: JsonObject, depth: int) -> bool:
-    properties = read_mapping(schema.get("properties"))
-    needed = read_list(schema.get("required"))
-    if any(isinstance(name, str) and name not in value for name in needed):
-        return False
-    closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
-    if closed and any(name not in properties for name in value):
-        return False
-    return all(
-        _fits_value(properties[name], root, item, depth + 1)
-        for name, item in value.items()
-        if name in properties
-    )
 
 
 def _fits_type(schema: Schema, value: Any) -> bool:

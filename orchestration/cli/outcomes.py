@@ -196,8 +196,7 @@ def _print_world(row: dict[str, Any]) -> None:
     state = f"unavailable: {row['why']}" if row["why"] else "available"
     print_line(f"{row['name']}  {row['kind']}  {state}")
     print_line(
-        f"  {row['tools']} tools of {', '.join(row['servers'])};"
-        f" {len(row['tasks'])} kinds of tasks, {len(row['faults'])} faults"
+        f"  {row['tools']} tools of {', '.join(row['servers'])}; {len(row['tasks'])} kinds of tasks"
     )
 
 

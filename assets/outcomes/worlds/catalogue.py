@@ -30,7 +30,7 @@ def find_kind(name: str) -> WorldKind:
 
 
 def check_world(world: WorldSpec) -> None:
-    """Raises WorldFileError where the world's kind has no such generator or action, or is none."""
+    """Raises WorldFileError where the world's kind has no such generator, or is none."""
     try:
         kind = find_kind(world.kind)
     except WorldFileError as error:
@@ -39,13 +39,6 @@ def check_world(world: WorldSpec) -> None:
         known = ", ".join(sorted(kind.generators)) or "none"
         problem = f"generator {world.generator.name!r}: kind {kind.name!r} has {known}"
         raise WorldFileError(f"{world.path}: {problem}")
-    for fault in world.faults:
-        if fault.action not in kind.list_actions():
-            known = ", ".join(kind.list_actions())
-            problem = (
-                f"fault {fault.name!r}: action {fault.action!r}: kind {kind.name!r} has {known}"
-            )
-            raise WorldFileError(f"{world.path}: {problem}")
 
 
 SHIPPED = Path(__file__).with_name("shipped")

@@ -7,8 +7,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from fnmatch import fnmatchcase
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from secrets import token_hex
@@ -17,15 +16,13 @@ from typing import Any
 
 from assets.outcomes.worlds.changes import Facts
 from assets.outcomes.worlds.kind import (
-    READ_ONLY,
-    REMOVE,
     WorldKind,
     add_fact,
     read_file_facts,
     read_json,
 )
 from assets.outcomes.worlds.template import draw_shop, write_sql
-from assets.outcomes.worlds.tree import Node, Tree, WorldFailed, WorldFileError, clear_folder
+from assets.outcomes.worlds.tree import Tree, WorldFailed, clear_folder
 from assets.servers.deploy.grants import SERVER_UID, LocalSite
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.sandbox.process import SandboxProcess, start
@@ -121,29 +118,7 @@ def _show_value(value: Any) -> Any:
     return value
 
 
-@contextmanager
-def _hold_database(path: Path) -> Iterator[None]:
-    """Another user writes to it and does not end. Held right after a reset: nobody else has
-    written to the file yet."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("BEGIN EXCLUSIVE")
-        yield
-
-
-def _damage_page(tree: dict[str, Node], path: str) -> Node:
-    """The first page's header stays, so that it still looks like a database."""
-    data = tree[path]
-    assert isinstance(data, bytes)
-    return data[:100] + b"\xff" * (len(data) - 100)
-
-
-SQLITE_KIND = WorldKind(
-    "sqlite",
-    {"shop": generate_shop_database},
-    read_database,
-    {"damage_page": _damage_page},
-    {"lock": _hold_database},
-)
+SQLITE_KIND = WorldKind("sqlite", {"shop": generate_shop_database}, read_database)
 
 
 OWNER, WORKER, DATABASE, SEED = "mill", "worker", "shop", "seed"
@@ -172,7 +147,6 @@ class PostgresCluster:
 
     def __init__(self, place: Path, socket: Path) -> None:
         self._data, self._socket, self._secret = place, socket, token_hex(16)
-        self._held: list[SandboxProcess] = []
         self._server: SandboxProcess | None = None
 
     def start_server(self) -> None:
@@ -213,27 +187,8 @@ class PostgresCluster:
                     raise
                 time.sleep(0.1)
 
-    def hold_sql(self, database: str, sql: str) -> None:
-        """Statements whose session stays open until `release`; returns once they are done."""
-        held = self._start(*self._list_psql(database, OWNER))
-        self._held.append(held)
-        assert held.process.stdin is not None
-        assert held.process.stdout is not None
-        held.process.stdin.write(f"{sql}; SELECT 'held';\n".encode())
-        held.process.stdin.flush()
-        while line := held.process.stdout.readline():
-            if line.strip() == b"held":
-                return
-        raise WorldFailed(f"no session that holds {sql[:60]!r}")
-
-    def release(self) -> None:
-        """Ends the sessions that are held."""
-        while self._held:
-            self._held.pop().__exit__()
-
     def close(self) -> None:
         """Ends the server. Its files stay until it is started again."""
-        self.release()
         if self._server is not None:
             self._server.__exit__()
             self._server = None
@@ -330,8 +285,8 @@ class PostgresState:
 
     sites: tuple[LocalSite, ...] = ()
 
-    def __init__(self, folder: Path, tree: Tree, fault: Any) -> None:
-        self.folder, self._fault = folder, fault
+    def __init__(self, folder: Path, tree: Tree) -> None:
+        self.folder = folder
         self._cluster = PostgresCluster(folder.parent / "cluster", folder)
         seeds = [node for path, node in sorted(tree.items()) if path.endswith(".sql")]
         clear_folder(folder)  # a socket that an earlier run left
@@ -346,10 +301,7 @@ class PostgresState:
 
     def reset(self) -> None:
         """Replaces the database by a copy of the seed, even while it is in use."""
-        self._cluster.release()
         self._make_database()
-        if self._fault is not None:
-            self._put_fault()
 
     def read_facts(self) -> Facts:
         """`TABLE/KEY` -> the row, by its primary key or its place; `schema/TABLE` -> its columns
@@ -402,23 +354,6 @@ class PostgresState:
             f"ALTER ROLE {WORKER} RESET ALL; ALTER ROLE {WORKER} PASSWORD NULL;",
         )
 
-    def _put_fault(self) -> None:
-        action, target = self._fault.action, self._fault.target
-        if action == READ_ONLY:
-            sql = f"ALTER ROLE {WORKER} SET default_transaction_read_only = on;"
-            self._cluster.run_sql("postgres", sql)
-            return
-        tables = [fact[7:] for fact in self.first_facts if fact.startswith("schema/")]
-        hit = [table for table in tables if fnmatchcase(table, target)]
-        if not hit:
-            raise WorldFileError(f"a fault {action!r} hits nothing: no table matches {target!r}")
-        for table in hit:
-            if action == REMOVE:
-                self._cluster.run_sql(DATABASE, f"DROP TABLE {quote_names([table])};")
-            else:  # others can read it, and wait to write
-                held = f"BEGIN; LOCK TABLE {quote_names([table])} IN EXCLUSIVE MODE"
-                self._cluster.hold_sql(DATABASE, held)
-
 
 POSTGRES_KIND = WorldKind(
     "postgres",
@@ -426,5 +361,4 @@ POSTGRES_KIND = WorldKind(
     read_file_facts,
     programs={"initdb": "postgresql", "psql": "postgresql-client", "bwrap": "bubblewrap"},
     open_state=PostgresState,
-    faults=(READ_ONLY, REMOVE, "lock"),
 )

@@ -199,12 +199,4 @@ def _read_line(line: str, number: int) -> tuple[str, Any]:
     return f"line/{number}", line
 
 
-def _cut_line(tree: dict[str, Node], path: str) -> Node:
-    """The first line cut in half, as by a write that was killed."""
-    data = tree[path]
-    assert isinstance(data, bytes)
-    first, _, rest = data.partition(b"\n")
-    return first[: len(first) // 2] + b"\n" + rest
-
-
-MEMORY_KIND = WorldKind("memory", {"team": generate_team}, read_graph, {"tear": _cut_line})
+MEMORY_KIND = WorldKind("memory", {"team": generate_team}, read_graph)

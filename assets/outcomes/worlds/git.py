@@ -267,15 +267,9 @@ def _count_commits(tree: Tree, commit: str) -> int:
     return len(seen)
 
 
-def _break_head(tree: dict[str, Node], path: str) -> Node:
-    """HEAD names a branch that is not there."""
-    return b"ref: refs/heads/gone\n"
-
-
 GIT_KIND = WorldKind(
     "git",
     {"project": generate_project},
     read_repository,
-    {"break_head": _break_head},
     programs={"git": "git"},
 )

@@ -3,19 +3,15 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import suppress
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
 from assets.outcomes.worlds.changes import Facts
 from assets.outcomes.worlds.tree import (
-    Node,
     Tree,
-    WorldFailed,
-    WorldFileError,
     add_folders,
     clear_folder,
     describe_node,
@@ -25,12 +21,10 @@ from assets.outcomes.worlds.tree import (
 from assets.servers.deploy.grants import LocalSite
 from warehouse.storage.digest import canonical_json
 
-Action = Callable[[dict[str, Node], str], Node]  # (tree, path of a file that is hit) -> what it is
-
 
 class WorldState(Protocol):
     """The state of one open world. folder: what a server is shown; sites: what it is led to;
-    first_facts: of the state as it was before a fault was put in."""
+    first_facts: of the first state."""
 
     folder: Path
     sites: tuple[LocalSite, ...]
@@ -49,41 +43,15 @@ class WorldState(Protocol):
 
 @dataclass(frozen=True)
 class WorldKind:
-    """One kind. generators: by name, of (random numbers, number of items). actions: what a fault
-    does to each file that it hits. hold: what a fault keeps hold of while the world is open, of the
-    file that it hits. programs: what must be on this host, with its Debian package. open_state:
-    of one that is more than files in a folder, with the actions that it knows (faults)."""
+    """One kind. generators: by name, of (random numbers, number of items). programs: what must be
+    on this host, with its Debian package. open_state: of (folder, seed files), where the state is
+    more than files in a folder."""
 
     name: str
     generators: Mapping[str, Callable[[Random, int], Tree]]
     read_facts: Callable[[Tree], Facts]
-    actions: Mapping[str, Action] = field(default_factory=dict)
-    hold: Mapping[str, Callable[[Path], AbstractContextManager[Any]]] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
-    open_state: Callable[..., WorldState] | None = None
-    faults: tuple[str, ...] = ()
-
-    def list_actions(self) -> list[str]:
-        """What a fault can do."""
-        if self.open_state:
-            return sorted(self.faults)
-        return sorted({REMOVE, *_ACTIONS, *self.actions, *self.hold, READ_ONLY})
-
-
-READ_ONLY = "read_only"  # the folder is shown without the right to write
-REMOVE = "remove"
-JUNK = b"\x00\xffthis is no longer what it was\n"
-
-
-def damage_tree(kind: WorldKind, tree: Tree, action: str, target: str) -> dict[str, Node]:
-    """The tree with a fault in each file that matches. Raises WorldFileError where none does."""
-    hit = [path for path, node in tree.items() if fnmatchcase(path, target) and node is not None]
-    if not hit:
-        raise WorldFileError(f"a fault {action!r} hits nothing: no file matches {target!r}")
-    if action == REMOVE:
-        return {path: node for path, node in tree.items() if path not in hit}
-    make = {**_ACTIONS, **kind.actions}[action]
-    return {**tree, **{path: make(dict(tree), path) for path in hit}}
+    open_state: Callable[[Path, Tree], WorldState] | None = None
 
 
 class FolderState:
@@ -91,9 +59,9 @@ class FolderState:
 
     sites: tuple[LocalSite, ...] = ()
 
-    def __init__(self, kind: WorldKind, folder: Path, tree: Tree, first: Tree) -> None:
+    def __init__(self, kind: WorldKind, folder: Path, tree: Tree) -> None:
         self.folder, self._kind, self._tree = folder, kind, add_folders(tree)
-        self.first_facts = kind.read_facts(add_folders(first))
+        self.first_facts = kind.read_facts(self._tree)
 
     def reset(self) -> None:
         clear_folder(self.folder)
@@ -108,16 +76,13 @@ class FolderState:
 
 def read_file_facts(tree: Tree) -> Facts:
     """A fact for each node: a small text as it is, anything else by what it is."""
-    return {path: _describe_file(node) for path, node in tree.items()}
-
-
-def _describe_file(node: Node) -> Any:
-    if isinstance(node, bytes) and len(node) <= _MOST_TEXT:
-        try:
-            return node.decode()
-        except UnicodeDecodeError:
-            pass
-    return describe_node(node)
+    facts: Facts = {}
+    for path, node in tree.items():
+        facts[path] = describe_node(node)
+        if isinstance(node, bytes) and len(node) <= _MOST_TEXT:
+            with suppress(UnicodeDecodeError):
+                facts[path] = node.decode()
+    return facts
 
 
 def add_fact(facts: Facts, key: str, value: Any, counts: Counter[str]) -> None:
@@ -142,13 +107,4 @@ def read_json(text: str) -> Any:
     return result
 
 
-def require_file(tree: Tree, path: str) -> bytes:
-    """The bytes of a file that a world of this kind is made of. Raises WorldFailed."""
-    node = tree.get(path)
-    if not isinstance(node, bytes):
-        raise WorldFailed(f"{path} is gone, or no file any more")
-    return node
-
-
 _MOST_TEXT = 1 << 18
-_ACTIONS: dict[str, Action] = {"empty": lambda tree, path: b"", "corrupt": lambda tree, path: JUNK}

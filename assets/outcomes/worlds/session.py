@@ -14,10 +14,10 @@ from typing import Any
 import anyio.to_thread
 
 from assets.marketplaces.listing import PRIVATE
-from assets.outcomes.worlds.catalogue import check_world, find_kind, find_world
+from assets.outcomes.worlds.catalogue import check_world, find_kind
 from assets.outcomes.worlds.changes import Facts
-from assets.outcomes.worlds.kind import READ_ONLY, FolderState, WorldKind, WorldState, damage_tree
-from assets.outcomes.worlds.spec import ROOT, ServerFit, WorldFault, WorldSpec
+from assets.outcomes.worlds.kind import FolderState, WorldState
+from assets.outcomes.worlds.spec import ROOT, ServerFit, WorldSpec
 from assets.outcomes.worlds.task import Task, TaskCall, make_tasks
 from assets.outcomes.worlds.template import fill_template
 from assets.outcomes.worlds.tree import Node, PlaceUnusable, Tree, WorldFailed, add_folders
@@ -42,17 +42,9 @@ class OpenWorld:
     grant: shows a server the world's folder and its site, and no more. Use as a context manager.
     """
 
-    def __init__(
-        self,
-        world: WorldSpec,
-        seed: int,
-        state: WorldState,
-        fault: WorldFault | None,
-        held: ExitStack,
-    ) -> None:
-        self.world, self.seed, self.fault = world, seed, fault
+    def __init__(self, world: WorldSpec, seed: int, state: WorldState, held: ExitStack) -> None:
+        self.world, self.seed = world, seed
         self._state, self._held = state, held
-        self._kind, self._holding = find_kind(world.kind), ExitStack()
         self.unusable: str | None = None
 
     @property
@@ -63,37 +55,24 @@ class OpenWorld:
     @property
     def grant(self) -> ServerGrant:
         # Of a database or a site that runs beside it nothing in the folder is written.
-        faulty = self.fault is not None and self.fault.action == READ_ONLY
-        closed = faulty or self._kind.open_state is not None
-        sandbox_mount = SandboxMount(self.folder, DATA, writable=not closed)
-        return ServerGrant(folders=(sandbox_mount,), sites=self._state.sites)
-
-    @property
-    def args(self) -> Mapping[str, tuple[str, ...] | None]:
-        """The arguments of each server that the world suits; None for its recipe's own."""
-        return {server.id: self._fill_args(server) for server in self.world.servers}
-
-    @property
-    def env(self) -> Mapping[str, Mapping[str, str]]:
-        """The variables that each server is given besides its recipe's."""
-        return {server.id: fill_template(server.env, {ROOT: DATA}) for server in self.world.servers}
+        writable = find_kind(self.world.kind).open_state is None
+        folders = (SandboxMount(self.folder, DATA, writable=writable),)
+        return ServerGrant(folders=folders, sites=self._state.sites)
 
     def bind_recipe(self, recipe: LaunchRecipe) -> LaunchRecipe:
         """The recipe of a server as it is launched in this world. Raises WorldFileError for a
         server that the world does not suit."""
         fit = self.world.find_fit(recipe.server_id)
-        args, env = self._fill_args(fit), self.env[recipe.server_id]
-        kept = [
-            placeholder
-            for placeholder in recipe.placeholders
-            if placeholder.removeprefix("env:") not in env
-        ]
-        if args is not None:
-            kept = [item for item in kept if item != "args" and not item.startswith("arg:")]
+        env = fill_template(fit.env, {ROOT: DATA})
+        made_up = [name for name in recipe.placeholders if name.removeprefix("env:") not in env]
+        args = recipe.args
+        if fit.args is not None:
+            args = tuple(fill_template(fit.args, {ROOT: DATA}))
+            made_up = [name for name in made_up if name != "args" and not name.startswith("arg:")]
         changed = {
-            "args": recipe.args if args is None else args,
+            "args": args,
             "env": tuple({**dict(recipe.env), **env}.items()),
-            "placeholders": tuple(kept),
+            "placeholders": tuple(made_up),
         }
         return recipe.model_copy(update=changed)
 
@@ -109,7 +88,7 @@ class OpenWorld:
             raise WorldFailed(f"the state cannot be read: {type(error).__name__}") from error
 
     def read_first_facts(self) -> Facts:
-        """Those of the first state, before any fault."""
+        """Those of the first state."""
         return dict(self._state.first_facts)
 
     def digest_state(self) -> str:
@@ -125,28 +104,20 @@ class OpenWorld:
         """Makes it the first state again. Raises WorldFailed, and the world is unusable then."""
         self._require_usable()
         try:
-            self._holding.close()
             self._state.reset()
-            if self.fault is not None and (hold := self._kind.hold.get(self.fault.action)):
-                self._holding.enter_context(hold(self.folder / self.fault.target))
         except Exception as error:
-            message = (
-                error if isinstance(error, WorldFailed) else f"{type(error).__name__}: {error}"
+            why = (
+                str(error) if isinstance(error, WorldFailed) else f"{type(error).__name__}: {error}"
             )
-            self.unusable = f"world {self.world.name!r} in {self.folder} cannot be reset: {message}"
+            self.unusable = f"world {self.world.name!r} in {self.folder} cannot be reset: {why}"
             raise WorldFailed(self.unusable) from error
 
     def tasks(self, seed: int, n: int = 1) -> list[Task]:
-        """Tasks drawn by a seed, at most `n` from each template. With a fault they are those that
-        it makes fail."""
-        result = make_tasks(self.world, self._state.first_facts, seed, DATA, n)
-        if self.fault is None:
-            return result
-        return [item for item in result if item.name in self.fault.tasks]
+        """Tasks drawn by a seed, at most `n` from each template."""
+        return make_tasks(self.world, self._state.first_facts, seed, DATA, n)
 
     def close(self) -> None:
         """Lets go of the place; what lies there stays until it is opened again or removed."""
-        self._holding.close()
         self._state.close()
         self._held.close()
 
@@ -156,38 +127,30 @@ class OpenWorld:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _fill_args(self, fit: ServerFit) -> tuple[str, ...] | None:
-        return None if fit.args is None else tuple(fill_template(fit.args, {ROOT: DATA}))
-
     def _require_usable(self) -> None:
         if self.unusable:
             raise WorldFailed(self.unusable)
 
 
-def open_world(
-    name: str | WorldSpec,
-    seed: int,
-    place: Path,
-    *,
-    fault: str | None = None,
-    paths: tuple[Path, ...] = (),
-) -> OpenWorld:
+def open_world(world: WorldSpec, seed: int, place: Path) -> OpenWorld:
     """A world in its first state, which its seed decides, in a folder of its own at `place`.
 
-    paths: folders with world files of the user's. Whatever an earlier run left at `place`, killed
-    or not, is gone. Raises WorldFileError for what its file gets wrong, and WorldFailed where it
-    cannot be had here, or another process has it open.
+    Whatever an earlier run left at `place`, killed or not, is gone. Raises WorldFileError for what
+    its file gets wrong, and WorldFailed where it cannot be had here, or another process has it
+    open.
     """
-    world = find_world(name, paths) if isinstance(name, str) else name
     check_world(world)
-    kind, broken = find_kind(world.kind), world.find_fault(fault) if fault else None
     if missing := find_missing(world):
         raise WorldFailed(f"world {world.name!r}: {missing}")
+    kind = find_kind(world.kind)
     with ExitStack() as held:
         held.enter_context(_hold_place(world, place))
-        state = _open_state(world, kind, seed, place / _FOLDER, broken)
+        folder, first = place / _FOLDER, make_first_tree(world, seed)
+        state = (
+            kind.open_state(folder, first) if kind.open_state else FolderState(kind, folder, first)
+        )
         held.callback(state.close)
-        opened = OpenWorld(world, seed, state, broken, held.pop_all())
+        opened = OpenWorld(world, seed, state, held.pop_all())
     try:
         opened.reset()
     except BaseException:
@@ -218,18 +181,6 @@ def make_first_tree(world: WorldSpec, seed: int) -> dict[str, Node]:
 def _generate_tree(kind: str, generator: str, size: int, seed: str) -> Tree:
     """What a generator makes. Kept: executions name each effect by it."""
     return find_kind(kind).generators[generator](Random(seed), size)
-
-
-def _open_state(
-    world: WorldSpec, kind: WorldKind, seed: int, folder: Path, fault: WorldFault | None
-) -> WorldState:
-    first = make_first_tree(world, seed)
-    if kind.open_state:
-        return kind.open_state(folder, first, fault)
-    tree = first
-    if fault and fault.action not in (READ_ONLY, *kind.hold):
-        tree = damage_tree(kind, first, fault.action, fault.target)
-    return FolderState(kind, folder, tree, first)
 
 
 def _find_foreign(place: Path) -> str | None:

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -14,9 +14,6 @@ from warehouse.storage.untrusted_files import UnreadableFile, list_files, read_f
 from warehouse.user_files import read_text
 
 ROOT = "root"  # the placeholder for the path at which a server sees the world
-# Whose fault the error is that a call then meets: the caller named what is not there; what holds
-# the data (upstream) fails; what we grant (policy) forbids it; we broke it.
-Blame = Literal["caller", "tool", "server", "credentials", "policy", "upstream", "us"]
 _MOST_TOML, _MOST_FILE, _MOST_SEED = 1 << 20, 4 << 20, 32 << 20
 _MOST_WHOLE = 10**15  # of a number: beyond 2**53 JSON holds none exactly
 _PLACEHOLDER = re.compile(r"\{(\w+)[^{}]*\}")
@@ -95,17 +92,6 @@ class TaskTemplate(_WorldPart):
     servers: tuple[str, ...] = ()
 
 
-class WorldFault(_WorldPart):
-    """Something that is wrong with the world from the start. action: one of the kind's; target:
-    pattern of what it is done to. tasks: those that then fail, and blame: whose fault that is."""
-
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
-    action: str
-    target: str = "*"
-    blame: Blame
-    tasks: tuple[str, ...] = ()
-
-
 class WorldSpec(_WorldPart):
     """One world, as its file says. path: the file; folder: what `files` is below."""
 
@@ -116,7 +102,6 @@ class WorldSpec(_WorldPart):
     generator: SeedGenerator | None = None
     servers: tuple[ServerFit, ...] = Field(min_length=1)
     tasks: tuple[TaskTemplate, ...] = ()
-    faults: tuple[WorldFault, ...] = ()
     path: Path = Path()
 
     @field_validator("files")
@@ -134,14 +119,6 @@ class WorldSpec(_WorldPart):
                 return fit
         known = ", ".join(server.id for server in self.servers)
         raise WorldFileError(f"world {self.name!r} does not suit {server_id!r}; it suits {known}")
-
-    def find_fault(self, name: str) -> WorldFault:
-        """Raises WorldFileError for a fault that the file does not name."""
-        for fault in self.faults:
-            if fault.name == name:
-                return fault
-        known = ", ".join(fault.name for fault in self.faults) or "none"
-        raise WorldFileError(f"world {self.name!r} has no fault {name!r}; known: {known}")
 
     def read_files(self) -> dict[str, Node]:
         """The seed files beside the world file. Raises WorldFileError for links, for what cannot be
@@ -197,19 +174,15 @@ def _explain_first(path: Path, error: ValidationError) -> str:
 def _find_problems(world: WorldSpec) -> Iterator[str]:
     if not (world.files or world.generator):
         yield "expected `files`, a `[generator]` or both"
-    for part in ("tasks", "faults"):
-        names = [item.name for item in getattr(world, part)]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            yield f"{part}: two are called {twice!r}"
+    names = [task.name for task in world.tasks]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        yield f"tasks: two are called {twice!r}"
     ids = [server.id for server in world.servers]
     if twice := next((item for item in ids if ids.count(item) > 1), None):
         yield f"servers: {twice!r} stands there twice"
     for task in world.tasks:
         for problem in _find_task_problems(world, task):
             yield f"task {task.name!r}: {problem}"
-    for fault in world.faults:
-        if unknown := sorted(set(fault.tasks) - {task.name for task in world.tasks}):
-            yield f"fault {fault.name!r}: no task is called {unknown[0]!r}"
 
 
 def _find_task_problems(world: WorldSpec, task: TaskTemplate) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from assets.contracts.repair.problems import find_problems
 from assets.outcomes.worlds.changes import ChangeImpossible, Facts, apply_changes
@@ -13,13 +13,10 @@ from assets.outcomes.worlds.template import NothingToDraw, draw_values, fill_tem
 from assets.outcomes.worlds.tree import WorldFileError
 from warehouse.storage.digest import digest
 
+if TYPE_CHECKING:
+    from assets.outcomes.worlds.session import OpenWorld
+
 _TRIES = 20  # draws of one task until its changes are possible
-
-
-class ReadableWorld(Protocol):
-    """What a task is checked against: an open world."""
-
-    def read_facts(self) -> Facts: ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class Task:
         calls = [[call.tool, call.arguments] for call in self.calls]
         return digest([self.world, self.name, self.seed, self.request, calls])[:16]
 
-    def check(self, world: ReadableWorld, answers: Sequence[str] = ()) -> bool:
+    def check(self, world: "OpenWorld", answers: Sequence[str] = ()) -> bool:
         """Whether the world is in the state that was asked for, and nothing else has changed; and
         whether the answers, the results' texts, hold what was asked. Without changes the answers
         are all that tells. Raises WorldFailed where the state cannot be read."""

@@ -29,19 +29,6 @@ requests = ["Read {root}/{file}."]
 draw.file = { key = "*.txt" }
 calls = [{ tool = "read_file", arguments = { path = "{root}/{file}" } }]
 answer = ["{file.value}"]
-
-[[faults]]
-name = "gone"
-action = "remove"
-target = "a.txt"
-blame = "caller"
-tasks = ["read"]
-
-[[faults]]
-name = "closed"
-action = "read_only"
-blame = "policy"
-tasks = ["write"]
 """
 
 

@@ -56,24 +56,3 @@ def test_a_database_is_reset_whatever_was_done_to_it_and_its_worker_can_do_no_mo
                 run_as_worker(opened, sql)
         with pytest.raises(WorldFailed):
             opened._state._cluster.run_sql("seed", "SELECT 1;", user=WORKER)
-
-
-@pytest.mark.slow
-def test_a_thousand_resets_are_equal(tmp_path):
-    with open_world(WORLD, 1, tmp_path) as opened:
-        first = opened.digest_state()
-        for at in range(1000):
-            run_as_worker(opened, "DELETE FROM orders;")
-            assert at % 50 or opened.digest_state() != first
-            opened.reset()
-            assert opened.digest_state() == first
-
-
-@pytest.mark.slow
-def test_each_fault_is_met(tmp_path):
-    for fault in WORLD.faults:
-        with open_world(WORLD, 1, tmp_path, fault=fault.name) as opened:
-            sql = "SET lock_timeout = 100; UPDATE orders SET status = 'paid';"
-            with pytest.raises(WorldFailed, match=r"lock timeout|read-only|does not exist"):
-                run_as_worker(opened, sql)
-            assert {task.name for task in opened.tasks(1)} == set(fault.tasks)

@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
@@ -11,9 +12,8 @@ import pytest
 
 from assets.outcomes.worlds.catalogue import find_world
 from assets.outcomes.worlds.session import open_world
-from assets.outcomes.worlds.site import FAIL, HOST, HUGE, INJECT, LOOP, SLOW, SiteState
+from assets.outcomes.worlds.site import HOST, SiteItems, SiteState
 from assets.outcomes.worlds.site import generate_shop_site as generate
-from assets.outcomes.worlds.spec import WorldFault
 from assets.outcomes.worlds.tree import WorldFileError
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy
@@ -25,12 +25,9 @@ WORLD = find_world("web-shop")
 
 
 @contextmanager
-def opened_site(folder, action=None, target="/products/*"):
+def opened_site(folder):
     folder.mkdir(exist_ok=True)
-    fault = None
-    if action:
-        fault = WorldFault(name="f", action=action, target=target, blame="upstream")
-    state = SiteState(folder, generate(Random("x"), 6), fault)
+    state = SiteState(folder, generate(Random("x"), 6))
     try:
         yield state
     finally:
@@ -66,17 +63,6 @@ def test_a_site_is_reset_whatever_was_sent_to_it(tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.slow
-def test_a_thousand_resets_are_equal(tmp_path):
-    with open_world(WORLD, 1, tmp_path) as opened:
-        first = opened.digest_state()
-        for number in range(1000):
-            ask(opened._state, "POST", "/api/cart", {"product_id": number})
-            assert opened.digest_state() != first
-            opened.reset()
-            assert opened.digest_state() == first
-
-
 def test_a_seed_decides_a_site_and_its_tasks(tmp_path):
     states = []
     for place, seed in (("a", 1), ("b", 1), ("c", 2)):
@@ -88,28 +74,13 @@ def test_a_seed_decides_a_site_and_its_tasks(tmp_path):
     assert states[0] == states[1] != states[2]
 
 
-def test_each_fault_is_in_the_answers_of_the_paths_that_it_hits(tmp_path):
-    hit, other = "/products/1", "/about.html"
-    wanted = {"remove": 404, FAIL: 500, LOOP: 307, HUGE: 200, INJECT: 200}
-    for action, status in wanted.items():
-        with opened_site(tmp_path / action, action) as state:
-            found, body = ask(state, "GET", hit)
-            assert (action, found) == (action, status)
-            assert (len(body) > 8_000_000) is (action == HUGE)
-            assert (b"Ignore all previous" in body) is (action == INJECT)
-            assert ask(state, "GET", other)[0] == 200
-            assert state.read_facts() == state.first_facts
-    with pytest.raises(WorldFileError, match="hits nothing"), opened_site(tmp_path, FAIL, "/x/*"):
-        pass
-
-
 def test_seed_files_that_are_no_items_are_told(tmp_path):
     twice, huge = b'[{"id": 1}, {"id": "1"}]', b'[{"id": 1, "price": 1e999}]'
     for text in (b"{", b"7", b'[{"name": 1}]', b"[1]", twice, huge):
         with pytest.raises(WorldFileError, match=r"api/cart\.json"):
-            SiteState(tmp_path, {"api/cart.json": text}, None)
+            SiteState(tmp_path, {"api/cart.json": text})
     with pytest.raises(WorldFileError, match="`page` is taken for pages"):
-        SiteState(tmp_path, {"api/page.json": b"[]"}, None)
+        SiteState(tmp_path, {"api/page.json": b"[]"})
 
 
 ASK = """
@@ -148,7 +119,14 @@ async def test_only_the_server_that_is_granted_a_site_reaches_it_and_nothing_els
 
 async def test_a_call_that_waits_for_its_site_is_laid_to_the_site(tmp_path, monkeypatch):
     bench = Bench(tmp_path, monkeypatch)
-    with opened_site(tmp_path / "site", SLOW, "/robots.txt") as state:
+    answer = SiteItems.answer
+
+    def answer_late(*request):
+        time.sleep(3)
+        return answer(*request)
+
+    monkeypatch.setattr(SiteItems, "answer", answer_late)
+    with opened_site(tmp_path / "site") as state:
         grants = {"npm:x": ServerGrant(sites=state.sites)}
         policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=grants)
         async with bench.launch(ASK, policy=policy) as running:

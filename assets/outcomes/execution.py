@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from assets.outcomes.outcome import (
     USEFUL,
-    CallOutcome,
     classify_outcome,
     digest_answer,
-    holds_media,
     read_text,
 )
-from assets.servers.calls.attribution import judge_error
-from assets.servers.calls.result import CallResult, Status, find_kind
+from assets.servers.calls.result import CallResult, Status
 from warehouse.sanitize.redact import redact, redact_json
 from warehouse.storage.digest import digest
 
@@ -28,22 +25,6 @@ _KEYS = 50  # facts of a world that are named as changed
 
 
 @dataclass(frozen=True)
-class JudgementGrounds:
-    """What a call is judged by besides its words. code: of a JSON-RPC error. refused: hosts that it
-    asked for and was not granted. problem: of structured content against its schema, path and what
-    was found. media: more was answered than texts. The others: as in `CallResult`."""
-
-    code: int | None = None
-    refused: tuple[str, ...] = ()
-    cut: bool = False
-    problem: tuple[str, str] | None = None
-    media: bool = False
-    offline: bool = False
-    local: bool = True
-    reached: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class CallExecution:
     """What one executed call did, as it is kept: redacted, capped, scanned.
 
@@ -51,7 +32,6 @@ class CallExecution:
     its characters before it was cut. answer: digest of the whole. before, after: digests of the
     world's state; changed: its facts that differ, at most 50. repeated: digest of the answer to the
     same call made again, None where it was not. seconds: of the first call, with a launch.
-    grounds: None where what is kept is too little to judge it again.
     """
 
     outcome: str
@@ -71,7 +51,6 @@ class CallExecution:
     repeated: str | None = None
     withheld: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
-    grounds: JudgementGrounds | None = None
 
     @property
     def changes_state(self) -> bool:
@@ -87,11 +66,9 @@ class CallExecution:
         return asdict(self)
 
     @classmethod
-    def load(cls, held: Mapping[str, Any], arguments: Any) -> "CallExecution":
-        """What `dump` made of a call with these arguments, judged by the rules of today."""
-        found = held.get("grounds")
-        made = cls(**{**held, "grounds": None if found is None else _load_grounds(found)})
-        return judge_again(made, arguments)
+    def load(cls, stored: Mapping[str, Any]) -> "CallExecution":
+        """What `dump` made of it."""
+        return cls(**{name: stored[name] for name in cls.__dataclass_fields__ if name in stored})
 
 
 def keep_execution(
@@ -100,106 +77,35 @@ def keep_execution(
     before: str,
     after: str,
     changed: list[str],
-    repeated: str | None = None,
 ) -> CallExecution:
     """What is kept of a result that was inspected: without secrets, and without its text where
-    that is not to be read. It is judged by what is kept, so that judging it again by the same rules
-    changes nothing."""
-    text, found = read_text(result), _classify(result, arguments)
+    that is not to be read."""
+    text = read_text(result)
+    outcome = classify_outcome(result, arguments, offline=result.offline, local=result.local)
     withheld = result.alarming or (["not_read_whole"] if result.unread else [])
     structured = None if withheld else redact_json(result.structured)
-    kept = "" if withheld else redact(text[:_KEPT])
-    small = len(json.dumps(structured)) <= _KEPT
     rules = ", ".join(result.alarming)
-    call_execution = CallExecution(
-        outcome=found.kind,
-        blame=found.blame,
-        evidence=f"its words break {rules}" if rules else redact(found.evidence),
+    return CallExecution(
+        outcome=outcome.kind,
+        blame=outcome.blame,
+        evidence=f"its words break {rules}" if rules else redact(outcome.evidence),
         status=result.status,
         error_kind=result.error_kind,
         hint=redact(result.hint) if result.hint and not rules else None,
         answer=digest_answer(result),
-        text=kept,
-        structured=structured if small else None,
+        text="" if withheld else redact(text[:_KEPT]),
+        structured=structured if len(json.dumps(structured)) <= _KEPT else None,
         size=len(text) + (len(json.dumps(result.structured)) if result.structured else 0),
         seconds=result.seconds,
         before=before,
         after=after,
         changed=changed[:_KEYS],
-        repeated=repeated,
         withheld=list(withheld),
         findings=sorted({f"{finding.severity} {finding.rule}" for finding in result.findings}),
-        grounds=None if withheld or len(text) > _KEPT or not small else _read_grounds(result),
-    )
-    return judge_again(call_execution, arguments)
-
-
-def judge_again(kept: CallExecution, arguments: Any) -> CallExecution:
-    """The execution with outcome, blame and evidence by the rules of today; as it is where too
-    little is kept of it."""
-    grounds = kept.grounds
-    if grounds is None:
-        return kept
-    kind, hint = kept.error_kind, kept.hint
-    if kept.status == "tool_error":
-        error = judge_error(
-            kept.text,
-            grounds.code,
-            refused=grounds.refused,
-            offline=grounds.offline,
-            local=grounds.local,
-            reached=grounds.reached,
-            arguments=arguments,
-        )
-        if error.kind != kind:
-            kind, hint = error.kind, redact(error.hint)
-    problem = grounds.problem
-    result = CallResult(
-        kept.status,
-        [{"type": "text", "text": kept.text}, *([{"data": "-"}] if grounds.media else [])],
-        kept.structured,
-        error_kind=kind,
-        hint=hint,
-        blame=find_kind(kind).blame if kind else None,
-        cut=grounds.cut,
-        problems=[{"path": problem[0], "found": problem[1]}] if problem else [],
-        offline=grounds.offline,
-        local=grounds.local,
-        reached=grounds.reached,
-    )
-    found = _classify(result, arguments)
-    judged = {"outcome": found.kind, "blame": found.blame, "evidence": redact(found.evidence)}
-    return replace(kept, **judged, error_kind=kind, hint=hint)
-
-
-def _classify(result: CallResult, arguments: Any) -> CallOutcome:
-    launch = {"offline": result.offline, "local": result.local}
-    return classify_outcome(result, arguments, **launch)
-
-
-def _read_grounds(result: CallResult) -> JudgementGrounds:
-    first = result.problems[0] if result.status == "ok" and result.problems else None
-    return JudgementGrounds(
-        code=result.code,
-        refused=result.refused,
-        cut=result.cut,
-        problem=(redact(str(first.get("path"))), redact(str(first.get("found"))[:300]))
-        if first
-        else None,
-        media=any(map(holds_media, result.content)),
-        offline=result.offline,
-        local=result.local,
-        reached=result.reached,
     )
 
 
-def _load_grounds(held: Mapping[str, Any]) -> JudgementGrounds:
-    lists = {name: tuple(one) for name, one in held.items() if isinstance(one, list)}
-    return JudgementGrounds(**{**held, **lists})
-
-
-# Of what is sent and kept of a call: another one is another effect. What a kept call is judged to
-# be is read again by each run, so a change of those rules sends nothing.
+# Of what is sent, kept and how it is judged: another one is another effect.
 EXECUTION_VERSION = 4
 
 

@@ -199,11 +199,6 @@ class CallOutcome:
     blame: Blame | None = None
     evidence: str = ""
 
-    @property
-    def counts_against_tool(self) -> bool:
-        """Nothing but a fault of the tool's own does."""
-        return self.blame == "tool"
-
 
 def classify_outcome(
     result: CallResult, arguments: Any = None, *, offline: bool = False, local: bool = True

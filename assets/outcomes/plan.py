@@ -14,7 +14,7 @@ from assets.outcomes.environment import choose_world
 from assets.outcomes.execution import EXECUTION_VERSION
 from assets.outcomes.outcome import CANNED, STALE, USEFUL, find_canned
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.run import ExecutionJob, ExecutionRun, JobResult, read_receipt
+from assets.outcomes.run import ExecutionJob, ExecutionRun, JobResult
 from assets.outcomes.select import (
     WantedCall,
     add_refused,
@@ -33,7 +33,6 @@ from warehouse.item_failure import INTERNAL
 from warehouse.json_types import Record
 from warehouse.progress import Progress, SilentProgress
 from warehouse.sanitize.redact import redact
-from warehouse.storage.blobs import BlobCorrupt
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import RowPlan, plan_keys
 from warehouse.store import Warehouse
@@ -211,31 +210,18 @@ def execute_pairs(
     rows = []
     stale: set[tuple[str, str | None]] = set()
     for job in jobs:
-        row = previous[job.id] if job.id in due.unchanged else None
-        done = _judge_kept(warehouse, row, job) if row else run.done.get(job.id)
-        if done is not None:
-            at = row["executed_at"] if row else now
-            about = {"marketplace": name, "plan_digest": plans[job.id], "executed_at": at}
-            rows.append(make_execution_row(job, done) | about)
-            stale.add((job.server.server_id, done.stale))
-        elif (kept := row or previous.get(job.id)) is not None:  # due still, by its plan's digest
-            named = {"pair_ids": job.wanted.pairs, "refused_ids": job.wanted.refused}
-            rows.append({**kept, **{name: json.dumps(sorted(ids)) for name, ids in named.items()}})
-        if row is not None and row["outcome"] == STALE:  # as a call told that may be gone by now
-            stale.add((row["server_id"], row["tool"]))
+        if (result := run.done.get(job.id)) is not None:
+            about = {"marketplace": name, "plan_digest": plans[job.id], "executed_at": now}
+            rows.append(make_execution_row(job, result) | about)
+            stale.add((job.server.server_id, result.stale))
+        elif (row := previous.get(job.id)) is not None:  # unchanged, or due still by its plan
+            ids = {"pair_ids": job.wanted.pairs, "refused_ids": job.wanted.refused}
+            rows.append({**row, **{column: json.dumps(sorted(ids[column])) for column in ids}})
+            if row["outcome"] == STALE:  # so is what another call of the tool is answered
+                stale.add((row["server_id"], row["tool"]))
     last = warehouse.tables.read(EXECUTIONS, name).to_dicts() if only else []
     rows = keep_other_servers(last, mark_stale(mark_canned(rows), stale), only)
     return ExecutionResult(rows, due, len(run.left))
-
-
-def _judge_kept(warehouse: Warehouse, row: Record, job: ExecutionJob) -> JobResult | None:
-    """What is kept of an earlier run's call, judged by the rules of today; None where nothing is.
-    Of a few hundred rows this takes a moment, and no version has to rise with the rules."""
-    try:
-        data = warehouse.blobs.get(row["result_blob"]) if row["result_blob"] else None
-    except (KeyError, BlobCorrupt):
-        return None
-    return read_receipt(data, job.wanted.call) if data else None
 
 
 def _plan_jobs(warehouse: Warehouse, name: str, executor: ExecutionSetup) -> list[ExecutionJob]:

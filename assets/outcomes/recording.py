@@ -165,7 +165,7 @@ def add_executions(
         if contract is None or not row["result_blob"] or row["withheld"] != "[]":
             continue
         arguments = json.loads(row["arguments"])
-        held = CallExecution.load(json.loads(read(row["result_blob"]))["execution"], arguments)
+        held = CallExecution.load(json.loads(read(row["result_blob"]))["execution"])
         # Of an answer that is said in both ways, the size is of both.
         beside = len(json.dumps(held.structured)) if held.structured else 0
         if len(held.text) < held.size - beside or not held.text:  # cut, or not said in text

@@ -141,9 +141,6 @@ def score_calls(
     return environment.score(), environment.steps
 
 
-Completion = Sequence[dict[str, Any]]
-
-
 def make_prompt_rows(recording: ReplayRecording) -> list[dict[str, Any]]:
     """A row of a training dataset for each task: {prompt, task}."""
     return [
@@ -186,34 +183,3 @@ def make_environment_factory(recording: ReplayRecording) -> Callable[[], Any]:
             return found.reward if found.known else None
 
     return ReplayWorld
-
-
-def make_reward_function(recording: ReplayRecording) -> Callable[..., list[float | None]]:
-    """For `GRPOTrainer(reward_funcs=…)`: of completions whose calls name the tools themselves.
-    Takes the dataset's column `task`."""
-
-    def reward(
-        completions: Sequence[Completion], task: Sequence[str], **_: Any
-    ) -> list[float | None]:
-        both = zip(completions, task, strict=True)
-        return [_score_completion(recording, name, completion) for completion, name in both]
-
-    reward.__name__ = "replay"
-    return reward
-
-
-def _score_completion(
-    recording: ReplayRecording, task: str, completion: Completion
-) -> float | None:
-    calls = []
-    for message in completion:
-        for call in message.get("tool_calls") or ():
-            function = call.get("function") or {}
-            given = function.get("arguments")
-            try:
-                given = json.loads(given) if isinstance(given, str) else given
-            except (ValueError, RecursionError):
-                given = None
-            calls.append({"name": function.get("name"), "arguments": given})
-    found, _ = score_calls(recording, task, calls)
-    return found.reward if found.known else None

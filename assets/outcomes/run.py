@@ -18,7 +18,7 @@ from assets.outcomes.execution import (
 )
 from assets.outcomes.outcome import REFUSED, TIMEOUT, USEFUL, is_stale
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.proof import CallEffect, CallProof, Facts, judge_failure, prove_call
+from assets.outcomes.proof import CallEffect, CallProof, Facts, prove_call
 from assets.outcomes.select import LaunchableServer, WantedCall
 from assets.outcomes.table import UNPROVED
 from assets.outcomes.tasks import find_task, prove_task
@@ -143,7 +143,7 @@ class ExecutionRun:
         """Whether the ledger has the result already, whoever bought it: no server is started."""
         data = self.ledger.seen(self._key(job))
         if data is not None:
-            self.done[job.id] = read_receipt(data, job.wanted.call)
+            self.done[job.id] = read_receipt(data)
         return data is not None
 
     async def _run_job(self, job: ExecutionJob, place: ServerInWorld) -> None:
@@ -155,7 +155,7 @@ class ExecutionRun:
                 lambda: self._make(job, place),
                 partition=self.marketplace,
             )
-            self.done[job.id] = read_receipt(data, job.wanted.call)
+            self.done[job.id] = read_receipt(data)
         except Exception as error:
             self._note_problem(error, [job])
 
@@ -293,14 +293,9 @@ def _rank_job(job: ExecutionJob) -> tuple[bool, str, str]:
     return not call.only_reads, call.tool, job.id
 
 
-def read_receipt(data: bytes, call: ToolCall) -> JobResult:
-    """What is kept of a call, judged by the rules of today. Where that changes what it came to, the
-    proofs are of a failure, or not tried."""
-    held = json.loads(data)
-    proofs = tuple(CallProof(**item) for item in held["proofs"])
-    found = CallExecution.load(held["execution"], dict(call.arguments))
-    first = (held["execution"]["outcome"], held["execution"]["blame"])
-    if first != (found.outcome, found.blame):
-        failed = judge_failure(found)
-        proofs = (failed,) * len(proofs) if failed else ()
-    return JobResult(found, proofs, sha256(data), held["stale"])
+def read_receipt(data: bytes) -> JobResult:
+    """What is kept of a call."""
+    stored = json.loads(data)
+    proofs = tuple(CallProof(**proof) for proof in stored["proofs"])
+    execution = CallExecution.load(stored["execution"])
+    return JobResult(execution, proofs, sha256(data), stored["stale"])

@@ -89,14 +89,14 @@ async def prove_task(
     `prove_call`."""
     if (failed := judge_failure(effect.execution)) is not None:
         return failed
-    if not _holds_check(task, effect):
+    if not task.check(effect.after, [effect.execution.text]):
         return CallProof(REFUTED, f"{task.name}: the end state or answer is not the one asked for")
     wrong = list(islice(_list_wrong(call, task, first), MOST))
     for arguments in wrong:
         execution, after = await run_perturbed(arguments)
         if not is_answered(execution):
             return CallProof(UNPROVED, f"a wrong call was not answered: {execution.evidence}"[:300])
-        if _holds_check(task, CallEffect(execution, effect.before, after)):
+        if task.check(after, [execution.text]):
             return CallProof(UNPROVED, f"{task.name}: a wrong call passes its check too")
     if not wrong:
         return CallProof(UNPROVED, f"{task.name}: no other arguments can be tried")
@@ -126,10 +126,6 @@ def _make_world_task(task: Task) -> WorldTask:
     [call] = task.calls
     origin = TaskOrigin(task.world, task.seed, task.name, task.id)
     return WorldTask(origin, call.tool, task.request, call.arguments)
-
-
-def _holds_check(task: Task, effect: CallEffect) -> bool:
-    return task.holds_answers([effect.execution.text]) and effect.after == task.expected
 
 
 def _list_wrong(call: ToolCall, task: Task, first: Facts) -> Iterator[Facts]:

@@ -100,7 +100,7 @@ async def play_tasks(
                 problems.append(f"{call.tool}: {step.outcome}")
                 break
         else:
-            if not task.check(stage.opened, texts):
+            if not task.check(stage.opened.read_facts(), texts):
                 problems.append(f"{task.name}: the end state or answer is not the one asked for")
         words.append(_write_answer(task, steps[-1].answer))
         after = stage.opened.digest_state()

@@ -21,7 +21,6 @@ from assets.outcomes.trajectory import TRAJECTORIES, TaskTrajectory, read_kept
 from assets.outcomes.trajectory_play import TrajectoryCollection, play_tasks
 from assets.outcomes.worlds.session import open_world
 from assets.outcomes.worlds.spec import load_world
-from assets.servers.calls.attribution import JudgedError
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
@@ -170,25 +169,6 @@ def test_accepted_calls_are_executed_and_a_second_run_does_nothing(market):
     again = market.run()
     assert (again["version_moved"], again["unchanged"]) == (False, 2)
     assert (market.version, market.warehouse.ledger.counts()) == (version, counted)
-
-
-def test_kept_calls_are_judged_by_the_rules_of_today_and_none_is_sent_again(market, monkeypatch):
-    market.accept(make_pair(NOTE, "budget"), make_pair(LOOK, "budget"))
-    market.run()
-    before, counted = market.read_rows(), market.warehouse.ledger.counts()
-    other = JudgedError("upstream_error", "budget not found: the service says so")
-    monkeypatch.setattr("assets.outcomes.execution.judge_error", lambda *_, **__: other)
-    monkeypatch.setattr("assets.outcomes.run.open_server", None)
-    told = market.run()
-    look = market.read_rows()["find_note"]
-    assert (look["outcome"], look["blame"], look["proof"]) == ("tool_error", "upstream", "unproved")
-    assert look["evidence"] == other.hint
-    assert market.read_rows()["write_note"] == before["write_note"]
-    assert (told["version_moved"], told["unchanged"]) == (True, 2)
-    assert market.warehouse.ledger.counts() == counted
-    monkeypatch.undo()
-    market.run()
-    assert market.read_rows() == before
 
 
 def test_a_pair_that_is_no_longer_accepted_takes_its_row_along(market):

@@ -88,8 +88,7 @@ def test_an_answer_is_judged_by_what_it_says(said):
 def test_a_failure_that_is_told_without_is_error_is_laid_to_whoever_it_names():
     found = classify_outcome(text("Error: no such file lamp.txt"), {"path": "a/lamp.txt"})
     assert (found.kind, found.blame) == ("tool_error", "caller")
-    assert not found.counts_against_tool
-    assert classify_outcome(text("Error: the lamp is out"), {"a": 1}).counts_against_tool
+    assert classify_outcome(text("Error: the lamp is out"), {"a": 1}).blame == "tool"
 
 
 def test_structured_content_media_and_links_are_something():

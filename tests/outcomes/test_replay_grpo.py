@@ -3,23 +3,17 @@
 import inspect
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from assets.outcomes.replay_environment import (
     make_environment_factory,
     make_prompt_rows,
-    make_reward_function,
 )
 from tests.outcomes.recorded import READ, WRITE, find_task, recording
 
 MADE = recording()
 BOTH = find_task(MADE, "Read /a, then write x into /b.")
-
-
-def call(one: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "function", "function": {**one, "arguments": json.dumps(one["arguments"])}}
 
 
 def test_a_rollout_calls_tools_and_is_rewarded_once() -> None:
@@ -58,24 +52,6 @@ def test_two_rollouts_do_not_see_one_another() -> None:
     one.call_tool("write", json.dumps(WRITE["arguments"]))
     assert one.get_reward() > 0
     assert other.get_reward() == 0.0
-
-
-def test_completions_are_rewarded_by_their_calls() -> None:
-    reward = make_reward_function(MADE)
-    assert reward.__name__ == "replay"
-    both = [{"role": "assistant", "content": "", "tool_calls": [call(READ)]},
-            {"role": "tool", "content": "first"},
-            {"role": "assistant", "content": "", "tool_calls": [call(WRITE)]}]  # fmt: skip
-    unseen = {"name": "read", "arguments": {"path": "/unseen"}}
-    broken = {"type": "function", "function": {"name": "read", "arguments": "{"}}
-    completions = [
-        both,
-        [{"role": "assistant", "content": "I would read it."}],
-        [{"role": "assistant", "content": "", "tool_calls": [call(unseen)]}],
-        [{"role": "assistant", "content": "", "tool_calls": [broken, {}]}],
-    ]
-    found = reward(prompts=[[]] * 4, completions=completions, task=[BOTH] * 4)
-    assert found == [1.0, 0.0, None, 0.0]
 
 
 @pytest.mark.slow

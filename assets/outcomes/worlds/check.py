@@ -97,7 +97,7 @@ async def _prove_task(
     does not."""
     row: dict[str, Any] = {"task": task.name, "id": task.id, "status": "provable", "why": None}
     results = await _run_afresh(opened, task.calls, session, fit)
-    if not task.check(opened, join_texts(results)):
+    if not task.check(opened.read_facts(), join_texts(results)):
         last = results[-1]
         answer = " ".join(" ".join(join_texts([last])).split())[:200]
         why = last.hint or f"the end state or answer is not the one asked for: {answer}"
@@ -107,7 +107,7 @@ async def _prove_task(
         results = await _run_afresh(opened, calls, session, fit)
         if results[-1].status == "invalid_arguments":
             continue  # the contract alone tells
-        passed = task.check(opened, join_texts(results))
+        passed = task.check(opened.read_facts(), join_texts(results))
         tally["passed" if passed else "caught"] += 1
     if tally["passed"]:
         row |= {"status": "leaky", "why": f"{tally['passed']} wrong calls pass the check"}

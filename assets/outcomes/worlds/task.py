@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.contracts.repair.problems import find_problems
 from assets.outcomes.worlds.changes import ChangeImpossible, Facts, apply_changes
@@ -12,9 +12,6 @@ from assets.outcomes.worlds.spec import TaskTemplate, WorldSpec
 from assets.outcomes.worlds.template import NothingToDraw, draw_values, fill_template
 from assets.outcomes.worlds.tree import WorldFileError
 from warehouse.storage.digest import digest
-
-if TYPE_CHECKING:
-    from assets.outcomes.worlds.session import OpenWorld
 
 _TRIES = 20  # draws of one task until its changes are possible
 
@@ -51,16 +48,12 @@ class Task:
         calls = [[call.tool, call.arguments] for call in self.calls]
         return digest([self.world, self.name, self.seed, self.request, calls])[:16]
 
-    def check(self, world: "OpenWorld", answers: Sequence[str] = ()) -> bool:
-        """Whether the world is in the state that was asked for, and nothing else has changed; and
-        whether the answers, the results' texts, hold what was asked. Without changes the answers
-        are all that tells. Raises WorldFailed where the state cannot be read."""
-        return self.holds_answers(answers) and world.read_facts() == self.expected
-
-    def holds_answers(self, answers: Sequence[str]) -> bool:
-        """Whether the results' texts hold all that was asked for."""
-        held = " ".join(" ".join(answers).split())
-        return all(" ".join(text.split()) in held for text in self.answer)
+    def check(self, facts: Mapping[str, Any], answers: Sequence[str] = ()) -> bool:
+        """Whether a state is the one that was asked for, with no other change, and the answers (the
+        results' texts) hold what was asked. Without changes the answers are all that tells."""
+        text = " ".join(" ".join(answers).split())
+        holds = all(" ".join(part.split()) in text for part in self.answer)
+        return holds and facts == self.expected
 
 
 def make_tasks(

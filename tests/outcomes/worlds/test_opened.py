@@ -85,7 +85,7 @@ def test_tasks_vary_by_seed_and_begin_unsolved(tmp_path, world):
         assert len({item.name for item in first}) == len(world.tasks)
         for task in first:
             assert task.servers
-            assert not task.check(opened), task
+            assert not task.check(opened.read_facts()), task
             assert "{" not in task.request.replace("{}", "")
 
 
@@ -117,20 +117,20 @@ def test_a_check_wants_the_change_that_was_asked_for_and_no_other(tmp_path, smal
         word = write.calls[0].arguments["content"]
         target = opened.folder / "sub" / f"{word}.txt"
         target.write_text(word)
-        assert write.check(opened)
+        assert write.check(opened.read_facts())
         (opened.folder / "a.txt").write_text("first, and more\n")
-        assert not write.check(opened)
+        assert not write.check(opened.read_facts())
         opened.reset()
         target.write_text(f"{word}x")
-        assert not write.check(opened)
+        assert not write.check(opened.read_facts())
         opened.reset()
         text = (
             opened.folder / read.calls[0].arguments["path"].removeprefix(f"{DATA}/")
         ).read_text()
-        assert read.check(opened, ["it says:", text])
-        assert not read.check(opened, ["nothing"])
+        assert read.check(opened.read_facts(), ["it says:", text])
+        assert not read.check(opened.read_facts(), ["nothing"])
         target.write_text("a side effect")
-        assert not read.check(opened, [text])
+        assert not read.check(opened.read_facts(), [text])
 
 
 def test_a_recipe_is_bound_to_the_world(tmp_path, small):

@@ -1,6 +1,6 @@
 """What changed between two lists of tools, and how much it matters to a caller."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,7 @@ def diff_files(old: Path, new: Path) -> ListDifference:
     UnusableInput.
     """
     before, after = read_tools(old), read_tools(new)
+    require_usable(before, old)
     changes = [
         {"tool": change.tool, "class": change.cls, "fields": list(change.fields),
          "renamed_from": change.renamed_from, "why": change.why}
@@ -196,6 +197,14 @@ def diff_files(old: Path, new: Path) -> ListDifference:
     ]
     alarming = any(change["class"] in ("breaking", "suspicious") for change in changes)
     return ListDifference({"changes": changes, "same": same}, alarming, left_out)
+
+
+def require_usable(tools: Sequence[JsonObject], source: Path) -> None:
+    """Raises UnusableInput where a list has tools and none of them has a usable contract: any
+    change of such a list would pass."""
+    contracts, problems = index_contracts(tools)
+    if problems and not contracts:
+        raise UnusableInput(f"{source}: no tool in it has a usable contract: {problems[0]}"[:400])
 
 
 def read_tools(path: Path) -> list[dict[str, Any]]:

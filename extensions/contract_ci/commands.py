@@ -61,6 +61,7 @@ def check_change(
     that shows each, findings of the scan, look-alikes, better wording. Exit 1 where it fails, 2
     where something is wrong with what was given or the changed server gives no tools, 3 where the
     one before gives none."""
+    from assets.contracts.tool_diff import require_usable
     from extensions.contract_ci import check
     from serving.index.model import IndexBroken
 
@@ -74,6 +75,7 @@ def check_change(
         if affected:
             require_home(load_settings().home_path())  # before a server is started, which makes one
         old, new = (_list_tools(entry, command or [], env, network) for entry in (before, after))
+        require_usable(old, before)
         name = server or f"private:{after.resolve().name}"
         report = check.check_contracts(old, new)
         if index is not None:

@@ -98,9 +98,13 @@ def scan(
     as_json: AsJson = False,
 ) -> None:
     """Search tools for prompt injection and poisoning; exit 1 where a finding is high."""
+    from assets.contracts.canonical import index_contracts
     from assets.contracts.scan import HIGH, find_rug_pulls, scan_list
+    from assets.contracts.tool_diff import require_usable
 
     listed = _read_tools(tools)
+    for place, problem in index_contracts(listed)[1].items():
+        print_line(f"{tools}, entry {place}: no usable contract: {problem}"[:300], err=True)
     findings = scan_list(listed)
     if before is not None:
         findings += find_rug_pulls(_read_tools(before), listed)
@@ -116,6 +120,7 @@ def scan(
         print_line(f"{len(listed)} tools, {len(findings)} findings, {high} high")
     if high:
         raise typer.Exit(1)
+    require_usable(listed, tools)
 
 
 def _read_tools(path: Path) -> list[Any]:

@@ -38,7 +38,13 @@ from serving.repair.rungs import (
     verify_result,
     write_arguments,
 )
-from serving.repair.tools import RepairToolset, ReviseCall, read_tool, read_toolset
+from serving.repair.tools import (
+    RepairToolset,
+    ReviseCall,
+    find_tool_problem,
+    read_tool,
+    read_toolset,
+)
 from warehouse.errors import UnusableInput
 from warehouse.user_files import parse_json, read_text
 
@@ -191,6 +197,8 @@ def read_tool_file(path: Path) -> RepairToolset:
         if read_tool(tool) is None:
             found = "an object without a name" if isinstance(tool, dict) else type(tool).__name__
             raise UnusableInput(f"{path}, entry {at}: {found}, no tool; expected {_TOOLS}")
+        if (problem := find_tool_problem(tool)) is not None:
+            raise UnusableInput(f"{path}, entry {at}: {problem}; expected {_TOOLS}")
     return read_toolset(listed)
 
 

@@ -106,3 +106,10 @@ def test_a_tool_without_a_contract_is_left_out_and_named(saved: Any) -> None:
 def test_a_file_of_one_tool_is_compared_too(saved: Any) -> None:
     code, out, _ = run(saved("old.json", A), saved("new.json", {**A, "description": "Find it."}))
     assert (code, [item["class"] for item in json.loads(out)["changes"]]) == (0, ["wording"])
+
+
+def test_a_base_without_a_usable_tool_is_no_base(saved: Any) -> None:
+    code, out, err = run(saved("old.json", [{"name": "odd"}]), saved("new.json", [A]))
+    assert (code, out) == (2, "")
+    assert "old.json: no tool in it has a usable contract: tool 'odd': no inputSchema" in err
+    assert run(saved("old.json", [{"name": "odd"}, A]), saved("new.json", [A]))[0] == 0

@@ -258,3 +258,10 @@ def cut(path: Path, lines: int) -> Path:
     short = path.with_name("short.jsonl")
     short.write_text("".join(path.read_text().splitlines(keepends=True)[:lines]))
     return short
+
+
+def test_a_base_without_a_usable_tool_passes_no_change(home: Path) -> None:
+    base = save(home / "base.json", {"name": "get_weather", "inputSchema": "x"})
+    code, _, err = run(base, save(home / "head.json", WEATHER))
+    assert code == 2
+    assert "base.json: no tool in it has a usable contract" in err

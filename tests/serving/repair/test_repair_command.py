@@ -115,3 +115,17 @@ def test_a_model_that_is_not_there_is_told(tmp_path, monkeypatch, name, message)
     assert code != 0
     assert message in errors
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"name": "get_weather", "inputSchema": "x"},
+        {"type": "function", "function": {"name": "get_weather", "parameters": [1]}},
+        {"name": "get_weather", "inputSchema": {"default": 10**400}},
+    ],
+)
+def test_a_tool_that_is_no_contract_is_refused(tmp_path, tool):
+    code, out, err = command(tmp_path, BARE, [WEATHER, tool])
+    assert (code, out) == (2, "")
+    assert "tools.json, entry 1: " in err

@@ -80,3 +80,14 @@ def test_a_missing_file_is_refused_in_one_line(tmp_path: Path) -> None:
     done = _run(tmp_path, str(tmp_path / "none.json"))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_definition_that_is_no_contract_is_named_and_alone_refused(tmp_path: Path) -> None:
+    odd = {**GOOD, "name": "odd", "inputSchema": "x"}
+    done = _run(tmp_path, _file(tmp_path, [GOOD, odd]), "--json")
+    assert (done.returncode, json.loads(done.stdout)["tools"]) == (0, 2)
+    assert "entry 1: no usable contract: tool 'odd': inputSchema" in done.stderr
+    assert _run(tmp_path, _file(tmp_path, odd)).returncode == 2
+    assert (
+        _run(tmp_path, _file(tmp_path, {**odd, "description": BAD["description"]})).returncode == 1
+    )

@@ -255,6 +255,26 @@ def index_contracts(tools: Iterable[Any]) -> tuple[dict[str, dict[str, Any]], di
     return contracts, problems
 
 
+def find_tool_problem(tool: Any) -> str | None:
+    """Why the definition of a tool, in any vendor's shape, is no contract; None where it is one. A
+    tool without a schema takes no arguments."""
+    if not isinstance(tool, Mapping):
+        return f"{type(tool).__name__}, no tool"
+    tool = next(
+        (tool[k] for k in ("function", "contract") if isinstance(tool.get(k), Mapping)), tool
+    )
+    if not tool.get("name") or not isinstance(tool["name"], str):
+        return "an object without a name, no tool"
+    schemas = [
+        tool[k] for k in ("inputSchema", "input_schema", "parameters") if tool.get(k) is not None
+    ]
+    try:
+        canonicalize_contract({**tool, "inputSchema": schemas[0] if schemas else {}})
+    except ContractError as error:
+        return str(error)
+    return None
+
+
 def contract_digest(tool: Contract) -> str:
     """`c1:<sha256>` over the canonical JSON of the tool's contract."""
     return DIGEST_PREFIX + digest(canonicalize_contract(tool))

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,15 +40,10 @@ def find_broken_call(old: Contract, new: Contract) -> BrokenCall | None:
     """The first of the calls tried that was right by the old contract and is wrong by the new one:
     what is required, and each parameter beside it with its choices, its limits and drawn values.
     The same contracts give the same call. None where none of them is one."""
-    try:
-        with limit_steps(_STEPS):
-            for arguments in _draw_calls(old):
-                if validate_call(old, arguments):
-                    continue
-                if flaws := validate_call(new, arguments):
-                    return BrokenCall(arguments, f"{flaws[0].path}: {flaws[0].message}"[:300])
-    except (TooMuchWork, RecursionError):
-        return None
+    with suppress(TooMuchWork, RecursionError), limit_steps(_STEPS):
+        for arguments in _draw_calls(old):
+            if not validate_call(old, arguments) and (flaws := validate_call(new, arguments)):
+                return BrokenCall(arguments, f"{flaws[0].path}: {flaws[0].message}"[:300])
     return None
 
 

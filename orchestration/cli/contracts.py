@@ -81,11 +81,7 @@ def _print_changes(answer: dict[str, Any]) -> None:
 
 
 FILE_CAP = 64 * 1024 * 1024  # bytes
-
-
 TOOLS_CAP = 20_000
-
-
 _OF_A_TOOL = frozenset(("description", "inputSchema", "outputSchema", "annotations", "title"))
 
 

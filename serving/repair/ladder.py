@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from assets.contracts.canonical import find_tool_problem
 from assets.contracts.rename_history import ContractHistory, read_history
 from assets.contracts.repair.problems import describe_problems
 from serving.index.folder import load_index, read_served_version
@@ -38,13 +39,7 @@ from serving.repair.rungs import (
     verify_result,
     write_arguments,
 )
-from serving.repair.tools import (
-    RepairToolset,
-    ReviseCall,
-    find_tool_problem,
-    read_tool,
-    read_toolset,
-)
+from serving.repair.tools import RepairToolset, ReviseCall, read_toolset
 from warehouse.errors import UnusableInput
 from warehouse.user_files import parse_json, read_text
 
@@ -194,9 +189,6 @@ def read_tool_file(path: Path) -> RepairToolset:
     if not isinstance(listed, list) or not listed:
         raise UnusableInput(f"{path}: no tool in it; expected {_TOOLS}")
     for at, tool in enumerate(listed):
-        if read_tool(tool) is None:
-            found = "an object without a name" if isinstance(tool, dict) else type(tool).__name__
-            raise UnusableInput(f"{path}, entry {at}: {found}, no tool; expected {_TOOLS}")
         if (problem := find_tool_problem(tool)) is not None:
             raise UnusableInput(f"{path}, entry {at}: {problem}; expected {_TOOLS}")
     return read_toolset(listed)

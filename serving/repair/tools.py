@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from assets.contracts.canonical import ContractError, canonicalize_contract
 from assets.contracts.repair.names import find_nearest, find_same_name, fold_name
 from assets.contracts.repair.problems import Problem
 from assets.synthesis.prompts import read_prompt
@@ -109,23 +108,6 @@ def read_tool(tool: Any) -> ToolCandidate | None:
         "inputSchema": schema if schema is not None else {"type": "object", "properties": {}},
     }
     return ToolCandidate(name, contract, server)
-
-
-def find_tool_problem(tool: Mapping[str, Any]) -> str | None:
-    """Why the definition of a tool is no contract: a schema of another kind than an object, or a
-    value without a canonical form. A tool without a schema takes no arguments."""
-    tool = next(
-        (tool[k] for k in ("function", "contract") if isinstance(tool.get(k), Mapping)), tool
-    )
-    for key in _SCHEMAS:
-        if tool.get(key) is not None and not isinstance(tool[key], Mapping):
-            return f"{key} is {type(tool[key]).__name__}, not an object"
-    candidate = read_tool(tool)
-    try:
-        canonicalize_contract(candidate.contract if candidate else tool)
-    except ContractError as error:
-        return str(error)
-    return None
 
 
 def _is_ending(name: str, other: str) -> bool:

@@ -21,7 +21,7 @@ from warehouse.store import Warehouse
 if TYPE_CHECKING:
     from assets.marketplaces.policy import CrawlPolicy
     from assets.outcomes.plan import ExecutionSetup
-    from assets.outcomes.tasks import WorldTasks
+    from assets.outcomes.proof import WorldTasks
     from assets.servers.deploy.policy import MarketplaceLauncher
     from assets.synthesis.writing.writer import PairWriter
     from assets.vectors.encoders.embedder import Embedder
@@ -144,7 +144,7 @@ def make_executor(settings: Settings) -> "ExecutionSetup":
 def make_world_tasks(settings: Settings) -> "WorldTasks":
     """The tasks of worlds that pairs are made of, in the worlds that accepted calls are executed
     in. Raises WorldFileError for a folder that is not there."""
-    from assets.outcomes.tasks import WorldTasks
+    from assets.outcomes.proof import WorldTasks
 
     worlds = make_executor(settings).worlds
     return WorldTasks(worlds, settings.executions.seed, settings.home_path() / "cache")

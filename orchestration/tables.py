@@ -2,10 +2,9 @@
 
 from assets.catalogue.catalogue import CATALOGUE
 from assets.catalogue.coverage import COVERAGE
-from assets.contracts.changes import CHANGES
+from assets.contracts.changes import CHANGES, ORIGINS
 from assets.contracts.findings import FINDINGS, SCANS
 from assets.contracts.listed_contracts import LISTED
-from assets.contracts.origins import ORIGINS
 from assets.contracts.quarantined_tools import CLEAR, HELD
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import LISTINGS

@@ -11,10 +11,9 @@ import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, read_listing_ids
 from assets.contracts.canonical import CANON_VERSION, index_contracts
-from assets.contracts.changes import CHANGES, READ_RULE, fold_changes
+from assets.contracts.changes import CHANGES, READ_RULE, fold_changes, fold_origins
 from assets.contracts.findings import FINDINGS, SCANS, LaunchOutput, scan_snapshot
 from assets.contracts.listed_contracts import LISTED, STANDINGS, ShownListing, build_listed
-from assets.contracts.origins import fold_origins
 from assets.contracts.quarantined_tools import (
     CLEAR,
     HELD,

@@ -18,7 +18,7 @@ import polars as pl
 
 from assets.columns import CONTRACT_DIGEST, MARKETPLACE, SERVER_ID, TOOL
 from assets.contracts.canonical import FIELDS, TWICE
-from assets.contracts.origins import State
+from assets.contracts.changes import State
 from assets.contracts.scan.engine import (
     digest_rules,
     find_mentioned,

@@ -17,10 +17,10 @@ from assets.contracts.schema_shapes import (
     find_lost_references,
     read_list,
     read_mapping,
+    spend_steps,
 )
-from assets.contracts.schema_validator import find_dialect
-from assets.contracts.step_budget import spend_steps
 from assets.contracts.subsumption import ASSERTING, GROUPS, AcceptanceProof, NameScope
+from assets.contracts.validate import find_dialect
 from warehouse.json_types import JsonObject
 from warehouse.sanitize.untrusted_text import shorten_text
 

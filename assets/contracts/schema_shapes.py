@@ -1,15 +1,70 @@
-"""Reading a JSON Schema: types, listed values, alternatives, references, properties, defaults."""
+"""Reading a JSON Schema: types, listed values, alternatives, references; and the steps it may take.
+
+Steps are counted, so that the same schemas get the same answer on any machine; only a slow pattern
+is charged by the clock. A step is some 20 µs. Without a limit two contracts of 3 kB whose `allOf`
+doubles at each of 18 levels took 59 s to compare.
+"""
 
 import json
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeGuard
 from urllib.parse import unquote
 
 import regex
 
-from assets.contracts.step_budget import spend_seconds, spend_steps
 from warehouse.json_types import JsonObject, Schema
+
+_STEPS_PER_SECOND = 50_000
+_FREE_S = 0.002  # what any search may take before it is charged by the clock
+
+
+class TooMuchWork(Exception):
+    """The steps of a limit are spent."""
+
+
+@dataclass
+class StepLimit:
+    """Steps that are left."""
+
+    left: int
+
+
+_LIMITS: ContextVar[tuple[StepLimit, ...]] = ContextVar("limits", default=())
+
+
+@contextmanager
+def limit_steps(steps: int | StepLimit) -> Iterator[StepLimit]:
+    """Within the block at most so many steps are taken, those of outer limits included.
+
+    Raises TooMuchWork at the step that goes beyond.
+    """
+    limit = steps if isinstance(steps, StepLimit) else StepLimit(steps)
+    token = _LIMITS.set((*_LIMITS.get(), limit))
+    try:
+        yield limit
+    finally:
+        _LIMITS.reset(token)
+
+
+def spend_steps(steps: int = 1) -> None:
+    """Takes steps from every limit that holds here; without one there is nothing to count."""
+    spent = False
+    for limit in _LIMITS.get():
+        limit.left -= steps
+        spent = spent or limit.left < 0
+    if spent:
+        raise TooMuchWork
+
+
+def spend_seconds(seconds: float) -> None:
+    """Takes the steps that a slow search has cost."""
+    if seconds > _FREE_S:
+        spend_steps(int(seconds * _STEPS_PER_SECOND))
+
 
 NEVER: dict[str, Any] = {"not": {}}
 KINDS = ("null", "boolean", "integer", "number", "string", "array", "object")
@@ -165,6 +220,10 @@ def follow_reference(reference: str, root: Schema) -> JsonObject | bool | None:
         else:
             return None
     return node if isinstance(node, Mapping | bool) else None
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_list(value: Any) -> list[Any]:

@@ -12,13 +12,15 @@ is harmless, and a removed one is not. Of results: plain JSON Schema.
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import Any
 
 from assets.contracts.schema_shapes import (
     NEVER,
+    TooMuchWork,
     collect_properties,
     equals_json,
     is_never,
+    is_number,
     is_open,
     iterate_alternatives,
     iterate_references,
@@ -28,9 +30,9 @@ from assets.contracts.schema_shapes import (
     read_list,
     read_mapping,
     resolve_plain,
+    spend_steps,
 )
-from assets.contracts.schema_validator import FORMATS, SEALED, find_dialect
-from assets.contracts.step_budget import TooMuchWork, spend_steps
+from assets.contracts.validate import FORMATS, SEALED, find_dialect
 from warehouse.json_types import Schema
 
 _NUMBERS = frozenset({"integer", "number"})
@@ -60,7 +62,7 @@ def check_bounds(key: str, was: Schema, now: Schema, kinds: frozenset[str]) -> b
 
 
 def _is_multiple_of(before: Any, after: Any, kinds: frozenset[str]) -> bool:
-    if not _is_number(after) or before == after or (after == 1 and "number" not in kinds):
+    if not is_number(after) or before == after or (after == 1 and "number" not in kinds):
         return True
     whole = type(before) is int and type(after) is int and after > 0
     return whole and before != 0 and before % after == 0
@@ -72,20 +74,16 @@ def _find_limit(key: str, schema: Schema, kinds: frozenset[str]) -> tuple[float,
     sign = -1 if "ax" in key else 1
     if _KINDS[key] is not _NUMBERS:
         least = schema.get(key)
-        return (sign * least if _is_number(least) else 0 if sign > 0 else -math.inf), False
+        return (sign * least if is_number(least) else 0 if sign > 0 else -math.inf), False
     end = "Minimum" if sign > 0 else "Maximum"
     limit, open_at = schema.get(end.lower()), schema.get(f"exclusive{end}")
     limits = [(-math.inf, False)]
-    limits += [(sign * limit, open_at is True)] if _is_number(limit) else []
-    limits += [(sign * open_at, True)] if _is_number(open_at) else []
+    limits += [(sign * limit, open_at is True)] if is_number(limit) else []
+    limits += [(sign * open_at, True)] if is_number(open_at) else []
     bound, excluded = max(limits)
     if "number" not in kinds and abs(bound) < 2**53:  # integers: the first one that is allowed
         return (math.floor(bound) + 1 if excluded else math.ceil(bound)), False
     return bound, excluded
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 _STEPS = 20_000

@@ -10,8 +10,13 @@ from assets.contracts.scan.engine import read_name
 from assets.contracts.scan.rug_pull import find_alarms
 from assets.contracts.scan.rule_table import LOW
 from assets.contracts.schema_diff import SchemaChange, compare, compare_annotations, format_step
-from assets.contracts.schema_shapes import equals_json
-from assets.contracts.step_budget import StepLimit, TooMuchWork, limit_steps, spend_steps
+from assets.contracts.schema_shapes import (
+    StepLimit,
+    TooMuchWork,
+    equals_json,
+    limit_steps,
+    spend_steps,
+)
 from assets.contracts.tool_renames import find_renames
 from assets.contracts.validate import find_schema_problem
 from warehouse.errors import UnusableInput

@@ -13,8 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
-from assets.contracts.schema_shapes import collect_properties, equals_json
-from assets.contracts.step_budget import TooMuchWork, limit_steps, spend_steps
+from assets.contracts.schema_shapes import (
+    TooMuchWork,
+    collect_properties,
+    equals_json,
+    limit_steps,
+    spend_steps,
+)
 
 RENAME_THRESHOLD = 0.8
 _ALL_PAIRS = 10_000  # below this every gone tool is compared with every new one

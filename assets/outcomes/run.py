@@ -18,10 +18,9 @@ from assets.outcomes.execution import (
 )
 from assets.outcomes.outcome import REFUSED, TIMEOUT, USEFUL, is_stale
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.proof import CallEffect, CallProof, Facts, prove_call
+from assets.outcomes.proof import CallEffect, CallProof, Facts, find_task, prove_call, prove_task
 from assets.outcomes.select import LaunchableServer, WantedCall
 from assets.outcomes.table import UNPROVED
-from assets.outcomes.tasks import find_task, prove_task
 from assets.outcomes.worlds.spec import WorldSpec
 from assets.outcomes.worlds.tree import WorldFailed
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions

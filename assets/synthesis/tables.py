@@ -322,7 +322,7 @@ class WorldUnavailable(Exception):
 
 
 class TaskSource(Protocol):
-    """Where tasks come from: `assets/outcomes/tasks.py`."""
+    """Where tasks come from: `assets/outcomes/proof.py`."""
 
     def digest_tasks(self, server_id: str, tools: Collection[str]) -> Mapping[str, str]:
         """Tool -> digest of all that decides its tasks, of the tools that have any."""

@@ -9,7 +9,7 @@ from typing import Any
 from assets.contracts.canonical import index_contracts
 from assets.contracts.findings import find_misshapen
 from assets.contracts.scan import HIGH, ScanFinding, find_rug_pulls, scan_list
-from assets.contracts.step_budget import TooMuchWork, limit_steps
+from assets.contracts.schema_shapes import TooMuchWork, limit_steps
 from assets.contracts.tool_diff import ToolChange, compare_tools
 from assets.contracts.validate import validate_call
 from assets.synthesis.contract_reading import ParameterSlot, get_input_schema, read_slots

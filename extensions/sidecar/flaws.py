@@ -11,7 +11,7 @@ from typing import Any
 from assets.contracts.rename_history import ContractMove
 from assets.contracts.repair.names import split_identifier
 from assets.contracts.repair.problems import find_choices, find_types, is_required
-from assets.contracts.repair.written_values import find_unit
+from assets.contracts.repair.values import find_unit
 from assets.contracts.schema_shapes import collect_properties
 from extensions.sidecar.prompt import UNTOUCHED
 

@@ -15,8 +15,8 @@ from assets.outcomes import defs
 from assets.outcomes.defs import check_launches, check_secrets, check_useful_share, executions
 from assets.outcomes.plan import ExecutionSetup
 from assets.outcomes.policy import ExecutionPolicy
+from assets.outcomes.proof import WorldTasks
 from assets.outcomes.table import EXECUTIONS, group_by_pair
-from assets.outcomes.tasks import WorldTasks
 from assets.outcomes.trajectory import TRAJECTORIES, TaskTrajectory, read_kept
 from assets.outcomes.trajectory_play import TrajectoryCollection, play_tasks
 from assets.outcomes.worlds.session import open_world

@@ -6,8 +6,7 @@ import pytest
 
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.execution import CallExecution, ToolCall
-from assets.outcomes.proof import CallEffect
-from assets.outcomes.tasks import WorldTasks, find_task, prove_task
+from assets.outcomes.proof import CallEffect, WorldTasks, find_task, prove_task
 from assets.outcomes.worlds.session import open_world
 from assets.outcomes.worlds.spec import load_world
 from assets.servers.recipes.placeholders import DATA

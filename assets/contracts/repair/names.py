@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
-from assets.contracts.step_budget import spend_steps
+from assets.contracts.schema_shapes import spend_steps
 
 _LONGEST = 64  # characters of a name that is compared letter by letter
 _REMEMBERED = 200  # characters of a name that is worth remembering

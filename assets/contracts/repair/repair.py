@@ -42,8 +42,13 @@ from assets.contracts.repair.problems import (
     is_required,
 )
 from assets.contracts.repair.values import parse_json, propose_values
-from assets.contracts.schema_shapes import collect_properties, iterate_branches, name_json_type
-from assets.contracts.step_budget import TooMuchWork, limit_steps
+from assets.contracts.schema_shapes import (
+    TooMuchWork,
+    collect_properties,
+    iterate_branches,
+    limit_steps,
+    name_json_type,
+)
 from assets.contracts.validate import Flaw, validate_call
 from warehouse.json_types import Contract, JsonObject, Schema
 

@@ -3,15 +3,255 @@
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
-from assets.contracts.repair.names import find_nearest, find_same_name, fold_name
+from assets.contracts.repair.names import find_nearest, find_same_name, fold_name, split_identifier
 from assets.contracts.repair.problems import ABSENT, find_choices, find_types
-from assets.contracts.repair.written_values import propose_dates, propose_epoch, read_quantity
-from assets.contracts.schema_shapes import iterate_branches, name_json_type
+from assets.contracts.schema_shapes import (
+    collect_properties,
+    is_number,
+    iterate_branches,
+    name_json_type,
+)
 from warehouse.json_types import Schema
 from warehouse.llm.json_answers import read_json, strip_fence
+
+_QUANTITY = re.compile(
+    r"(?P<sign>[+-]?)\s*(?P<currency>[$€£¥]?)\s*(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d{1,12})?|\d{1,15}(?:\.\d{1,12})?)"
+    r"\s*(?P<unit>[A-Za-zµ%]{1,14})?\.?"
+)
+_TIME = {
+    0.001: "ms msec msecs millis millisecond milliseconds", 1.0: "s sec secs second seconds",
+    60.0: "min mins minute minutes", 3600.0: "h hr hrs hour hours", 86_400.0: "d day days",
+    604_800.0: "w wk week weeks",
+}  # fmt: skip
+_LENGTH = {
+    0.001: "mm millimeter millimeters millimetre millimetres",
+    0.01: "cm centimeter centimeters centimetre centimetres",
+    1.0: "m meter meters metre metres", 1000.0: "km kms kilometer kilometers kilometre kilometres",
+    0.0254: "in inch inches", 0.3048: "ft foot feet", 1609.344: "mi mile miles",
+}  # fmt: skip
+_MASS = {
+    0.001: "mg milligram milligrams", 1.0: "g gram grams", 1000.0: "kg kgs kilogram kilograms",
+    453.59237: "lb lbs pound pounds",
+}  # fmt: skip
+_DATA = {
+    1.0: "byte bytes", 1024.0: "kib kibibyte kibibytes", 1024.0**2: "mib mebibyte mebibytes",
+    1024.0**3: "gib gibibyte gibibytes",
+}  # fmt: skip
+_BYTES_UNSURE = {  # of 1000 or of 1024
+    *("b", "kb", "mb", "gb", "tb", "kilobyte", "megabyte", "gigabyte"),
+    *("kilobytes", "megabytes", "gigabytes"),
+}
+_UNITS: dict[str, tuple[str, float]] = {
+    word: (kind, factor)
+    for kind, table in (("time", _TIME), ("length", _LENGTH), ("mass", _MASS), ("data", _DATA))
+    for factor, words in table.items()
+    for word in words.split()
+}
+_CURRENCIES = {
+    "$": {"usd", "dollar", "cad", "aud", "nzd", "sgd", "hkd", "mxn"}, "€": {"eur", "euro"},
+    "£": {"gbp", "pound", "sterling"}, "¥": {"jpy", "yen", "cny", "yuan", "rmb"},
+}  # fmt: skip
+# What anything that is counted may be called.
+_THINGS = {
+    *("result", "item", "entry", "entrie", "row", "record", "page", "hit", "match", "matche"),
+    *("element", "object", "piece", "line", "document", "file", "post", "message", "comment"),
+    *("user", "people", "person", "word", "character", "char", "token", "step", "time"),
+}
+# A parameter's description says its unit: "in seconds", "(ms)", "number of days".
+_SAID = re.compile(r"\b(?:in|as|of)\s+(?:whole\s+)?([A-Za-z]{1,14})\b|\(([A-Za-z]{1,14})\)")
+_SHORT = {"m", "d", "h", "s", "w", "g", "in", "min", "of"}  # other words in a description
+
+
+def read_quantity(text: str, name: str, schema: Any, root: Schema) -> float | None:
+    """The number that a text means for a parameter, in the unit that its name or description says;
+    None where the unit of either is unknown and they may differ."""
+    quantity = _QUANTITY.fullmatch(text.strip()) if len(text) <= 60 else None
+    if quantity is None:
+        return None
+    value = float(quantity["number"].replace(",", "")) * (-1 if quantity["sign"] == "-" else 1)
+    unit = (quantity["unit"] or "").lower()
+    if quantity["currency"] and not _is_in_currency(quantity["currency"], name, schema, root):
+        return None
+    if not unit:
+        return value
+    if unit == "%":
+        return _read_percent(value, name, schema, root)
+    parameter_unit = find_unit(name, schema, root)
+    if unit in _BYTES_UNSURE:
+        return value if parameter_unit == unit else None
+    if unit not in _UNITS:
+        countable_words = _list_words(name, schema, root) | (
+            _THINGS if parameter_unit is None else set()
+        )
+        return value if len(unit) > 2 and _stem(unit) in countable_words else None
+    if parameter_unit is None:
+        return None
+    kind, factor = _UNITS[unit]
+    if parameter_unit not in _UNITS or _UNITS[parameter_unit][0] != kind:
+        return None
+    return float(f"{value * factor / _UNITS[parameter_unit][1]:.12g}")
+
+
+def find_unit(name: str, schema: Any, root: Schema) -> str | None:
+    """The unit that a parameter counts in, by the last words of its name, else by the one unit its
+    description says."""
+    words = split_identifier(name)
+    unit_words = [word for word in words[-2:] if word in _UNITS or word in _BYTES_UNSURE]
+    naming_words = [
+        word for word in unit_words if len(word) > 1 or (word == words[-1] and len(words) > 1)
+    ]
+    if naming_words:
+        return naming_words[-1]
+    units = set()
+    for branch in iterate_branches(schema, root):
+        text = branch.get("description") if isinstance(branch, Mapping) else None
+        for unit_match in _SAID.finditer(str(text or "")[:2000].lower()):
+            word, bracketed = unit_match[1], unit_match[2]
+            if word in _UNITS and word not in _SHORT:
+                units.add(word)
+            elif bracketed in _UNITS and bracketed not in ("in", "of"):
+                units.add(bracketed)
+    return units.pop() if len({_UNITS[word] for word in units}) == 1 else None
+
+
+def _is_in_currency(sign: str, name: str, schema: Any, root: Schema) -> bool:
+    """Whether a sign of money can be left out: nothing says that the parameter is in another
+    currency, nor that a parameter beside it names one."""
+    words = _list_words(name, schema, root)
+    stated = {currency_sign for currency_sign, names in _CURRENCIES.items() if names & words}
+    beside = any(
+        "currency" in split_identifier(currency_sign)
+        for currency_sign in collect_properties(root, root)
+    )
+    return sign in stated or not (stated or beside)
+
+
+def _list_words(name: str, schema: Any, root: Schema) -> set[str]:
+    """The words of a parameter's name and description, in the singular."""
+    words = [*split_identifier(name)]
+    for branch in iterate_branches(schema, root):
+        words += re.findall(r"[a-z]+", str(branch.get("description") or "")[:2000].lower())
+    return {_stem(word) for word in words}
+
+
+def _stem(word: str) -> str:
+    return word.removesuffix("s")
+
+
+def _read_percent(value: float, name: str, schema: Any, root: Schema) -> float | None:
+    """A share of 1 or of 100, by what the parameter may be at most."""
+    tops = [b["maximum"] for b in iterate_branches(schema, root) if is_number(b.get("maximum"))]
+    if tops and max(tops) <= 1:
+        return value / 100
+    naming_words = {"percent", "percentage", "pct"} & set(split_identifier(name))
+    return value if naming_words or (tops and max(tops) == 100) else None
+
+
+_LONGEST = 60  # characters of a date
+_DIGIT = re.compile(r"\d")
+_CLOCK = re.compile(r"\d\s*:\s*\d|\d\s*[ap]\.?m\b", re.IGNORECASE)
+_YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
+_EPOCH = re.compile(r"\b(?:unix|epoch)\b", re.IGNORECASE)
+_UTC = re.compile(r"\b(?:UTC|GMT)\s*(?=[+-]\s*\d)", re.IGNORECASE)  # dateutil turns its sign round
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+)
+_ZONED = re.compile(  # as it would any other name's
+    rf"(?<![a-z])(?!{_MONTH}\b)[a-z]{{3,}}\s*[+-]\s*\d{{1,2}}(?::?\d\d)?\s*$", re.IGNORECASE
+)
+_MILLIS = re.compile(r"\bms\b|millisecond", re.IGNORECASE)
+
+
+def propose_dates(value: str, schema: Any, root: Schema) -> Iterator[str]:
+    """A written date in the format of the schema: `date`, `date-time` or `time`, or a `pattern`
+    that a date fits. Nothing where a part is left open or the order of day and month is."""
+    if len(value) > _LONGEST or not _DIGIT.search(value):
+        return
+    formats = {branch.get("format") for branch in iterate_branches(schema, root)}
+    patterns = any("pattern" in branch for branch in iterate_branches(schema, root))
+    if "time" in formats:
+        if (clock := _parse_clock(value)) is not None:
+            yield clock
+        return
+    moment = parse_moment(value) if formats & {"date", "date-time"} or patterns else None
+    if moment is None:
+        return
+    if "date-time" not in formats:
+        yield moment.date().isoformat()
+    elif _CLOCK.search(value) or re.search(r"\dT\d", value):
+        zone = "Z" if moment.tzinfo is None or moment.utcoffset() == UTC.utcoffset(None) else ""
+        yield moment.replace(tzinfo=None).isoformat() + zone if zone else moment.isoformat()
+
+
+def propose_epoch(value: str, name: str, schema: Any, root: Schema) -> Iterator[int]:
+    """Unix time of a written date and time, where the parameter says that it is one."""
+    description = " ".join(
+        str(branch.get("description") or "")[:2000] for branch in iterate_branches(schema, root)
+    )
+    description = f"{description} {' '.join(split_identifier(name))}"
+    if not _EPOCH.search(description) or len(value) > _LONGEST:
+        return
+    moment = parse_moment(value)
+    if moment is not None:
+        seconds = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+        yield seconds * 1000 if _MILLIS.search(description) else seconds
+
+
+def parse_moment(text: str) -> datetime | None:
+    """The day, and time, that a text means whatever the reader's country; None where a part is
+    missing or either order of day and month makes a date."""
+    if not _YEAR.search(text):
+        return None
+    readings = []
+    # A year in front is followed by the month in every country.
+    orders = (False,) if _YEAR.match(text.strip()) else (False, True)
+    for default in (datetime(2001, 1, 1), datetime(2004, 12, 28)):
+        for first in orders:
+            moment = _read_moment(text, default, first)
+            if moment is None:
+                return None
+            readings.append(moment)
+    days = {reading.date() for reading in readings}
+    return (
+        readings[0]
+        if len(days) == 1 and len({reading.timetz() for reading in readings}) == 1
+        else None
+    )
+
+
+def _parse_clock(text: str) -> str | None:
+    """`3pm`, `15:30`: a time of day, with its seconds."""
+    if not _CLOCK.search(text) or _YEAR.search(text):
+        return None
+    moment = _read_moment(text, datetime(2001, 1, 1), False)
+    return moment.timetz().isoformat() if moment else None
+
+
+def _read_moment(text: str, default: datetime, day_first: bool) -> datetime | None:
+    from dateutil import parser
+
+    text = _UTC.sub("", text)
+    if _ZONED.search(text):
+        return None
+    try:
+        return parser.parse(text, default=default, dayfirst=day_first, tzinfos=_find_zone)
+    except (ValueError, OverflowError, TypeError, ArithmeticError):
+        return None
+
+
+def _find_zone(name: str | None, offset: int | None) -> tzinfo | None:
+    """Raises ValueError for a zone of letters but UTC: `IST` is three of them."""
+    if offset is not None:
+        return timezone(timedelta(seconds=offset)) if offset else UTC
+    if name is None:
+        return None
+    raise ValueError(f"which zone {name!r} is is not known")
+
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}(?:\.0{1,18})?")
 _NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?")
@@ -28,7 +268,7 @@ _JSON_TEXT = re.compile(r"json|array|\blist\b|serializ|serialis|stringif", re.IG
 _CUT = 3  # letters that a choice cut short lacks at least: `USD` is no `USDT`
 _WORDS = 4  # of one entry of a list that was given as text with commas
 _LONGEST_CHOICE = 300  # characters of a text that may be meant for a choice
-_LONGEST = 100_000  # characters of a text that is read as JSON
+_LONGEST_VALUES = 100_000  # characters of a text that is read as JSON
 
 
 class WrittenFloat(float):
@@ -114,14 +354,14 @@ def _propose_written(
         yield from propose_epoch(text, name, schema, root)
     if "string" in types:
         yield from propose_dates(text, schema, root)
-        if len(text) <= _LONGEST and (bare := text.strip()) != text:
+        if len(text) <= _LONGEST_VALUES and (bare := text.strip()) != text:
             yield bare
 
 
 def _propose_choices(value: Any, choices: list[Any]) -> Iterator[Any]:
     """The choice that was meant: the same but for its type, its case and separators, its spelling,
     or cut short; only where one alone is meant."""
-    word = value if isinstance(value, str) else _format_number(value) if _is_number(value) else None
+    word = value if isinstance(value, str) else _format_number(value) if is_number(value) else None
     if isinstance(value, bool):
         word = "true" if value else "false"
     if word is None:
@@ -165,7 +405,7 @@ def _is_switch(schema: Any, root: Schema) -> bool:
 def parse_json(text: str) -> Any:
     """The JSON of a text, also within a code fence; None where it is none."""
     text = text.strip()
-    if not text.startswith(("{", "[", "`")) or len(text) > _LONGEST:
+    if not text.startswith(("{", "[", "`")) or len(text) > _LONGEST_VALUES:
         return None
     fenced = strip_fence(text)
     text = text if fenced is None else fenced
@@ -174,10 +414,6 @@ def parse_json(text: str) -> Any:
     except ValueError:
         return None
     return None if text[end:].strip() else value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_json_text(name: str, schema: Any, root: Schema) -> bool:

@@ -15,12 +15,6 @@ from assets.contracts.scan.hidden_text import (
     find_hidden,
     find_marks,
 )
-from assets.contracts.scan.link_and_name_rules import (
-    find_links,
-    find_neighbours,
-    find_secret_keys,
-    judge_tool_name,
-)
 from assets.contracts.scan.rule_table import (
     EXCERPT_CAP,
     HIGH,
@@ -44,6 +38,12 @@ from assets.contracts.scan.tool_texts import (
     read_fields,
     read_pieces,
     split_words,
+)
+from assets.contracts.scan.word_rules import (
+    find_links,
+    find_neighbours,
+    find_secret_keys,
+    judge_tool_name,
 )
 from warehouse.json_types import JsonObject
 from warehouse.sanitize.untrusted_text import escape_text, find_seen

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from assets.contracts.scan.engine import read_ideas, read_name, scan_contents, scan_tool
-from assets.contracts.scan.link_and_name_rules import find_hosts
 from assets.contracts.scan.rule_table import (
     LOW,
     MEDIUM,
@@ -24,6 +23,7 @@ from assets.contracts.scan.rule_table import (
     rank_severity,
 )
 from assets.contracts.scan.tool_texts import ToolText, ToolTexts, read_fields
+from assets.contracts.scan.word_rules import find_hosts
 from assets.contracts.schema_diff import compare_annotations
 from assets.contracts.schema_shapes import read_mapping
 from assets.contracts.tool_renames import find_renames

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from pydantic import BaseModel
 
-from assets.contracts.step_budget import TooMuchWork, limit_steps
+from assets.contracts.schema_shapes import TooMuchWork, limit_steps
 from assets.synthesis.offline.choice import answer_choice
 from assets.synthesis.offline.no_call import answer_aside, answer_vague
 from assets.synthesis.offline.replies import answer_acted, answer_call

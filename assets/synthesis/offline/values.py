@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType
 
-from assets.contracts.step_budget import spend_steps
+from assets.contracts.schema_shapes import spend_steps
 from assets.contracts.validate import validate_call
 from assets.synthesis.contract_reading import (
     ParameterSlot,

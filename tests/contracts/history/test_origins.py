@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from assets.contracts.origins import advance_state, fold_origins
+from assets.contracts.changes import advance_state, fold_origins
 from assets.contracts.snapshot import SNAPSHOTS
 from warehouse.store import Warehouse
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.changes import CHANGES, READ_RULE, fold_changes
-from assets.contracts.origins import fold_origins
+from assets.contracts.changes import CHANGES, READ_RULE, fold_changes, fold_origins
 from assets.contracts.snapshot import SNAPSHOTS
 from tests.contracts.history.test_origins import row
 from warehouse.storage.tables import Tables

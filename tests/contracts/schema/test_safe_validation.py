@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.step_budget import limit_steps
+from assets.contracts.schema_shapes import limit_steps
 from assets.contracts.validate import find_schema_problem, validate_call
 
 X = {"$ref": "#/$defs/x"}

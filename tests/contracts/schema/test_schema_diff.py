@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from assets.contracts.schema_diff import compare
 from assets.contracts.schema_shapes import equals_json
-from assets.contracts.schema_validator import find_dialect
 from assets.contracts.tool_diff import compare_tools
-from assets.contracts.validate import validate_call
+from assets.contracts.validate import find_dialect, validate_call
 from tests.contracts.random_schemas import next_version, value_for, whole
 from tests.support.examples import FULL, examples
 from tests.support.paths import SHARED

@@ -7,7 +7,7 @@ import regex
 
 from assets.contracts import tool_renames as renaming
 from assets.contracts.schema_diff import compare
-from assets.contracts.step_budget import (
+from assets.contracts.schema_shapes import (
     StepLimit,
     TooMuchWork,
     limit_steps,
@@ -71,9 +71,7 @@ def test_patterns_without_end_cost_what_they_may_and_no_more(
 
     clock = iter(range(10**6))
     monkeypatch.setattr(regex, "search", slow)
-    monkeypatch.setattr(
-        "assets.contracts.schema_validator.clock.perf_counter", lambda: next(clock) * 0.1
-    )
+    monkeypatch.setattr("assets.contracts.validate.clock.perf_counter", lambda: next(clock) * 0.1)
     properties = {f"p{i}": {"pattern": "(a+)+$"} for i in range(500)}
     schema = {"type": "object", "properties": properties}
     [flaw] = validate_call(tool(schema), dict.fromkeys(properties, "aaaa"))

@@ -199,8 +199,8 @@ def scan_snapshot(
         for row in rows:
             by_results = (results or {}).get((server, row["tool"], row["contract_digest"]), ())
             out += (_build_row(owner, row, row["tool"], finding) for finding in by_results)
-    known = (row for rows in before.values() for row in rows)
-    return ScanResult(_date_findings(out, known, run_date), scan_rows, read)
+    previous_rows = (row for rows in before.values() for row in rows)
+    return ScanResult(_date_findings(out, previous_rows, run_date), scan_rows, read)
 
 
 def read_findings(row: Row) -> list[ScanFinding]:

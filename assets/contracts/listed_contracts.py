@@ -139,8 +139,8 @@ def _build_listing(
 ) -> ListedContracts:
     filled = [read_shown(tool) for tool in listing.tools]
     contracts, problems = index_contracts([tool for tool, _ in filled])
-    shown = [names for place, (_, names) in enumerate(filled) if place not in problems]
-    fields = dict(zip(contracts, shown, strict=True))
+    field_names = [names for place, (_, names) in enumerate(filled) if place not in problems]
+    fields = dict(zip(contracts, field_names, strict=True))
     servers = sorted({listing.server_id, *listing.aliases} & launched.keys())
     ran = [launched[server] for server in servers]
     scanned = {} if ran else _scan_contracts(contracts, decided, before)
@@ -179,8 +179,8 @@ def _compare_launched(
         if name not in tools:
             continue
         launched = json.loads(tools[name])
-        shown = {field: contract[field] for field in shown_fields if field in contract}
-        changes = compare_tools([{**launched, **shown}], [launched])
+        visible = {field: contract[field] for field in shown_fields if field in contract}
+        changes = compare_tools([{**launched, **visible}], [launched])
         if not changes:
             return None
         change = changes[0]

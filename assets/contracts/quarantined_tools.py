@@ -233,7 +233,7 @@ def find_held_rows(warehouse: Warehouse) -> list[dict[str, Any]]:
 def list_held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
     """One row for each reason that holds a tool: {server_id, tool, contract_digest, rule, severity,
     field, excerpt, why, since, by}. All texts are escaped; `by` is the person who held it."""
-    held = set(map(key_contract, find_held_rows(warehouse)))
+    quarantined = set(map(key_contract, find_held_rows(warehouse)))
     last = {(past.contract_digest, past.rule): past for past in read_decisions(warehouse.home)}
     out: dict[tuple[str, ...], dict[str, Any]] = {}
     for finding in warehouse.tables.read(FINDINGS).to_dicts():
@@ -242,9 +242,9 @@ def list_held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
             last.get((finding["contract_digest"], finding["rule"])),
         )
         released = decision is not None and decision.verdict == RELEASED_VERDICT
-        if finding["severity"] == HIGH and key in held and not released:
+        if finding["severity"] == HIGH and key in quarantined and not released:
             out.setdefault((*key, finding["rule"]), _build_reason(key, finding))
-    for key in held:
+    for key in quarantined:
         for (digest, rule), past in last.items():
             if digest == key[2] and past.verdict == HELD_VERDICT:
                 by_person = {"rule": rule, "why": past.why, "first_seen": past.at}

@@ -29,14 +29,14 @@ def find_call(
 ) -> tuple[ToolCall, LaunchableServer]:
     """The call as it is sent, and how its server is launched. Raises CannotExecute."""
     try:
-        named = ToolId.parse(tool_id)
+        identity = ToolId.parse(tool_id)
     except BadToolId as error:
         raise CannotExecute(str(error)) from None
-    given = parse_arguments(arguments)
-    clear, held = read_contracts(warehouse)
-    row = next((item for item in clear if (item["server_id"], item["tool"]) == named), None)
+    call_arguments = parse_arguments(arguments)
+    clear, quarantined = read_contracts(warehouse)
+    row = next((item for item in clear if (item["server_id"], item["tool"]) == identity), None)
     if row is None:
-        if any((item["server_id"], item["tool"]) == named for item in held):
+        if any((item["server_id"], item["tool"]) == identity for item in quarantined):
             raise CannotExecute(
                 f"{tool_id} is held: `toolmill quarantine` says why, and releases it"
             )
@@ -45,22 +45,30 @@ def find_call(
         )
     servers = list_launchable(
         warehouse.tables.read(DEPLOYMENTS).to_dicts(),
-        [key for key, one in executor.policy.grants.items() if one.has_network],
+        [key for key, grant in executor.policy.grants.items() if grant.has_network],
         network=executor.policy.sandbox.network == "full",
     )
-    if named.server_id not in servers:
-        raise CannotExecute(f"{named.server_id} did not start in its last run: see `deployments`")
-    call = ToolCall(named.server_id, named.tool, read_contract(row), row["contract_digest"], given)
+    if identity.server_id not in servers:
+        raise CannotExecute(
+            f"{identity.server_id} did not start in its last run: see `deployments`"
+        )
+    call = ToolCall(
+        identity.server_id,
+        identity.tool,
+        read_contract(row),
+        row["contract_digest"],
+        call_arguments,
+    )
     if problems := [
         problem
-        for problem in find_problems(call.contract, given)
+        for problem in find_problems(call.contract, call_arguments)
         if problem["kind"] != "bad_schema"
     ]:
         first = problems[0]
         raise CannotExecute(
             f"--arguments {first['path']}: found {first['found']}; expected {first['expected']}"
         )
-    server = servers[named.server_id]
+    server = servers[identity.server_id]
     if not may_run(call, server, ExecutionPolicy(writes=True)):
         raise CannotExecute(
             f"{tool_id} may change something, and its server is elsewhere or has the network: that"
@@ -87,10 +95,10 @@ def pick_world(call: ToolCall, executor: ExecutionSetup, name: str | None) -> Wo
     """The world of a name, or the one that suits the server. Raises CannotExecute."""
     if name is None:
         return choose_world(call.server_id, executor.worlds, [call.tool])
-    known = {item.name: item for item in (PLAIN, *executor.worlds)}
-    if name not in known:
-        raise CannotExecute(f"--world {name!r}: expected one of {', '.join(sorted(known))}")
-    return known[name]
+    by_name = {item.name: item for item in (PLAIN, *executor.worlds)}
+    if name not in by_name:
+        raise CannotExecute(f"--world {name!r}: expected one of {', '.join(sorted(by_name))}")
+    return by_name[name]
 
 
 async def execute_tool(

@@ -76,7 +76,7 @@ def executions(
     executor: dg.ResourceParam[ExecutionSetup],
 ) -> Published:
     name = context.partition_key
-    made = execute_pairs(
+    result = execute_pairs(
         warehouse,
         name,
         executor,
@@ -84,7 +84,7 @@ def executions(
         scope=read_run_scope(context),
         only=read_one_server(context),
     )
-    frame = EXECUTIONS.frame(made.rows)
+    frame = EXECUTIONS.frame(result.rows)
     rows = frame.to_dicts()
     pairs, judged = (warehouse.tables.read(item, name).to_dicts() for item in (PAIRS, JUDGEMENTS))
     yield from publish(
@@ -93,12 +93,12 @@ def executions(
         EXECUTIONS_AUDIT,
         frame,
         rules=[check_launches(rows), check_useful_share(rows), check_secrets(rows)],
-        plan=made.due,
+        plan=result.due,
         metadata={
             **report_executions(rows),
             "verdicts": render_verdicts(compare_verdicts(pairs, judged, rows)),
             "plot": embed_plot([row for row in rows if not is_sample(row)], warehouse.home, name),
-            "left_for_the_next_run": made.left,
+            "left_for_the_next_run": result.left,
         },
     )
     close_run_after(context, warehouse.ledger, "executions")
@@ -118,11 +118,11 @@ def trajectories(
     warehouse: dg.ResourceParam[Warehouse],
     executor: dg.ResourceParam[ExecutionSetup],
 ) -> Published:
-    found, ledger = TrajectoryCollection(), warehouse.ledger
+    collection, ledger = TrajectoryCollection(), warehouse.ledger
     run_date = ledger.open_run(TRAJECTORIES.name)
     try:
         play = collect_trajectories(
-            found,
+            collection,
             executor.worlds,
             executor.policy,
             ledger,
@@ -132,20 +132,22 @@ def trajectories(
         asyncio.run(play)
     finally:
         ledger.close_run(TRAJECTORIES.name)
-    frame = TRAJECTORIES.frame(merge_trajectories(warehouse.tables, found.made))
+    frame = TRAJECTORIES.frame(merge_trajectories(warehouse.tables, collection.made))
     rows = frame.to_dicts()
-    figures = found.get_figures()
+    figures = collection.get_figures()
     dropped = figures.pop("dropped")
     yield from publish(
         context,
         warehouse,
         TRAJECTORIES_AUDIT,
         frame,
-        rules=[check_kept_share(found), check_answers(rows)],
+        rules=[check_kept_share(collection), check_answers(rows)],
         metadata={
             **figures,
             "kept_in_all": sum(row["status"] == KEPT for row in rows),
-            "problems": make_markdown_table(["problem"], [[problem] for problem in found.problems]),
+            "problems": make_markdown_table(
+                ["problem"], [[problem] for problem in collection.problems]
+            ),
             "dropped": make_markdown_table(
                 ["why", "trajectories"], [[str(why), str(n)] for why, n in dropped.items()]
             ),
@@ -181,11 +183,13 @@ def check_secrets(rows: Sequence[Record]) -> AuditVerdict:
     return _find_secret((row["execution_id"], row[name]) for row in rows for name in columns)
 
 
-def check_kept_share(found: TrajectoryCollection) -> AuditVerdict:
+def check_kept_share(collection: TrajectoryCollection) -> AuditVerdict:
     """Whether anything was played, and enough of it ended right."""
-    played, kept = len(found.made), sum(item.why is None for item in found.made)
-    observed = f"{kept} of {played}" + (f"; {found.problems[0]}" if found.problems else "")
-    enough = played > 0 and kept >= KEPT_FLOOR * played
+    played, right = len(collection.made), sum(item.why is None for item in collection.made)
+    observed = f"{right} of {played}" + (
+        f"; {collection.problems[0]}" if collection.problems else ""
+    )
+    enough = played > 0 and right >= KEPT_FLOOR * played
     return AuditVerdict("kept_share", enough, observed, f"at least {KEPT_FLOOR:.0%} end right")
 
 

@@ -80,9 +80,9 @@ def choose_world(
 ) -> WorldSpec:
     """The world that suits a server and most of these tools of it, the first of those alike; PLAIN
     where none does, or none can be had on this host."""
-    wanted = set(tools)
+    tool_names = set(tools)
     fits = [
-        (-len(wanted & set(fit.tools)), place, world)
+        (-len(tool_names & set(fit.tools)), place, world)
         for place, world in enumerate(worlds)
         for fit in world.servers
         if fit.id == server_id and find_missing(world) is None
@@ -99,8 +99,8 @@ def digest_world(world: WorldSpec, seed: int) -> str:
 def digest_task(world: WorldSpec, name: str, first: str) -> str:
     """Digest of all that decides where a task is carried out, what it asks and is checked by.
     first: `digest_world` of its world."""
-    asked = [task.model_dump(mode="json") for task in world.tasks if task.name == name]
-    return digest([first, *asked])
+    task_texts = [task.model_dump(mode="json") for task in world.tasks if task.name == name]
+    return digest([first, *task_texts])
 
 
 @asynccontextmanager
@@ -118,8 +118,8 @@ async def open_server(
     folder = policy.home / "cache" / "worlds" / place
     opened = await asyncio.to_thread(open_world, world, seed, folder)
     try:
-        own = policy.grants.get(server_id) or ServerGrant()
-        granted = replace(policy, grants={server_id: opened.grant.with_network_of(own)})
+        user_grant = policy.grants.get(server_id) or ServerGrant()
+        granted = replace(policy, grants={server_id: opened.grant.with_network_of(user_grant)})
         loaded = load_recipe(recipe)
         bound = bind_recipe(loaded, opened)
         facts = dump_recipe(bound, scripts=needs_scripts(recipe))

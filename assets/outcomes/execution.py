@@ -163,8 +163,8 @@ async def execute_call(
 ) -> CallExecution:
     """Makes one call and looks at the world before and after it; the caller resets it. repeat: a
     call that changed nothing is made once more. Raises what the world raises."""
-    given: dict[str, Any] = {"timeout_s": timeout_s, "owner": owner, "repeat": repeat}
-    return (await watch_call(caller, call, world, **given)).execution
+    options: dict[str, Any] = {"timeout_s": timeout_s, "owner": owner, "repeat": repeat}
+    return (await watch_call(caller, call, world, **options)).execution
 
 
 async def watch_call(
@@ -186,11 +186,11 @@ async def watch_call(
     after = await asyncio.to_thread(world.read_facts)
     start, end = digest(before), digest(after)
     changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
-    kept = keep_execution(result, call.arguments, start, end, changed)
-    if repeat and start == end and kept.outcome == USEFUL:
+    execution = keep_execution(result, call.arguments, start, end, changed)
+    if repeat and start == end and execution.outcome == USEFUL:
         again = digest_answer(await _send(caller, call, timeout_s, owner))
-        kept = replace(kept, repeated=again)
-    return WatchedCall(kept, before, after)
+        execution = replace(execution, repeated=again)
+    return WatchedCall(execution, before, after)
 
 
 async def _send(caller: "ToolCaller", call: ToolCall, timeout_s: float, owner: str) -> CallResult:

@@ -23,7 +23,7 @@ _READ = 1000  # characters of what says that it failed
 _LINES = 5  # of a text in which a status may stand
 _INNER = 20  # members of an answer that are looked into
 
-_PHRASES = {one.value: one.phrase.casefold() for one in HTTPStatus if one.value >= 400}
+_PHRASES = {status.value: status.phrase.casefold() for status in HTTPStatus if status.value >= 400}
 _STATUS = re.compile(r"([45]\d\d)(?:\s+([A-Za-z][\w '-]{0,60}))?")
 _STATUS_LINE = re.compile(
     r"\W{0,4}(?:HTTP/\d(?:\.\d)?\s+|(?:(?:http|response)\W{0,2})?status(?:[ _-]?code)?\W{1,5})"
@@ -86,8 +86,8 @@ def find_stated_failure(text: str, structured: Any) -> StatedFailure | None:
 def _find_status_member(answer: Mapping[str, Any]) -> StatedFailure | None:
     """The failure of an HTTP response or of a framework's error: all of an answer, or a member."""
     inner = [item for item in list(answer.values())[:_INNER] if isinstance(item, Mapping)]
-    for held in (answer, *inner):
-        members = {_squeeze_name(name): value for name, value in list(held.items())[:200]}
+    for candidate in (answer, *inner):
+        members = {_squeeze_name(name): value for name, value in list(candidate.items())[:200]}
         for name in _HOLDERS:
             status = _parse_status(members.get(name))
             if status and (_SHOWS & members.keys() or _has_phrase(members, status)):
@@ -97,13 +97,13 @@ def _find_status_member(answer: Mapping[str, Any]) -> StatedFailure | None:
 
 def _has_phrase(members: Mapping[str, Any], status: int) -> bool:
     """Whether a response's other members tell a failure, in words or the status's own phrase."""
-    texts = {name: one for name, one in members.items() if isinstance(one, str)}
-    own = {item.strip().casefold() for item in texts.values()}
-    return bool(_MESSAGES & texts.keys()) or _PHRASES.get(status, "") in own
+    texts = {name: value for name, value in members.items() if isinstance(value, str)}
+    phrases = {item.strip().casefold() for item in texts.values()}
+    return bool(_MESSAGES & texts.keys()) or _PHRASES.get(status, "") in phrases
 
 
 def _join_words(status: int, members: Mapping[str, Any]) -> str:
-    texts = [one for name in sorted(_MESSAGES) if isinstance(one := members.get(name), str)]
+    texts = [text for name in sorted(_MESSAGES) if isinstance(text := members.get(name), str)]
     words = [f"HTTP {status} {_PHRASES.get(status, '')}".strip(), *texts]
     return ": ".join(words)[:_READ]
 
@@ -128,15 +128,15 @@ def _read_status(text: str) -> StatedFailure | None:
         if bare and bare[2]:
             return _tell_status(bare[1], bare[2], text)
     alone = text.strip().rstrip(".").casefold()
-    status = next((one for one, phrase in _PHRASES.items() if phrase == alone), None)
+    status = next((code for code, phrase in _PHRASES.items() if phrase == alone), None)
     return StatedFailure(text.strip(), status) if status else None
 
 
-def _tell_status(number: str, rest: str, text: str) -> StatedFailure | None:
+def _tell_status(number: str, words_after: str, text: str) -> StatedFailure | None:
     """None where other words than the status's own follow it: 450 rows are no failure."""
-    status, phrase = int(number), rest.strip(" \t.*_`)]").casefold()
-    known = _PHRASES.get(status, "")
-    if phrase and not (known and phrase.startswith(known)):
+    status, phrase = int(number), words_after.strip(" \t.*_`)]").casefold()
+    expected_phrase = _PHRASES.get(status, "")
+    if phrase and not (expected_phrase and phrase.startswith(expected_phrase)):
         return None
     return StatedFailure(text.strip()[:_READ], status)
 
@@ -218,9 +218,9 @@ def classify_outcome(
         return CallOutcome(REFUSED, source, f"its words break {', '.join(result.alarming)}")
     if result.problems:
         problem = result.problems[0]
-        found = f"{problem.get('path')}: found {problem.get('found')}"
+        mismatch = f"{problem.get('path')}: found {problem.get('found')}"
         blame: Blame = "policy" if result.cut else "tool"
-        return CallOutcome(TRUNCATED if result.cut else PROTOCOL_ERROR, blame, found[:300])
+        return CallOutcome(TRUNCATED if result.cut else PROTOCOL_ERROR, blame, mismatch[:300])
     if result.cut or result.unread:
         return CallOutcome(TRUNCATED, "policy", "the answer is longer than what is kept or scanned")
     text = read_text(result)
@@ -244,8 +244,8 @@ def _classify_failure(kind: str) -> str:
 
 def read_text(result: CallResult) -> str:
     """What the text blocks of a result say, those of resources too."""
-    held = (block.get("resource") or block for block in result.content)
-    return "\n".join(item["text"] for item in held if isinstance(item.get("text"), str))
+    blocks = (block.get("resource") or block for block in result.content)
+    return "\n".join(item["text"] for item in blocks if isinstance(item.get("text"), str))
 
 
 def is_empty(result: CallResult) -> bool:
@@ -273,10 +273,10 @@ def digest_answer(result: CallResult) -> str:
     except (ValueError, RecursionError):
         answer = text.strip()
     media = [
-        held.get("data") or held.get("blob")
+        part.get("data") or part.get("blob")
         for block in result.content
-        for held in (block, block.get("resource") or {})
-        if held.get("data") or held.get("blob")
+        for part in (block, block.get("resource") or {})
+        if part.get("data") or part.get("blob")
     ]
     structured = None if text else result.structured  # they say the same, where both are there
     facts = [result.status, answer, media, structured]
@@ -296,8 +296,8 @@ def find_canned(calls: Iterable[tuple[str, str, int]]) -> set[str]:
         return set()
     return {
         answer
-        for answer, asked in inputs.items()
-        if len(asked) >= (2 if sizes[answer] >= _ALIKE else _OFTEN)
+        for answer, argument_sets in inputs.items()
+        if len(argument_sets) >= (2 if sizes[answer] >= _ALIKE else _OFTEN)
     }
 
 

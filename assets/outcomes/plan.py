@@ -42,7 +42,7 @@ _READS = ("read", "search", "compute")
 
 def make_execution_row(job: ExecutionJob, done: JobResult) -> dict[str, Any]:
     """The row of EXECUTIONS of one job, without its marketplace, plan and time."""
-    call, wanted = job.wanted.call, job.wanted
+    call, selected = job.wanted.call, job.wanted
     row: dict[str, Any] = {
         **dict.fromkeys(EXECUTIONS.columns),
         "execution_id": job.id,
@@ -50,16 +50,16 @@ def make_execution_row(job: ExecutionJob, done: JobResult) -> dict[str, Any]:
         "tool": call.tool,
         "contract_digest": call.contract_digest,
         "recipe_digest": job.server.recipe_digest,
-        "arguments": wanted.arguments,
-        "pair_ids": json.dumps(sorted(wanted.pairs)),
-        "refused_ids": json.dumps(sorted(wanted.refused)),
-        "twin_of": wanted.twin_of,
+        "arguments": selected.arguments,
+        "pair_ids": json.dumps(sorted(selected.pairs)),
+        "refused_ids": json.dumps(sorted(selected.refused)),
+        "twin_of": selected.twin_of,
         "world": job.world.name,
         "seed": job.seed,
         "only_reads": call.only_reads,
         "status": "failed",
     }
-    if (found := done.execution) is None:
+    if (execution := done.execution) is None:
         return row | {
             "error_kind": INTERNAL,
             "hint": redact(done.problem or ""),
@@ -67,34 +67,34 @@ def make_execution_row(job: ExecutionJob, done: JobResult) -> dict[str, Any]:
             "withheld": "[]",
             "findings": "[]",
         }
-    kept = ("status", "outcome", "blame", "evidence", "error_kind", "hint", "answer", "size")
+    copied = ("status", "outcome", "blame", "evidence", "error_kind", "hint", "answer", "size")
     return row | {
-        **{name: getattr(found, name) for name in (*kept, "differs", "seconds")},
-        "call_key": call.make_key(found.before),
-        "changed": redact(json.dumps(found.changed)),
-        "breaks_hint": call.only_reads and found.changes_state,
-        "withheld": json.dumps(found.withheld),
-        "findings": json.dumps(found.findings),
+        **{name: getattr(execution, name) for name in (*copied, "differs", "seconds")},
+        "call_key": call.make_key(execution.before),
+        "changed": redact(json.dumps(execution.changed)),
+        "breaks_hint": call.only_reads and execution.changes_state,
+        "withheld": json.dumps(execution.withheld),
+        "findings": json.dumps(execution.findings),
         "proof": done.proofs[0].verdict if done.proofs else None,
         "proof_why": redact(done.proofs[0].why) if done.proofs else None,
-        "proofs": json.dumps(_map_proofs(wanted, done), sort_keys=True),
+        "proofs": json.dumps(_map_proofs(selected, done), sort_keys=True),
         "result_blob": done.blob,
     }
 
 
-def _map_proofs(wanted: WantedCall, done: JobResult) -> dict[str, str]:
+def _map_proofs(selected: WantedCall, done: JobResult) -> dict[str, str]:
     """Pair -> what the call proves of it, by its own request. One of several calls proves none."""
-    verdicts = {one: proof.verdict for one, proof in zip(wanted.asked, done.proofs, strict=False)}
-    found = {
+    verdicts = {one: proof.verdict for one, proof in zip(selected.asked, done.proofs, strict=False)}
+    proofs = {
         pair: verdicts[request]
-        for pair, request in zip(wanted.pairs, wanted.requests, strict=False)
+        for pair, request in zip(selected.pairs, selected.requests, strict=False)
         if request in verdicts
     }
-    found |= {
-        pair: verdicts[request] for pair, request in wanted.refused.items() if request in verdicts
+    proofs |= {
+        pair: verdicts[request] for pair, request in selected.refused.items() if request in verdicts
     }
-    weak = [pair for pair in wanted.several if found.get(pair) == PROVED]
-    return found | dict.fromkeys(weak, UNPROVED)
+    weak = [pair for pair in selected.several if proofs.get(pair) == PROVED]
+    return proofs | dict.fromkeys(weak, UNPROVED)
 
 
 def mark_canned(rows: Iterable[Mapping[str, Any]]) -> list[Record]:
@@ -112,10 +112,10 @@ def mark_canned(rows: Iterable[Mapping[str, Any]]) -> list[Record]:
         reads = row["only_reads"] or read_purpose({"name": row["tool"]}).family in _READS
         if row["outcome"] == USEFUL and row["changed"] == "[]" and reads:
             groups[row["server_id"], row["tool"], row["contract_digest"]].append(row)
-    for own in groups.values():
-        canned = find_canned((row["arguments"], row["answer"], row["size"]) for row in own)
-        evidence = f"{len(own)} calls with other arguments were answered alike"
-        for row in own:
+    for group in groups.values():
+        canned = find_canned((row["arguments"], row["answer"], row["size"]) for row in group)
+        evidence = f"{len(group)} calls with other arguments were answered alike"
+        for row in group:
             if row["answer"] in canned:
                 row |= {"outcome": CANNED, "blame": "tool", "evidence": evidence}
     return results
@@ -176,8 +176,10 @@ def plan_executions(
     jobs = [job for job in jobs if only in (None, job.wanted.call.server_id)]
     plans = {job.id: _digest_plan(job, executor) for job in jobs}
     again = {key for key, row in previous.items() if only or row["error_kind"] in PASSING}
-    made = {key: row["plan_digest"] for key, row in previous.items()}
-    return ExecutionPlan(previous, jobs, plans, again, plan_keys(made, plans, retry=again))
+    previous_plans = {key: row["plan_digest"] for key, row in previous.items()}
+    return ExecutionPlan(
+        previous, jobs, plans, again, plan_keys(previous_plans, plans, retry=again)
+    )
 
 
 def execute_pairs(
@@ -203,9 +205,9 @@ def execute_pairs(
         executor.concurrency,
         progress or SilentProgress(),
     )
-    wanted = set(due.due)
-    asked = [replace(job, again=job.id in planned.again) for job in jobs if job.id in wanted]
-    asyncio.run(run.carry_out(asked))
+    due_ids = set(due.due)
+    due_jobs = [replace(job, again=job.id in planned.again) for job in jobs if job.id in due_ids]
+    asyncio.run(run.carry_out(due_jobs))
     now = time.time()
     rows = []
     stale: set[tuple[str, str | None]] = set()
@@ -228,7 +230,7 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: ExecutionSetup) -> lis
     tables = warehouse.tables
     pairs, judged = tables.read(PAIRS, name).to_dicts(), tables.read(JUDGEMENTS, name).to_dicts()
     clear, _ = read_contracts(warehouse, name)
-    networked = [key for key, one in executor.policy.grants.items() if one.has_network]
+    networked = [key for key, item in executor.policy.grants.items() if item.has_network]
     servers = list_launchable(
         tables.read(DEPLOYMENTS, name).to_dicts(),
         networked,
@@ -238,21 +240,23 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: ExecutionSetup) -> lis
     settings = executor.settings
     calls = select_calls(select_trainable(pairs, judged), clear, servers, settings, twins)
     tools: dict[str, set[str]] = defaultdict(set)
-    for one in calls:
-        tools[one.call.server_id].add(one.call.tool)
-    worlds = {key: choose_world(key, executor.worlds, own) for key, own in tools.items()}
-    named = {world.name: world for world in executor.worlds}
+    for item in calls:
+        tools[item.call.server_id].add(item.call.tool)
+    worlds = {
+        key: choose_world(key, executor.worlds, tool_names) for key, tool_names in tools.items()
+    }
+    by_name = {world.name: world for world in executor.worlds}
     jobs: list[ExecutionJob] = []
     digests: dict[tuple[str, int, str | None], str] = {}
-    for one in add_refused(calls, select_refused(pairs, judged), clear, servers, settings):
-        world, seed = worlds[one.call.server_id], settings.seed
-        if one.task:
-            if one.task.world not in named:
+    for item in add_refused(calls, select_refused(pairs, judged), clear, servers, settings):
+        world, seed = worlds[item.call.server_id], settings.seed
+        if item.task:
+            if item.task.world not in by_name:
                 continue  # its file is gone since
-            world, seed = named[one.task.world], one.task.seed
-        key = one.identify(world.name, seed)
-        server = servers[one.call.server_id]
-        jobs.append(ExecutionJob(key, one, server, world, seed, digests=digests))
+            world, seed = by_name[item.task.world], item.task.seed
+        key = item.identify(world.name, seed)
+        server = servers[item.call.server_id]
+        jobs.append(ExecutionJob(key, item, server, world, seed, digests=digests))
     return jobs
 
 

@@ -64,20 +64,20 @@ class CallEffect:
         return {key: pair for key, pair in both.items() if pair[0] != pair[1]}
 
 
-def is_other_effect(one: CallEffect, other: CallEffect) -> bool:
+def is_other_effect(first: CallEffect, other: CallEffect) -> bool:
     """Whether two calls in one first state differ in what they changed, or in whether they
     worked."""
-    if one.execution.outcome != other.execution.outcome:
+    if first.execution.outcome != other.execution.outcome:
         return True
-    return one.changes != other.changes
+    return first.changes != other.changes
 
 
 def show_changes(effect: CallEffect) -> str:
     """All that changed as one text, case folded: names of facts and their values on both sides."""
-    parts = []
+    lines = []
     for key, (before, after) in effect.changes.items():
-        parts += [key, _show_fact(before), _show_fact(after)]
-    return "\n".join(parts).casefold()
+        lines += [key, _show_fact(before), _show_fact(after)]
+    return "\n".join(lines).casefold()
 
 
 def find_contradiction(
@@ -115,15 +115,15 @@ def _is_copied(effect: CallEffect, key: str, values: Sequence[Any]) -> bool:
     """Whether what was added at `key` is what stays at a place that the call names; what it holds
     itself is no copy."""
     before, after = effect.changes[key]
-    shown = _show_fact(after).casefold()
+    content = _show_fact(after).casefold()
     texts = [
         value for value in values if not _is_path(value)
     ]  # a file's own name is in its fact too
-    if before is not None or any(holds_value(text, shown) for text in texts):
+    if before is not None or any(holds_value(text, content) for text in texts):
         return False
     return any(
-        any(holds_value(value, f"{other}\n{shown}".casefold()) for value in values)
-        for other in ((key for key, one in effect.before.items() if one == after))
+        any(holds_value(value, f"{other}\n{content}".casefold()) for value in values)
+        for other in ((key for key, fact in effect.before.items() if fact == after))
         if effect.after.get(other) == after
     )
 
@@ -222,22 +222,22 @@ def judge_effect(call: ToolCall, request: str, effect: CallEffect) -> CallProof 
         return failed
     if not effect.changes:
         return CallProof(UNPROVED, "nothing that can be read changed")
-    shown = show_changes(effect)
+    changes_text = show_changes(effect)
     text = RequestText(request)
     every = list(_walk_values(call.arguments))
     leaves = [item for item in every if is_telling(item[1])]
-    held = [(path, value) for path, value in leaves if holds_value(value, shown)]
-    if not held:  # as of a statement in SQL, or of `git_reset` on a whole repository
+    shown_values = [(path, value) for path, value in leaves if holds_value(value, changes_text)]
+    if not shown_values:  # as of a statement in SQL, or of `git_reset` on a whole repository
         return CallProof(UNPROVED, "what changed holds no value of the call")
-    for path, value in held:
+    for path, value in shown_values:
         if not is_stated(value, path, text):
             return CallProof(REFUTED, f"it changed {str(value)[:80]!r}, which is not asked for")
-    for _, value in held:
+    for _, value in shown_values:
         if not is_placed(value, text, DATA):
             return CallProof(UNPROVED, f"the request does not say where {str(value)[:80]!r} lies")
     for path, value in leaves:
         # Of a list or an object one value alone is tried otherwise: the others have to show.
-        inner = path not in call.arguments and (path, value) not in held
+        inner = path not in call.arguments and (path, value) not in shown_values
         if inner and is_stated(value, path, text):
             return CallProof(UNPROVED, f"what changed does not show {path}: {str(value)[:80]!r}")
     for path, value in every:
@@ -322,29 +322,29 @@ class WorldTasks:
     def digest_tasks(self, server_id: str, tools: Collection[str]) -> dict[str, str]:
         """Tool -> digest of all that decides its tasks, of the tools that have any."""
         world = choose_world(server_id, self.worlds, tools)
-        found: dict[str, list[str]] = defaultdict(list)
+        digests: dict[str, list[str]] = defaultdict(list)
         single = list(_list_single(world, server_id, tools))
         try:
             first = digest_world(world, self.seed) if single else ""
             decides = [digest_task(world, item.name, first) for item in single]
         except WorldFileError as error:
             decides = [str(error)] * len(single)  # drawing says so
-        for template, one in zip(single, decides, strict=True):
-            found[template.calls[0].tool].append(one)
-        return {tool: digest([DRAWS, *parts]) for tool, parts in found.items()}
+        for template, decisive in zip(single, decides, strict=True):
+            digests[template.calls[0].tool].append(decisive)
+        return {tool: digest([DRAWS, *task_digests]) for tool, task_digests in digests.items()}
 
     def draw_tasks(self, server_id: str, tools: Collection[str]) -> list[WorldTask]:
         """The tasks of these tools, one of every form before a second of any. Raises
         WorldUnavailable."""
         world = choose_world(server_id, self.worlds, tools)
-        named = {item.name for item in _list_single(world, server_id, tools)}
+        names = {item.name for item in _list_single(world, server_id, tools)}
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with (
                 TemporaryDirectory(prefix="tasks-", dir=self.folder) as place,
                 open_world(world, self.seed, Path(place)) as opened,
             ):
-                drawn = [task for task in opened.tasks(self.seed, DRAWS) if task.name in named]
+                drawn = [task for task in opened.tasks(self.seed, DRAWS) if task.name in names]
         except (WorldFailed, WorldFileError) as error:
             raise WorldUnavailable(str(error)) from error
         return [_make_world_task(turn) for turn in _take_turns(drawn, server_id)]
@@ -382,8 +382,12 @@ async def prove_task(
 
 def _list_single(world: WorldSpec, server_id: str, tools: Collection[str]) -> list[TaskTemplate]:
     """The forms of tasks that one call of one of these tools carries out."""
-    own = {tool for fit in world.servers if fit.id == server_id for tool in fit.tools} & set(tools)
-    single = [task for task in world.tasks if len(task.calls) == 1 and task.calls[0].tool in own]
+    tool_names = {tool for fit in world.servers if fit.id == server_id for tool in fit.tools} & set(
+        tools
+    )
+    single = [
+        task for task in world.tasks if len(task.calls) == 1 and task.calls[0].tool in tool_names
+    ]
     return [item for item in single if not item.servers or server_id in item.servers]
 
 
@@ -393,9 +397,9 @@ def _take_turns(drawn: Sequence[Task], server_id: str) -> list[Task]:
     for task in drawn:
         forms[task.name].append(task)
     turned = []
-    for name, own in forms.items():
-        start = int(digest([server_id, name])[:8], 16) % len(own)
-        turned.append([*own[start:], *own[:start]])
+    for name, tasks in forms.items():
+        start = int(digest([server_id, name])[:8], 16) % len(tasks)
+        turned.append([*tasks[start:], *tasks[:start]])
     return [task for turn in zip_longest(*turned) for task in turn if task is not None]
 
 

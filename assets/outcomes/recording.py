@@ -104,16 +104,19 @@ class ReplayRecording:
         return {"value": round(value, 4), "low": round(low, 4), "high": round(high, 4),
                 "n": len(again)}  # fmt: skip
 
-    def find_changed(self, listed: Iterable[Row]) -> list[str]:
+    def find_changed(self, rows: Iterable[Row]) -> list[str]:
         """server::tool of what these rows list by another contract than the recorded one."""
-        known = {(one["server_id"], one["tool"]): name for name, one in self.contracts.items()}
-        found = {
+        digests = {
+            (contract["server_id"], contract["tool"]): name
+            for name, contract in self.contracts.items()
+        }
+        changed = {
             f"{row['server_id']}::{row['tool']}"
-            for row in listed
-            if known.get((row["server_id"], row["tool"]), row["contract_digest"])
+            for row in rows
+            if digests.get((row["server_id"], row["tool"]), row["contract_digest"])
             != row["contract_digest"]
         }
-        return sorted(found)
+        return sorted(changed)
 
 
 def make_key(contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
@@ -125,16 +128,16 @@ def make_key(contract_digest: str, arguments: Mapping[str, Any], state: str) -> 
         return ""
 
 
-def select_clear(rows: Iterable[Row], held: Held) -> list[Row]:
+def select_clear(rows: Iterable[Row], is_held: Held) -> list[Row]:
     """The rows of TRAJECTORIES none of whose contracts is held."""
-    return [row for row in rows if not held([{**item} for item in json.loads(row["contracts"])])]
+    return [row for row in rows if not is_held([{**item} for item in json.loads(row["contracts"])])]
 
 
 def record_trajectories(rows: Sequence[Row]) -> ReplayRecording:
     """The recording of rows of TRAJECTORIES: every call that was answered, but for answers that are
     withheld or cut, and the tasks of those kept."""
     replay_recording = ReplayRecording()
-    seen: dict[str, list[TrajectoryStep]] = defaultdict(list)
+    steps_by_key: dict[str, list[TrajectoryStep]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row["trajectory_id"]):
         steps = [TrajectoryStep(**step) for step in json.loads(row["steps"])]
         for item in json.loads(row["contracts"]):
@@ -143,48 +146,59 @@ def record_trajectories(rows: Sequence[Row]) -> ReplayRecording:
         for step in steps:
             if step.outcome in _NO_ANSWER:  # a server's words that are not all here are no answer
                 continue
-            seen[make_key(step.contract_digest, step.arguments, step.before)].append(step)
+            steps_by_key[make_key(step.contract_digest, step.arguments, step.before)].append(step)
         if row["status"] == KEPT and not row["recovers"]:
             replay_recording.tasks[row["trajectory_id"]] = _make_task(row, steps)
     replay_recording.answers = {
-        key: _merge_steps(steps) for key, steps in sorted(seen.items()) if key
+        key: _merge_steps(steps) for key, steps in sorted(steps_by_key.items()) if key
     }
     return replay_recording
 
 
 def add_executions(
-    made: ReplayRecording, rows: Iterable[Row], listed: Iterable[Row], read: Callable[[str], bytes]
+    recording: ReplayRecording,
+    rows: Iterable[Row],
+    clear_rows: Iterable[Row],
+    read: Callable[[str], bytes],
 ) -> int:
     """Adds what executed calls were answered; returns how many of them. rows: of EXECUTIONS;
-    listed: the clear contracts; read: the bytes of a blob. A call whose contract is not listed, or
+    clear_rows: clear contracts; read: the bytes of a blob. A call whose contract is not listed, or
     whose answer is withheld, is left out."""
-    clear = {row["contract_digest"]: row for row in listed}
+    clear = {row["contract_digest"]: row for row in clear_rows}
     added = 0
     for row in sorted(rows, key=lambda row: row["execution_id"]):
         contract = clear.get(row["contract_digest"])
         if contract is None or not row["result_blob"] or row["withheld"] != "[]":
             continue
         arguments = json.loads(row["arguments"])
-        held = CallExecution.load(json.loads(read(row["result_blob"]))["execution"])
+        execution = CallExecution.load(json.loads(read(row["result_blob"]))["execution"])
         # Of an answer that is said in both ways, the size is of both.
-        beside = len(json.dumps(held.structured)) if held.structured else 0
-        if len(held.text) < held.size - beside or not held.text:  # cut, or not said in text
+        beside = len(json.dumps(execution.structured)) if execution.structured else 0
+        if (
+            len(execution.text) < execution.size - beside or not execution.text
+        ):  # cut, or not said in text
             continue
-        named = ("server_id", "tool", "contract_digest")
+        columns = ("server_id", "tool", "contract_digest")
         body = {"contract": read_contract(contract)}
-        made.contracts.setdefault(row["contract_digest"], {n: contract[n] for n in named} | body)
-        key = make_key(row["contract_digest"], arguments, held.before)
-        seen = 1 if held.repeated is None else 2
-        new = RecordedAnswer(held.text, held.outcome, held.after, seen, int(bool(held.differs)))
-        made.answers[key] = _merge_answers(made.answers[key], new) if key in made.answers else new
+        recording.contracts.setdefault(
+            row["contract_digest"], {n: contract[n] for n in columns} | body
+        )
+        key = make_key(row["contract_digest"], arguments, execution.before)
+        times = 1 if execution.repeated is None else 2
+        new = RecordedAnswer(
+            execution.text, execution.outcome, execution.after, times, int(bool(execution.differs))
+        )
+        recording.answers[key] = (
+            _merge_answers(recording.answers[key], new) if key in recording.answers else new
+        )
         added += 1
     return added
 
 
-def _merge_answers(one: RecordedAnswer, other: RecordedAnswer) -> RecordedAnswer:
-    same = (one.text, one.outcome, one.after) == (other.text, other.outcome, other.after)
-    differing = one.differing + (other.differing if same else other.seen)
-    return replace(one, seen=one.seen + other.seen, differing=differing)
+def _merge_answers(first: RecordedAnswer, other: RecordedAnswer) -> RecordedAnswer:
+    same = (first.text, first.outcome, first.after) == (other.text, other.outcome, other.after)
+    differing = first.differing + (other.differing if same else other.seen)
+    return replace(first, seen=first.seen + other.seen, differing=differing)
 
 
 def _make_task(row: Row, steps: Sequence[TrajectoryStep]) -> ReplayTask:
@@ -220,12 +234,15 @@ class ReplayDamaged(UnusableInput):
     """A file that is no recording, or not the one that was written."""
 
 
-def write_recording(path: Path, made: ReplayRecording) -> dict[str, Any]:
+def write_recording(path: Path, recording: ReplayRecording) -> dict[str, Any]:
     """Writes the file; returns its first line. The same recording is the same bytes."""
     lines: list[dict[str, Any]] = [
-        *({"contract": made.contracts[name]} for name in sorted(made.contracts)),
-        *({"key": key, "answer": vars(made.answers[key])} for key in sorted(made.answers)),
-        *({"task": _dump_task(made.tasks[name])} for name in sorted(made.tasks)),
+        *({"contract": recording.contracts[name]} for name in sorted(recording.contracts)),
+        *(
+            {"key": key, "answer": vars(recording.answers[key])}
+            for key in sorted(recording.answers)
+        ),
+        *({"task": _dump_task(recording.tasks[name])} for name in sorted(recording.tasks)),
     ]
     body = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines).encode()
     head = {"format": FORMAT, "version": VERSION, "lines": len(lines), "sha256": sha256(body)}
@@ -280,10 +297,10 @@ def _parse_head(line: bytes) -> dict[str, Any] | None:
     return head if isinstance(head, dict) and head.get("format") == FORMAT else None
 
 
-def _read_line(made: ReplayRecording, line: dict[str, Any]) -> None:
+def _read_line(recording: ReplayRecording, line: dict[str, Any]) -> None:
     if "contract" in line:
         recorded_answer = line["contract"]
-        made.contracts[str(recorded_answer["contract_digest"])] = {
+        recording.contracts[str(recorded_answer["contract_digest"])] = {
             "server_id": str(recorded_answer["server_id"]),
             "tool": str(recorded_answer["tool"]),
             "contract_digest": str(recorded_answer["contract_digest"]),
@@ -297,7 +314,7 @@ def _read_line(made: ReplayRecording, line: dict[str, Any]) -> None:
         )
         if not all(isinstance(text, str) for text in texts) or {*map(type, counts)} != {int}:
             raise TypeError(line["key"])
-        made.answers[str(line["key"])] = recorded_answer
+        recording.answers[str(line["key"])] = recorded_answer
     else:
         recorded_answer = line["task"]
         calls = tuple(RecordedCall(**call) for call in recorded_answer["calls"])
@@ -307,10 +324,10 @@ def _read_line(made: ReplayRecording, line: dict[str, Any]) -> None:
             str(name): (str(two[0]), str(two[1])) for name, two in recorded_answer["states"].items()
         }
         offered = tuple(map(str, recorded_answer["contracts"]))
-        if not {*offered, *(call.contract_digest for call in calls)} <= made.contracts.keys():
+        if not {*offered, *(call.contract_digest for call in calls)} <= recording.contracts.keys():
             raise KeyError("a task calls by a contract that is not in the file")
-        named = str(recorded_answer["id"]), str(recorded_answer["request"])
-        made.tasks[named[0]] = ReplayTask(*named, calls, states, offered)
+        identity = str(recorded_answer["id"]), str(recorded_answer["request"])
+        recording.tasks[identity[0]] = ReplayTask(*identity, calls, states, offered)
 
 
 def _dump_task(task: ReplayTask) -> dict[str, Any]:
@@ -336,8 +353,8 @@ def save_release_replay(warehouse: Warehouse, release: str) -> Path | None:
     path = warehouse.home / "releases" / f"{release}.replay.jsonl"
     if path.exists():
         return path
-    made = record_home(warehouse)
-    if made is None:
+    recording = record_home(warehouse)
+    if recording is None:
         return None
-    write_recording(path, made)
+    write_recording(path, recording)
     return path

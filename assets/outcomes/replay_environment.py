@@ -51,8 +51,8 @@ class ReplayEnvironment:
     def reset(self, task_id: str) -> ReplayTask:
         """Begins a task in its first states. Raises KeyError with the ids that are known."""
         if task_id not in self.recording.tasks:
-            known = ", ".join(sorted(self.recording.tasks)[:3]) or "none"
-            raise KeyError(f"no task {task_id[:60]!r} is recorded; known: {known} …")
+            examples = ", ".join(sorted(self.recording.tasks)[:3]) or "none"
+            raise KeyError(f"no task {task_id[:60]!r} is recorded; known: {examples} …")
         self.task = self.recording.tasks[task_id]
         self._states = {server: first for server, (first, _) in self.task.states.items()}
         self.steps, self._answered = [], set()
@@ -79,41 +79,41 @@ class ReplayEnvironment:
         valid = sum(step.valid for step in self.steps) / n if n else 0.0
         useful = sum(step.outcome == USEFUL for step in self.steps) / n if n else 0.0
         end = self._is_end_right(self.task)
-        known = not any(step.missed for step in self.steps)
+        complete = not any(step.missed for step in self.steps)
         reward = VALID * valid + CALLS_USEFUL * useful + END * end
-        return RolloutScore(round(reward, 6), round(valid, 6), round(useful, 6), end, known)
+        return RolloutScore(round(reward, 6), round(valid, 6), round(useful, 6), end, complete)
 
     def _make_step(self, tool: str, arguments: Any, contract_digest: str | None) -> StepResult:
         if self.task is None:
             raise RuntimeError("reset the environment to a task first")
         if len(self.steps) >= MOST_CALLS:
             return StepResult(f"at most {MOST_CALLS} calls a task", "too_many_calls")
-        known = next((item for item in self._list_offered() if item["tool"] == tool), None)
-        if known is None:
+        offered = next((item for item in self._list_offered() if item["tool"] == tool), None)
+        if offered is None:
             names = ", ".join(item["tool"] for item in self._list_offered())
             return StepResult(f"no tool {str(tool)[:60]!r}; tools: {names}"[:2000], "unknown_tool")
-        if flaws := validate_call(known["contract"], arguments):
+        if flaws := validate_call(offered["contract"], arguments):
             problems = "; ".join(f"{flaw.path}: {flaw.message}" for flaw in flaws)
             return StepResult(problems[:2000], "invalid_arguments")
-        name = contract_digest or known["contract_digest"]
-        return self._replay(known["server_id"], name, arguments)
+        name = contract_digest or offered["contract_digest"]
+        return self._replay(offered["server_id"], name, arguments)
 
     def _list_offered(self) -> list[dict[str, Any]]:
         names = self.task.contracts if self.task else ()
-        held = (self.recording.contracts[name] for name in names)
-        return sorted(held, key=lambda item: item["tool"])
+        contracts = (self.recording.contracts[name] for name in names)
+        return sorted(contracts, key=lambda item: item["tool"])
 
     def _replay(
         self, server: str, contract_digest: str, arguments: Mapping[str, Any]
     ) -> StepResult:
         state = self._states.get(server, "")  # a file from elsewhere may name none: a miss
         try:
-            found = self.recording.answer(contract_digest, arguments, state)
+            answer = self.recording.answer(contract_digest, arguments, state)
         except ReplayMiss as miss:
             return StepResult(f"replay miss: {miss}", "miss", valid=True, missed=True)
-        self._states[server] = found.after
+        self._states[server] = answer.after
         self._answered.add(make_key(contract_digest, arguments, state))
-        return StepResult(found.text, found.outcome, valid=True)
+        return StepResult(answer.text, answer.outcome, valid=True)
 
     def _is_end_right(self, task: ReplayTask) -> bool:
         """The last states, and where a server's task changes nothing, its calls: a world that is
@@ -173,13 +173,13 @@ def make_environment_factory(recording: ReplayRecording) -> Callable[[], Any]:
                 What the tool answers, or why it was not called.
             """
             try:
-                given = json.loads(arguments) if isinstance(arguments, str) else arguments
+                parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
             except (ValueError, RecursionError):
-                given = None
-            return self._environment.step(tool, given).text
+                parsed = None
+            return self._environment.step(tool, parsed).text
 
         def get_reward(self) -> float | None:
-            found = self._environment.score()
-            return found.reward if found.known else None
+            score = self._environment.score()
+            return score.reward if score.known else None
 
     return ReplayWorld

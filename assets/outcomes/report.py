@@ -93,7 +93,7 @@ def _tabulate_twins(rows: Sequence[Row]) -> Markdown:
         for row in rows
         if row["twin_of"]
     )
-    lines = [[*named, str(n)] for named, n in sorted(tried.items())[:_SHOWN]]
+    lines = [[*labels, str(n)] for labels, n in sorted(tried.items())[:_SHOWN]]
     return make_markdown_table(["written for", "asked of", "outcome", "calls"], lines)
 
 
@@ -113,9 +113,9 @@ def embed_plot(rows: Sequence[Row], home: Path, name: str) -> Markdown:
     that is kept in the home."""
     if not rows:
         return Markdown("nothing was executed")
-    shown = [_count_outcomes(rows), _measure_shares(rows), _count_ran(rows), len(rows)]
+    figures = [_count_outcomes(rows), _measure_shares(rows), _count_ran(rows), len(rows)]
     pictures = PictureStore(home, *_SOURCES)
-    png = pictures.draw(f"executions-{name}", shown, lambda: draw_executions(rows))
+    png = pictures.draw(f"executions-{name}", figures, lambda: draw_executions(rows))
     return embed_image("outcomes of executed calls", png)
 
 
@@ -148,10 +148,10 @@ def _count_ran(rows: Sequence[Row]) -> int:
 
 def _count_outcomes(rows: Sequence[Row]) -> dict[str, Counter[str]]:
     """Outcome -> whom it is laid to -> rows; the last one first, as bars are drawn from below."""
-    found = {name: Counter[str]() for name in (*OUTCOMES, _NOT_MADE)}
+    counts = {name: Counter[str]() for name in (*OUTCOMES, _NOT_MADE)}
     for row in rows:
-        found[row["outcome"] or _NOT_MADE][row["blame"] or _NOBODY] += 1
-    return {name: own for name, own in reversed(found.items()) if own}
+        counts[row["outcome"] or _NOT_MADE][row["blame"] or _NOBODY] += 1
+    return {name: blames for name, blames in reversed(counts.items()) if blames}
 
 
 def _measure_shares(rows: Sequence[Row]) -> list[tuple[str, int, int]]:
@@ -160,18 +160,18 @@ def _measure_shares(rows: Sequence[Row]) -> list[tuple[str, int, int]]:
     column = "server_id" if len({row["server_id"] for row in ran}) > 1 else "tool"
     calls = Counter(row[column] for row in ran)
     useful = Counter(row[column] for row in ran if row["outcome"] == USEFUL)
-    shown = calls.most_common(_MOST)
-    found = [(str(name), useful[name], n) for name, n in shown]
-    return sorted(found, key=lambda item: (item[1] / item[2], item[2], item[0]))
+    most_called = calls.most_common(_MOST)
+    shares = [(str(name), useful[name], n) for name, n in most_called]
+    return sorted(shares, key=lambda item: (item[1] / item[2], item[2], item[0]))
 
 
 def _draw_outcomes(axis: Any, kinds: dict[str, Counter[str]]) -> None:
     starts = dict.fromkeys(kinds, 0)
     for blame in (_NOBODY, *BLAMES):
-        total = sum(own[blame] for own in kinds.values())
+        total = sum(blames[blame] for blames in kinds.values())
         if not total:
             continue
-        widths = [own[blame] for own in kinds.values()]
+        widths = [blames[blame] for blames in kinds.values()]
         axis.barh(
             range(len(kinds)), widths, left=list(starts.values()), height=0.68,
             color=_COLOURS[blame], label=f"{blame} {total:,}",
@@ -256,29 +256,29 @@ def compare_verdicts(
     judged = {row["pair_id"]: row["verdict"] for row in judgements if row["verdict"]}
     rows = list(executions)
     tried = {**_group_refused(rows), **group_by_pair(rows)}
-    found: dict[tuple[str, str], VerdictCounts] = {}
+    counts: dict[tuple[str, str], VerdictCounts] = {}
     for pair in pairs:
         key = _read_verdicts(pair, judged)
         if key is None:
             continue
-        cell = found.setdefault(key, VerdictCounts(*key))
+        cell = counts.setdefault(key, VerdictCounts(*key))
         cell.pairs += 1
-        if (one := tried.get(pair["pair_id"])) is not None:
+        if (evidence := tried.get(pair["pair_id"])) is not None:
             cell.ran += 1
-            cell.useful += one.useful
-            cell.invalid += one.invalid
-            cell.proved += one.proof == PROVED
-            cell.refuted += one.proof == REFUTED
-    return [asdict(found[key]) for key in _ORDER if key in found]
+            cell.useful += evidence.useful
+            cell.invalid += evidence.invalid
+            cell.proved += evidence.proof == PROVED
+            cell.refuted += evidence.proof == REFUTED
+    return [asdict(counts[key]) for key in _ORDER if key in counts]
 
 
 def list_conflicts(cells: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
     """(what contradicts what, how often, of how many executed pairs)."""
-    held = list(cells)
+    all_cells = list(cells)
 
     def count(column: str, **verdict: str) -> tuple[int, int]:
-        own = [item for item in held if verdict.items() <= item.items()]
-        return sum(item[column] for item in own), sum(item["ran"] for item in own)
+        matching = [item for item in all_cells if verdict.items() <= item.items()]
+        return sum(item[column] for item in matching), sum(item["ran"] for item in matching)
 
     return [
         ("accepted by the judge, refuted by execution", *count("refuted", judge=ACCEPT)),
@@ -307,8 +307,8 @@ def _read_verdicts(pair: Row, judged: Mapping[str, str]) -> tuple[str, str] | No
         return None
     if pair["verdict"] == REJECT:
         return REJECT, UNASKED
-    found = judged.get(pair["pair_id"])
-    return (str(pair["verdict"]), found) if found else None
+    judged_as = judged.get(pair["pair_id"])
+    return (str(pair["verdict"]), judged_as) if judged_as else None
 
 
 def _group_refused(rows: Iterable[Row]) -> dict[str, PairEvidence]:

@@ -52,15 +52,15 @@ class ExecutionJob:
     @property
     def world_digest(self) -> str:
         """Of all that decides where it runs, and of a task what it is checked by."""
-        held, place = self.digests, (self.world.name, self.seed)
-        if (*place, None) not in held:
-            held[*place, None] = digest_world(self.world, self.seed)
+        cache, place = self.digests, (self.world.name, self.seed)
+        if (*place, None) not in cache:
+            cache[*place, None] = digest_world(self.world, self.seed)
         if self.wanted.task is None:
-            return held[*place, None]
+            return cache[*place, None]
         task = self.wanted.task.task
-        if (*place, task) not in held:
-            held[*place, task] = digest_task(self.world, task, held[*place, None])
-        return held[*place, task]
+        if (*place, task) not in cache:
+            cache[*place, task] = digest_task(self.world, task, cache[*place, None])
+        return cache[*place, task]
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,14 @@ class ExecutionRun:
             by_server[job.server.server_id, job.world.name, job.seed].append(job)
         places = asyncio.Semaphore(max(1, self.concurrency))
 
-        async def run_one(own: list[ExecutionJob]) -> None:
+        async def run_one(group: list[ExecutionJob]) -> None:
             async with places:
-                await self._run_server(own)
+                await self._run_server(group)
             self.progress.update("executions", len(self.done), len(jobs), left=len(self.left))
 
-        await asyncio.gather(*(run_one(sorted(own, key=_rank_job)) for own in by_server.values()))
+        await asyncio.gather(
+            *(run_one(sorted(group, key=_rank_job)) for group in by_server.values())
+        )
 
     async def _run_server(self, jobs: list[ExecutionJob]) -> None:
         """The calls of one server, those that the ledger has not."""
@@ -115,9 +117,9 @@ class ExecutionRun:
             return
         server, world, seed = due[0].server, due[0].world, due[0].seed
         facts = (server.server_id, server.recipe, world, seed, self.policy)
-        named = f"{self.marketplace}-{digest([server.server_id, world.name, seed])[:16]}"
+        folder = f"{self.marketplace}-{digest([server.server_id, world.name, seed])[:16]}"
         try:
-            async with open_server(*facts, named) as place:
+            async with open_server(*facts, folder) as place:
                 for job in due:
                     if not self._is_over([job]):
                         await self._run_job(job, place)
@@ -161,17 +163,17 @@ class ExecutionRun:
     async def _make(self, job: ExecutionJob, place: ServerInWorld) -> Receipt:
         before = await place.read_first()
         # Whether a task is carried out is told by its check, not by a second answer.
-        seen = await self._watch(job, place, before=before, repeat=job.wanted.task is None)
-        done = seen.execution
+        watched = await self._watch(job, place, before=before, repeat=job.wanted.task is None)
+        done = watched.execution
         stale = await self._find_stale(place) if done.changes_state else None
         if done.outcome == USEFUL and job.wanted.call.only_reads and not done.differs:
             place.read = place.read or (job.wanted.call, done.answer)
         await self._settle(job, done, place)
         proofs: list[CallProof] = []
         if self.settings.prove and not job.server.moving and job.wanted.twin_of is None:
-            proofs = await self._prove(job, CallEffect(done, before, seen.after), place)
-        kept = {"execution": done.dump(), "proofs": list(map(vars, proofs)), "stale": stale}
-        return Receipt(json.dumps(kept, sort_keys=True).encode())
+            proofs = await self._prove(job, CallEffect(done, before, watched.after), place)
+        receipt = {"execution": done.dump(), "proofs": list(map(vars, proofs)), "stale": stale}
+        return Receipt(json.dumps(receipt, sort_keys=True).encode())
 
     async def _watch(
         self,
@@ -211,8 +213,8 @@ class ExecutionRun:
 
     async def _ask(self, call: ToolCall, place: ServerInWorld) -> str | None:
         """Digest of the answer; None where there is none: that is no other answer."""
-        given = {"timeout_s": self.settings.timeout_s, "owner": place.owner}
-        done = await execute_call(place.caller, call, place.world, **given)
+        options = {"timeout_s": self.settings.timeout_s, "owner": place.owner}
+        done = await execute_call(place.caller, call, place.world, **options)
         return done.answer if done.status == "ok" else None
 
     async def _settle(self, job: ExecutionJob, done: CallExecution, place: ServerInWorld) -> None:
@@ -237,10 +239,10 @@ class ExecutionRun:
             if (result := tried.get(digest(arguments))) is not None:
                 return result
             other = replace(job.wanted.call, arguments=arguments)
-            made = replace(job, wanted=replace(job.wanted, call=other))
-            seen = await self._watch(made, place)
-            await self._settle(made, seen.execution, place)
-            tried[digest(arguments)] = seen.execution, seen.after
+            other_job = replace(job, wanted=replace(job.wanted, call=other))
+            watched = await self._watch(other_job, place)
+            await self._settle(other_job, watched.execution, place)
+            tried[digest(arguments)] = watched.execution, watched.after
             return tried[digest(arguments)]
 
         if effect.execution.outcome == REFUSED:

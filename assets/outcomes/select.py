@@ -51,8 +51,8 @@ class WantedCall:
     @property
     def asked(self) -> list[str]:
         """Its requests, each once, in an order of their own; those of refused pairs last."""
-        own = set(self.requests)
-        return [*sorted(own), *sorted(set(self.refused.values()) - own)]
+        stated = set(self.requests)
+        return [*sorted(stated), *sorted(set(self.refused.values()) - stated)]
 
     @property
     def arguments(self) -> str:
@@ -61,8 +61,8 @@ class WantedCall:
     def identify(self, world: str, seed: int) -> str:
         """The id of its row: `e1:` and 40 hex digits."""
         call = self.call
-        named = [call.server_id, call.tool, call.contract_digest, self.arguments, world, seed]
-        return "e1:" + digest([*named, self.task.id] if self.task else named)[:40]
+        identity = [call.server_id, call.tool, call.contract_digest, self.arguments, world, seed]
+        return "e1:" + digest([*identity, self.task.id] if self.task else identity)[:40]
 
 
 def list_launchable(
@@ -97,41 +97,43 @@ def select_calls(
     tables, the same calls.
     """
     contracts = {(row["server_id"], row["tool"]): row for row in clear}
-    wanted: dict[tuple[str, str], dict[str, WantedCall]] = defaultdict(dict)
+    selected: dict[tuple[str, str], dict[str, WantedCall]] = defaultdict(dict)
     looks_like = _map_twins(twins)
     for pair in pairs:
         task = read_origin(pair)
         for golden in read_goldens(pair):
             if golden.borrowed:
                 continue
-            own = (golden.server_id, golden.tool)
-            for tool in (own, *(looks_like.get(own, ()) if task is None else ())):
+            target = (golden.server_id, golden.tool)
+            for tool in (target, *(looks_like.get(target, ()) if task is None else ())):
                 row = contracts.get(tool)
                 if row is None or tool[0] not in servers:
                     continue
-                if tool == own and row["contract_digest"] != golden.contract_digest:
+                if tool == target and row["contract_digest"] != golden.contract_digest:
                     continue
                 call = _make_call(tool, row, golden.arguments)
                 if call is not None and may_run(call, servers[tool[0]], policy):
-                    named = None if tool == own else str(ToolId(*own))
-                    _note_call(wanted[tool], WantedCall(call, twin_of=named, task=task), pair)
-    return [item for tool in sorted(wanted) for item in _choose(wanted[tool].values(), policy)]
+                    written_for = None if tool == target else str(ToolId(*target))
+                    _note_call(
+                        selected[tool], WantedCall(call, twin_of=written_for, task=task), pair
+                    )
+    return [item for tool in sorted(selected) for item in _choose(selected[tool].values(), policy)]
 
 
 def select_refused(pairs: Iterable[Row], judgements: Iterable[Row]) -> list[Row]:
     """Pairs that rules or the judge refused, one per pair_id; none that repeats another."""
     rejected = {row["pair_id"] for row in judgements if row["verdict"] == "reject"}
-    found = {
+    refused = {
         row["pair_id"]: row
         for row in pairs
         if row["status"] == "ok" and not row["twin_of"]
         if row["verdict"] == "reject" or row["pair_id"] in rejected
     }
-    return [found[name] for name in sorted(found)]
+    return [refused[name] for name in sorted(refused)]
 
 
 def add_refused(
-    wanted: Sequence[WantedCall],
+    selected: Sequence[WantedCall],
     refused: Iterable[Row],
     clear: Iterable[Record],
     servers: Mapping[str, LaunchableServer],
@@ -140,39 +142,39 @@ def add_refused(
     """The calls, and `policy.refused` more of refused pairs: of servers that are called anyhow, by
     calls that fit their contracts. A call that is wanted already takes their ids along."""
     contracts = {(row["server_id"], row["tool"]): row for row in clear}
-    called = {item.call.server_id for item in wanted}
-    plain = [item for item in wanted if item.task is None]
-    held = {(item.call.server_id, item.call.tool, item.arguments): item for item in plain}
+    called = {item.call.server_id for item in selected}
+    plain = [item for item in selected if item.task is None]
+    by_key = {(item.call.server_id, item.call.tool, item.arguments): item for item in plain}
     added: dict[tuple[str, str, str], WantedCall] = {}
     for pair in refused:
         goldens = read_goldens(pair)
         if len(goldens) != 1 or goldens[0].borrowed or goldens[0].server_id not in called:
             continue
-        own = goldens[0]
-        tool = (own.server_id, own.tool)
+        golden = goldens[0]
+        tool = (golden.server_id, golden.tool)
         row = contracts.get(tool)
-        if row is None or row["contract_digest"] != own.contract_digest:
+        if row is None or row["contract_digest"] != golden.contract_digest:
             continue
-        call = _make_call(tool, row, own.arguments)
-        if call is None or not may_run(call, servers[own.server_id], policy):
+        call = _make_call(tool, row, golden.arguments)
+        if call is None or not may_run(call, servers[golden.server_id], policy):
             continue
         key = (*tool, dump_text(dict(call.arguments)))
-        same = held.get(key) or added.setdefault(key, WantedCall(call))
+        same = by_key.get(key) or added.setdefault(key, WantedCall(call))
         same.refused[pair["pair_id"]] = _read_request(pair)
     sample = sorted(added, key=lambda key: digest([*key]))[: policy.refused]
-    return [*wanted, *(added[key] for key in sample)]
+    return [*selected, *(added[key] for key in sample)]
 
 
 def _map_twins(rows: Iterable[Row]) -> dict[tuple[str, str], list[tuple[str, str]]]:
     result: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for row in rows:
         if row["kind"] == TWINS:
-            one, other = (
+            first, other = (
                 (row["server_id"], row["tool"]),
                 (row["other_server_id"], row["other_tool"]),
             )
-            result[one].append(other)
-            result[other].append(one)
+            result[first].append(other)
+            result[other].append(first)
     return result
 
 
@@ -200,15 +202,17 @@ def may_run(call: ToolCall, server: LaunchableServer, policy: ExecutionPolicy) -
     return call.only_reads and read_purpose(call.contract).family not in _CHANGES
 
 
-def _note_call(held: dict[str, WantedCall], wanted: WantedCall, pair: Row) -> None:
-    key = wanted.arguments if wanted.task is None else f"{wanted.arguments} {wanted.task}"
-    one = held.setdefault(key, wanted)
-    if wanted.twin_of is None:
-        one.twin_of = None
-        one.pairs.append(pair["pair_id"])
-        one.requests.append(_read_request(pair))
+def _note_call(selected: dict[str, WantedCall], candidate: WantedCall, pair: Row) -> None:
+    key = (
+        candidate.arguments if candidate.task is None else f"{candidate.arguments} {candidate.task}"
+    )
+    entry = selected.setdefault(key, candidate)
+    if candidate.twin_of is None:
+        entry.twin_of = None
+        entry.pairs.append(pair["pair_id"])
+        entry.requests.append(_read_request(pair))
         if len(read_goldens(pair)) > 1:
-            one.several.append(pair["pair_id"])
+            entry.several.append(pair["pair_id"])
 
 
 def _read_request(pair: Row) -> str:
@@ -227,6 +231,6 @@ def _choose(calls: Iterable[WantedCall], policy: ExecutionPolicy) -> Sequence[Wa
     in an order of their own, which no new pair moves but by its place."""
     ranked = sorted(calls, key=lambda call: digest([call.arguments]))
     tasks = [item for item in ranked if item.task]
-    own = [item for item in ranked if not item.task and item.twin_of is None][: policy.per_tool]
+    plain = [item for item in ranked if not item.task and item.twin_of is None][: policy.per_tool]
     others = [item for item in ranked if item.twin_of is not None][: policy.per_tool]
-    return [*tasks, *own, *others]
+    return [*tasks, *plain, *others]

@@ -126,15 +126,17 @@ def may_keep(tried: PairEvidence | None, rule: str) -> bool:
 def group_by_pair(rows: Iterable[Row]) -> dict[str, PairEvidence]:
     """Pair -> what executions of its own calls say of it; none whose calls were not sent."""
 
-    held: dict[str, list[Row]] = {}
+    rows_by_pair: dict[str, list[Row]] = {}
     proofs: dict[str, set[str | None]] = {}
     for row in rows:
         if row["twin_of"] is None and has_run(row):
             proved = json.loads(row["proofs"] or "{}")
             for pair in json.loads(row["pair_ids"]):
-                held.setdefault(pair, []).append(row)
+                rows_by_pair.setdefault(pair, []).append(row)
                 proofs.setdefault(pair, set()).add(proved.get(pair))
-    return {pair: _summarise_pair(own, proofs[pair]) for pair, own in held.items()}
+    return {
+        pair: _summarise_pair(pair_rows, proofs[pair]) for pair, pair_rows in rows_by_pair.items()
+    }
 
 
 def _summarise_pair(rows: list[Row], proofs: set[str | None]) -> PairEvidence:

@@ -77,7 +77,7 @@ class WorldStage:
 
 
 async def play_tasks(
-    parts: Sequence[tuple[WorldStage, Task]], wrong: TaskCall | None = None
+    turns: Sequence[tuple[WorldStage, Task]], wrong: TaskCall | None = None
 ) -> TaskTrajectory:
     """Carries tasks out one after the other, each in its own world. wrong: a call that is made
     before the first right one. Raises WorldFailed."""
@@ -85,7 +85,7 @@ async def play_tasks(
     places: list[WorldStretch] = []
     problems: list[str] = []
     words: list[str] = []
-    for number, (stage, task) in enumerate(parts):
+    for number, (stage, task) in enumerate(turns):
         await stage.put_back()
         before = stage.opened.digest_state()
         texts: list[str] = []
@@ -107,10 +107,10 @@ async def play_tasks(
         places.append(WorldStretch(task.world, task.name, task.seed, before, after))
     offered = {
         name: (stage.fit.id, stage.session.contracts[tool])
-        for stage, _ in parts
+        for stage, _ in turns
         for tool, name in stage.digests.items()
     }
-    requests = [task.request for _, task in parts]
+    requests = [task.request for _, task in turns]
     first, *others = requests
     request = " ".join([first, *(f"After that: {other[0].lower()}{other[1:]}" for other in others)])
     answer = "\n\n".join(words)
@@ -137,26 +137,26 @@ async def play_stage(stage: WorldStage, seed: int, n: int) -> AsyncIterator[Task
     """Every task of a stage, and each with a recovery where there is one. Raises WorldFailed."""
     for task in stage.list_tasks(seed, n):
         yield await play_tasks([(stage, task)])
-        if (made := await play_recovery(stage, task)) is not None:
-            yield made
+        if (recovery := await play_recovery(stage, task)) is not None:
+            yield recovery
 
 
 def match_stages(
     stages: Sequence[WorldStage], seed: int, n: int
 ) -> Iterator[list[tuple[WorldStage, Task]]]:
     """Two tasks of two servers in worlds of their own, as one request: each task once."""
-    for one, other in itertools.pairwise(stages):
-        if one.fit.id != other.fit.id and not set(one.digests) & set(other.digests):
-            tasks = zip(one.list_tasks(seed, n), other.list_tasks(seed, n), strict=False)
+    for stage, other in itertools.pairwise(stages):
+        if stage.fit.id != other.fit.id and not set(stage.digests) & set(other.digests):
+            tasks = zip(stage.list_tasks(seed, n), other.list_tasks(seed, n), strict=False)
             for first, second in tasks:
-                yield [(one, first), (other, second)]
+                yield [(stage, first), (other, second)]
 
 
 def find_outcome(result: CallResult, arguments: Mapping[str, Any]) -> str:
     """The outcome of one call; an answer too long for a prompt is truncated."""
-    found = classify_outcome(result, arguments, offline=True).kind
+    kind = classify_outcome(result, arguments, offline=True).kind
     too_long = len("\n".join(join_texts([result]))) > MOST_ANSWER
-    return TRUNCATED if found == USEFUL and too_long else found
+    return TRUNCATED if kind == USEFUL and too_long else kind
 
 
 async def _call(stage: WorldStage, call: TaskCall) -> tuple[CallResult, TrajectoryStep]:
@@ -165,19 +165,19 @@ async def _call(stage: WorldStage, call: TaskCall) -> tuple[CallResult, Trajecto
     outcome = find_outcome(result, call.arguments)
     unsafe = result.alarming or result.unread  # what nobody may be handed is not kept either
     text = "" if unsafe else redact("\n".join(join_texts([result]))[:MOST_ANSWER])
-    named = stage.fit.id, call.tool, stage.digests[call.tool], dict(call.arguments)
-    return result, TrajectoryStep(*named, text, outcome, before, stage.opened.digest_state())
+    identity = stage.fit.id, call.tool, stage.digests[call.tool], dict(call.arguments)
+    return result, TrajectoryStep(*identity, text, outcome, before, stage.opened.digest_state())
 
 
 def _perturb_call(call: TaskCall) -> list[TaskCall]:
     """The call with one word of one of its texts misspelt: of a path each part, from its end."""
     results = []
     for name, value in call.arguments.items():
-        parts = value.removeprefix(f"{DATA}/").split("/") if isinstance(value, str) else []
-        for place in reversed(range(len(parts))):
-            if parts[place]:
-                wrong = [*parts[:place], f"{parts[place]}x", *parts[place + 1 :]]
-                path = value.removesuffix("/".join(parts)) + "/".join(wrong)
+        segments = value.removeprefix(f"{DATA}/").split("/") if isinstance(value, str) else []
+        for place in reversed(range(len(segments))):
+            if segments[place]:
+                wrong = [*segments[:place], f"{segments[place]}x", *segments[place + 1 :]]
+                path = value.removesuffix("/".join(segments)) + "/".join(wrong)
                 results.append(TaskCall(call.tool, {**call.arguments, name: path}))
     return results
 
@@ -213,7 +213,7 @@ class TrajectoryCollection:
 
 
 async def collect_trajectories(
-    found: TrajectoryCollection,
+    collection: TrajectoryCollection,
     worlds: Sequence[WorldSpec],
     policy: DeployPolicy,
     ledger: Ledger,
@@ -229,45 +229,45 @@ async def collect_trajectories(
     stages = list[WorldStage]()
     cache = policy.home / "cache"
     cache.mkdir(parents=True, exist_ok=True)
-    async with AsyncExitStack() as held:
-        folder = Path(held.enter_context(TemporaryDirectory(prefix="trajectories-", dir=cache)))
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="trajectories-", dir=cache)))
         for world in worlds:
             for fit in world.servers:
                 if servers and fit.id not in servers:
                     continue
                 try:
-                    place = folder / str(len(stages) + len(found.problems))
-                    opened = held.enter_context(open_world(world, seed, place))
+                    place = folder / str(len(stages) + len(collection.problems))
+                    opened = stack.enter_context(open_world(world, seed, place))
                     session = open_session(opened, fit, policy, ledger, run_date)
-                    stage = WorldStage(opened, fit, await held.enter_async_context(session))
+                    stage = WorldStage(opened, fit, await stack.enter_async_context(session))
                     stage.list_tasks(seed, n)  # a template that nothing fills fails here alone
                     stages.append(stage)
                 except (WorldFailed, WorldFileError, SandboxUnavailable) as error:
-                    found.problems.append(f"{world.name}, {fit.id}: {error}")
+                    collection.problems.append(f"{world.name}, {fit.id}: {error}")
                     continue
                 try:
                     async for item in play_stage(stage, seed, n):
-                        found.made.append(item)
+                        collection.made.append(item)
                 except WorldFailed as error:
-                    found.problems.append(str(error))
+                    collection.problems.append(str(error))
                 progress.update("trajectories", len(stages), sum(len(w.servers) for w in worlds))
         for pair in match_stages(stages, seed, n):
             try:
-                found.made.append(await play_tasks(pair))
+                collection.made.append(await play_tasks(pair))
             except WorldFailed as error:
-                found.problems.append(str(error))
+                collection.problems.append(str(error))
 
 
-def publish_trajectories(tables: Tables, made: Sequence[TaskTrajectory], run_id: str) -> int:
+def publish_trajectories(tables: Tables, played: Sequence[TaskTrajectory], run_id: str) -> int:
     """Adds trajectories to those that were published; returns how many are kept in all."""
-    rows = merge_trajectories(tables, made)
+    rows = merge_trajectories(tables, played)
     tables.promote(tables.stage(TRAJECTORIES, TRAJECTORIES.frame(rows)), run_id, [])
     return sum(row["status"] == KEPT for row in rows)
 
 
-def merge_trajectories(tables: Tables, made: Sequence[TaskTrajectory]) -> list[Record]:
+def merge_trajectories(tables: Tables, played: Sequence[TaskTrajectory]) -> list[Record]:
     """The rows that are published, and these. One that is played again takes the place of what it
     was."""
     rows = {row["trajectory_id"]: row for row in tables.read(TRAJECTORIES).to_dicts()}
-    rows |= {row["trajectory_id"]: row for row in (item.make_row() for item in made)}
+    rows |= {row["trajectory_id"]: row for row in (item.make_row() for item in played)}
     return list(rows.values())

@@ -26,13 +26,13 @@ def golden(item: BfclItem, random: Random) -> list[Call]:
     for expected in item.truth:
         name, allowed = next(iter(expected.items()))
         doc = docs.get(name, item.functions[0] if item.functions else {})
-        known = doc.get("parameters", {}).get("properties", {})
+        by_name = doc.get("parameters", {}).get("properties", {})
         arguments = {}
         for parameter, values in allowed.items():
             if "" in values and (len(values) == 1 or random.random() < 0.5):
                 continue
             value = plain(random.choice([value for value in values if value != ""] or [""]))
-            arguments[parameter] = written(value, known.get(parameter, {}), item.language)
+            arguments[parameter] = written(value, by_name.get(parameter, {}), item.language)
         calls.append({"name": name, "arguments": arguments})
     return calls
 
@@ -40,8 +40,8 @@ def golden(item: BfclItem, random: Random) -> list[Call]:
 def plain(allowed: Any) -> Any:
     """A value out of an allowed one: the truth of an object lists the values of each key."""
     if isinstance(allowed, dict):
-        held = {k: v for k, v in allowed.items() if not (isinstance(v, list) and "" in v)}
-        return {k: plain(v[0]) if isinstance(v, list) and v else v for k, v in held.items()}
+        stored = {k: v for k, v in allowed.items() if not (isinstance(v, list) and "" in v)}
+        return {k: plain(v[0]) if isinstance(v, list) and v else v for k, v in stored.items()}
     if isinstance(allowed, list):
         return [plain(item) if isinstance(item, dict) else item for item in allowed]
     return allowed
@@ -103,10 +103,10 @@ def _on_call(change: Any) -> Any:
 
 def _on_value(change: Any) -> Any:
     def on_call(call: Call, item: BfclItem, random: Random) -> None:
-        given = call["arguments"]
-        if given:
-            name = random.choice(list(given))
-            given[name] = change(given[name], random)
+        inputs = call["arguments"]
+        if inputs:
+            name = random.choice(list(inputs))
+            inputs[name] = change(inputs[name], random)
 
     return _on_call(on_call)
 
@@ -118,12 +118,12 @@ def _drop(call: Call, _: Any, random: Random) -> None:
 
 def _add(call: Call, item: BfclItem, random: Random) -> None:
     """A parameter of the doc, or one nobody knows."""
-    known = [
+    by_name = [
         name
         for doc in item.functions
         for name in (doc.get("parameters", {}).get("properties") or {"x": 0})
     ]
-    name = random.choice([*known, "no_such_parameter"])
+    name = random.choice([*by_name, "no_such_parameter"])
     call["arguments"].setdefault(name, random.choice(ODD))
 
 
@@ -240,7 +240,7 @@ _STEPS = (
 
 
 def peer_answers(
-    python: str, items: Sequence[BfclItem], asked: Sequence[tuple[str, list[Call]]]
+    python: str, items: Sequence[BfclItem], request: Sequence[tuple[str, list[Call]]]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """What BFCL's checker says of each (item id, calls), and {"seconds", "n"}: what it took for
     those it came back from."""
@@ -251,7 +251,7 @@ def peer_answers(
     ]  # fmt: skip
     lines += [
         {"of": item, "calls": [{call["name"]: call["arguments"]} for call in calls]}
-        for item, calls in asked
+        for item, calls in request
     ]
     text = "\n".join(json.dumps(line) for line in lines)
     done = subprocess.run([python, str(PEER)], input=text, capture_output=True, text=True)

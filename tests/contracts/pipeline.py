@@ -82,10 +82,11 @@ class Pipeline:
         self, assets: list[dg.AssetsDefinition], partition: str | None = None
     ) -> dict[str, dict[str, Any]]:
         roles = tuple(Role(name, temperature=0.0) for name in RolesSection.model_fields)
-        given = {"warehouse": self.warehouse, "embedder": self.embedder, "trainer": TrainerPolicy(),
-                 "writer": PairWriter(roles, SynthesisPolicy(pairs_per_tool=2))}  # fmt: skip
-        held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
-        result = dg.materialize(assets, resources=held, partition_key=partition)
+        writer = PairWriter(roles, SynthesisPolicy(pairs_per_tool=2))
+        inputs = {"warehouse": self.warehouse, "embedder": self.embedder, "writer": writer,
+                  "trainer": TrainerPolicy()}  # fmt: skip
+        stored = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in inputs.items()}
+        result = dg.materialize(assets, resources=stored, partition_key=partition)
         return {
             event.asset_key.to_user_string() if event.asset_key else "": {
                 name: value.value for name, value in event.materialization.metadata.items()

@@ -100,9 +100,9 @@ def array(rng: Random, depth: int) -> dict[str, Any]:
 
 
 def choice(rng: Random, depth: int) -> dict[str, Any]:
-    parts = [any_schema(rng, depth + 1) for _ in range(rng.choice((1, 2, 2, 3)))]
+    pieces = [any_schema(rng, depth + 1) for _ in range(rng.choice((1, 2, 2, 3)))]
     key = rng.choice(("anyOf", "anyOf", "oneOf", "allOf"))
-    schema: dict[str, Any] = {key: parts}
+    schema: dict[str, Any] = {key: pieces}
     if rng.random() < 0.2:
         schema["not"] = rng.choice(({"type": "null"}, {"const": 1}, {"enum": ["x", 2]}))
     return schema
@@ -189,8 +189,10 @@ def value_for(schema: Any, root: dict[str, Any], rng: Random, depth: int = 0) ->
     for key in ("anyOf", "oneOf", "allOf"):
         if schema.get(key) and (rng.random() < 0.7 or "type" not in schema):
             part = rng.choice(schema[key])
-            rest = {k: v for k, v in schema.items() if k != key}
-            joined = {**rest, **part} if isinstance(part, dict) and "$ref" not in part else part
+            remainder = {k: v for k, v in schema.items() if k != key}
+            joined = (
+                {**remainder, **part} if isinstance(part, dict) and "$ref" not in part else part
+            )
             return value_for(joined, root, rng, depth + 1)
     kind = schema.get("type")
     kind = rng.choice(kind) if isinstance(kind, list) else kind

@@ -76,7 +76,7 @@ def _root(**keywords):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("item", "other"),
     [
         (_root(**{"$id": "https://x.example/v2.json"}), _root()),
         (_root(**{"$schema": "http://json-schema.org/draft-07/schema#"}), _root()),
@@ -103,13 +103,13 @@ def _root(**keywords):
          _tool({}, annotations={"readOnlyHint": True, "idempotentHint": None})),
     ],
 )  # fmt: skip
-def test_noise_makes_no_new_digest(one, other):
-    assert canonicalize_contract(one) == canonicalize_contract(other)
-    assert contract_digest(one) == contract_digest(other)
+def test_noise_makes_no_new_digest(item, other):
+    assert canonicalize_contract(item) == canonicalize_contract(other)
+    assert contract_digest(item) == contract_digest(other)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("item", "other"),
     [
         (_tool({"enum": ["a", "b"]}), _tool({"enum": ["b", "a"]})),
         (_tool({"enum": [1]}), _tool({"enum": [True]})),
@@ -135,16 +135,16 @@ def test_noise_makes_no_new_digest(one, other):
         (_tool({}, annotations={"readOnlyHint": False}), _tool({})),
     ],
 )  # fmt: skip
-def test_what_a_reader_could_act_on_makes_a_new_digest(one, other):
-    assert contract_digest(one) != contract_digest(other)
+def test_what_a_reader_could_act_on_makes_a_new_digest(item, other):
+    assert contract_digest(item) != contract_digest(other)
 
 
 blanks = st.sampled_from([" ", "  ", "\t", "\n", "\n\n", "\r\n", "\n    ", "a", "b:", "- c", "\r"])
 
 
 @given(st.lists(blanks, max_size=12))
-def test_cleaned_text_is_clean_and_keeps_every_word(parts):
-    text = "x" + "".join(parts) + "y"
+def test_cleaned_text_is_clean_and_keeps_every_word(pieces):
+    text = "x" + "".join(pieces) + "y"
     once = canonicalize_contract({"name": "t", "description": text, "inputSchema": {}})[
         "description"
     ]

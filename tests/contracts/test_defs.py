@@ -21,8 +21,8 @@ from warehouse.store import Warehouse
 
 @pytest.fixture
 def pipeline(warehouse: Warehouse) -> Iterator[Pipeline]:
-    made = Pipeline(warehouse)
-    yield made
+    built = Pipeline(warehouse)
+    yield built
     warehouse.ledger.close()
 
 
@@ -64,13 +64,13 @@ def test_what_is_published_while_changes_are_looked_for_is_found_by_the_next_run
 ) -> None:
     pipeline.deploy(honest_servers())
     pipeline.run([snapshots], MARKET)
-    told = defs.report_changes
+    output = defs.report_changes
 
-    def publish_meanwhile(*given: Any) -> Any:
+    def publish_meanwhile(*inputs: Any) -> Any:
         monkeypatch.undo()
         pipeline.deploy({**honest_servers(), "npm:photo": []})
         pipeline.run([snapshots], MARKET)
-        return told(*given)
+        return output(*inputs)
 
     monkeypatch.setattr(defs, "report_changes", publish_meanwhile)
     pipeline.run([contract_changes])
@@ -82,20 +82,20 @@ def test_what_is_published_while_changes_are_looked_for_is_found_by_the_next_run
 
 
 @pytest.mark.parametrize(
-    ("columns", "kept"),
+    ("columns", "stored"),
     [({}, (None, None)), ({"certificate": "a" * 64, "certified": True}, ("a" * 64, True))],
 )
 def test_the_sandbox_s_certificate_stands_beside_each_contract(
-    columns: dict[str, Any], kept: tuple[Any, Any], tmp_path: Any
+    columns: dict[str, Any], stored: tuple[Any, Any], tmp_path: Any
 ) -> None:
     blobs = Blobs(tmp_path)
     blob = blobs.put(b'[{"name": "a", "inputSchema": {"type": "object"}}]')
     launch = {"server_id": "npm:x", "marketplace": MARKET, "status": "ok", "tools_blob": blob,
               "recipe_digest": "r", "probed_at": 0.0, **columns}  # fmt: skip
     [row] = build_snapshot([], [launch], blobs, 0.0)
-    assert (row["certificate"], row["certified"]) == kept
+    assert (row["certificate"], row["certified"]) == stored
     [again] = build_snapshot([row], [{**launch, "status": "failed"}], blobs, 0.0)
-    assert (again["certificate"], again["certified"]) == kept
+    assert (again["certificate"], again["certified"]) == stored
     [spoken] = build_snapshot([row], [{**launch, "protocol": "2026-07-28"}], blobs, 0.0)
     assert (row["protocol"], spoken["protocol"]) == (None, "2026-07-28")
     other = {**row, "certificate": "b" * 64}
@@ -118,10 +118,10 @@ def test_snapshots_of_before_the_certificates_are_read(pipeline: Pipeline) -> No
 
 
 def test_no_reference_of_a_schema_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+    request: list[Any] = []
 
-    def refuse(*given: Any, **_: Any) -> Any:
-        asked.append(given)
+    def refuse(*inputs: Any, **_: Any) -> Any:
+        request.append(inputs)
         raise OSError("no network in this test")
 
     monkeypatch.setattr(socket, "create_connection", refuse)
@@ -142,4 +142,4 @@ def test_no_reference_of_a_schema_is_ever_fetched(monkeypatch: pytest.MonkeyPatc
         assert compare_tools(
             [{"name": "t", "inputSchema": schema}], [{"name": "t", "inputSchema": other}]
         )
-    assert asked == []
+    assert request == []

@@ -44,9 +44,9 @@ def test_a_usual_name_is_written_as_it_is(name: str) -> None:
 
 
 def test_an_address_of_a_server_may_hold_the_separator() -> None:
-    named = ToolId.parse("https://[2001:db8::1]/mcp::search")
-    assert named == ("https://[2001:db8::1]/mcp", "search")
-    assert str(named) == "https://[2001:db8::1]/mcp::search"
+    names = ToolId.parse("https://[2001:db8::1]/mcp::search")
+    assert names == ("https://[2001:db8::1]/mcp", "search")
+    assert str(names) == "https://[2001:db8::1]/mcp::search"
     assert ToolId.of_row({"server_id": "npm:a", "tool": "b", "more": 1}) == ("npm:a", "b")
 
 

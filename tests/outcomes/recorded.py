@@ -22,10 +22,10 @@ WRITE = {"name": "write", "arguments": {"path": "/b", "content": "x"}}
 
 
 def step(
-    tool: str, given: dict[str, Any], told: str, before: str, after: str, **more: Any
+    tool: str, inputs: dict[str, Any], output: str, before: str, after: str, **more: Any
 ) -> TrajectoryStep:
     facts = {"outcome": "useful", **more}
-    return TrajectoryStep(SERVER, tool, contract_digest(CONTRACTS[tool]), given, told,
+    return TrajectoryStep(SERVER, tool, contract_digest(CONTRACTS[tool]), inputs, output,
                 before=before, after=after, **facts)  # fmt: skip
 
 
@@ -37,9 +37,9 @@ def row(
     return TaskTrajectory(request, steps, "Done.", places, offered, why).make_row()
 
 
-def rows(told: str = "first") -> list[dict[str, Any]]:
+def rows(output: str = "first") -> list[dict[str, Any]]:
     """A task that reads and writes, one that reads alone, one with a wrong call, a dropped one."""
-    reads = step("read", READ["arguments"], told, "s1", "s1")
+    reads = step("read", READ["arguments"], output, "s1", "s1")
     writes = step("write", WRITE["arguments"], "written", "s1", "s2")
     wrong = step("read", {"path": "/z"}, "no such file", "s1", "s1",
                  outcome="tool_error", wrong=True)  # fmt: skip
@@ -56,8 +56,8 @@ def recording() -> ReplayRecording:
     return record_trajectories(rows())
 
 
-def find_task(made: ReplayRecording, request: str) -> str:
-    [name] = [name for name, task in made.tasks.items() if task.request == request]
+def find_task(built: ReplayRecording, request: str) -> str:
+    [name] = [name for name, task in built.tasks.items() if task.request == request]
     return name
 
 

@@ -26,9 +26,9 @@ def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Market:
 def test_a_call_is_made_and_told_with_what_it_changed(market: Market) -> None:
     call, server = find_call(market.warehouse, NAMED, BUDGET, market.executor)
     world = pick_world(call, market.executor, None)
-    found = asyncio.run(execute_tool(call, server, world, market.executor))
-    assert (found["outcome"], found["blame"], found["world"]) == ("useful", None, "plain-folder")
-    assert (found["changed"], found["text"]) == (["budget.txt"], "written")
+    result = asyncio.run(execute_tool(call, server, world, market.executor))
+    assert (result["outcome"], result["blame"], result["world"]) == ("useful", None, "plain-folder")
+    assert (result["changed"], result["text"]) == (["budget.txt"], "written")
     assert market.warehouse.ledger.counts() == {}
     assert list((market.executor.policy.home / "cache" / "worlds").iterdir()) == []
 
@@ -36,13 +36,13 @@ def test_a_call_is_made_and_told_with_what_it_changed(market: Market) -> None:
 def test_a_failure_names_whose_it_is_and_why(market: Market) -> None:
     call, server = find_call(market.warehouse, "npm:x::find_note", BUDGET, market.executor)
     world = pick_world(call, market.executor, "plain-folder")
-    found = asyncio.run(execute_tool(call, server, world, market.executor))
-    assert (found["outcome"], found["blame"]) == ("tool_error", "caller")
-    assert found["evidence"].startswith("budget not found")
+    result = asyncio.run(execute_tool(call, server, world, market.executor))
+    assert (result["outcome"], result["blame"]) == ("tool_error", "caller")
+    assert result["evidence"].startswith("budget not found")
 
 
 @pytest.mark.parametrize(
-    ("tool_id", "arguments", "told"),
+    ("tool_id", "arguments", "output"),
     [
         ("write_note", BUDGET, "'write_note' is no tool id, expected <server_id>::<tool>"),
         ("npm:x::erase", BUDGET, "npm:x::erase: no run has listed such a tool"),
@@ -54,18 +54,18 @@ def test_a_failure_names_whose_it_is_and_why(market: Market) -> None:
     ],
 )
 def test_what_cannot_be_called_is_one_error_that_names_it(
-    market: Market, tool_id: str, arguments: str, told: str
+    market: Market, tool_id: str, arguments: str, output: str
 ) -> None:
     with pytest.raises(CannotExecute) as raised:
         find_call(market.warehouse, tool_id, arguments, market.executor)
-    assert str(raised.value).startswith(told)
+    assert str(raised.value).startswith(output)
 
 
 def test_a_tool_in_quarantine_and_a_server_that_did_not_start_are_not_called(
     market: Market,
 ) -> None:
-    held = {"server_id": "npm:x", "tool": "drop", "contract_digest": contract_digest(LOOK)}
-    market.publish(HELD, [{**held, "marketplace": MARKET}])
+    stored = {"server_id": "npm:x", "tool": "drop", "contract_digest": contract_digest(LOOK)}
+    market.publish(HELD, [{**stored, "marketplace": MARKET}])
     with pytest.raises(CannotExecute, match="npm:x::drop is held"):
         find_call(market.warehouse, "npm:x::drop", "{}", market.executor)
     from assets.servers.deploy.deployment_table import DEPLOYMENTS

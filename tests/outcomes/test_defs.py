@@ -83,15 +83,17 @@ class Market:
 
     def accept(self, *pairs: dict[str, Any]) -> None:
         self.publish(PAIRS, list(pairs))
-        named = [{"pair_id": pair["pair_id"], "verdict": "accept"} for pair in pairs]
-        self.publish(JUDGEMENTS, named)
+        names = [{"pair_id": pair["pair_id"], "verdict": "accept"} for pair in pairs]
+        self.publish(JUDGEMENTS, names)
 
     def run(self, **settings: Any) -> dict[str, Any]:
         chosen = replace(self.executor, settings=replace(self.executor.settings, **settings))
-        given = {"warehouse": self.warehouse, "executor": chosen}
-        held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
+        inputs = {"warehouse": self.warehouse, "executor": chosen}
+        stored = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in inputs.items()}
         assets: list[Any] = [executions]
-        result = dg.materialize(assets, resources=held, partition_key=MARKET, raise_on_error=False)
+        result = dg.materialize(
+            assets, resources=stored, partition_key=MARKET, raise_on_error=False
+        )
         events = result.get_asset_materialization_events()
         if not events:
             return {}
@@ -152,14 +154,14 @@ def market(tmp_path, monkeypatch) -> Market:
 
 def test_accepted_calls_are_executed_and_a_second_run_does_nothing(market):
     market.accept(make_pair(NOTE, "budget"), make_pair(LOOK, "budget"))
-    told = market.run()
+    output = market.run()
     rows = market.read_rows()
     note, look = rows["write_note"], rows["find_note"]
     assert (note["outcome"], note["proof"], note["world"]) == ("useful", "proved", "plain-folder")
     assert (look["outcome"], look["blame"], look["proof"]) == ("tool_error", "caller", "refuted")
-    assert (told["executed"], told["proved"], told["new"]) == (2, 1, 2)
-    assert "| accept | accept | 2 | 2 | 1 | 1 | 1 | 1 |" in told["verdicts"]
-    assert told["plot"].startswith("![outcomes of executed calls](data:image/png;base64,")
+    assert (output["executed"], output["proved"], output["new"]) == (2, 1, 2)
+    assert "| accept | accept | 2 | 2 | 1 | 1 | 1 | 1 |" in output["verdicts"]
+    assert output["plot"].startswith("![outcomes of executed calls](data:image/png;base64,")
     tried = group_by_pair(rows.values())
     assert (tried["p1:write_note-budget"].useful, tried["p1:find_note-budget"].invalid) == (
         True,
@@ -175,8 +177,8 @@ def test_a_pair_that_is_no_longer_accepted_takes_its_row_along(market):
     market.accept(make_pair(NOTE, "budget"), make_pair(LOOK, "budget"))
     market.run()
     market.accept(make_pair(NOTE, "budget"))
-    told = market.run()
-    assert (told["gone"], told["unchanged"]) == (1, 1)
+    output = market.run()
+    assert (output["gone"], output["unchanged"]) == (1, 1)
     assert list(market.read_rows()) == ["write_note"]
 
 
@@ -184,8 +186,8 @@ def test_what_is_due_again_stays_as_it_was_until_its_turn_comes(market):
     market.accept(make_pair(NOTE, "budget"))
     market.run()
     before = market.read_rows()
-    told = market.run(prove=False, seconds=0.0)
-    assert (told["left_for_the_next_run"], market.read_rows()) == (1, before)
+    output = market.run(prove=False, seconds=0.0)
+    assert (output["left_for_the_next_run"], market.read_rows()) == (1, before)
     assert market.run(prove=False)["stale"] == 1
     assert market.read_rows()["write_note"]["proof"] is None
 
@@ -197,15 +199,15 @@ def test_a_task_of_a_world_is_executed_there_and_proved_by_its_own_check(market,
     right, wrong, *_ = [make_task_pair(item) for item in drawn]
     wrong["world_task"] = right["world_task"]  # its call writes another note than is asked for
     market.accept(right, {**wrong, "pair_id": "p1:wrong"}, make_pair(NOTE, "budget"))
-    told = market.run()
+    output = market.run()
     rows = market.warehouse.tables.read(EXECUTIONS, MARKET).to_dicts()
-    found = {row["pair_ids"]: (row["world"], row["seed"], row["proof"]) for row in rows}
-    assert found == {
+    result = {row["pair_ids"]: (row["world"], row["seed"], row["proof"]) for row in rows}
+    assert result == {
         '["p1:task"]': ("notes", 3, "proved"),
         '["p1:wrong"]': ("notes", 3, "refuted"),
         '["p1:write_note-budget"]': ("notes", 7, "proved"),
     }
-    assert (told["executed"], market.run()["unchanged"]) == (3, 3)
+    assert (output["executed"], market.run()["unchanged"]) == (3, 3)
 
 
 def test_nothing_runs_where_the_settings_say_so(market):
@@ -222,8 +224,8 @@ def test_only_tools_that_read_are_called_where_the_settings_say_so(market):
 
 def row(n: int, **facts: Any) -> dict[str, Any]:
     empty = dict.fromkeys(EXECUTIONS.columns)
-    named = {"execution_id": f"e1:{n}", "server_id": f"npm:{n}", "changed": "[]"}
-    return {**empty, **named, "outcome": "useful", **facts}
+    names = {"execution_id": f"e1:{n}", "server_id": f"npm:{n}", "changed": "[]"}
+    return {**empty, **names, "outcome": "useful", **facts}
 
 
 def test_the_audit_stops_a_run_in_which_servers_did_not_start_or_nothing_was_useful():
@@ -255,33 +257,38 @@ def played(tmp_path: Path) -> TaskTrajectory:
 
 
 def run(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *made: TaskTrajectory, problem: str = ""
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *built: TaskTrajectory, problem: str = ""
 ) -> dict[str, Any]:
-    async def collect(found: TrajectoryCollection, *_: object) -> None:
-        found.made += made
-        found.problems += [problem] if problem else []
+    async def collect(actual: TrajectoryCollection, *_: object) -> None:
+        actual.made += built
+        actual.problems += [problem] if problem else []
 
     monkeypatch.setattr(defs, "collect_trajectories", collect)
     executor = ExecutionSetup(DeployPolicy(warehouse.home), ExecutionPolicy())
-    given = {"warehouse": warehouse, "executor": executor}
-    held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
-    result = dg.materialize([defs.trajectories], resources=held, raise_on_error=False)
+    inputs = {"warehouse": warehouse, "executor": executor}
+    stored = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in inputs.items()}
+    result = dg.materialize([defs.trajectories], resources=stored, raise_on_error=False)
     events = result.get_asset_materialization_events()
-    told = {k: v.value for k, v in events[0].materialization.metadata.items()} if events else {}
-    return {**told, "success": result.success}
+    output = {k: v.value for k, v in events[0].materialization.metadata.items()} if events else {}
+    return {**output, "success": result.success}
 
 
 def test_what_was_played_is_published_with_its_figures_beside_what_was_there(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, played: TaskTrajectory
 ) -> None:
-    told = run(warehouse, monkeypatch, played)
-    assert (told["success"], told["played"], told["kept"], told["kept_in_all"]) == (True, 1, 1, 1)
+    output = run(warehouse, monkeypatch, played)
+    assert (output["success"], output["played"], output["kept"], output["kept_in_all"]) == (
+        True,
+        1,
+        1,
+        1,
+    )
     other = replace(played, instruction="Read it again.")
     wrong = replace(played, instruction="Read it all.", why="read: empty")
-    told = run(warehouse, monkeypatch, other, wrong, problem="mail: no such package")
-    assert (told["played"], told["kept"], told["kept_in_all"]) == (2, 1, 2)
-    assert "no such package" in told["problems"]
-    assert "read: empty" in told["dropped"]
+    output = run(warehouse, monkeypatch, other, wrong, problem="mail: no such package")
+    assert (output["played"], output["kept"], output["kept_in_all"]) == (2, 1, 2)
+    assert "no such package" in output["problems"]
+    assert "read: empty" in output["dropped"]
     assert len(read_kept(warehouse.tables)) == 2
 
 

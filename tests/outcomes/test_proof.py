@@ -119,25 +119,27 @@ def judge(tool: Callable[[Facts, Facts], None], arguments: Facts, request: str, 
     properties = {name: {"type": "string"} for name in arguments} | schemas
     contract = {"name": "do", "inputSchema": {"type": "object", "properties": properties}}
 
-    def run(given: Facts) -> tuple[CallExecution, Facts]:
+    def run(inputs: Facts) -> tuple[CallExecution, Facts]:
         after = dict(FIRST)
         call_result = CallResult("ok", [{"type": "text", "text": "done"}])
         try:
-            tool(after, given)
+            tool(after, inputs)
         except KeyError:
-            told = [{"type": "text", "text": "no such note"}]
-            call_result = CallResult("tool_error", told, error_kind="tool_error", blame="tool")
+            output = [{"type": "text", "text": "no such note"}]
+            call_result = CallResult("tool_error", output, error_kind="tool_error", blame="tool")
         except ConnectionError:
-            told = [{"type": "text", "text": "HTTP 503"}]
+            output = [{"type": "text", "text": "HTTP 503"}]
             call_result = CallResult(
-                "tool_error", told, error_kind="upstream_error", blame="upstream"
+                "tool_error", output, error_kind="upstream_error", blame="upstream"
             )
         except TimeoutError:
             call_result = CallResult("failed", error_kind="timeout_call", blame="tool", hint="late")
-        return keep_execution(call_result, given, "s1", "s1" if after == FIRST else "s2", []), after
+        return keep_execution(
+            call_result, inputs, "s1", "s1" if after == FIRST else "s2", []
+        ), after
 
-    async def run_perturbed(given: Any) -> tuple[CallExecution, Facts]:
-        return run(given)
+    async def run_perturbed(sent: Any) -> tuple[CallExecution, Facts]:
+        return run(sent)
 
     call = ToolCall("s", "do", contract, contract_digest(contract), arguments)
     done, after = run(arguments)
@@ -145,12 +147,12 @@ def judge(tool: Callable[[Facts, Facts], None], arguments: Facts, request: str, 
     return proof.verdict, proof.why
 
 
-def delete(world: Facts, given: Facts) -> None:
-    del world[given["path"]]
+def delete(world: Facts, inputs: Facts) -> None:
+    del world[inputs["path"]]
 
 
-def write(world: Facts, given: Facts) -> None:
-    world[given["path"]] = given["text"]
+def write(world: Facts, inputs: Facts) -> None:
+    world[inputs["path"]] = inputs["text"]
 
 
 def test_what_is_asked_for_and_done_is_proved():
@@ -165,12 +167,12 @@ def test_a_name_that_only_begins_as_the_asked_one_is_another(request_):
 
 
 def test_a_folder_that_is_not_named_leaves_it_unproved():
-    given = {"path": "/home/user/data/inbox/plan.txt", "text": "ask Marta"}
-    assert judge(write, given, "Write 'ask Marta' into plan.txt in archive") == (
+    inputs = {"path": "/home/user/data/inbox/plan.txt", "text": "ask Marta"}
+    assert judge(write, inputs, "Write 'ask Marta' into plan.txt in archive") == (
         "unproved",
         "the request does not say where '/home/user/data/inbox/plan.txt' lies",
     )
-    assert judge(write, given, "Write 'ask Marta' into plan.txt in the inbox")[0] == "proved"
+    assert judge(write, inputs, "Write 'ask Marta' into plan.txt in the inbox")[0] == "proved"
 
 
 def test_a_request_that_asks_to_look_is_proved_by_no_change():
@@ -185,11 +187,11 @@ def test_a_request_that_asks_to_look_is_proved_by_no_change():
 def test_an_effect_that_differs_by_itself_shows_nothing_of_arguments():
     count = iter(range(99))
 
-    def write_and_count(world: Facts, given: Facts) -> None:
+    def write_and_count(world: Facts, inputs: Facts) -> None:
         world["plan.txt"] = f"ask Marta {next(count)}"
 
-    given = {"path": "plan.txt", "text": "ask Marta"}
-    assert judge(write_and_count, given, "Write 'ask Marta' into plan.txt") == (
+    inputs = {"path": "plan.txt", "text": "ask Marta"}
+    assert judge(write_and_count, inputs, "Write 'ask Marta' into plan.txt") == (
         "unproved",
         "the same call has another effect when it is made again",
     )
@@ -197,52 +199,52 @@ def test_an_effect_that_differs_by_itself_shows_nothing_of_arguments():
 
 @pytest.mark.parametrize("error", [TimeoutError, ConnectionError])
 def test_other_arguments_that_get_no_answer_show_nothing(error):
-    def write_or_fail(world: Facts, given: Facts) -> None:
-        if given["text"] != "ask Marta":
+    def write_or_fail(world: Facts, inputs: Facts) -> None:
+        if inputs["text"] != "ask Marta":
             raise error
-        write(world, given)
+        write(world, inputs)
 
-    given = {"path": "plan.txt", "text": "ask Marta"}
-    verdict, why = judge(write_or_fail, given, "Write 'ask Marta' into plan.txt")
+    inputs = {"path": "plan.txt", "text": "ask Marta"}
+    verdict, why = judge(write_or_fail, inputs, "Write 'ask Marta' into plan.txt")
     assert verdict == "unproved"
     assert why.startswith("another text was not answered: ")
 
 
 def test_where_no_other_value_can_be_tried_nothing_is_proved():
-    given, only = {"path": "plan.txt", "text": "ask Marta"}, {"enum": ["ask Marta"]}
+    inputs, only = {"path": "plan.txt", "text": "ask Marta"}, {"enum": ["ask Marta"]}
     request = "Write 'ask Marta' into the plan"
-    assert judge(write, given, request, text=only, path={"enum": ["plan.txt"]}) == (
+    assert judge(write, inputs, request, text=only, path={"enum": ["plan.txt"]}) == (
         "unproved",
         "no other arguments can be tried",
     )
     strict = {"type": "string", "pattern": "^plan.txt$"}
-    assert judge(write, given, request, text=only, path=strict) == (
+    assert judge(write, inputs, request, text=only, path=strict) == (
         "unproved",
         "no other path was tried",
     )
 
 
 def test_a_number_is_not_found_in_a_longer_one_nor_a_text_lost_in_json():
-    def add(world: Facts, given: Facts) -> None:
-        world["rows/1"] = {"text": given["text"], "total": 1001}
+    def add(world: Facts, inputs: Facts) -> None:
+        world["rows/1"] = {"text": inputs["text"], "total": 1001}
 
-    given = {"text": 'say "hi"\nthen go', "limit": 100}
+    inputs = {"text": 'say "hi"\nthen go', "limit": 100}
     request = 'Add a row that says: say "hi"\nthen go'
-    assert judge(add, given, request, limit={"type": "integer"})[0] == "proved"
+    assert judge(add, inputs, request, limit={"type": "integer"})[0] == "proved"
 
 
 def test_what_is_asked_for_inside_a_list_has_to_show():
-    def remember(world: Facts, given: Facts) -> None:
-        for item in given["people"]:
+    def remember(world: Facts, inputs: Facts) -> None:
+        for item in inputs["people"]:
             world[f"person/{item['name']}"] = {"note": item["note"]}
 
-    def forget_the_note(world: Facts, given: Facts) -> None:
-        world["person/" + given["people"][0]["name"]] = {}
+    def forget_the_note(world: Facts, inputs: Facts) -> None:
+        world["person/" + inputs["people"][0]["name"]] = {}
 
-    given = {"people": [{"name": "Marta", "note": "likes moss"}]}
+    inputs = {"people": [{"name": "Marta", "note": "likes moss"}]}
     request, schema = "Remember Marta, who likes moss", {"type": "array"}
-    assert judge(remember, given, request, people=schema)[0] == "proved"
-    assert judge(forget_the_note, given, request, people=schema) == (
+    assert judge(remember, inputs, request, people=schema)[0] == "proved"
+    assert judge(forget_the_note, inputs, request, people=schema) == (
         "unproved",
         "what changed does not show people[0].note: 'likes moss'",
     )
@@ -251,8 +253,8 @@ def test_what_is_asked_for_inside_a_list_has_to_show():
 NUMBER = {"type": "integer"}
 
 
-def book(world: Facts, given: Facts) -> None:
-    world[f"bookings/{given['room']}"] = {name: given[name] for name in given if name != "room"}
+def book(world: Facts, inputs: Facts) -> None:
+    world[f"bookings/{inputs['room']}"] = {name: inputs[name] for name in inputs if name != "room"}
 
 
 @pytest.mark.parametrize(
@@ -269,40 +271,40 @@ def test_a_short_value_that_is_not_asked_for_and_decides_leaves_it_unproved(argu
 
 
 def test_a_value_that_is_not_asked_for_and_decides_nothing_is_no_flaw():
-    def add(world: Facts, given: Facts) -> None:
-        world["tasks/1"] = given["title"]
+    def add(world: Facts, inputs: Facts) -> None:
+        world["tasks/1"] = inputs["title"]
 
     request = "Add a task: water the ferns"
-    given = {"title": "water the ferns", "locale": "en", "level": 2}
-    assert judge(add, given, request, level=NUMBER)[0] == "proved"
+    inputs = {"title": "water the ferns", "locale": "en", "level": 2}
+    assert judge(add, inputs, request, level=NUMBER)[0] == "proved"
 
-    def add_with_level(world: Facts, given: Facts) -> None:
-        world["tasks/1"] = {"title": given["title"], "level": given["level"]}
+    def add_with_level(world: Facts, inputs: Facts) -> None:
+        world["tasks/1"] = {"title": inputs["title"], "level": inputs["level"]}
 
-    assert judge(add_with_level, given, request, level=NUMBER) == (
+    assert judge(add_with_level, inputs, request, level=NUMBER) == (
         "unproved",
         "the request does not state level: '2', and it decides what changes",
     )
-    assert judge(add_with_level, given, request, level={**NUMBER, "default": 2})[0] == "proved"
+    assert judge(add_with_level, inputs, request, level={**NUMBER, "default": 2})[0] == "proved"
 
 
 @pytest.mark.parametrize(("text", "verdict"), [("Ivo is away", "proved"), ("Ida", "unproved")])
 def test_values_of_json_in_a_text_are_values(text, verdict):
-    def send(world: Facts, given: Facts) -> None:
-        world["mail/1"] = {"to": "hr", "text": json.loads(given["body"])["text"]}
+    def send(world: Facts, inputs: Facts) -> None:
+        world["mail/1"] = {"to": "hr", "text": json.loads(inputs["body"])["text"]}
         if text == "Ida":
             world["mail/1"] = {"to": "hr", "text": "Ivo is away"}  # not what it was given
 
-    given = {"body": json.dumps({"text": text, "channel": 7})}
-    assert judge(send, given, "Tell channel 7 that Ivo is away", body={})[0] == verdict
+    inputs = {"body": json.dumps({"text": text, "channel": 7})}
+    assert judge(send, inputs, "Tell channel 7 that Ivo is away", body={})[0] == verdict
 
 
-def keep(world: Facts, given: Facts) -> None:
-    world[given["to"]] = world[given["from"]]
+def keep(world: Facts, inputs: Facts) -> None:
+    world[inputs["to"]] = world[inputs["from"]]
 
 
-def carry(world: Facts, given: Facts) -> None:
-    world[given["to"]] = world.pop(given["from"])
+def carry(world: Facts, inputs: Facts) -> None:
+    world[inputs["to"]] = world.pop(inputs["from"])
 
 
 @pytest.mark.parametrize(
@@ -319,20 +321,20 @@ def carry(world: Facts, given: Facts) -> None:
     ],
 )
 def test_a_copy_is_no_move_and_of_one_source_only(tool, source, request_, verdict):
-    given = {"from": f"notes/{source}.txt", "to": "old/note-1.txt"}
-    assert judge(tool, given, request_)[0] == verdict
+    inputs = {"from": f"notes/{source}.txt", "to": "old/note-1.txt"}
+    assert judge(tool, inputs, request_)[0] == verdict
 
 
 def test_a_copy_that_keeps_its_name_in_what_it_holds_is_one():
-    def keep_letter(world: Facts, given: Facts) -> None:
+    def keep_letter(world: Facts, inputs: Facts) -> None:
         world["inbox/17.eml"] = world["trash/17.eml"] = {"file": "17.eml", "subject": "milk"}
 
-    given = {"from": "inbox/17.eml", "to": "trash/17.eml"}
+    inputs = {"from": "inbox/17.eml", "to": "trash/17.eml"}
     first = {**FIRST, "inbox/17.eml": {"file": "17.eml", "subject": "milk"}}
-    done = keep_execution(CallResult("ok", []), given, "s1", "s2", [])
+    done = keep_execution(CallResult("ok", []), inputs, "s1", "s2", [])
     after = dict(first)
-    keep_letter(after, given)
-    values = list(given.values())
+    keep_letter(after, inputs)
+    values = list(inputs.values())
     flaw = find_contradiction(
         CallEffect(done, first, after), values, RequestText("Put 17.eml into trash")
     )
@@ -346,10 +348,10 @@ def test_a_question_without_a_verb_that_changes_is_proved_by_no_change():
 
 
 def test_a_whole_number_is_found_however_it_was_written():
-    def price(world: Facts, given: Facts) -> None:
-        price = given["price"]
-        world[f"prices/{given['item']}"] = int(price) if price.is_integer() else price
+    def price(world: Facts, inputs: Facts) -> None:
+        price = inputs["price"]
+        world[f"prices/{inputs['item']}"] = int(price) if price.is_integer() else price
 
-    given, number = {"item": "kettle", "price": 4000.0}, {"type": "number"}
-    assert judge(price, given, "Set the price of kettle to 40", price=number)[0] == "refuted"
-    assert judge(price, given, "Set the price of kettle to 4000", price=number)[0] == "proved"
+    arguments, number = {"item": "kettle", "price": 4000.0}, {"type": "number"}
+    assert judge(price, arguments, "Set the price of kettle to 40", price=number)[0] == "refuted"
+    assert judge(price, arguments, "Set the price of kettle to 4000", price=number)[0] == "proved"

@@ -29,68 +29,68 @@ LISTED = [{"server_id": SERVER, "tool": "read", "contract_digest": NAME,
            "contract": json.dumps(CONTRACTS["read"])}]  # fmt: skip
 
 
-def executed(text: str, given: dict[str, Any], **facts: Any) -> tuple[dict[str, Any], bytes]:
+def executed(text: str, inputs: dict[str, Any], **facts: Any) -> tuple[dict[str, Any], bytes]:
     """(row of EXECUTIONS, its blob)."""
-    held: dict[str, Any] = {
+    stored: dict[str, Any] = {
         "outcome": "useful", "blame": None, "evidence": "", "status": "ok", "error_kind": None,
         "hint": None, "answer": "d1", "text": text, "structured": None, "size": len(text),
         "seconds": 0.1, "before": "s1", "after": "s1", "repeated": "d1", **facts,
     }  # fmt: skip
-    CallExecution(**held)
-    row = {"execution_id": f"{text}{given}", "contract_digest": NAME, "withheld": "[]",
-           "arguments": json.dumps(given), "result_blob": "b"}  # fmt: skip
-    return row, json.dumps({"execution": held, "proof": None, "stale": None}).encode()
+    CallExecution(**stored)
+    row = {"execution_id": f"{text}{inputs}", "contract_digest": NAME, "withheld": "[]",
+           "arguments": json.dumps(inputs), "result_blob": "b"}  # fmt: skip
+    return row, json.dumps({"execution": stored, "proof": None, "stale": None}).encode()
 
 
 def test_executed_calls_are_answered_too() -> None:
-    made = recording()
+    built = recording()
     row, blob = executed("more", {"path": "/more"})
-    assert add_executions(made, [row], LISTED, lambda _: blob) == 1
-    found = made.answer(NAME, {"path": "/more"}, "s1")
-    assert (found.text, found.seen, found.differing) == ("more", 2, 0)
-    assert made.measure_volatility()["n"] == 2
+    assert add_executions(built, [row], LISTED, lambda _: blob) == 1
+    result = built.answer(NAME, {"path": "/more"}, "s1")
+    assert (result.text, result.seen, result.differing) == ("more", 2, 0)
+    assert built.measure_volatility()["n"] == 2
 
 
 def test_an_answer_that_is_structured_too_is_recorded_by_its_text() -> None:
-    made, structured = recording(), {"content": "more"}
+    built, structured = recording(), {"content": "more"}
     size = len("more") + len(json.dumps(structured))
     row, blob = executed("more", {"path": "/more"}, structured=structured, size=size)
-    assert add_executions(made, [row], LISTED, lambda _: blob) == 1
-    assert made.answer(NAME, {"path": "/more"}, "s1").text == "more"
+    assert add_executions(built, [row], LISTED, lambda _: blob) == 1
+    assert built.answer(NAME, {"path": "/more"}, "s1").text == "more"
     cut = executed("mor", {"path": "/more"}, structured=structured, size=size)[1]
-    assert add_executions(made, [row], LISTED, lambda _: cut) == 0
+    assert add_executions(built, [row], LISTED, lambda _: cut) == 0
 
 
 def test_a_call_that_was_answered_otherwise_is_volatile_and_keeps_its_first_answer() -> None:
-    made = recording()
-    before = made.answer(NAME, READ["arguments"], "s1")
+    built = recording()
+    before = built.answer(NAME, READ["arguments"], "s1")
     row, blob = executed("another", READ["arguments"], repeated="d2")
-    add_executions(made, [row], LISTED, lambda _: blob)
-    found = made.answer(NAME, READ["arguments"], "s1")
-    assert found.text == before.text
-    assert (found.seen, found.differing) == (before.seen + 2, 2)
-    assert made.measure_volatility()["value"] == 1.0
+    add_executions(built, [row], LISTED, lambda _: blob)
+    result = built.answer(NAME, READ["arguments"], "s1")
+    assert result.text == before.text
+    assert (result.seen, result.differing) == (before.seen + 2, 2)
+    assert built.measure_volatility()["value"] == 1.0
 
 
 def test_what_is_withheld_cut_or_of_no_clear_contract_is_left_out() -> None:
-    made = recording()
+    built = recording()
     row, blob = executed("x", {"path": "/x"})
     cut = executed("x", {"path": "/x"}, size=9)[1]
-    assert add_executions(made, [{**row, "withheld": '["override"]'}], LISTED, lambda _: blob) == 0
-    assert add_executions(made, [row], LISTED, lambda _: cut) == 0
-    assert add_executions(made, [row], [], lambda _: blob) == 0
-    assert add_executions(made, [{**row, "result_blob": None}], LISTED, lambda _: blob) == 0
-    assert make_key(NAME, {"path": "/x"}, "s1") not in made.answers
+    assert add_executions(built, [{**row, "withheld": '["override"]'}], LISTED, lambda _: blob) == 0
+    assert add_executions(built, [row], LISTED, lambda _: cut) == 0
+    assert add_executions(built, [row], [], lambda _: blob) == 0
+    assert add_executions(built, [{**row, "result_blob": None}], LISTED, lambda _: blob) == 0
+    assert make_key(NAME, {"path": "/x"}, "s1") not in built.answers
 
 
 @pytest.mark.parametrize("outcome", ["refused", "truncated", "timeout", "protocol_error"])
 def test_a_played_call_without_a_whole_answer_is_a_miss(outcome: str) -> None:
     """What was withheld has no words here: to replay none would make an answer up."""
-    given = {"path": "/q"}
-    made = record_trajectories(
-        [row(step("read", given, "", "s1", "s1", outcome=outcome), why="no useful answer")]
+    inputs = {"path": "/q"}
+    built = record_trajectories(
+        [row(step("read", inputs, "", "s1", "s1", outcome=outcome), why="no useful answer")]
     )
-    assert make_key(NAME, given, "s1") not in made.answers
+    assert make_key(NAME, inputs, "s1") not in built.answers
 
 
 def test_arguments_without_a_canonical_form_have_a_key_that_nothing_holds() -> None:
@@ -103,10 +103,10 @@ def test_arguments_without_a_canonical_form_have_a_key_that_nothing_holds() -> N
 
 
 def test_what_was_written_is_read_and_the_same_recording_is_the_same_bytes(tmp_path: Path) -> None:
-    made = recording()
-    write_recording(tmp_path / "one", made)
+    built = recording()
+    write_recording(tmp_path / "one", built)
     write_recording(tmp_path / "two", record_trajectories(list(reversed(rows()))))
-    assert read_recording(tmp_path / "one") == made
+    assert read_recording(tmp_path / "one") == built
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
@@ -116,7 +116,7 @@ def reseal(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "output"),
     [
         (lambda data: data[:-20], "damaged, its bytes are not those that were sealed"),
         (lambda data: data.replace(b"first", b"other"), "damaged"),
@@ -136,12 +136,12 @@ def reseal(data: bytes) -> bytes:
     ],
 )
 def test_a_damaged_file_is_one_line_that_names_it(
-    tmp_path: Path, damage: Callable[[bytes], bytes], told: str
+    tmp_path: Path, damage: Callable[[bytes], bytes], output: str
 ) -> None:
     path = tmp_path / "x.jsonl"
     write_recording(path, recording())
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ReplayDamaged, match=told) as error:
+    with pytest.raises(ReplayDamaged, match=output) as error:
         read_recording(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
@@ -169,15 +169,15 @@ def test_a_pipe_is_not_waited_for_and_a_device_not_read(tmp_path: Path) -> None:
 
 def test_a_tool_of_a_server_without_a_state_is_a_miss() -> None:
     """A file from elsewhere may offer one."""
-    made = recording()
-    task = next(iter(made.tasks.values()))
-    world = ReplayEnvironment(made)
-    made.tasks[task.id] = replace(task, states={})
+    built = recording()
+    task = next(iter(built.tasks.values()))
+    world = ReplayEnvironment(built)
+    built.tasks[task.id] = replace(task, states={})
     world.reset(task.id)
     assert world.step("read", READ["arguments"]).missed
 
 
 def test_what_rests_on_a_held_contract_is_not_recorded() -> None:
-    own = json.loads(rows()[0]["contracts"])[0]["contract_digest"]
-    assert select_clear(rows(), lambda listed: {own}) == []
-    assert select_clear(rows(), lambda listed: set()) == rows()
+    group = json.loads(rows()[0]["contracts"])[0]["contract_digest"]
+    assert select_clear(rows(), lambda listing: {group}) == []
+    assert select_clear(rows(), lambda listing: set()) == rows()

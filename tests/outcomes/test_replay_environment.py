@@ -45,19 +45,19 @@ def test_what_is_done_the_other_way_round_or_by_half_is_worth_less() -> None:
 
 
 def test_a_wrong_call_that_a_server_objected_to_is_answered_by_its_words() -> None:
-    made, steps = score_calls(
+    built, steps = score_calls(
         MADE, find_task(MADE, ALONE), [{"name": "read", "arguments": {"path": "/z"}}, READ]
     )
     assert [(step.text, step.outcome) for step in steps] == [
         ("no such file", "tool_error"), ("first", "useful"),
     ]  # fmt: skip
-    assert made.end
-    assert made.known
-    assert made.reward == VALID + CALLS_USEFUL / 2 + END
+    assert built.end
+    assert built.known
+    assert built.reward == VALID + CALLS_USEFUL / 2 + END
 
 
 @pytest.mark.parametrize(
-    ("call", "outcome", "told"),
+    ("call", "outcome", "output"),
     [
         ({"name": "drop", "arguments": {}}, "unknown_tool", "no tool 'drop'; tools: read, write"),
         ({"name": "read", "arguments": {}}, "invalid_arguments", "path"),
@@ -67,25 +67,25 @@ def test_a_wrong_call_that_a_server_objected_to_is_answered_by_its_words() -> No
     ],
 )
 def test_a_call_that_no_server_would_be_sent_is_told_why(
-    call: dict[str, Any], outcome: str, told: str
+    call: dict[str, Any], outcome: str, output: str
 ) -> None:
-    made, [step] = score_calls(MADE, find_task(MADE, ALONE), [call])
+    built, [step] = score_calls(MADE, find_task(MADE, ALONE), [call])
     assert step.outcome == outcome
-    assert told in step.text
-    assert (made.reward, made.known) == (0.0, True)
+    assert output in step.text
+    assert (built.reward, built.known) == (0.0, True)
 
 
 def test_a_miss_is_told_and_never_made_up() -> None:
-    made, [step] = score_calls(
+    built, [step] = score_calls(
         MADE, find_task(MADE, ALONE), [{"name": "read", "arguments": {"path": "/unseen"}}]
     )
     assert step.missed
     assert step.text.startswith("replay miss: read was never called with these arguments")
-    assert (made.known, made.end, made.useful) == (False, False, 0.0)
+    assert (built.known, built.end, built.useful) == (False, False, 0.0)
     # In another state than the recorded one the same call is another call.
-    made, [_, step] = score_calls(MADE, find_task(MADE, BOTH), [WRITE, READ])
+    built, [_, step] = score_calls(MADE, find_task(MADE, BOTH), [WRITE, READ])
     assert step.missed
-    assert not made.known
+    assert not built.known
 
 
 def test_a_call_by_a_changed_contract_is_a_miss() -> None:
@@ -97,19 +97,19 @@ def test_a_call_by_a_changed_contract_is_a_miss() -> None:
     with pytest.raises(ReplayMiss) as missed:
         MADE.answer("c1:newer", {}, "s1")
     assert missed.value.kind == "unknown_contract"
-    listed = [{"server_id": "npm:files", "tool": "read", "contract_digest": "c1:newer"},
+    listing = [{"server_id": "npm:files", "tool": "read", "contract_digest": "c1:newer"},
               {"server_id": "npm:other", "tool": "read", "contract_digest": "c1:own"}]  # fmt: skip
-    assert MADE.find_changed(listed) == ["npm:files::read"]
+    assert MADE.find_changed(listing) == ["npm:files::read"]
 
 
 def test_volatility_is_measured_on_calls_that_were_made_again() -> None:
     still = MADE.measure_volatility()
     assert (still["value"], still["n"]) == (0.0, 1)
     moved = record_trajectories([*rows(), *rows("second"), *rows("second")])
-    found = moved.measure_volatility()
-    assert found["n"] >= 1
-    assert 0 < found["value"] <= 1
-    assert found["low"] < found["value"] <= found["high"]
+    result = moved.measure_volatility()
+    assert result["n"] >= 1
+    assert 0 < result["value"] <= 1
+    assert result["low"] < result["value"] <= result["high"]
     [read] = [item for item in moved.answers.values() if item.text in ("first", "second")]
     assert (read.text, read.seen, read.differing) == ("second", 9, 3)
 
@@ -151,12 +151,12 @@ def test_whatever_is_called_the_score_is_between_0_and_1_and_the_same_again(
     calls: list[dict[str, Any]],
 ) -> None:
     for request in (BOTH, ALONE):
-        made, steps = score_calls(MADE, find_task(MADE, request), calls)
-        assert 0.0 <= made.reward <= 1.0
-        assert made.known == (not any(step.missed for step in steps))
+        built, steps = score_calls(MADE, find_task(MADE, request), calls)
+        assert 0.0 <= built.reward <= 1.0
+        assert built.known == (not any(step.missed for step in steps))
         assert len(steps) == len(calls)
         again, same = score_calls(MADE, find_task(MADE, request), calls)
-        assert (again, same) == (made, steps)
+        assert (again, same) == (built, steps)
         answers = {answer.text for answer in MADE.answers.values()}
         assert all(
             step.text in answers for step in steps if step.outcome in ("useful", "tool_error")

@@ -20,9 +20,9 @@ def test_a_rollout_calls_tools_and_is_rewarded_once() -> None:
     environment = make_environment_factory(MADE)()
     [row] = [row for row in make_prompt_rows(MADE) if row["task"] == BOTH]
     assert row["prompt"] == [{"role": "user", "content": MADE.tasks[BOTH].request}]
-    told = environment.reset(**row)
-    assert '"name": "read"' in told
-    assert '"name": "write"' in told
+    output = environment.reset(**row)
+    assert '"name": "read"' in output
+    assert '"name": "write"' in output
     assert environment.call_tool("read", '{"path": "/a"}') == "first"
     assert "expected" in environment.call_tool("read", "{broken") or environment.get_reward() < 1
     environment.reset(**row)
@@ -35,8 +35,8 @@ def test_a_rollout_calls_tools_and_is_rewarded_once() -> None:
 
 def test_only_what_the_model_may_call_is_a_tool() -> None:
     factory = make_environment_factory(MADE)
-    named = [name for name, _ in inspect.getmembers(type(factory()), predicate=inspect.isfunction)]
-    assert [name for name in named if not name.startswith("_")] == [
+    names = [name for name, _ in inspect.getmembers(type(factory()), predicate=inspect.isfunction)]
+    assert [name for name in names if not name.startswith("_")] == [
         "call_tool", "get_reward", "reset",
     ]  # fmt: skip
     transformers = pytest.importorskip("transformers.utils")
@@ -46,11 +46,11 @@ def test_only_what_the_model_may_call_is_a_tool() -> None:
 
 def test_two_rollouts_do_not_see_one_another() -> None:
     factory = make_environment_factory(MADE)
-    one, other = factory(), factory()
-    for each in (one, other):
+    item, other = factory(), factory()
+    for each in (item, other):
         each.reset(task=BOTH)
-    one.call_tool("write", json.dumps(WRITE["arguments"]))
-    assert one.get_reward() > 0
+    item.call_tool("write", json.dumps(WRITE["arguments"]))
+    assert item.get_reward() > 0
     assert other.get_reward() == 0.0
 
 
@@ -77,6 +77,6 @@ def test_trl_makes_a_step_with_the_environment(
         environment_factory=make_environment_factory(MADE),
         processing_class=tokenizer,
     )
-    made = trainer.train()
-    assert made.global_step == 1
-    assert made.metrics["rewards/ReplayWorld/mean"] == 0.0  # it calls nothing in the form of Qwen3
+    built = trainer.train()
+    assert built.global_step == 1
+    assert built.metrics["rewards/ReplayWorld/mean"] == 0.0  # it calls nothing in the form of Qwen3

@@ -18,8 +18,8 @@ HOSTILE = ("npm:$\\frac{", "npm:\n\x1b[31m", "npm:" + "x" * 500, "npm:日本語"
 def executed(
     server: str = "npm:a", tool: str = "look", outcome: str | None = "useful", **facts: Any
 ) -> Row:
-    named = {"server_id": server, "tool": tool, "outcome": outcome, "status": "ok"}
-    return {**dict.fromkeys(EXECUTIONS.columns), **named, **facts}
+    names = {"server_id": server, "tool": tool, "outcome": outcome, "status": "ok"}
+    return {**dict.fromkeys(EXECUTIONS.columns), **names, **facts}
 
 
 def measure_image(png: bytes) -> tuple[int, int]:
@@ -40,11 +40,11 @@ def test_any_name_outcome_and_blame_can_be_drawn() -> None:
 def test_calls_none_of_which_was_sent_have_a_plot_too(tmp_path: Path) -> None:
     rows = [executed(outcome="refused", status="failed", blame="credentials")]
     assert measure_image(draw_executions(rows))[1] > 100
-    shown = embed_plot(rows, tmp_path, "registry")
-    assert shown.startswith("![outcomes of executed calls](data:image/png;base64,")
+    visible = embed_plot(rows, tmp_path, "registry")
+    assert visible.startswith("![outcomes of executed calls](data:image/png;base64,")
     assert "data:" not in embed_plot([], tmp_path, "registry")
-    assert embed_plot(rows, tmp_path, "registry") == shown
-    assert embed_plot([*rows, executed()], tmp_path, "registry") != shown
+    assert embed_plot(rows, tmp_path, "registry") == visible
+    assert embed_plot([*rows, executed()], tmp_path, "registry") != visible
 
 
 def test_shares_are_of_servers_or_of_the_tools_of_the_only_one() -> None:

@@ -45,8 +45,8 @@ def digest_of_plain(more: dict[str, str], seed: int) -> str:
 
 
 def left_running(word: str) -> list[str]:
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-    return [line for line in listed.splitlines() if word in line]
+    listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    return [line for line in listing.splitlines() if word in line]
 
 
 def test_a_useful_call_is_kept_with_what_it_changed(executing):
@@ -79,8 +79,8 @@ calls(do, TOOLS)
 """
     server = executing.make_server(source, [CONTRACT])
     rows = executing.run([executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2, 3)])
-    told = sorted(executing.read_kept(row)["text"] for row in rows)
-    assert told == ["[1, []]", "[2, []]", "[3, []]"]
+    output = sorted(executing.read_kept(row)["text"] for row in rows)
+    assert output == ["[1, []]", "[2, []]", "[3, []]"]
     assert len({executing.read_kept(row)["before"] for row in rows}) == 1
 
 
@@ -173,9 +173,9 @@ def test_an_answer_that_gives_orders_is_kept_by_nobody(executing):
     row = run_one(executing, f"calls(lambda m, x: say(m, {order!r}), TOOLS)")
     assert (row["outcome"], row["blame"]) == ("refused", "tool")
     assert "instruction_override" in row["withheld"]
-    kept = executing.read_kept(row)
-    assert (kept["text"], kept["structured"], kept["hint"]) == ("", None, None)
-    assert "gnore all" not in str(kept) + str(row)
+    stored = executing.read_kept(row)
+    assert (stored["text"], stored["structured"], stored["hint"]) == ("", None, None)
+    assert "gnore all" not in str(stored) + str(row)
 
 
 def test_a_secret_in_an_answer_is_in_nothing_that_is_kept(executing):
@@ -183,9 +183,9 @@ def test_a_secret_in_an_answer_is_in_nothing_that_is_kept(executing):
     source = f"calls(lambda m, x: say(m, 'password: hunter2hunter2 {key}', isError=x > 1), TOOLS)"
     server = executing.make_server(source, [CONTRACT])
     rows = executing.run([executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2)])
-    held = str([executing.read_kept(row) for row in rows]) + str(rows)
-    assert "hunter2" not in held
-    assert key not in held
+    stored = str([executing.read_kept(row) for row in rows]) + str(rows)
+    assert "hunter2" not in stored
+    assert key not in stored
 
 
 def test_a_child_that_a_tool_leaves_ends_with_its_server(executing):
@@ -217,9 +217,9 @@ calls(do, TOOLS)
 """
     server = executing.make_server(source, [CONTRACT])
     rows = executing.run([executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2, 3)])
-    told = {row["arguments"]: executing.read_kept(row)["text"] for row in rows}
-    assert told['{"x":2}'] == "[2, false]"
-    assert told['{"x":3}'] == "[3, false]"
+    output = {row["arguments"]: executing.read_kept(row)["text"] for row in rows}
+    assert output['{"x":2}'] == "[2, false]"
+    assert output['{"x":3}'] == "[3, false]"
 
 
 def test_a_call_that_timed_out_writes_into_no_other_call(executing):
@@ -267,9 +267,9 @@ calls(do, TOOLS)
 """
     server = executing.make_server(source, [CONTRACT])
     jobs = [executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2)]
-    found = executing.run([replace(job, id=f"e1:{n}") for n, job in enumerate(jobs)])
-    assert [row["outcome"] for row in found] == [None, "useful"]
-    assert "more than 60 folders" in found[0]["hint"]
+    result = executing.run([replace(job, id=f"e1:{n}") for n, job in enumerate(jobs)])
+    assert [row["outcome"] for row in result] == [None, "useful"]
+    assert "more than 60 folders" in result[0]["hint"]
 
 
 def test_a_tool_that_answers_one_call_in_two_ways_is_told(executing):
@@ -307,9 +307,9 @@ while True:
     reader, writer = make_contract("list_notes", annotations=READS), make_contract("write_note")
     server = executing.make_server(source, [reader, writer])
     jobs = [executing.make_job(server, item, {"x": 1}) for item in (reader, writer)]
-    found = {row["tool"]: row for row in executing.run(jobs)}
-    assert (found["list_notes"]["outcome"], found["list_notes"]["blame"]) == ("stale", "tool")
-    assert found["write_note"]["outcome"] == "useful"
+    result = {row["tool"]: row for row in executing.run(jobs)}
+    assert (result["list_notes"]["outcome"], result["list_notes"]["blame"]) == ("stale", "tool")
+    assert result["write_note"]["outcome"] == "useful"
 
 
 def test_what_the_limits_leave_is_named_and_done_by_the_next_run(executing):
@@ -327,10 +327,10 @@ def test_a_server_that_does_not_start_costs_the_others_nothing(executing):
     broken = executing.make_server("sys.exit('no')", [CONTRACT], "broken")
     sound = executing.make_server(NOTE, [CONTRACT], "sound")
     jobs = [executing.make_job(item, CONTRACT, {"x": 1}) for item in (broken, sound)]
-    found = {row["server_id"]: row for row in executing.run(jobs)}
-    assert found["npm:broken"]["outcome"] == "protocol_error"
-    assert found["npm:broken"]["blame"] == "server"
-    assert found["npm:sound"]["outcome"] == "useful"
+    result = {row["server_id"]: row for row in executing.run(jobs)}
+    assert result["npm:broken"]["outcome"] == "protocol_error"
+    assert result["npm:broken"]["blame"] == "server"
+    assert result["npm:sound"]["outcome"] == "useful"
 
 
 def test_a_world_that_cannot_be_opened_is_the_row_of_its_calls(executing, monkeypatch):

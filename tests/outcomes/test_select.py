@@ -55,25 +55,25 @@ def test_a_few_calls_of_each_tool_whatever_order_their_pairs_have():
 
 def test_pairs_of_one_call_are_one_execution():
     twice = [pair(LOOK, "a"), {**pair(LOOK, "a"), "pair_id": "p1:other"}]
-    [found] = select_calls(twice, [clear_row(LOOK)], servers("npm:a"), ExecutionPolicy())
-    assert found.pairs == ["p1:npm:aa", "p1:other"]
+    [result] = select_calls(twice, [clear_row(LOOK)], servers("npm:a"), ExecutionPolicy())
+    assert result.pairs == ["p1:npm:aa", "p1:other"]
 
 
 def test_a_request_is_all_that_its_user_says():
-    said = [("user", "look for it"), ("assistant", "For what?"), ("user", "For moss")]
-    messages = json.dumps([{"role": role, "content": text} for role, text in said])
-    asked = {**pair(LOOK, "moss"), "messages": messages}
-    [found] = select_calls([asked], [clear_row(LOOK)], servers("npm:a"), ExecutionPolicy())
-    assert found.requests == ["look for it\nFor moss"]
+    spoken = [("user", "look for it"), ("assistant", "For what?"), ("user", "For moss")]
+    messages = json.dumps([{"role": role, "content": text} for role, text in spoken])
+    request = {**pair(LOOK, "moss"), "messages": messages}
+    [result] = select_calls([request], [clear_row(LOOK)], servers("npm:a"), ExecutionPolicy())
+    assert result.requests == ["look for it\nFor moss"]
 
 
 def test_pairs_that_make_further_calls_are_told_apart():
-    one, both = pair(LOOK, "a"), {**pair(LOOK, "b"), "pair_id": "p1:both"}
-    both["calls"] = json.dumps([*json.loads(both["calls"]), *json.loads(one["calls"])])
+    item, both = pair(LOOK, "a"), {**pair(LOOK, "b"), "pair_id": "p1:both"}
+    both["calls"] = json.dumps([*json.loads(both["calls"]), *json.loads(item["calls"])])
     policy = ExecutionPolicy(per_tool=2)
-    calls = select_calls([one, both], [clear_row(LOOK)], servers("npm:a"), policy)
-    told = {call.call.arguments["q"]: (call.pairs, call.several) for call in calls}
-    assert told == {"a": (["p1:npm:aa", "p1:both"], ["p1:both"]), "b": (["p1:both"], ["p1:both"])}
+    calls = select_calls([item, both], [clear_row(LOOK)], servers("npm:a"), policy)
+    output = {call.call.arguments["q"]: (call.pairs, call.several) for call in calls}
+    assert output == {"a": (["p1:npm:aa", "p1:both"], ["p1:both"]), "b": (["p1:both"], ["p1:both"])}
 
 
 def test_a_call_of_an_older_contract_or_of_a_server_that_does_not_run_is_left_out():
@@ -98,8 +98,8 @@ def test_where_no_world_is_ours_only_tools_that_read_are_called():
 def test_a_hint_beside_a_destructive_sign_is_none():
     annotations = {"readOnlyHint": True, "destructiveHint": True}
     worse = {**LOOK, "annotations": annotations}
-    named = {**LOOK, "name": "delete_file", "description": "Delete a file from the disk."}
-    for contract in (worse, named):
+    names = {**LOOK, "name": "delete_file", "description": "Delete a file from the disk."}
+    for contract in (worse, names):
         pairs, clear = [pair(contract, "a")], [clear_row(contract)]
         assert chosen(pairs, clear, servers("npm:a", moving=True)) == []
 
@@ -115,8 +115,8 @@ def test_a_look_alike_gets_the_calls_that_fit_it():
         for name in ("peek", "stare")
     ]  # fmt: skip
     calls = select_calls([pair(LOOK, "a")], clear, running, ExecutionPolicy(), rows)
-    told = [(item.call.server_id, item.call.tool, item.twin_of, item.pairs) for item in calls]
-    assert told == [("npm:a", "look", None, ["p1:npm:aa"]), ("npm:b", "peek", "npm:a::look", [])]
+    output = [(item.call.server_id, item.call.tool, item.twin_of, item.pairs) for item in calls]
+    assert output == [("npm:a", "look", None, ["p1:npm:aa"]), ("npm:b", "peek", "npm:a::look", [])]
 
 
 def test_refused_pairs_are_those_that_rules_or_judge_refused_and_no_repetitions():
@@ -141,13 +141,13 @@ def test_a_sample_of_refused_pairs_stands_beside_accepted_ones_of_the_same_serve
     calls = select_calls([pair(LOOK, "a")], clear, running, policy)
     refused = [pair(LOOK, q) for q in "abcd"] + [pair(LOOK, "x", "npm:b")]
     refused.append({**pair(LOOK, "a"), "pair_id": "p1:fits no contract", "calls": "[]"})
-    found = add_refused(calls, refused, clear, running, policy)
-    assert (found[0].pairs, [*found[0].refused]) == (["p1:npm:aa"], ["p1:npm:aa"])
-    assert (found[0].asked, found[1].asked[0][:9]) == (["look for a"], "look for ")
-    assert len(found) == 3
-    assert all(item.call.server_id == "npm:a" and not item.pairs for item in found[1:])
+    result = add_refused(calls, refused, clear, running, policy)
+    assert (result[0].pairs, [*result[0].refused]) == (["p1:npm:aa"], ["p1:npm:aa"])
+    assert (result[0].asked, result[1].asked[0][:9]) == (["look for a"], "look for ")
+    assert len(result) == 3
+    assert all(item.call.server_id == "npm:a" and not item.pairs for item in result[1:])
     again = add_refused(calls, refused[::-1], clear, running, policy)
-    assert [item.refused for item in again[1:]] == [item.refused for item in found[1:]]
+    assert [item.refused for item in again[1:]] == [item.refused for item in result[1:]]
     assert len(add_refused(calls, refused, clear, running, ExecutionPolicy(refused=0))) == 1
 
 
@@ -164,7 +164,7 @@ def test_servers_that_are_elsewhere_or_have_the_network_are_moving():
         row("npm:unpinned", recipe_digest=None),
     ]
     launchable = list_launchable(rows, ["npm:b"])
-    assert {name: one.moving for name, one in launchable.items()} == {
+    assert {name: entry.moving for name, entry in launchable.items()} == {
         "npm:a": False,
         "npm:b": True,
         "remote:https://c.example/mcp": True,
@@ -176,5 +176,5 @@ def test_a_call_that_fitted_is_judged_anew_by_another_contract():
     number = {"type": "object", "properties": {"q": {"type": "integer"}}, "required": ["q"]}
     changed = {**LOOK, "inputSchema": number}
     for contract, fits in ((LOOK, True), (changed, False), (LOOK, True), (changed, False)):
-        found = chosen([pair(contract, "a")], [clear_row(contract)])
-        assert found == (["look a"] if fits else [])
+        result = chosen([pair(contract, "a")], [clear_row(contract)])
+        assert result == (["look a"] if fits else [])

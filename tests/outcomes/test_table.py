@@ -23,13 +23,13 @@ Row = dict[str, Any]
 def row(pair: str, outcome: str = "useful", proof: str | None = None, **facts: Any) -> Row:
     empty = dict.fromkeys(EXECUTIONS.columns)
     proofs = json.dumps({pair: proof} if proof else {})
-    named = {"pair_ids": json.dumps([pair]), "proofs": proofs}
-    return {**empty, **named, "outcome": outcome, "proof": proof, **facts}
+    names = {"pair_ids": json.dumps([pair]), "proofs": proofs}
+    return {**empty, **names, "outcome": outcome, "proof": proof, **facts}
 
 
 def tried(*rows: Row) -> PairEvidence:
-    [found] = group_by_pair(rows).values()
-    return found
+    [result] = group_by_pair(rows).values()
+    return result
 
 
 def test_a_pair_is_what_all_of_its_calls_are() -> None:
@@ -62,16 +62,16 @@ def test_what_kept_a_call_from_being_sent_in_passing_is_no_execution() -> None:
 
 def test_each_pair_is_proved_by_its_own_request() -> None:
     both = json.dumps(["a", "b"])
-    found = group_by_pair([row("a", proof="proved", pair_ids=both)])
-    assert (found["a"].proof, found["b"].proof) == ("proved", None)
+    result = group_by_pair([row("a", proof="proved", pair_ids=both)])
+    assert (result["a"].proof, result["b"].proof) == ("proved", None)
 
 
 def test_a_call_of_two_marketplaces_counts_for_the_pairs_of_both(tmp_path) -> None:
     tables = Warehouse(home=tmp_path, state=tmp_path / "state").tables
     for market, pair in (("one", "a"), ("two", "b")):
-        made = row(pair, proof="proved", execution_id="e1:0", marketplace=market)
-        tables.promote(tables.stage(EXECUTIONS, EXECUTIONS.frame([made]), market), "run", [])
-    assert {name: one.proof for name, one in read_tried(tables).items()} == {
+        built = row(pair, proof="proved", execution_id="e1:0", marketplace=market)
+        tables.promote(tables.stage(EXECUTIONS, EXECUTIONS.frame([built]), market), "run", [])
+    assert {name: item.proof for name, item in read_tried(tables).items()} == {
         "a": "proved",
         "b": "proved",
     }
@@ -82,7 +82,7 @@ def test_what_a_look_alike_did_says_nothing_of_the_pair() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "kept"),
+    ("result", "stored"),
     [
         (None, {ANY, VALID}),
         (PairEvidence(True, False, "proved"), {ANY, VALID, PROVED}),
@@ -90,5 +90,5 @@ def test_what_a_look_alike_did_says_nothing_of_the_pair() -> None:
         (PairEvidence(False, True, "refuted"), {ANY}),
     ],
 )
-def test_a_rule_keeps_what_it_names(found: PairEvidence | None, kept: set[str]) -> None:
-    assert {rule for rule in (ANY, VALID, PROVED) if may_keep(found, rule)} == kept
+def test_a_rule_keeps_what_it_names(result: PairEvidence | None, stored: set[str]) -> None:
+    assert {rule for rule in (ANY, VALID, PROVED) if may_keep(result, rule)} == stored

@@ -26,20 +26,20 @@ def make_tasks(folder, text: str = SMALL, seed: int = 7) -> WorldTasks:
 def make_execution(
     text: str = "", outcome: str = "useful", blame: str | None = None
 ) -> CallExecution:
-    told = ("", "ok", None, None, "", text, None, len(text), 0.1, "before", "after")
-    return CallExecution(outcome, blame, *told)
+    output = ("", "ok", None, None, "", text, None, len(text), 0.1, "before", "after")
+    return CallExecution(outcome, blame, *output)
 
 
 def test_each_tool_has_tasks_that_one_call_carries_out_the_same_every_time(tmp_path):
     two = '[[tasks]]\nname = "both"\nrequests = ["Both."]\nanswer = ["first"]\n'
     calls = 'calls = [{ tool = "read_file" }, { tool = "write_file" }]\n\n[[faults]]'
     tasks = make_tasks(tmp_path, SMALL.replace("[[faults]]", two + calls, 1))
-    found = tasks.draw_tasks(SERVER, TOOLS)
-    assert [item.origin.task for item in found[:3]] == ["write", "read", "write"]
-    assert len({item.request for item in found}) == len(found)
-    assert found[1].arguments == {"path": f"{DATA}/a.txt"}
-    assert {item.origin.seed for item in found} == {7}
-    assert tasks.draw_tasks(SERVER, TOOLS) == found
+    result = tasks.draw_tasks(SERVER, TOOLS)
+    assert [item.origin.task for item in result[:3]] == ["write", "read", "write"]
+    assert len({item.request for item in result}) == len(result)
+    assert result[1].arguments == {"path": f"{DATA}/a.txt"}
+    assert {item.origin.seed for item in result} == {7}
+    assert tasks.draw_tasks(SERVER, TOOLS) == result
     assert {task.tool for task in tasks.draw_tasks(SERVER, ["read_file"])} == {"read_file"}
     assert list((tmp_path / "cache").iterdir()) == []
 
@@ -84,8 +84,8 @@ async def prove(opened, name: str, after: dict[str, Any], text: str, *, deaf: bo
     arguments say, a deaf one the same again."""
     task = next(task for task in opened.tasks(7, 8) if task.name == name)
     origin = TaskOrigin(task.world, task.seed, task.name, task.id)
-    found = find_task(opened, origin)
-    assert found == task
+    result = find_task(opened, origin)
+    assert result == task
     contract = {"name": "x", "inputSchema": PATH}
     call = ToolCall(SERVER, "x", contract, contract_digest(contract), task.calls[0].arguments)
     first = opened.read_first_facts()
@@ -96,9 +96,9 @@ async def prove(opened, name: str, after: dict[str, Any], text: str, *, deaf: bo
             return make_execution(text), expected
         return make_execution("other"), {**first, str(arguments): "made"}
 
-    told = " ".join([text, *task.answer]) if text == "it says" else text
-    effect = CallEffect(make_execution(told), first, expected)
-    return await prove_task(call, found, first, effect, run_perturbed)
+    output = " ".join([text, *task.answer]) if text == "it says" else text
+    effect = CallEffect(make_execution(output), first, expected)
+    return await prove_task(call, result, first, effect, run_perturbed)
 
 
 async def test_a_call_that_ends_as_asked_where_no_wrong_one_does_is_proved(opened):
@@ -109,13 +109,13 @@ async def test_a_call_that_ends_as_asked_where_no_wrong_one_does_is_proved(opene
 async def test_a_call_that_changes_or_answers_something_else_is_refuted(opened):
     assert (await prove(opened, "write", {"other.txt": "x"}, "written")).verdict == "refuted"
     assert (await prove(opened, "read", {"other.txt": "x"}, "it says")).verdict == "refuted"
-    found = await prove(opened, "read", {}, "nothing")
-    assert found.why == "read: the end state or answer is not the one asked for"
+    result = await prove(opened, "read", {}, "nothing")
+    assert result.why == "read: the end state or answer is not the one asked for"
 
 
 async def test_a_check_that_a_wrong_call_passes_proves_nothing(opened):
-    found = await prove(opened, "write", {"right": True}, "written", deaf=True)
-    assert (found.verdict, found.why) == ("unproved", "write: a wrong call passes its check too")
+    result = await prove(opened, "write", {"right": True}, "written", deaf=True)
+    assert (result.verdict, result.why) == ("unproved", "write: a wrong call passes its check too")
 
 
 def test_a_task_that_its_world_holds_no_more_is_not_found(opened):

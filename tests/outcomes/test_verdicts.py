@@ -21,8 +21,8 @@ def executed(*names: str, refused: tuple[str, ...] = (), proof: str = "", **fact
 
 def compare(pairs: list[Row], judged: dict[str, str], rows: list[Row]) -> dict[Any, Row]:
     judgements = [{"pair_id": name, "verdict": verdict} for name, verdict in judged.items()]
-    found = compare_verdicts(pairs, judgements, rows)
-    return {(item["rules"], item["judge"]): item for item in found}
+    result = compare_verdicts(pairs, judgements, rows)
+    return {(item["rules"], item["judge"]): item for item in result}
 
 
 def test_each_pair_stands_where_rules_and_judge_put_it() -> None:
@@ -35,14 +35,14 @@ def test_each_pair_stands_where_rules_and_judge_put_it() -> None:
         pair("f", status="failed"),
         pair("g"),  # not judged yet
     ]
-    found = compare(pairs, {"a": "accept", "b": "accept", "c": "reject"}, [])
-    assert {key: one["pairs"] for key, one in found.items()} == {
+    result = compare(pairs, {"a": "accept", "b": "accept", "c": "reject"}, [])
+    assert {key: entry["pairs"] for key, entry in result.items()} == {
         ("accept", "accept"): 1,
         ("unsure", "accept"): 1,
         ("unsure", "reject"): 1,
         ("reject", "not asked"): 1,
     }
-    assert all(item["ran"] == 0 for item in found.values())
+    assert all(item["ran"] == 0 for item in result.values())
 
 
 def test_execution_contradicts_on_both_sides() -> None:
@@ -55,25 +55,25 @@ def test_execution_contradicts_on_both_sides() -> None:
         executed(refused=("e",), outcome="empty"),
     ]
     judged = {"a": "accept", "b": "accept", "e": "reject"}
-    found = compare(pairs, judged, rows)
-    accepted = found["accept", "accept"]
+    result = compare(pairs, judged, rows)
+    accepted = result["accept", "accept"]
     assert (accepted["ran"], accepted["useful"], accepted["proved"], accepted["refuted"]) == (
         *(2, 1, 1, 1),
     )
-    assert [(hits, n) for _, hits, n in list_conflicts(found.values())] == [(1, 2), (0, 1), (1, 2)]
-    text = render_verdicts([*found.values()])
+    assert [(hits, n) for _, hits, n in list_conflicts(result.values())] == [(1, 2), (0, 1), (1, 2)]
+    text = render_verdicts([*result.values()])
     assert "| reject | not asked | 2 | 2 | 1 | 1 | 0 | 1 |" in text
     assert "| accepted by the judge, refuted by execution | 1 | 2 | 0.500 [" in text
 
 
 def test_each_pair_of_one_call_has_the_proof_of_its_own_request() -> None:
     rows = [{**executed("a", refused=("b",)), "proofs": '{"a": "refuted", "b": "proved"}'}]
-    found = compare([pair("a"), pair("b", "reject")], {"a": "accept"}, rows)
-    accepted, refused = found["accept", "accept"], found["reject", "not asked"]
+    result = compare([pair("a"), pair("b", "reject")], {"a": "accept"}, rows)
+    accepted, refused = result["accept", "accept"], result["reject", "not asked"]
     assert (accepted["refuted"], accepted["proved"]) == (1, 0)
     assert (refused["refuted"], refused["proved"], refused["useful"]) == (0, 1, 1)
 
 
 def test_rows_from_before_refused_pairs_were_executed_are_read() -> None:
-    found = compare([pair("a")], {"a": "accept"}, [{**executed("a"), "refused_ids": None}])
-    assert found["accept", "accept"]["ran"] == 1
+    result = compare([pair("a")], {"a": "accept"}, [{**executed("a"), "refused_ids": None}])
+    assert result["accept", "accept"]["ran"] == 1

@@ -230,9 +230,9 @@ def match_parallel(
     results = {row: _compare_calls(wants[row], haves[column]) for row, column in partner.items()}
     verdicts = [
         CallVerdict(
-            want.name, row, partner[row], found.match, found.error_kind, found.per_parameter
+            want.name, row, partner[row], result.match, result.error_kind, result.per_parameter
         )
-        if (found := results.get(row))
+        if (result := results.get(row))
         else CallVerdict(want.name, row, None, False, "too_few_calls", want.all("missing"))
         for row, want in enumerate(wants)
     ]

@@ -217,8 +217,8 @@ def _describe_flaw(flaw: Flaw, root: Schema, arguments: Any) -> tuple[str, str, 
         return f"{name[:80]!r}: {format_value(value)}", expected, fix
     expected = describe_expected(find_schema(root, flaw.at), root)
     if flaw.kind == "missing_required":
-        known = set(declared)
-        near = _find_similar(name, [other for other in present if other not in known])
+        declared_names = set(declared)
+        near = _find_similar(name, [other for other in present if other not in declared_names])
         hint = f"; {near!r} may have been meant for it" if near else ""
         return "nothing", f"{name!r}: {expected}", f"give {name!r}{hint}"
     if value is None and not is_required(root, flaw.at):

@@ -238,10 +238,12 @@ def scan_extras(extras: JsonObject, own_names: Set[str] = frozenset()) -> list[S
 
 
 def _scan_entries(extras: JsonObject, own_names: Set[str]) -> Iterator[ScanFinding]:
-    listed = {name: value if isinstance(value, list) else None for name, value in extras.items()}
+    entry_lists = {
+        name: value if isinstance(value, list) else None for name, value in extras.items()
+    }
     entries = [
         (f"/{name}" if values is None else f"/{name}/{place}", entry)
-        for name, values in listed.items()
+        for name, values in entry_lists.items()
         for place, entry in enumerate([extras[name]] if values is None else values)
     ]
     read = 0

@@ -103,8 +103,8 @@ def find_alarms(
 
 def _drop_known(contents: ToolTexts, others: ToolTexts) -> ToolTexts:
     """The texts that only one version has: most are in both."""
-    known = {(text.text, text.role, text.parameter) for text in others.texts}
-    left = [t for t in contents.texts if (t.text, t.role, t.parameter) not in known]
+    other_texts = {(text.text, text.role, text.parameter) for text in others.texts}
+    left = [t for t in contents.texts if (t.text, t.role, t.parameter) not in other_texts]
     return ToolTexts(left, contents.capped)
 
 
@@ -145,10 +145,10 @@ def _find_signs(
     was: ToolTexts, now: ToolTexts, own_before: Set[str], own_names: Set[str]
 ) -> Iterator[TextHit]:
     """Signs that the earlier version did not hold in the same words."""
-    known = {key for _, _, key in _find_new_signs(was, own_before)}
+    earlier_signs = {key for _, _, key in _find_new_signs(was, own_before)}
     for text, hit, key in _find_new_signs(now, own_names):
-        if key not in known:
-            known.add(key)
+        if key not in earlier_signs:
+            earlier_signs.add(key)
             yield text, hit
 
 

@@ -35,17 +35,17 @@ def reliability(
     warehouse: dg.ResourceParam[Warehouse],
     reliability_policy: dg.ResourceParam[ReliabilityPolicy],
 ) -> Published:
-    found = measure_home(warehouse, reliability_policy)
-    rows = found.measured.rows
+    refresh = measure_home(warehouse, reliability_policy)
+    rows = refresh.measured.rows
     yield from publish(
         context,
         warehouse,
         RELIABILITY_AUDIT,
         RELIABILITY.frame(rows),
         rules=[check_intervals(rows), check_current(rows)],
-        metadata=report_reliability(found, warehouse.home),
+        metadata=report_reliability(refresh, warehouse.home),
     )
-    write_overlay(warehouse.home, rows, found.measured.overall, found.at)
+    write_overlay(warehouse.home, rows, refresh.measured.overall, refresh.at)
 
 
 def check_intervals(rows: Sequence[Record]) -> AuditVerdict:

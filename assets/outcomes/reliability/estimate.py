@@ -60,13 +60,13 @@ class RateEstimate:
     n: float
 
 
-def estimate_rate(seen: CallEvidence, prior: RatePrior) -> RateEstimate:
+def estimate_rate(evidence: CallEvidence, prior: RatePrior) -> RateEstimate:
     """The mean of the Beta distribution that the prior becomes by what was seen, with Wilson's
     interval of its counts."""
-    total = seen + prior.evidence
+    total = evidence + prior.evidence
     low, high = wilson_interval(total.worked, total.n)
     mean = total.worked / total.n if total.n else 0.5
-    return RateEstimate(mean, min(low, mean), max(high, mean), seen.n)
+    return RateEstimate(mean, min(low, mean), max(high, mean), evidence.n)
 
 
 def unite_sources(by_source: Mapping[str, CallEvidence], alone: float) -> CallEvidence:
@@ -75,9 +75,9 @@ def unite_sources(by_source: Mapping[str, CallEvidence], alone: float) -> CallEv
     whole = sum(item.n for item in by_source.values())
     total = CallEvidence()
     for source in sorted(by_source):
-        own = by_source[source]
-        most = own.n if source == EXECUTION else max(alone, whole - own.n)
-        total += own.limit(most)
+        source_evidence = by_source[source]
+        most = source_evidence.n if source == EXECUTION else max(alone, whole - source_evidence.n)
+        total += source_evidence.limit(most)
     return total
 
 
@@ -95,8 +95,8 @@ def describe_tool(contract: Mapping[str, Any], launch: Row | None) -> list[float
     """The values of FEATURES. launch: the server's row of DEPLOYMENTS."""
     schema = contract.get("inputSchema")
     schema = schema if isinstance(schema, dict) else {}
-    held = schema.get("properties")
-    properties = held if isinstance(held, dict) else {}
+    declared = schema.get("properties")
+    properties = declared if isinstance(declared, dict) else {}
     required = schema.get("required")
     needed = len(required) if isinstance(required, list) else 0
     described = [item for item in properties.values() if isinstance(item, dict)]
@@ -140,10 +140,10 @@ def fit_rates(features: np.ndarray, worked: np.ndarray, failed: np.ndarray) -> n
 def parse_contract(text: str) -> dict[str, Any]:
     """The contract in a row; {} for what is none."""
     try:
-        held = json.loads(text)
+        contract = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return held if isinstance(held, dict) else {}
+    return contract if isinstance(contract, dict) else {}
 
 
 STRENGTH = 4.0  # calls that a prior is worth
@@ -164,10 +164,12 @@ class ToolFeatures:
 
 
 def build_priors(
-    tools: Sequence[ToolFeatures], seen: Mapping[str, CallEvidence]
+    tools: Sequence[ToolFeatures], evidence: Mapping[str, CallEvidence]
 ) -> tuple[dict[str, RatePrior], float]:
-    """(tool id -> its prior, the rate of all tools). seen: what calls of each tool count."""
-    counts = {tool.tool_id: seen.get(tool.tool_id, CallEvidence()).limit(_MOST) for tool in tools}
+    """(tool id -> its prior, the rate of all tools). evidence: what calls of each tool count."""
+    counts = {
+        tool.tool_id: evidence.get(tool.tool_id, CallEvidence()).limit(_MOST) for tool in tools
+    }
     whole = sum(counts.values(), CallEvidence())
     overall = (whole.worked + 1) / (whole.n + 2)
     if not tools:
@@ -180,24 +182,24 @@ def build_priors(
     rates = fit_rates(features, worked, failed)
     servers: dict[str, CallEvidence] = defaultdict(CallEvidence)
     categories: dict[str, CallEvidence] = defaultdict(CallEvidence)
-    for one in tools:
-        servers[one.server_id] += counts[one.tool_id]
-        categories[one.category] += counts[one.tool_id]
-    found = {}
-    for one, rate in zip(tools, rates.tolist(), strict=True):
-        own = counts[one.tool_id].scale(-1)
-        alike = sum((counts.get(name, CallEvidence()) for name in one.alike), CallEvidence())
-        server = servers[one.server_id]
-        mean = _smooth_share(categories[one.category] + server.scale(-1), rate, _CATEGORY)
-        mean = _smooth_share(server + own, mean, _SERVER)
-        found[one.tool_id] = RatePrior(_smooth_share(alike, mean, _ALIKE), STRENGTH)
-    return found, overall
+    for item in tools:
+        servers[item.server_id] += counts[item.tool_id]
+        categories[item.category] += counts[item.tool_id]
+    priors = {}
+    for item, rate in zip(tools, rates.tolist(), strict=True):
+        without_tool = counts[item.tool_id].scale(-1)
+        alike = sum((counts.get(name, CallEvidence()) for name in item.alike), CallEvidence())
+        server = servers[item.server_id]
+        mean = _smooth_share(categories[item.category] + server.scale(-1), rate, _CATEGORY)
+        mean = _smooth_share(server + without_tool, mean, _SERVER)
+        priors[item.tool_id] = RatePrior(_smooth_share(alike, mean, _ALIKE), STRENGTH)
+    return priors, overall
 
 
-def _smooth_share(seen: CallEvidence, towards: float, calls: float) -> float:
+def _smooth_share(evidence: CallEvidence, towards: float, calls: float) -> float:
     """The share of successes, as if `calls` more had gone as is expected; 0..1 whatever rounding
     left of a difference."""
-    worked, n = max(seen.worked, 0.0), max(seen.n, 0.0)
+    worked, n = max(evidence.worked, 0.0), max(evidence.n, 0.0)
     return min((worked + calls * towards) / (n + calls), 1.0)
 
 
@@ -231,7 +233,7 @@ def read_changes(rows: Iterable[Row]) -> dict[ToolVersion, VersionChange]:
 
 def carry_evidence(
     version: ToolVersion,
-    seen: Mapping[ToolVersion, CallEvidence],
+    evidence: Mapping[ToolVersion, CallEvidence],
     changes: Mapping[ToolVersion, VersionChange],
 ) -> CallEvidence:
     """What the versions before this one count for it, at most MOST_CARRIED calls. A contract that
@@ -241,5 +243,5 @@ def carry_evidence(
         factor *= CARRIED.get(change.cls, 0.0)
         version = change.before
         met.add(version)
-        total += seen.get(version, CallEvidence()).scale(factor)
+        total += evidence.get(version, CallEvidence()).scale(factor)
     return total.limit(MOST_CARRIED)

@@ -74,7 +74,7 @@ class MeasuredReliability:
 
 
 def measure_tools(
-    frame: pl.DataFrame, known: ToolKnowledge, policy: ReliabilityPolicy, now: float
+    frame: pl.DataFrame, knowledge: ToolKnowledge, policy: ReliabilityPolicy, now: float
 ) -> MeasuredReliability:
     """The rows of every current version, and of each older one that was called.
 
@@ -82,15 +82,16 @@ def measure_tools(
     is read to the day: calls of one day are of one age, and rows of one day are the same.
     """
     counted = frame.filter(pl.col("kind").fill_null("") != WRONG_TOOL)
-    seen = sum_evidence(counted, policy, now)
+    evidence = sum_evidence(counted, policy, now)
     belief = {
-        version: seen.get(version, CallEvidence()) + carry_evidence(version, seen, known.changes)
-        for version in {*seen, *known.current.items()}
+        version: evidence.get(version, CallEvidence())
+        + carry_evidence(version, evidence, knowledge.changes)
+        for version in {*evidence, *knowledge.current.items()}
     }
-    held = {tool: belief[tool, digest] for tool, digest in known.current.items()}
-    priors, overall = build_priors(known.tools, held)
+    current_belief = {tool: belief[tool, digest] for tool, digest in knowledge.current.items()}
+    priors, overall = build_priors(knowledge.tools, current_belief)
     figures = _summarise_calls(counted)
-    categories = {tool.tool_id: tool.category for tool in known.tools}
+    categories = {tool.tool_id: tool.category for tool in knowledge.tools}
     rows = []
     for version in sorted(belief):
         tool_id, digest = version
@@ -98,21 +99,23 @@ def measure_tools(
             server_id, tool = ToolId.parse(tool_id)
         except BadToolId:
             continue
-        old = carry_evidence(version, seen, known.changes)
+        old = carry_evidence(version, evidence, knowledge.changes)
         total = priors.get(tool_id, RatePrior(overall, 1.0)).evidence + old
         prior = RatePrior(total.worked / total.n, total.n)
-        found = estimate_rate(seen.get(version, CallEvidence()), prior)
-        change = known.changes.get(version)
-        measured = {name: round(getattr(found, name), _PLACES) for name in ("mean", "low", "high")}
+        estimate = estimate_rate(evidence.get(version, CallEvidence()), prior)
+        change = knowledge.changes.get(version)
+        measured = {
+            name: round(getattr(estimate, name), _PLACES) for name in ("mean", "low", "high")
+        }
         rows.append(
             {
                 "server_id": server_id,
                 "tool": tool,
                 "contract_digest": digest,
-                "current": known.current.get(tool_id) == digest,
+                "current": knowledge.current.get(tool_id) == digest,
                 "category": categories.get(tool_id, "other"),
                 **measured,
-                "n": round(found.n, 2),
+                "n": round(estimate.n, 2),
                 "prior": round(prior.mean, _PLACES),
                 "carried": round(old.n, 2),
                 "changed": change.cls if change else None,
@@ -136,10 +139,12 @@ def sum_evidence(
             failed=pl.col("weight").filter(~pl.col("success")).sum(),
         )
     )
-    held: dict[ToolVersion, dict[str, CallEvidence]] = defaultdict(dict)
+    by_version: dict[ToolVersion, dict[str, CallEvidence]] = defaultdict(dict)
     for tool_id, digest, source, worked, failed in sums.iter_rows():
-        held[tool_id, digest][source] = CallEvidence(worked, failed)
-    return {version: unite_sources(own, policy.alone) for version, own in held.items()}
+        by_version[tool_id, digest][source] = CallEvidence(worked, failed)
+    return {
+        version: unite_sources(sources, policy.alone) for version, sources in by_version.items()
+    }
 
 
 _NO_CALLS: Record = {
@@ -193,8 +198,8 @@ def measure_home(warehouse: Warehouse, policy: ReliabilityPolicy) -> Reliability
     rows = read_listed(tables)
     weighed = read_weighed(warehouse, rows, policy, now)
     counts = weighed.frame.group_by("source").len().sort("source")
-    found = measure_tools(weighed.frame, read_known(tables, rows), policy, now)
-    return ReliabilityRefresh(found, dict(counts.iter_rows()), weighed.left_out, now)
+    measured = measure_tools(weighed.frame, read_known(tables, rows), policy, now)
+    return ReliabilityRefresh(measured, dict(counts.iter_rows()), weighed.left_out, now)
 
 
 def read_weighed(
@@ -220,11 +225,11 @@ def update_overlay(warehouse: Warehouse, policy: ReliabilityPolicy) -> Reliabili
 
 def list_versions(contracts: Iterable[Row], changes: Iterable[Row]) -> pl.DataFrame:
     """Rows of KNOWN_CONTRACTS: of every version listed now, and those before as far as is known."""
-    found: dict[tuple[str, str], float] = {}
+    first_times: dict[tuple[str, str], float] = {}
 
     def note(tool_id: str, digest: str, day: str | None) -> None:
         key, at = (tool_id, digest), _read_day(day)
-        found[key] = min(found.get(key, at), at)
+        first_times[key] = min(first_times.get(key, at), at)
 
     for row in contracts:
         note(str(ToolId.of_row(row)), row["contract_digest"], row["first_seen"])
@@ -235,7 +240,7 @@ def list_versions(contracts: Iterable[Row], changes: Iterable[Row]) -> pl.DataFr
         if row["from_digest"]:
             old = str(ToolId(row["server_id"], row["renamed_from"] or row["tool"]))
             note(old, row["from_digest"], None)
-    rows = [(*version, at) for version, at in found.items()]
+    rows = [(*version, at) for version, at in first_times.items()]
     return pl.DataFrame(rows, schema=KNOWN_CONTRACTS, orient="row")
 
 
@@ -275,17 +280,17 @@ def find_alike(confusables: Iterable[Row]) -> dict[str, tuple[str, ...]]:
     near: dict[str, dict[str, float]] = defaultdict(dict)
     for row in confusables:
         if row["server_id"] != row["other_server_id"]:
-            one = str(ToolId.of_row(row))
+            tool_id = str(ToolId.of_row(row))
             other = str(ToolId(row["other_server_id"], row["other_tool"]))
-            near[one][other] = near[other][one] = row["cosine"] or 0.0
+            near[tool_id][other] = near[other][tool_id] = row["cosine"] or 0.0
     return {
-        name: tuple(sorted(held, key=lambda other: (-held[other], other))[:_ALIKE])
-        for name, held in near.items()
+        name: tuple(sorted(cosines, key=lambda other: (-cosines[other], other))[:_ALIKE])
+        for name, cosines in near.items()
     }
 
 
 def read_listed(tables: Tables) -> Sequence[Row]:
     """One row a tool: of a server that two marketplaces list, the one that an index holds."""
     columns = ["server_id", "tool", "marketplace", "contract_digest", "contract", "first_seen"]
-    held = tables.read(CLEAR).select(columns).sort(columns[:4])
-    return held.unique(["server_id", "tool"], keep="first", maintain_order=True).to_dicts()
+    rows = tables.read(CLEAR).select(columns).sort(columns[:4])
+    return rows.unique(["server_id", "tool"], keep="first", maintain_order=True).to_dicts()

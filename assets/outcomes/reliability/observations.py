@@ -135,13 +135,13 @@ def read_logged(place: Path, claims: float = 0.25) -> ObservedCalls:
     A report without a call is a claim of weight `claims`, one per token, tool, query and day.
     """
     lines = read_log_lines(place)
-    named = lines.filter(pl.col("token").is_not_null() & pl.col("tool_id").is_not_null())
-    named = named.with_columns(pl.col("call_id").fill_null(""))
+    addressed = lines.filter(pl.col("token").is_not_null() & pl.col("tool_id").is_not_null())
+    addressed = addressed.with_columns(pl.col("call_id").fill_null(""))
     is_report = (pl.col("status") == "reported") & pl.col("reported").is_not_null()
     keys = ["token", "call_id"]
     sent = (pl.col("status") != "reported") & (pl.col("call_id") != "")
-    calls = _keep_last(named.filter(sent), keys)
-    reports = named.filter(is_report)
+    calls = _keep_last(addressed.filter(sent), keys)
+    reports = addressed.filter(is_report)
     of_call = reports.filter(pl.col("call_id") != "")
     last = _keep_last(of_call, keys)
     doubled = of_call.unique([*keys, "reported"]).height - last.height
@@ -207,10 +207,14 @@ def _make_observations(lines: pl.DataFrame, weight: float, *, claimed: bool) -> 
 
 def _add_words(rows: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
     """The words of the search that a call answers, where they are kept."""
-    kept = lines.filter((pl.col("status") == "searched") & pl.col("words").is_not_null())
-    searches = _keep_last(kept.filter(pl.col("search_id").is_not_null()), ["token", "search_id"])
-    named = searches.select("search_id", source=pl.lit(TOKEN) + pl.col("token"), asked="words")
-    joined = rows.join(named, on=["source", "search_id"], how="left", maintain_order="left")
+    searched = lines.filter((pl.col("status") == "searched") & pl.col("words").is_not_null())
+    searches = _keep_last(
+        searched.filter(pl.col("search_id").is_not_null()), ["token", "search_id"]
+    )
+    query_words = searches.select(
+        "search_id", source=pl.lit(TOKEN) + pl.col("token"), asked="words"
+    )
+    joined = rows.join(query_words, on=["source", "search_id"], how="left", maintain_order="left")
     return joined.with_columns(query=pl.coalesce("asked", "query")).select(list(OBSERVED))
 
 
@@ -229,9 +233,9 @@ def weigh_observations(
     """
     left_out: dict[str, int] = {}
 
-    def keep(name: str, kept: pl.DataFrame) -> pl.DataFrame:
-        left_out[name] = frame.height - kept.height
-        return kept
+    def keep(name: str, remaining: pl.DataFrame) -> pl.DataFrame:
+        left_out[name] = frame.height - remaining.height
+        return remaining
 
     frame = keep("of excluded sources", frame.filter(~pl.col("source").is_in(list(excluded))))
     frame = keep("told of twice", _drop_repeated(frame))
@@ -256,8 +260,8 @@ def weigh_observations(
 
 def _drop_repeated(frame: pl.DataFrame) -> pl.DataFrame:
     """One row per call of a source: the last, and of contradicting rows the failure."""
-    named = frame.filter(pl.col("call_id") != "")
-    last = named.sort("at", ~pl.col("success"), "tool_id").unique(
+    identified = frame.filter(pl.col("call_id") != "")
+    last = identified.sort("at", ~pl.col("success"), "tool_id").unique(
         ["source", "call_id"], keep="last", maintain_order=True
     )
     return pl.concat([frame.filter(pl.col("call_id") == ""), last])

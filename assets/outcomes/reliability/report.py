@@ -19,17 +19,17 @@ _INK, _GRID, _DOT = "#1f2937", "#e5e7eb", "#2563eb"
 _LABEL = 48  # characters
 
 
-def report_reliability(found: ReliabilityRefresh, home: Path) -> dict[str, Any]:
+def report_reliability(refresh: ReliabilityRefresh, home: Path) -> dict[str, Any]:
     """Figures, tables and the plot of a refresh."""
-    rows = [row for row in found.measured.rows if row["current"]]
+    rows = [row for row in refresh.measured.rows if row["current"]]
     called = sorted((row for row in rows if row["calls"]), key=lambda row: (row["mean"], -row["n"]))
     return {
         "tools": len(rows),
         "called": len(called),
-        "observations": sum(found.sources.values()),
-        "overall": round(found.measured.overall, 4),
-        "left_out": _tabulate_counts("why", found.left_out),
-        "sources": _tabulate_counts("source", found.sources),
+        "observations": sum(refresh.sources.values()),
+        "overall": round(refresh.measured.overall, 4),
+        "left_out": _tabulate_counts("why", refresh.left_out),
+        "sources": _tabulate_counts("source", refresh.sources),
         "least_reliable": _tabulate_tools(called[:_SHOWN]),
         "new_contracts": _tabulate_tools([row for row in rows if row["changed"]][:_SHOWN]),
         "by_category": tabulate_categories(called),

@@ -60,6 +60,6 @@ def write_overlay(place: Path, rows: Iterable[Row], overall: float, at: float) -
     path = place / "router" / OVERLAY
     if not entries and not path.exists():
         return 0
-    held = {"format": OVERLAY_FORMAT, "at": at, "overall": round(overall, 4), "rows": entries}
-    write_atomically(path, json.dumps(held).encode())
+    overlay = {"format": OVERLAY_FORMAT, "at": at, "overall": round(overall, 4), "rows": entries}
+    write_atomically(path, json.dumps(overlay).encode())
     return len(entries)

@@ -36,8 +36,8 @@ def check_world(world: WorldSpec) -> None:
     except WorldFileError as error:
         raise WorldFileError(f"{world.path}: {error}") from None
     if world.generator and world.generator.name not in kind.generators:
-        known = ", ".join(sorted(kind.generators)) or "none"
-        problem = f"generator {world.generator.name!r}: kind {kind.name!r} has {known}"
+        names = ", ".join(sorted(kind.generators)) or "none"
+        problem = f"generator {world.generator.name!r}: kind {kind.name!r} has {names}"
         raise WorldFileError(f"{world.path}: {problem}")
 
 
@@ -57,12 +57,12 @@ def list_worlds(paths: Sequence[Path] = ()) -> list[KnownWorld]:
     """Every world file, shipped ones first. A file that cannot be used is told of and costs the
     others nothing; of two worlds of one name both are told of, but that a shipped one stays as it
     is. Raises WorldFileError for a folder that is not there."""
-    found = [_read_known(path) for folder in (SHIPPED, *paths) for path in _list_files(folder)]
+    worlds = [_read_known(path) for folder in (SHIPPED, *paths) for path in _list_files(folder)]
     by_name: dict[str, list[Path]] = {}
-    for one in found:
-        if one.world:
-            by_name.setdefault(one.world.name, []).append(one.path)
-    return [_tell_twin(item, by_name) for item in found]
+    for entry in worlds:
+        if entry.world:
+            by_name.setdefault(entry.world.name, []).append(entry.path)
+    return [_tell_twin(item, by_name) for item in worlds]
 
 
 def find_world(name: str, paths: Sequence[Path] = ()) -> WorldSpec:
@@ -100,9 +100,9 @@ def _read_known(path: Path) -> KnownWorld:
     return KnownWorld(path, world)
 
 
-def _tell_twin(one: KnownWorld, by_name: dict[str, list[Path]]) -> KnownWorld:
-    if one.world is None or len(by_name[one.world.name]) == 1 or one.path.parent == SHIPPED:
-        return one
-    others = ", ".join(str(path) for path in by_name[one.world.name])
-    message = f"two worlds are called {one.world.name!r}: {others}; rename one"
-    return KnownWorld(one.path, one.world, message)
+def _tell_twin(entry: KnownWorld, by_name: dict[str, list[Path]]) -> KnownWorld:
+    if entry.world is None or len(by_name[entry.world.name]) == 1 or entry.path.parent == SHIPPED:
+        return entry
+    others = ", ".join(str(path) for path in by_name[entry.world.name])
+    message = f"two worlds are called {entry.world.name!r}: {others}; rename one"
+    return KnownWorld(entry.path, entry.world, message)

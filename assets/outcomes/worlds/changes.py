@@ -34,9 +34,9 @@ def apply_changes(facts: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]
             known = ", ".join(_OPERATIONS)
             raise ChangeImpossible(f"{dict(change)}: expected one of {known}")
         key = change[operation]
-        given = {name: one for name, one in change.items() if name != operation}
+        options = {name: value for name, value in change.items() if name != operation}
         try:
-            _OPERATIONS[operation](after, key, **{_PARTS.get(n, n): v for n, v in given.items()})
+            _OPERATIONS[operation](after, key, **{_PARTS.get(n, n): v for n, v in options.items()})
         except (KeyError, TypeError, ValueError) as error:
             raise ChangeImpossible(f"{operation} {key!r}: {error}") from error
     return dict(sorted(after.items()))
@@ -86,7 +86,7 @@ def _list_below(facts: Facts, key: str) -> list[str]:
 
 def _update(facts: Facts, key: str, members: Mapping[str, Any]) -> None:
     before = facts[key]
-    if all(before.get(name) == one for name, one in members.items()):
+    if all(before.get(name) == value for name, value in members.items()):
         raise ValueError("it is so already")
     facts[key] = {**before, **members}
 
@@ -96,14 +96,14 @@ def _add_number(facts: Facts, key: str, by: float, of: str | None = None) -> Non
 
 
 def _append(facts: Facts, key: str, items: Any, of: str | None = None) -> None:
-    _replace_part(facts, key, of, lambda held: held + items)
+    _replace_part(facts, key, of, lambda value: value + items)
 
 
 def _drop(facts: Facts, key: str, items: list[Any], of: str | None = None) -> None:
-    def drop_items(held: list[Any]) -> list[Any]:
-        if missing := [item for item in items if item not in held]:
+    def drop_items(values: list[Any]) -> list[Any]:
+        if missing := [item for item in items if item not in values]:
             raise ValueError(f"{missing[0]!r} is not in it")
-        return [item for item in held if item not in items]
+        return [item for item in values if item not in items]
 
     _replace_part(facts, key, of, drop_items)
 
@@ -118,8 +118,8 @@ def _replace(facts: Facts, key: str, old: str, new: str, of: str | None = None) 
 
 
 def _replace_part(facts: Facts, key: str, of: str | None, make: Callable[[Any], Any]) -> None:
-    held = facts[key]
-    facts[key] = make(held) if of is None else {**held, of: make(held[of])}
+    value = facts[key]
+    facts[key] = make(value) if of is None else {**value, of: make(value[of])}
 
 
 def _round(number: float) -> float:

@@ -27,10 +27,10 @@ from warehouse.ledger.ledger import Ledger
 _SEEDS = (1, 2)
 
 
-def describe_worlds(known: Sequence[KnownWorld]) -> list[dict[str, Any]]:
+def describe_worlds(worlds: Sequence[KnownWorld]) -> list[dict[str, Any]]:
     """What `toolmill worlds --json` prints: a row a world file; why: what keeps it from being
     opened here, null where nothing does."""
-    return [_describe_world(item) for item in known]
+    return [_describe_world(item) for item in worlds]
 
 
 def check_resets(world: WorldSpec, place: Path) -> dict[str, Any]:
@@ -42,13 +42,13 @@ def check_resets(world: WorldSpec, place: Path) -> dict[str, Any]:
     try:
         for seed in _SEEDS:
             with open_world(world, seed, place) as opened:
-                found = {opened.digest_state()}
+                digests = {opened.digest_state()}
                 for _ in range(2):
                     opened.reset()
-                    found.add(opened.digest_state())
+                    digests.add(opened.digest_state())
                 row["tasks_made"] += len(opened.tasks(seed))
-            row["digests"].append(min(found))
-            if len(found) > 1:
+            row["digests"].append(min(digests))
+            if len(digests) > 1:
                 return {**row, "status": "failed", "why": f"seed {seed}: a reset is not the same"}
     except (WorldFailed, WorldFileError, OSError) as error:
         return {**row, "status": "failed", "why": str(error)}
@@ -124,20 +124,25 @@ async def _run_afresh(
     return await session.run_calls(calls)
 
 
-def _describe_world(one: KnownWorld) -> dict[str, Any]:
-    if one.world is None:
-        return {"name": one.path.stem, "kind": None, "file": str(one.path), "why": one.problem}
-    world, tasks = one.world, one.world.tasks
+def _describe_world(entry: KnownWorld) -> dict[str, Any]:
+    if entry.world is None:
+        return {
+            "name": entry.path.stem,
+            "kind": None,
+            "file": str(entry.path),
+            "why": entry.problem,
+        }
+    world, tasks = entry.world, entry.world.tasks
     return {
         "name": world.name,
         "kind": world.kind,
         "about": world.about,
-        "file": str(one.path),
+        "file": str(entry.path),
         "servers": [fit.id for fit in world.servers],
         "tools": sum(len(fit.tools) for fit in world.servers),
         "tools_with_tasks": len(_list_tasked(world)),
         "tasks": [task.name for task in tasks],
-        "why": one.problem or find_missing(world),
+        "why": entry.problem or find_missing(world),
     }
 
 

@@ -81,13 +81,13 @@ def _dump_database(path: Path) -> Facts:
         steps = iter(range(_MOST_STEPS))
         database.set_progress_handler(lambda: next(steps, None) is None, 10_000)
         database.text_factory = lambda data: data.decode("utf-8", "replace")
-        made = database.execute(
+        objects = database.execute(
             "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
         ).fetchall()
         facts, counts = Facts(), Counter[str]()
-        for _, name, sql in made:
+        for _, name, sql in objects:
             add_fact(facts, f"schema/{name}", " ".join(str(sql).split()), counts)
-        for kind, name, sql in made:
+        for kind, name, sql in objects:
             if kind == "table" and not str(sql).upper().startswith("CREATE VIRTUAL"):
                 for key, row in _dump_table(database, name):
                     add_fact(facts, key, row, counts)
@@ -157,15 +157,15 @@ class PostgresCluster:
         if os.geteuid() == 0:
             os.chown(self._data, SERVER_UID, SERVER_UID)
             os.chown(self._data / ".password", SERVER_UID, SERVER_UID)
-        made = f"{_CLUSTER}/data"
+        data_folder = f"{_CLUSTER}/data"
         self._run(
-            "initdb", "-D", made, "-U", OWNER, f"--pwfile={_PASSWORD}", "-A", "scram-sha-256",
-            *("-E", "UTF8", "--no-locale", "--no-sync"),
+            "initdb", "-D", data_folder, "-U", OWNER, f"--pwfile={_PASSWORD}",
+            *("-A", "scram-sha-256", "-E", "UTF8", "--no-locale", "--no-sync"),
         )  # fmt: skip
         access = self._data / "data" / "pg_hba.conf"
         access.write_text(_ACCESS)
         words = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
-        self._server = self._start("postgres", "-D", made, *words)
+        self._server = self._start("postgres", "-D", data_folder, *words)
         deadline = time.monotonic() + _PATIENCE_S
         while not (self._socket / ".s.PGSQL.5432").exists():
             if not self._is_running() or time.monotonic() > deadline:
@@ -218,11 +218,11 @@ class PostgresCluster:
         if program != "psql":
             mounts.append(SandboxMount(self._data, _CLUSTER, writable=True))
         # /usr/lib/postgresql/15/bin on Debian: what is on PATH is a link or a wrapper.
-        found = Path(os.path.realpath(shutil.which("initdb") or "initdb")).with_name(program)
+        executable = Path(os.path.realpath(shutil.which("initdb") or "initdb")).with_name(program)
         env = {"PGPASSWORD": self._secret} if program == "psql" else {}
         uid = SERVER_UID if os.geteuid() == 0 else None
         launch = SandboxLaunch(
-            (str(found), *words), env=env, mounts=tuple(mounts), uid=uid, segments=True
+            (str(executable), *words), env=env, mounts=tuple(mounts), uid=uid, segments=True
         )
         try:
             return start(launch, _POLICY)
@@ -308,9 +308,9 @@ class PostgresState:
         and their types; `index/NAME`, `view/NAME`, `constraint/NAME` … -> what defines it. Tables
         outside of `public` stand with their schema's name; statistics and the state of sequences
         are left out. Raises WorldFailed where the worker cannot read."""
-        listed = [json.loads(line) for line in self._ask(_LIST)]
+        tables = [json.loads(line) for line in self._ask(_LIST)]
         facts: Facts = {}
-        for schema, table, columns, keys in listed:
+        for schema, table, columns, keys in tables:
             name = table if schema == "public" else f"{schema}.{table}"
             facts[f"schema/{name}"] = columns or []
             order = ", ".join(quote_names([key]) for key in keys or ()) or "1"

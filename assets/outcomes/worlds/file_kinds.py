@@ -169,7 +169,7 @@ def read_graph(tree: Tree) -> Facts:
     is neither; other files as they are. The order of lines, and members that a server adds (an id,
     a date), are left out."""
     node = tree.get(MEMORY_FILE)
-    others = {path: one for path, one in tree.items() if path != MEMORY_FILE}
+    others = {path: content for path, content in tree.items() if path != MEMORY_FILE}
     facts = read_file_facts(others if isinstance(node, bytes) else tree)
     counts = Counter[str]()
     for number, line in enumerate(_split_lines(node), 1):
@@ -186,15 +186,15 @@ def _split_lines(node: Node) -> list[str]:
 
 def _read_line(line: str, number: int) -> tuple[str, Any]:
     """The fact of one line: its key and value."""
-    found = read_json(line)
-    if not isinstance(found, dict):
+    entry = read_json(line)
+    if not isinstance(entry, dict):
         return f"line/{number}", line
-    kind = found.get("type")
+    kind = entry.get("type")
     if kind == "entity":
-        kept = {name: found.get(name) for name in ("entityType", "observations")}
-        return f"entity/{found.get('name')}", kept
+        facts = {name: entry.get(name) for name in ("entityType", "observations")}
+        return f"entity/{entry.get('name')}", facts
     if kind == "relation":
-        ends = (found.get("from"), found.get("relationType"), found.get("to"))
+        ends = (entry.get("from"), entry.get("relationType"), entry.get("to"))
         return "relation/" + "/".join(map(str, ends)), {}
     return f"line/{number}", line
 

@@ -37,16 +37,18 @@ def add_files(tree: dict[str, Node], files: Mapping[str, bytes]) -> str:
     here: dict[str, bytes] = {}
     below: dict[str, dict[str, bytes]] = {}
     for path, data in files.items():
-        name, slash, rest = path.partition("/")
+        name, slash, inner_path = path.partition("/")
         if slash:
-            below.setdefault(name, {})[rest] = data
+            below.setdefault(name, {})[inner_path] = data
         else:
             here[name] = data
     entries = [("100644", name, add_object(tree, "blob", data)) for name, data in here.items()]
     entries += [("40000", name, add_files(tree, inner)) for name, inner in below.items()]
     entries.sort(key=lambda entry: entry[1] + "/" * (entry[0] == "40000"))
-    made = b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(of) for mode, name, of in entries)
-    return add_object(tree, "tree", made)
+    encoded = b"".join(
+        f"{mode} {name}\0".encode() + bytes.fromhex(of) for mode, name, of in entries
+    )
+    return add_object(tree, "tree", encoded)
 
 
 def add_commit(
@@ -65,13 +67,13 @@ def add_commit(
 
 def write_index(files: Mapping[str, bytes]) -> bytes:
     """An index of version 2 that holds the files, without what their stat is: git looks itself."""
-    made = b"DIRC" + (2).to_bytes(4, "big") + len(files).to_bytes(4, "big")
+    encoded = b"DIRC" + (2).to_bytes(4, "big") + len(files).to_bytes(4, "big")
     for path in sorted(files, key=str.encode):
         name, path_bytes = hash_object("blob", files[path])[0], path.encode()
         entry = bytes(24) + (0o100644).to_bytes(4, "big") + bytes(12) + bytes.fromhex(name)
         entry += min(len(path_bytes), 0xFFF).to_bytes(2, "big") + path_bytes
-        made += entry + bytes(8 - len(entry) % 8)
-    return made + sha1(made, usedforsecurity=False).digest()
+        encoded += entry + bytes(8 - len(entry) % 8)
+    return encoded + sha1(encoded, usedforsecurity=False).digest()
 
 
 def read_index(data: bytes) -> dict[str, str]:
@@ -79,16 +81,16 @@ def read_index(data: bytes) -> dict[str, str]:
     index of another version, or none."""
     if data[:4] != b"DIRC" or int.from_bytes(data[4:8], "big") not in (2, 3):
         raise ValueError("no index of version 2 or 3")
-    found, at = dict[str, str](), 12
+    entries, at = dict[str, str](), 12
     for _ in range(int.from_bytes(data[8:12], "big")):
         flags = int.from_bytes(data[at + 60 : at + 62], "big")
         start = at + (64 if flags & 0x4000 else 62)
         end = data.index(b"\0", start)
         stage = flags >> 12 & 3
         path = data[start:end].decode("utf-8", "replace") + (f"#{stage}" if stage else "")
-        found[path] = data[at + 40 : at + 60].hex()
+        entries[path] = data[at + 40 : at + 60].hex()
         at = end + 8 - (end - at) % 8
-    return found
+    return entries
 
 
 def read_object(tree: Mapping[str, Node], name: str) -> tuple[str, bytes] | None:
@@ -110,31 +112,31 @@ def read_object(tree: Mapping[str, Node], name: str) -> tuple[str, bytes] | None
 def list_commit_files(tree: Mapping[str, Node], name: str) -> dict[str, str]:
     """Path -> id of all files of a tree object; a part that cannot be read stands for itself, and
     so does one of more than 20,000 parts: folders that hold one another many times have no end."""
-    found: dict[str, str] = {}
-    left, seen = [("", name)], 0
+    files: dict[str, str] = {}
+    left, visited = [("", name)], 0
     while left:
-        if (seen := seen + 1) > _MOST_PARTS or len(found) > _MOST_PARTS:
+        if (visited := visited + 1) > _MOST_PARTS or len(files) > _MOST_PARTS:
             return {"?": name}
-        above, one = left.pop()
-        read = read_object(tree, one)
+        above, current = left.pop()
+        read = read_object(tree, current)
         if read is None:
-            found[f"{above}?"] = one
+            files[f"{above}?"] = current
             continue
         for mode, part, of in _split_tree(read[1]):
             if mode == "40000":
                 left.append((f"{above}{part}/", of))
             else:
-                found[above + part] = of
-    return dict(sorted(found.items()))
+                files[above + part] = of
+    return dict(sorted(files.items()))
 
 
 def _split_tree(data: bytes) -> Iterator[tuple[str, str, str]]:
     """(mode, name, id) of the entries of a tree object."""
     while data:
-        head, _, rest = data.partition(b"\0")
+        head, _, tail = data.partition(b"\0")
         mode, _, name = head.decode("utf-8", "replace").partition(" ")
-        yield mode, name, rest[:20].hex()
-        data = rest[20:]
+        yield mode, name, tail[:20].hex()
+        data = tail[20:]
 
 
 _MOST_REFS = 200  # the history of each is read
@@ -158,7 +160,7 @@ def generate_project(rng: Random, size: int) -> Tree:
     words, tree = load_words(), dict[str, Node]()
     files = {"README.md": b"# Project\n", "src/main.py": b"print('start')\n"}
     topics = rng.sample(words["topics"], len(words["topics"]))
-    parent, made, branches = None, list[str](), dict[str, str]()
+    parent, commits, branches = None, list[str](), dict[str, str]()
     for number in range(size):
         topic = topics[number % len(topics)]
         person = f"{rng.choice(words['people'])} {rng.choice(words['surnames'])}"
@@ -167,9 +169,9 @@ def generate_project(rng: Random, size: int) -> Tree:
         who = f"{person} <{person.split()[0].lower()}@example.com>"
         at = _START + number * _DAY
         parent = add_commit(tree, files, parent, who, at, f"Add the {topic} part ({number + 1})")
-        made.append(parent)
+        commits.append(parent)
     for name in rng.sample(words["colours"], 3):
-        branches[f"topic/{name}"] = rng.choice(made[len(made) // 2 :])
+        branches[f"topic/{name}"] = rng.choice(commits[len(commits) // 2 :])
     refs = {"main": str(parent), **branches}
     tree |= {f".git/refs/heads/{name}": f"{of}\n".encode() for name, of in refs.items()}
     tree |= {".git/HEAD": b"ref: refs/heads/main\n", ".git/config": _CONFIG.encode()}
@@ -214,21 +216,21 @@ def read_repository(tree: Tree) -> Facts:
 
 def _is_gits(path: str) -> bool:
     """Whether it is told of otherwise, or not at all."""
-    known = path == ".git" or path in _EPHEMERAL
-    return known or any(path == item or path.startswith(f"{item}/") for item in _LEFT_OUT)
+    exact = path == ".git" or path in _EPHEMERAL
+    return exact or any(path == item or path.startswith(f"{item}/") for item in _LEFT_OUT)
 
 
 def _list_refs(tree: Tree) -> dict[str, str]:
     """`branch/NAME` and `tag/NAME` -> commit; a loose reference counts before a packed one."""
-    packed, found = tree.get(".git/packed-refs"), dict[str, str]()
+    packed, refs = tree.get(".git/packed-refs"), dict[str, str]()
     for line in packed.decode("utf-8", "replace").splitlines() if isinstance(packed, bytes) else []:
         commit, _, name = line.partition(" ")
         if not line.startswith(("#", "^")):
-            found[name] = commit
+            refs[name] = commit
     for path, node in tree.items():
         if path.startswith(".git/refs/") and isinstance(node, bytes):
-            found[path.removeprefix(".git/")] = node.decode("utf-8", "replace").strip()
-    return {_shorten_ref(name): commit for name, commit in found.items()}
+            refs[path.removeprefix(".git/")] = node.decode("utf-8", "replace").strip()
+    return {_shorten_ref(name): commit for name, commit in refs.items()}
 
 
 def _shorten_ref(name: str) -> str:
@@ -256,15 +258,15 @@ def _describe_tip(tree: Tree, name: str, commit: str) -> Facts:
 
 def _count_commits(tree: Tree, commit: str) -> int:
     """How many commits are reachable, this one too."""
-    seen, left = set[str](), [commit]
-    while left and len(seen) < 10_000:
-        one = left.pop()
-        read = read_object(tree, one) if one not in seen else None
+    visited, left = set[str](), [commit]
+    while left and len(visited) < 10_000:
+        current = left.pop()
+        read = read_object(tree, current) if current not in visited else None
         if read is not None:
-            seen.add(one)
+            visited.add(current)
             head = read[1].partition(b"\n\n")[0].decode("utf-8", "replace")
             left += [line[7:] for line in head.split("\n") if line.startswith("parent ")]
-    return len(seen)
+    return len(visited)
 
 
 GIT_KIND = WorldKind(

@@ -42,9 +42,11 @@ class OpenWorld:
     grant: shows a server the world's folder and its site, and no more. Use as a context manager.
     """
 
-    def __init__(self, world: WorldSpec, seed: int, state: WorldState, held: ExitStack) -> None:
+    def __init__(
+        self, world: WorldSpec, seed: int, state: WorldState, resources: ExitStack
+    ) -> None:
         self.world, self.seed = world, seed
-        self._state, self._held = state, held
+        self._state, self._held = state, resources
         self.unusable: str | None = None
 
     @property
@@ -143,14 +145,14 @@ def open_world(world: WorldSpec, seed: int, place: Path) -> OpenWorld:
     if missing := find_missing(world):
         raise WorldFailed(f"world {world.name!r}: {missing}")
     kind = find_kind(world.kind)
-    with ExitStack() as held:
-        held.enter_context(_hold_place(world, place))
+    with ExitStack() as resources:
+        resources.enter_context(_hold_place(world, place))
         folder, first = place / _FOLDER, make_first_tree(world, seed)
         state = (
             kind.open_state(folder, first) if kind.open_state else FolderState(kind, folder, first)
         )
-        held.callback(state.close)
-        opened = OpenWorld(world, seed, state, held.pop_all())
+        resources.callback(state.close)
+        opened = OpenWorld(world, seed, state, resources.pop_all())
     try:
         opened.reset()
     except BaseException:
@@ -170,11 +172,11 @@ def find_missing(world: WorldSpec) -> str | None:
 def make_first_tree(world: WorldSpec, seed: int) -> dict[str, Node]:
     """The seed files: what the generator makes by the seed, and those beside the world file. Raises
     WorldFileError."""
-    made: dict[str, Node] = {}
+    tree: dict[str, Node] = {}
     if world.generator:
         facts = world.generator
-        made.update(_generate_tree(world.kind, facts.name, facts.size, f"{world.name}/{seed}"))
-    return add_folders({**made, **world.read_files()})
+        tree.update(_generate_tree(world.kind, facts.name, facts.size, f"{world.name}/{seed}"))
+    return add_folders({**tree, **world.read_files()})
 
 
 @lru_cache(maxsize=32)
@@ -309,8 +311,8 @@ def _plan_server(
 def _list_tools(
     recipe: LaunchRecipe, policy: DeployPolicy
 ) -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:
-    found = deploy(recipe, policy)
-    if found.probe.status != "ok":
-        raise ServerUnavailable(f"{recipe.server_id}: {found.probe.hint}")
-    by_name = {str(tool.get("name")): tool for tool in found.probe.tools}
-    return found.launched or dump_recipe(recipe), by_name
+    deployment = deploy(recipe, policy)
+    if deployment.probe.status != "ok":
+        raise ServerUnavailable(f"{recipe.server_id}: {deployment.probe.hint}")
+    by_name = {str(tool.get("name")): tool for tool in deployment.probe.tools}
+    return deployment.launched or dump_recipe(recipe), by_name

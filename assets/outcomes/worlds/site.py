@@ -71,15 +71,17 @@ class SiteItems:
 
     def answer(self, method: str, path: str, query: str, body: bytes, kind: str) -> SiteReply:
         """The answer to one request. kind: its content type."""
-        parts = [part for part in path.split("/") if part]
-        as_json = parts[:1] == [API]
-        names = parts[1:] if as_json else parts
+        segments = [part for part in path.split("/") if part]
+        as_json = segments[:1] == [API]
+        names = segments[1:] if as_json else segments
         try:
             with self._lock:
                 if method in ("GET", "HEAD"):
                     return self._read(names, parse_qsl(query), as_json)
                 if len(names) not in (1, 2) or names[0] not in self._items:
-                    raise SiteRefusal(405 if self._find_page(parts) else 404, "nothing to change")
+                    raise SiteRefusal(
+                        405 if self._find_page(segments) else 404, "nothing to change"
+                    )
                 status, item = self._write(method, names, _parse_body(body, kind))
                 return SiteReply(status, _dump(item), "application/json")
         except SiteRefusal as error:
@@ -89,41 +91,41 @@ class SiteItems:
             return SiteReply(error.status, page)
 
     def _read(self, names: list[str], query: list[tuple[str, str]], as_json: bool) -> SiteReply:
-        held = self._items.get(names[0]) if names and len(names) <= 2 else None
-        if held is None:
+        items = self._items.get(names[0]) if names and len(names) <= 2 else None
+        if items is None:
             page = None if as_json else self._find_page(names)
             if page is None:
                 raise SiteRefusal(404, f"no page /{'/'.join(names)[:200]}")
             kind = _TYPES.get(Path(page).suffix, "text/plain")
             return SiteReply(200, self.pages[page], kind)
         if len(names) == 2:
-            if (item := held.get(names[1])) is None:
+            if (item := items.get(names[1])) is None:
                 raise SiteRefusal(404, f"no {names[1][:80]!r} in {names[0]}")
             return _show_json(item) if as_json else SiteReply(200, _write_item(names[0], item))
-        found = [item for item in held.values() if _fits(item, query)]
-        return _show_json(found) if as_json else SiteReply(200, _write_list(names[0], found))
+        matching = [item for item in items.values() if _fits(item, query)]
+        return _show_json(matching) if as_json else SiteReply(200, _write_list(names[0], matching))
 
     def _find_page(self, names: list[str]) -> str | None:
         path = "/".join(names) or "index"
         return next((item for item in (path, f"{path}.html") if item in self.pages), None)
 
-    def _write(self, method: str, names: list[str], given: Item) -> tuple[int, Item]:
+    def _write(self, method: str, names: list[str], fields: Item) -> tuple[int, Item]:
         """(status, the item that was added, changed or removed). Raises SiteRefusal."""
-        held = self._items[names[0]]
+        items = self._items[names[0]]
         if len(names) == 1:
             if method != "POST":
                 raise SiteRefusal(405, f"{method[:20]} is for one item: /{API}/{names[0]}/ID")
-            return 201, _add_item(held, given)
-        if (item := held.get(names[1])) is None:
+            return 201, _add_item(items, fields)
+        if (item := items.get(names[1])) is None:
             raise SiteRefusal(404, f"no {names[1][:80]!r} in {names[0]}")
         if method == "DELETE":
-            del held[names[1]]
+            del items[names[1]]
         elif method in ("PUT", "PATCH"):
-            kept = item if method == "PATCH" else {}
-            changed = {**kept, **given, "id": item["id"]}
+            base = item if method == "PATCH" else {}
+            changed = {**base, **fields, "id": item["id"]}
             if len(changed) > _MOST_MEMBERS + 1:  # what a server adds to bit by bit ends too
                 raise SiteRefusal(409, f"an item has at most {_MOST_MEMBERS} members")
-            held[names[1]] = item = changed
+            items[names[1]] = item = changed
         else:
             raise SiteRefusal(405, f"{method[:20]} is not for one item")
         return 200, item
@@ -196,7 +198,7 @@ def _parse_body(body: bytes, kind: str) -> Item:
     try:
         if kind.startswith("application/x-www-form-urlencoded"):
             fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100)
-            result: Any = {name: int(one) if one.isdigit() else one for name, one in fields}
+            result: Any = {name: int(value) if value.isdigit() else value for name, value in fields}
         else:
             result = json.loads(body or b"{}")
         canonical_json(result)  # a number beyond 2**53, half a character: no fact of a state
@@ -204,31 +206,31 @@ def _parse_body(body: bytes, kind: str) -> Item:
         raise SiteRefusal(400, "expected a JSON object, or a form") from None
     if not isinstance(result, dict) or len(result) > _MOST_MEMBERS:
         raise SiteRefusal(400, f"expected an object of at most {_MOST_MEMBERS} members")
-    for name, one in result.items():
-        plain = one is None or isinstance(one, str | int | float)
-        if not plain or len(name) > 80 or len(str(one)) > _MOST_TEXT:
+    for name, value in result.items():
+        plain = value is None or isinstance(value, str | int | float)
+        if not plain or len(name) > 80 or len(str(value)) > _MOST_TEXT:
             raise SiteRefusal(400, f"{name[:80]!r}: expected a text or a number")
     return result
 
 
-def _add_item(held: dict[str, Item], given: Item) -> Item:
-    if len(held) >= _MOST_ITEMS:
+def _add_item(items: dict[str, Item], fields: Item) -> Item:
+    if len(items) >= _MOST_ITEMS:
         raise SiteRefusal(409, f"at most {_MOST_ITEMS} items")
-    numbers = (item["id"] for item in held.values() if isinstance(item["id"], int))
+    numbers = (item["id"] for item in items.values() if isinstance(item["id"], int))
     number = max((number for number in numbers if number < _MOST_NUMBER), default=0) + 1
-    item = {"id": number, **given}
+    item = {"id": number, **fields}
     key = str(item["id"])
     if not key or "/" in key or len(key) > 80:
         raise SiteRefusal(400, "'id': expected a number, or a short text without `/`")
-    if key in held:
+    if key in items:
         raise SiteRefusal(409, f"there is an item {key!r} already")
-    held[key] = item
+    items[key] = item
     return item
 
 
 def _fits(item: Item, query: list[tuple[str, str]]) -> bool:
     """Whether an item has the members that a query asks for; others of it are left out."""
-    return all(str(item[name]) == one for name, one in query if name in item)
+    return all(str(item[name]) == value for name, value in query if name in item)
 
 
 def _dump(value: Any) -> bytes:
@@ -239,9 +241,9 @@ def _show_json(value: Any) -> SiteReply:
     return SiteReply(200, _dump(value), "application/json")
 
 
-def write_page(title: str, parts: list[str]) -> bytes:
+def write_page(title: str, paragraphs: list[str]) -> bytes:
     """A page of paragraphs that are HTML already."""
-    body = "\n".join(f"<p>{part}</p>" for part in parts)
+    body = "\n".join(f"<p>{part}</p>" for part in paragraphs)
     head = f'<meta charset="utf-8"><title>{escape(title)}</title>'
     page = f"<main><article><h1>{escape(title)}</h1>\n{body}\n</article></main>"
     return f"<!doctype html>\n<html><head>{head}</head><body>{page}</body></html>\n".encode()
@@ -249,8 +251,8 @@ def write_page(title: str, parts: list[str]) -> bytes:
 
 def _write_item(name: str, item: Item) -> bytes:
     title = str(item.get("name") or item.get("title") or f"{name} {item['id']}")
-    parts = [f"{escape(key)}: {escape(_show_value(value))}" for key, value in item.items()]
-    return write_page(title, [*parts, f'<a href="/{escape(name)}">all {escape(name)}</a>'])
+    paragraphs = [f"{escape(key)}: {escape(_show_value(value))}" for key, value in item.items()]
+    return write_page(title, [*paragraphs, f'<a href="/{escape(name)}">all {escape(name)}</a>'])
 
 
 def _write_list(name: str, items: list[Item]) -> bytes:
@@ -319,9 +321,9 @@ class SiteState:
 
     def read_facts(self) -> Facts:
         """`NAME/ID` -> an item of the collection NAME; `page/PATH` -> the text of a page."""
-        facts = {f"page/{path}": one for path, one in read_file_facts(self._site.pages).items()}
-        for name, held in self._site.copy_items().items():
-            facts |= {f"{name}/{key}": item for key, item in held.items()}
+        facts = {f"page/{path}": text for path, text in read_file_facts(self._site.pages).items()}
+        for name, items in self._site.copy_items().items():
+            facts |= {f"{name}/{key}": item for key, item in items.items()}
         return dict(sorted(facts.items()))
 
     def close(self) -> None:
@@ -353,15 +355,15 @@ def _read_tree(tree: Tree) -> tuple[dict[str, bytes], Items]:
         if name == "page.json":  # its items would be facts of the same names as pages
             raise WorldFileError(f"{path}: `page` is taken for pages; give it another name")
         try:
-            listed = json.loads(node)
-            canonical_json(listed)  # a number beyond 2**53 is no fact of a state
-            items[name[:-5]] = {str(item["id"]): dict(item) for item in listed}
+            entries = json.loads(node)
+            canonical_json(entries)  # a number beyond 2**53 is no fact of a state
+            items[name[:-5]] = {str(item["id"]): dict(item) for item in entries}
         except (ValueError, TypeError, KeyError, RecursionError):
             raise WorldFileError(
                 f"{path}: expected a JSON list of objects, each with an `id`, and numbers that"
                 " JSON can hold"
             ) from None
-        if len(items[name[:-5]]) < len(listed):
+        if len(items[name[:-5]]) < len(entries):
             raise WorldFileError(f"{path}: two items have one `id`; each needs its own")
     return pages, items
 

@@ -59,8 +59,8 @@ class ValueDraw(_WorldPart):
     text: str | None = None
 
     def find_problem(self) -> str | None:
-        given = [self.key, self.one_of, self.between, self.words, self.text]
-        if sum(item is not None for item in given) != 1:
+        alternatives = [self.key, self.one_of, self.between, self.words, self.text]
+        if sum(item is not None for item in alternatives) != 1:
             return "expected exactly one of key, one_of, between, words, text"
         if self.where and self.key is None:
             return "`where` needs `key`"
@@ -106,10 +106,10 @@ class WorldSpec(_WorldPart):
 
     @field_validator("files")
     @classmethod
-    def _check_files(cls, given: str | None) -> str | None:
-        if given is not None and (Path(given).is_absolute() or ".." in Path(given).parts):
+    def _check_files(cls, folder: str | None) -> str | None:
+        if folder is not None and (Path(folder).is_absolute() or ".." in Path(folder).parts):
             raise ValueError("expected a folder beside the world file")
-        return given
+        return folder
 
     def find_fit(self, server_id: str) -> ServerFit:
         """How a server points into the world. Raises WorldFileError for one that it does not
@@ -117,23 +117,23 @@ class WorldSpec(_WorldPart):
         for fit in self.servers:
             if fit.id == server_id:
                 return fit
-        known = ", ".join(server.id for server in self.servers)
-        raise WorldFileError(f"world {self.name!r} does not suit {server_id!r}; it suits {known}")
+        names = ", ".join(server.id for server in self.servers)
+        raise WorldFileError(f"world {self.name!r} does not suit {server_id!r}; it suits {names}")
 
     def read_files(self) -> dict[str, Node]:
         """The seed files beside the world file. Raises WorldFileError for links, for what cannot be
         read and for what is too large."""
         if self.files is None:
             return {}
-        folder, found, left = self.path.parent / self.files, dict[str, Node](), _MOST_SEED
+        folder, tree, left = self.path.parent / self.files, dict[str, Node](), _MOST_SEED
         try:
             for path in list_files(folder):
-                found[str(path)] = data = read_file(folder, path, min(_MOST_FILE, left))
+                tree[str(path)] = data = read_file(folder, path, min(_MOST_FILE, left))
                 left -= len(data)
         except UnreadableFile as error:
             where = str(Path(self.files, error.filename or ""))
             raise WorldFileError(f"{self.path}: seed files {where!r}: {error.strerror}") from error
-        return found
+        return tree
 
 
 def load_world(path: Path) -> WorldSpec:
@@ -161,8 +161,8 @@ def _parse_world(path: Path, text: str) -> WorldSpec:
 
 def _explain_first(path: Path, error: ValidationError) -> str:
     """A misspelt key before the one that is missing for it."""
-    found = error.errors(include_url=False)
-    first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
+    errors = error.errors(include_url=False)
+    first = next((item for item in errors if item["type"] == "extra_forbidden"), errors[0])
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         return f"{path}: {where}: no such key; docs/worlds.md lists all"
@@ -197,23 +197,23 @@ def _find_task_problems(world: WorldSpec, task: TaskTemplate) -> Iterator[str]:
             yield f"draw {name!r}: {problem}"
     if not (task.changes or task.answer):
         yield "expected `changes`, `answer` or both, else nothing is checked"
-    known = {*task.draw, ROOT}
+    names = {*task.draw, ROOT}
     written = [task.requests, task.changes, task.answer]
     written += [[call.arguments for call in task.calls]]
     written += [[item.text, item.key, item.where] for item in task.draw.values()]
     for text in _list_texts(written):
         for name in _PLACEHOLDER.findall(text):
-            if name not in known:
-                yield f"{{{name}}} stands for nothing; it draws {', '.join(sorted(known))}"
+            if name not in names:
+                yield f"{{{name}}} stands for nothing; it draws {', '.join(sorted(names))}"
 
 
 def _list_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for key, one in value.items():
+        for key, item in value.items():
             yield from _list_texts(key)
-            yield from _list_texts(one)
+            yield from _list_texts(item)
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _list_texts(one)
+        for item in value:
+            yield from _list_texts(item)

@@ -68,19 +68,19 @@ def _make_some(
     world: WorldSpec, template: TaskTemplate, facts: Mapping[str, Any], seed: int, root: str, n: int
 ) -> Iterator[Task]:
     rng = Random(f"{world.name}/{template.name}/{seed}")
-    made, problem = set[str](), "nothing to draw"
+    ids, problem = set[str](), "nothing to draw"
     for _ in range(n * _TRIES):
         try:
             task = _make_task(world, template, facts, seed, rng, root)
         except (NothingToDraw, ChangeImpossible) as error:
             problem = str(error)
             continue
-        if task.id not in made:
-            made.add(task.id)
+        if task.id not in ids:
+            ids.add(task.id)
             yield task
-        if len(made) == n:
+        if len(ids) == n:
             return
-    if not made:
+    if not ids:
         raise WorldFileError(f"{world.path}: task {template.name!r}: {problem}")
 
 
@@ -124,7 +124,7 @@ def perturb_task(
     """The task's calls with one argument of one of them changed, a variant for each text, number
     and truth value in them. facts: of the first state; their keys are where wrong paths come
     from."""
-    rng, found = Random(f"{task.id}/{seed}"), []
+    rng, variants = Random(f"{task.id}/{seed}"), []
     keys = sorted(facts)
     for place, call in enumerate(task.calls):
         for path, value in walk_leaves(call.arguments):
@@ -132,8 +132,8 @@ def perturb_task(
             arguments = replace_leaf(call.arguments, path, changed)
             calls = [*task.calls]
             calls[place] = TaskCall(call.tool, arguments)
-            found.append(calls)
-    return found
+            variants.append(calls)
+    return variants
 
 
 def perturb_argument(
@@ -158,11 +158,11 @@ def has_choice(contract: Mapping[str, Any], name: str) -> bool:
 def walk_leaves(value: Any, path: Leaf = ()) -> Iterator[tuple[Leaf, Any]]:
     """(place, value) of each text, number and truth value."""
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from walk_leaves(one, (*path, key))
+        for key, item in value.items():
+            yield from walk_leaves(item, (*path, key))
     elif isinstance(value, list):
-        for place, one in enumerate(value):
-            yield from walk_leaves(one, (*path, place))
+        for place, item in enumerate(value):
+            yield from walk_leaves(item, (*path, place))
     elif isinstance(value, str | int | float):
         yield path, value
 
@@ -194,10 +194,10 @@ def _find_other_path(path: str, keys: list[str], rng: Random, root: str) -> str:
 def replace_leaf(arguments: Mapping[str, Any], path: Leaf, value: Any) -> dict[str, Any]:
     """The arguments with another value at one place."""
     changed = deepcopy(dict(arguments))
-    held: Any = changed
+    parent: Any = changed
     for part in path[:-1]:
-        held = held[part]
-    held[path[-1]] = value
+        parent = parent[part]
+    parent[path[-1]] = value
     return changed
 
 
@@ -230,5 +230,5 @@ def _list_others(value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
 def read_schema(contract: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """What a contract says of one argument; {} where it says nothing."""
     properties = (contract.get("inputSchema") or {}).get("properties")
-    found = properties.get(name) if isinstance(properties, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    schema = properties.get(name) if isinstance(properties, Mapping) else None
+    return schema if isinstance(schema, Mapping) else {}

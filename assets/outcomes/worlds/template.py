@@ -43,10 +43,10 @@ def draw_values(
     """A value for each placeholder. Raises NothingToDraw that names the draw, and WorldFileError
     for an unknown word list."""
     values: dict[str, Any] = {"root": root}
-    taken: set[str] = set()
+    used_keys: set[str] = set()
     for name, draw in draws.items():
         try:
-            values[name] = _draw_value(draw, facts, rng, taken, values)
+            values[name] = _draw_value(draw, facts, rng, used_keys, values)
         except NothingToDraw as error:
             raise NothingToDraw(f"draw {name!r}: {error}") from None
     return values
@@ -80,8 +80,8 @@ def draw_words(name: str, rng: Random) -> str:
     """One of a word list; `sentence`: composed of several. Raises WorldFileError."""
     words = load_words()
     if name == "sentence":
-        parts = ("people", "verbs", "topics", "things", "times")
-        who, did, about, what, when = (rng.choice(words[part]) for part in parts)
+        lists = ("people", "verbs", "topics", "things", "times")
+        who, did, about, what, when = (rng.choice(words[part]) for part in lists)
         return f"{who} {did} the {about} {what} {when}"
     if name not in words:
         raise WorldFileError(f"words {name!r}: known: sentence, {', '.join(sorted(words))}")
@@ -92,20 +92,20 @@ def _draw_value(
     draw: ValueDraw,
     facts: Mapping[str, Any],
     rng: Random,
-    taken: set[str],
+    used_keys: set[str],
     values: Mapping[str, Any],
 ) -> Any:
     if draw.key is not None:
-        wanted, pattern = fill_template(draw.where, values), fill_template(draw.key, values)
+        members, pattern = fill_template(draw.where, values), fill_template(draw.key, values)
         fits = [
             key
             for key, value in facts.items()
-            if key not in taken and fnmatchcase(key, pattern) and _has_members(value, wanted)
+            if key not in used_keys and fnmatchcase(key, pattern) and _has_members(value, members)
         ]
         if not fits:
             raise NothingToDraw(f"no fact matches {pattern!r}")
         key = rng.choice(fits)
-        taken.add(key)
+        used_keys.add(key)
         return DrawnFact(key, facts[key])
     if draw.one_of is not None:
         return rng.choice(draw.one_of)
@@ -116,20 +116,20 @@ def _draw_value(
     return fill_template(draw.text, values)
 
 
-def _has_members(value: Any, wanted: Mapping[str, Any]) -> bool:
-    if not wanted:
+def _has_members(value: Any, members: Mapping[str, Any]) -> bool:
+    if not members:
         return True
     if not isinstance(value, Mapping):
         return False
-    return all(k in value and one in ("*", value[k]) for k, one in wanted.items())
+    return all(k in value and expected in ("*", value[k]) for k, expected in members.items())
 
 
 def _find_value(name: str, values: Mapping[str, Any]) -> Any:
-    first, *parts = name.split(".")
+    first, *segments = name.split(".")
     if first not in values:
         raise NothingToDraw(f"{{{first}}} is not drawn yet: draw it first")
     result = values[first]
-    for place, part in enumerate(parts):
+    for place, part in enumerate(segments):
         if isinstance(result, DrawnFact) and part == "value":
             result = result.value
         elif isinstance(result, DrawnFact) and part == "lines" and isinstance(result.value, str):
@@ -148,9 +148,9 @@ def _find_value(name: str, values: Mapping[str, Any]) -> Any:
 
 
 def _find_path_part(key: str, part: str) -> str:
-    path, parts = PurePosixPath(key), re.split("[/!]", key)
-    if part.isdecimal() and 0 < int(part) <= len(parts):
-        return parts[int(part) - 1]
+    path, segments = PurePosixPath(key), re.split("[/!]", key)
+    if part.isdecimal() and 0 < int(part) <= len(segments):
+        return segments[int(part) - 1]
     if part in ("name", "stem", "suffix", "parent"):
         return str(getattr(path, part))
     raise NothingToDraw(f"{key!r} has no part {part!r}")
@@ -161,9 +161,9 @@ def _hash_blob(data: bytes) -> str:
     return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
-def _find_member(found: Any, part: str, name: str) -> Any:
+def _find_member(container: Any, part: str, name: str) -> Any:
     try:
-        return found[int(part)] if isinstance(found, list) else found[part]
+        return container[int(part)] if isinstance(container, list) else container[part]
     except (KeyError, IndexError, TypeError, ValueError):
         raise NothingToDraw(f"{{{name}}}: there is no {part!r}") from None
 

@@ -71,7 +71,7 @@ def write_tree(folder: Path, tree: Tree) -> None:
 def read_tree(folder: Path) -> dict[str, Node]:
     """All that lies below a folder, in order. Raises WorldFailed where that is more than a world
     may hold, or cannot be read."""
-    found: dict[str, Node] = {}
+    nodes: dict[str, Node] = {}
     left, size = [""], 0
     try:
         while left:
@@ -81,18 +81,18 @@ def read_tree(folder: Path) -> dict[str, Node]:
             for name, kind, target in _list_here(folder, here):
                 path = f"{here}/{name}" if here else name
                 if S_ISDIR(kind):
-                    found[path] = None
+                    nodes[path] = None
                     left.append(path)
                 elif S_ISREG(kind):
-                    found[path] = data = read_file(folder, path, _MOST_BYTES - size)
+                    nodes[path] = data = read_file(folder, path, _MOST_BYTES - size)
                     size += len(data)
                 else:
-                    found[path] = TreeLink(target) if S_ISLNK(kind) else SpecialNode(kind)
-            if len(found) > _MOST_NAMES:
+                    nodes[path] = TreeLink(target) if S_ISLNK(kind) else SpecialNode(kind)
+            if len(nodes) > _MOST_NAMES:
                 raise WorldFailed(f"{folder.name} holds more than {_MOST_NAMES:,} files")
     except (UnreadableFile, OSError) as error:
         raise WorldFailed(f"the state cannot be read: {error}") from error
-    return dict(sorted(found.items()))
+    return dict(sorted(nodes.items()))
 
 
 def clear_folder(folder: Path) -> None:

@@ -44,7 +44,7 @@ class NoWorkbook(ValueError):
 def write_workbook(sheets: Mapping[str, Sequence[Sequence[Cell]]]) -> bytes:
     """A workbook of sheets, each its rows from A1. A text that begins with `=` is a formula."""
     numbers = range(1, len(sheets) + 1)
-    parts = {
+    files = {
         "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">'
         '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package'
         '.relationships+xml"/><Default Extension="xml" ContentType="application/xml"/>'
@@ -71,10 +71,10 @@ def write_workbook(sheets: Mapping[str, Sequence[Sequence[Cell]]]) -> bytes:
         "xl/styles.xml": _STYLES,
     }
     for n, rows in zip(numbers, sheets.values(), strict=True):
-        parts[f"xl/worksheets/sheet{n}.xml"] = _write_sheet(rows)
+        files[f"xl/worksheets/sheet{n}.xml"] = _write_sheet(rows)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, text in parts.items():
+        for name, text in files.items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), _HEAD + text)
     return buffer.getvalue()
 
@@ -97,17 +97,17 @@ def format_cell(column: int, row: int) -> str:
     """`format_cell(2, 4)` -> `B4`."""
     letters = ""
     while column:
-        column, rest = divmod(column - 1, 26)
-        letters = chr(65 + rest) + letters
+        column, remainder = divmod(column - 1, 26)
+        letters = chr(65 + remainder) + letters
     return f"{letters}{row}"
 
 
 def _write_relations(targets: Mapping[int, tuple[str, str]]) -> str:
-    made = "".join(
+    relations = "".join(
         f'<Relationship Id="rId{n}" Type="{_OFFICE}/{kind}" Target="{target}"/>'
         for n, (kind, target) in targets.items()
     )
-    return f'<Relationships xmlns="{_PACKAGE}/relationships">{made}</Relationships>'
+    return f'<Relationships xmlns="{_PACKAGE}/relationships">{relations}</Relationships>'
 
 
 def _write_sheet(rows: Sequence[Sequence[Cell]]) -> str:

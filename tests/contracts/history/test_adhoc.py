@@ -65,8 +65,8 @@ def test_a_renamed_tool_is_told_with_its_class_fields_and_origin(saved: Any) -> 
 def test_the_exit_code_says_whether_somebody_must_look(
     saved: Any, new: Any, cls: str | None, code: int
 ) -> None:
-    found, out, _ = run(saved("old.json", [A]), saved("new.json", {"result": {"tools": new}}))
-    assert found == code
+    result, out, _ = run(saved("old.json", [A]), saved("new.json", {"result": {"tools": new}}))
+    assert result == code
     assert [change["class"] for change in json.loads(out)["changes"]] == ([cls] if cls else [])
 
 

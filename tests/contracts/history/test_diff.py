@@ -26,8 +26,8 @@ def _with(**changes):
 
 def _schema(properties=None, **changes):
     merged = {**BASE["inputSchema"]["properties"], **(properties or {})}
-    kept = {name: value for name, value in merged.items() if value is not None}
-    return _with(inputSchema={**BASE["inputSchema"], "properties": kept, **changes})
+    stored = {name: value for name, value in merged.items() if value is not None}
+    return _with(inputSchema={**BASE["inputSchema"], "properties": stored, **changes})
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_renames_are_one_to_one_and_go_to_the_name_most_alike():
     old = [_with(name=name) for name in ("get_item", "get_order", "list")]
     new = [_with(name=name) for name in ("read_order", "read_item")]
     for swap in (1, -1):
-        found = {c.tool: c.renamed_from for c in compare_tools(old[::swap], new[::swap])}
-        assert found == {"read_order": "get_order", "read_item": "get_item", "list": None}
+        result = {c.tool: c.renamed_from for c in compare_tools(old[::swap], new[::swap])}
+        assert result == {"read_order": "get_order", "read_item": "get_item", "list": None}
 
 
 def test_ten_thousand_renamed_tools_do_not_take_for_ever():
@@ -130,15 +130,15 @@ def test_a_new_tool_that_gives_orders_is_suspicious():
 
 
 def test_more_hidden_characters_than_before_are_an_alarm_fewer_are_none():
-    one, two = _with(description="a\u200bb c d e"), _with(description="a\u200bb c\u200b d e")
-    assert compare_tools([one], [two])[0].cls == "suspicious"
-    assert compare_tools([two], [one])[0].cls == "wording"
+    item, two = _with(description="a\u200bb c d e"), _with(description="a\u200bb c\u200b d e")
+    assert compare_tools([item], [two])[0].cls == "suspicious"
+    assert compare_tools([two], [item])[0].cls == "wording"
 
 
 def test_an_unrelated_tool_is_no_rename():
     other = {"name": "delete", "description": "Erase a user.", "inputSchema": {"type": "object"}}
-    found = {(c.tool, c.cls, c.fields) for c in compare_tools([BASE], [other])}
-    assert found == {("search", "breaking", ("removed",)), ("delete", "compatible", ("added",))}
+    result = {(c.tool, c.cls, c.fields) for c in compare_tools([BASE], [other])}
+    assert result == {("search", "breaking", ("removed",)), ("delete", "compatible", ("added",))}
 
 
 def test_a_changed_definition_behind_a_reference_is_seen():

@@ -22,7 +22,7 @@ def fold_runs(runs: list[list[dict[str, Any]]]) -> dict[str, tuple[str, str | No
     state: Any = {}
     for rows in runs:
         state = advance_state(state, rows)
-    return {key[1]: (one["first_digest"], one["before_digest"]) for key, one in state.items()}
+    return {key[1]: (item["first_digest"], item["before_digest"]) for key, item in state.items()}
 
 
 def test_the_first_and_the_last_other_contract_are_kept() -> None:
@@ -37,8 +37,8 @@ def test_a_tool_that_left_and_came_back_keeps_its_past() -> None:
 
 
 def test_a_renamed_tool_takes_its_past_along() -> None:
-    found = fold_runs([[row("old", "A")], [row("old", "B")], [row("new", "C")]])
-    assert found["new"] == ("c1:A", "c1:B")
+    result = fold_runs([[row("old", "A")], [row("old", "B")], [row("new", "C")]])
+    assert result["new"] == ("c1:A", "c1:B")
 
 
 def test_a_tool_that_was_gone_long_ago_is_no_past_of_a_new_one() -> None:
@@ -60,7 +60,7 @@ def test_a_fold_goes_on_where_the_last_one_was_kept(warehouse: Warehouse) -> Non
     lost = fold_origins(tables, MARKET)  # killed before it was kept
     again = fold_origins(tables, MARKET)
     assert lost.state == again.state
-    [one] = again.state.values()
-    assert (one["first_digest"], one["before_digest"]) == ("c1:A", "c1:B")
+    [item] = again.state.values()
+    assert (item["first_digest"], item["before_digest"]) == ("c1:A", "c1:B")
     again.keep(tables, "-")
     assert fold_origins(tables, MARKET).state == again.state

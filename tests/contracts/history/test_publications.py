@@ -77,9 +77,9 @@ def test_a_marketplace_that_is_new_since_the_clock_was_put_back_is_folded_whole(
         publish(tables, "a", row("t", version))
     move_clock(2000)
     assert fold(tables) == ["c1:B"]
-    found: list[str] = []
+    result: list[str] = []
     for seconds, version in ((1000, "A"), (1001, "C"), (1002, "D")):
         move_clock(seconds)
         publish(tables, "b", row("t", version, "npm:b"))
-        found = fold(tables)
-    assert found == ["c1:B", "c1:C", "c1:D"]
+        result = fold(tables)
+    assert result == ["c1:B", "c1:C", "c1:D"]

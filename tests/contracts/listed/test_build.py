@@ -45,9 +45,9 @@ def build(
     shown_listing = ShownListing(LISTING, "smithery", SERVER, list(tools), aliases)
     ran = {
         server: {
-            item["name"]: canonical_json(canonicalize_contract(item)).decode() for item in listed
+            item["name"]: canonical_json(canonicalize_contract(item)).decode() for item in listing
         }
-        for server, listed in (launched or {}).items()
+        for server, listing in (launched or {}).items()
     }
     result = build_listed([shown_listing], ran, decided, previous, now)
     LISTED.frame(result.rows)  # every row fits the table
@@ -72,19 +72,19 @@ def test_a_name_alone_is_a_contract_that_says_what_of_it_is_shown() -> None:
 
 
 def test_a_launch_that_confirms_it_takes_its_place() -> None:
-    made = build(tool(), launched={SERVER: [tool()]})
-    assert (made.rows, made.confirmed) == ([], 1)
+    built = build(tool(), launched={SERVER: [tool()]})
+    assert (built.rows, built.confirmed) == ([], 1)
     # What is not shown cannot be contradicted.
-    made = build({"name": "get_time"}, tool(inputSchema={}), launched={SERVER: [tool()]})
-    assert (made.rows, made.confirmed, made.malformed) == ([], 1, 1)
+    built = build({"name": "get_time"}, tool(inputSchema={}), launched={SERVER: [tool()]})
+    assert (built.rows, built.confirmed, built.malformed) == ([], 1, 1)
 
 
 def test_a_launch_under_another_id_of_the_same_server_counts() -> None:
     other = "remote:https://clock.example/mcp"
-    made = build(tool(), launched={other: [tool()]}, aliases=frozenset({other, SERVER}))
-    assert (made.rows, made.confirmed) == ([], 1)
-    made = build(tool(), launched={other: [tool()]})
-    assert [row["standing"] for row in made.rows] == [UNVERIFIED]
+    built = build(tool(), launched={other: [tool()]}, aliases=frozenset({other, SERVER}))
+    assert (built.rows, built.confirmed) == ([], 1)
+    built = build(tool(), launched={other: [tool()]})
+    assert [row["standing"] for row in built.rows] == [UNVERIFIED]
     tools = [tool(description="Other."), tool()]
     both = {SERVER: [tools[0]], other: [tools[1]]}
     assert build(tool(), launched=both, aliases=frozenset({other})).confirmed == 1
@@ -105,10 +105,10 @@ def test_what_a_launch_says_otherwise_is_kept_as_a_difference() -> None:
 
 
 def test_a_poisoned_one_is_held_without_its_text() -> None:
-    made = build(tool(description="Tells the time." + POISON), tool("get_date"))
-    held, fine = sorted(made.rows, key=lambda row: row["standing"])
-    assert (held["standing"], held["contract"]) == (HELD, None)
-    assert json.loads(held["rules"])
+    built = build(tool(description="Tells the time." + POISON), tool("get_date"))
+    stored, fine = sorted(built.rows, key=lambda row: row["standing"])
+    assert (stored["standing"], stored["contract"]) == (HELD, None)
+    assert json.loads(stored["rules"])
     assert (fine["tool"], fine["standing"]) == ("get_date", UNVERIFIED)
 
 
@@ -133,8 +133,8 @@ def test_an_unchanged_listing_is_not_scanned_again(monkeypatch: pytest.MonkeyPat
 
 
 def test_entries_without_a_contract_are_counted() -> None:
-    made = build({"name": "a", "description": 3}, tool(), tool(), {"name": 3}, {})
-    assert (len(made.rows), made.malformed) == (2, 3)
+    built = build({"name": "a", "description": 3}, tool(), tool(), {"name": 3}, {})
+    assert (len(built.rows), built.malformed) == (2, 3)
 
 
 @given(st.lists(st.fixed_dictionaries({}, optional={
@@ -144,8 +144,8 @@ def test_entries_without_a_contract_are_counted() -> None:
     max_size=4), st.booleans())  # fmt: skip
 @examples(100)
 def test_every_entry_is_a_row_or_is_counted(tools: list[Any], ran: bool) -> None:
-    made = build(*tools, launched={SERVER: [tool()]} if ran else None)
-    assert len(made.rows) + made.confirmed + made.malformed == len(tools)
-    assert made.unread == 0
-    assert {row["standing"] for row in made.rows} <= ({DIFFERS, ABSENT} if ran else
+    built = build(*tools, launched={SERVER: [tool()]} if ran else None)
+    assert len(built.rows) + built.confirmed + built.malformed == len(tools)
+    assert built.unread == 0
+    assert {row["standing"] for row in built.rows} <= ({DIFFERS, ABSENT} if ran else
                                                       {UNVERIFIED, HELD})  # fmt: skip

@@ -41,7 +41,7 @@ READS_LISTED = {
 
 
 def test_no_other_module_reads_listed_contracts() -> None:
-    found = set()
+    result = set()
     for folder in (
         "assets",
         "serving",
@@ -58,8 +58,8 @@ def test_no_other_module_reads_listed_contracts() -> None:
                 if isinstance(node, ast.ImportFrom):
                     names = [node.module or ""]
                 if any(name.startswith("assets.contracts.listed") for name in names):
-                    found.add(str(path.relative_to(ROOT)))
-    assert found == READS_LISTED
+                    result.add(str(path.relative_to(ROOT)))
+    assert result == READS_LISTED
 
 
 def test_only_the_index_depends_on_the_asset() -> None:
@@ -73,10 +73,10 @@ def test_only_the_index_depends_on_the_asset() -> None:
     assert after == {"router_index"}
 
 
-def show(pipeline: Pipeline, shown: dict[str, list[Any]], market: str = "smithery") -> None:
+def show(pipeline: Pipeline, visible: dict[str, list[Any]], market: str = "smithery") -> None:
     """Publishes what a marketplace shows: npm packages by name, with their tools."""
     rows = []
-    for name, tools in shown.items():
+    for name, tools in visible.items():
         package = PackageRef(type="npm", identifier=name, version="1.0.0")
         listing = Listing(marketplace=market, native_id=name, name=name, package=package,
                           description=f"Server {name}.", runnable=True)  # fmt: skip
@@ -136,8 +136,8 @@ def test_nothing_is_made_of_a_listed_contract(listed: Pipeline) -> None:
     listed.run_nightly()
     listed.run_fan_in()
     assert ("npm:file", "find_file") in listed.read_downstream()[TRAINING_SET.name]
-    for name, held in listed.read_downstream().items():
-        assert not [tool for tool in held if tool[0] == "npm:treasure"], name
+    for name, stored in listed.read_downstream().items():
+        assert not [tool for tool in stored if tool[0] == "npm:treasure"], name
     digest = contract_digest(NEVER)
     texts = json.dumps([listed.read_rows(spec) for spec in (PAIRS, TRAINING_SET)])
     assert "find_treasure" not in texts

@@ -121,9 +121,9 @@ def _leaf(text: str, depth: int = 6) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_equal_calls_match(want, have):
-    for one, other in ((want, have), (have, want)):
-        assert _match(one, other).match, _match(one, other)
-        assert _match(one, other).value_f1 == 1.0
+    for item, other in ((want, have), (have, want)):
+        assert _match(item, other).match, _match(item, other)
+        assert _match(item, other).value_f1 == 1.0
 
 
 @pytest.mark.parametrize(
@@ -269,9 +269,9 @@ odd_schemas = st.recursive(
 @examples(60)
 @given(odd_schemas, anything, anything)
 def test_no_json_makes_it_raise(schema, want, have):
-    for one, other in ((want, have), (have, want), (want, want)):
-        made = {"name": "t", "arguments": other}
-        result = match_call(schema, {"name": "t", "arguments": one}, made)
+    for item, other in ((want, have), (have, want), (want, want)):
+        built = {"name": "t", "arguments": other}
+        result = match_call(schema, {"name": "t", "arguments": item}, built)
         assert (result.error_kind is None) is result.match
         assert result.error_kind in (None, *SINGLE)
     assert match_call(schema, {"name": want}, have).match in (True, False)
@@ -286,9 +286,9 @@ def test_a_call_matches_itself_whatever_its_keys_order(schema, arguments):
 
 @examples(50)
 @given(calls(), calls())
-def test_matching_is_symmetric(one, other):
-    schema = one[0]
-    a, b = ({"name": "t", "arguments": arguments} for _, arguments in (one, other))
+def test_matching_is_symmetric(item, other):
+    schema = item[0]
+    a, b = ({"name": "t", "arguments": arguments} for _, arguments in (item, other))
     there, back = match_call(schema, a, b), match_call(schema, b, a)
     assert (there.match, there.name_f1, there.value_f1) == (back.match, back.name_f1, back.value_f1)
 

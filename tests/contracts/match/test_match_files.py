@@ -39,9 +39,9 @@ class Files:
         return CliRunner().invoke(app, [self.command, *arguments])
 
     def match(self, schema: Any, expected: Any, called: Any, *more: str) -> Any:
-        given = zip(("schema", "expected", "called"), (schema, expected, called), strict=True)
+        inputs = zip(("schema", "expected", "called"), (schema, expected, called), strict=True)
         options = [
-            part for name, one in given for part in (f"--{name}", self.put(f"{name}.json", one))
+            part for name, item in inputs for part in (f"--{name}", self.put(f"{name}.json", item))
         ]
         return self.run(*options, *more)
 
@@ -146,7 +146,7 @@ def test_files_that_cannot_be_opened_or_read_as_text(files: Files):
 
 
 def test_the_command_is_one_of_toolmills(files: Files):
-    paths = [files.put(f"{i}.json", one) for i, one in enumerate((CONTRACT, CALL, SAME))]
+    paths = [files.put(f"{i}.json", item) for i, item in enumerate((CONTRACT, CALL, SAME))]
     options = ["--schema", paths[0], "--expected", paths[1], "--called", paths[2], "--json"]
     done = run_python("-m", "orchestration", "match", *options, cwd=ROOT)
     assert (done.returncode, json.loads(done.stdout)["match"]) == (0, True)

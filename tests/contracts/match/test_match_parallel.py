@@ -27,7 +27,7 @@ tables = st.integers(1, 6).flatmap(
 )
 some_calls = st.lists(
     st.builds(
-        lambda name, given: {"name": name, "arguments": given},
+        lambda name, inputs: {"name": name, "arguments": inputs},
         st.sampled_from(["t", "mail", "other"]),
         st.dictionaries(
             st.sampled_from(["a", "to"]), st.integers(0, 2) | st.sampled_from("xy"), max_size=2
@@ -39,16 +39,16 @@ some_calls = st.lists(
 
 @given(tables)
 def test_no_other_assignment_gains_more(gains):
-    found = assign_rows(gains)
-    taken = [column for column in found if column is not None]
-    assert len(taken) == len(set(taken)) == min(len(gains), len(gains[0]))
+    result = assign_rows(gains)
+    used = [column for column in result if column is not None]
+    assert len(used) == len(set(used)) == min(len(gains), len(gains[0]))
     wide = max(len(gains), len(gains[0]))
     padded = [[*row, *[0] * (wide - len(row))] for row in gains]
     best = max(
         sum(padded[row][column] for row, column in enumerate(order[: len(gains)]))
         for order in itertools.permutations(range(wide))
     )
-    assert sum(gains[row][c] for row, c in enumerate(found) if c is not None) == best
+    assert sum(gains[row][c] for row, c in enumerate(result) if c is not None) == best
 
 
 def test_nothing_is_assigned_without_columns():
@@ -59,33 +59,33 @@ def test_nothing_is_assigned_without_columns():
 def test_parallel_calls_match_in_any_order_where_a_greedy_match_would_fail():
     expected = [call("t"), call("t", a=2)]
     called = [call("t", a=2), call("t", a=1)]
-    found = match_parallel(SCHEMAS, expected, called)
-    assert (found.match, found.assigned) == (True, [1, 0])
-    found = match_parallel(SCHEMAS, expected, called[:1])
-    assert (found.match, found.assigned) == (False, [None, 0])
+    result = match_parallel(SCHEMAS, expected, called)
+    assert (result.match, result.assigned) == (True, [1, 0])
+    result = match_parallel(SCHEMAS, expected, called[:1])
+    assert (result.match, result.assigned) == (False, [None, 0])
     assert not match_parallel(SCHEMAS, expected[:1], called).match
 
 
 def test_each_call_has_its_verdict_and_the_nearest_call_beside_it():
     expected = [call("mail", to="a@b.c", tags=[1, 2]), call("mail", to="d@e.f", tags=[3])]
     called = [call("mail", to="d@e.f", tags=[4]), call("mail", to="a@b.c", tags=[2, 1])]
-    found = match_parallel(SCHEMAS, expected, called)
-    assert (found.match, found.error_kind, found.tool) == (False, "wrong_value", True)
-    assert [(item.expected, item.called, item.match) for item in found.calls] == [
+    result = match_parallel(SCHEMAS, expected, called)
+    assert (result.match, result.error_kind, result.tool) == (False, "wrong_value", True)
+    assert [(item.expected, item.called, item.match) for item in result.calls] == [
         (0, 1, True),
         (1, 0, False),
     ]
-    assert found.calls[1].per_parameter == {"tags": "wrong_value", "to": "match"}
-    assert (found.name_f1, found.value_f1) == (1.0, 0.75)
+    assert result.calls[1].per_parameter == {"tags": "wrong_value", "to": "match"}
+    assert (result.name_f1, result.value_f1) == (1.0, 0.75)
 
 
 def test_the_best_assignment_gets_the_most_values_right():
     """Taken in order, the first expected call would leave the second with nothing right."""
     expected = [call("mail", to="x y z", tags=[1]), call("mail", to="other text", tags=[2])]
     called = [call("mail", to="other text", tags=[1]), call("mail", to="x y z", tags=[3])]
-    found = match_parallel(SCHEMAS, expected, called)
-    assert [(item.expected, item.called) for item in found.calls] == [(0, 1), (1, 0)]
-    assert found.value_f1 == 0.5
+    result = match_parallel(SCHEMAS, expected, called)
+    assert [(item.expected, item.called) for item in result.calls] == [(0, 1), (1, 0)]
+    assert result.value_f1 == 0.5
 
 
 def test_calls_too_few_too_many_and_of_another_tool_are_told():
@@ -110,9 +110,9 @@ def test_no_call_at_all_is_the_gravest_and_none_expected_is_a_match():
 
 def test_the_same_call_twice_is_no_answer_to_two_expected_ones():
     expected = [call("t", a=2), call("t", a=3)]
-    found = match_parallel(SCHEMAS, expected, [call("t", a=2), call("t", a=2)])
-    assert found.assigned == [0, None]
-    assert found.error_kind == "wrong_value"
+    result = match_parallel(SCHEMAS, expected, [call("t", a=2), call("t", a=2)])
+    assert result.assigned == [0, None]
+    assert result.error_kind == "wrong_value"
 
 
 def test_thousands_of_calls_are_assigned():
@@ -137,15 +137,15 @@ def test_the_order_of_calls_means_nothing(expected, called, random):
 @examples(50)
 @given(some_calls)
 def test_calls_match_themselves(calls):
-    found = match_parallel(SCHEMAS, calls, calls)
-    assert found.match
-    assert (found.name_f1, found.value_f1, found.tool) == (1.0, 1.0, True)
+    result = match_parallel(SCHEMAS, calls, calls)
+    assert result.match
+    assert (result.name_f1, result.value_f1, result.tool) == (1.0, 1.0, True)
 
 
 @examples(50)
 @given(some_calls, some_calls)
 def test_as_many_are_fulfilled_as_any_assignment_could(expected, called):
-    found = match_parallel(SCHEMAS, expected, called)
+    result = match_parallel(SCHEMAS, expected, called)
     fits = [
         [match_call(SCHEMAS.get(want["name"], {}), want, have).match for have in called]
         for want in expected
@@ -156,12 +156,12 @@ def test_as_many_are_fulfilled_as_any_assignment_could(expected, called):
             if column < len(called))
         for order in itertools.permutations(range(size))
     )  # fmt: skip
-    assert len(found.assigned) - found.assigned.count(None) == best
+    assert len(result.assigned) - result.assigned.count(None) == best
 
 
 @given(st.lists(values, max_size=3), st.lists(values | st.builds(call, st.just("t")), max_size=3))
 def test_no_json_makes_it_raise(expected, called):
-    found = match_parallel({"t": 7}, expected, called)  # type: ignore[dict-item]
-    assert found.error_kind in (None, *ERROR_KINDS)
-    assert len(found.calls) >= max(len(expected), len(called))
-    assert 0 <= found.value_f1 <= 1
+    result = match_parallel({"t": 7}, expected, called)  # type: ignore[dict-item]
+    assert result.error_kind in (None, *ERROR_KINDS)
+    assert len(result.calls) >= max(len(expected), len(called))
+    assert 0 <= result.value_f1 <= 1

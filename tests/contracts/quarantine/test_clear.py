@@ -27,12 +27,12 @@ OTHER = "mcpso"
 
 @pytest.fixture
 def pipeline(warehouse: Warehouse) -> Iterator[Pipeline]:
-    made = Pipeline(warehouse)
+    built = Pipeline(warehouse)
     servers = honest_servers()
     servers["npm:photo"][0] = poison_tool(servers["npm:photo"][0])
-    made.deploy(servers)
-    made.run([snapshots, findings, clear_contracts], MARKET)
-    yield made
+    built.deploy(servers)
+    built.run([snapshots, findings, clear_contracts], MARKET)
+    yield built
     warehouse.ledger.close()
 
 
@@ -54,8 +54,8 @@ def put(pipeline: Pipeline, spec: TableSpec, rows: list[dict], partition: str) -
 def test_what_is_held_is_named_beside_the_table_and_its_text_is_in_neither(
     pipeline: Pipeline,
 ) -> None:
-    clear, held = read_contracts(pipeline.warehouse, MARKET)
-    assert keys(held) == {BAD}
+    clear, stored = read_contracts(pipeline.warehouse, MARKET)
+    assert keys(stored) == {BAD}
     assert keys(clear) == keys(pipeline.read_rows(SNAPSHOTS)) - {BAD}
     assert "contract" not in HELD.columns
     assert not any("id_rsa" in row["contract"] for row in pipeline.read_rows(CLEAR))
@@ -73,8 +73,8 @@ def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(pipeline:
     assert before
     say(pipeline, "held", GOOD)
     for market in (None, MARKET):
-        clear, held = read_contracts(pipeline.warehouse, market)
-        assert (keys(held), GOOD in keys(clear)) == ({BAD, GOOD}, False)
+        clear, stored = read_contracts(pipeline.warehouse, market)
+        assert (keys(stored), GOOD in keys(clear)) == ({BAD, GOOD}, False)
     pipeline.run([clear_contracts], MARKET)
     assert keys(pipeline.read_rows(HELD)) == {BAD, GOOD}
     say(pipeline, "released", GOOD)
@@ -102,8 +102,8 @@ def test_what_one_marketplace_holds_since_is_in_nothing_that_joins_all_of_them(
     names = {name: row[name] for name in HELD.columns}
     put(pipeline, HELD, [{**names, "marketplace": OTHER}], OTHER)
     assert GOOD in keys(read_clear(pipeline.warehouse, MARKET))  # until its own next run
-    clear, held = read_contracts(pipeline.warehouse)
-    assert (GOOD in keys(clear), keys(held)) == (False, {BAD, GOOD})
+    clear, stored = read_contracts(pipeline.warehouse)
+    assert (GOOD in keys(clear), keys(stored)) == (False, {BAD, GOOD})
     put(pipeline, HELD, [{**names, "contract_digest": f"c1:{'0' * 64}"}], OTHER)
     assert GOOD in keys(read_clear(pipeline.warehouse))  # another contract of the same name
 

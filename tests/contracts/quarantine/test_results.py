@@ -95,7 +95,7 @@ EXTRAS = [
 ]
 
 
-@pytest.mark.parametrize("extras", EXTRAS, ids=lambda one: next(iter(one)))
+@pytest.mark.parametrize("extras", EXTRAS, ids=lambda item: next(iter(item)))
 def test_what_a_server_says_besides_its_tools_is_said_of_each_of_them(
     pipeline: Pipeline, extras: dict
 ) -> None:

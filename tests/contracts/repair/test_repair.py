@@ -158,12 +158,12 @@ NUMBERS = {  # what the parameter is, what was given -> what becomes of it
 @pytest.mark.parametrize("case", NUMBERS)
 def test_a_number_is_read_in_its_own_unit_or_not_at_all(case):
     about, value, meant, *beside = NUMBERS[case]
-    name, known = about["name"], {"type": "number", **about}
-    known.pop("name")
-    schema = {"type": "object", "properties": {name: known, **(beside[0] if beside else {})}}
-    found = repair_call({"name": "t", "inputSchema": schema}, {name: value})
-    assert found.arguments == {name: value if meant is None else meant}
-    assert bool(found.problems_left) is (meant is None)
+    name, by_name = about["name"], {"type": "number", **about}
+    by_name.pop("name")
+    schema = {"type": "object", "properties": {name: by_name, **(beside[0] if beside else {})}}
+    result = repair_call({"name": "t", "inputSchema": schema}, {name: value})
+    assert result.arguments == {name: value if meant is None else meant}
+    assert bool(result.problems_left) is (meant is None)
 
 
 PAIRED = {  # given name -> (the tool, what is missing, its description, whether it is meant)
@@ -191,25 +191,27 @@ def test_the_only_name_that_is_missing_is_meant_where_nothing_speaks_against_it(
     tool, missing, about, meant = PAIRED[name]
     properties = {missing: {"type": "string", "description": about}}
     schema = {"properties": properties, "required": [missing]}
-    found = repair_call({"name": tool, "inputSchema": schema}, {name: "v"})
-    assert found.arguments == {missing if meant else name: "v"}
+    result = repair_call({"name": tool, "inputSchema": schema}, {name: "v"})
+    assert result.arguments == {missing if meant else name: "v"}
 
 
 @pytest.mark.parametrize("name", REPAIRED)
 def test_what_takes_no_guessing_is_repaired_and_told(name):
-    given_, wanted = REPAIRED[name]
-    found = repair_call(TOOL, given_)
-    assert found.arguments == wanted
-    assert [type(item) for item in found.arguments.values()] == [type(o) for o in wanted.values()]
-    assert found.steps
-    assert found.problems_left == []
+    given_, expected = REPAIRED[name]
+    result = repair_call(TOOL, given_)
+    assert result.arguments == expected
+    assert [type(item) for item in result.arguments.values()] == [
+        type(o) for o in expected.values()
+    ]
+    assert result.steps
+    assert result.problems_left == []
 
 
 @pytest.mark.parametrize("name", LEFT)
 def test_what_would_be_a_guess_is_left_and_told(name):
-    found = repair_call(TOOL, LEFT[name])
-    assert (found.arguments, found.steps) == (LEFT[name], [])
-    assert found.problems_left
+    result = repair_call(TOOL, LEFT[name])
+    assert (result.arguments, result.steps) == (LEFT[name], [])
+    assert result.problems_left
 
 
 @pytest.mark.parametrize("value", ["15-March-2024", "15-Mar-2024", "2024-Mar-15"])
@@ -236,16 +238,16 @@ def test_the_signs_of_a_value_are_read_once(monkeypatch):
 def test_what_nobody_declared_is_dropped_only_where_the_contract_forbids_it():
     extra = {"userId": 5, "colour": "red"}
     assert repair_call(TOOL, extra).arguments == extra
-    found = repair_call(CLOSED, extra)
-    assert found.arguments == {"userId": 5}
-    assert found.steps == ["dropped $.colour, which the contract forbids"]
+    result = repair_call(CLOSED, extra)
+    assert result.arguments == {"userId": 5}
+    assert result.steps == ["dropped $.colour, which the contract forbids"]
 
 
 def test_a_wrapper_is_taken_off_where_the_tool_has_an_argument_of_its_name():
-    named = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    names = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     wrapped = {"name": "look", "arguments": {"name": "x"}}
-    assert repair_call({"name": "look", "inputSchema": named}, wrapped).arguments == {"name": "x"}
-    assert repair_call({"name": "find", "inputSchema": named}, wrapped).arguments == wrapped
+    assert repair_call({"name": "look", "inputSchema": names}, wrapped).arguments == {"name": "x"}
+    assert repair_call({"name": "find", "inputSchema": names}, wrapped).arguments == wrapped
 
 
 def test_nothing_is_dropped_while_something_required_is_missing():
@@ -294,8 +296,8 @@ def test_no_value_is_no_list_of_one(nothing):
 
 def test_what_somebody_said_is_not_dropped():
     given_ = {"userId": 5, "colour": "red", "shade": "dark", "zq": True}
-    found = repair_call(TOOL, given_, drop_undeclared=True, is_said=lambda value: value == "red")
-    assert found.arguments == {"userId": 5, "colour": "red"}
+    result = repair_call(TOOL, given_, drop_undeclared=True, is_said=lambda value: value == "red")
+    assert result.arguments == {"userId": 5, "colour": "red"}
 
 
 def test_what_is_near_to_a_name_is_never_dropped():
@@ -306,9 +308,9 @@ def test_what_is_near_to_a_name_is_never_dropped():
 
 
 def test_one_part_that_cannot_be_repaired_keeps_no_other_from_it():
-    found = repair_call(TOOL, {"userId": "five", "live": "true"})
-    assert found.arguments == {"userId": "five", "live": True}
-    assert [item["path"] for item in found.problems_left] == ["$.userId"]
+    result = repair_call(TOOL, {"userId": "five", "live": "true"})
+    assert result.arguments == {"userId": "five", "live": True}
+    assert [item["path"] for item in result.problems_left] == ["$.userId"]
 
 
 def test_what_was_given_is_not_changed_in_place():
@@ -321,9 +323,9 @@ def test_what_was_given_is_not_changed_in_place():
 @given(calls())
 def test_a_call_that_fits_is_given_back_as_it_is(call):
     schema, arguments = call
-    found = repair_call({"name": "t", "inputSchema": schema}, arguments)
-    assert found.arguments is arguments
-    assert (found.steps, found.problems_left) == ([], [])
+    result = repair_call({"name": "t", "inputSchema": schema}, arguments)
+    assert result.arguments is arguments
+    assert (result.steps, result.problems_left) == ([], [])
 
 
 def _mutated(draw, schema, arguments):
@@ -337,13 +339,13 @@ def _mutated(draw, schema, arguments):
     if not names:
         return arguments
     name = draw(st.sampled_from(names))
-    rest = {key: one for key, one in arguments.items() if key != name}
+    remainder = {key: item for key, item in arguments.items() if key != name}
     if way == "rename":
-        return {**rest, name.upper() + "-": arguments[name]}
+        return {**remainder, name.upper() + "-": arguments[name]}
     if way == "null":
         return {**arguments, name: None}
-    held = arguments[name]
-    return {**arguments, name: [held] if way == "list" else json.dumps(held)}
+    stored = arguments[name]
+    return {**arguments, name: [stored] if way == "list" else json.dumps(stored)}
 
 
 @st.composite
@@ -410,18 +412,18 @@ HOSTILE = [
 
 @pytest.mark.parametrize("schema", HOSTILE)
 def test_hostile_schemas_are_given_up_on_within_bounds(schema):
-    found = repair_call(
+    result = repair_call(
         {"name": "t", "inputSchema": schema},
         {"a": "a" * 40 + "!", "b" * 30: ["x"] * 50, "b": [[1], [1]], "c": {}},
     )
-    assert found.steps is not None
+    assert result.steps is not None
 
 
 def test_thousands_of_names_and_wrong_arguments_end():
     many = {"type": "object", "properties": {f"name_{n}": {"type": "integer"} for n in range(800)}}
     wrong = {f"nome_{n}": "x" for n in range(100)}
-    found = repair_call({"name": "t", "inputSchema": many}, wrong)
-    assert found.problems_left
+    result = repair_call({"name": "t", "inputSchema": many}, wrong)
+    assert result.problems_left
 
 
 # --- names

@@ -26,18 +26,18 @@ pytestmark = pytest.mark.shared
 @pytest.fixture(scope="module")
 def golden():
     """(contract, arguments) of good rows of servers that no rule was fitted on."""
-    listed = DATA / "smithery" / "servers.jsonl"
-    if not listed.exists():
+    listing = DATA / "smithery" / "servers.jsonl"
+    if not listing.exists():
         pytest.skip(f"the development data is not at {DATA}")
-    wanted = [
+    expected = [
         row
         for path in sorted((DATA / "corpus").glob("pairs_A*.jsonl"))
         for row in map(json.loads, path.read_text().splitlines())
         if row["kind"] != "flawed" and split_of(row["tool_id"].partition("::")[0]) == "test"
     ]
-    ids = {row["tool_id"] for row in wanted}
+    ids = {row["tool_id"] for row in expected}
     tools = {}
-    for server in map(json.loads, listed.open()):
+    for server in map(json.loads, listing.open()):
         for tool in server["tools"]:
             tool_id = f"{server['qualified_name']}::{tool['name']}"
             if tool_id in ids:
@@ -45,7 +45,9 @@ def golden():
                     tools[tool_id] = canonicalize_contract(tool)
                 except ContractError:
                     continue
-    return [(tools[row["tool_id"]], row["arguments"]) for row in wanted if row["tool_id"] in tools]
+    return [
+        (tools[row["tool_id"]], row["arguments"]) for row in expected if row["tool_id"] in tools
+    ]
 
 
 def _other_case(name):
@@ -75,7 +77,7 @@ def _renamed(make):
         properties = collect_properties(tool["inputSchema"], tool["inputSchema"])
         if make(name) in properties:
             return None
-        return {make(name) if key == name else key: one for key, one in arguments.items()}
+        return {make(name) if key == name else key: item for key, item in arguments.items()}
 
     return broken
 
@@ -85,8 +87,8 @@ def _shouted(draw, tool, arguments):
     properties = collect_properties(root, root)
     names = [
         name
-        for name, one in arguments.items()
-        if isinstance(one, str) and find_choices(properties.get(name, {}), root)
+        for name, item in arguments.items()
+        if isinstance(item, str) and find_choices(properties.get(name, {}), root)
     ]
     return {**arguments, (name := draw.choice(names)): arguments[name].upper()} if names else None
 
@@ -104,11 +106,11 @@ def _nulled(draw, tool, arguments):
 BROKEN = {
     "JSON text": lambda _, __, arguments: json.dumps(arguments),
     "wrapped": lambda _, tool, arguments: {"name": tool["name"], "arguments": arguments},
-    "a number as text": _at(lambda one: type(one) in (int, float), str),
-    "a boolean as text": _at(lambda one: isinstance(one, bool), str),
-    "a list as text": _at(lambda one: isinstance(one, list), json.dumps),
-    "an object as text": _at(lambda one: isinstance(one, dict), json.dumps),
-    "a value in a list": _at(lambda one: isinstance(one, str), lambda one: [one]),
+    "a number as text": _at(lambda item: type(item) in (int, float), str),
+    "a boolean as text": _at(lambda item: isinstance(item, bool), str),
+    "a list as text": _at(lambda item: isinstance(item, list), json.dumps),
+    "an object as text": _at(lambda item: isinstance(item, dict), json.dumps),
+    "a value in a list": _at(lambda item: isinstance(item, str), lambda item: [item]),
     "a name in another case": _renamed(_other_case),
     "a choice in capitals": _shouted,
     "null for what is absent": _nulled,
@@ -117,7 +119,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("way", BROKEN)
 def test_a_call_that_was_broken_in_one_way_comes_back(golden, way):
-    draw, found = random.Random(7), Counter()
+    draw, actual = random.Random(7), Counter()
     for tool, arguments in golden:
         broken = BROKEN[way](draw, tool, arguments)
         if broken is None or not validate_call(tool, broken):
@@ -126,7 +128,7 @@ def test_a_call_that_was_broken_in_one_way_comes_back(golden, way):
         exact = json.dumps(result.arguments, sort_keys=True) == json.dumps(
             arguments, sort_keys=True
         )
-        found["exact" if exact else "left" if result.problems_left else "harm"] += 1
-    assert found["exact"] >= 0.97 * found.total(), found
-    assert found["harm"] <= 0.005 * found.total(), found
-    assert found.total() >= 10
+        actual["exact" if exact else "left" if result.problems_left else "harm"] += 1
+    assert actual["exact"] >= 0.97 * actual.total(), actual
+    assert actual["harm"] <= 0.005 * actual.total(), actual
+    assert actual.total() >= 10

@@ -20,8 +20,8 @@ def encode(text):
     return b64encode(text.encode()).decode()
 
 
-def severities(found):
-    return {(item.rule, item.severity) for item in found}
+def severities(result):
+    return {(item.rule, item.severity) for item in result}
 
 
 @pytest.mark.parametrize(
@@ -45,41 +45,41 @@ def severities(found):
 def test_a_grave_hit_is_found_behind_decoys(text, rule):
     assert (rule, "high") in severities(scan_tool({"name": "do", "description": text}))
     scan = scan_result("do", {"content": [{"type": "text", "text": text}]})
-    assert (rule, "high") in severities(one for one, _ in scan.found)
+    assert (rule, "high") in severities(item for item, _ in scan.found)
 
 
 def test_two_hundred_low_findings_crowd_out_no_order_and_are_counted():
     decoys = {f"a{at:03d}": {"type": "string", "default": LOW} for at in range(205)}
     last = {"zz": {"type": "string", "description": ORDER}}
-    found = scan_tool({"name": "do", "inputSchema": {"properties": decoys | last}})
-    assert ("instruction_override", "high") in severities(found)
-    assert sum(item.rule == "terminal_escape" for item in found) == KEPT_CAP
-    [more] = [item for item in found if item.rule == "more_findings"]
+    result = scan_tool({"name": "do", "inputSchema": {"properties": decoys | last}})
+    assert ("instruction_override", "high") in severities(result)
+    assert sum(item.rule == "terminal_escape" for item in result) == KEPT_CAP
+    [more] = [item for item in result if item.rule == "more_findings"]
     assert f"{205 - KEPT_CAP} of terminal_escape (low)" in more.why
 
 
 def test_low_findings_of_prompts_crowd_out_no_order():
     lows = [f"{LOW} {at}" for at in range(205)]
-    found = scan_extras({"prompts": [{"name": "p", "x": lows}, {"name": "q", "y": ORDER}]})
-    assert ("instruction_override", "high") in severities(found)
+    result = scan_extras({"prompts": [{"name": "p", "x": lows}, {"name": "q", "y": ORDER}]})
+    assert ("instruction_override", "high") in severities(result)
     rows = [f"{LOW} row {at} " + "x" * 220 for at in range(205)]
     scan = scan_result("do", {"structured": {"rows": rows, "z": ORDER + "y" * 220}})
-    assert ("instruction_override", "high") in severities(one for one, _ in scan.found)
+    assert ("instruction_override", "high") in severities(item for item, _ in scan.found)
 
 
 def test_more_deep_parts_than_are_kept_stop_no_scan():
     deep = {"description": "x"}
     for _ in range(100):
         deep = {"a": deep}
-    found = scan_tool({"name": "do", "description": ORDER, "inputSchema": {"x": [deep] * 205}})
-    assert {("not_read_whole", "high"), ("instruction_override", "high")} <= severities(found)
+    result = scan_tool({"name": "do", "description": ORDER, "inputSchema": {"x": [deep] * 205}})
+    assert {("not_read_whole", "high"), ("instruction_override", "high")} <= severities(result)
 
 
 def test_what_is_left_undecoded_is_said():
     text = "reverse rot13 " + encode(encode(encode("a b " * 6_700)))
     assert len(text) < TEXT_CAP
-    found = scan_tool({"name": "do", "description": text})
-    assert ("not_read_whole", "high") in severities(found)
+    result = scan_tool({"name": "do", "description": text})
+    assert ("not_read_whole", "high") in severities(result)
     assert scan_result("do", {"content": [text]}).unread
 
 
@@ -91,8 +91,8 @@ def test_no_tool_takes_the_findings_of_another_whose_name_is_shown_alike(bad, de
         {"name": decoy, "description": "Tell the time", "inputSchema": {"type": "object"}},
         {"name": bad, "description": ORDER, "inputSchema": {"type": "object"}},
     ]
-    held = [any(item.severity == HIGH for item in item) for item in scan_each(tools)]
-    assert held == [False, True]
+    stored = [any(item.severity == HIGH for item in item) for item in scan_each(tools)]
+    assert stored == [False, True]
     rows = [
         {"server_id": "s", "tool": tool["name"], "contract": json.dumps(tool),
          "contract_digest": f"sha256:{at}"}

@@ -25,11 +25,11 @@ def test_high_findings_on_real_tools_are_rare_and_known():
 @pytest.mark.parametrize("source", ["smithery", "real-servers"])
 def test_less_than_one_tool_in_two_hundred_of_each_source_is_high(source):
     total, high = 0, set()
-    for place, (of, server, listed) in enumerate(read_lists(DATA)):
+    for place, (of, server, listing) in enumerate(read_lists(DATA)):
         if of == source and (source == "real-servers" or place % 4 == 0):
-            total += len(listed)
-            found = (item for item in scan_list(listed) if item.severity == HIGH)
-            high |= {f"{of} {server} {item.tool} {item.rule}" for item in found}
+            total += len(listing)
+            result = (item for item in scan_list(listing) if item.severity == HIGH)
+            high |= {f"{of} {server} {item.tool} {item.rule}" for item in result}
     assert total > 300
     assert len({line.rsplit(" ", 1)[0] for line in high}) < 0.005 * total
     assert high <= READ

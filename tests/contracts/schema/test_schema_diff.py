@@ -21,8 +21,8 @@ SHARED = SHARED / "smithery" / "servers.jsonl"
 
 
 def worst(old: Schema, new: Schema, *, results: bool = False) -> str:
-    found = [item.cls for item in compare(old, new, "s", results=results)]
-    return max(found, key=("wording", "compatible", "breaking").index, default="same")
+    result = [item.cls for item in compare(old, new, "s", results=results)]
+    return max(result, key=("wording", "compatible", "breaking").index, default="same")
 
 
 def right(schema: Schema, value: Any) -> bool:
@@ -40,15 +40,15 @@ def check_calls(old: Schema, new: Schema, rng: Random, tries: int) -> str:
     """The class, after asking the oracle; fails on a call that was right and is wrong."""
     if find_dialect(old)[1] or find_dialect(new)[1]:
         return "no schema"
-    found = compare(old, new, "s")
-    if any(item.cls == "breaking" for item in found):
-        assert all(item.path.startswith("s") and item.why for item in found)
+    result = compare(old, new, "s")
+    if any(item.cls == "breaking" for item in result):
+        assert all(item.path.startswith("s") and item.why for item in result)
         return "breaking"
     for _ in range(tries):
         value = value_for(rng.choice((old, new)), old, rng)
         if isinstance(value, dict) and right(old, value):
             flaws = validate_call({"inputSchema": new}, value)
-            assert not flaws, (old, new, value, found, flaws)
+            assert not flaws, (old, new, value, result, flaws)
     return "kept"
 
 
@@ -71,13 +71,15 @@ def test_no_right_call_turns_wrong_where_the_diff_says_compatible(rng: Random) -
 
 
 def test_no_right_call_turns_wrong_over_many_made_up_versions() -> None:
-    seen = {"kept": 0, "breaking": 0, "no schema": 0}
+    observed = {"kept": 0, "breaking": 0, "no schema": 0}
     count = 1200 if FULL else 200
     for seed in range(count):
         rng = Random(seed)
         old = whole(rng)
-        seen[check_calls(old, next_version(old, rng), rng, 15)] += 1
-    assert min(seen["kept"], seen["breaking"]) > count / 6  # neither answer is given by habit
+        observed[check_calls(old, next_version(old, rng), rng, 15)] += 1
+    assert (
+        min(observed["kept"], observed["breaking"]) > count / 6
+    )  # neither answer is given by habit
 
 
 def test_no_new_result_surprises_an_old_reader_where_the_diff_says_compatible() -> None:
@@ -161,9 +163,9 @@ def test_each_keyword_in_both_directions(
     old: Any, new: Any, field: str, there: str, back: str
 ) -> None:
     for before, after, cls in ((old, new, there), (new, old, back)):
-        found = compare(inside(before), inside(after), "s")
-        assert worst(inside(before), inside(after)) == cls, found
-        assert any(item.path.startswith("s.properties.a") and field in item.path for item in found)
+        result = compare(inside(before), inside(after), "s")
+        assert worst(inside(before), inside(after)) == cls, result
+        assert any(item.path.startswith("s.properties.a") and field in item.path for item in result)
         deep = [{"type": "object", "properties": {"l": {"type": "array", "items": inside(schema)}}}
                 for schema in (before, after)]  # fmt: skip
         assert worst(*deep) == cls
@@ -198,8 +200,8 @@ def test_definitions_are_followed_where_they_are_used() -> None:
                                                  "next": {"$ref": "#/$defs/node"}}}  # fmt: skip
         return {**inside({"$ref": "#/$defs/node"}), "$defs": {"node": node, **more}}
 
-    (one,) = compare(schema(9), schema(5), "s")
-    assert (one.path, one.cls) == ("s.properties.a.properties.v.maximum", "breaking")
+    (item,) = compare(schema(9), schema(5), "s")
+    assert (item.path, item.cls) == ("s.properties.a.properties.v.maximum", "breaking")
     assert worst(schema(5), schema(9)) == "compatible"
     assert worst(schema(5), schema(5, unused=TEXT)) == "wording"
 
@@ -211,14 +213,14 @@ def test_a_moved_definition_is_the_same_schema() -> None:
 
 
 def test_names_that_are_no_plain_words_stand_in_brackets() -> None:
-    (one,) = compare({"properties": {"a.b": INT}}, {"properties": {"a.b": TEXT}}, "s")
-    assert one.path == 's.properties["a.b"].type'
+    (item,) = compare({"properties": {"a.b": INT}}, {"properties": {"a.b": TEXT}}, "s")
+    assert item.path == 's.properties["a.b"].type'
 
 
 def test_schemas_that_nobody_can_follow_end_soon_and_count_as_breaking() -> None:
     def bush(depth: int, leaf: Any) -> Any:
-        parts = [bush(depth - 1, leaf), bush(depth - 1, leaf)] if depth else [leaf, NULL]
-        return {"anyOf": parts}
+        pieces = [bush(depth - 1, leaf), bush(depth - 1, leaf)] if depth else [leaf, NULL]
+        return {"anyOf": pieces}
 
     assert worst(inside(bush(9, INT)), inside(bush(9, TEXT))) == "breaking"
     loop = {"allOf": [{"$ref": "#/properties/a"}, TEXT]}
@@ -250,10 +252,10 @@ def test_schemas_with_anything_anywhere_are_compared_without_a_crash(seed: int) 
 def test_real_schemas_set_against_each_other() -> None:
     if not SHARED.exists():
         pytest.skip(f"{SHARED.parent} is not here")
-    listed = [tool["inputSchema"] for line in SHARED.open() for tool in json.loads(line)["tools"]
+    listing = [tool["inputSchema"] for line in SHARED.open() for tool in json.loads(line)["tools"]
               if tool.get("inputSchema")]  # fmt: skip
-    schemas = [s for s in listed if s.get("properties") and not find_dialect(s)[1]]
-    seen: dict[str, int] = {}
+    schemas = [s for s in listing if s.get("properties") and not find_dialect(s)[1]]
+    observed: dict[str, int] = {}
     count = 1500 if FULL else 400
     for seed in range(count):
         rng = Random(seed)
@@ -267,8 +269,8 @@ def test_real_schemas_set_against_each_other() -> None:
         }
         new = {**old, "properties": {**old["properties"], **borrowed}}
         kind = check_calls(old, new, rng, 15)
-        seen[kind] = seen.get(kind, 0) + 1
-    assert min(seen["kept"], seen["breaking"]) > count / 15
+        observed[kind] = observed.get(kind, 0) + 1
+    assert min(observed["kept"], observed["breaking"]) > count / 15
 
 
 @pytest.mark.parametrize("results", [False, True])

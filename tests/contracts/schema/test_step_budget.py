@@ -24,12 +24,12 @@ Schema = dict[str, Any]
 
 def doubling(levels: int, leaf: Schema) -> Schema:
     """A schema of a few lines that doubles at every level."""
-    parts = {
+    pieces = {
         f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]}
         for i in range(levels)
     }
     values = {"enum": [1, 2], "$ref": "#/$defs/d0"}
-    return {"type": "object", "properties": {"a": values}, "$defs": {**parts, f"d{levels}": leaf}}
+    return {"type": "object", "properties": {"a": values}, "$defs": {**pieces, f"d{levels}": leaf}}
 
 
 def tool(schema: Schema, name: str = "t") -> dict[str, Any]:
@@ -63,10 +63,10 @@ def test_a_call_against_a_schema_that_doubles_is_given_up() -> None:
 def test_patterns_without_end_cost_what_they_may_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = []
+    request = []
 
     def slow(pattern: str, text: str, timeout: float) -> None:
-        asked.append(pattern)
+        request.append(pattern)
         raise TimeoutError
 
     clock = iter(range(10**6))
@@ -76,7 +76,7 @@ def test_patterns_without_end_cost_what_they_may_and_no_more(
     schema = {"type": "object", "properties": properties}
     [flaw] = validate_call(tool(schema), dict.fromkeys(properties, "aaaa"))
     assert flaw.kind == "bad_schema"
-    assert len(asked) <= 21
+    assert len(request) <= 21
 
 
 def test_items_that_are_compared_each_with_each_are_counted_so() -> None:
@@ -98,21 +98,21 @@ def test_a_tool_that_cannot_be_compared_whole_is_breaking_and_says_so() -> None:
 def test_one_entangled_tool_leaves_the_others_their_comparison() -> None:
     bad = [tool(doubling(40, {"maximum": most}), "a") for most in (3, 2)]
     good = [{**BASE, "description": text} for text in ("Old words.", "New words.")]
-    found = {c.tool: c.cls for c in compare_tools([bad[0], good[0]], [bad[1], good[1]])}
-    assert found == {"a": "breaking", "search": "wording"}
+    result = {c.tool: c.cls for c in compare_tools([bad[0], good[0]], [bad[1], good[1]])}
+    assert result == {"a": "breaking", "search": "wording"}
 
 
 def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
+    used = []
     monkeypatch.setattr(
         "assets.contracts.tool_diff.StepLimit",
-        lambda left: taken.append(StepLimit(left // 10)) or taken[-1],
+        lambda left: used.append(StepLimit(left // 10)) or used[-1],
     )
     old, new = (
         [tool(doubling(40, {"maximum": most}), f"t{i}") for i in range(30)] for most in (3, 2)
     )
     assert {change.cls for change in compare_tools(old, new)} == {"breaking"}
-    [limit] = taken
+    [limit] = used
     assert -1_000 < limit.left < 0  # spent once, not thirty times
 
 

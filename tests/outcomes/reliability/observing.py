@@ -57,8 +57,8 @@ def list_observations(frame: pl.DataFrame) -> list[Observation]:
 
 def observe(success: bool = True, **facts: Any) -> Observation:
     """An observation of one tool an hour ago."""
-    known: dict[str, Any] = {"at": NOW - 3600, "tool_id": TOOL, "contract_digest": DIGEST}
-    return Observation(**{**known, "success": success, **facts})
+    by_name: dict[str, Any] = {"at": NOW - 3600, "tool_id": TOOL, "contract_digest": DIGEST}
+    return Observation(**{**by_name, "success": success, **facts})
 
 
 def write_log(place: Path, lines: list[dict[str, Any] | str]) -> None:
@@ -71,13 +71,13 @@ def write_log(place: Path, lines: list[dict[str, Any] | str]) -> None:
 
 def call(call_id: str, status: str = "ok", **facts: Any) -> dict[str, Any]:
     """The line of a call."""
-    named = {"token": "ci", "tool_id": TOOL, "contract_digest": DIGEST, "call_id": call_id}
-    return {"at": NOW - 60, "id": f"i{call_id}", "status": status, **named, **facts}
+    names = {"token": "ci", "tool_id": TOOL, "contract_digest": DIGEST, "call_id": call_id}
+    return {"at": NOW - 60, "id": f"i{call_id}", "status": status, **names, **facts}
 
 
-def report(call_id: str, said: str, **facts: Any) -> dict[str, Any]:
+def report(call_id: str, spoken: str, **facts: Any) -> dict[str, Any]:
     """The line of a report."""
-    return call(call_id, "reported", reported=said, **{"at": NOW - 30, **facts})
+    return call(call_id, "reported", reported=spoken, **{"at": NOW - 30, **facts})
 
 
 CONTRACT = json.dumps({"name": "read_file", "inputSchema": {"properties": {"path": {}}}})
@@ -92,15 +92,15 @@ def publish(warehouse: Warehouse, spec: TableSpec, rows: list[dict[str, Any]]) -
 def fill_home(warehouse: Warehouse) -> None:
     """One server with a tool that changed, twice executed under its older contract, and a tool that
     was called through the server's router just now."""
-    named = {"marketplace": "registry", "server_id": "npm:files", "contract": CONTRACT}
+    names = {"marketplace": "registry", "server_id": "npm:files", "contract": CONTRACT}
     old, new, other = (f"c1:{letter * 64}" for letter in "abc")
-    listed = {"read_file": new, "write_file": other}
+    listing = {"read_file": new, "write_file": other}
     publish(
         warehouse,
         CLEAR,
         [
-            {**named, "tool": tool, "contract_digest": digest, "first_seen": "2026-02-01"}
-            for tool, digest in listed.items()
+            {**names, "tool": tool, "contract_digest": digest, "first_seen": "2026-02-01"}
+            for tool, digest in listing.items()
         ],
     )
     change = {"server_id": "npm:files", "tool": "read_file", "from_digest": old}
@@ -109,7 +109,7 @@ def fill_home(warehouse: Warehouse) -> None:
         CHANGES,
         [{**change, "to_digest": new, "run_date": "2026-02-01", "cls": "compatible", "fields": ""}],
     )
-    ran = {**named, "tool": "read_file", "contract_digest": old, "executed_at": time.time()}
+    ran = {**names, "tool": "read_file", "contract_digest": old, "executed_at": time.time()}
     ran.pop("contract")
     ends = [("useful", None), ("useful", None), ("tool_error", "tool"), ("tool_error", "caller")]
     publish(

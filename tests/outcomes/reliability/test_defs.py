@@ -36,11 +36,11 @@ def test_calls_of_a_category_are_counted_together() -> None:
 
 def test_it_publishes_versions_a_plot_and_the_overlay(warehouse: Warehouse) -> None:
     fill_home(warehouse)
-    shown = materialize(warehouse)
-    assert (shown["dagster/row_count"], shown["tools"], shown["called"]) == (3, 2, 1)
-    assert "write_file" in shown["least_reliable"]
-    assert "read_file" in shown["new_contracts"]
-    assert shown["plot"].startswith("![")
+    visible = materialize(warehouse)
+    assert (visible["dagster/row_count"], visible["tools"], visible["called"]) == (3, 2, 1)
+    assert "write_file" in visible["least_reliable"]
+    assert "read_file" in visible["new_contracts"]
+    assert visible["plot"].startswith("![")
     assert (warehouse.home / "router" / "RELIABILITY.json").exists()
     version = warehouse.tables.head(RELIABILITY.name)
     assert materialize(warehouse)["version_moved"] is False

@@ -32,20 +32,20 @@ priors = st.builds(RatePrior, shares, st.floats(0.5, 100))
 
 @given(evidence, priors)
 def test_an_estimate_lies_within_its_interval_and_that_within_0_and_1(
-    seen: CallEvidence, prior: RatePrior
+    observed: CallEvidence, prior: RatePrior
 ) -> None:
-    found = estimate_rate(seen, prior)
-    assert 0 <= found.low <= found.mean <= found.high <= 1
-    assert found.n == seen.n
+    result = estimate_rate(observed, prior)
+    assert 0 <= result.low <= result.mean <= result.high <= 1
+    assert result.n == observed.n
 
 
 @given(evidence, priors, st.floats(0.01, 100))
 def test_one_more_success_never_lowers_an_estimate(
-    seen: CallEvidence, prior: RatePrior, more: float
+    observed: CallEvidence, prior: RatePrior, more: float
 ) -> None:
-    before = estimate_rate(seen, prior).mean
-    assert estimate_rate(seen + CallEvidence(more, 0), prior).mean >= before - 1e-9
-    assert estimate_rate(seen + CallEvidence(0, more), prior).mean <= before + 1e-9
+    before = estimate_rate(observed, prior).mean
+    assert estimate_rate(observed + CallEvidence(more, 0), prior).mean >= before - 1e-9
+    assert estimate_rate(observed + CallEvidence(0, more), prior).mean <= before + 1e-9
 
 
 def test_nothing_seen_is_the_prior_and_much_seen_is_what_was_seen() -> None:
@@ -68,9 +68,9 @@ def test_a_flood_of_one_token_is_worth_no_more_than_all_others(
 
 
 @given(st.dictionaries(st.sampled_from(["token:a", "token:b", "execution"]), evidence))
-def test_sources_that_are_few_calls_count_whole(held: dict[str, CallEvidence]) -> None:
-    most = sum(item.n for item in held.values()) + 1
-    assert abs(unite_sources(held, most).n - (most - 1)) <= 1e-6 * most
+def test_sources_that_are_few_calls_count_whole(stored: dict[str, CallEvidence]) -> None:
+    most = sum(item.n for item in stored.values()) + 1
+    assert abs(unite_sources(stored, most).n - (most - 1)) <= 1e-6 * most
 
 
 def fact(
@@ -88,8 +88,8 @@ def test_nothing_seen_is_a_half_for_all() -> None:
 
 def test_a_new_tool_is_expected_to_work_as_its_server_does() -> None:
     tools = [fact("good", "x"), fact("good", "new"), fact("bad", "x"), fact("bad", "new")]
-    seen = {"good::x": CallEvidence(20, 0), "bad::x": CallEvidence(0, 20)}
-    priors, _ = build_priors(tools, seen)
+    observed = {"good::x": CallEvidence(20, 0), "bad::x": CallEvidence(0, 20)}
+    priors, _ = build_priors(tools, observed)
     assert priors["good::new"].mean > 0.8
     assert priors["bad::new"].mean < 0.2
 
@@ -102,17 +102,17 @@ def test_a_category_and_look_alikes_tell_of_a_new_server() -> None:
         fact("n2", "x", "media"),
         fact("n3", "x", "media", ("s0::x",)),
     ]
-    seen = {item.tool_id: CallEvidence(0, 10) for item in old}
-    seen |= {other.tool_id: CallEvidence(10, 0) for other in others}
-    priors, overall = build_priors([*old, *others, *new], seen)
+    observed = {item.tool_id: CallEvidence(0, 10) for item in old}
+    observed |= {other.tool_id: CallEvidence(10, 0) for other in others}
+    priors, overall = build_priors([*old, *others, *new], observed)
     assert priors["n1::x"].mean < overall < priors["n2::x"].mean
     assert priors["n3::x"].mean < priors["n2::x"].mean
 
 
 def test_a_tools_own_calls_are_no_part_of_its_prior_but_through_all_tools() -> None:
     tools = [fact("a", "x"), *(fact(f"s{i}", "y", "media") for i in range(40))]
-    seen = {tool.tool_id: CallEvidence(10, 0) for tool in tools[1:]}
-    alone, _ = build_priors(tools, {**seen, "a::x": CallEvidence(0, 20)})
+    observed = {tool.tool_id: CallEvidence(10, 0) for tool in tools[1:]}
+    alone, _ = build_priors(tools, {**observed, "a::x": CallEvidence(0, 20)})
     assert alone["a::x"].mean > 0.9
 
 
@@ -126,9 +126,9 @@ def test_a_tools_own_calls_are_no_part_of_its_prior_but_through_all_tools() -> N
     ],
 )
 def test_any_contract_has_features(contract: dict) -> None:
-    found = describe_tool(contract, {"ecosystem": None})
-    assert len(found) == len(FEATURES)
-    assert np.isfinite(found).all()
+    result = describe_tool(contract, {"ecosystem": None})
+    assert len(result) == len(FEATURES)
+    assert np.isfinite(result).all()
 
 
 def test_what_differs_from_launch_to_launch_is_no_feature() -> None:
@@ -162,8 +162,8 @@ A, B, C = (("npm:x::t", f"c1:{name}") for name in "abc")
 
 
 def row(old: str, new: str, cls: str, day: str = "2026-01-01", renamed: str | None = None) -> dict:
-    named = {"server_id": "npm:x", "tool": "t", "from_digest": old, "to_digest": new}
-    return {**named, "run_date": day, "cls": cls, "renamed_from": renamed}
+    names = {"server_id": "npm:x", "tool": "t", "from_digest": old, "to_digest": new}
+    return {**names, "run_date": day, "cls": cls, "renamed_from": renamed}
 
 
 @pytest.mark.parametrize("cls", CARRIED)
@@ -174,13 +174,13 @@ def test_the_graver_the_change_the_less_is_carried(cls: str) -> None:
 
 
 def test_a_chain_of_changes_multiplies_and_a_contract_that_came_back_ends_it() -> None:
-    seen = {A: CallEvidence(0, 10), B: CallEvidence(10, 0), C: CallEvidence(1, 0)}
+    observed = {A: CallEvidence(0, 10), B: CallEvidence(10, 0), C: CallEvidence(1, 0)}
     changes = {
         C: VersionChange(B, "compatible"),
         B: VersionChange(A, "compatible"),
         A: VersionChange(C, "wording"),
     }
-    assert carry_evidence(C, seen, changes) == CallEvidence(5, 2.5)
+    assert carry_evidence(C, observed, changes) == CallEvidence(5, 2.5)
 
 
 def test_however_much_was_seen_little_is_believed_of_a_new_version() -> None:

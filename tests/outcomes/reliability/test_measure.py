@@ -32,16 +32,18 @@ KNOWN = ToolKnowledge(
 )
 
 
-def measure(observations: list[Observation], known: ToolKnowledge = KNOWN) -> list[dict[str, Any]]:
-    return measure_tools(make_frame(observations), known, POLICY, NOW).rows
+def measure(
+    observations: list[Observation], by_name: ToolKnowledge = KNOWN
+) -> list[dict[str, Any]]:
+    return measure_tools(make_frame(observations), by_name, POLICY, NOW).rows
 
 
 def find_row(rows: list[dict[str, Any]], tool: str = "read_file", digest: str = DIGEST) -> dict:
-    [found] = [row for row in rows if (row["tool"], row["contract_digest"]) == (tool, digest)]
-    return found
+    [result] = [row for row in rows if (row["tool"], row["contract_digest"]) == (tool, digest)]
+    return result
 
 
-made = st.builds(
+observations = st.builds(
     observe,
     st.booleans(),
     at=st.floats(NOW - 400 * DAY, NOW),
@@ -52,11 +54,13 @@ made = st.builds(
 
 
 @settings(max_examples=25)
-@given(st.lists(made, max_size=30), st.randoms(use_true_random=False))
-def test_the_order_of_observations_does_not_matter(held: list[Observation], random: Random) -> None:
-    shuffled = random.sample(held, len(held))
-    assert measure(shuffled) == measure(held)
-    RELIABILITY.frame(measure(held))
+@given(st.lists(observations, max_size=30), st.randoms(use_true_random=False))
+def test_the_order_of_observations_does_not_matter(
+    stored: list[Observation], random: Random
+) -> None:
+    shuffled = random.sample(stored, len(stored))
+    assert measure(shuffled) == measure(stored)
+    RELIABILITY.frame(measure(stored))
 
 
 def test_an_empty_history_is_the_prior_alone() -> None:
@@ -82,11 +86,11 @@ def test_old_calls_count_less() -> None:
 
 @settings(max_examples=25)
 @given(st.floats(0, 4000), st.floats(0, 4000), st.floats(0.1, 3650))
-def test_an_older_call_never_counts_more(one: float, other: float, half_life: float) -> None:
-    old, new = sorted((NOW - one * DAY, NOW - other * DAY))
+def test_an_older_call_never_counts_more(item: float, other: float, half_life: float) -> None:
+    old, new = sorted((NOW - item * DAY, NOW - other * DAY))
     frame = make_frame([observe(at=old), observe(False, at=new)])
-    found = sum_evidence(frame, ReliabilityPolicy(half_life_days=half_life), NOW)[TOOL, DIGEST]
-    assert 0 <= found.worked <= found.failed <= 1
+    result = sum_evidence(frame, ReliabilityPolicy(half_life_days=half_life), NOW)[TOOL, DIGEST]
+    assert 0 <= result.worked <= result.failed <= 1
 
 
 def test_that_a_tool_was_the_wrong_one_says_nothing_of_its_working() -> None:
@@ -102,10 +106,12 @@ def test_a_flood_of_false_failures_is_bounded_by_what_others_saw() -> None:
 
 @pytest.mark.parametrize("calls", [0, 16])
 def test_claims_of_one_token_move_a_mean_by_what_one_call_would(calls: int) -> None:
-    seen = [observe(at % 4 != 0) for at in range(calls)]
-    seen += [observe(at % 4 != 0, tool_id=SECOND) for at in range(100)]
+    observed = [observe(at % 4 != 0) for at in range(calls)]
+    observed += [observe(at % 4 != 0, tool_id=SECOND) for at in range(100)]
     claims = [observe(False, source="token:liar", weight=1 / 80, claimed=True)] * 80
-    before, after = (find_row(measure(held))["mean"] for held in (seen, [*seen, *claims]))
+    before, after = (
+        find_row(measure(stored))["mean"] for stored in (observed, [*observed, *claims])
+    )
     assert 0 < before - after <= 1 / (5 + calls) + 0.01  # and what it moves the rate of all
 
 

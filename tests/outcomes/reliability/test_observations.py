@@ -118,9 +118,9 @@ def test_only_answers_and_the_tools_own_faults_are_observed(
 def test_a_report_says_of_an_answered_call_whether_it_worked(
     tmp_path: Path, lines: list[dict[str, Any] | str], success: bool, kind: str
 ) -> None:
-    seen = [item for item in read(tmp_path, lines) if item.source == "token:ci"]
-    assert [(item.success, item.kind) for item in seen] == [(success, kind)]
-    assert seen[0].weight == 1
+    observed = [item for item in read(tmp_path, lines) if item.source == "token:ci"]
+    assert [(item.success, item.kind) for item in observed] == [(success, kind)]
+    assert observed[0].weight == 1
 
 
 def test_a_report_of_a_call_that_was_the_callers_fault_says_nothing_of_the_tool(
@@ -135,8 +135,8 @@ def test_a_report_of_a_call_that_was_the_callers_fault_says_nothing_of_the_tool(
 
 def test_contradicting_and_repeated_reports_are_told(tmp_path: Path) -> None:
     lines: list[dict[str, Any] | str] = [call("1"), call("2")]
-    said = [report("1", "worked"), report("1", "failed", at=NOW), *[report("2", "worked")] * 3]
-    read(tmp_path, [*lines, *said])
+    spoken = [report("1", "worked"), report("1", "failed", at=NOW), *[report("2", "worked")] * 3]
+    read(tmp_path, [*lines, *spoken])
     left_out = read_logged(tmp_path).left_out
     assert (left_out["contradicting reports"], left_out["repeated reports"]) == (1, 2)
 
@@ -144,18 +144,18 @@ def test_contradicting_and_repeated_reports_are_told(tmp_path: Path) -> None:
 def test_a_report_without_a_call_is_a_claim_that_counts_little_and_once(tmp_path: Path) -> None:
     claims = [{**report("", "failed"), "id": f"r{i}", "call_id": None} for i in range(50)]
     unseen = report("gone", "failed", id="u", query="q1:other")
-    found = read(tmp_path, [*claims, unseen])
-    assert [(item.success, item.weight) for item in found] == [(False, 0.25), (False, 0.25)]
+    result = read(tmp_path, [*claims, unseen])
+    assert [(item.success, item.weight) for item in result] == [(False, 0.25), (False, 0.25)]
     assert read_logged(tmp_path, claims=0.0).frame["weight"].to_list() == [0.0, 0.0]
 
 
 def test_a_call_knows_the_words_of_its_search_where_they_are_kept(tmp_path: Path) -> None:
     words, key = "read a file", query_digest("read a file")
-    kept = {"token": "ci", "search_id": "s1", "query": key}
+    stored = {"token": "ci", "search_id": "s1", "query": key}
     search = {"at": NOW - 90, "id": "s", "status": "searched", "words": words, "shown": [TOOL]}
     theirs = {**search, "token": "spy", "words": "something else", "search_id": "s1"}
-    found = read(tmp_path, [{**search, **kept}, theirs, call("1", rank=2, **kept), call("2")])
-    assert [(item.query, item.query_key, item.rank) for item in found] == [
+    result = read(tmp_path, [{**search, **stored}, theirs, call("1", rank=2, **stored), call("2")])
+    assert [(item.query, item.query_key, item.rank) for item in result] == [
         (words, key, 2),
         ("", "", None),
     ]
@@ -165,9 +165,9 @@ def test_lines_as_the_server_writes_them_are_read(tmp_path: Path) -> None:
     outcomes = CallLog(tmp_path)
     facts = {"token": "ci", "tool_id": TOOL, "contract_digest": "c1:x", "call_id": "9"}
     line = outcomes.record({**facts, "status": "ok", "seconds": 0.5, "client": "cli 1.0"})
-    [seen] = list_observations(read_logged(tmp_path).frame)
-    assert (seen.at, seen.seconds, seen.client) == (line["at"], 0.5, "cli 1.0")
-    assert (seen.source, seen.call_id) == ("token:ci", "9")
+    [observed] = list_observations(read_logged(tmp_path).frame)
+    assert (observed.at, observed.seconds, observed.client) == (line["at"], 0.5, "cli 1.0")
+    assert (observed.source, observed.call_id) == ("token:ci", "9")
 
 
 def test_no_log_is_no_observation(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_the_last_decision_on_a_source_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "verdict", "named"),
+    ("source", "verdict", "names"),
     [
         ("anna", "excluded", "token:NAME"),
         ("token:", "excluded", "without a name"),
@@ -198,9 +198,9 @@ def test_the_last_decision_on_a_source_counts(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_decision_is_refused_by_name(
-    tmp_path: Path, source: str, verdict: str, named: str
+    tmp_path: Path, source: str, verdict: str, names: str
 ) -> None:
-    with pytest.raises(SourceDecisionError, match=named):
+    with pytest.raises(SourceDecisionError, match=names):
         record_source_decision(tmp_path, decide(source, verdict))
     assert read_source_decisions(tmp_path) == []
 
@@ -236,36 +236,36 @@ def weigh(
 def test_what_cannot_be_placed_counts_nothing_and_is_told(
     strange: dict[str, Any], why: str
 ) -> None:
-    found = weigh([observe(), observe(success=False, **strange)])
-    assert [observation.success for observation in list_observations(found.frame)] == [True]
-    assert found.left_out[why] == 1
+    result = weigh([observe(), observe(success=False, **strange)])
+    assert [observation.success for observation in list_observations(result.frame)] == [True]
+    assert result.left_out[why] == 1
 
 
 def test_a_call_from_before_its_contract_counts_as_made_when_that_was_first_seen() -> None:
-    found = weigh([observe(at=0.0), observe()])
-    assert found.frame["at"].min() == FIRST
-    assert found.left_out["from before their contract"] == 1
-    assert found.frame.height == 2
+    result = weigh([observe(at=0.0), observe()])
+    assert result.frame["at"].min() == FIRST
+    assert result.left_out["from before their contract"] == 1
+    assert result.frame.height == 2
 
 
 def test_a_call_told_of_twice_counts_once_and_the_last_word_stands() -> None:
-    told = observe(call_id="1", source="token:a")
-    later = replace(told, at=told.at + 1, success=False)
-    found = weigh([later, told, told, replace(told, source="token:b")])
-    assert [(o.source, o.success) for o in list_observations(found.frame)] == [
+    output = observe(call_id="1", source="token:a")
+    later = replace(output, at=output.at + 1, success=False)
+    result = weigh([later, output, output, replace(output, source="token:b")])
+    assert [(o.source, o.success) for o in list_observations(result.frame)] == [
         ("token:b", True),
         ("token:a", False),
     ]
-    assert found.left_out["told of twice"] == 2
+    assert result.left_out["told of twice"] == 2
 
 
 def test_a_flood_counts_as_much_as_its_daily_limit_and_leaves_others_alone() -> None:
     flood = [observe(success=False, source="token:flood") for _ in range(500)]
-    found = weigh([*flood, observe(source="token:ada"), observe()], per_day=20)
-    total = dict(found.frame.group_by("source").agg(pl.col("weight").sum()).iter_rows())
+    result = weigh([*flood, observe(source="token:ada"), observe()], per_day=20)
+    total = dict(result.frame.group_by("source").agg(pl.col("weight").sum()).iter_rows())
     assert total["token:flood"] == pytest.approx(20)
     assert (total["token:ada"], total["execution"]) == (1, 1)
-    assert found.left_out["of a flood"] == 500
+    assert result.left_out["of a flood"] == 500
 
 
 def test_claims_of_a_token_count_together_as_one_call_on_however_many_days() -> None:
@@ -275,34 +275,37 @@ def test_claims_of_a_token_count_together_as_one_call_on_however_many_days() -> 
         )
         for at in range(80)
     ]
-    seen = [observe(source="token:liar"), observe(weight=0.25, claimed=True, source="token:ada")]
-    found = weigh([*claims, *seen])
+    observed = [
+        observe(source="token:liar"),
+        observe(weight=0.25, claimed=True, source="token:ada"),
+    ]
+    result = weigh([*claims, *observed])
     by = ["source", "claimed"]
     total = {
-        tuple(key): n for *key, n in found.frame.group_by(by).agg(pl.sum("weight")).iter_rows()
+        tuple(key): n for *key, n in result.frame.group_by(by).agg(pl.sum("weight")).iter_rows()
     }
     assert total["token:liar", True] == pytest.approx(1)
     assert (total["token:liar", False], total["token:ada", True]) == (1, 0.25)
-    assert found.left_out["of a flood"] == 80
+    assert result.left_out["of a flood"] == 80
 
 
 def test_a_source_that_is_included_again_counts_as_it_did() -> None:
-    told = [observe(source="token:a", call_id=str(i)) for i in range(30)] + [observe()]
-    before, without, again = weigh(told), weigh(told, ("token:a",)), weigh(told)
+    output = [observe(source="token:a", call_id=str(i)) for i in range(30)] + [observe()]
+    before, without, again = weigh(output), weigh(output, ("token:a",)), weigh(output)
     assert without.left_out["of excluded sources"] == 30
     assert without.frame["source"].to_list() == ["execution"]
     assert again.frame.equals(before.frame)
 
 
 def test_a_source_counts_by_its_weight() -> None:
-    found = weigh([observe(source="token:a"), observe()], weights={"token:a": 0.5})
-    assert dict(found.frame.select("source", "weight").iter_rows()) == {
+    result = weigh([observe(source="token:a"), observe()], weights={"token:a": 0.5})
+    assert dict(result.frame.select("source", "weight").iter_rows()) == {
         "token:a": 0.5,
         "execution": 1.0,
     }
 
 
 def test_no_observation_at_all_is_none() -> None:
-    found = weigh([])
-    assert found.frame.height == 0
-    assert not any(found.left_out.values())
+    result = weigh([])
+    assert result.frame.height == 0
+    assert not any(result.left_out.values())

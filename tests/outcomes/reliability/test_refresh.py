@@ -27,14 +27,14 @@ def warehouse(tmp_path: Path) -> Warehouse:
     return result
 
 
-def by_version(found: ReliabilityRefresh) -> dict[tuple[str, str], dict]:
-    return {(row["tool"], row["contract_digest"][3]): row for row in found.measured.rows}
+def by_version(result: ReliabilityRefresh) -> dict[tuple[str, str], dict]:
+    return {(row["tool"], row["contract_digest"][3]): row for row in result.measured.rows}
 
 
 def test_executions_and_the_log_are_weighed_together(warehouse: Warehouse) -> None:
-    found = measure_home(warehouse, POLICY)
-    rows = by_version(found)
-    assert found.sources == {"execution": 3, "token:ci": 4}
+    result = measure_home(warehouse, POLICY)
+    rows = by_version(result)
+    assert result.sources == {"execution": 3, "token:ci": 4}
     old, new = rows["read_file", "a"], rows["read_file", "b"]
     assert (old["calls"], old["failed"], old["current"]) == (3, 1, False)
     assert (new["calls"], new["carried"], new["changed"]) == (0, 1.5, "compatible")
@@ -61,8 +61,8 @@ def test_an_excluded_source_counts_nothing_until_it_is_included(warehouse: Wareh
 
 def test_a_refresh_is_told_to_the_router(warehouse: Warehouse) -> None:
     update_overlay(warehouse, POLICY)
-    held = json.loads((warehouse.home / "router" / "RELIABILITY.json").read_text())
-    assert {(row[0], row[5]) for row in held["rows"]} == {
+    stored = json.loads((warehouse.home / "router" / "RELIABILITY.json").read_text())
+    assert {(row[0], row[5]) for row in stored["rows"]} == {
         ("npm:files::read_file", 3.0),
         ("npm:files::read_file", 0.0),
         ("npm:files::write_file", 4.0),
@@ -70,8 +70,8 @@ def test_a_refresh_is_told_to_the_router(warehouse: Warehouse) -> None:
 
 
 def test_an_empty_home_has_nothing_to_tell(tmp_path: Path) -> None:
-    found = update_overlay(Warehouse(home=tmp_path, state=tmp_path / "state"), POLICY)
-    assert (found.measured.rows, found.measured.overall) == ([], 0.5)
+    result = update_overlay(Warehouse(home=tmp_path, state=tmp_path / "state"), POLICY)
+    assert (result.measured.rows, result.measured.overall) == ([], 0.5)
     assert not (tmp_path / "router").exists()
 
 
@@ -80,15 +80,15 @@ def test_versions_are_known_from_when_they_were_first_seen() -> None:
     change = {"server_id": "s", "tool": "t", "from_digest": "c1:a", "to_digest": "c1:b"}
     later = {**change, "run_date": "2026-01-03", "renamed_from": None}
     versions = list_versions([row, {**row, "tool": "u", "first_seen": "soon"}], [later])
-    own = versions.filter(pl.col("tool_id") == "s::t").select("contract_digest", "first_at")
-    assert dict(own.iter_rows()) == {"c1:b": 1767312000.0, "c1:a": 0.0}
+    group = versions.filter(pl.col("tool_id") == "s::t").select("contract_digest", "first_at")
+    assert dict(group.iter_rows()) == {"c1:b": 1767312000.0, "c1:a": 0.0}
     assert versions.filter(pl.col("tool_id") == "s::u")["first_at"].to_list() == [0.0]
 
 
 def test_look_alikes_are_the_nearest_tools_of_other_servers() -> None:
     def pair(other: str, tool: str, cosine: float) -> dict:
-        named = {"server_id": "a", "tool": "x", "other_server_id": other, "other_tool": tool}
-        return {**named, "cosine": cosine}
+        names = {"server_id": "a", "tool": "x", "other_server_id": other, "other_tool": tool}
+        return {**names, "cosine": cosine}
 
     alike = find_alike([pair("b", "y", 0.9), pair("c", "z", 0.95), pair("a", "w", 0.99)])
     assert alike["a::x"] == ("c::z", "b::y")

@@ -52,11 +52,11 @@ def test_a_database_is_read_by_its_rows_whatever_its_pages_are(tmp_path):
 
 
 def test_rows_whose_keys_read_alike_are_all_counted(tmp_path):
-    made = "CREATE TABLE k (a TEXT, b TEXT, PRIMARY KEY (a, b))"
+    built = "CREATE TABLE k (a TEXT, b TEXT, PRIMARY KEY (a, b))"
     rows = [
         f"INSERT INTO k VALUES {item}" for item in ("('x/y', 'z')", "('x', 'y/z')", "(NULL, 1)")
     ]
-    facts = make_database(tmp_path, changes=[made, *rows, rows[-1]])
+    facts = make_database(tmp_path, changes=[built, *rows, rows[-1]])
     assert len([key for key in facts if key.startswith("k/")]) == 4
 
 
@@ -104,9 +104,9 @@ def test_a_mail_is_known_by_its_id_and_its_place_by_folder_and_flags():
     assert "INBOX/broken" in file_kinds.read_mailbox(tree)
 
 
-@pytest.mark.parametrize("held", ["NaN", "1e999", str(2**60), '"\\ud800"'])
-def test_a_line_without_a_canonical_form_is_a_fact_of_its_text(held):
-    line = f'{{"type": "entity", "name": "x", "observations": [{held}]}}'
+@pytest.mark.parametrize("stored", ["NaN", "1e999", str(2**60), '"\\ud800"'])
+def test_a_line_without_a_canonical_form_is_a_fact_of_its_text(stored):
+    line = f'{{"type": "entity", "name": "x", "observations": [{stored}]}}'
     facts = file_kinds.read_graph({file_kinds.MEMORY_FILE: line.encode()})
     assert facts == {"line/1": line}
     assert digest(facts)

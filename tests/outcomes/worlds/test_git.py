@@ -40,9 +40,9 @@ def test_git_finds_our_repository_whole_and_as_we_read_it(repository):
     for line in staged:
         mode_blob, _, path = line.partition("\t")
         assert before[f"staged/{path}"] == mode_blob.split()[1]
-    told = git(repository, "log", "-1", "--format=%s|%an").strip()
+    output = git(repository, "log", "-1", "--format=%s|%an").strip()
     main = before["branch/main"]
-    assert (told, main["commits"]) == (f"{main['message']}|{main['author']}", 7)
+    assert (output, main["commits"]) == (f"{main['message']}|{main['author']}", 7)
     assert "A  NOTICE.md" in git(repository, "status", "--porcelain")
     assert read_repository(read_tree(repository)) == before  # git's own writing is left out
 
@@ -53,9 +53,9 @@ def test_what_git_does_is_read_without_ids_and_times(repository):
     git(repository, "tag", "v1")
     git(repository, "commit", "-q", "-m", "a message")
     after = read_repository(read_tree(repository))
-    changed = {key: one for key, one in after.items() if before.get(key) != one}
-    made = {key for key in changed if not key.startswith(("branch/new", "tag/v1"))}
-    assert made == {"branch/main", "branch/main:NOTICE.md"}
+    changed = {key: item for key, item in after.items() if before.get(key) != item}
+    built = {key for key in changed if not key.startswith(("branch/new", "tag/v1"))}
+    assert built == {"branch/main", "branch/main:NOTICE.md"}
     assert after["branch/main"] == {"message": "a message", "author": "Mill Worker", "commits": 8}
     assert after["branch/new"] == after["tag/v1"] == before["branch/main"]
 
@@ -81,12 +81,12 @@ def test_an_index_that_is_none_is_refused(data):
 
 def test_an_object_under_another_s_name_is_none():
     tree = dict(generate_project(Random("seed"), 5))
-    one, other = [path for path in tree if path.startswith(".git/objects/") and tree[path]][:2]
-    name = one.removeprefix(".git/objects/").replace("/", "")
+    item, other = [path for path in tree if path.startswith(".git/objects/") and tree[path]][:2]
+    name = item.removeprefix(".git/objects/").replace("/", "")
     assert read_object(tree, name)
-    tree[one] = tree[other]
+    tree[item] = tree[other]
     assert read_object(tree, name) is None
-    tree[one] = b"no zlib"
+    tree[item] = b"no zlib"
     assert read_object(tree, name) is None
 
 
@@ -99,7 +99,7 @@ def test_very_many_branches_are_told_at_once():
 def test_folders_that_hold_one_another_many_times_come_to_an_end():
     tree, name = {}, ""
     for level in range(12):
-        named = bytes.fromhex(name) if name else b"\0" * 20
-        entries = (f"40000 {level}{n}\0".encode() + named for n in range(12))
+        names = bytes.fromhex(name) if name else b"\0" * 20
+        entries = (f"40000 {level}{n}\0".encode() + names for n in range(12))
         name = add_object(tree, "tree", b"".join(entries))
     assert list_commit_files(tree, name) == {"?": name}

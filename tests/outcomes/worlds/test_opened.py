@@ -23,9 +23,9 @@ from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe
 from tests.outcomes.worlds.files import SMALL, write_world
 
-SHIPPED = [one.world for one in list_worlds() if one.world]
+SHIPPED = [item.world for item in list_worlds() if item.world]
 # A database of its own is held to the same in kinds/test_postgres.py: it takes seconds to start.
-HERE = [one for one in SHIPPED if not find_missing(one) and not find_kind(one.kind).open_state]
+HERE = [item for item in SHIPPED if not find_missing(item) and not find_kind(item.kind).open_state]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def damage(folder: Path) -> None:
     (folder / "added" / "file").write_text("new")
 
 
-@pytest.mark.parametrize("world", HERE, ids=lambda one: one.name)
+@pytest.mark.parametrize("world", HERE, ids=lambda entry: entry.name)
 def test_a_reset_is_equal_to_the_byte_and_a_seed_decides_it(tmp_path, world):
     states = {}
     for place, seed in (("a", 1), ("b", 1), ("c", 2)):
@@ -76,7 +76,7 @@ def test_a_state_that_no_reader_foresaw_cannot_be_read_and_can_be_reset(tmp_path
         assert opened.digest_state() == first
 
 
-@pytest.mark.parametrize("world", HERE, ids=lambda one: one.name)
+@pytest.mark.parametrize("world", HERE, ids=lambda entry: entry.name)
 def test_tasks_vary_by_seed_and_begin_unsolved(tmp_path, world):
     with open_world(world, 1, tmp_path) as opened:
         first, again, other = opened.tasks(1, 3), opened.tasks(1, 3), opened.tasks(2, 3)
@@ -211,9 +211,9 @@ def test_a_place_is_held_by_one_and_must_be_a_folder(tmp_path, small):
     with open_world(small, 1, place) as again:
         assert again.digest_state()
     (tmp_path / "file").write_text("")
-    for taken in (tmp_path / "file", tmp_path / "file" / "place"):
+    for used in (tmp_path / "file", tmp_path / "file" / "place"):
         with pytest.raises(PlaceUnusable, match="is a file, or below one"):
-            open_world(small, 1, taken)
+            open_world(small, 1, used)
     assert place.stat().st_mode & 0o777 == 0o700
 
 

@@ -78,8 +78,8 @@ def policy(tmp_path: Path) -> DeployPolicy:
     require_sandbox()
     folder = write_server(tmp_path / "own", SOURCE)
     list_server(folder, "server.py", "/nowhere")
-    listed = (tmp_path / "mcp.json",)
-    return DeployPolicy(tmp_path / "home", POLICY, PATIENT, twice=False, listed=listed)
+    listing = (tmp_path / "mcp.json",)
+    return DeployPolicy(tmp_path / "home", POLICY, PATIENT, twice=False, listed=listing)
 
 
 def list_server(folder: Path, *args: str) -> None:
@@ -98,8 +98,8 @@ def trust(policy: DeployPolicy) -> DeployPolicy:
 
 
 def check(world: WorldSpec, policy: DeployPolicy, warehouse: Warehouse) -> dict[str, Any]:
-    made = prove_tasks(world, world.servers[0], policy, warehouse.ledger, "worlds")
-    return asyncio.run(made)
+    built = prove_tasks(world, world.servers[0], policy, warehouse.ledger, "worlds")
+    return asyncio.run(built)
 
 
 def test_a_trusted_one_carries_out_the_tasks_of_its_world_and_is_caught_at_wrong_calls(
@@ -175,15 +175,15 @@ def test_a_call_is_executed_with_the_arguments_that_its_world_gives_the_server(
 ) -> None:
     executor = ExecutionSetup(trust(policy), ExecutionPolicy(), (world,))
     recipe, contract = plan(policy), CONTRACTS["write_file"]
-    given = {"path": "/home/user/data/new.txt", "content": "there"}
-    call = ToolCall(OWN, "write_file", contract, contract_digest(contract), given)
+    inputs = {"path": "/home/user/data/new.txt", "content": "there"}
+    call = ToolCall(OWN, "write_file", contract, contract_digest(contract), inputs)
     server = LaunchableServer(OWN, dump_recipe(recipe), recipe.digest)
-    made = asyncio.run(execute_tool(call, server, world, executor))
-    assert (made["outcome"], made["changed"]) == ("useful", ["new.txt"]), json.dumps(made)
+    built = asyncio.run(execute_tool(call, server, world, executor))
+    assert (built["outcome"], built["changed"]) == ("useful", ["new.txt"]), json.dumps(built)
     granted = {OWN: ServerGrant(network="full")}
     executor = replace(executor, policy=replace(executor.policy, grants=granted))
-    made = asyncio.run(execute_tool(call, server, world, executor))
-    assert made["error_kind"] == "needs_confirmation"
+    built = asyncio.run(execute_tool(call, server, world, executor))
+    assert built["error_kind"] == "needs_confirmation"
 
 
 def test_the_commands_check_and_play_it_as_the_settings_list_it(
@@ -201,13 +201,13 @@ def test_the_commands_check_and_play_it_as_the_settings_list_it(
         done = CliRunner().invoke(app, list(arguments))
         return done.exit_code, json.loads(done.stdout)
 
-    code, told = toolmill("worlds", "small", "--check", "--json")
-    [row] = told["worlds"][0]["servers"]
+    code, output = toolmill("worlds", "small", "--check", "--json")
+    [row] = output["worlds"][0]["servers"]
     assert (code, row["status"]) == (0, "unavailable")
     assert toolmill("worlds", "small", "--play")[0] == 1
     assert toolmill("trust", "own", "--yes", "--json")[0] == 0
-    code, told = toolmill("worlds", "small", "--check", "--json")
-    [row] = told["worlds"][0]["servers"]
+    code, output = toolmill("worlds", "small", "--check", "--json")
+    [row] = output["worlds"][0]["servers"]
     assert (code, row["status"], len(row["tasks"])) == (0, "ok", 2), row
-    code, told = toolmill("worlds", "small", "--play", "--server", OWN)
-    assert (code, told["problems"], told["kept"]) == (0, [], told["played"]), told
+    code, output = toolmill("worlds", "small", "--play", "--server", OWN)
+    assert (code, output["problems"], output["kept"]) == (0, [], output["played"]), output

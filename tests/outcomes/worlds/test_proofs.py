@@ -25,7 +25,7 @@ async def test_tasks_of_a_memory_are_provable_on_its_real_server(warehouse):
     assert sum(item["perturbed"] for item in row["tasks"]) > 15
 
 
-SUITED = [(one.world, fit) for one in list_worlds() if one.world for fit in one.world.servers]
+SUITED = [(item.world, fit) for item in list_worlds() if item.world for fit in item.world.servers]
 
 
 @pytest.mark.registry

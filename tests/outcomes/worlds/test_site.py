@@ -152,5 +152,5 @@ def test_executed_calls_change_their_site_and_reads_leave_no_trace(tmp_path, mon
     server = executing.make_server(SHOP, [contract])
     jobs = [executing.make_job(server, contract, {"x": x}) for x in (1, 2)]
     rows = executing.run([replace(job, world=WORLD) for job in jobs])
-    told = {row["arguments"]: (row["outcome"], row["changed"]) for row in rows}
-    assert told == {'{"x":1}': ("useful", '["cart/1"]'), '{"x":2}': ("useful", "[]")}
+    output = {row["arguments"]: (row["outcome"], row["changed"]) for row in rows}
+    assert output == {'{"x":1}': ("useful", '["cart/1"]'), '{"x":2}': ("useful", "[]")}

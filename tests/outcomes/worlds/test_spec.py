@@ -48,26 +48,26 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "told"), WRONG, ids=[item[2][:30] for item in WRONG])
-def test_what_is_wrong_with_a_world_file_is_one_error_that_names_it(tmp_path, old, new, told):
+@pytest.mark.parametrize(("old", "new", "output"), WRONG, ids=[item[2][:30] for item in WRONG])
+def test_what_is_wrong_with_a_world_file_is_one_error_that_names_it(tmp_path, old, new, output):
     assert old in SMALL
     path = write_world(tmp_path, SMALL.replace(old, new, 1))
-    with pytest.raises(WorldFileError, match=told) as error:
+    with pytest.raises(WorldFileError, match=output) as error:
         load_world(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "output"),
     [
         ('kind = "folder"', 'kind = "castle"', "kind 'castle' does not exist; known: "),
         ('files = "seed"', 'generator = { name = "x" }', "generator 'x': kind 'folder' has office"),
     ],
 )
-def test_what_its_kind_does_not_have_is_told_with_what_it_has(tmp_path, old, new, told):
+def test_what_its_kind_does_not_have_is_told_with_what_it_has(tmp_path, old, new, output):
     path = write_world(tmp_path, SMALL.replace(old, new, 1))
-    with pytest.raises(WorldFileError, match=told) as error:
+    with pytest.raises(WorldFileError, match=output) as error:
         find_world("small", [tmp_path])
     assert str(path) in str(error.value)
 
@@ -98,12 +98,12 @@ def test_a_seed_that_leaves_its_folder_or_is_too_large_is_refused(tmp_path, monk
 def test_two_worlds_of_one_name_are_both_told_and_the_others_are_kept(tmp_path):
     first, second = write_world(tmp_path), write_world(tmp_path, name="other")
     (tmp_path / "broken.toml").write_text("nothing")
-    known = {world.path: world for world in list_worlds([tmp_path])}
+    by_name = {world.path: world for world in list_worlds([tmp_path])}
     for path in (first, second):
-        assert f"{first}, {second}" in str(known[path].problem) or f"{second}, {first}" in str(
-            known[path].problem
+        assert f"{first}, {second}" in str(by_name[path].problem) or f"{second}, {first}" in str(
+            by_name[path].problem
         )
-    assert "not TOML" in str(known[tmp_path / "broken.toml"].problem)
+    assert "not TOML" in str(by_name[tmp_path / "broken.toml"].problem)
     with pytest.raises(WorldFileError, match="two worlds are called 'small'"):
         find_world("small", [tmp_path])
     assert find_world("office-folder", [tmp_path]).name == "office-folder"
@@ -114,10 +114,10 @@ def test_two_worlds_of_one_name_are_both_told_and_the_others_are_kept(tmp_path):
 def test_a_world_with_a_shipped_name_costs_the_shipped_one_nothing(tmp_path):
     mine = write_world(tmp_path, name="office-folder")
     mine.write_text(mine.read_text().replace('"small"', '"office-folder"'))
-    known = {world.path: world for world in list_worlds([tmp_path])}
+    by_name = {world.path: world for world in list_worlds([tmp_path])}
     shipped = SHIPPED / "office-folder.toml"
-    assert known[shipped].problem is None
-    assert f"{shipped}, {mine}; rename one" in str(known[mine].problem)
+    assert by_name[shipped].problem is None
+    assert f"{shipped}, {mine}; rename one" in str(by_name[mine].problem)
     assert find_world("office-folder", [tmp_path]).path == shipped
 
 
@@ -157,9 +157,9 @@ FACTS = {
     ],
 )
 def test_a_change_touches_its_key_and_no_other(change, key, after):
-    found = apply_changes(FACTS, [change])
-    assert found[key] == after
-    assert {k: v for k, v in found.items() if k != key} == {
+    result = apply_changes(FACTS, [change])
+    assert result[key] == after
+    assert {k: v for k, v in result.items() if k != key} == {
         k: v for k, v in FACTS.items() if k != key
     }
 
@@ -220,6 +220,6 @@ def test_an_argument_is_changed_to_another_that_its_contract_takes(value, schema
         "name": "do",
         "inputSchema": {"type": "object", "properties": {"v": schema, "w": {}}},
     }
-    found = perturb_argument(contract, {"v": value, "w": 1}, "v")
-    assert found == (None if other is None else {"v": other, "w": 1})
+    result = perturb_argument(contract, {"v": value, "w": 1}, "v")
+    assert result == (None if other is None else {"v": other, "w": 1})
     assert has_choice(contract, "v") is (schema != {"enum": ["only"]})

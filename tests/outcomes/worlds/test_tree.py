@@ -19,7 +19,7 @@ from assets.outcomes.worlds.tree import (
 )
 
 SEED = {"a.txt": b"one", "empty": None, "sub/b.bin": b"\xff\x00", "sub/link": TreeLink("../a.txt")}
-NAMES = st.text("abc.é ", min_size=1, max_size=4).filter(lambda one: one.strip(". ") != "")
+NAMES = st.text("abc.é ", min_size=1, max_size=4).filter(lambda item: item.strip(". ") != "")
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 
 

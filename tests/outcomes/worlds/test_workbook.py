@@ -25,16 +25,16 @@ CELLS = st.one_of(st.none(), st.booleans(), st.integers(-(2**40), 2**40), TEXTS)
 @given(st.lists(st.lists(CELLS, max_size=3), max_size=3))
 def test_any_cells_come_back(rows):
     data = write_workbook({"One": rows, "Two & <three>": [[1.5]]})
-    found = read_workbook(data)
-    assert list(found) == ["One", "Two & <three>"]
-    wanted = {
+    result = read_workbook(data)
+    assert list(result) == ["One", "Two & <three>"]
+    expected = {
         format_cell(column, row): value
         for row, cells in enumerate(rows, 1)
         for column, value in enumerate(cells, 1)
         if value is not None
     }
-    assert found["One"] == wanted
-    assert found["Two & <three>"] == {"A1": 1.5}
+    assert result["One"] == expected
+    assert result["Two & <three>"] == {"A1": 1.5}
 
 
 def test_cells_are_named_as_in_a_workbook():
@@ -54,7 +54,7 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "aaaa">]><worksheet>&a;</worksheet>'
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "output"),
     [
         ({"sheet1": BOMB}, "declares entities"),
         ({"sheet1": BOMB.replace("DOCTYPE", "doctype")}, "declares entities"),
@@ -63,9 +63,9 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "aaaa">]><worksheet>&a;</worksheet>'
         ({"sheet1": " " * 40_000}, "more than 20,000 bytes"),
     ],
 )
-def test_a_hostile_part_is_refused(monkeypatch, changed, told):
+def test_a_hostile_part_is_refused(monkeypatch, changed, output):
     monkeypatch.setattr(workbook, "_MOST_PART", 20_000)
-    with pytest.raises(NoWorkbook, match=told):
+    with pytest.raises(NoWorkbook, match=output):
         read_workbook(repack(write_workbook({"One": [[1]]}), **changed))
 
 
@@ -81,8 +81,8 @@ def test_a_number_that_is_none_in_json_is_text():
 
 def test_a_part_that_does_not_unpack_is_no_workbook():
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
-        made.writestr("xl/workbook.xml", "<workbook/>" * 99)
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as built:
+        built.writestr("xl/workbook.xml", "<workbook/>" * 99)
     data = bytearray(out.getvalue())
     data[60:70] = b"\xff" * 10  # within what is packed
     with pytest.raises(NoWorkbook):

@@ -153,7 +153,7 @@ json_values = st.recursive(
 )
 
 
-@given(said=st.text(max_size=200), structured=st.none() | st.dictionaries(st.text(), json_values))
+@given(spoken=st.text(max_size=200), structured=st.none() | st.dictionaries(st.text(), json_values))
 def test_any_answer_has_one_outcome(spoken, structured):
     result = classify_outcome(text(spoken, structured=structured), {"a": spoken})
     assert result.kind in OUTCOMES

@@ -67,14 +67,14 @@ class UpstreamSettled(_AssetCondition):
 
     async def is_met(self, context: dg.AutomationContext) -> bool:
         view, graph = context.asset_graph_view, context.asset_graph
-        asked = {key for key, subset in context.request_subsets_by_key.items() if subset.size}
+        requested = {key for key, subset in context.request_subsets_by_key.items() if subset.size}
         for key in graph.get_ancestor_asset_keys(context.key):
             everything = view.get_full_subset(key=key)
             run = await view.compute_run_in_progress_subset(key=key, from_subset=everything)
             backfill = await view.compute_backfill_in_progress_subset(
                 key=key, from_subset=everything
             )
-            follows = key not in asked and asked & graph.get_ancestor_asset_keys(key)
+            follows = key not in requested and requested & graph.get_ancestor_asset_keys(key)
             if follows or not (run.is_empty and backfill.is_empty):
                 return False
         return True

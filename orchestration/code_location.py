@@ -29,10 +29,10 @@ def load_definitions() -> dg.Definitions:
 
 def refuse_dotenv_home(folder: Path) -> None:
     """Raises SettingsError where `.env` names a home: Dagster has loaded it over the shell's."""
-    named = [name for name in _NAMES_A_HOME if name in dotenv_values(folder / ".env")]
-    if named:
+    names = [name for name in _NAMES_A_HOME if name in dotenv_values(folder / ".env")]
+    if names:
         raise SettingsError(
-            f"{folder / '.env'} sets {named[0]}, which Dagster loads over your shell's; take that"
+            f"{folder / '.env'} sets {names[0]}, which Dagster loads over your shell's; take that"
             " line out and set it in the shell, or as `home` in toolmill.toml"
         )
 

@@ -53,8 +53,8 @@ def open_made_warehouse(settings: Settings) -> Warehouse:
 
 def list_enabled(settings: Settings) -> list[str]:
     """The marketplaces that are crawled, in the order of their priority."""
-    wanted = [name for name in list_installed() if _is_wanted(settings, name)]
-    return sorted(wanted, key=lambda name: settings.marketplaces.of(name).priority)
+    enabled = [name for name in list_installed() if _is_wanted(settings, name)]
+    return sorted(enabled, key=lambda name: settings.marketplaces.of(name).priority)
 
 
 def _is_wanted(settings: Settings, name: str) -> bool:
@@ -261,8 +261,8 @@ def _choose_retriever_base(settings: Settings) -> str:
 def _find_embedder_base(settings: Settings) -> str | None:
     """The embedder in use as a base of trainings; None for one that cannot be trained."""
     kind, _, model = settings.embedder.model.partition(":")
-    known = {"onnx": model, "sentence-transformers": settings.embedder.model, "openai": None}
-    return known.get(kind, "minilm")
+    bases = {"onnx": model, "sentence-transformers": settings.embedder.model, "openai": None}
+    return bases.get(kind, "minilm")
 
 
 def _choose_prompts(settings: Settings) -> dict[str, str | None]:
@@ -272,11 +272,11 @@ def _choose_prompts(settings: Settings) -> dict[str, str | None]:
     from assets.vectors.encoders.minilm import DEFAULT
 
     own, base = _find_embedder_base(settings) or "", _choose_retriever_base(settings)
-    named = {resolve_model(each.removeprefix(SENTENCE)) for each in (own, base)}
-    same = len(named) == 1 or named <= set(DEFAULT)
+    models = {resolve_model(each.removeprefix(SENTENCE)) for each in (own, base)}
+    same = len(models) == 1 or models <= set(DEFAULT)
     chosen = settings.embedder
-    held = {"query_prompt": chosen.query_prompt, "document_prompt": chosen.document_prompt}
-    return held if same else dict.fromkeys(held)
+    prompts = {"query_prompt": chosen.query_prompt, "document_prompt": chosen.document_prompt}
+    return prompts if same else dict.fromkeys(prompts)
 
 
 def _choose_start(settings: Settings) -> str:
@@ -306,5 +306,5 @@ def _make_role(settings: Settings, name: str) -> "Role":
 
 
 def find_chromium() -> Path | None:
-    found = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
-    return Path(found) if found else None
+    binary = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
+    return Path(binary) if binary else None

@@ -99,10 +99,10 @@ def build_invocation(place: TrainingPlace, script: str, job: Path) -> dict[str, 
         if place.gpus:
             submitted["entrypoint_num_gpus"] = place.gpus
         return {"submit_job_params": submitted}
-    given: dict[str, Any] = {"command": command, "env": dict(QUIET)}
+    invocation: dict[str, Any] = {"command": command, "env": dict(QUIET)}
     if place.namespace:
-        given["namespace"] = place.namespace
-    return {**given, "image": place.image, "base_pod_spec": _build_pod(place)}
+        invocation["namespace"] = place.namespace
+    return {**invocation, "image": place.image, "base_pod_spec": _build_pod(place)}
 
 
 def _build_command(python: str, processes: int, script: str, job: Path) -> list[str]:

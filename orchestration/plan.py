@@ -82,8 +82,8 @@ def make_plan(settings: Settings, only: Sequence[str] | None = None) -> RunPlan:
     # A new server is expected to list as many contracts as the home's servers do on average.
     new = sum(of["new contracts"] + of["new servers"] * paired / servers for of in due.values())
     for stage in (*(f"llm:{role}" for role in _ROLES), "execute"):
-        known = spent[stage][0] / paired if paired else settings.synthesis.pairs_per_tool
-        calls[stage] += round(new * known)
+        rate = spent[stage][0] / paired if paired else settings.synthesis.pairs_per_tool
+        calls[stage] += round(new * rate)
     stages = [_estimate(stage, n, spent, settings) for stage, n in sorted(calls.items()) if n]
     totals: dict[str, float] = {
         name: round(sum(getattr(stage, name) for stage in stages), 4)

@@ -45,12 +45,12 @@ def decide_on_drift(
     from training.drift.measure import measure_drift
 
     facts = trainer.read_facts(warehouse, failed_attempts)
-    known, policy = (facts.trained_on, facts.last_run, facts.budget), trainer.drift
-    if (early := decide_before_drift(*known, policy)) is not None:
+    history, policy = (facts.trained_on, facts.last_run, facts.budget), trainer.drift
+    if (early := decide_before_drift(*history, policy)) is not None:
         return early
     opened = embedder or (lambda: make_embedder(load_settings()))
     signals = measure_drift(trainer.open_sources(warehouse, facts, opened), policy)
-    return decide_retraining(signals, facts.accepted_new, *known, policy)
+    return decide_retraining(signals, facts.accepted_new, *history, policy)
 
 
 @dg.sensor(
@@ -135,7 +135,7 @@ def roll_back_on_outcomes(context: dg.SensorEvaluationContext) -> dg.SensorResul
     settings = load_settings()
     warehouse = open_warehouse(settings)
     try:
-        found = watch_release(
+        verdict = watch_release(
             warehouse.home, settings.training.rollback, time.time(), make_hold(warehouse)
         )
     except ReleaseError as error:  # each tick would fail until a person or a run makes another
@@ -143,15 +143,17 @@ def roll_back_on_outcomes(context: dg.SensorEvaluationContext) -> dg.SensorResul
             cursor=context.cursor, skip_reason=f"it serves worse and stays: {error}"
         )
     # A message that could not be sent is sent by a later tick: the decision is kept, not the tick.
-    own = [rollback for rollback in list_rollbacks(warehouse.home) if rollback.get("by") == AUTHOR]
+    automatic = [
+        rollback for rollback in list_rollbacks(warehouse.home) if rollback.get("by") == AUTHOR
+    ]
     webhook = read_webhook()
     cursor = context.cursor
-    if own and webhook is not None and own[-1]["id"] != cursor:
+    if automatic and webhook is not None and automatic[-1]["id"] != cursor:
         try:
-            send_message(webhook, make_rollback_message(own[-1]))
+            send_message(webhook, make_rollback_message(automatic[-1]))
         except AlertUnsent as error:
             context.log.warning(str(error))
         else:
-            cursor = own[-1]["id"]
-    state = "rolled back: " if found.moved else ""
-    return dg.SensorResult(cursor=cursor, skip_reason=state + found.why)
+            cursor = automatic[-1]["id"]
+    state = "rolled back: " if verdict.moved else ""
+    return dg.SensorResult(cursor=cursor, skip_reason=state + verdict.why)

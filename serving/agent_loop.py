@@ -141,9 +141,9 @@ def make_runner(desk: MetaContext, token: ClientToken) -> Runner:
     """Runs calls as `call_tool` does for a client that cannot ask its user."""
 
     async def run(tool_id: str, arguments: Any) -> tuple[str, str]:
-        given = {"tool_id": escape_name(tool_id, MAX_ID), "arguments": arguments}
+        call = {"tool_id": escape_name(tool_id, MAX_ID), "arguments": arguments}
         try:
-            reply = await call_tool(desk, token, given, UnattendedClient())
+            reply = await call_tool(desk, token, call, UnattendedClient())
         except (BadField, NotHere, IndexMissing, IndexBroken) as error:
             return "refused", str(error)
         return str(reply.structured.get("status", "failed")), _write_reply(reply)
@@ -224,35 +224,35 @@ class _AgentConversation:
     async def take_turn(self, speaker: AgentModel) -> None:
         """One turn of the model, and what comes of it. Raises LLMError or BudgetExceeded."""
         turn = await speaker.say(self._messages, [item.function for item in self._offered.values()])
-        made = self.made
-        made.turns += 1
-        made.prompt_tokens += turn.prompt_tokens
-        made.completion_tokens += turn.completion_tokens
-        made.usd += turn.usd
+        agent_run = self.made
+        agent_run.turns += 1
+        agent_run.prompt_tokens += turn.prompt_tokens
+        agent_run.completion_tokens += turn.completion_tokens
+        agent_run.usd += turn.usd
         if calls := self._list_calls(turn):
             await self._make_calls(turn.text if turn.calls else "", calls)
         elif blocks := parse(turn.text):
             self._search(turn.text, usable=any(block.usable for block in blocks))
         else:
-            made.answer, made.ended = turn.text, ANSWERED if turn.text.strip() else EMPTY
+            agent_run.answer, agent_run.ended = turn.text, ANSWERED if turn.text.strip() else EMPTY
 
     def _list_calls(self, turn: ChatTurn) -> list[tuple[str, Any]]:
         if turn.calls or self.read_calls is None:
-            return [(name, read_arguments(given)) for name, given in turn.calls]
-        read = [(name, given) for name, given in self.read_calls(turn.text)]
-        by_id = {one.tool_id: wire for wire, one in self._offered.items()}
-        named = [(by_id.get(read_name(name), name), given) for name, given in read]
-        return [(name, given) for name, given in named if name in self._offered]
+            return [(name, read_arguments(arguments)) for name, arguments in turn.calls]
+        read = [(name, arguments) for name, arguments in self.read_calls(turn.text)]
+        by_id = {function.tool_id: wire for wire, function in self._offered.items()}
+        resolved = [(by_id.get(read_name(name), name), arguments) for name, arguments in read]
+        return [(name, arguments) for name, arguments in resolved if name in self._offered]
 
     def _search(self, text: str, usable: bool) -> None:
         """One round of asking: what the router found is put into the conversation."""
         stopped = self._session.stop
-        found = self._session.ask(text)
-        lines = [found.text] if found.text else []
+        search_round = self._session.ask(text)
+        lines = [search_round.text] if search_round.text else []
         if stopped is None:
-            self.made.rounds.append(found)
-            lines += self._offer(found)
-        if (stop := found.stop) is not None:
+            self.made.rounds.append(search_round)
+            lines += self._offer(search_round)
+        if (stop := search_round.stop) is not None:
             lines.append(_NO_MORE.format(reason=stop.reason))
         elif not usable and not lines:
             lines.append("The request was empty: write lines `server: …` and `tool: …`.")
@@ -261,31 +261,35 @@ class _AgentConversation:
             {"role": "user", "content": "\n".join(lines)},
         ]
 
-    def _offer(self, found: SearchRound) -> list[str]:
+    def _offer(self, search_round: SearchRound) -> list[str]:
         """Puts what was found among the functions; a line for each tool that no API takes."""
         current = getattr(self._router, "current", None)
         index = (current() if current is not None else self._router).index  # type: ignore[union-attr]
-        for name in found.gone:
+        for name in search_round.gone:
             self._contracts.pop(name, None)
         places = (
-            (item.tool_id, index.place_of(item.tool_id)) for item in keep_callable(found.hits)
+            (item.tool_id, index.place_of(item.tool_id))
+            for item in keep_callable(search_round.hits)
         )
         new = {name: index.contract(at) for name, at in places if at is not None}
         self._contracts |= new
         offered = list(write_functions(self._contracts.items()).values())
         self._offered = {item.wire: item for item in offered[-self._limits.offered :]}
         written = [item.function for item in offered if item.tool_id in new]
-        self.made.tool_tokens += found.tokens
+        self.made.tool_tokens += search_round.tokens
         if written:
             self.made.tool_tokens += estimate_tokens(json.dumps(written, ensure_ascii=False))
         refused = list_refused(new.items())
-        return [_REFUSED.format(name=quote_name(one, 200), why=why) for one, why in refused.items()]
+        return [
+            _REFUSED.format(name=quote_name(tool_id, 200), why=why)
+            for tool_id, why in refused.items()
+        ]
 
     async def _make_calls(self, text: str, calls: Sequence[tuple[str, Any]]) -> None:
-        made = [await self._make_call(place, *call) for place, call in enumerate(calls)]
+        calls_made = [await self._make_call(place, *call) for place, call in enumerate(calls)]
         begun = len(self.made.calls)
-        self.made.calls += made
-        if any(item.status == PLANNED for item in made):
+        self.made.calls += calls_made
+        if any(item.status == PLANNED for item in calls_made):
             self.made.ended = PLANNED
             return
         self._messages += write_call_turn(
@@ -297,26 +301,26 @@ class _AgentConversation:
                     item.arguments,
                     item.shown,
                 )
-                for item in made
+                for item in calls_made
             ],
         )
 
     async def _make_call(self, place: int, name: str, arguments: Any) -> AgentCall:
         offered = self._offered.get(name)
         if offered is None:
-            shown = _UNKNOWN.format(name=name[:100])
-            return AgentCall(name[:200], None, arguments, UNKNOWN_TOOL, shown)
+            text = _UNKNOWN.format(name=name[:100])
+            return AgentCall(name[:200], None, arguments, UNKNOWN_TOOL, text)
         if place >= self._limits.calls:
-            shown = f"not run: at most {self._limits.calls} calls in one turn"
-            return AgentCall(name, offered.tool_id, arguments, TOO_MANY, shown)
+            text = f"not run: at most {self._limits.calls} calls in one turn"
+            return AgentCall(name, offered.tool_id, arguments, TOO_MANY, text)
         if self.run is None:
             flaws = validate_call(self._contracts[offered.tool_id], arguments)
             detail = "; ".join(f"{flaw.path or 'the call'}: {flaw.message}" for flaw in flaws[:3])
             return AgentCall(name, offered.tool_id, arguments, PLANNED, detail and _FLAWED + detail)
-        status, shown = await self.run(offered.tool_id, arguments)
+        status, text = await self.run(offered.tool_id, arguments)
         if status == "failed":
             self._session.exclude(offered.tool_id)  # a twin may stand in for it
-        return AgentCall(name, offered.tool_id, arguments, status, shown)
+        return AgentCall(name, offered.tool_id, arguments, status, text)
 
 
 def describe_run(made: AgentRun) -> dict[str, Any]:
@@ -334,8 +338,8 @@ def write_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """A line for each request, tool and call, and for how it ended; long texts by their
     beginning."""
     for fact in facts["rounds"]:
-        for asked in fact["asked"]:
-            texts = {name: shorten_text(text, _LONGEST) for name, text in asked.items()}
+        for query in fact["asked"]:
+            texts = {name: shorten_text(text, _LONGEST) for name, text in query.items()}
             yield "asked  " + "; ".join(f"{name}: {text}" for name, text in texts.items())
         yield from (f"shown  {name}" for name in fact["shown"])
     for call in facts["calls"]:
@@ -352,14 +356,19 @@ def write_lines(facts: Mapping[str, Any]) -> Iterator[str]:
         yield from facts["answer"].splitlines()
 
 
-def _describe_round(one: SearchRound) -> dict[str, Any]:
+def _describe_round(search_round: SearchRound) -> dict[str, Any]:
     words = ("query", "server", "tool")
-    asked = [{name: text for name in words if (text := getattr(ask, name))} for ask in one.asked]
-    facts: dict[str, Any] = {"asked": asked, "shown": [hit.tool_id for hit in one.hits]}
-    facts |= {"no_tool": [answer.no_tool for answer in one.answers], "tokens": one.tokens}
-    if one.problems:
-        facts["problems"] = list(one.problems)
-    return facts | ({"stop": one.stop.kind} if one.stop else {})
+    queries = [
+        {name: text for name in words if (text := getattr(ask, name))} for ask in search_round.asked
+    ]
+    facts: dict[str, Any] = {"asked": queries, "shown": [hit.tool_id for hit in search_round.hits]}
+    facts |= {
+        "no_tool": [answer.no_tool for answer in search_round.answers],
+        "tokens": search_round.tokens,
+    }
+    if search_round.problems:
+        facts["problems"] = list(search_round.problems)
+    return facts | ({"stop": search_round.stop.kind} if search_round.stop else {})
 
 
 class OfflineSpeaker:
@@ -375,15 +384,15 @@ class OfflineSpeaker:
     ) -> ChatTurn:
         """The next turn, by what the last message is."""
         last = messages[-1]
-        asked = [at for at, one in enumerate(messages) if _has_asked(one)]
-        request = _find_request(messages[: asked[0]] if asked else messages)
+        requests = [at for at, message in enumerate(messages) if _has_asked(message)]
+        request = _find_request(messages[: requests[0]] if requests else messages)
         if last["role"] == "tool":
             return _make_turn(str(last["content"]))
-        if not asked and not tools:
+        if not requests and not tools:
             return _make_turn(write_block(None, " ".join(request.split())))
         if not tools or str(last["content"]).startswith("No tool surely fits"):
             return _make_turn(NONE_FITS)
-        function = tools[0 if asked else _find_nearest(tools, request)]["function"]
+        function = tools[0 if requests else _find_nearest(tools, request)]["function"]
         contract = {**function, "inputSchema": function["parameters"]}
         return _make_turn("", (function["name"], self._fill(contract, request)))
 

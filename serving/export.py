@@ -27,7 +27,7 @@ from assets.outcomes.policy import OVERLAY
 from assets.vectors.encoders.saved import find_encoder_folder
 from serving.index.folder import load_index, read_served_version
 from serving.router import Router, open_router
-from warehouse.errors import UnusableInput
+from warehouse.errors import UnusableInput, describe_unreadable
 from warehouse.storage.files import write_atomically, write_pointer
 from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_file, read_file
 
@@ -108,12 +108,14 @@ def check_export(folder: Path) -> dict[str, Any]:
     """The manifest of an exported release, all its files held against it. Raises NoExport, and
     BadExport for a file that is other, missing, or not in it: what it does not name would be read
     all the same."""
-    manifest, known = _parse_manifest(folder)
-    found = _digest_files(folder)
-    wrong = sorted(name for name in {*known, *found} if found.get(name) != known.get(name))
+    manifest, expected = _parse_manifest(folder)
+    digests = _digest_files(folder)
+    wrong = sorted(
+        name for name in {*expected, *digests} if digests.get(name) != expected.get(name)
+    )
     if wrong:
         raise BadExport(
-            f"{folder}: {len(wrong)} of {len(known)} files are not as exported, first"
+            f"{folder}: {len(wrong)} of {len(expected)} files are not as exported, first"
             f" {wrong[0][:200]}; copy the folder again, or export again"
         )
     return manifest
@@ -149,13 +151,13 @@ def open_checked(
 
 def _parse_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """(all of it, its files)."""
-    held = read_manifest(folder)
+    content = read_manifest(folder)
     try:
-        manifest = json.loads(held)
+        manifest = json.loads(content)
         return manifest, {str(name): str(value) for name, value in manifest["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        found = f"{type(error).__name__}: {error}"[:200]
-        raise BadExport(f"{folder}: {MANIFEST}: {found}; export again") from None
+        reason = describe_unreadable(error)
+        raise BadExport(f"{folder}: {MANIFEST}: {reason}; export again") from None
 
 
 def _read_models(home: Path, release: str, adapter: str | None) -> dict[str, str]:
@@ -169,25 +171,25 @@ def _read_models(home: Path, release: str, adapter: str | None) -> dict[str, str
 
 def _copy_cards(home: Path, models: dict[str, str], to: Path) -> None:
     for role, name in models.items():
-        held = home / "models" / name / "README.md"
-        if held.is_file():
+        card = home / "models" / name / "README.md"
+        if card.is_file():
             to.mkdir(exist_ok=True)
-            shutil.copyfile(held, to / f"{role}.md")
+            shutil.copyfile(card, to / f"{role}.md")
 
 
 def _digest_files(folder: Path) -> dict[str, str]:
     """Digests by relative path of all but manifest, signature and outcomes. Raises BadExport for a
     link or a device, outcomes included: what it leads to is not of the folder, and would be written
     to."""
-    found, root = {}, folder.resolve()
+    digests, root = {}, folder.resolve()
     try:
         for path in list_files(root):
             with open_file(root, path) as file:
                 if path.parts[0] not in (MANIFEST, SIGNATURE, _WRITTEN):
-                    found[str(path)] = hashlib.file_digest(file, "sha256").hexdigest()
+                    digests[str(path)] = hashlib.file_digest(file, "sha256").hexdigest()
     except UnreadableFile as error:
         raise BadExport(f"{folder}: {error}; copy the folder again") from None
-    return found
+    return digests
 
 
 def sign_export(folder: Path, key: Path) -> dict[str, Any]:
@@ -224,10 +226,10 @@ def verify_export(folder: Path, trusted: Sequence[Path]) -> dict[str, Any]:
 def _read_signature(folder: Path) -> bytes:
     path = folder / SIGNATURE
     try:
-        held = json.loads(read_file(folder.resolve(), SIGNATURE, _MOST_SIGNATURE))
-        if held["algorithm"] != _ALGORITHM:
-            raise ValueError(f"algorithm {held['algorithm']!r:.40}")
-        return base64.b64decode(held["signature"], validate=True)
+        content = json.loads(read_file(folder.resolve(), SIGNATURE, _MOST_SIGNATURE))
+        if content["algorithm"] != _ALGORITHM:
+            raise ValueError(f"algorithm {content['algorithm']!r:.40}")
+        return base64.b64decode(content["signature"], validate=True)
     except UnreadableFile as error:
         if error.errno != errno.ENOENT:
             raise BadExport(f"{folder}: {error}; get the release again from its maker") from None
@@ -236,8 +238,8 @@ def _read_signature(folder: Path) -> bytes:
             " verify --sign`, or serve it without --trust"
         ) from None
     except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
-        found = f"{type(error).__name__}: {error}"[:200]
-        raise BadExport(f"{path}: {found}; expected what `release verify --sign` writes") from None
+        reason = describe_unreadable(error)
+        raise BadExport(f"{path}: {reason}; expected what `release verify --sign` writes") from None
 
 
 def _read_private(path: Path) -> "Ed25519PrivateKey":

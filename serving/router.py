@@ -185,7 +185,12 @@ class Router:
         while True:
             ranking = BY_NAME[ask.strategy](signals, mask, most)
             ranking = rank_by_success(ranker, signals, ranking) if ranker else ranking
-            groups = _collapse_twins(self.index.twins[ranking.places])
+            # Rows of one twin group together, groups in the order of their best row.
+            twins = self.index.twins[ranking.places]
+            groups: dict[int, list[int]] = {}
+            for row, group in enumerate(twins.tolist()):
+                groups.setdefault(group, []).append(row)
+            groups = list(groups.values())
             if len(groups) >= ask.k or len(ranking.places) < most:
                 break
             most *= 2
@@ -229,14 +234,6 @@ def _choose_best_view(scores: Mapping[str, float]) -> str:
     views = (*TOOL_VIEWS, *SERVER_VIEWS)
     positive = {name: scores[name] for name in views if scores.get(name, 0.0) > 0}
     return max(positive, key=lambda name: positive[name], default="words")
-
-
-def _collapse_twins(twins: np.ndarray) -> list[list[int]]:
-    """Rows of one twin group together, groups in the order of their best row."""
-    groups: dict[int, list[int]] = {}
-    for row, group in enumerate(twins.tolist()):
-        groups.setdefault(group, []).append(row)
-    return list(groups.values())
 
 
 def open_router(place: Path, version: str | None = None) -> Router:

@@ -1,6 +1,13 @@
-"""The error that the command line tells apart from the rest."""
+"""The error that the command line tells apart from the rest, and words for unreadable files."""
 
 
 class UnusableInput(ValueError):
     """A file, name, option or setting that a user gave cannot be used; commands exit 2 on it, not
     1."""
+
+
+def describe_unreadable(error: Exception) -> str:
+    """Why a file could not be read, in a line: Python's words on recursion are no help."""
+    if isinstance(error, RecursionError):
+        return "nested too deep to be read"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]

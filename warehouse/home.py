@@ -43,10 +43,14 @@ def check_home(home: Path) -> None:
 
 
 def require_folder(home: Path) -> None:
-    """Raises HomeUnusable where a file is in the home's place."""
+    """Raises HomeUnusable where a file is in the home's place, or on the way to it."""
     with suppress(OSError):  # whoever reads or writes there tells of it
-        if home.exists() and not home.is_dir():
-            raise HomeUnusable(f"{home}: is a file; set TOOLMILL_HOME to a folder")
+        for path in (home, *home.parents):
+            if path.exists():
+                if path.is_dir():
+                    return
+                below = "" if path == home else f"{path} "
+                raise HomeUnusable(f"{home}: {below}is a file; set TOOLMILL_HOME to a folder")
 
 
 def require_home(home: Path) -> Path:

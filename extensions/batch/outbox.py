@@ -52,9 +52,7 @@ def send_batch(
     except NoAnswer as error:
         return _note_problem(ledger, batch, str(error))
     except (KeyError, BlobCorrupt):
-        lost = (
-            f"its file of requests is lost: `toolmill batch --cancel {batch.name}` makes them due"
-        )
+        lost = f"its file of requests is lost: run `toolmill batch --cancel {batch.name}`"
         return _note_problem(ledger, batch, lost)
     except LLMError as error:
         # The provider says no: nothing was created, and the file may be one it no longer has.
@@ -71,7 +69,9 @@ def _note_problem(ledger: Ledger, batch: BatchRecord, problem: str, **facts: obj
     return ledger.batches.update(batch, problem=problem[:500], **facts)
 
 
-_MEGABYTE = 1_000_000
+_MOST_REQUESTS = 50_000  # of one batch, as the provider's API takes them
+_MOST_BYTES = 200_000_000  # of one batch's file
+_WINDOW = "24h"  # in which a batch is answered
 _SECONDS = {"h": 3600.0, "d": 86_400.0}
 
 
@@ -116,7 +116,7 @@ class BatchOutbox:
         if not _is_batched(role, list_kinds(self._ledger.batches.list_failures(prepared.key))):
             return
         line = make_line(prepared, self._list_dropped(role))
-        if len(line) > role.batch_mb * _MEGABYTE:
+        if len(line) > _MOST_BYTES:
             return
         try:
             self._claim(prepared, line)
@@ -160,8 +160,7 @@ class BatchOutbox:
     def _find_room(self, role: Role, size: int) -> _OpenBatch:
         open_batch = self._open.get(role.name)
         if open_batch and (
-            len(open_batch.lines) >= role.batch_requests
-            or open_batch.size + size > role.batch_mb * _MEGABYTE
+            len(open_batch.lines) >= _MOST_REQUESTS or open_batch.size + size > _MOST_BYTES
         ):
             self._full.append(self._open.pop(role.name))
             open_batch = None
@@ -177,7 +176,7 @@ class BatchOutbox:
             role=role.name,
             model=role.model,
             base_url=role.base_url or "",
-            window=role.batch_window,
+            window=_WINDOW,
             usd_in=role.usd_in * role.batch_price,
             usd_out=role.usd_out * role.batch_price,
             dropped=self._list_dropped(role),

@@ -69,8 +69,8 @@ def one_line_errors() -> Iterator[None]:
             fail(_INTERRUPTED, 130)
         if isinstance(error, _USAGE_ERROR) and type(error).__name__ != "NoArgsIsHelpError":
             command = error.ctx.command_path if error.ctx else "toolmill"
-            found = shorten_text(" ".join(error.format_message().split()).rstrip("."), _LONGEST)
-            fail(f"{found}; `{command} --help` lists what it takes", 2)
+            message = shorten_text(" ".join(error.format_message().split()).rstrip("."), _LONGEST)
+            fail(f"{message}; `{command} --help` lists what it takes", 2)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             fail(f"{error.filename}: {error.strerror}; expected a path or a name", 2)
         if not isinstance(error, Exception) or not type(error).__module__.startswith(OURS):
@@ -276,8 +276,8 @@ def dev(
         try:
             sock.bind(("127.0.0.1", port))
         except OSError as error:
-            taken = f"port {port} on 127.0.0.1 is taken ({error.strerror})"
-            fail(f"{taken}; end the other program, or choose another with --port", 1)
+            problem = f"port {port} on 127.0.0.1 is taken ({error.strerror})"
+            fail(f"{problem}; end the other program, or choose another with --port", 1)
     with open_instance() as instance:
         size_pools(instance)
     # Dagster loads the `.env` of its working directory over the environment: it starts where there

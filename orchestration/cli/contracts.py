@@ -98,31 +98,31 @@ def scan(
     from assets.contracts.scan import HIGH, find_rug_pulls, scan_list
     from assets.contracts.tool_diff import require_usable
 
-    listed = _read_tools(tools)
-    for place, problem in index_contracts(listed)[1].items():
+    tool_list = _read_tools(tools)
+    for place, problem in index_contracts(tool_list)[1].items():
         print_line(f"{tools}, entry {place}: no usable contract: {problem}"[:300], err=True)
-    findings = scan_list(listed)
+    findings = scan_list(tool_list)
     if before is not None:
-        findings += find_rug_pulls(_read_tools(before), listed)
+        findings += find_rug_pulls(_read_tools(before), tool_list)
     high = sum(finding.severity == HIGH for finding in findings)
     if as_json:
         rows = [finding.as_row() for finding in findings]
-        print_json({"findings": rows, "tools": len(listed), "high": high})
+        print_json({"findings": rows, "tools": len(tool_list), "high": high})
     else:
         for finding in findings:
             where = f"{finding.rule}  {finding.tool}  {finding.field[:80]}"
             print_line(f"{finding.severity:<6} {where}")
             print_line(f"       {finding.excerpt}")
-        print_line(f"{len(listed)} tools, {len(findings)} findings, {high} high")
+        print_line(f"{len(tool_list)} tools, {len(findings)} findings, {high} high")
     if high:
         raise typer.Exit(1)
-    require_usable(listed, tools)
+    require_usable(tool_list, tools)
 
 
 def _read_tools(path: Path) -> list[Any]:
     """The tools of a file; ends the command in one line where it holds none."""
-    found = parse_json(read_text(path, FILE_CAP), path)
-    result = _unwrap_tools(found)
+    value = parse_json(read_text(path, FILE_CAP), path)
+    result = _unwrap_tools(value)
     if result is None:
         fail(f"{path}: no tools found; expected a tools/list result, a list of tools or a tool", 2)
     if len(result) > TOOLS_CAP:
@@ -130,25 +130,25 @@ def _read_tools(path: Path) -> list[Any]:
     return result
 
 
-def _unwrap_tools(found: Any) -> list[Any] | None:
+def _unwrap_tools(value: Any) -> list[Any] | None:
     """The tools of any of the accepted shapes, a JSON-RPC answer and pages of answers included."""
-    if isinstance(found, dict):
+    if isinstance(value, dict):
         for key in ("result", "tools"):
-            if isinstance(found.get(key), dict | list):
-                return _unwrap_tools(found[key]) if key == "result" else _find_tool_list(found[key])
-        is_tool = isinstance(found.get("name"), str) and not _OF_A_TOOL.isdisjoint(found)
-        return [found] if is_tool else None
-    return _find_tool_list(found)
+            if isinstance(value.get(key), dict | list):
+                return _unwrap_tools(value[key]) if key == "result" else _find_tool_list(value[key])
+        is_tool = isinstance(value.get("name"), str) and not _OF_A_TOOL.isdisjoint(value)
+        return [value] if is_tool else None
+    return _find_tool_list(value)
 
 
-def _find_tool_list(found: Any) -> list[Any] | None:
-    if not isinstance(found, list):
+def _find_tool_list(value: Any) -> list[Any] | None:
+    if not isinstance(value, list):
         return None
-    if found and all(
-        isinstance(item, dict) and isinstance(item.get("tools"), list) for item in found
+    if value and all(
+        isinstance(item, dict) and isinstance(item.get("tools"), list) for item in value
     ):
-        return [tool for page in found for tool in page["tools"]]
-    return found if all(isinstance(item, dict) for item in found) else None
+        return [tool for page in value for tool in page["tools"]]
+    return value if all(isinstance(item, dict) for item in value) else None
 
 
 @app.command()
@@ -187,7 +187,14 @@ def quarantine(
     decision = decide_on_tool(
         warehouse, contract_digest, rule=rule or "*", verdict=verdict, by=by, why=why
     )
-    _block_tools(warehouse)
+    # Keeps what is held now out of the answers of the index that is served now.
+    from assets.contracts.quarantined_tools import DecisionError
+    from orchestration.tool_blocks import block_tools
+
+    try:
+        block_tools(warehouse)
+    except DecisionError as error:  # the decision itself is kept
+        print_line(f"searches go on as before: {error}", err=True)
     if as_json:
         print_json(decision)
         return
@@ -207,17 +214,6 @@ def _print_held(rows: list[dict[str, Any]], as_json: bool) -> None:
         print_line(f"    {row['contract_digest']}")
         print_line(f"    {row['excerpt'] or row['why']}")
     print_line(f"{tools} tools are held")
-
-
-def _block_tools(warehouse: "Warehouse") -> None:
-    """Keeps what is held now out of the answers of the index that is served now."""
-    from assets.contracts.quarantined_tools import DecisionError
-    from orchestration.tool_blocks import block_tools
-
-    try:
-        block_tools(warehouse)
-    except DecisionError as error:  # the decision itself is kept
-        print_line(f"searches go on as before: {error}", err=True)
 
 
 @app.command()
@@ -394,12 +390,12 @@ def _print_radius(radius: dict[str, Any]) -> None:
 
     name = f"{ToolId.of_row(radius)}  " if radius["tool"] else ""
     print_line(f"{name}{len(radius['contracts'])} contracts: {', '.join(radius['contracts'])}")
-    for kind, found in radius.items():
-        if not isinstance(found, dict):
+    for kind, products in radius.items():
+        if not isinstance(products, dict):
             continue
-        parts = [
+        columns = [
             f"{by.removeprefix('by_')} " + ", ".join(f"{k}: {n}" for k, n in counts.items())
-            for by, counts in found.items()
+            for by, counts in products.items()
             if by.startswith("by_") and counts
         ]
-        print_line(f"{found['count']:>7}  {kind:<14} {'; '.join(parts)}".rstrip())
+        print_line(f"{products['count']:>7}  {kind:<14} {'; '.join(columns)}".rstrip())

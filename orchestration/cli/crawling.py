@@ -49,7 +49,14 @@ def crawl(
     chosen = load_settings()
     require_marketplaces([marketplace])
     if file is not None:
-        _parse_file(marketplace, file)
+        from assets.marketplaces.crawl.adhoc import parse_file
+        from assets.marketplaces.policy import CrawlError
+
+        try:
+            print_json(parse_file(marketplace, file))
+        except CrawlError as error:
+            why = f"{file}: found {error.found}, expected {error.expected} ({error.kind})"
+            fail(" ".join(why.split()), 2 if error.kind == "unreadable" else 1)
         return
     caps = {"page_cap": page_cap, "detail_cap": detail_cap}
     policy = replace(
@@ -63,17 +70,6 @@ def crawl(
     print_json(report) if as_json else _print_listings(report)
     if report["completeness"] in ("failed", "skipped: key missing"):
         fail(report["problems"][0]["hint"], 1)
-
-
-def _parse_file(marketplace: str, file: Path) -> None:
-    from assets.marketplaces.crawl.adhoc import parse_file
-    from assets.marketplaces.policy import CrawlError
-
-    try:
-        print_json(parse_file(marketplace, file))
-    except CrawlError as error:
-        why = f"{file}: found {error.found}, expected {error.expected} ({error.kind})"
-        fail(" ".join(why.split()), 2 if error.kind == "unreadable" else 1)
 
 
 def _crawl_once(

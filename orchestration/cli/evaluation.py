@@ -79,32 +79,22 @@ def evaluate(
         _evaluate_outside(warehouse, bfcl_data, predictors, limit, settings, out)
     else:
         n = settings.training.evaluation.examples if examples is None else examples
-        _evaluate_tests(warehouse, plan, predictors, n, settings, out, as_json)
+        # Of the training set's test splits: prints the comparison, and writes it to `out`.
+        from orchestration.factories import make_embedder
+        from training.evaluation.caller_markdown import as_markdown
+        from training.evaluation.caller_run import compare_callers, load_bench, write_out
 
-
-def _evaluate_tests(
-    warehouse: "Warehouse",
-    plan: "TestPlan",
-    asked: list["Predictor"],
-    examples: int,
-    settings: Settings,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    """Of the training set's test splits: prints the comparison, and writes it to `out`."""
-    from orchestration.factories import make_embedder
-    from training.evaluation.caller_markdown import as_markdown
-    from training.evaluation.caller_run import compare_callers, load_bench, write_out
-
-    embed, bench = make_embedder(settings).embed if examples else None, load_bench(warehouse)
-    made = compare_callers(
-        bench, asked, plan, examples=examples, embed=embed, progress=report_lines()
-    )
-    if out is not None:
-        for path in write_out(out, made):
-            print_line(f"wrote {path}", err=True)
-    print_json(made.as_dict()) if as_json else print_markdown(as_markdown(made.summaries))
-    _fail_unanswered(made.rows)
+        embed, bench = make_embedder(settings).embed if n else None, load_bench(warehouse)
+        comparison = compare_callers(
+            bench, predictors, plan, examples=n, embed=embed, progress=report_lines()
+        )
+        if out is not None:
+            for path in write_out(out, comparison):
+                print_line(f"wrote {path}", err=True)
+        print_json(comparison.as_dict()) if as_json else print_markdown(
+            as_markdown(comparison.summaries)
+        )
+        _fail_unanswered(comparison.rows)
 
 
 def _make_plan(
@@ -130,7 +120,9 @@ def _make_plan(
         "distractors": distractors,
         "seeds": seed,
     }
-    plan = replace(LARGE, **{n: tuple(dict.fromkeys(held)) for n, held in changed.items() if held})
+    plan = replace(
+        LARGE, **{n: tuple(dict.fromkeys(values)) for n, values in changed.items() if values}
+    )
     if not perturb:
         plan = replace(plan, perturbations=0)
     return plan if limit is None else plan.limit_items(limit)
@@ -139,7 +131,7 @@ def _make_plan(
 def _evaluate_outside(
     warehouse: "Warehouse",
     folder: Path,
-    asked: list["Predictor"],
+    predictors: list["Predictor"],
     limit: int | None,
     settings: Settings,
     out: Path | None,
@@ -149,7 +141,7 @@ def _evaluate_outside(
 
     progress = report_lines()
     embed = make_embedder(settings).embed
-    report = load_hook("evaluate_bfcl")(warehouse, folder, asked, embed, limit, progress)
+    report = load_hook("evaluate_bfcl")(warehouse, folder, predictors, embed, limit, progress)
     rows = report.pop("rows")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -225,9 +217,9 @@ def load_caller(settings: Settings, name: str, max_new: int | None = None) -> "P
     home = settings.home_path()
     device = settings.training.device
     model = resolve_model(home, name.removeprefix(CONSTRAINED))
-    held = name.startswith(CONSTRAINED)
+    constrained = name.startswith(CONSTRAINED)
     adapter_predictor = AdapterPredictor(
-        home, model, device=device, max_new=max_new, constrained=held
+        home, model, device=device, max_new=max_new, constrained=constrained
     )
     adapter_predictor.load()  # a name that is none is told now, not after the tools were tried
     return adapter_predictor

@@ -58,9 +58,9 @@ def execute(
         executor = replace(executor, settings=replace(executor.settings, timeout_s=timeout))
     call, server = find_call(open_made_warehouse(settings), tool_id, arguments, executor)
     chosen = pick_world(call, executor, world)
-    found = asyncio.run(execute_tool(call, server, chosen, executor))
-    print_json(found)
-    sys.exit(0 if found["outcome"] == "useful" else 1)
+    outcome = asyncio.run(execute_tool(call, server, chosen, executor))
+    print_json(outcome)
+    sys.exit(0 if outcome["outcome"] == "useful" else 1)
 
 
 @app.command()
@@ -165,8 +165,8 @@ def choose_worlds(
     if name:
         chosen = [find_world(name, settings.worlds.paths)]
     else:
-        known = list_worlds(settings.worlds.paths)
-        chosen = [item.world for item in known if item.world and not item.problem]
+        catalogue = list_worlds(settings.worlds.paths)
+        chosen = [item.world for item in catalogue if item.world and not item.problem]
     require_known("--server", servers, sorted({fit.id for w in chosen for fit in w.servers}))
     return chosen
 
@@ -246,7 +246,19 @@ def replay(
     if write and (listing or task is not None or call):
         fail("--write records and does nothing else: give --list, --task and --call apart", 2)
     if write:
-        _write_file(file)
+        from assets.outcomes.recording import is_recording, record_home, write_recording
+        from orchestration.factories import open_made_warehouse
+
+        if file.exists() and not is_recording(file):
+            fail(f"{file} is there and is no replay file: name another", 2)
+        home_recording = record_home(open_made_warehouse(load_settings()))
+        if home_recording is None:
+            fail(
+                "no trajectory was played in this home whose contracts are clear: run `toolmill"
+                " worlds --play` first", 1,
+            )  # fmt: skip
+        write_recording(file, home_recording)
+        print_json({"file": str(file), **_describe(home_recording)})
         return
     recording = read_recording(file)
     if listing:
@@ -261,30 +273,14 @@ def replay(
         sys.exit(1 if report["not_worth_1"] else 0)
     ids = [name for name in sorted(recording.tasks) if name.startswith(task)]
     if len(ids) != 1:
-        found = f"{len(ids)} of {len(recording.tasks)} tasks begin so; --list shows them"
-        fail(f"--task {task[:60]!r}: {found}", 2)
+        problem = f"{len(ids)} of {len(recording.tasks)} tasks begin so; --list shows them"
+        fail(f"--task {task[:60]!r}: {problem}", 2)
     score, steps = score_calls(recording, ids[0], [_read_call(text) for text in call or ()])
     request = recording.tasks[ids[0]].request
     rows = [vars(step) for step in steps]
     print_json({"task": ids[0], "request": request, "steps": rows, "score": vars(score)})
     if not score.known:
         sys.exit(1)
-
-
-def _write_file(file: Path) -> None:
-    from assets.outcomes.recording import is_recording, record_home, write_recording
-    from orchestration.factories import open_made_warehouse
-
-    if file.exists() and not is_recording(file):
-        fail(f"{file} is there and is no replay file: name another", 2)
-    made = record_home(open_made_warehouse(load_settings()))
-    if made is None:
-        fail(
-            "no trajectory was played in this home whose contracts are clear: run `toolmill"
-            " worlds --play` first", 1,
-        )  # fmt: skip
-    write_recording(file, made)
-    print_json({"file": str(file), **_describe(made)})
 
 
 def _check_recording(recording: "ReplayRecording") -> dict[str, Any]:
@@ -298,9 +294,9 @@ def _check_recording(recording: "ReplayRecording") -> dict[str, Any]:
         if score.reward < 1:
             wrong.append({"task": row["task"], "score": vars(score)})
     settings = load_settings()
-    known = (settings.home_path() / "tables").is_dir()
-    listed = read_clear(open_warehouse(settings)) if known else []
-    changed = recording.find_changed(listed)
+    has_tables = (settings.home_path() / "tables").is_dir()
+    contracts = read_clear(open_warehouse(settings)) if has_tables else []
+    changed = recording.find_changed(contracts)
     return {**_describe(recording), "not_worth_1": wrong, "changed_contracts": changed}
 
 
@@ -360,26 +356,26 @@ def reliability(
     from orchestration.factories import open_made_warehouse
 
     rows = open_made_warehouse(load_settings()).tables.read(RELIABILITY).to_dicts()
-    shown = [
+    selected = [
         {"tool_id": str(ToolId.of_row(row)), **row}
         for row in rows
         if (row["current"] or row["calls"]) and (not tool or tool in str(ToolId.of_row(row)))
     ]
-    if tool and not shown:
+    if tool and not selected:
         fix = "`toolmill search` finds ids; a run, then `toolmill reliability`, knows its tools"
         fail(f"{tool[:120]!r}: none of {len(rows)} versions of tools; {fix}", 2)
-    shown.sort(key=lambda row: (row["mean"], -row["n"], row["tool_id"]))
+    selected.sort(key=lambda row: (row["mean"], -row["n"], row["tool_id"]))
     if as_json:
-        print_json(shown)
+        print_json(selected)
         return
-    for row in shown[:_SHOWN]:
+    for row in selected[:_SHOWN]:
         old = "" if row["current"] else "  [older contract]"
         failed = f"  failures {row['failures']}" if row["failed"] else ""
         interval = f"{row['low']:.2f} to {row['high']:.2f}"
         works = f"{row['mean']:.2f} ({interval}), n {row['n']:g}, prior {row['prior']:.2f}"
         print_line(f"{row['tool_id']}{old}  {works}{failed}")
-    if len(shown) > _SHOWN:
-        print_line(f"{len(shown) - _SHOWN} more; --json shows all")
+    if len(selected) > _SHOWN:
+        print_line(f"{len(selected) - _SHOWN} more; --json shows all")
 
 
 def _decide_on_source(source: str, excluded: bool, by: str, why: str, as_json: bool) -> None:

@@ -40,13 +40,13 @@ def judge(
     from orchestration.factories import make_embedder, make_writer
 
     settings = load_settings()
-    rows, known = read_rows(pairs), read_tools(tools)
+    rows, tools_by_id = read_rows(pairs), read_tools(tools)
     embed, policy = make_embedder(settings).embed, make_writer(settings).policy
     if rules_only:
-        verdicts = verify_rows(rows, known, embed, policy)
+        verdicts = verify_rows(rows, tools_by_id, embed, policy)
     else:
         with _open_judge(settings) as llm:
-            verdicts = judge_rows(rows, known, embed, llm, policy)
+            verdicts = judge_rows(rows, tools_by_id, embed, llm, policy)
     for verdict in verdicts:
         print_json(verdict)
     unjudged = [] if rules_only else [row for row in verdicts if row["verdict"] == "unsure"]
@@ -105,18 +105,20 @@ def export(
     from training.sets.split import TEST, TRAIN
 
     day = as_of or time.strftime("%Y-%m-%d", time.gmtime())
-    wanted = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS
+    task_names = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS
     require_known("--format", [name], tuple(FORMATS))
     require_known("--split", [split], (TRAIN, TEST, ALL))
-    require_known("--tasks", wanted, (*TASKS, TRAJECTORY, REVISION))
-    if REVISION in wanted and (name != DPO or as_of):
+    require_known("--tasks", task_names, (*TASKS, TRAJECTORY, REVISION))
+    if REVISION in task_names and (name != DPO or as_of):
         fail("--tasks revision goes with --format dpo, and with what is published now: leave"
              " --as-of out", 2)  # fmt: skip
     at, settings = _read_moment(day), load_settings()
     warehouse = open_made_warehouse(settings)
     folder = out or settings.home_path() / "exports" / f"{name}-{day.replace(':', '')}"
-    revisions = _list_revisions(warehouse, settings) if REVISION in wanted else ()
-    choice = _make_choice(warehouse, at, split, wanted, commercial_only, proved, valid, revisions)
+    revisions = _list_revisions(warehouse, settings) if REVISION in task_names else ()
+    choice = _make_choice(
+        warehouse, at, split, task_names, commercial_only, proved, valid, revisions
+    )
     figures = write_export(warehouse.tables, folder, name, choice, day)
     print_json({"folder": str(folder), "format": name, "as_of": day, **figures.as_json()})
 
@@ -134,7 +136,7 @@ def _make_choice(
     warehouse: "Warehouse",
     at: float,
     split: str,
-    wanted: tuple[str, ...],
+    task_names: tuple[str, ...],
     commercial_only: bool,
     proved: bool,
     valid: bool,
@@ -157,11 +159,11 @@ def _make_choice(
         lambda server: split_of_same(same.get(server, (server,))),
         clear,
         split,
-        wanted,
+        task_names,
         commercial_only,
         {name for name, one in tried.items() if one.proof == PROVED} if proved else None,
         {name for name, one in tried.items() if valid and one.invalid},
-        list_exportable(warehouse.tables, at) if TRAJECTORY in wanted else (),
+        list_exportable(warehouse.tables, at) if TRAJECTORY in task_names else (),
         revisions,
     )
 

@@ -99,19 +99,19 @@ def search(
     settings = load_settings()
     allow_models(settings)
     encoder = _open_retriever(retriever) if retriever else None
-    asked = None if queries is None else _read_queries(queries)
+    questions = None if queries is None else _read_queries(queries)
     router = open_routed(place or settings.home_path(), encoder, report_lines())
     ask = ToolQuery(query=query, server=server, tool=tool, k=k, strategy=strategy)
-    if asked is None:
+    if questions is None:
         answer = search_command(router, ask)
         print_json(answer) if as_json else _print_hits(answer)
         return
     wrong = 0
-    for answer in search_many(router, asked, ask):
+    for answer in search_many(router, questions, ask):
         print_json(answer)
         wrong += "error" in answer
     if wrong:
-        fail(f"{wrong} of {len(asked)} queries were not answered: `error` says why", 1)
+        fail(f"{wrong} of {len(questions)} queries were not answered: `error` says why", 1)
 
 
 def _open_encoder(retriever: Path | None, spec: str | None) -> "Embedder":
@@ -136,10 +136,10 @@ def _read_queries(path: Path) -> list[dict[str, str]]:
     """The questions of a file, read whole before anything is answered."""
     from warehouse.user_files import read_json_lines
 
-    parts = {"instruction": "query", "server": "server", "tool": "tool"}
+    fields = {"instruction": "query", "server": "server", "tool": "tool"}
     results = []
     for number, row in read_json_lines(path):
-        query = {parts[name]: row[name] for name in parts if row.get(name) is not None}
+        query = {fields[name]: row[name] for name in fields if row.get(name) is not None}
         if not query or not all(isinstance(text, str) for text in query.values()):
             raise UnusableInput(
                 f"{path}, line {number}: expected a text in `instruction`, `server` or `tool`"

@@ -173,8 +173,8 @@ def trust(
         fail(f"{local.server_id}: {local.shown}", 1)
     print_line(local.server_id, err=True)
     print_line(f"  {local.shown}", err=True)
-    grant, kept = policy.grant_of(local.server_id), find_volume(chosen, local.server_id)
-    for line in (*_MEANING, *describe_grant("As granted, it", grant, local.network, kept)):
+    grant, volume_path = policy.grant_of(local.server_id), find_volume(chosen, local.server_id)
+    for line in (*_MEANING, *describe_grant("As granted, it", grant, local.network, volume_path)):
         print_line(line, err=True)
     if not yes and local.state != "trusted":
         _ask()
@@ -221,8 +221,8 @@ def grant(
         fail(f"--network {network!r:.40}: expected none or full", 2)
     chosen = load_settings()
     before = chosen.servers.get(server)
-    wanted: Any = network
-    change = GrantChange(folder or (), host or (), wanted, volume, revoke, Path.cwd())
+    reach: Any = network
+    change = GrantChange(folder or (), host or (), reach, volume, revoke, Path.cwd())
     if not revoke:
         _require_listed(server, chosen, unlisted)
     if revoke or not change.is_empty:
@@ -246,11 +246,11 @@ def _require_listed(server: str, chosen: Settings, unlisted: bool) -> None:
     import difflib
     import re
 
-    known = {*chosen.servers, *_list_servers(chosen)}
-    if server in known:
+    listed_ids = {*chosen.servers, *_list_servers(chosen)}
+    if server in listed_ids:
         return
-    near = [name for name in sorted(known) if re.split(r"[:/#]", name)[-1] == server]
-    near = near or difflib.get_close_matches(server, sorted(known), n=1, cutoff=0.6)
+    near = [name for name in sorted(listed_ids) if re.split(r"[:/#]", name)[-1] == server]
+    near = near or difflib.get_close_matches(server, sorted(listed_ids), n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else "`toolmill run` lists servers"
     if not unlisted:
         fail(f"{server!r:.200}: no run has listed it; {hint} (--unlisted grants it anyway)", 2)
@@ -307,7 +307,7 @@ def _print_grant(server: str, chosen: Settings, as_json: bool) -> None:
 
     block = chosen.servers.get(server)
     grant = make_grant(block) if block else ServerGrant()
-    kept = find_volume(chosen, server)
+    volume_path = find_volume(chosen, server)
     network = grant.network or ("none" if grant.hosts else chosen.sandbox.network)
     if as_json:
         folders = [
@@ -315,14 +315,14 @@ def _print_grant(server: str, chosen: Settings, as_json: bool) -> None:
             for folder in grant.folders
         ]
         facts = {"server_id": server, "network": network, "hosts": list(grant.hosts)}
-        volume = str(kept) if grant.volume else None
+        volume = str(volume_path) if grant.volume else None
         print_json({**facts, "folders": folders, "volume": volume, "file": str(config_path())})
         return
-    for line in describe_grant(server, grant, network, kept):
+    for line in describe_grant(server, grant, network, volume_path):
         print_line(line)
 
 
-def describe_grant(server: str, grant: "ServerGrant", network: str, kept: Path) -> list[str]:
+def describe_grant(server: str, grant: "ServerGrant", network: str, volume_path: Path) -> list[str]:
     """What a grant means, in plain words. kept: where its volume lies, or lay."""
     lines = [_describe_folder(mount) for mount in grant.folders]
     if network == "full":
@@ -330,7 +330,7 @@ def describe_grant(server: str, grant: "ServerGrant", network: str, kept: Path) 
     elif grant.hosts:
         lines.append(f"send to and hear from {', '.join(grant.hosts)}, and no other host")
     if grant.volume:
-        lines.append(f"keep its home between sessions, in {kept}, for all who may call it")
+        lines.append(f"keep its home between sessions, in {volume_path}, for all who may call it")
     if not lines:
         lines.append("reach nothing beyond its sandbox")
     described = [f"{server} may", *(f"  {line}" for line in lines)]
@@ -344,8 +344,8 @@ def describe_grant(server: str, grant: "ServerGrant", network: str, kept: Path) 
             "What it writes there is third-party: links, scripts and hooks among it are followed or"
             " run by your programs, outside of the sandbox."
         )
-    if not grant.volume and kept.exists():
-        described.append(f"What it kept earlier is still in {kept}: delete it with rm -r.")
+    if not grant.volume and volume_path.exists():
+        described.append(f"What it kept earlier is still in {volume_path}: delete it with rm -r.")
     return described
 
 

@@ -170,5 +170,7 @@ def _format_figures(event: Any) -> str:
     metadata = event.step_materialization_data.materialization.metadata
     rows = [metadata.get(f"dagster/{name}") for name in ("partition_row_count", "row_count")]
     figures = {**metadata, "count": next((each for each in rows if each is not None), None)}
-    shown = [(name, figures.get(name)) for name in _FIGURES]
-    return " ".join(f"{name}={found.value}" for name, found in shown if found is not None) or "made"
+    values = [(name, figures.get(name)) for name in _FIGURES]
+    return (
+        " ".join(f"{name}={value.value}" for name, value in values if value is not None) or "made"
+    )

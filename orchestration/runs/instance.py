@@ -149,10 +149,12 @@ def open_history(folder: Path) -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
-def _describe_gone(found: str) -> UnusableInput:
+def _describe_gone(reason: str) -> UnusableInput:
     # Neither the address nor the error's words: both may hold the password.
-    told = f"Dagster's Postgres does not answer ({found}): start it, or correct or unset {POSTGRES}"
-    return UnusableInput(told)
+    message = (
+        f"Dagster's Postgres does not answer ({reason}): start it, or correct or unset {POSTGRES}"
+    )
+    return UnusableInput(message)
 
 
 def size_pools(instance: dg.DagsterInstance) -> None:
@@ -195,8 +197,8 @@ def _open_engine(url: str, **options: Any) -> Any:
 
     key, file = (os.getpid(), url), _find_file(make_url(url).database)
     with _ENGINES_LOCK:
-        known, engine = _ENGINES.pop(key, (None, None))
-        if engine is None or known not in (None, file):
+        known_file, engine = _ENGINES.pop(key, (None, None))
+        if engine is None or known_file not in (None, file):
             if engine is not None:
                 Engine.dispose(engine)
             engine = _make_engine(url, **options)

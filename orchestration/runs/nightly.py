@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
-
 from assets.outcomes.table import EXECUTIONS
 from assets.partitions import ONE_SERVER_JOB
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
@@ -34,7 +32,7 @@ from orchestration.sensors import (
 )
 from orchestration.settings.model import Settings
 from orchestration.settings.schema import SUBPROCESS
-from training.drift.decide import Decision, RetrainDecision
+from training.drift.decide import RetrainDecision
 from training.role import list_trained_roles
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import escape_text
@@ -120,24 +118,20 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
                     # A crawl that failed has decided itself whether its pages are worth keeping.
                     warehouse.ledger.close_run(str(outcome.task.partition))
             result.add_all(workers.run(RunTask("fan_in")))
-            decision, tags = _decide_on_training(settings, warehouse, instance)
+            # Whether to train now, and the tags by which an attempt that fails is known again.
+            trainer, head = make_trainer(settings), warehouse.tables.head("training_set")
+            tags = make_training_tags(head.digest if head else "", trainer)
+            failed = count_failed_trainings(instance, tags)
+            tags[ATTEMPT] = str(failed)
+            decision = decide_on_drift(warehouse, trainer, failed)
             result.reasons = list(decision.why)
             if isinstance(decision, RetrainDecision):
-                tasks = [replace(task, tags=tags) for task in list_trainings(settings)]
+                tasks = [
+                    replace(task, tags=tuple(tags.items())) for task in list_trainings(settings)
+                ]
                 result.retrained = result.add_all(workers.run(*tasks))
             result.add_all(workers.run(RunTask("serve")))
         return result
-
-
-def _decide_on_training(
-    settings: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
-) -> tuple[Decision, tuple[tuple[str, str], ...]]:
-    """Whether to train now, and the tags by which an attempt that fails is known again."""
-    trainer, head = make_trainer(settings), warehouse.tables.head("training_set")
-    tags = make_training_tags(head.digest if head else "", trainer)
-    failed = count_failed_trainings(instance, tags)
-    tags[ATTEMPT] = str(failed)
-    return decide_on_drift(warehouse, trainer, failed), tuple(tags.items())
 
 
 def list_trainings(settings: Settings) -> list[RunTask]:
@@ -179,26 +173,26 @@ def find_marketplaces(
     warehouse: Warehouse, server_id: str, only: list[str] | None = None
 ) -> list[str]:
     """The marketplaces whose last run had a row of the server. Raises UnknownServer."""
-    known: dict[str, set[str]] = {
+    servers_of: dict[str, set[str]] = {
         name: set(warehouse.tables.read(DEPLOYMENTS, name)["server_id"])
         for name in warehouse.tables.partitions(DEPLOYMENTS.name)
         if not only or name in only
     }
-    names = sorted(name for name, servers in known.items() if server_id in servers)
+    names = sorted(name for name, servers in servers_of.items() if server_id in servers)
     if not names:
-        raise UnknownServer(_describe_unknown(server_id, set().union(*known.values()), only))
+        raise UnknownServer(_describe_unknown(server_id, set().union(*servers_of.values()), only))
     return names
 
 
-def _describe_unknown(server_id: str, known: set[str], only: list[str] | None) -> str:
+def _describe_unknown(server_id: str, server_ids: set[str], only: list[str] | None) -> str:
     where = f" of {', '.join(sorted(only))}" if only else ""
-    said = f"no server {escape_text(server_id[:200])!r} among the {len(known)}{where}"
-    held = [name for name in sorted(known) if server_id.casefold() in name.casefold()]
-    near = difflib.get_close_matches(server_id, sorted(known), _NEAR, 0.5)
-    found = list(dict.fromkeys([*held, *near]))[:_NEAR]
-    if not found:
-        return f"{said}; the ids are the column server_id of the table deployments"
-    return f"{said}; near it: {', '.join(map(escape_text, found))}"
+    problem = f"no server {escape_text(server_id[:200])!r} among the {len(server_ids)}{where}"
+    containing = [name for name in sorted(server_ids) if server_id.casefold() in name.casefold()]
+    near = difflib.get_close_matches(server_id, sorted(server_ids), _NEAR, 0.5)
+    suggestions = list(dict.fromkeys([*containing, *near]))[:_NEAR]
+    if not suggestions:
+        return f"{problem}; the ids are the column server_id of the table deployments"
+    return f"{problem}; near it: {', '.join(map(escape_text, suggestions))}"
 
 
 def summarise_server(settings: Settings, server_id: str, result: RunResult) -> dict[str, Any]:
@@ -207,7 +201,7 @@ def summarise_server(settings: Settings, server_id: str, result: RunResult) -> d
     out = []
     for run in result.runs:
         name = str(run["partition"])
-        own = {
+        rows_of = {
             spec.name: [
                 row for row in tables.read(spec, name).to_dicts() if row["server_id"] == server_id
             ]
@@ -224,9 +218,9 @@ def summarise_server(settings: Settings, server_id: str, result: RunResult) -> d
                 "failed_steps": run["failed_steps"],
                 **{key: launched.get(key) for key in ("status", "error_kind", "hint", "n_tools")},
                 "probed_at": time.strftime("%FT%TZ", time.gmtime(probed)) if probed else None,
-                "pairs": sum(row["status"] == "ok" for row in own["pairs"]),
-                "accepted": sum(row["verdict"] == "accept" for row in own["judgements"]),
-                "executions": len(own["executions"]),
+                "pairs": sum(row["status"] == "ok" for row in rows_of["pairs"]),
+                "accepted": sum(row["verdict"] == "accept" for row in rows_of["judgements"]),
+                "executions": len(rows_of["executions"]),
             }
         )
     return {"server_id": server_id, "runs": out}

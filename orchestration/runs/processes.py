@@ -78,12 +78,12 @@ def kill_tree(pid: int) -> None:
 
 def find_tree(pid: int) -> list[psutil.Process]:
     """What runs in the session that `pid` leads (also what was orphaned there), and below it."""
-    found: dict[int, psutil.Process] = {}
+    processes: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             if os.getsid(process.pid) == pid and process.status() != psutil.STATUS_ZOMBIE:
-                found |= {p.pid: p for p in (process, *process.children(recursive=True))}
-    return [each for each in found.values() if each.is_running()]
+                processes |= {p.pid: p for p in (process, *process.children(recursive=True))}
+    return [each for each in processes.values() if each.is_running()]
 
 
 _STORAGES = [f"dagster._core.storage.{name}" for name in ("event_log", "runs", "schedules")]

@@ -29,7 +29,7 @@ from warehouse.store import Warehouse
 def summarise_run(settings: Settings, result: RunResult) -> str:
     """A page of plain text: counts, failures with their hints, models, cost, next steps."""
     warehouse = open_warehouse(settings)
-    parts = [
+    sections = [
         _describe_runs(result),
         _describe_skipped(settings),
         _describe_made(warehouse),
@@ -38,7 +38,7 @@ def summarise_run(settings: Settings, result: RunResult) -> str:
         _describe_effects(warehouse, result),
         _describe_next(settings, result),
     ]
-    return "\n" + "\n\n".join(part for part in parts if part)
+    return "\n" + "\n\n".join(part for part in sections if part)
 
 
 def _describe_runs(result: RunResult) -> str:
@@ -58,8 +58,10 @@ def _describe_skipped(settings: Settings) -> str:
     lines = []
     for name in list_enabled(settings):
         missing = load_adapter(name, make_crawl_policy(settings, name)).missing()
-        wanted = " and ".join(f"TOOLMILL_MARKETPLACES__{name}__{item}".upper() for item in missing)
-        lines += [f"  {name:<20} set {wanted}"] if missing else []
+        variables = " and ".join(
+            f"TOOLMILL_MARKETPLACES__{name}__{item}".upper() for item in missing
+        )
+        lines += [f"  {name:<20} set {variables}"] if missing else []
     return "\n".join(["Skipped for want of a key (what they had stays)", *lines]) if lines else ""
 
 
@@ -72,14 +74,14 @@ def _describe_made(warehouse: Warehouse) -> str:
     shared = catalogue.filter(pl.col("marketplaces").list.len() > 1)
     pairs = tables.read(PAIRS).unique("pair_id")
     accepted = tables.read(JUDGEMENTS).unique("pair_id").filter(pl.col("verdict") == "accept")
-    made = tables.read(EXECUTIONS)  # one call of two marketplaces has a row in each
-    each = made.unique("execution_id", keep="first", maintain_order=True).to_dicts()
+    executions = tables.read(EXECUTIONS)  # one call of two marketplaces has a row in each
+    each = executions.unique("execution_id", keep="first", maintain_order=True).to_dicts()
     ran = [row for row in each if has_run(row) and not is_sample(row)]
     useful = sum(row["outcome"] == USEFUL for row in ran)
-    proved = sum(item.proof == PROVED for item in group_by_pair(made.to_dicts()).values())
+    proved = sum(item.proof == PROVED for item in group_by_pair(executions.to_dicts()).values())
     launched = deployed.filter(pl.col("status") == "ok")
-    held = len({(row["server_id"], row["tool"]) for row in list_held_tools(warehouse)})
-    listed = tables.read(LISTED).filter(pl.col("standing") == UNVERIFIED)
+    quarantined = len({(row["server_id"], row["tool"]) for row in list_held_tools(warehouse)})
+    claimed = tables.read(LISTED).filter(pl.col("standing") == UNVERIFIED)
     per_market = ", ".join(
         f"{name} {count}" for name, count in sorted(Counter(listings["marketplace"]).items())
     )
@@ -91,8 +93,8 @@ def _describe_made(warehouse: Warehouse) -> str:
             f"  servers      {len(launched):>6}   deployed of {len(deployed)} with a listing",
             f"  tools        {len(snapshots):>6}   contracts of {_count_servers(snapshots)}"
             f" servers",
-            f"  held         {held:>6}   tools in quarantine (`toolmill quarantine`)",
-            f"  listed       {len(listed):>6}   tools that marketplaces show and nobody launched",
+            f"  held         {quarantined:>6}   tools in quarantine (`toolmill quarantine`)",
+            f"  listed       {len(claimed):>6}   tools that marketplaces show and nobody launched",
             f"  pairs        {len(pairs):>6}   {len(accepted)} accepted"
             f" (written by {_name_providers(pairs)}, judged by {_name_providers(accepted)})",
             f"  executed     {len(ran):>6}   calls of them, {useful} answered usefully;"

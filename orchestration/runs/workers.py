@@ -46,8 +46,8 @@ class RunTask:
         """The assets to run; None: all that the job has."""
         if self.names:
             return [dg.AssetKey(name) for name in self.names]
-        parts = ("adapter", "evaluation", "champion")
-        return [dg.AssetKey(f"{self.role}_{part}") for part in parts] if self.role else None
+        steps = ("adapter", "evaluation", "champion")
+        return [dg.AssetKey(f"{self.role}_{part}") for part in steps] if self.role else None
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class WorkerPool:
         if CORES > 1:
             context = multiprocessing.get_context("forkserver")
             self._lines = context.SimpleQueue()
-            given = (self._lines, dict(os.environ))
-            self._pool = ProcessPoolExecutor(CORES, context, _start_worker, given)
+            arguments = (self._lines, dict(os.environ))
+            self._pool = ProcessPoolExecutor(CORES, context, _start_worker, arguments)
         return self
 
     def __exit__(self, *_: object) -> None:

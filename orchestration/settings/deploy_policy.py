@@ -29,13 +29,15 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
         remote=_make_remote(settings),
         secrets=secrets,
         accounts=OAuthAccounts(state, secrets),
-        grants={name: make_grant(one) for name, one in settings.servers.items()},
+        grants={name: make_grant(section) for name, section in settings.servers.items()},
         own=list_own_paths(settings),
         volumes=state / VOLUMES,
-        confirmed={name: one.confirmed for name, one in settings.servers.items()},
+        confirmed={name: section.confirmed for name, section in settings.servers.items()},
         outside=settings.source == "live" or limits.remote == "always",
         twice=limits.twice,
-        stateless=frozenset(name for name, one in settings.servers.items() if one.stateless),
+        stateless=frozenset(
+            name for name, section in settings.servers.items() if section.stateless
+        ),
         listed=tuple(path.expanduser() for path in settings.marketplaces.private.paths),
     )
 

@@ -87,19 +87,21 @@ def _walk_fields(model: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Field
 
 def _find_variable(name: str, field: FieldInfo) -> str:
     alias = field.validation_alias
-    named = str(alias.choices[0]) if isinstance(alias, AliasChoices) else None
-    return named or PREFIX + name.replace(".", "__").upper()
+    alias_name = str(alias.choices[0]) if isinstance(alias, AliasChoices) else None
+    return alias_name or PREFIX + name.replace(".", "__").upper()
 
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
-    known = set(list_known_names().values()) | _INTERNAL
+    variables = set(list_known_names().values()) | _INTERNAL
     unknown = sorted(
         name
         for name in environment
-        if name.upper().startswith(PREFIX) and name.upper() not in known
+        if name.upper().startswith(PREFIX) and name.upper() not in variables
     )
     if unknown:
-        raise SettingsError("\n".join(_explain_unknown(name, sorted(known)) for name in unknown))
+        raise SettingsError(
+            "\n".join(_explain_unknown(name, sorted(variables)) for name in unknown)
+        )
 
 
 def _require_named_file(environment: Mapping[str, str]) -> None:
@@ -117,12 +119,12 @@ def _list_untrue_numbers() -> Iterator[str]:
     path = config_path()
     if not path.is_file():
         return
-    given = tomllib.loads(path.read_text(encoding="utf-8"))
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
     numbers = {name for name, field in _walk_fields(Settings, ()) if _is_number(field)}
-    for name, value in _walk_values(given, ()):
+    for name, value in _walk_values(content, ()):
         if isinstance(value, bool) and name in numbers:
-            found = str(value).lower()
-            yield _explain_error(tuple(name.split(".")), "expected a number", found, {})
+            written = str(value).lower()
+            yield _explain_error(tuple(name.split(".")), "expected a number", written, {})
 
 
 def _is_number(field: FieldInfo) -> bool:
@@ -130,9 +132,9 @@ def _is_number(field: FieldInfo) -> bool:
     return bool(kinds & {int, float}) and bool not in kinds
 
 
-def _walk_values(given: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def _walk_values(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     """(dotted name, value) of all that stands in the file."""
-    for name, value in given.items():
+    for name, value in table.items():
         if isinstance(value, dict):
             yield from _walk_values(value, (*path, name))
         else:
@@ -168,14 +170,14 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _explain_unknown(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+def _explain_unknown(name: str, candidates: list[str]) -> str:
+    near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "`toolmill settings` lists every name"
     return f"{name}: no such setting; {hint}"
 
 
 def _explain_error(
-    location: tuple[int | str, ...], message: str, found: Any, names: Mapping[str, str]
+    location: tuple[int | str, ...], message: str, value: Any, names: Mapping[str, str]
 ) -> str:
     message = message.replace("a valid tuple", "a list").removeprefix("Value error, ")
     known_names = list_known_names()
@@ -187,13 +189,16 @@ def _explain_error(
     if message.startswith(_UNKNOWN):
         return _explain_unknown(f"setting {dotted!r}", sorted(known_names))
     # Below a list or a mapping there is no variable of its own: its setting is named.
-    held = next((name for name in (dotted, *_list_parts(location)) if name in known_names), dotted)
+    setting = next(
+        (name for name in (dotted, *_list_parts(location)) if name in known_names), dotted
+    )
     block = any(name.startswith(f"{dotted}.") for name in known_names)
-    hidden = block or held != dotted or held in list_secret_names()
-    shown = "" if hidden else _show_value(found)
-    if held in names:
-        return f"{names[held]}: {message}{shown}"
-    return f"{known_names.get(held, held)} ({dotted} in {config_path().name}): {message}{shown}"
+    hidden = block or setting != dotted or setting in list_secret_names()
+    excerpt = "" if hidden else _show_value(value)
+    if setting in names:
+        return f"{names[setting]}: {message}{excerpt}"
+    where = f"{known_names.get(setting, setting)} ({dotted} in {config_path().name})"
+    return f"{where}: {message}{excerpt}"
 
 
 def _list_parts(location: tuple[int | str, ...]) -> Iterator[str]:
@@ -202,11 +207,11 @@ def _list_parts(location: tuple[int | str, ...]) -> Iterator[str]:
         yield ".".join(str(part) for part in location[:n])
 
 
-def _show_value(found: Any) -> str:
+def _show_value(value: Any) -> str:
     """A single value, cut; of a list or a mapping, whose parts may be secrets, only what it is."""
-    if isinstance(found, str | int | float):
-        return f" (found {reprlib.repr(found)})"
-    return f" (found a {type(found).__name__})"
+    if isinstance(value, str | int | float):
+        return f" (found {reprlib.repr(value)})"
+    return f" (found a {type(value).__name__})"
 
 
 def allow_models(settings: Settings) -> None:

@@ -5,10 +5,10 @@ A package's own marketplace adapter is set under the name of its entry point:
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationInfo,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -42,13 +43,14 @@ from training.settings import (
 )
 from warehouse.llm.roles import OPENAI, RoleSettings
 
+Section = TypeVar("Section", bound=BaseModel)
+
 # What a server cannot start below; the sandbox's own module is plain Python and checks nothing.
 _LEAST = {
     "memory_mb": 64,
     "processes": 4,
-    "open_files": 16,
     "wall_s": 0.1,
-    **dict.fromkeys(("file_mb", "tmp_mb", "volume_mb", "cpu_s", "stdout_mb", "message_mb"), 1),
+    **dict.fromkeys(("file_mb", "tmp_mb", "volume_mb"), 1),
 }
 
 
@@ -118,12 +120,12 @@ class ServerSection(ServerSecrets):
 
     @field_validator("env", "headers")
     @classmethod
-    def _check_sources(cls, given: dict[str, str]) -> dict[str, str]:
+    def _check_sources(cls, sources: dict[str, str]) -> dict[str, str]:
         """A secret itself does not belong in a file that is copied and committed."""
-        for name, source in given.items():
+        for name, source in sources.items():
             if not re.match(r"([A-Za-z][\w-]* )?(env|file):.", source):
                 raise ValueError(f"{name}: expected env:NAME or file:PATH, not the secret itself")
-        return given
+        return sources
 
 
 KEYS = ("api_key", "tenant_id", "client_id", "client_secret", "project_id")
@@ -158,38 +160,45 @@ class MarketplaceSection(CrawlSettings):
         return {name: key.get_secret_value() for name, key in values.items() if key}
 
 
+_DEFAULTS: dict[str, dict[str, Any]] = {  # of the marketplaces that ship
+    "registry": {"base_url": "https://registry.modelcontextprotocol.io", "page_cap": 1000},
+    "smithery": {"base_url": "https://api.smithery.ai", "site_url": "https://smithery.ai"},
+    # 119,812 servers without a command stand behind 15,656 connectors with a URL.
+    "glama": {"base_url": "https://glama.ai/api/mcp", "scope": ("connectors",)},
+    # 200 requests a minute, 5,000 an hour (its documentation).
+    "pulsemcp": {"base_url": "https://api.pulsemcp.com", "requests_per_second": 1.0},
+    "mcpso": {"base_url": "https://mcp.so", "requests_per_second": 1.0},
+    "mcphub": {"base_url": "https://mcphub.com", "requests_per_second": 1.0},
+    "deepnlp": {"base_url": "https://www.deepnlp.org", "requests_per_second": 1.0},
+    "pipedream": {"base_url": "https://api.pipedream.com"},
+    "docker": {"base_url": "https://desktop.docker.com"},
+    "private": {},
+}
+
+
+def _add_fields(fields_of: Mapping[str, Any]) -> Callable[[type[Section]], type[Section]]:
+    """Class decorator: the section with a field for each name, (type, default) each."""
+
+    def extend(model: type[Section]) -> type[Section]:
+        return create_model(
+            model.__name__, __base__=model, __doc__=model.__doc__, __module__=model.__module__,
+            **fields_of,
+        )  # fmt: skip
+
+    return extend
+
+
+@_add_fields(
+    {name: (MarketplaceSection, MarketplaceSection(**given)) for name, given in _DEFAULTS.items()}
+)
 class MarketplacesSection(BaseModel):
     """The marketplaces, one partition each."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, MarketplaceSection] = Field(init=False)
 
-    registry: MarketplaceSection = MarketplaceSection(
-        base_url="https://registry.modelcontextprotocol.io", page_cap=1000
-    )
-    smithery: MarketplaceSection = MarketplaceSection(
-        base_url="https://api.smithery.ai", site_url="https://smithery.ai"
-    )
-    # 119,812 servers without a command stand behind 15,656 connectors with a URL.
-    glama: MarketplaceSection = MarketplaceSection(
-        base_url="https://glama.ai/api/mcp", scope=("connectors",)
-    )
-    # 200 requests a minute, 5,000 an hour (its documentation).
-    pulsemcp: MarketplaceSection = MarketplaceSection(
-        base_url="https://api.pulsemcp.com", requests_per_second=1.0
-    )
-    mcpso: MarketplaceSection = MarketplaceSection(
-        base_url="https://mcp.so", requests_per_second=1.0
-    )
-    mcphub: MarketplaceSection = MarketplaceSection(
-        base_url="https://mcphub.com", requests_per_second=1.0
-    )
-    deepnlp: MarketplaceSection = MarketplaceSection(
-        base_url="https://www.deepnlp.org", requests_per_second=1.0
-    )
-    pipedream: MarketplaceSection = MarketplaceSection(base_url="https://api.pipedream.com")
-    docker: MarketplaceSection = MarketplaceSection(base_url="https://desktop.docker.com")
-    private: MarketplaceSection = MarketplaceSection()
+    if TYPE_CHECKING:
+        private: MarketplaceSection
 
     @model_validator(mode="after")
     def _check_installed(self) -> Self:
@@ -247,38 +256,37 @@ class EmbedderSettings(BaseModel):
         return prompt
 
 
+_ROLES = {  # role -> (what it does, temperature)
+    "generator": ("writes requests", 0.7),
+    "reviser": ("puts every required value into the words", 0.7),
+    "evolver": ("makes a request harder, a step at a time", 0.7),
+    "caller": ("writes the golden call", 0.0),
+    "checker_a": ("picks among look-alikes", 0.0),
+    "checker_b": ("picks too, best another", 0.0),
+    "judge": ("scores by the rubric", 0.0),
+    "actor": ("plays a tool's answer in a conversation", 0.7),
+    "drafter": ("calls tools; the sidecar learns to revise its drafts", 0.0),
+}
+
+
+@_add_fields(
+    {
+        name: (
+            RoleSettings,
+            Field(default=RoleSettings(temperature=temperature), description=about),
+        )
+        for name, (about, temperature) in _ROLES.items()
+    }
+)
 class RolesSection(BaseModel):
     """The model roles of synthesis and of the sidecar's data, each with its own model, endpoint,
     key, price and rate."""
 
     model_config = ConfigDict(extra="forbid")
 
-    generator: RoleSettings = Field(default=RoleSettings(), description="writes requests")
-    reviser: RoleSettings = Field(
-        default=RoleSettings(), description="puts every required value into the words"
-    )
-    evolver: RoleSettings = Field(
-        default=RoleSettings(), description="makes a request harder, a step at a time"
-    )
-    caller: RoleSettings = Field(
-        default=RoleSettings(temperature=0.0), description="writes the golden call"
-    )
-    checker_a: RoleSettings = Field(
-        default=RoleSettings(temperature=0.0), description="picks among look-alikes"
-    )
-    checker_b: RoleSettings = Field(
-        default=RoleSettings(temperature=0.0), description="picks too, best another"
-    )
-    judge: RoleSettings = Field(
-        default=RoleSettings(temperature=0.0), description="scores by the rubric"
-    )
-    actor: RoleSettings = Field(
-        default=RoleSettings(), description="plays a tool's answer in a conversation"
-    )
-    drafter: RoleSettings = Field(
-        default=RoleSettings(temperature=0.0),
-        description="calls tools; the sidecar learns to revise its drafts",
-    )
+    if TYPE_CHECKING:
+        judge: RoleSettings
+        drafter: RoleSettings
 
     @field_validator("*")
     @classmethod
@@ -287,11 +295,11 @@ class RolesSection(BaseModel):
         if role.protocol != OPENAI:
             from warehouse.llm.endpoint import GROUP, load_protocols
 
-            known = (OPENAI, *load_protocols())
-            if role.protocol not in known:
+            protocols = (OPENAI, *load_protocols())
+            if role.protocol not in protocols:
                 raise ValueError(
-                    f"protocol {role.protocol!r:.80}: expected one of {', '.join(known)}; install"
-                    f" the package that registers it under {GROUP}"
+                    f"protocol {role.protocol!r:.80}: expected one of {', '.join(protocols)};"
+                    f" install the package that registers it under {GROUP}"
                 )
         return role
 

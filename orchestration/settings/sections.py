@@ -41,11 +41,13 @@ def get_section(settings: BaseModel, name: str) -> Any:
 Policy = TypeVar("Policy")
 
 
-def derive_policy(kind: type[Policy], given: Any, **worked_out: Any) -> Policy:
+def derive_policy(kind: type[Policy], section: Any, **worked_out: Any) -> Policy:
     """A policy of the fields that it shares with the settings given, and of what is worked out
     from others; the rest keeps its defaults."""
     # `given` is a dataclass or a pydantic model; what both declare has one meaning.
-    declared = getattr(type(given), "model_fields", None) or {item.name for item in fields(given)}
+    declared = getattr(type(section), "model_fields", None) or {
+        item.name for item in fields(section)
+    }
     names = {item.name for item in fields(kind)} & set(declared)  # type: ignore[arg-type]
-    shared = {name: getattr(given, name) for name in names}
+    shared = {name: getattr(section, name) for name in names}
     return kind(**{**shared, **worked_out})

@@ -45,23 +45,26 @@ def change_block(block: Mapping[str, Any], change: GrantChange) -> dict[str, Any
     Raises GrantRefused."""
     folders = _read_folders(block.get("folders", ()), Path("/"))
     hosts = _read_hosts(block.get("hosts", ()))
-    named, wanted = _read_folders(change.folders, change.here), _read_hosts(change.hosts)
+    change_folders, change_hosts = (
+        _read_folders(change.folders, change.here),
+        _read_hosts(change.hosts),
+    )
     network, volume = block.get("network"), bool(block.get("volume"))
     if not change.revoke:
         network, volume = change.network or network, volume or change.volume
         # The first folder lies where recipes name one: a change of it must not move it.
-        folders, hosts = {**folders, **named}, list(dict.fromkeys([*hosts, *wanted]))
+        folders, hosts = {**folders, **change_folders}, list(dict.fromkeys([*hosts, *change_hosts]))
     elif change.is_empty:
         network, volume, folders, hosts = None, False, {}, []
     else:
-        _require_granted([str(path) for path in named if path not in folders])
-        _require_granted([host for host in wanted if host not in hosts])
-        folders = {path: mode for path, mode in folders.items() if path not in named}
-        hosts = [host for host in hosts if host not in wanted]
+        _require_granted([str(path) for path in change_folders if path not in folders])
+        _require_granted([host for host in change_hosts if host not in hosts])
+        folders = {path: mode for path, mode in folders.items() if path not in change_folders}
+        hosts = [host for host in hosts if host not in change_hosts]
         network, volume = (None if change.network else network), volume and not change.volume
     texts = [f"{path}:rw" if written else str(path) for path, written in folders.items()]
-    made = {"network": network, "folders": texts, "hosts": hosts, "volume": volume}
-    return {name: value or None for name, value in made.items()}
+    values = {"network": network, "folders": texts, "hosts": hosts, "volume": volume}
+    return {name: value or None for name, value in values.items()}
 
 
 def _read_folders(texts: Sequence[str], here: Path) -> dict[Path, bool]:
@@ -108,10 +111,10 @@ def change_server_settings(
         try:
             # tomlkit takes some files that the settings' own reader does not
             servers = tomllib.loads(before.decode()).get("servers", {})
-            known = servers.get(server_id, {}) if isinstance(servers, dict) else {}
+            section = servers.get(server_id, {}) if isinstance(servers, dict) else {}
         except ValueError as error:
             raise _make_unreadable(path, error) from None
-        changes = decide(known)
+        changes = decide(section)
         try:
             after = _change_text(before.decode(), server_id, changes)
         except ValueError as error:
@@ -169,9 +172,11 @@ def _change_text(text: str, server_id: str, changes: Mapping[str, Any]) -> str:
 
 def _drop_server(settings: dict[str, Any], server_id: str) -> dict[str, Any]:
     """The settings without one server's, and without `servers` where that is all of them."""
-    others = {name: one for name, one in settings.get("servers", {}).items() if name != server_id}
-    rest = {name: one for name, one in settings.items() if name != "servers"}
-    return {**rest, "servers": others} if others else rest
+    others = {
+        name: value for name, value in settings.get("servers", {}).items() if name != server_id
+    }
+    remaining = {name: value for name, value in settings.items() if name != "servers"}
+    return {**remaining, "servers": others} if others else remaining
 
 
 def _check_servers(path: Path, text: str) -> None:

@@ -57,23 +57,25 @@ def write_functions(
     """Name on the wire -> tool, of (tool id, contract) in order, without those of `list_refused`.
     The texts are third-party: what shows nothing is taken out, what is long is cut."""
     result: dict[str, OfferedFunction] = {}
-    for one in (_write_offered(*item) for item in dict(contracts).items()):
-        if _find_refusal(_read_parameters(one)) is None:
-            result.setdefault(one.wire, one)  # what was offered first is never called by another's
+    for offered in (_write_offered(*item) for item in dict(contracts).items()):
+        if _find_refusal(offered.function["function"]["parameters"]) is None:
+            result.setdefault(
+                offered.wire, offered
+            )  # what was offered first is never called by another's
     return result
 
 
 def list_refused(contracts: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
     """Tool id -> why no model's API takes its parameters: one such tool costs the whole request. Of
     two ids with one name on the wire, which a server can search for among its own, the second."""
-    found, names = dict[str, str](), dict[str, str]()
+    refused, names = dict[str, str](), dict[str, str]()
     for tool_id, contract in dict(contracts).items():
         why, wire = find_refusal(contract), write_wire_name(tool_id)
         if why is None and names.setdefault(wire, tool_id) != tool_id:
             why = f"its name for APIs, {wire}, is that of {quote_name(names[wire], 120)}"
         if why is not None:
-            found[tool_id] = why
-    return found
+            refused[tool_id] = why
+    return refused
 
 
 def find_refusal(contract: Mapping[str, Any]) -> str | None:
@@ -89,10 +91,6 @@ def _find_refusal(parameters: Mapping[str, Any]) -> str | None:
     problem = find_schema_problem(parameters)
     quoted = quote_text(show_line(problem or "", 240))
     return None if problem is None else f"its parameters are no JSON Schema: {quoted}"
-
-
-def _read_parameters(one: OfferedFunction) -> dict[str, Any]:
-    return one.function["function"]["parameters"]
 
 
 def _write_offered(tool_id: str, contract: Mapping[str, Any]) -> OfferedFunction:
@@ -131,18 +129,18 @@ def _flatten_top(schema: dict[str, Any]) -> dict[str, Any]:
     properties = schema.get("properties")
     if _REFUSED.isdisjoint(schema):
         return {**schema, "properties": properties if isinstance(properties, Mapping) else {}}
-    kept = {key: value for key, value in schema.items() if key not in _REFUSED}
-    return {**kept, "properties": collect_properties(schema, schema)}
+    plain = {key: value for key, value in schema.items() if key not in _REFUSED}
+    return {**plain, "properties": collect_properties(schema, schema)}
 
 
-def read_arguments(given: Any) -> Any:
+def read_arguments(arguments: Any) -> Any:
     """Arguments as an object; what is no JSON stays the text it is."""
-    if not isinstance(given, str):
-        return {} if given is None else given
+    if not isinstance(arguments, str):
+        return {} if arguments is None else arguments
     try:
-        return json.loads(given) if given.strip() else {}
+        return json.loads(arguments) if arguments.strip() else {}
     except (ValueError, RecursionError):
-        return given
+        return arguments
 
 
 def write_call_turn(
@@ -150,7 +148,7 @@ def write_call_turn(
 ) -> list[dict[str, Any]]:
     """The messages of a turn with calls, (name on the wire, arguments, what was shown of the
     result) each. begun: calls of the turns before."""
-    asked = [
+    tool_calls = [
         {
             "id": f"call_{begun + at}",
             "type": "function",
@@ -159,16 +157,16 @@ def write_call_turn(
         for at, (name, arguments, _) in enumerate(calls)
     ]
     results = [
-        {"role": "tool", "tool_call_id": one["id"], "content": shown}
-        for one, (_, _, shown) in zip(asked, calls, strict=True)
+        {"role": "tool", "tool_call_id": tool_call["id"], "content": shown}
+        for tool_call, (_, _, shown) in zip(tool_calls, calls, strict=True)
     ]
-    return [{"role": "assistant", "content": text, "tool_calls": asked}, *results]
+    return [{"role": "assistant", "content": text, "tool_calls": tool_calls}, *results]
 
 
 def _write_arguments(arguments: Any) -> str:
     """Arguments in the history: an object, whatever a model wrote, for endpoints take no other."""
-    held = arguments if isinstance(arguments, Mapping) else {"unreadable": str(arguments)[:2000]}
-    return json.dumps(held, ensure_ascii=True, default=str)
+    body = arguments if isinstance(arguments, Mapping) else {"unreadable": str(arguments)[:2000]}
+    return json.dumps(body, ensure_ascii=True, default=str)
 
 
 def write_native_answer(
@@ -181,28 +179,28 @@ def write_native_answer(
     index = router.index
     places = ((hit.tool_id, index.place_of(hit.tool_id)) for hit in keep_callable(hits))
     contracts = [(name, index.contract(at)) for name, at in places if at is not None]
-    found = list(write_functions(contracts).values())
-    facts = {"tool_ids": {item.wire: item.tool_id for item in found}}
+    functions = list(write_functions(contracts).values())
+    facts = {"tool_ids": {item.wire: item.tool_id for item in functions}}
     facts["left_out"] = list_refused(contracts)
     if api == OPENAI:
         item = {"type": "tool_search_output", "call_id": call_id, "execution": "client"}
-        item |= {"status": "completed", "tools": [_write_openai_tool(item) for item in found]}
+        item |= {"status": "completed", "tools": [_write_openai_tool(item) for item in functions]}
         return {"item": item, "tools": [], **facts}
-    blocks = [{"type": "tool_reference", "tool_name": item.wire} for item in found]
+    blocks = [{"type": "tool_reference", "tool_name": item.wire} for item in functions]
     # A result without a block is refused: then words say that nothing was found.
     nothing = [{"type": "text", "text": "No tool was found."}]
     item = {"type": "tool_result", "tool_use_id": call_id, "content": blocks or nothing}
-    return {"item": item, "tools": [write_anthropic_tool(item) for item in found], **facts}
+    return {"item": item, "tools": [write_anthropic_tool(item) for item in functions], **facts}
 
 
-def _write_openai_tool(one: OfferedFunction) -> dict[str, Any]:
-    function = one.function["function"]
-    fields = {"type": "function", "name": one.wire, "description": function["description"]}
+def _write_openai_tool(offered: OfferedFunction) -> dict[str, Any]:
+    function = offered.function["function"]
+    fields = {"type": "function", "name": offered.wire, "description": function["description"]}
     return {**fields, "parameters": function["parameters"], "strict": False, "defer_loading": True}
 
 
-def write_anthropic_tool(one: OfferedFunction) -> dict[str, Any]:
+def write_anthropic_tool(offered: OfferedFunction) -> dict[str, Any]:
     """A deferred tool as a request of Anthropic's declares it."""
-    function = one.function["function"]
-    fields = {"name": one.wire, "description": function["description"]}
+    function = offered.function["function"]
+    fields = {"name": offered.wire, "description": function["description"]}
     return {**fields, "input_schema": function["parameters"], "defer_loading": True}

@@ -95,8 +95,8 @@ def parse_fields(body: str) -> list[RequestFields]:
     labelled = _read_json_fields(body) or list(_iter_labelled(body))
     if not labelled:
         return [_read_bare(body, problems)]
-    found = _pair_fields(labelled)
-    return [item._replace(problems=(*problems, *item.problems)) for item in found]
+    requests = _pair_fields(labelled)
+    return [item._replace(problems=(*problems, *item.problems)) for item in requests]
 
 
 def _drop_markup(body: str) -> str:
@@ -111,15 +111,15 @@ def _iter_labelled(body: str) -> Iterator[tuple[str, str]]:
     """(label, value) pairs. Labels count at the start of a line; within one only where no line
     starts with that label, because prose says "the tool: " too."""
     lines = list(islice(_LINE.finditer(body), _LABELS_READ))
-    found = [(m.start(), m.end(), _normalise_label(m[1])) for m in lines]
-    known = {m.start(1) for m in lines}
-    lacking = {SERVER, TOOL} - {name for _, _, name in found}
+    labels = [(m.start(), m.end(), _normalise_label(m[1])) for m in lines]
+    starts = {m.start(1) for m in lines}
+    lacking = {SERVER, TOOL} - {name for _, _, name in labels}
     for m in islice(_INLINE.finditer(body), _LABELS_READ) if lacking else ():
-        if m.start(1) not in known and (not found or _normalise_label(m[1]) in lacking):
-            found.append((m.start(), m.end(), _normalise_label(m[1])))
-    found.sort()
-    ends = [start for start, _, _ in found[1:]] + [len(body)]
-    for (_, start, name), end in zip(found, ends, strict=False):
+        if m.start(1) not in starts and (not labels or _normalise_label(m[1]) in lacking):
+            labels.append((m.start(), m.end(), _normalise_label(m[1])))
+    labels.sort()
+    ends = [start for start, _, _ in labels[1:]] + [len(body)]
+    for (_, start, name), end in zip(labels, ends, strict=False):
         yield name, body[start:end]
 
 
@@ -130,27 +130,27 @@ def _normalise_label(label: str) -> str:
 
 def _pair_fields(labelled: Sequence[tuple[str, str]]) -> list[RequestFields]:
     """Label and value pairs as requests."""
-    made: list[dict[str, str]] = [{}]
+    pairs: list[dict[str, str]] = [{}]
     notes: list[list[str]] = [[]]
     for name, written in labelled:
         value, note = _read_value(written)
         if value is None:
             continue
-        now = made[-1]
+        now = pairs[-1]
         if name in now and len(now) == 2:
             # The pair is whole: this opens the next one, of the same server where only a tool came.
-            made.append({SERVER: now[SERVER]} if name == TOOL else {})
+            pairs.append({SERVER: now[SERVER]} if name == TOOL else {})
             notes.append([])
         elif name in now:
             if value.casefold() != now[name].casefold():
                 notes[-1].append(f"`{name}` is given twice; the first counts")
             continue
-        made[-1][name] = value
+        pairs[-1][name] = value
         notes[-1] += note
     return [
         _make_field(pair, note)
-        for pair, note in zip(made, notes, strict=True)
-        if pair or len(made) == 1
+        for pair, note in zip(pairs, notes, strict=True)
+        if pair or len(pairs) == 1
     ]
 
 
@@ -183,8 +183,8 @@ def _read_bare(body: str, problems: Sequence[str]) -> RequestFields:
     value, _ = _read_value(body)
     short = value is not None and len(value) <= LONGEST_BARE and "{" not in body
     if not short:
-        found = f"no `server:` and no `tool:` line in {len(body.strip()):,} characters"
-        return RequestFields(None, None, (f"{found}; expected one of each", *problems))
+        problem = f"no `server:` and no `tool:` line in {len(body.strip()):,} characters"
+        return RequestFields(None, None, (f"{problem}; expected one of each", *problems))
     return RequestFields(
         None, value, ("no `server:` or `tool:` line; its text counts as the tool", *problems)
     )
@@ -196,20 +196,20 @@ def _read_json_fields(body: str) -> list[tuple[str, str]]:
     if text[:1] not in ("{", "["):
         return []
     try:
-        held = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return []  # broken JSON still has its labels: they are read as lines
-    listed = held if isinstance(held, list) else [held]
-    return [pair for item in listed[:20] for pair in _iter_members(item)]
+    items = value if isinstance(value, list) else [value]
+    return [pair for item in items[:20] for pair in _iter_members(item)]
 
 
-def _iter_members(one: Json) -> Iterator[tuple[str, str]]:
-    if not isinstance(one, Mapping):
+def _iter_members(members: Json) -> Iterator[tuple[str, str]]:
+    if not isinstance(members, Mapping):
         return
-    if len(one) == 1 and isinstance(inner := next(iter(one.values())), Mapping):
-        one = inner  # {"tool_assistant": {...}}
+    if len(members) == 1 and isinstance(inner := next(iter(members.values())), Mapping):
+        members = inner  # {"tool_assistant": {...}}
     pairs: dict[str | None, Json] = {}
-    for key, value in one.items():
+    for key, value in members.items():
         pairs.setdefault(_NAMES.get(re.sub(r"[ _-]+", " ", str(key).strip().lower())), value)
     for name in (SERVER, TOOL):
         value = pairs.get(name)
@@ -241,20 +241,25 @@ def parse(text: str) -> list[ToolRequest]:
     """
     if not isinstance(text, str):
         return []
-    found: dict[tuple[str | None, ...], ToolRequest] = {}
+    requests: dict[tuple[str | None, ...], ToolRequest] = {}
     for request in _iter_requests(drop_thinking(text)):
         key = (
             _fold_text(request.server),
             _fold_text(request.tool),
             *(() if request.usable else (request.raw,)),
         )
-        if key not in found and len(found) == MOST:
-            last, kept = found.popitem()
+        if key not in requests and len(requests) == MOST:
+            last, request_before = requests.popitem()
             note = f"the text holds more than {MOST} requests; the first {MOST} count"
-            found[last] = ToolRequest(kept.server, kept.tool, kept.raw, (*kept.problems, note))
+            requests[last] = ToolRequest(
+                request_before.server,
+                request_before.tool,
+                request_before.raw,
+                (*request_before.problems, note),
+            )
             break
-        found.setdefault(key, request)
-    return list(found.values())
+        requests.setdefault(key, request)
+    return list(requests.values())
 
 
 def write_block(server: str | None, tool: str | None) -> str:

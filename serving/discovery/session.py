@@ -112,8 +112,10 @@ class DiscoverySession:
         current = getattr(self._source, "current", None)
         router: Router = self._source if current is None else current()  # type: ignore[assignment]
         gone, changed = self._find_moved(router)
-        shown = {name: hit for name, hit in self.shown.items() if name not in (*gone, *changed)}
-        barred = list_barred(router.index, shown, self._excluded)
+        still_shown = {
+            name: hit for name, hit in self.shown.items() if name not in (*gone, *changed)
+        }
+        barred = list_barred(router.index, still_shown, self._excluded)
         ready = [
             replace(
                 ask,
@@ -124,7 +126,7 @@ class DiscoverySession:
         ]
         answers = router.find_many(ready) if ready else []
         # Nothing of the session has moved up to here: a question that is refused costs no round.
-        self.shown, self._router = shown, router
+        self.shown, self._router = still_shown, router
         self.rounds += 1
         hits = {
             hit.tool_id: hit

@@ -148,7 +148,7 @@ def order_content(source: IndexSource) -> IndexContent:
     ids = sorted({tool.server_id for tool in tools.values()})
     places = {server_id: place for place, server_id in enumerate(ids)}
     ordered = [replace(tool, server=places[tool.server_id]) for tool in tools.values()]
-    asked = [
+    requests = [
         (place, text)
         for place, tool in enumerate(ordered)
         for text in list(source.instructions.get(tool.contract_digest, ()))[:_MOST_REQUESTS]
@@ -158,7 +158,7 @@ def order_content(source: IndexSource) -> IndexContent:
     recipes = {name: source.recipes[name] for name in ids if name in source.recipes}
     servers = [_make_server(name, source.servers.get(name, {})) for name in ids]
     moves = write_history(source.moves) if source.moves else b""
-    return IndexContent(ordered, list(contracts.values()), servers, asked, recipes, moves)
+    return IndexContent(ordered, list(contracts.values()), servers, requests, recipes, moves)
 
 
 def _make_server(server_id: str, facts: Mapping[str, str]) -> IndexedServer:
@@ -373,9 +373,9 @@ def embed_views(
     """Vectors of a view's texts, float32 [len(texts), dim]; those that `contract_vectors` bought
     already are read from there."""
     keys = {text: make_vector_key(digest_text(text), encoder.id) for text in dict.fromkeys(texts)}
-    known = store.find_vectors(keys.values(), TEXTS)
-    found = {text: known[key] for text, key in keys.items() if key in known}
-    new = [text for text in keys if text not in found]
+    stored = store.find_vectors(keys.values(), TEXTS)
+    vector_of = {text: stored[key] for text, key in keys.items() if key in stored}
+    new = [text for text in keys if text not in vector_of]
     vectors = embed_texts(
         new,
         encoder,
@@ -383,8 +383,8 @@ def embed_views(
         table=VIEWS,
         on_done=lambda done, of: progress.update("embed", done, of),
     )
-    found.update(zip(new, vectors, strict=True))
-    return np.array([found[text] for text in texts], np.float32).reshape(-1, encoder.dim)
+    vector_of.update(zip(new, vectors, strict=True))
+    return np.array([vector_of[text] for text in texts], np.float32).reshape(-1, encoder.dim)
 
 
 def view_table(index: RouterIndex) -> Markdown:

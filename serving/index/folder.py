@@ -36,6 +36,7 @@ from serving.index.model import (
     RouterIndex,
     VectorView,
 )
+from warehouse.errors import describe_unreadable
 from warehouse.storage.files import PointerBroken, read_pointer
 
 _ROWS = 8_192  # rows looked at together: a view that is mapped stays out of memory
@@ -51,16 +52,16 @@ def read_array(path: Path) -> np.ndarray:
 def read_arrays(path: Path, names: Sequence[str]) -> list[np.ndarray]:
     """These arrays of a .npz file, in their order, read only. Raises ValueError, KeyError, OSError,
     BadZipFile."""
-    most, found = path.stat().st_size, []
-    with zipfile.ZipFile(path) as held:
+    most, arrays = path.stat().st_size, []
+    with zipfile.ZipFile(path) as archive:
         for name in names:
-            about = held.getinfo(f"{name}.npy")
+            about = archive.getinfo(f"{name}.npy")
             if about.compress_type != zipfile.ZIP_STORED or about.file_size > most:
                 raise ValueError(
                     f"{path.name}: {name} is compressed, expected it as np.savez writes"
                 )
-            found.append(_parse_array(held.read(about), f"{path.name}: {name}"))
-    return found
+            arrays.append(_parse_array(archive.read(about), f"{path.name}: {name}"))
+    return arrays
 
 
 def _parse_array(data: bytes, name: str) -> np.ndarray:
@@ -98,8 +99,8 @@ def check_vectors(vectors: np.ndarray, rows: int, name: str) -> np.ndarray:
         squares = np.square(vectors[start : start + _ROWS]).sum(1)
         wrong = np.flatnonzero(~(squares <= _LONGEST))  # not a number is not less either
         if len(wrong):
-            found = float(squares[wrong[0]]) ** 0.5
-            raise ValueError(f"{name}: row {start + wrong[0]} has norm {found}, expected 1")
+            norm = float(squares[wrong[0]]) ** 0.5
+            raise ValueError(f"{name}: row {start + wrong[0]} has norm {norm}, expected 1")
     return vectors
 
 
@@ -162,18 +163,18 @@ def load_index(place: Path, version: str) -> RouterIndex:
     try:
         meta = json.loads((folder / "index.json").read_bytes())
         if meta.get("format") != FORMAT:
-            found = f"format {meta.get('format')}, expected {FORMAT}"
-            raise IndexBroken(f"{name}: {found}; {REBUILD}")
+            actual = f"format {meta.get('format')}, expected {FORMAT}"
+            raise IndexBroken(f"{name}: {actual}; {REBUILD}")
         for file, size in meta["files"].items():
-            if (found := (folder / file).stat().st_size) != size:
-                raise ValueError(f"{file} has {found} bytes, expected {size}")
+            if (actual := (folder / file).stat().st_size) != size:
+                raise ValueError(f"{file} has {actual} bytes, expected {size}")
         index = _read_version(folder, meta)
         index.warm()
         return index
     except IndexBroken:
         raise
     except _UNREADABLE as error:
-        message = f"{type(error).__name__}: {error}"
+        message = describe_unreadable(error)
         raise IndexBroken(f"{name}: {message}; delete the folder and {REBUILD}") from error
 
 

@@ -53,14 +53,14 @@ def read_tokens(path: Path) -> tuple[ClientToken, ...]:
     try:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}"
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise TokenError(f"tokens file {path}: {reason}; {_SHAPE}") from None
-    listed = data.get("tokens") if isinstance(data, dict) else None
-    if not isinstance(listed, list) or not listed:
+    rows = data.get("tokens") if isinstance(data, dict) else None
+    if not isinstance(rows, list) or not rows:
         raise TokenError(f"tokens file {path}: found no tokens; {_SHAPE}")
     return tuple(
-        _parse_token(row, f"tokens file {path}, entry {at}") for at, row in enumerate(listed, 1)
+        _parse_token(row, f"tokens file {path}, entry {at}") for at, row in enumerate(rows, 1)
     )
 
 

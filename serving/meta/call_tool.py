@@ -53,8 +53,8 @@ class CallAttempt:
 
     def make_outcome(self) -> dict[str, Any]:
         """As it is recorded."""
-        named = {"call_id": self.call_id, "tool_id": self.tool_id, "token": self.token}
-        return {**named, "index": self.index, **self.facts}
+        ids = {"call_id": self.call_id, "tool_id": self.tool_id, "token": self.token}
+        return {**ids, "index": self.index, **self.facts}
 
 
 def answer_returned(
@@ -83,18 +83,18 @@ def answer_invalid(
     attempt: CallAttempt, problems: Any, steps: tuple[str, ...], repair: bool
 ) -> ToolReply:
     """Arguments that do not fit the contract, field by field. repair: whether it was tried."""
-    listed = _list_problems(problems)
+    rows = _list_problems(problems)
     attempt.note_end("invalid_arguments", error_kind="invalid_arguments", blame="caller")
     # Names and allowed values in a problem are the contract's: third-party words again.
     lines = [
         f"- {item.get('path') or 'arguments'}: found {item.get('found')}; expected"
         f" {item.get('expected')}; {item.get('fix')}"
-        for item in listed
+        for item in rows
     ]
     fix = "fix them" if repair else "fix them, or send repair=true"
     message = f"{len(problems)} problem(s) in the arguments; nothing was run; {fix}"
     error = {"kind": "invalid_arguments", "field": "arguments", "message": message}
-    facts = {"problems": listed, "error": error, **_describe_steps(steps)}
+    facts = {"problems": rows, "error": error, **_describe_steps(steps)}
     reply = make_answer(attempt, facts, "\n".join([_write_head(attempt, steps), message]))
     reply.blocks = [{"type": "text", "text": mark_text("\n".join(lines), "the contract")}]
     reply.is_error = True
@@ -156,7 +156,7 @@ def _describe_findings(result: Any) -> dict[str, Any]:
     findings = [
         finding for finding in result.findings if finding.rule in (*result.alarming, "issued_key")
     ]
-    listed = [
+    rows = [
         {
             "rule": finding.rule,
             "severity": finding.severity,
@@ -165,7 +165,7 @@ def _describe_findings(result: Any) -> dict[str, Any]:
         }
         for finding in findings[:_PROBLEMS]
     ]
-    return {"findings": listed} if listed else {}
+    return {"findings": rows} if rows else {}
 
 
 def _write_warnings(result: Any) -> list[str]:
@@ -215,13 +215,13 @@ class CheckedCall:
 async def call_tool(
     desk: MetaContext,
     token: ClientToken,
-    given: Mapping[str, Any],
+    sent: Mapping[str, Any],
     client: ConsentClient,
     name: str | None = None,
 ) -> ToolReply:
     """The result, or why there is none. Raises BadField, NotHere, IndexMissing, IndexBroken, and
     Pending where the client is asked first. name: of the client, as it names itself."""
-    fields = ArgumentFields(given, INPUTS[CALL]["properties"])
+    fields = ArgumentFields(sent, INPUTS[CALL]["properties"])
     tool_id, repair = read_name(fields.needed("tool_id")), fields.flag("repair")
     arguments = fields.arguments("arguments", anything=repair)
     attempt = CallAttempt(uuid.uuid4().hex, tool_id, token.name)
@@ -255,10 +255,10 @@ async def _check_call(
 ) -> ToolReply:
     router = await desk.router()
     attempt.index = router.index.version
-    found = await desk.tool(router, token, attempt.tool_id)
-    if found is None:
+    visible = await desk.tool(router, token, attempt.tool_id)
+    if visible is None:
         raise NotHere(attempt.tool_id, token, router.index.version)
-    place, tool = found
+    place, tool = visible
     attempt.facts["contract_digest"] = tool.contract_digest
     asked_by = attempt.facts.get("client")
     attempt.facts.update(desk.queries.get((token.name, asked_by, tool.tool_id), {}))

@@ -50,14 +50,14 @@ def explain_consent(tool: IndexedTool, policy: MetaPolicy) -> str | None:
 
 def write_question(tool: IndexedTool, arguments: Mapping[str, Any], runs: str, why: str) -> str:
     """What the person reads: server, tool, arguments, and that some of the text is third-party."""
-    shown, cut = bound_value(arguments, _ARGUMENTS)
+    excerpt, cut = bound_value(arguments, _ARGUMENTS)
     more = " (not all of them fit here)" if cut else ""
     return "\n".join(
         [
             f"A model asks to call {quote_name(tool.tool, 200)} of"
             f" {quote_name(tool.server_id, 200)}.",
             f"Runs: {runs}",
-            f"Arguments{more}: {dump_json(shown)}",
+            f"Arguments{more}: {dump_json(excerpt)}",
             f"You are asked because {why}.",
             f"The tool's own words (third-party): {quote_text(show_line(tool.description, 300))}",
         ]

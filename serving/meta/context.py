@@ -131,11 +131,11 @@ class MetaContext:
         self._turns: dict[str, anyio.CapacityLimiter] = {}
         self._loaded = False
 
-    async def work(self, fn: Callable[..., T], *args: Any, **named: Any) -> T:
+    async def work(self, fn: Callable[..., T], *args: Any, **options: Any) -> T:
         """Runs `fn` in a thread, so that the loop goes on answering."""
         if self._threads is None:
             self._threads = anyio.CapacityLimiter(_THREADS)
-        return await anyio.to_thread.run_sync(partial(fn, *args, **named), limiter=self._threads)
+        return await anyio.to_thread.run_sync(partial(fn, *args, **options), limiter=self._threads)
 
     async def work_for(self, token: ClientToken, fn: Callable[..., T], *args: Any) -> T:
         """`work` in the token's turn: however much one asks, the others' next request is not behind
@@ -158,10 +158,10 @@ class MetaContext:
 
     async def seen(self, router: Router, token: ClientToken) -> VisibleTools:
         """What the token may see of this router's index: neither quarantined nor off its list."""
-        known = self._seen.setdefault(router, {})
-        if token.allow not in known:
-            known[token.allow] = await self.work(_seen, router, token.allow)
-        return known[token.allow]
+        by_list = self._seen.setdefault(router, {})
+        if token.allow not in by_list:
+            by_list[token.allow] = await self.work(_seen, router, token.allow)
+        return by_list[token.allow]
 
     async def tool(
         self, router: Router, token: ClientToken, tool_id: str
@@ -198,9 +198,11 @@ def shorten_version(version: str | None) -> str:
 
 def describe_kept(token: ClientToken, desk: MetaContext) -> str:
     """What the log keeps of what this token asks for, and what learns from it, in a line."""
-    kept = f"Kept under the name {token.name!r}: outcome, tool, note; {_REMEMBERED[token.remember]}"
+    notice = (
+        f"Kept under the name {token.name!r}: outcome, tool, note; {_REMEMBERED[token.remember]}"
+    )
     learns = desk.learner is not None and token.remember == "text"
-    return f"{kept}; the order of tools learns from it" if learns else kept
+    return f"{notice}; the order of tools learns from it" if learns else notice
 
 
 def keep_client(token: ClientToken, client: str | None) -> dict[str, str]:

@@ -24,21 +24,23 @@ class NotHere(LookupError):
     """
 
     def __init__(self, tool_id: str, token: ClientToken, version: str) -> None:
-        known = f"index {shorten_version(version)} has none that token {token.name!r} may use"
-        super().__init__(f"tool_id is {quote_name(tool_id, 120)}; {known}; ask find_tools for ids")
+        problem = f"index {shorten_version(version)} has none that token {token.name!r} may use"
+        super().__init__(
+            f"tool_id is {quote_name(tool_id, 120)}; {problem}; ask find_tools for ids"
+        )
         self.version = version
 
 
 async def describe_tool(
-    desk: MetaContext, token: ClientToken, given: Mapping[str, Any]
+    desk: MetaContext, token: ClientToken, sent: Mapping[str, Any]
 ) -> ToolReply:
     """The answer. Raises BadField, NotHere, IndexMissing or IndexBroken."""
-    tool_id = read_name(ArgumentFields(given, INPUTS[DESCRIBE]["properties"]).needed("tool_id"))
+    tool_id = read_name(ArgumentFields(sent, INPUTS[DESCRIBE]["properties"]).needed("tool_id"))
     router = await desk.router()
-    found = await desk.tool(router, token, tool_id)
-    if found is None:
+    visible = await desk.tool(router, token, tool_id)
+    if visible is None:
         raise NotHere(tool_id, token, router.index.version)
-    place, tool = found
+    place, tool = visible
     copy = BoundedText(_CONTRACT, longest=_TEXT)
     contract = copy(await desk.work_for(token, router.index.contract, place))
     recipe = router.index.recipe(tool.server_id)
@@ -49,7 +51,9 @@ async def describe_tool(
         "contract_digest": tool.contract_digest,
         "flags": [escape_exact(flag, 60) for flag in tool.flags],
         "marketplaces": list(tool.marketplaces),
-        "reliability": asdict(known) if (known := router.tell_reliability(place)) else None,
+        "reliability": asdict(reliability)
+        if (reliability := router.tell_reliability(place))
+        else None,
         "runs": _NEVER_RAN if tool.unverified else explain_run(recipe, tool.server_id),
         "callable": desk.caller is not None
         and token.calls

@@ -67,7 +67,7 @@ class SearchQuestion:
 
 
 async def find_tools(
-    desk: MetaContext, token: ClientToken, given: Mapping[str, Any], client: str | None = None
+    desk: MetaContext, token: ClientToken, sent: Mapping[str, Any], client: str | None = None
 ) -> ToolReply:
     """The answer. Raises BadField, BadQuery, IndexMissing or IndexBroken. client: its name and
     version, as it says.
@@ -75,21 +75,21 @@ async def find_tools(
     MCP-Zero's active loop through one tool: `requests` in the model's words, `shown` the tools of
     earlier rounds, `max_tokens` the cost that is left, `stop` that no other round helps.
     """
-    fields = ArgumentFields(given, INPUTS[FIND]["properties"])
+    fields = ArgumentFields(sent, INPUTS[FIND]["properties"])
     questions = read_questions(fields, token, keep_client(token, client).get("client"))
-    shown = [read_name(tool_id) for tool_id in fields.texts("shown", MAX_EXCLUDE)]
+    shown_before = [read_name(tool_id) for tool_id in fields.texts("shown", MAX_EXCLUDE)]
     with_parameters = fields.flag("parameters")
     most = fields.number("max_tokens", MAX_TOKENS, LEAST_TOKENS, MAX_TOKENS)
     router = await desk.router()
-    here = [name for name in shown if await desk.tool(router, token, name) is not None]
-    gone = [escape_name(name, 400) for name in sorted({*shown} - {*here})]
+    here = [name for name in shown_before if await desk.tool(router, token, name) is not None]
+    gone = [escape_name(name, 400) for name in sorted({*shown_before} - {*here})]
     asks = [
         replace(ask, exclude=list_barred(router.index, here, ask.exclude))
         for question in questions
         if (ask := question.ask) is not None
     ]
-    found = iter(await desk.work_for(token, router.find_many, asks) if asks else [])
-    answers = [next(found) if question.ask else None for question in questions]
+    results = iter(await desk.work_for(token, router.find_many, asks) if asks else [])
+    answers = [next(results) if question.ask else None for question in questions]
     rows = [
         _make_row(router, question, answer, with_parameters)
         for question, answer in zip(questions, answers, strict=True)
@@ -105,7 +105,7 @@ async def find_tools(
         facts["gone"] = gone
     if len(rows) < len(questions):
         facts["requests_left_out"] = len(questions) - len(rows)
-    if (shown or most < MAX_TOKENS) and asks and not any(row["hits"] for row in rows):
+    if (shown_before or most < MAX_TOKENS) and asks and not any(row["hits"] for row in rows):
         cut = "requests_left_out" in facts or any("left_out" in row for row in rows)
         facts["stop"] = "max_tokens" if cut else "nothing_new"
     return ToolReply(facts, text=text)
@@ -141,14 +141,14 @@ def read_questions(
             )
             for block in blocks
         ]
-    asked = [_read_words(request) for request in requests] or [words]
-    for at, texts in enumerate(asked):
+    word_sets = [_read_words(request) for request in requests] or [words]
+    for at, texts in enumerate(word_sets):
         if not texts:
             field = f"requests[{at}]" if requests else "query"
             raise BadField(
                 field, "missing or blank", "what a tool should do, or server and/or tool"
             )
-    return [SearchQuestion(replace(base, **texts)) for texts in asked]
+    return [SearchQuestion(replace(base, **texts)) for texts in word_sets]
 
 
 def _read_words(fields: ArgumentFields) -> dict[str, str]:
@@ -195,7 +195,7 @@ async def _note_search(
     token: ClientToken,
     router: Router,
     question: SearchQuestion,
-    shown: Sequence[str],
+    tool_ids: Sequence[str],
     client: str | None,
 ) -> None:
     """Keeps which tools a question found, so that a call of one can name it; in the log too if the
@@ -203,11 +203,11 @@ async def _note_search(
     facts: dict[str, Any] = {"query": query_digest(question.words)}
     if token.remember != "digest":
         facts |= {"search_id": uuid.uuid4().hex}
-        kept = await desk.work_for(token, _read_query, token, router, question)
-        named = {"token": token.name, "status": "searched", "index": router.index.version}
-        await desk.record({**named, **facts, **kept, "client": client, "shown": shown})
+        query_facts = await desk.work_for(token, _read_query, token, router, question)
+        line = {"token": token.name, "status": "searched", "index": router.index.version}
+        await desk.record({**line, **facts, **query_facts, "client": client, "shown": tool_ids})
     asked_by = keep_client(token, client).get("client")
-    for rank, tool_id in enumerate(shown, 1):
+    for rank, tool_id in enumerate(tool_ids, 1):
         at = {"rank": rank} if "search_id" in facts else {}
         desk.queries[token.name, asked_by, tool_id] = {**facts, **at}
 

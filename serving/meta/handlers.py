@@ -59,24 +59,24 @@ class RequestHandlers:
         """tools/list, described by what this token can find."""
         from mcp_types import ListToolsResult
 
-        token, listed = self._find_token(ctx), ToolListing()
+        token, listing = self._find_token(ctx), ToolListing()
         try:
-            listed = await self._describe_index(token)
+            listing = await self._describe_index(token)
         except (IndexMissing, IndexBroken):
             pass  # find_tools says what to do
         calls = token.calls and self._desk.caller is not None
-        tools = list_tools(listed, calls, describe_kept(token, self._desk))
+        tools = list_tools(listing, calls, describe_kept(token, self._desk))
         return ListToolsResult.model_validate({"tools": tools})
 
     async def _describe_index(self, token: ClientToken) -> ToolListing:
         router = await self._desk.router()
-        known = self._listed.setdefault(router, {})
-        if token.allow not in known:
-            seen = await self._desk.seen(router, token)
-            known[token.allow] = await self._desk.work_for(
-                token, describe_seen, router, seen, self._desk.policy
+        by_list = self._listed.setdefault(router, {})
+        if token.allow not in by_list:
+            visible = await self._desk.seen(router, token)
+            by_list[token.allow] = await self._desk.work_for(
+                token, describe_seen, router, visible, self._desk.policy
             )
-        return known[token.allow]
+        return by_list[token.allow]
 
     async def call_tool(self, ctx: Any, params: Any) -> Any:
         """tools/call. What went wrong is told in the result, where the model reads it."""
@@ -93,19 +93,19 @@ class RequestHandlers:
         return CallToolResult.model_validate(reply.as_result())
 
     async def _answer_call(self, ctx: Any, params: Any, token: ClientToken) -> ToolReply:
-        given: Mapping[str, Any] = params.arguments or {}
+        arguments: Mapping[str, Any] = params.arguments or {}
         if params.name == FIND:
-            return await find_tools(self._desk, token, given, read_client(ctx))
+            return await find_tools(self._desk, token, arguments, read_client(ctx))
         if params.name == DESCRIBE:
-            return await describe_tool(self._desk, token, given)
+            return await describe_tool(self._desk, token, arguments)
         if params.name == REPORT:
-            return await report_outcome(self._desk, token, given, read_client(ctx))
+            return await report_outcome(self._desk, token, arguments, read_client(ctx))
         if params.name != CALL:
             pinned = escape_name(await self._find_pinned(token, params.name), MAX_ID)
-            given = {"tool_id": pinned, "arguments": given}
+            arguments = {"tool_id": pinned, "arguments": arguments}
         client = ConsentClient(ctx, params, self._desk.questions)
         with self._desk.limits.running(token):
-            return await call_tool(self._desk, token, given, client, read_client(ctx))
+            return await call_tool(self._desk, token, arguments, client, read_client(ctx))
 
     async def _find_pinned(self, token: ClientToken, name: str) -> str:
         """The id of a tool that is listed flat. Raises BadField, IndexMissing or IndexBroken."""
@@ -175,7 +175,7 @@ def _describe_failure(error: Exception) -> ToolReply:
         IndexMissing: "index_missing",
         IndexBroken: "index_broken",
     }
-    kind = next((name for known, name in kinds.items() if isinstance(error, known)), None)
+    kind = next((name for error_type, name in kinds.items() if isinstance(error, error_type)), None)
     if kind is None:
         logger.error("a request failed", exc_info=error)
         facts = {"kind": "internal", "message": _INTERNAL}

@@ -156,19 +156,19 @@ class RequestAdmission:
         """Raises TooMany where the token has too many requests open."""
         most = self._settings.open_requests
         if self._open[token.name] > most:
-            found = f"token {token.name!r} has {most} requests open, allowed are no more"
-            raise TooMany(f"{found}; come again when one has ended", 1.0)
+            problem = f"token {token.name!r} has {most} requests open, allowed are no more"
+            raise TooMany(f"{problem}; come again when one has ended", 1.0)
 
     def _check_sessions(self, token: ClientToken, scope: Any) -> None:
         """Raises TooMany where the request would open a session too many."""
         if not _is_opening(scope):
             return
         owners = self._manager._session_owners.values()
-        held = sum(owner["client_id"] == token.name for owner in owners)
+        sessions = sum(owner["client_id"] == token.name for owner in owners)
         # One that is being opened may count twice for a moment, never not at all.
-        if held + self._opening[token.name] >= self._settings.token_sessions:
+        if sessions + self._opening[token.name] >= self._settings.token_sessions:
             raise TooMany(
-                f"token {token.name!r} has {held} sessions open, allowed are"
+                f"token {token.name!r} has {sessions} sessions open, allowed are"
                 f" {self._settings.token_sessions}; end one (DELETE), or wait until one is idle for"
                 f" {self._settings.idle_s:.0f} s",
                 60.0,

@@ -75,8 +75,8 @@ def summarise_index(index: RouterIndex, servers: Mapping[int, Sequence[int]]) ->
         counts[find_category(words, f"{server.name} {server.server_id}"[:200])] += 1
     del counts[_OTHER]
     largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_CATEGORIES]
-    named = ", ".join(f"{name} ({n:,})" for name, n in largest)
-    return f" They are for {named}." if named else ""
+    categories = ", ".join(f"{name} ({n:,})" for name, n in largest)
+    return f" They are for {categories}." if categories else ""
 
 
 @dataclass(frozen=True)
@@ -91,31 +91,31 @@ class ToolListing:
     flat: tuple[dict[str, Any], ...] = ()
 
 
-def describe_seen(router: Router, seen: VisibleTools, policy: MetaPolicy) -> ToolListing:
+def describe_seen(router: Router, visible: VisibleTools, policy: MetaPolicy) -> ToolListing:
     """What a token that sees this of the index is shown of it."""
     index = router.index
-    places = select_pinned(router, seen, policy.pinned)
+    places = select_pinned(router, visible, policy.pinned)
     ids = [index.tools[at].tool_id for at in places]
     names = [write_wire_name(item) for item in ids]  # never one of ours: an id is no sound name
     flat = [
         _list_flat(name, index.tools[at], index.contract(at), policy)
         for name, at in zip(names, places, strict=True)
     ]
-    summary = summarise_index(index, seen.servers)
+    summary = summarise_index(index, visible.servers)
     pinned = dict(zip(names, ids, strict=True))
-    return ToolListing(len(seen.places), len(seen.servers), summary, pinned, tuple(flat))
+    return ToolListing(len(visible.places), len(visible.servers), summary, pinned, tuple(flat))
 
 
-def select_pinned(router: Router, seen: VisibleTools, patterns: tuple[str, ...]) -> list[int]:
+def select_pinned(router: Router, visible: VisibleTools, patterns: tuple[str, ...]) -> list[int]:
     """The places of the tools that are shown flat: ids or globs over ids, at most MOST_PINNED."""
     tools = router.index.tools
     exact = [router.index.place_of(pattern) for pattern in patterns]
     globs = [one for one, at in zip(patterns, exact, strict=True) if at is None]
-    found = {at for at in exact if at is not None and at in seen.places}
+    selected = {at for at in exact if at is not None and at in visible.places}
     if globs:
         matches = compile_globs(globs)
-        found |= {at for at in seen.places if matches(tools[at].server_id, tools[at].tool)}
-    order = sorted(found, key=lambda at: tools[at].tool_id)
+        selected |= {at for at in visible.places if matches(tools[at].server_id, tools[at].tool)}
+    order = sorted(selected, key=lambda at: tools[at].tool_id)
     return _drop_refused(router, [at for at in order if not tools[at].unverified][:MOST_PINNED])
 
 
@@ -123,12 +123,14 @@ def _drop_refused(router: Router, places: list[int]) -> list[int]:
     """Without tools whose parameters no model's API takes: a client that hands the list on would
     have no tool at all."""
 
-    named = {router.index.tools[at].tool_id: at for at in places}
-    refused = list_refused((name, router.index.contract(at)) for name, at in named.items())
+    place_of = {router.index.tools[at].tool_id: at for at in places}
+    refused = list_refused((name, router.index.contract(at)) for name, at in place_of.items())
     if refused:
-        some = "; ".join(f"{escape_text(one)}: {why}" for one, why in list(refused.items())[:3])
+        some = "; ".join(
+            f"{escape_text(tool_id)}: {why}" for tool_id, why in list(refused.items())[:3]
+        )
         logger.warning("pinned tools that are not listed: %d (%s)", len(refused), some)
-    return [at for name, at in named.items() if name not in refused]
+    return [at for name, at in place_of.items() if name not in refused]
 
 
 def find_unused_pins(index: RouterIndex, patterns: Sequence[str]) -> list[str]:
@@ -137,17 +139,17 @@ def find_unused_pins(index: RouterIndex, patterns: Sequence[str]) -> list[str]:
     return [pattern for pattern in patterns if not any(starmap(compile_globs([pattern]), pairs))]
 
 
-def list_tools(listed: ToolListing, calls: bool, kept: str) -> list[dict[str, Any]]:
+def list_tools(listing: ToolListing, calls: bool, notice: str) -> list[dict[str, Any]]:
     """The tools as `tools/list` has them. calls: whether tools may be called at all. kept: what is
     remembered of what this client asks."""
-    tools = listed.tools
-    known = "no tools yet (no index)" if tools is None else _describe_count(tools, "tool")
-    facts = {"tools": known, "servers": _describe_count(listed.servers, "server")}
+    tools = listing.tools
+    count = "no tools yet (no index)" if tools is None else _describe_count(tools, "tool")
+    facts = {"tools": count, "servers": _describe_count(listing.servers, "server")}
     ours = [
         {
             "name": name,
             "title": _TITLES[name],
-            "description": about.format(**facts, summary=listed.summary, kept=kept),
+            "description": about.format(**facts, summary=listing.summary, kept=notice),
             "inputSchema": INPUTS[name],
             "outputSchema": OUTPUTS[name],
             "annotations": {"title": _TITLES[name], **_HINTS[name]},
@@ -155,7 +157,7 @@ def list_tools(listed: ToolListing, calls: bool, kept: str) -> list[dict[str, An
         for name, about in _ABOUT.items()
         if calls or name != CALL
     ]
-    return [*ours, *(listed.flat if calls else ())]
+    return [*ours, *(listing.flat if calls else ())]
 
 
 def _list_flat(

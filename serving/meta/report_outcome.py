@@ -18,11 +18,11 @@ _KEPT = ("index", "tool_id", "contract_digest", "call_id", *_OF_SEARCH)
 
 
 async def report_outcome(
-    desk: MetaContext, token: ClientToken, given: Mapping[str, Any], client: str | None = None
+    desk: MetaContext, token: ClientToken, sent: Mapping[str, Any], client: str | None = None
 ) -> ToolReply:
     """The receipt. Raises BadField, NotHere, IndexMissing or IndexBroken. client: as it names
     itself."""
-    fields = ArgumentFields(given, INPUTS[REPORT]["properties"])
+    fields = ArgumentFields(sent, INPUTS[REPORT]["properties"])
     outcome = fields.choice("outcome", REPORTS)
     call_id, tool_id = fields.text("call_id", 64), fields.text("tool_id", MAX_ID)
     note = fields.text("note", MAX_NOTE)
@@ -30,26 +30,22 @@ async def report_outcome(
         raise BadField("call_id", "beside tool_id" if call_id else "missing", "it or tool_id")
     router, asked_by = await desk.router(), keep_client(token, client)
     if call_id:
-        facts = _find_call_facts(desk, token, call_id)
+        owner, facts = desk.calls.get(call_id, (None, {}))
+        if owner != token.name:
+            expected = "the id of a call of yours since this server started; or give tool_id"
+            raise BadField("call_id", f"unknown ({show_line(call_id, 40)!r})", expected)
+        facts = {name: facts[name] for name in _KEPT if facts.get(name)}
     else:
         facts = await _find_tool_facts(desk, token, router, read_name(tool_id or ""), asked_by)
     line_note = show_line(redact(note), MAX_NOTE) if note else None
-    kept = {"token": token.name, "status": "reported", "reported": outcome, "note": line_note}
-    await desk.record({**facts, **kept, **asked_by})
+    line = {"token": token.name, "status": "reported", "reported": outcome, "note": line_note}
+    await desk.record({**facts, **line, **asked_by})
     version = router.index.version
     notice = describe_kept(token, desk)
     return ToolReply(
         {"index": version, "recorded": True, "kept": notice},
         f"recorded in index {shorten_version(version)}: {outcome}; {notice}",
     )
-
-
-def _find_call_facts(desk: MetaContext, token: ClientToken, call_id: str) -> dict[str, Any]:
-    owner, facts = desk.calls.get(call_id, (None, {}))
-    if owner != token.name:
-        expected = "the id of a call of yours since this server started; or give tool_id"
-        raise BadField("call_id", f"unknown ({show_line(call_id, 40)!r})", expected)
-    return {name: facts[name] for name in _KEPT if facts.get(name)}
 
 
 async def _find_tool_facts(
@@ -59,10 +55,10 @@ async def _find_tool_facts(
     tool_id: str,
     asked_by: Mapping[str, str],
 ) -> dict[str, Any]:
-    found = await desk.tool(router, token, tool_id)
-    if found is None:
+    visible = await desk.tool(router, token, tool_id)
+    if visible is None:
         raise NotHere(tool_id, token, router.index.version)
-    tool = found[1]
+    tool = visible[1]
     if tool.unverified:
         raise BadField("tool_id", "of an unverified tool", "one that was launched")
     return {

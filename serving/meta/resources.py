@@ -41,16 +41,16 @@ async def read_resource(desk: MetaContext, token: ClientToken, uri: str) -> dict
         text = write_system_prompt(example=uri == _EXAMPLE)
         return {"uri": uri, "mimeType": "text/markdown", "text": text}
     if uri != _INDEX:
-        known = "resources/list has those there are"
-        raise NoResource(f"{escape_exact(uri, 120)!r} names no resource; {known}")
+        fix = "resources/list has those there are"
+        raise NoResource(f"{escape_exact(uri, 120)!r} names no resource; {fix}")
     router = await desk.router()
-    index, seen = router.index, await desk.seen(router, token)
+    index, visible = router.index, await desk.seen(router, token)
     content: dict[str, Any] = {
         "index": index.version,
         "release": index.release,
         "embedder": index.embedder,
-        "servers": len(seen.servers),
-        "tools": len(seen.places),
+        "servers": len(visible.servers),
+        "tools": len(visible.places),
     }
     if router.ranker is not None:
         # How many outcomes it has learnt since it was fitted; None where it does not learn.

@@ -195,8 +195,8 @@ class ArgumentFields:
         if not isinstance(value, str):
             raise BadField(f"{self._at}{name}", _name_kind(value), "a text")
         if len(value) > most:
-            found = f"{len(value):,} characters long"
-            raise BadField(f"{self._at}{name}", found, f"at most {most:,}")
+            size = f"{len(value):,} characters long"
+            raise BadField(f"{self._at}{name}", size, f"at most {most:,}")
         return value.strip() or None
 
     def needed(self, name: str, most: int = MAX_ID) -> str:
@@ -216,8 +216,8 @@ class ArgumentFields:
         if isinstance(value, bool) or not isinstance(value, int):
             raise BadField(name, _name_kind(value), f"a whole number from {least} to {most}")
         if not least <= value <= most:
-            shown = str(value) if abs(value) < 10**12 else "huge"
-            raise BadField(name, shown, f"{least} to {most}")
+            written = str(value) if abs(value) < 10**12 else "huge"
+            raise BadField(name, written, f"{least} to {most}")
         return value
 
     def flag(self, name: str) -> bool:
@@ -255,8 +255,8 @@ class ArgumentFields:
         """One of some words; the default, where there is one, for what is left out."""
         value = self._given.get(name, default)
         if not isinstance(value, str) or value not in known:
-            found = repr(value[:60]) if isinstance(value, str) else _name_kind(value)
-            raise BadField(name, found, f"one of {', '.join(known)}")
+            written = repr(value[:60]) if isinstance(value, str) else _name_kind(value)
+            raise BadField(name, written, f"one of {', '.join(known)}")
         return value
 
     def arguments(self, name: str, anything: bool = False) -> Any:

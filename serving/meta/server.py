@@ -77,16 +77,16 @@ async def watch_versions(desk: MetaContext, changes: IndexChanges) -> None:
             pass
 
     desk.served.on_change(swapped)
-    known, first = None, True
+    last, first = None, True
     while True:
         try:
             version = (await desk.router()).index.version
         except (IndexMissing, IndexBroken):
             version = None  # told to whoever asks for something
-        if version != known and not first:
+        if version != last and not first:
             logger.info("index %s is served now", version)
             await changes.announce()
-        known, first = version, False
+        last, first = version, False
         with anyio.move_on_after(desk.policy.poll_s):
             await wake.wait()
         wake.clear()
@@ -167,9 +167,9 @@ def _make_cache_hints() -> Any:
     on the token is private; a new index is announced besides."""
     from mcp.server.caching import CacheHint
 
-    same, own = CacheHint(_FIXED_MS, "public"), CacheHint(_INDEX_MS, "private")
+    same, private = CacheHint(_FIXED_MS, "public"), CacheHint(_INDEX_MS, "private")
     fixed = ("prompts/list", "resources/list", "server/discover")
-    return {**dict.fromkeys(fixed, same), "tools/list": own, "resources/read": own}
+    return {**dict.fromkeys(fixed, same), "tools/list": private, "resources/read": private}
 
 
 def _find_program_version() -> str:

@@ -20,6 +20,7 @@ from assets.contracts.tool_id import compile_globs
 from assets.outcomes.policy import OVERLAY, OVERLAY_FORMAT
 from serving.index.folder import load_index, read_served_version
 from serving.index.model import IndexBroken, IndexMissing, RouterIndex
+from warehouse.errors import describe_unreadable
 from warehouse.storage.files import write_atomically
 
 BLOCKED = "BLOCKED.json"
@@ -45,9 +46,9 @@ def read_blocked(place: Path) -> BlockedTools:
         return BlockedTools(*(frozenset(map(str, content.get(name) or ())) for name in names))
     except FileNotFoundError:
         return BlockedTools()
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise IndexBroken(
-            f"{path}: {type(error).__name__}: {error}; expected"
+            f"{path}: {describe_unreadable(error)}; expected"
             ' {"digests": [...], "tools": [...]}: write it again, or delete it if nothing is held'
         ) from error
 
@@ -184,8 +185,7 @@ def read_overlay(place: Path, index: RouterIndex) -> ReliabilityOverlay | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        why = f"{type(error).__name__}: {error}"[:200]
-        raise OverlayBroken(f"{path}: {why}; {_FIX}") from None
+        raise OverlayBroken(f"{path}: {describe_unreadable(error)}; {_FIX}") from None
 
 
 def _place_rows(index: RouterIndex, rows: Any, overall: Any) -> ReliabilityOverlay:

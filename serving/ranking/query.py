@@ -84,17 +84,17 @@ def check_ask(ask: ToolQuery) -> tuple[ToolQuery, tuple[str, ...]]:
     if not 1 <= ask.k <= MOST_HITS:
         raise BadQuery(f"k is {ask.k}; expected 1 to {MOST_HITS:,}")
     if ask.strategy not in STRATEGIES:
-        known = ", ".join(STRATEGIES)
-        raise BadQuery(f"strategy is {ask.strategy[:40]!r}; expected one of {known}")
+        strategies = ", ".join(STRATEGIES)
+        raise BadQuery(f"strategy is {ask.strategy[:40]!r}; expected one of {strategies}")
     if isinstance(ask.allowed, str) or isinstance(ask.exclude, str):
         raise BadQuery("allowed and exclude are lists of tool ids, found one text")
-    given = {name: getattr(ask, name) for name in ("query", "server", "tool", "context")}
-    texts = {name: _tidy_text(text) for name, text in given.items()}
+    written = {name: getattr(ask, name) for name in ("query", "server", "tool", "context")}
+    texts = {name: _tidy_text(text) for name, text in written.items()}
     if not (texts["query"] or texts["server"] or texts["tool"]):
         raise BadQuery("the query is empty; expected what the tool should do, in words")
     notes = [
         f"{name} was read to {MAX_TEXT:,} of {len(text):,} characters"
-        for name, text in given.items()
+        for name, text in written.items()
         if text and len(text) > MAX_TEXT
     ]
     return replace(ask, **texts), tuple(notes)

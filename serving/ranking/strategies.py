@@ -50,8 +50,8 @@ def rank_rrf(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
             ranked = ranked[scores[ranked] > 0]
         total[ranked] += 1 / (RRF_K + 1 + np.arange(len(ranked), dtype=np.float32))
     places = find_top(total, mask, most)
-    parts = {"full": signals.dense[places], "words": signals.lexical[places]}
-    return ToolRanking(places, total[places], parts)
+    scores_of = {"full": signals.dense[places], "words": signals.lexical[places]}
+    return ToolRanking(places, total[places], scores_of)
 
 
 def rank_mcp_zero(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
@@ -84,7 +84,7 @@ def rank_fused(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
         score = suits + np.float32(RELIABILITY) * signals.overlay.lift[candidates.places]
     order = np.lexsort((candidates.places, -np.round(score.astype(np.float64), 6)))[:most]
     places, scores = candidates.places[order], score[order]
-    parts = {name: values[order] for name, values in candidates.features.items()}
+    features = {name: values[order] for name, values in candidates.features.items()}
     suitable = fusion.suitable(weigh_evidence(candidates, suits))
     if most > len(places) == CANDIDATES:
         others = find_top(candidates.rough, mask, most + CANDIDATES)
@@ -92,8 +92,8 @@ def rank_fused(signals: QuerySignals, mask: Mask, most: int) -> ToolRanking:
         behind = scores[-1] - 1 - np.arange(len(others), dtype=np.float32) * np.float32(0.01)
         places, scores = np.concatenate([places, others]), np.concatenate([scores, behind])
         unknown = np.full(len(others), np.nan, np.float32)
-        parts = {name: np.concatenate([values, unknown]) for name, values in parts.items()}
-    return ToolRanking(places, scores, parts, suitable)
+        features = {name: np.concatenate([values, unknown]) for name, values in features.items()}
+    return ToolRanking(places, scores, features, suitable)
 
 
 BY_NAME: dict[str, Callable[[QuerySignals, Mask, int], ToolRanking]] = {
@@ -181,6 +181,6 @@ def rank_by_success(ranker: Reranker, signals: QuerySignals, ranked: ToolRanking
     scores = np.concatenate([p[order], np.minimum(behind, p.min())])
     rows = np.concatenate([order, tail])
     success = np.concatenate([p[order], np.full(len(tail), np.nan, np.float32)])
-    parts = {name: values[rows] for name, values in ranked.parts.items()}
-    parts |= {"fused": ranked.scores[rows], "success": success}
-    return ToolRanking(ranked.places[rows], scores, parts, ranked.suitable)
+    scores_of = {name: values[rows] for name, values in ranked.parts.items()}
+    scores_of |= {"fused": ranked.scores[rows], "success": success}
+    return ToolRanking(ranked.places[rows], scores, scores_of, ranked.suitable)

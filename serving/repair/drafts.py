@@ -83,16 +83,16 @@ def _read_object(value: Mapping[str, Any], depth: int) -> Iterator[DraftCall]:
     if isinstance(value.get("function"), Mapping):
         value = value["function"]
     name = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), None)
-    given = next((key for key in _ARGUMENTS if key in value), None)
-    if name is not None or given is not None:
-        yield DraftCall(name or "", value[given] if given else {}, call_id)
+    key_of_arguments = next((key for key in _ARGUMENTS if key in value), None)
+    if name is not None or key_of_arguments is not None:
+        yield DraftCall(name or "", value[key_of_arguments] if key_of_arguments else {}, call_id)
 
 
 def _read_text(text: str, depth: int) -> Iterator[DraftCall]:
-    parts = _TAG.findall(text) or find_fenced(text) or [text]
-    for part in parts[:_MOST]:
-        found = list(_read_part(part, depth))
-        yield from found
+    pieces = _TAG.findall(text) or find_fenced(text) or [text]
+    for part in pieces[:_MOST]:
+        drafts = list(_read_part(part, depth))
+        yield from drafts
 
 
 def _read_part(part: str, depth: int) -> Iterator[DraftCall]:
@@ -105,9 +105,9 @@ def _read_part(part: str, depth: int) -> Iterator[DraftCall]:
     if _PYTHON.match(whole):
         yield from _read_python(whole)
         return
-    held = [one.value for one, _ in zip(find_json(whole), range(_MOST), strict=False)
-            if not one.in_broken]  # fmt: skip
-    calls = [draft for value in held for draft in _iterate_drafts(value, depth + 1)]
+    values = [item.value for item, _ in zip(find_json(whole), range(_MOST), strict=False)
+            if not item.in_broken]  # fmt: skip
+    calls = [draft for value in values for draft in _iterate_drafts(value, depth + 1)]
     if not calls and whole[:1] in ("{", "["):
         repaired = repair_json(whole) if len(whole) <= 100_000 else []
         calls = [draft for value in repaired for draft in _iterate_drafts(value, depth + 1)]
@@ -126,10 +126,12 @@ def _read_python(text: str) -> Iterator[DraftCall]:
         and all(keyword.arg for keyword in call.keywords)
     ):
         try:
-            given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+            arguments = {
+                str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords
+            }
         except (ValueError, TypeError, RecursionError, MemoryError):
             return
-        yield DraftCall(ast.unparse(call.func), given)
+        yield DraftCall(ast.unparse(call.func), arguments)
 
 
 @dataclass(frozen=True)
@@ -153,8 +155,8 @@ def parse_arguments(text: str) -> ParsedArguments:
         return ParsedArguments([{}], ["no arguments are an empty object"])
     steps: list[str] = []
     for _ in range(4):
-        value, found = _load_strict(text)
-        if not found:
+        value, loaded = _load_strict(text)
+        if not loaded:
             break
         if not isinstance(value, str):
             return ParsedArguments([value], steps)
@@ -252,7 +254,7 @@ def _load_cut(text: str) -> ParsedArguments | None:
         return None
     cut, body = None, whole
     if in_string:
-        body = (whole[:-1] if _ends_in_escape(whole) else whole) + '"'
+        body = (whole[:-1] if ((len(whole) - len(whole.rstrip("\\"))) % 2 == 1) else whole) + '"'
         cut = "text"
     elif _CUT_SCALAR.search(whole) and not _WHOLE_WORD.search(whole):
         cut = "value"
@@ -260,12 +262,12 @@ def _load_cut(text: str) -> ParsedArguments | None:
         cut = "name"  # one more was to come
     body = re.sub(r",\s*$", "", body)
     body = re.sub(r'(?:,\s*|(?<=\{)\s*)"(?:[^"\\]|\\.)*"\s*:\s*$', "", body)
-    value, found = _load_strict(body + closers)
-    if not found or not isinstance(value, dict):
+    value, loaded = _load_strict(body + closers)
+    if not loaded or not isinstance(value, dict):
         # The name of an argument was cut, or has no value: what stands before it is whole.
         body = re.sub(r'(?:,\s*|(?<=\{)\s*)"(?:[^"\\]|\\.)*"$', "", body)
-        value, found = _load_strict(body + closers)
-        if not found or not isinstance(value, dict):
+        value, loaded = _load_strict(body + closers)
+        if not loaded or not isinstance(value, dict):
             return None
         cut = "name"
     last = _find_last(value) if cut in ("text", "value") else None
@@ -290,10 +292,6 @@ def _list_open(text: str) -> tuple[str, bool]:
     return "".join(reversed(stack)), quoted
 
 
-def _ends_in_escape(text: str) -> bool:
-    return (len(text) - len(text.rstrip("\\"))) % 2 == 1
-
-
 def _find_last(value: Any) -> str:
     """The path of the value that stands last."""
     path = "$"
@@ -313,8 +311,8 @@ def _load_lenient(text: str) -> ParsedArguments | None:
         ("took comments and commas out of the JSON", _drop_commas(bare)),
         ("took commas out of the JSON", _drop_commas(text)),
     ):
-        value, found = _load_strict(changed)
-        if found and isinstance(value, dict):
+        value, loaded = _load_strict(changed)
+        if loaded and isinstance(value, dict):
             return ParsedArguments([value], [step])
     value = _load_python(bare) or _load_python(text)
     if isinstance(value, dict):
@@ -351,7 +349,7 @@ class _JsonWords(ast.NodeTransformer):
 
 def _is_json(value: Any) -> bool:
     if isinstance(value, dict):
-        return all(isinstance(name, str) and _is_json(one) for name, one in value.items())
+        return all(isinstance(name, str) and _is_json(item) for name, item in value.items())
     if isinstance(value, list):
         return all(map(_is_json, value))
     finite = not isinstance(value, float) or math.isfinite(value)
@@ -359,16 +357,16 @@ def _is_json(value: Any) -> bool:
 
 
 def _list_leaves(value: Any) -> list[Any]:
-    stack, found = [value], []
+    stack, leaves = [value], []
     while stack:
-        one = stack.pop()
-        if isinstance(one, dict):
-            stack += [*one.keys(), *one.values()]
-        elif isinstance(one, list):
-            stack += one
+        item = stack.pop()
+        if isinstance(item, dict):
+            stack += [*item.keys(), *item.values()]
+        elif isinstance(item, list):
+            stack += item
         else:
-            found.append(one)
-    return found
+            leaves.append(item)
+    return leaves
 
 
 def _stands_in(leaf: Any, text: str) -> bool:

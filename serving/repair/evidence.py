@@ -64,8 +64,11 @@ class ConversationEvidence:
     def __init__(self, messages: Sequence[Mapping[str, Any]] | str) -> None:
         spoken = [("user", messages)] if isinstance(messages, str) else list(_read_spoken(messages))
         self.all = "\n".join(text for _, text in spoken)[-LONGEST:]
-        said = [text for role, text in spoken if role == "user" and text.strip()]
-        self.user, self.latest = "\n".join(said)[-LONGEST:], "".join(said[-1:])[-LONGEST:]
+        user_texts = [text for role, text in spoken if role == "user" and text.strip()]
+        self.user, self.latest = (
+            "\n".join(user_texts)[-LONGEST:],
+            "".join(user_texts[-1:])[-LONGEST:],
+        )
 
     @cached_property
     def _folded(self) -> str:
@@ -121,19 +124,21 @@ class ConversationEvidence:
 def list_invented(
     contract: Mapping[str, Any],
     arguments: Mapping[str, Any],
-    given: Mapping[str, Any],
+    drafted_arguments: Mapping[str, Any],
     evidence: ConversationEvidence,
 ) -> Iterator[str]:
     """The required arguments whose value neither the draft's arguments `given`, the contract nor
     the conversation has; and what confirms the call, where the draft does not: nobody else may."""
-    root, drafted = contract["inputSchema"], dict(_list_members(given))
+    root, drafted = contract["inputSchema"], dict(_list_members(drafted_arguments))
     for place, value in _list_members(arguments):
         yes = value not in (False, None) if len(place) == 1 else _is_yes(value)
         if yes and is_confirming(str(place[-1])) and drafted.get(place) != value:
             yield ".".join(map(str, place))
     declared = collect_properties(root, root)
     for name in root.get("required") or ():
-        if name not in arguments or any(arguments[name] == item for item in given.values()):
+        if name not in arguments or any(
+            arguments[name] == item for item in drafted_arguments.values()
+        ):
             continue
         value, schema = arguments[name], declared.get(name, {})
         fixed = read_default(schema, root) == (True, value)
@@ -141,17 +146,17 @@ def list_invented(
             yield str(name)
 
 
-def list_unguarded(arguments: Any, given: Any, flaws: Sequence[Flaw]) -> Iterator[str]:
+def list_unguarded(arguments: Any, drafted: Any, flaws: Sequence[Flaw]) -> Iterator[str]:
     """What guards or narrows the call in the draft's arguments `given` and no longer does. A value
     with a flaw may become another one, which says something too."""
-    kept: dict[str, list[Any]] = {}
+    values_of: dict[str, list[Any]] = {}
     for place, value in _list_members(arguments):
-        kept.setdefault(_fold_guard(place), []).append(value)
+        values_of.setdefault(_fold_guard(place), []).append(value)
     wrong = [tuple(flaw.at) for flaw in flaws if flaw.kind != "unknown_argument"]
-    for place, value in _list_members(given):
+    for place, value in _list_members(drafted):
         if not is_guard(str(place[-1])) or not _is_stated(value):
             continue
-        left = kept.get(_fold_guard(place), [])
+        left = values_of.get(_fold_guard(place), [])
         flawed = any(at[: len(place)] == place for at in wrong)
         if value not in left and not (flawed and any(map(_is_stated, left))):
             yield ".".join(map(str, place))
@@ -183,24 +188,24 @@ def _list_members(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """(place, value) of every member of an object and of the objects within."""
     stack: list[tuple[tuple[Any, ...], Any]] = [((), value)]
     while stack:
-        at, held = stack.pop()
-        named = isinstance(held, Mapping)
-        for name, one in (
-            held.items() if named else enumerate(held) if isinstance(held, list) else ()
+        at, item = stack.pop()
+        is_object = isinstance(item, Mapping)
+        for name, member in (
+            item.items() if is_object else enumerate(item) if isinstance(item, list) else ()
         ):
-            if named:
-                yield (*at, name), one
-            stack.append(((*at, name), one))
+            if is_object:
+                yield (*at, name), member
+            stack.append(((*at, name), member))
 
 
 def _list_leaves(value: Any) -> Iterator[Any]:
     stack = [value]
     while stack:
-        held = stack.pop()
-        if isinstance(held, Mapping | list):
-            stack.extend(held.values() if isinstance(held, Mapping) else held)
+        item = stack.pop()
+        if isinstance(item, Mapping | list):
+            stack.extend(item.values() if isinstance(item, Mapping) else item)
         else:
-            yield held
+            yield item
 
 
 def space_words(folded: str) -> str:
@@ -218,8 +223,8 @@ def _read_spoken(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, s
         if isinstance(content, str):
             yield role, content
         elif isinstance(content, list):
-            parts = [item.get("text") for item in content if isinstance(item, Mapping)]
-            yield role, "\n".join(part for part in parts if isinstance(part, str))
+            texts = [item.get("text") for item in content if isinstance(item, Mapping)]
+            yield role, "\n".join(part for part in texts if isinstance(part, str))
         if isinstance(message.get("output"), str):  # a tool's result in the Responses API
             yield "tool", message["output"]
 
@@ -236,8 +241,8 @@ def find_stated_value(
     if len(choices) == 1:
         sure = isinstance(choices[0], str | int | float) and not isinstance(choices[0], bool)
         return (choices[0], "the contract allows no other value") if sure else None
-    wanted, ruled_out = _split_ruled_out(user[-_TEXT:])
-    stated = _find_stated(name, schema, root, wanted, choices, used)
+    affirmed, ruled_out = _split_ruled_out(user[-_TEXT:])
+    stated = _find_stated(name, schema, root, affirmed, choices, used)
     return None if stated and str(stated[0]) in ruled_out else stated
 
 
@@ -246,8 +251,8 @@ def _is_secret(name: str, schema: Any, root: Schema, tool: str) -> bool:
     words = split_identifier(name)
     if [*words] in (["key"], ["keys"]):
         about = [str(branch.get("description"))[:2000] for branch in iterate_branches(schema, root)]
-        said = {word for text in (tool[:2000], *about) for word in split_identifier(text)}
-        return not _KEYED.isdisjoint(said)
+        words_said = {word for text in (tool[:2000], *about) for word in split_identifier(text)}
+        return not _KEYED.isdisjoint(words_said)
     return is_secret_name(name) or not _CODES.isdisjoint(words)
 
 
@@ -255,10 +260,14 @@ def _find_stated(
     name: str, schema: Any, root: Schema, user: str, choices: Sequence[Any], used: Sequence[Any]
 ) -> tuple[Any, str] | None:
     if choices:
-        named = [
+        choices_named = [
             choice for choice in choices if isinstance(choice, str) and _holds_word(choice, user)
         ]
-        return (named[0], "the user names this choice alone") if len(named) == 1 else None
+        return (
+            (choices_named[0], "the user names this choice alone")
+            if len(choices_named) == 1
+            else None
+        )
     types = find_types(schema, root)
     if types & {"integer", "number"}:
         return _pick_only(_find_numbers(name, user, "number" in types), "the user gives the number")
@@ -266,21 +275,21 @@ def _find_stated(
         return None
     kind = _find_kind(name, schema, root)
     if kind:
-        found = [item for item in _KINDS[kind].findall(user) if item not in used]
-        return _pick_only(found, f"the only {kind} that the user gives")
+        values = [item for item in _KINDS[kind].findall(user) if item not in used]
+        return _pick_only(values, f"the only {kind} that the user gives")
     return _pick_only(_find_assigned(name, user), "the user gives it by its name")
 
 
 def _split_ruled_out(user: str) -> tuple[str, str]:
     """(what the user says without denying or excepting anything, the sentences that do)."""
-    kept: tuple[list[str], list[str]] = [], []
+    sentences: tuple[list[str], list[str]] = [], []
     for sentence in _SENTENCE.split(user):
-        kept[bool(_DENYING.search(sentence))].append(sentence)
-    return "\n".join(kept[0]), "\n".join(kept[1])
+        sentences[bool(_DENYING.search(sentence))].append(sentence)
+    return "\n".join(sentences[0]), "\n".join(sentences[1])
 
 
-def _pick_only(found: Sequence[Any], why: str) -> tuple[Any, str] | None:
-    different = list(dict.fromkeys(found))
+def _pick_only(values: Sequence[Any], why: str) -> tuple[Any, str] | None:
+    different = list(dict.fromkeys(values))
     return (different[0], why) if len(different) == 1 else None
 
 
@@ -307,9 +316,11 @@ def _find_numbers(name: str, user: str, fractions: bool) -> list[float | int]:
     pattern = _build_name_pattern(name)
     if not pattern:
         return []
-    found = re.findall(rf"(?<!\w){pattern}(?!\w){_IS}{_NUMBER_PATTERN}", user, re.IGNORECASE)
-    found += re.findall(rf"(?<![\w.,:/-]){_NUMBER_PATTERN}\s+{pattern}(?!\w)", user, re.IGNORECASE)
-    numbers = [float(item) for item in found]
+    matches = re.findall(rf"(?<!\w){pattern}(?!\w){_IS}{_NUMBER_PATTERN}", user, re.IGNORECASE)
+    matches += re.findall(
+        rf"(?<![\w.,:/-]){_NUMBER_PATTERN}\s+{pattern}(?!\w)", user, re.IGNORECASE
+    )
+    numbers = [float(item) for item in matches]
     whole = [int(number) if number.is_integer() else number for number in numbers]
     return [item for item in whole if fractions or isinstance(item, int)]
 

@@ -77,9 +77,19 @@ def repair_draft(
     """
     drafts = read_drafts(draft)
     if len(drafts) != 1:
-        return _refuse(draft, len(drafts))
-    given = conversation
-    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        count = len(drafts)
+        kind = "several_calls" if count else "no_call"
+        question = (
+            f"{count} calls in one draft: repair each by itself"
+            if count
+            else "no call can be read out of the draft; expected {name, arguments}, a vendor's tool"
+            " call, or text that holds one"
+        )
+        text = draft if isinstance(draft, str) else write_arguments(draft)
+        rungs = [RungReport("parse", FAILED, why=question)]
+        return RepairReport(ABSTAINED, "", None, text, rungs, reason=AbstainReason(kind, question))
+    spoken = conversation
+    messages = [{"role": "user", "content": spoken}] if isinstance(spoken, str) else spoken
     state = RepairState(
         drafts[0], read_toolset(tools), messages, history, revise, ConversationEvidence(messages)
     )
@@ -106,42 +116,29 @@ def repair_drafts(
     """Each call of a draft by itself, two that were written into one included; one abstained report
     where it holds none. Never raises."""
     toolset, reports = read_toolset(tools), []
-    given: dict[str, Any] = {"conversation": conversation, "history": history, "revise": revise}
+    options: dict[str, Any] = {"conversation": conversation, "history": history, "revise": revise}
     for item in read_drafts(draft):
         values = parse_arguments(item.arguments).values if isinstance(item.arguments, str) else []
-        parts = [DraftCall(item.name, value) for value in values] if len(values) > 1 else [item]
-        reports += [repair_draft(part, toolset, **given) for part in parts]
-    return reports or [repair_draft(draft, toolset, **given)]
-
-
-def _refuse(draft: Any, count: int) -> RepairReport:
-    kind = "several_calls" if count else "no_call"
-    question = (
-        f"{count} calls in one draft: repair each by itself"
-        if count
-        else "no call can be read out of the draft; expected {name, arguments}, a vendor's tool"
-        " call, or text that holds one"
-    )
-    text = draft if isinstance(draft, str) else write_arguments(draft)
-    rungs = [RungReport("parse", FAILED, why=question)]
-    return RepairReport(ABSTAINED, "", None, text, rungs, reason=AbstainReason(kind, question))
+        drafts = [DraftCall(item.name, value) for value in values] if len(values) > 1 else [item]
+        reports += [repair_draft(part, toolset, **options) for part in drafts]
+    return reports or [repair_draft(draft, toolset, **options)]
 
 
 def _write_report(state: RepairState, outcome: str) -> RepairReport:
     draft, candidate, problems = state.draft, state.candidate, list[dict[str, Any]]()
-    name, arguments, given = draft.name, state.arguments, draft.arguments
+    name, arguments, drafted = draft.name, state.arguments, draft.arguments
     if outcome == ABSTAINED:
-        arguments = given
+        arguments = drafted
         if candidate is not None and state.flaws:
             problems = describe_problems(candidate.contract, state.arguments, state.flaws)
     elif candidate is not None:
         name = candidate.name
-    as_given = outcome != REPAIRED and isinstance(given, str)
+    as_given = outcome != REPAIRED and isinstance(drafted, str)
     return RepairReport(
         outcome,
         name,
         arguments,
-        given if as_given else write_arguments(arguments),
+        drafted if as_given else write_arguments(arguments),
         state.rungs,
         candidate.server if candidate else None,
         draft.id,
@@ -185,13 +182,13 @@ def read_tool_file(path: Path) -> RepairToolset:
         value = value["result"]
     if isinstance(value, dict) and isinstance(value.get("tools"), list):
         value = value["tools"]
-    listed = [value] if isinstance(value, dict) else value
-    if not isinstance(listed, list) or not listed:
+    rows = [value] if isinstance(value, dict) else value
+    if not isinstance(rows, list) or not rows:
         raise UnusableInput(f"{path}: no tool in it; expected {_TOOLS}")
-    for at, tool in enumerate(listed):
+    for at, tool in enumerate(rows):
         if (problem := find_tool_problem(tool)) is not None:
             raise UnusableInput(f"{path}, entry {at}: {problem}; expected {_TOOLS}")
-    return read_toolset(listed)
+    return read_toolset(rows)
 
 
 def read_conversation_file(path: Path) -> list[Mapping[str, Any]]:
@@ -203,8 +200,8 @@ def read_conversation_file(path: Path) -> list[Mapping[str, Any]]:
         raise UnusableInput(f"{path}: no messages in it; expected {_MESSAGES}")
     for at, message in enumerate(value):
         if not isinstance(message, dict):
-            found = type(message).__name__
-            raise UnusableInput(f"{path}, message {at}: {found}; expected {_MESSAGES}")
+            kind = type(message).__name__
+            raise UnusableInput(f"{path}, message {at}: {kind}; expected {_MESSAGES}")
     return value
 
 

@@ -185,7 +185,12 @@ def ask_for_values(
     """What is missing first, else the first value that does not fit."""
     missing = [problem for problem in problems if problem["kind"] == "missing_required"]
     if missing:
-        about = _describe_parameter(candidate, flaws)
+        # What the contract says of the first parameter that is missing.
+        at = next((flaw.at for flaw in flaws if flaw.kind == "missing_required"), ())
+        root = candidate.contract["inputSchema"]
+        known: Any = collect_properties(root, root).get(str(at[0]), {}) if len(at) == 1 else {}
+        text = known.get("description") if isinstance(known, dict) else None
+        about = f" ({' '.join(str(text).split())[:160]})" if text else ""
         listed = "; ".join(str(item["expected"]) for item in missing[:3])
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         question = f"{candidate.name} needs {listed}{more}{about}. Which value should it have?"
@@ -196,15 +201,6 @@ def ask_for_values(
         f" {first['fix']}"
     )
     return AbstainReason("unfit_value", question[:600], str(first["path"]))
-
-
-def _describe_parameter(candidate: ToolCandidate, flaws: Sequence[Flaw]) -> str:
-    """What the contract says of the first parameter that is missing."""
-    at = next((flaw.at for flaw in flaws if flaw.kind == "missing_required"), ())
-    root = candidate.contract["inputSchema"]
-    known: Any = collect_properties(root, root).get(str(at[0]), {}) if len(at) == 1 else {}
-    text = known.get("description") if isinstance(known, dict) else None
-    return f" ({' '.join(str(text).split())[:160]})" if text else ""
 
 
 def ask_for_tool(

@@ -79,9 +79,9 @@ def test_each_marketplace_and_part_is_asked_for_once() -> None:
     cursor = PollCursor()
     asked = request_runs(batches, cursor, 1000.0)
     found = [
-        (one.job_name, one.partition_key, [key.to_user_string() for key in one.asset_selection])
-        for one in asked
-        if one.asset_selection
+        (item.job_name, item.partition_key, [key.to_user_string() for key in item.asset_selection])
+        for item in asked
+        if item.asset_selection
     ]
     assert found == [
         ("nightly", "mcpso", ["judgements", "executions"]),
@@ -91,7 +91,7 @@ def test_each_marketplace_and_part_is_asked_for_once() -> None:
     assert request_runs(batches, cursor, 1000.0) == []
     ended = [*batches[:5], make_batch("f", **done)]
     [later] = request_runs(ended, cursor, 1000.0)
-    assert later.run_key not in {one.run_key for one in asked}
+    assert later.run_key not in {item.run_key for item in asked}
 
 
 @dataclass
@@ -149,7 +149,7 @@ def test_a_tick_sends_polls_harvests_and_asks_for_the_run(place: Place) -> None:
 
 
 def test_the_sensor_is_part_of_the_code_location_and_starts_switched_off() -> None:
-    [found] = [one for one in build_defs().sensors or [] if one.name == "harvest_batches"]
+    [found] = [item for item in build_defs().sensors or [] if item.name == "harvest_batches"]
     assert isinstance(found, dg.SensorDefinition)
     assert sorted(job.name for job in found.jobs) == ["fan_in", "nightly"]
     assert found.default_status is dg.DefaultSensorStatus.STOPPED

@@ -84,7 +84,7 @@ def test_every_column_is_described_and_by_its_values_not_the_constant_that_lists
     columns = [column for schema in schemas if schema for column in schema.columns]
     assert [column.name for column in columns if not column.description] == []
     told = [column.description for column in columns]
-    assert [one for one in told if re.search(r"\bone of [A-Z_]{3,}\b", one)] == []
+    assert [item for item in told if re.search(r"\bone of [A-Z_]{3,}\b", item)] == []
 
 
 def test_only_the_nightly_assets_are_partitioned_by_marketplace(defs: dg.Definitions) -> None:

@@ -61,7 +61,7 @@ def list_commands(line: str) -> list[list[str]]:
     spans = [span for span in re.findall(r"`([^`]+)`", line) if span.startswith("toolmill ")]
     plain = re.match(r"(?: {4,})?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?toolmill [a-z]", line)
     found = [*spans, line[line.index("toolmill ") :]] if plain else spans
-    return [one.split("#")[0].split("|")[0].split()[1:] for one in found]
+    return [item.split("#")[0].split("|")[0].split()[1:] for item in found]
 
 
 def test_commands_and_options_are_the_ones_there_are() -> None:
@@ -72,8 +72,10 @@ def test_commands_and_options_are_the_ones_there_are() -> None:
                 continue
             count += 1
             command, rest = find_command(words)
-            known = {name for one in getattr(command, "params", []) for name in one.opts}
-            known |= {name for one in getattr(command, "params", []) for name in one.secondary_opts}
+            known = {name for item in getattr(command, "params", []) for name in item.opts}
+            known |= {
+                name for item in getattr(command, "params", []) for name in item.secondary_opts
+            }
             bare = [word.strip("[](),;.").split("=")[0] for word in rest]
             names = bare[: bare.index("--")] if "--" in bare else bare
             given = {name for name in names if name.startswith("--")}

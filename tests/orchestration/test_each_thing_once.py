@@ -59,7 +59,7 @@ class Daemon:
         self.failed: Counter[str] = Counter()
         self.sensor_on = False
         self.defs = dg.Definitions(
-            assets=[self._copy_asset(one) for one in REAL],
+            assets=[self._copy_asset(item) for item in REAL],
             jobs=define_jobs(),
             executor=dg.in_process_executor,
         )
@@ -117,7 +117,7 @@ class Daemon:
     def tick_conditions(self) -> None:
         result = dg.evaluate_automation_conditions(self.defs, self.instance, cursor=self.cursor)
         self.cursor = result.cursor
-        names = {one.key for one in result.results if one.true_subset.size}
+        names = {item.key for item in result.results if item.true_subset.size}
         if names:
             self.add_run("__ASSET_JOB", names=names)
 

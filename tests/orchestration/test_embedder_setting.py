@@ -69,9 +69,9 @@ def test_prompts_are_settings_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(MODEL, f"onnx:{make_bert(tmp_path / 'bert')}")
     plain = make_index_embedder(load_settings())
     monkeypatch.setenv("TOOLMILL_EMBEDDER__QUERY_PROMPT", "query: ")
-    asked = make_index_embedder(load_settings())
-    assert (embed_queries(asked, ["a"]) == plain.embed(["query: a"])).all()
-    assert (asked.embed(["a"]) == plain.embed(["a"])).all()
+    index_embedder = make_index_embedder(load_settings())
+    assert (embed_queries(index_embedder, ["a"]) == plain.embed(["query: a"])).all()
+    assert (index_embedder.embed(["a"]) == plain.embed(["a"])).all()
 
 
 def test_trainings_of_the_embedder_take_its_prompts(monkeypatch: pytest.MonkeyPatch) -> None:

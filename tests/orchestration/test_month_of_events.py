@@ -63,10 +63,10 @@ def open_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
 
 @pytest.fixture(scope="module")
 def month(open_log: Callable[..., Log]) -> Log:
-    made = open_log(DAYS, STEP)
-    assert len(made.written.runs) == DAYS * RUNS_A_DAY
-    assert made.written.events > 20_000
-    return made
+    log = open_log(DAYS, STEP)
+    assert len(log.written.runs) == DAYS * RUNS_A_DAY
+    assert log.written.events > 20_000
+    return log
 
 
 @pytest.fixture(scope="module")
@@ -202,10 +202,10 @@ def test_gc_bounds_the_log_keeps_each_last_word_and_a_run_that_goes_on(
         home, warehouse.state, keep=keep, releases=RetentionPolicy(), now=time.time(),
         instance=log.instance,
     )  # fmt: skip
-    found = find_garbage(place)
-    gone = remove_garbage(found)
-    assert not found.skipped | found.failed
-    assert {one.kind for one in gone} == {"events"}
+    garbage = find_garbage(place)
+    gone = remove_garbage(garbage)
+    assert not garbage.skipped | garbage.failed
+    assert {item.kind for item in gone} == {"events"}
     left = {run.run_id for run in log.instance.get_runs()} - {alive.run_id}
     began = dict(log.written.runs)
     # By when they ended on the clock of then: the hour that it went back blurs the week.

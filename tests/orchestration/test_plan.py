@@ -24,11 +24,11 @@ REMOTE = {"transport": "streamable-http", "url": "http://127.0.0.1:9/mcp"}
 
 @pytest.fixture
 def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
-    made = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
-    made.check_writable()
-    monkeypatch.setenv("TOOLMILL_HOME", str(made.home))
-    monkeypatch.setenv("TOOLMILL_STATE", str(made.state))
-    return made
+    result = Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+    result.check_writable()
+    monkeypatch.setenv("TOOLMILL_HOME", str(result.home))
+    monkeypatch.setenv("TOOLMILL_STATE", str(result.state))
+    return result
 
 
 def publish(warehouse: Warehouse, spec, rows: list[dict]) -> None:
@@ -51,7 +51,9 @@ def test_a_home_without_listings_foresees_nothing_and_passes_no_budget(warehouse
 def test_a_server_without_a_row_is_due(warehouse, facts: dict, stage: str, new: int) -> None:
     list_server(warehouse, facts)
     plan = make_plan(load_settings(), ["registry"])
-    assert [(one.stage, one.calls, one.basis) for one in plan.stages] == [(stage, 1, "default")]
+    assert [(stage.stage, stage.calls, stage.basis) for stage in plan.stages] == [
+        (stage, 1, "default")
+    ]
     assert plan.due["registry"]["new servers"] == new
     assert json.loads(json.dumps(asdict(plan)))["totals"]["calls"] == 1
 
@@ -68,7 +70,7 @@ def test_a_new_server_leads_to_as_many_calls_as_the_servers_of_the_home_did(
     monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__USD_IN", "1000")
     monkeypatch.setenv("TOOLMILL_BUDGET_USD", "5")
     plan = make_plan(load_settings(), ["registry"])
-    [judge] = [one for one in plan.stages if one.stage == "llm:judge"]
+    [judge] = [stage for stage in plan.stages if stage.stage == "llm:judge"]
     # Six answers by rules cost nothing, and say nothing of a model that answers from now on.
     assert (judge.calls, judge.usd, judge.basis) == (6, pytest.approx(5.4), "default")
     assert plan.exceeded == (

@@ -140,7 +140,7 @@ async def open_remote(
     policy = facts.pop("policy", None) or DeployPolicy(Path("/nonexistent"))
     remote = RemotePolicy(allow_loopback=True, wall_s=40)
     policy = replace(policy, remote=remote, conversation=PATIENT)
-    made = LaunchRecipe(
+    launch_recipe = LaunchRecipe(
         server_id=f"remote:{url}",
         ecosystem="remote",
         name=url,
@@ -148,13 +148,13 @@ async def open_remote(
         transport=transport,
         **facts,
     )
-    caller = ToolCaller({made.server_id: dump_recipe(made)}, policy, limits)
+    caller = ToolCaller({launch_recipe.server_id: dump_recipe(launch_recipe)}, policy, limits)
     try:
-        yield LaunchedServer(caller, made.server_id)
+        yield LaunchedServer(caller, launch_recipe.server_id)
     finally:
         await caller.close()
 
 
 def read_text(result: CallResult) -> str:
     """The text of an answer."""
-    return "\n".join(one.get("text", "") for one in result.content)
+    return "\n".join(item.get("text", "") for item in result.content)

@@ -203,17 +203,17 @@ def answering(action: str, asked: list[str], **content: Any) -> Any:
 @asynccontextmanager
 async def over_http(meta: MetaServer, **settings: Any) -> AsyncIterator[str]:
     """Serves on a free loopback port and yields the address."""
-    made = HttpSettings(port=0, **settings)
-    app = make_http_app(meta.server(made.tokens), made)
-    listening = socket.create_server((made.host, 0))
-    config = make_config(app, made)
+    http_settings = HttpSettings(port=0, **settings)
+    app = make_http_app(meta.server(http_settings.tokens), http_settings)
+    listening = socket.create_server((http_settings.host, 0))
+    config = make_config(app, http_settings)
     config.timeout_graceful_shutdown = 1
     running = uvicorn.Server(config)
     task = asyncio.create_task(running.serve(sockets=[listening]))
     while not running.started:
         await asyncio.sleep(0.01)
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}{made.path}"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}{http_settings.path}"
     finally:
         running.should_exit = True
         await task

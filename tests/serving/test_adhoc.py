@@ -232,10 +232,10 @@ def test_bad_input_is_one_error_that_names_the_mend(
 def test_an_exported_release_serves_by_itself(index: Path, tmp_path: Path) -> None:
     out = tmp_path / "release"
     manifest = export_release(index, out)
-    asked = ToolQuery("send an email", k=1)
-    wanted = open_router(index).find(asked).hits
+    tool_query = ToolQuery("send an email", k=1)
+    wanted = open_router(index).find(tool_query).hits
     shutil.rmtree(index)
-    assert open_router(out).find(asked).hits == wanted
+    assert open_router(out).find(tool_query).hits == wanted
     assert check_export(out) == manifest
     assert (manifest["tools"], manifest["servers"]) == (3, 2)
 

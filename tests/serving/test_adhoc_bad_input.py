@@ -74,7 +74,7 @@ def test_a_listed_tool_takes_no_launched_ones_place(
     assert json.loads(rows[launched]["contract"])["description"] == "Reads"
     assert rows.keys() == {listed, launched}
     tools = order_content(source).tools
-    assert {(one.server_id, one.tool): one.unverified for one in tools} == {
+    assert {(tool.server_id, tool.tool): tool.unverified for tool in tools} == {
         listed: listed != launched, launched: False,
     }  # fmt: skip
 

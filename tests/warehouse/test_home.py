@@ -93,3 +93,8 @@ def test_a_file_in_a_homes_place_is_said_to_be_one(tmp_path: Path) -> None:
     for use in (check_home, require_home, claim_home):
         with pytest.raises(HomeUnavailable, match="file: is a file; set TOOLMILL_HOME to a folder"):
             use(tmp_path / "file")
+        with pytest.raises(
+            HomeUnavailable, match=r"/file is a file; set TOOLMILL_HOME to a"
+        ) as below:
+            use(tmp_path / "file" / "home")
+        assert "writable" not in str(below.value)

@@ -53,15 +53,15 @@ def test_other_code_draws_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_torn_or_foreign_file_is_drawn_over(tmp_path: Path) -> None:
     draw = Drawing()
-    kept = PictureStore(tmp_path)
-    kept.draw("drift", 1, draw)
+    picture_store = PictureStore(tmp_path)
+    picture_store.draw("drift", 1, draw)
     [path] = list_kept(tmp_path)
     whole = path.read_bytes()
     for times, damaged in enumerate((whole[:-3], b"", b"\x89PNG no line", whole + b"x"), 2):
         path.write_bytes(damaged)
-        kept.draw("drift", 1, draw)
+        picture_store.draw("drift", 1, draw)
         assert draw.times == times
-    kept.draw("drift", 1, draw)
+    picture_store.draw("drift", 1, draw)
     assert draw.times == 5
 
 

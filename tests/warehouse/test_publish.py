@@ -70,8 +70,8 @@ def current(warehouse: Warehouse, partition: str = "a") -> list[str]:
 
 
 def get_event(result: dg.ExecuteInProcessResult) -> Any:
-    made = result.get_asset_materialization_events()
-    return next(event for event in made if event.asset_key == dg.AssetKey("things"))
+    events = result.get_asset_materialization_events()
+    return next(event for event in events if event.asset_key == dg.AssetKey("things"))
 
 
 def read_counts(result: dg.ExecuteInProcessResult) -> tuple[Any, Any]:
@@ -220,17 +220,17 @@ def test_an_asset_carries_its_schema_its_owner_and_the_version_of_its_code() -> 
 
 
 def test_the_ui_says_what_a_column_holds() -> None:
-    told = TableSpec(
+    table_spec = TableSpec(
         "told",
         key=("id",),
         columns={"id": (pl.String, "<of> it"), "seen": (pl.Float64, "when"), "size": pl.Int64},
         volatile=("seen",),
     )
-    [identity, seen, size] = _build_column_schema(told).columns
+    [identity, seen, size] = _build_column_schema(table_spec).columns
     assert (identity.type, identity.description) == ("String", r"\<of> it")  # no tag
     assert seen.description == "when; volatile: takes no part in the version"
     assert size.description is None
-    assert told.columns == {"id": pl.String, "seen": pl.Float64, "size": pl.Int64}
+    assert table_spec.columns == {"id": pl.String, "seen": pl.Float64, "size": pl.Int64}
 
 
 def test_one_partitions_bad_run_does_not_touch_the_other(warehouse: Warehouse) -> None:

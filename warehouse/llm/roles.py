@@ -52,11 +52,6 @@ class RoleSettings:
     batch_price: Annotated[
         float, Field(ge=0, le=1, description="of a batched request, as a share of usd_in, usd_out")
     ] = 0.5
-    batch_requests: Annotated[int, Field(ge=1, le=50_000, description="most in one batch")] = 50_000
-    batch_mb: Annotated[float, Field(gt=0, le=200, description="most MB of one batch's file")] = 200
-    batch_window: Annotated[
-        str, Field(pattern=r"^\d{1,3}[hd]$", description="in which a batch is answered")
-    ] = "24h"
     batch_follow_ups: Annotated[
         Literal["direct", "batch"],
         Field(description="how a cut off, malformed or refused answer is asked for again"),

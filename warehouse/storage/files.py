@@ -15,6 +15,8 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 
+from warehouse.errors import describe_unreadable
+
 _YOUNG_S = 3600.0
 
 
@@ -31,7 +33,12 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-        _settle_folder(path.parent)
+        # Makes a rename outlast a power cut: the name is the folder's content, not the file's.
+        handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -51,15 +58,6 @@ def remove_unfinished(path: Path) -> None:
     writing it meanwhile."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
         left.unlink(missing_ok=True)
-
-
-def _settle_folder(folder: Path) -> None:
-    """Makes a rename outlast a power cut: the name is the folder's content, not the file's."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _open_for_writing(path: Path, mode: int) -> BinaryIO:
@@ -204,7 +202,7 @@ def read_pointer(path: Path, fix: str) -> Json | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:120]
+        reason = describe_unreadable(error)
         raise PointerBroken(f"{path}: cannot be read ({reason}), expected JSON; {fix}") from error
     if not isinstance(body, dict):
         kind = type(body).__name__

@@ -41,7 +41,10 @@ def repair_home(home: Path, *, dry: bool = False) -> HomeRepairs:
             repairs.torn_lines += torn
             repairs.files.append(str(path.relative_to(home)))
             if not dry:
-                _repair_lines(path)
+                with hold_lock(path.with_suffix(".lock")):
+                    whole, _ = split_lines(path)
+                    _keep(path)
+                    write_atomically(path, whole)
     tables = Tables(home / "tables")
     for path in list_pointers(tables):
         _repair_pointer(tables, path, repairs, dry)
@@ -64,13 +67,6 @@ def list_line_files(home: Path) -> list[Path]:
         "takedowns/*.jsonl",
     )
     return sorted(path for pattern in patterns for path in home.glob(pattern) if path.is_file())
-
-
-def _repair_lines(path: Path) -> None:
-    with hold_lock(path.with_suffix(".lock")):
-        whole, _ = split_lines(path)
-        _keep(path)
-        write_atomically(path, whole)
 
 
 def split_lines(path: Path) -> tuple[bytes, int]:

@@ -105,7 +105,10 @@ class Fingerprint:
             yield from (start + at for at in self._find_in_block(block))
 
     def _find_in_block(self, block: bytes) -> Iterator[int]:
-        powers = _list_powers(self.base, len(block))
+        # base**0 … base**(count - 1) modulo the prime, uint64 [count].
+        count = len(block)
+        size = 1 << max(count - 1, 1).bit_length()
+        powers = _compute_powers(self.base, size)[:count]
         terms = np.frombuffer(block, np.uint8) * powers % _PRIME
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
         for form in self.forms:
@@ -143,12 +146,6 @@ def _roll(form: bytes, base: int) -> int:
 
 def _prove(window: bytes, salt: str) -> str:
     return hashlib.scrypt(window, salt=bytes.fromhex(salt), n=2**13, r=8, p=1, dklen=32).hex()
-
-
-def _list_powers(base: int, count: int) -> np.ndarray:
-    """base**0 … base**(count - 1) modulo the prime, uint64 [count]."""
-    size = 1 << max(count - 1, 1).bit_length()
-    return _compute_powers(base, size)[:count]
 
 
 @lru_cache(maxsize=8)

@@ -17,8 +17,8 @@ _SHARED = (Path("/tmp"), Path("/var/tmp"))
 @dataclass(frozen=True)
 class SandboxSettings:
     """Limits of one sandbox, as a user can set them. memory_mb binds the tree's proportional set
-    size and each process's private data; wall_s ends everything; stdout_mb and message_mb bound
-    what is read back. Plain Python: the sandbox runs without any package.
+    size and each process's private data; wall_s ends everything. Plain Python: the sandbox runs
+    without any package.
 
     backend: `auto` takes bubblewrap, else docker, else refuses; `none` contains nothing, and every
     row is marked uncertified. engine: the program behind docker (`podman` takes the same words).
@@ -29,14 +29,10 @@ class SandboxSettings:
     engine: str = "docker"
     memory_mb: int = 1024
     processes: int = 128  # threads count too
-    open_files: int = 1024
     file_mb: int = 256
     tmp_mb: int = 512
     volume_mb: int = 1024
-    cpu_s: int = 120
     wall_s: float = 60.0
-    stdout_mb: int = 64
-    message_mb: int = 16
     network: Literal["none", "full"] = "none"
     scripts: Literal["never", "second"] = "never"
     fetch_hosts: tuple[str, ...] = ()
@@ -44,9 +40,13 @@ class SandboxSettings:
 
 @dataclass(frozen=True)
 class SandboxPolicy(SandboxSettings):
-    """Limits of one sandbox. allow_loopback: bundles may be downloaded from this machine (the
-    demo's are)."""
+    """Limits of one sandbox. stdout_mb and message_mb bound what is read back. allow_loopback:
+    bundles may be downloaded from this machine (the demo's are)."""
 
+    open_files: int = 1024
+    cpu_s: int = 120
+    stdout_mb: int = 64
+    message_mb: int = 16
     allow_loopback: bool = False
 
 

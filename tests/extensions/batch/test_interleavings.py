@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import warehouse.ledger.ledger as batches_module
+from extensions.batch import outbox
 from extensions.batch.batch_endpoint import BatchEndpoint, BatchStatus, _read_status
 from extensions.batch.harvest import advance_batch
 from extensions.batch.outbox import BatchOutbox
@@ -28,10 +29,17 @@ from warehouse.llm.client import AnswerPending, Role
 from warehouse.llm.roles import ModelRequest, PreparedRequest, prepare_request
 
 ROLE = Role(
-    name="generator", model="m", base_url="http://loopback/v1", batch=True, batch_requests=3,
+    name="generator", model="m", base_url="http://loopback/v1", batch=True,
     usd_in=1.0, usd_out=1.0, attempts=100,
 )  # fmt: skip
 KEYS = 7
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _three_a_batch() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outbox, "_MOST_REQUESTS", 3)
+        yield
 
 
 class Said(BaseModel):

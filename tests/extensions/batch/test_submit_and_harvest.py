@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from extensions.batch import outbox
 from tests.extensions.batch.batch_runs import (
     PENDING,
     count_attempts,
@@ -52,20 +53,25 @@ def test_a_run_submits_a_harvest_pays_and_the_next_run_finds_all(tmp_path: Path)
     assert done.usd == pytest.approx(ledger.spent())
 
 
-def test_files_hold_at_most_the_requests_and_bytes_that_the_role_says(tmp_path: Path) -> None:
+def test_files_hold_at_most_the_requests_and_bytes_that_the_api_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with batch_endpoint(echo) as server:
-        run_stage(open_ledger(tmp_path / "a"), make_role(server.url, batch_requests=3), WORDS)
+        monkeypatch.setattr(outbox, "_MOST_REQUESTS", 3)
+        run_stage(open_ledger(tmp_path / "a"), make_role(server.url), WORDS)
         assert words_of(server) == [WORDS[:3], WORDS[3:]]
         size = len(next(iter(server.files.values()))) / 3
-        role = make_role(server.url, batch_mb=2.5 * size / 1e6)
-        run_stage(open_ledger(tmp_path / "b"), role, WORDS)
+        monkeypatch.setattr(outbox, "_MOST_BYTES", 2.5 * size)
+        run_stage(open_ledger(tmp_path / "b"), make_role(server.url), WORDS)
     assert words_of(server)[2:] == [WORDS[:2], WORDS[2:]]
 
 
-def test_an_answer_that_fits_no_file_is_asked_for_directly(tmp_path: Path) -> None:
+def test_an_answer_that_fits_no_file_is_asked_for_directly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "_MOST_BYTES", 100)
     with batch_endpoint(echo) as server:
-        role = make_role(server.url, batch_mb=0.0001)
-        found, _ = run_stage(open_ledger(tmp_path), role, ["heron"])
+        found, _ = run_stage(open_ledger(tmp_path), make_role(server.url), ["heron"])
     assert found == {"heron": "heron"}
     assert not server.batches
 

@@ -15,12 +15,12 @@ from orchestration.settings.load import SettingsError, load_settings
 def outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallLog:
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    made = CallLog(tmp_path)
+    call_log = CallLog(tmp_path)
     for token in ("ann", "bo\x1b[2J"):
-        made.record({"token": token, "status": "ok", "client": "editor 1"})
+        call_log.record({"token": token, "status": "ok", "client": "editor 1"})
         query = {"words": "read a file", "query": query_digest("read a file")}
-        made.record({"token": token, "status": "searched", **query})
-    return made
+        call_log.record({"token": token, "status": "searched", **query})
+    return call_log
 
 
 def toolmill(*arguments: str) -> tuple[int, str, str]:

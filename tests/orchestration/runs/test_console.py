@@ -23,9 +23,9 @@ from warehouse.progress import ProgressLines
 
 
 def record(text: str, level: int = logging.INFO, **meta: Any) -> logging.LogRecord:
-    made = logging.LogRecord("dagster", level, __file__, 1, text, None, None)
-    made.dagster_meta = {"step_key": "pairs", "orig_message": text, **meta}
-    return made
+    log_record = logging.LogRecord("dagster", level, __file__, 1, text, None, None)
+    log_record.dagster_meta = {"step_key": "pairs", "orig_message": text, **meta}
+    return log_record
 
 
 def event(kind: str, **data: Any) -> SimpleNamespace:
@@ -52,7 +52,7 @@ def test_what_pipes_says_of_itself_is_left_out() -> None:
 
 def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
     rows = {"dagster/row_count": SimpleNamespace(value=7), "other": SimpleNamespace(value=1)}
-    made = SimpleNamespace(materialization=SimpleNamespace(metadata=rows))
+    simple_namespace = SimpleNamespace(materialization=SimpleNamespace(metadata=rows))
     part = {**rows, "dagster/partition_row_count": SimpleNamespace(value=0)}
     of_one = SimpleNamespace(materialization=SimpleNamespace(metadata=part))
     failed = SimpleNamespace(user_failure_data=SimpleNamespace(description="no rows"), error=None)
@@ -69,7 +69,12 @@ def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
         START, "glama pairs", ""
     )
     assert read_record(
-        record("", dagster_event=event("ASSET_MATERIALIZATION", step_materialization_data=made))
+        record(
+            "",
+            dagster_event=event(
+                "ASSET_MATERIALIZATION", step_materialization_data=simple_namespace
+            ),
+        )
     ) == ConsoleLine(MADE, "pairs", "count=7")
     assert read_record(
         record("", dagster_event=event("ASSET_MATERIALIZATION", step_materialization_data=of_one))

@@ -36,9 +36,9 @@ def started(instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.DagsterRun
 
 
 def status(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRunStatus:
-    found = instance.get_run_by_id(run.run_id)
-    assert found
-    return found.status
+    run_by_id = instance.get_run_by_id(run.run_id)
+    assert run_by_id
+    return run_by_id.status
 
 
 def a_dead_process() -> str:

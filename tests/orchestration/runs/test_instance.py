@@ -36,8 +36,8 @@ def test_every_pool_of_an_asset_is_sized_before_a_run_could_make_it(tmp_path: Pa
         size_pools(instance)
         limits = {info.name: info.limit for info in instance.event_log_storage.get_pool_limits()}
     assert limits == {**SLOTS, "gpu": count_gpu_slots(runs_instance.CORES)}
-    made = [one for one in defs.assets or () if isinstance(one, dg.AssetsDefinition)]
-    assert {one.op.pool for one in made if one.is_executable} - {None} == set(limits)
+    made = [item for item in defs.assets or () if isinstance(item, dg.AssetsDefinition)]
+    assert {item.op.pool for item in made if item.is_executable} - {None} == set(limits)
 
 
 def test_the_connection_of_a_database_is_kept_and_its_log_is_not_flushed(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from warehouse.store import Warehouse
 
 
 def test_others_rows_stay_and_none_are_lost() -> None:
-    before = [{"server_id": one, "n": 1} for one in "abc"]
-    made = [{"server_id": one, "n": 2} for one in "abd"]
+    before = [{"server_id": item, "n": 1} for item in "abc"]
+    made = [{"server_id": item, "n": 2} for item in "abd"]
     assert keep_other_servers(before, made, None) == made
     kept = keep_other_servers(before, made, "b")
     assert {row["server_id"]: row["n"] for row in kept} == {"a": 1, "b": 2, "c": 1}
@@ -35,12 +35,12 @@ def make_deployments_current(warehouse: Warehouse, market: str, *ids: str) -> No
     rows = [
         {
             "marketplace": market,
-            "server_id": one,
-            "listing_id": one,
+            "server_id": item,
+            "listing_id": item,
             "launch_digest": "0",
             "status": "failed",
         }
-        for one in ids
+        for item in ids
     ]
     staged = warehouse.tables.stage(DEPLOYMENTS, DEPLOYMENTS.frame(rows), market)
     warehouse.tables.promote(staged, "r", [])

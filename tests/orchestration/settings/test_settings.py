@@ -327,15 +327,15 @@ def test_what_one_block_grants_a_server_is_its_policy(elsewhere: Path) -> None:
 
 def leaves(model: type, path: str = "") -> dict[str, tuple[type, Any]]:
     """Dotted name -> the class that declares it, and its default."""
-    found: dict[str, tuple[type, Any]] = {}
+    result: dict[str, tuple[type, Any]] = {}
     for name, field in model.__pydantic_fields__.items():
         kind = field.annotation
         if isinstance(kind, type) and hasattr(kind, "__pydantic_fields__"):
-            found |= leaves(kind, f"{path}{name}.")
+            result |= leaves(kind, f"{path}{name}.")
         else:
             owner = next(c for c in reversed(model.__mro__) if name in vars(c).get(NOTES, {}))
-            found[path + name] = (owner, field.get_default(call_default_factory=True))
-    return found
+            result[path + name] = (owner, field.get_default(call_default_factory=True))
+    return result
 
 
 NOTES = "__annotations__"
@@ -453,13 +453,13 @@ def test_where_training_runs_is_one_of_three_places(monkeypatch) -> None:
 
 
 def test_the_documentation_names_every_block_of_settings() -> None:
-    told = (ROOT / "docs" / "configuration.md").read_text()
+    text = (ROOT / "docs" / "configuration.md").read_text()
     for name, field in Settings.model_fields.items():
         kind = field.annotation
         block = isinstance(kind, type) and hasattr(kind, "__pydantic_fields__")
         variable = list_known_names()[name]
         block = block or name == "servers"
-        assert (f"[{name}" if block else variable) in told, name
+        assert (f"[{name}" if block else variable) in text, name
 
 
 def test_a_live_marketplace_is_never_read_without_a_rate(monkeypatch) -> None:
@@ -469,7 +469,7 @@ def test_a_live_marketplace_is_never_read_without_a_rate(monkeypatch) -> None:
 
 
 def test_policies_carry_what_was_set(monkeypatch) -> None:
-    monkeypatch.setenv("TOOLMILL_SANDBOX__OPEN_FILES", "64")
+    monkeypatch.setenv("TOOLMILL_SANDBOX__PROCESSES", "64")
     monkeypatch.setenv("TOOLMILL_SANDBOX__WALL_S", "7")
     monkeypatch.setenv("TOOLMILL_SANDBOX__FETCH_HOSTS", '["files.example:8443"]')
     monkeypatch.setenv("TOOLMILL_MARKETPLACES__MCPSO__MAX_BODY_MB", "0.5")
@@ -483,7 +483,7 @@ def test_policies_carry_what_was_set(monkeypatch) -> None:
     monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__MIN_SHARE", "0.5")
     settings = load_settings()
     sandbox = make_deploy_policy(settings).sandbox
-    assert (sandbox.open_files, sandbox.wall_s, sandbox.allow_loopback) == (64, 7.0, True)
+    assert (sandbox.processes, sandbox.wall_s, sandbox.allow_loopback) == (64, 7.0, True)
     assert sandbox.fetch_hosts == ("files.example:8443",)
     assert make_crawl_policy(settings, "mcpso").max_body_bytes == 512 * 1024
     judge = {role.name: role for role in make_writer(settings).roles}["judge"]

@@ -43,10 +43,10 @@ async def test_a_model_asks_is_shown_tools_and_plans_a_call(router: Any) -> None
     (call,) = made.calls
     assert (call.status, call.arguments) == ("planned", {"city": "Oslo"})
     (first, offered_first), (second, offered) = model.requests
-    assert [one["role"] for one in first] == ["system", "user"]
+    assert [item["role"] for item in first] == ["system", "user"]
     assert "<tool_assistant>" in first[0]["content"]
     assert offered_first == []
-    assert [one["role"] for one in second] == ["system", "user", "assistant", "user"]
+    assert [item["role"] for item in second] == ["system", "user", "assistant", "user"]
     assert "- pypi:clock::get_time: Tell the hour in a city" in second[-1]["content"]
     assert names(offered)[0] == write_wire_name("pypi:clock::get_time")
     assert offered[0]["function"]["parameters"]["required"] == ["city"]
@@ -65,7 +65,7 @@ async def test_a_planned_call_says_how_it_does_not_fit_its_contract(router: Any)
 async def test_it_asks_again_in_other_words_and_nothing_is_shown_twice(router: Any) -> None:
     model = Script(says(CLOCK), says(MAIL), says("No."))
     made = await run_agent("Write to Ada.", model, router, limits=AgentLimits(k=2))
-    shown = [hit.tool_id for found in made.rounds for hit in found.hits]
+    shown = [hit.tool_id for item in made.rounds for hit in item.hits]
     assert len(made.rounds) == 2
     assert len(shown) == len(set(shown)) == 4
     assert len(model.requests[-1][1]) == 4, "what was shown stays callable"
@@ -219,9 +219,9 @@ def test_a_contract_without_a_schema_takes_no_arguments() -> None:
 
 
 def test_every_tool_of_an_index_is_offered_under_a_name_of_its_own() -> None:
-    held = [(f"{one['server_id']}::{one['tool']}", json.loads(one["contract"])) for one in ROWS]
+    held = [(f"{item['server_id']}::{item['tool']}", json.loads(item["contract"])) for item in ROWS]
     offered = write_functions([*held, ("npm_odd__slow", held[0][1])])
     assert len(offered) == len(ROWS) + 1
-    assert {one.tool_id for one in offered.values()} == {name for name, _ in held} | {
+    assert {item.tool_id for item in offered.values()} == {name for name, _ in held} | {
         "npm_odd__slow"
     }

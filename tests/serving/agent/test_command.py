@@ -65,9 +65,9 @@ def test_a_wrong_option_repeats_the_beginning_of_what_was_typed(index: Path) -> 
 def test_a_model_behind_an_endpoint_asks_and_plans(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = Say(content=write_block("mailing", "sends a letter"))
+    say = Say(content=write_block("mailing", "sends a letter"))
     call = {"name": "npm:mail::send_email", "arguments": {}}
-    with openai_endpoint([asked, Say(content=json.dumps(call))]) as endpoint:
+    with openai_endpoint([say, Say(content=json.dumps(call))]) as endpoint:
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
         command = ("agent", "Write to Ada.", "--index", index, "--model", "tiny-model")
         code, out, err = run(*command, "--json")

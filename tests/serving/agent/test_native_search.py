@@ -66,12 +66,12 @@ def test_a_tool_that_the_api_refuses_is_left_out_with_its_reason(tmp_path: Path,
     publish(tmp_path, [*ROWS, odd])
     router = opened(tmp_path, None)
     hits = router.find(ToolQuery(tool="plan a day", k=3)).hits
-    made = write_native_answer(api, router, hits, "c")
+    native_answer = write_native_answer(api, router, hits, "c")
     assert hits[0].tool_id == "npm:odd::plan"
-    assert list(made["left_out"]) == ["npm:odd::plan"]
-    assert "«due date»" in made["left_out"]["npm:odd::plan"]
-    assert len(made["tool_ids"]) == 2
-    assert "due date" not in json.dumps([made["item"], made["tools"]])
+    assert list(native_answer["left_out"]) == ["npm:odd::plan"]
+    assert "«due date»" in native_answer["left_out"]["npm:odd::plan"]
+    assert len(native_answer["tool_ids"]) == 2
+    assert "due date" not in json.dumps([native_answer["item"], native_answer["tools"]])
 
 
 def test_nothing_found_is_said_in_words_or_as_an_empty_list(router: Router) -> None:

@@ -15,7 +15,7 @@ BLOCK = "<tool_assistant>\nserver: GitHub\ntool: create an issue\n</tool_assista
 
 
 def pairs(text: str) -> list[tuple[str | None, str | None]]:
-    return [(one.server, one.tool) for one in parse(text)]
+    return [(item.server, item.tool) for item in parse(text)]
 
 
 def only(text: str):
@@ -174,9 +174,9 @@ def test_a_long_field_is_cut_and_says_so() -> None:
 
 def test_there_are_never_more_than_a_few_requests() -> None:
     found = parse("\n".join(write_block(f"s{i}", f"t{i}") for i in range(500)))
-    assert [one.tool for one in found] == [f"t{i}" for i in range(MOST)]
+    assert [item.tool for item in found] == [f"t{i}" for i in range(MOST)]
     assert f"more than {MOST} requests" in found[-1].problems[-1]
-    assert all(not one.problems for one in found[:-1])
+    assert all(not item.problems for item in found[:-1])
 
 
 @pytest.mark.parametrize(
@@ -237,14 +237,14 @@ def test_what_is_rendered_is_read_back_whatever_stands_around(asked: list, noise
     found = pairs(text)
     assert len(found) == len(wanted)
     assert {(s, t) for s, t in found} == set(wanted.values())
-    assert not any(one.problems for one in parse(text))
+    assert not any(item.problems for item in parse(text))
 
 
 @given(st.text(max_size=300))
 @examples(150)
 def test_nothing_raises(text: str) -> None:
-    for made in (text, f"<tool_assistant>{text}", f"<tool_assistant>{text}</tool_assistant>"):
-        assert len(parse(made)) <= MOST
+    for item in (text, f"<tool_assistant>{text}", f"<tool_assistant>{text}</tool_assistant>"):
+        assert len(parse(item)) <= MOST
 
 
 FRAGMENTS = st.sampled_from(
@@ -256,9 +256,9 @@ FRAGMENTS = st.sampled_from(
 @given(st.lists(FRAGMENTS, max_size=60).map("".join))
 @examples(300)
 def test_pieces_of_blocks_in_any_order_never_raise_and_say_what_is_wrong(text: str) -> None:
-    for one in parse(text):
-        assert one.usable or len(one.problems) == 1
-        assert "\n" not in f"{one.server}{one.tool}"
+    for item in parse(text):
+        assert item.usable or len(item.problems) == 1
+        assert "\n" not in f"{item.server}{item.tool}"
 
 
 def test_the_prompt_shows_the_form_that_is_parsed() -> None:

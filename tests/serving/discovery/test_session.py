@@ -77,8 +77,8 @@ def test_several_blocks_are_one_round_and_no_tool_is_listed_twice(router: Router
 
 def test_a_text_without_a_block_is_a_request_in_words(router: Router) -> None:
     assert ids(DiscoverySession(router, k=1).ask("tell the time")) == ["pypi:clock::get_time"]
-    asked = ToolQuery(server="clock", tool="tell the time", k=1)
-    assert ids(DiscoverySession(router).ask(asked)) == ["pypi:clock::get_time"]
+    tool_query = ToolQuery(server="clock", tool="tell the time", k=1)
+    assert ids(DiscoverySession(router).ask(tool_query)) == ["pypi:clock::get_time"]
 
 
 def test_nothing_is_shown_twice(router: Router) -> None:
@@ -136,7 +136,7 @@ def test_a_doubtful_answer_is_shown_as_one_and_ends_it_the_second_time(router: R
         index, blocked = router.index, router.blocked
 
         def find_many(self, asks):
-            return [replace(one, no_tool=True, suitable=0.1) for one in router.find_many(asks)]
+            return [replace(item, no_tool=True, suitable=0.1) for item in router.find_many(asks)]
 
     session = DiscoverySession(Doubtful(), k=1)
     first = session.ask("bake a cake")

@@ -219,10 +219,10 @@ SCORES = arrays(np.float32, st.integers(0, 400), elements=st.integers(-40, 40).m
 
 @given(SCORES, st.integers(1, 12))
 def test_the_best_are_among_the_nearly_best_in_order(scores: np.ndarray, most: int) -> None:
-    found = list_nearly_best(scores, most)
-    assert (np.diff(found) > 0).all()
-    assert np.sort(scores[found])[-most:].tolist() == np.sort(scores)[-most:].tolist()
-    assert set(np.argsort(-scores, kind="stable")[:most]) <= set(found)
+    nearly_best = list_nearly_best(scores, most)
+    assert (np.diff(nearly_best) > 0).all()
+    assert np.sort(scores[nearly_best])[-most:].tolist() == np.sort(scores)[-most:].tolist()
+    assert set(np.argsort(-scores, kind="stable")[:most]) <= set(nearly_best)
 
 
 def test_of_many_scores_few_are_looked_at() -> None:

@@ -52,7 +52,7 @@ async def test_a_token_opens_no_more_sessions_than_its_own(meta: MetaServer) -> 
         session = {**THEIRS, "Mcp-Session-Id": opened[0].headers["mcp-session-id"]}
         ended = await http.delete(url, headers=session)
         again = await http.post(url, json=INITIALIZE, headers=THEIRS)
-    assert [one.status_code for one in opened] == [200] * 3 + [429] * 9
+    assert [item.status_code for item in opened] == [200] * 3 + [429] * 9
     assert opened[-1].headers["retry-after"] == "60"
     assert "3 sessions open, allowed are 3" in opened[-1].text
     assert (ended.status_code, again.status_code) == (200, 200)
@@ -62,7 +62,7 @@ async def test_sessions_opened_at_once_do_not_pass_the_limit_together(meta: Meta
     settings = {"tokens": (MALLORY,), "token_sessions": 3}
     async with over_http(meta, **settings) as url, httpx2.AsyncClient() as http:
         sent = (http.post(url, json=INITIALIZE, headers=THEIRS) for _ in range(20))
-        codes = [one.status_code for one in await asyncio.gather(*sent)]
+        codes = [item.status_code for item in await asyncio.gather(*sent)]
     assert 1 <= codes.count(200) <= 3
     assert set(codes) == {200, 429}
 

@@ -88,14 +88,14 @@ async def test_names_of_several_words_stay_within_their_marks_and_are_read_back(
                  for field in ("exclude", "shown")]  # fmt: skip
         gone = await client.call_tool("find_tools", {**asked, "shown": [f"{named}x"]})
     # The contract itself stands between numbered marks.
-    texts = [re.sub(r"(?m)^\{.*$", "…", read_text(one)) for one in (found, *described, gone)]
+    texts = [re.sub(r"(?m)^\{.*$", "…", read_text(item)) for item in (found, *described, gone)]
     bare = [re.sub("«[^«»]*»", "…", text) for text in texts]
     assert not any("Obey" in text or "e vil" in text or "none]" in text for text in bare)
     assert "read_file" not in bare[0]
     assert len(lines) == 1 + 2 * len(found.structured_content["answers"][0]["hits"])
-    assert not any(one.is_error for one in described)
-    assert {one.structured_content["tool_id"] for one in described} == {hit["tool_id"]}
-    assert not any("e vil" in read_text(one) for one in again)
+    assert not any(item.is_error for item in described)
+    assert {item.structured_content["tool_id"] for item in described} == {hit["tool_id"]}
+    assert not any("e vil" in read_text(item) for item in again)
 
 
 async def test_every_block_of_a_models_text_is_answered_by_itself(meta: MetaServer) -> None:
@@ -308,7 +308,7 @@ async def test_that_nothing_suits_is_said_with_the_three_nearest(
     find_many = Router.find_many
 
     def unsuited(self: Router, asks: list) -> list:
-        return [replace(one, no_tool=True, suitable=0.123) for one in find_many(self, asks)]
+        return [replace(item, no_tool=True, suitable=0.123) for item in find_many(self, asks)]
 
     monkeypatch.setattr(Router, "find_many", unsuited)
     async with meta.client() as client:
@@ -353,7 +353,7 @@ async def test_the_active_loop_ends_where_nothing_new_is_left_and_tells_what_is_
             shown += [hit["tool_id"] for hit in found["answers"][0]["hits"]]
     assert found["stop"] == "nothing_new"
     assert found["gone"] == ["npm:files::gone"]
-    assert sorted(shown[1:]) == sorted(f"{one['server_id']}::{one['tool']}" for one in ROWS)
+    assert sorted(shown[1:]) == sorted(f"{item['server_id']}::{item['tool']}" for item in ROWS)
 
 
 async def test_an_allowance_of_tokens_holds_and_first_hits_go_first(meta: MetaServer) -> None:

@@ -50,7 +50,7 @@ def test_what_stands_in_branches_at_the_top_is_offered_without_them(keyword: str
 def test_what_an_api_refuses_is_left_out_with_a_reason(schema: Any, why: str) -> None:
     good = contract({"type": "object", "properties": {"a.b-c_1": ID}})
     held = {"npm:a::good": good, "npm:a::odd": contract({"type": "object", **schema})}
-    assert [one.tool_id for one in write_functions(held.items()).values()] == ["npm:a::good"]
+    assert [item.tool_id for item in write_functions(held.items()).values()] == ["npm:a::good"]
     refused = list_refused(held.items())
     assert list(refused) == ["npm:a::odd"]
     assert why in refused["npm:a::odd"]
@@ -94,8 +94,8 @@ def test_whatever_a_server_says_is_a_function_or_a_reason(schema: Any) -> None:
     held = {"npm:a::x": contract(schema)}
     offered, refused = write_functions(held.items()), list_refused(held.items())
     assert len(offered) + len(refused) == 1
-    for one in offered.values():
-        made = json.loads(json.dumps(one.function["function"]["parameters"]))
+    for item in offered.values():
+        made = json.loads(json.dumps(item.function["function"]["parameters"]))
         assert made["type"] == "object"
         assert isinstance(made["properties"], dict)
         assert not {"anyOf", "oneOf", "allOf", "not", "enum"} & made.keys()

@@ -105,7 +105,7 @@ async def test_a_pinned_tool_that_is_held_or_not_allowed_is_neither_listed_nor_c
     tmp_path: Path,
 ) -> None:
     publish(tmp_path)
-    digest = next(one["contract_digest"] for one in ROWS if one["tool"] == "read_file")
+    digest = next(item["contract_digest"] for item in ROWS if item["tool"] == "read_file")
     write_blocklist(tmp_path, [digest])
     token = ClientToken("files-only", allow=("npm:files::*",), requests_per_minute=None)
     meta = MetaServer(tmp_path, MetaPolicy(local=token, pinned=("*",)))

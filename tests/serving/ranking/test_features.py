@@ -41,9 +41,9 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 def read_features(router: Router, text: str) -> tuple[RouterIndex, dict[str, np.ndarray]]:
     ask, _ = check_ask(ToolQuery(text))
     vector = router.encoder.embed([ask.query or ""])[0]
-    found = choose_candidates(QuerySignals(router.index, ask, vector, vector), None)
-    order = np.argsort(found.places)
-    return router.index, {name: values[order] for name, values in found.features.items()}
+    candidates = choose_candidates(QuerySignals(router.index, ask, vector, vector), None)
+    order = np.argsort(candidates.places)
+    return router.index, {name: values[order] for name, values in candidates.features.items()}
 
 
 def test_a_server_without_a_description_adds_nothing(make: Make) -> None:

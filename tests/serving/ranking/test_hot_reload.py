@@ -52,7 +52,7 @@ def test_thirty_two_threads_ask_while_versions_move(tmp_path: Path) -> None:
             served.settle(30)
             wait_for_an_answer_of(version)
         done.set()
-        [one.result() for one in running]
+        [item.result() for item in running]
     assert seen == set(versions.items())  # both answered, neither ever with the other's tools
 
 

@@ -62,10 +62,12 @@ def crown(home: Path) -> None:
 
     about = {"name": M1, "role": "retriever", "base": "minilm-l6-v2", "training_set": "set1"}
     save_model(home, M1, about, fill)
-    held = make_summary(home, M1)
-    made = consider_candidate(home, "retriever", M1, "set1", check_gates("retriever", held), held)
+    summary = make_summary(home, M1)
+    made = consider_candidate(
+        home, "retriever", M1, "set1", check_gates("retriever", summary), summary
+    )
     assert made.promoted, made.why
-    write_model_card(home, M1, summary=held, gates=as_rows(made.gates))
+    write_model_card(home, M1, summary=summary, gates=as_rows(made.gates))
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +98,13 @@ def test_a_running_router_follows_rollback_and_undo_and_never_mixes(home: Path) 
     embedders = {name: load_index(home, name).embedder for name in (old, new)}
 
     def ask() -> set[tuple[str, str, int]]:
-        seen = set()
+        result = set()
         while not done.is_set():
             used = router.current()
             answer = used.find(ToolQuery("email or file", k=10, strategy="bm25"))
-            seen.add((answer.index, used.index.embedder, len(answer.hits)))
+            result.add((answer.index, used.index.embedder, len(answer.hits)))
             time.sleep(0.02)  # threads that never rest keep the new version from being read
-        return seen
+        return result
 
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(ask) for _ in range(2)]
@@ -115,8 +117,8 @@ def test_a_running_router_follows_rollback_and_undo_and_never_mixes(home: Path) 
                 assert router.settle(60).index.version == wanted
         finally:
             done.set()  # the pool waits for its threads, so a failure would hang it
-        seen = {each for one in running for each in one.result()}
-    assert seen == {(old, embedders[old], 4), (new, embedders[new], 5)}
+        result = {each for item in running for each in item.result()}
+    assert result == {(old, embedders[old], 4), (new, embedders[new], 5)}
 
 
 def test_a_broken_target_leaves_what_is_served_and_says_so(
@@ -246,5 +248,8 @@ def test_an_export_is_of_the_served_release_with_its_cards(home: Path, tmp_path:
     assert "gain_at_1" in (tmp_path / "out/cards/retriever.md").read_text()
     assert not (tmp_path / "out/cards/caller.md").exists()
     assert check_export(tmp_path / "out") == manifest
-    asked = ToolQuery("read an email", k=1)
-    assert open_router(tmp_path / "out").find(asked).hits == open_router(home).find(asked).hits
+    tool_query = ToolQuery("read an email", k=1)
+    assert (
+        open_router(tmp_path / "out").find(tool_query).hits
+        == open_router(home).find(tool_query).hits
+    )

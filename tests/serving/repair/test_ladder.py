@@ -358,7 +358,7 @@ def test_two_calls_in_one_are_repaired_each_by_itself():
     found = repair_drafts(
         {"name": "get_weather", "arguments": '{"city": "Rome"}{"city": 5}'}, TOOLS
     )
-    assert [one.arguments for one in found] == [{"city": "Rome"}, {"city": "5"}]
+    assert [item.arguments for item in found] == [{"city": "Rome"}, {"city": "5"}]
 
 
 def test_a_valid_call_comes_back_byte_for_byte():
@@ -460,13 +460,13 @@ def test_a_model_that_revises_may_confirm_nothing(required):
     known = {"path": {"type": "string"}, "force": {"type": "boolean"}, "deep": {"type": "boolean"}}
     tool = {"name": "rm", "inputSchema": {"properties": known, "required": required}}
     draft = {"name": "rm", "arguments": {"deep": True}}
-    made = ProposedCall("rm", {"path": "/x", "force": True, "deep": True})
-    given = {"conversation": "remove all of /x", "revise": lambda _: made}
+    proposed_call = ProposedCall("rm", {"path": "/x", "force": True, "deep": True})
+    given = {"conversation": "remove all of /x", "revise": lambda _: proposed_call}
     found = repair_draft(draft, [tool], **given)
     assert found.outcome == ABSTAINED
     assert "made up 'force'" in found.rungs[-2].why
     draft["arguments"]["force"] = True
-    assert repair_draft(draft, [tool], **given).arguments == made.arguments
+    assert repair_draft(draft, [tool], **given).arguments == proposed_call.arguments
 
 
 @pytest.mark.parametrize(
@@ -499,10 +499,10 @@ def test_a_model_that_revises_keeps_what_guards_the_call(given, made, refused):
 
 
 def test_a_long_list_is_not_searched_for():
-    said = ConversationEvidence("alpha beta, 7")
-    assert said.is_said(["alpha beta", {"n": 7}] * 50)
-    assert not said.is_said(["alpha beta"] * 101)
-    assert not said.is_said([" ", {"a": [None, False]}])
+    evidence = ConversationEvidence("alpha beta, 7")
+    assert evidence.is_said(["alpha beta", {"n": 7}] * 50)
+    assert not evidence.is_said(["alpha beta"] * 101)
+    assert not evidence.is_said([" ", {"a": [None, False]}])
 
 
 def test_a_model_may_ask():

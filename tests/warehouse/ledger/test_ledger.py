@@ -77,9 +77,9 @@ def test_an_effect_that_ends_between_the_look_and_the_claim_is_read(
     look = database.find_blob
 
     def and_another_process_finishes(key: str) -> str | None:
-        found = look(key)
+        result = look(key)
         open_ledger(ledger.path.parent).once("s", key, lambda: EffectOutcome(b"theirs"))
-        return found
+        return result
 
     monkeypatch.setattr(database, "find_blob", and_another_process_finishes)
     assert ledger.once("s", "k", lambda: pytest.fail("was redone")) == b"theirs"

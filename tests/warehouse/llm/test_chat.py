@@ -211,12 +211,12 @@ def test_a_name_that_is_sound_stays(name: str) -> None:
     "name", ["a.b", "", "時間", "x" * 65, "npm:files::read_file", "npm:files::read\nfile"]
 )
 def test_any_other_ends_with_its_digest(name: str) -> None:
-    made = write_wire_name(name)
-    assert made.endswith("_" + hashlib.sha256(name.encode()).hexdigest()[:16])
-    assert write_wire_name(made) != made, "a tool that is called so has a name of its own"
+    wire_name = write_wire_name(name)
+    assert wire_name.endswith("_" + hashlib.sha256(name.encode()).hexdigest()[:16])
+    assert write_wire_name(wire_name) != wire_name, "a tool that is called so has a name of its own"
 
 
 def test_what_is_cut_is_the_beginning() -> None:
-    made = write_wire_name("https://" + "long." * 20 + "example/mcp::search_documents")
-    assert len(made) == 64
-    assert "example_mcp__search_documents_" in made
+    wire_name = write_wire_name("https://" + "long." * 20 + "example/mcp::search_documents")
+    assert len(wire_name) == 64
+    assert "example_mcp__search_documents_" in wire_name

@@ -92,9 +92,9 @@ def sync_connector(
         return [(0, 0, 0, "", (address, port)) for address in addresses]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    made = SyncConnector(**more)
-    made._inner = inner  # type: ignore[assignment]
-    return made
+    result = SyncConnector(**more)
+    result._inner = inner  # type: ignore[assignment]
+    return result
 
 
 @pytest.mark.parametrize("address", PRIVATE)
@@ -165,8 +165,8 @@ def test_an_empty_body_of_any_encoding_is_empty() -> None:
 def test_an_encoding_that_was_not_asked_for_is_refused(encoding: str) -> None:
     with pytest.raises(httpx2.DecodingError, match="content-encoding"):
         read([PACKED], encoding)
-    held = httpx2.Response(200, headers={"content-encoding": encoding}, content=b"")
-    assert "content-encoding" not in bound_response(held, 10).headers, "nobody decodes it again"
+    response = httpx2.Response(200, headers={"content-encoding": encoding}, content=b"")
+    assert "content-encoding" not in bound_response(response, 10).headers, "nobody decodes it again"
 
 
 @pytest.mark.parametrize(

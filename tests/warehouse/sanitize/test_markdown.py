@@ -101,7 +101,7 @@ def test_only_markdown_of_ours_reaches_a_page() -> None:
 
 def find_calls(*names: str) -> list[tuple[str, ast.Call]]:
     """(file, call) of every call in the source whose function is one of these."""
-    found = []
+    results = []
     for folder in (
         "assets",
         "training",
@@ -116,8 +116,8 @@ def find_calls(*names: str) -> list[tuple[str, ast.Call]]:
             tree = ast.parse(text if any(name in text for name in names) else "")
             for node in ast.walk(tree):
                 if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(names):
-                    found.append((str(path.relative_to(ROOT)), node))
-    return found
+                    results.append((str(path.relative_to(ROOT)), node))
+    return results
 
 
 def test_no_page_is_made_around_the_escaping() -> None:

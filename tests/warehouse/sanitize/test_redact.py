@@ -378,15 +378,15 @@ def test_every_repeat_in_every_pattern_is_bounded_or_possessive() -> None:
 
 def _open_repeats(tree: Any) -> list[Any]:
     """Repeats without an upper bound that may give back, anywhere in a parsed pattern."""
-    found = []
+    results = []
     for op, av in tree:
         if str(op) in ("MAX_REPEAT", "MIN_REPEAT") and av[1] == re._constants.MAXREPEAT:  # type: ignore[attr-defined]
-            found.append((op, av))
+            results.append((op, av))
         for part in av if isinstance(av, tuple | list) else (av,):
             for branch in part if isinstance(part, list) else (part,):
                 if hasattr(branch, "pattern") or isinstance(branch, re._parser.SubPattern):  # type: ignore[attr-defined]
-                    found += _open_repeats(branch)
-    return found
+                    results += _open_repeats(branch)
+    return results
 
 
 class _Counting(str):
@@ -395,9 +395,9 @@ class _Counting(str):
     steps = 0
 
     def __getitem__(self, at: Any) -> str:
-        found = super().__getitem__(at)
-        _Counting.steps += len(found)
-        return found
+        result = super().__getitem__(at)
+        _Counting.steps += len(result)
+        return result
 
 
 HOSTILE = [

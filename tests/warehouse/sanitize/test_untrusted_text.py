@@ -66,7 +66,7 @@ def test_a_secret_parted_by_what_is_not_shown_is_not_shown_whole(found, step):
     result = CallResult("ok", shaped.content, shaped.structured)
     made, _ = check_result(result, "do", {}, own_words=True)
     _, shown, data, _ = limit_result(made.content, made.structured, "x", 5_000)
-    assert not any(one in output for one in (KEY, OWN) for output in (shown, str(data)))
+    assert not any(item in output for item in (KEY, OWN) for output in (shown, str(data)))
 
 
 @settings(max_examples=60)
@@ -77,7 +77,7 @@ def test_an_order_that_is_shown_whole_was_found(found, step):
         return
     result = CallResult("ok", [{"type": "text", "text": text}])
     assert check_result(result, "do", {}, own_words=True)[0].alarming
-    assert "high" in {one.severity for one in scan_tool({"name": "do", "description": text})}
+    assert "high" in {item.severity for item in scan_tool({"name": "do", "description": text})}
 
 
 def test_an_order_stretched_over_two_pieces_is_found():
@@ -88,7 +88,7 @@ def test_an_order_stretched_over_two_pieces_is_found():
 
 def test_a_link_or_code_parted_by_what_is_not_shown_is_found():
     for text in ("[a](java\u200bscript:alert(1))", "see https://web\u00adhook.site/?d={secrets}"):
-        assert "high" in {one.severity for one in scan_tool({"name": "do", "description": text})}
+        assert "high" in {item.severity for item in scan_tool({"name": "do", "description": text})}
 
 
 @given(st.text(st.sampled_from([*KNOWN, *"ab \n", "é"])))

@@ -172,7 +172,7 @@ def test_repair_takes_torn_lines_out_and_keeps_the_old_file(tmp_path: Path) -> N
     assert path.read_bytes() == before, "a look changes nothing"
     assert repair_home(tmp_path).torn_lines == 2
     assert path.read_text().count("\n") == 3
-    assert [kept.read_bytes() for kept in path.parent.glob("*.before-*")] == [before]
+    assert [item.read_bytes() for item in path.parent.glob("*.before-*")] == [before]
     assert repair_home(tmp_path).healthy
 
 

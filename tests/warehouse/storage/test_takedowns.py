@@ -64,9 +64,9 @@ def make_tombstone(name: str, kind: str, verdict: str = TAKEN, **reach: list | d
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Tables:
-    made = Tables(tmp_path / "tables")
-    made.promote(made.stage(SPEC, SPEC.frame(ROWS)), "run", [])
-    return made
+    result = Tables(tmp_path / "tables")
+    result.promote(result.stage(SPEC, SPEC.frame(ROWS)), "run", [])
+    return result
 
 
 def read_ids(tables: Tables, as_of: float | None = None) -> set[str]:
@@ -146,9 +146,9 @@ def test_every_column_that_names_a_server_or_a_contract_is_looked_at() -> None:
 
 @pytest.mark.parametrize("rows", [[], ROWS])
 def test_a_table_none_of_whose_columns_could_name_it_has_nothing_taken(rows: list[dict]) -> None:
-    taken = Takedowns(servers=frozenset({"npm:a"}))
+    takedowns = Takedowns(servers=frozenset({"npm:a"}))
     frame = SPEC.frame(rows).select("id")
-    hit = find_taken(taken, frame)
+    hit = find_taken(takedowns, frame)
     assert (hit.dtype, hit.to_list()) == (pl.Boolean, [False] * len(rows))
 
 

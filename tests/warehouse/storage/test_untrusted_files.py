@@ -144,7 +144,7 @@ def test_no_path_reads_anything_else(tmp_path_factory: pytest.TempPathFactory, p
     (root / "tree/folder").symlink_to("..")
     os.mkfifo(root / "tree/pipe")
     try:
-        found = read_file(root / "tree", "/".join(parts), 100)
+        file = read_file(root / "tree", "/".join(parts), 100)
     except UnreadableFile:
         return
-    assert found == b"here"
+    assert file == b"here"

@@ -52,10 +52,10 @@ def toolmill(*arguments: str) -> tuple[int, str, str]:
 def held() -> dict[str, set[str]]:
     code, out, _ = toolmill("quarantine", "--json")
     assert code == 0
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for row in json.loads(out)["held"]:
-        found.setdefault(row["tool"], set()).add(row["rule"])
-    return found
+        result.setdefault(row["tool"], set()).add(row["rule"])
+    return result
 
 
 def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(
@@ -115,8 +115,8 @@ def test_the_history_of_a_server_holds_each_contract_and_each_change(pipeline: P
     report = json.loads(out)
     assert code == 0
     tools = {tool["tool"]: tool["contracts"] for tool in report["tools"]}
-    assert [one["current"] for one in tools["find_photo"]] == [False, True]
-    assert [one["current"] for one in tools["make_photo"]] == [True]
+    assert [tool["current"] for tool in tools["find_photo"]] == [False, True]
+    assert [tool["current"] for tool in tools["make_photo"]] == [True]
     assert tools["find_photo"][1]["contract_digest"] == pipeline.read_digest(*BAD)
     [change] = report["changes"]
     assert (change["tool"], change["class"]) == ("find_photo", "suspicious")

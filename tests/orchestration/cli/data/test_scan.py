@@ -52,7 +52,7 @@ def test_a_list_of_before_shows_what_became_of_a_tool(tmp_path: Path) -> None:
     old, new = _file(tmp_path, [GOOD], "old.json"), _file(tmp_path, [BAD])
     done = _run(tmp_path, new, "--before", old, "--json")
     assert done.returncode == 1
-    assert "rug_pull" in {found["rule"] for found in json.loads(done.stdout)["findings"]}
+    assert "rug_pull" in {item["rule"] for item in json.loads(done.stdout)["findings"]}
 
 
 @pytest.mark.parametrize(

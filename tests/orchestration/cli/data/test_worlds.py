@@ -27,7 +27,7 @@ def toolmill(*arguments: str) -> tuple[int, str, str]:
 def test_the_list_names_the_users_worlds_beside_ours(place: Path) -> None:
     write_world(place / "worlds")
     code, out, _ = toolmill("--json")
-    rows = {one["name"]: one for one in json.loads(out)["worlds"]}
+    rows = {item["name"]: item for item in json.loads(out)["worlds"]}
     assert (code, rows["small"]["kind"], rows["small"]["servers"]) == (0, "folder", ["npm:files"])
     assert (rows["small"]["tools"], rows["small"]["tools_with_tasks"]) == (2, 2)
     assert rows["office-folder"]["why"] is None

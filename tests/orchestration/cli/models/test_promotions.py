@@ -19,9 +19,9 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_a_waiting_candidate_is_shown_refused_and_approved(home: Path) -> None:
-    held = make_summary(home, save_empty_model(home, "m1"))
-    gates = check_gates("retriever", held)
-    consider_candidate(home, "retriever", "m1", "set1", gates, held, by_hand=True)
+    summary = make_summary(home, save_empty_model(home, "m1"))
+    gates = check_gates("retriever", summary)
+    consider_candidate(home, "retriever", "m1", "set1", gates, summary, by_hand=True)
     shown = invoke_toolmill("champion", home=home)
     assert "waits for `toolmill champion retriever --approve`" in shown.stdout
     said = ("--by", "ann", "--why", "read 20 answers")

@@ -23,10 +23,10 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     home = tmp_path / "home"
     monkeypatch.setenv("TOOLMILL_HOME", str(home))
     claim_home(home)
-    made = Warehouse(home=home, state=home / "state")
-    fill_home(made)
-    publish(made, RELIABILITY, measure_home(made, ReliabilityPolicy()).measured.rows)
-    return made
+    result = Warehouse(home=home, state=home / "state")
+    fill_home(result)
+    publish(result, RELIABILITY, measure_home(result, ReliabilityPolicy()).measured.rows)
+    return result
 
 
 def run(*arguments: str) -> Any:

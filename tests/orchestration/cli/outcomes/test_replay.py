@@ -121,8 +121,8 @@ def test_tasks_are_listed_for_who_asks_for_one(tmp_path: Path) -> None:
     file = tmp_path / "replay.jsonl"
     write_recording(file, made := recording())
     listed = [json.loads(line) for line in run(str(file), "--list").stdout.splitlines()]
-    assert [one["task"] for one in listed] == sorted(made.tasks)
-    assert {one["request"] for one in listed} == {one.request for one in made.tasks.values()}
+    assert [item["task"] for item in listed] == sorted(made.tasks)
+    assert {item["request"] for item in listed} == {item.request for item in made.tasks.values()}
     own = [json.dumps(call) for call in listed[0]["calls"]]
     asked = [word for call in own for word in ("--call", call)]
     done = run(str(file), "--task", listed[0]["task"], *asked)

@@ -69,10 +69,10 @@ def test_a_grant_is_written_and_said_in_plain_words(here):
 
 def test_a_grant_is_taken_back_and_what_was_kept_is_named(here):
     run(NAME, "--volume", "--network", "full")
-    kept = find_volume(load_settings(), NAME)
-    kept.mkdir(parents=True)
+    volume = find_volume(load_settings(), NAME)
+    volume.mkdir(parents=True)
     code, said = run(NAME, "--revoke")
-    assert (code, f"still in {kept}" in said) == (0, True)
+    assert (code, f"still in {volume}" in said) == (0, True)
     assert "reach nothing beyond its sandbox" in said
     assert tomllib.loads((here / "toolmill.toml").read_text()).get("servers", {}) == {}
 

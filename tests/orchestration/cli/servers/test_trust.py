@@ -16,13 +16,13 @@ NAME = "private:mcp.json#own"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    made = write_server(tmp_path / "own")
-    write(tmp_path, made)
+    server = write_server(tmp_path / "own")
+    write(tmp_path, server)
     file = tmp_path / "mcp.json"
     (tmp_path / "toolmill.toml").write_text(
         f'home = "var"\n[marketplaces.private]\npaths = ["{file}"]  # mine\n'
     )
-    return made
+    return server
 
 
 def write(base: Path, folder: Path, *more: str) -> None:
@@ -41,7 +41,7 @@ def toolmill(*arguments: str, answer: str = "") -> tuple[int, str, str]:
 def states() -> dict[str, str]:
     code, out, _ = toolmill("trust", "--json")
     assert code == 0
-    return {one["server_id"]: one["state"] for one in json.loads(out)}
+    return {item["server_id"]: item["state"] for item in json.loads(out)}
 
 
 def test_a_command_is_shown_and_trusted_once_and_asks_again_once_it_changed(folder: Path) -> None:

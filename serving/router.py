@@ -187,10 +187,10 @@ class Router:
             ranking = rank_by_success(ranker, signals, ranking) if ranker else ranking
             # Rows of one twin group together, groups in the order of their best row.
             twins = self.index.twins[ranking.places]
-            groups: dict[int, list[int]] = {}
+            by_twin: dict[int, list[int]] = {}
             for row, group in enumerate(twins.tolist()):
-                groups.setdefault(group, []).append(row)
-            groups = list(groups.values())
+                by_twin.setdefault(group, []).append(row)
+            groups = list(by_twin.values())
             if len(groups) >= ask.k or len(ranking.places) < most:
                 break
             most *= 2

@@ -68,8 +68,9 @@ def one_line_errors() -> Iterator[None]:
         if _is_interrupt(error):
             fail(_INTERRUPTED, 130)
         if isinstance(error, _USAGE_ERROR) and type(error).__name__ != "NoArgsIsHelpError":
-            command = error.ctx.command_path if error.ctx else "toolmill"
-            message = shorten_text(" ".join(error.format_message().split()).rstrip("."), _LONGEST)
+            usage: Any = error
+            command = usage.ctx.command_path if usage.ctx else "toolmill"
+            message = shorten_text(" ".join(usage.format_message().split()).rstrip("."), _LONGEST)
             fail(f"{message}; `{command} --help` lists what it takes", 2)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             fail(f"{error.filename}: {error.strerror}; expected a path or a name", 2)

@@ -198,7 +198,7 @@ class MarketplacesSection(BaseModel):
     __pydantic_extra__: dict[str, MarketplaceSection] = Field(init=False)
 
     if TYPE_CHECKING:
-        private: MarketplaceSection
+        private: MarketplaceSection = MarketplaceSection()
 
     @model_validator(mode="after")
     def _check_installed(self) -> Self:
@@ -285,8 +285,8 @@ class RolesSection(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     if TYPE_CHECKING:
-        judge: RoleSettings
-        drafter: RoleSettings
+        judge: RoleSettings = RoleSettings()
+        drafter: RoleSettings = RoleSettings()
 
     @field_validator("*")
     @classmethod

@@ -9,10 +9,8 @@ import typer
 
 from orchestration.cli.app import app
 from tests.support.paths import ROOT
-from tests.test_layout import modules
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-OF_OTHERS = {"json.dumps", "ExpectationSuite"}
 ROOT_COMMAND = typer.main.get_command(app)
 
 
@@ -83,16 +81,3 @@ def test_commands_and_options_are_the_ones_there_are() -> None:
                 wrong.append(f"{place}: toolmill {' '.join(words)}")
     assert count > 150
     assert wrong == []
-
-
-def test_functions_that_the_pages_call_are_ours() -> None:
-    source = "\n".join(path.read_text(encoding="utf-8") for path in modules().values())
-    defined = set(re.findall(r"^\s*(?:async )?(?:def|class) (\w+)", source, re.MULTILINE))
-    called = {
-        name: place
-        for place, line in list_lines()
-        for name in re.findall(r"`([A-Za-z_][\w.]*)\(", line)
-        if name not in OF_OTHERS
-    }
-    assert len(called) > 20
-    assert {name for name in called if name.split(".")[-1] not in defined} == set()

@@ -22,7 +22,7 @@ from orchestration import alerts
 from orchestration.alerts import alert_on_silence, find_last_nightly
 from orchestration.runs.instance import clear_dead_runs, make_process_tags
 from orchestration.sensors import count_failed_trainings
-from tests.orchestration.runs.test_dead_runs import started
+from tests.orchestration.runs.test_one_server import started
 from tests.orchestration.test_alerts import Webhook, hook  # noqa: F401 (a fixture)
 from tests.orchestration.test_retrain_on_drift import publish, recipe, tick
 from tests.support.event_log import ASSETS, DAY, HOUR, MARKETS, RUNS_A_DAY, EventLog

@@ -1,7 +1,18 @@
 """Audits: every expectation has the verdict of its own, over the table that was handed in."""
 
-import polars as pl
+import base64
+import errno
+import io
+import re
+from pathlib import Path
 
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from warehouse import pictures
 from warehouse.audit import (
     audit,
     expect_between,
@@ -10,6 +21,12 @@ from warehouse.audit import (
     expect_present,
     expect_unique,
 )
+from warehouse.errors import UnusableInput
+from warehouse.item_failure import describe_failure, try_item
+from warehouse.ledger.database import LedgerUnavailable
+from warehouse.pictures import PictureStore
+from warehouse.sanitize.markdown import embed_image
+from warehouse.user_files import parse_json, read_json_lines, read_text
 
 ROWS = pl.DataFrame({"name": ["a", "b", "b", None], "kind": ["x", "x", "y", "x"]})
 
@@ -51,3 +68,146 @@ def test_a_null_is_none_of_the_values_unless_it_may_be_absent():
     assert [verdict.passed for verdict in verdicts] == [False, False, True, True]
     assert verdicts[0].observed == "1 null of 3"
     assert audit(some.drop_nulls(), asked).passed
+
+
+def _break(text: str) -> str:
+    raise RuntimeError(text)
+
+
+@given(st.text())
+def test_one_fault_has_one_digest_and_tells_nothing_of_its_item(text: str) -> None:
+    line = try_item(lambda: _break(text), lambda hint: hint)
+    assert re.fullmatch(
+        r"RuntimeError at tests/warehouse/test_audit\.py:\d+ _break, trace [0-9a-f]{12}",
+        line,
+    )
+
+
+def test_another_fault_has_another_digest() -> None:
+    hints = {try_item(lambda one=one: _break(one), lambda hint: hint) for one in ("a", "b")}
+    other = try_item(lambda: {}["a"], lambda hint: hint)
+    assert len(hints) == 1
+    assert other.startswith("KeyError at tests/")
+    assert other[-12:] != next(iter(hints))[-12:]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LedgerUnavailable("the ledger is locked"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        LookupError("of the caller"),
+        KeyboardInterrupt(),
+    ],
+)
+def test_what_concerns_the_run_is_raised(error: BaseException) -> None:
+    def make() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        try_item(make, lambda _: None, through=(LookupError,))
+
+
+def test_an_error_that_was_never_raised_is_described() -> None:
+    assert describe_failure(ValueError("x")).startswith("ValueError at ?:0 ?, trace ")
+
+
+class Drawing:
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> bytes:
+        self.times += 1
+        data = io.BytesIO()
+        Image.new("RGB", (8, 8), (self.times * 40, 0, 0)).save(data, "PNG")
+        return data.getvalue()
+
+
+def list_kept(home: Path) -> list[Path]:
+    return sorted((home / "cache" / "pictures").rglob("*.png"))
+
+
+def test_the_same_figures_are_drawn_once_and_one_picture_of_a_name_is_kept(tmp_path: Path) -> None:
+    draw = Drawing()
+    first = PictureStore(tmp_path, "training/reporting").draw("drift", {"b": 1, "a": [2.5]}, draw)
+    again = PictureStore(tmp_path, "training/reporting").draw("drift", {"a": [2.5], "b": 1}, draw)
+    assert (draw.times, again) == (1, first)
+    other = PictureStore(tmp_path, "training/reporting").draw("drift", {"b": 2, "a": [2.5]}, draw)
+    assert draw.times == 2
+    assert other != first
+    assert len(list_kept(tmp_path)) == 1
+    PictureStore(tmp_path, "training/reporting").draw("loss", {"b": 2, "a": [2.5]}, draw)
+    assert draw.times == 3
+    assert len(list_kept(tmp_path)) == 2
+
+
+def test_other_code_draws_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = Drawing()
+    PictureStore(tmp_path, "training/reporting").draw("drift", 1, draw)
+    PictureStore(tmp_path, "training/drift").draw("drift", 1, draw)
+    assert draw.times == 2
+    monkeypatch.setattr(pictures, "_digest_code", lambda *_: "as it was edited")
+    PictureStore(tmp_path, "training/drift").draw("drift", 1, draw)
+    assert draw.times == 3
+
+
+def test_a_torn_or_foreign_file_is_drawn_over(tmp_path: Path) -> None:
+    draw = Drawing()
+    picture_store = PictureStore(tmp_path)
+    picture_store.draw("drift", 1, draw)
+    [path] = list_kept(tmp_path)
+    whole = path.read_bytes()
+    for times, damaged in enumerate((whole[:-3], b"", b"\x89PNG no line", whole + b"x"), 2):
+        path.write_bytes(damaged)
+        picture_store.draw("drift", 1, draw)
+        assert draw.times == times
+    picture_store.draw("drift", 1, draw)
+    assert draw.times == 5
+
+
+def test_a_folder_that_cannot_be_written_costs_the_drawing_alone(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("no folder")
+    draw = Drawing()
+    for _ in range(2):
+        assert PictureStore(tmp_path).draw("drift", 1, draw).startswith(b"\x89PNG")
+    assert draw.times == 2
+
+
+def test_what_is_kept_has_few_colours_and_is_embedded_as_it_is(tmp_path: Path) -> None:
+    png = PictureStore(tmp_path).draw("drift", 1, Drawing())
+    assert Image.open(io.BytesIO(png)).mode in ("P", "RGB")
+    assert base64.b64encode(png).decode() in embed_image("drift", png)
+
+
+def test_what_cannot_be_opened_says_what_was_expected(tmp_path: Path) -> None:
+    with pytest.raises(UnusableInput, match="Is a directory; expected a file that can be read"):
+        read_text(tmp_path)
+    with pytest.raises(UnusableInput, match=r"none: No such file or directory; expected a file"):
+        read_text(tmp_path / "none")
+    (tmp_path / "long").write_text("four")
+    with pytest.raises(UnusableInput, match="more than 3 bytes"):
+        read_text(tmp_path / "long", 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (" ", "empty; give one JSON value"),
+        ("{", "not JSON"),
+        ("[" * 200_000, "nested too deep to be read"),
+        ("9" * 5_000, "an integer of too many digits to be read"),
+    ],
+)
+def test_what_is_no_json_is_told_in_our_words(text: str, told: str) -> None:
+    with pytest.raises(UnusableInput, match=rf"^here: .*{told}") as caught:
+        parse_json(text, "here")
+    assert "set_int_max_str_digits" not in str(caught.value)
+
+
+def test_lines_are_numbered_and_a_line_separator_within_a_text_ends_none(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": "one\u2028two"}\n\n{"b": 2}\n', encoding="utf-8-sig")
+    assert list(read_json_lines(path)) == [(1, {"a": "one\u2028two"}), (3, {"b": 2})]
+    path.write_text("[1]\n")
+    with pytest.raises(UnusableInput, match="line 1: list, expected a JSON object"):
+        list(read_json_lines(path))

@@ -283,5 +283,5 @@ def test_an_audit_lists_every_failure_with_examples() -> None:
 def test_a_home_that_cannot_be_written_is_named_with_the_mend(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     blocked = Warehouse(home=tmp_path / "file" / "home", state=tmp_path / "state")
-    with pytest.raises(HomeUnavailable, match=r"Not a directory.*TOOLMILL_HOME"):
+    with pytest.raises(HomeUnavailable, match=r"is a file; set TOOLMILL_HOME"):
         blocked.check_writable()

@@ -29,7 +29,7 @@ from orchestration.cli.app import ROOT
 from orchestration.runs.instance import PROCESS_TAG
 from orchestration.tables import ADAPTERS, TABLES
 from tests.extensions.upkeep.conftest import list_files, publish_rows
-from tests.orchestration.runs.test_dead_runs import a_dead_process, started
+from tests.orchestration.runs.test_one_server import a_dead_process, started
 from tests.support.aged import make_old
 from tests.training.promotions import serve_release
 from tests.warehouse.storage.test_lance import rows as vector_rows

@@ -27,7 +27,7 @@ from orchestration.runs.instance import PROCESS_TAG, make_process_tags
 from orchestration.runs.nightly import hold_run_lock
 from orchestration.settings.load import load_settings
 from tests.extensions.upkeep.conftest import make_deployment, publish_rows
-from tests.orchestration.runs.test_dead_runs import a_dead_process, started
+from tests.orchestration.runs.test_one_server import a_dead_process, started
 from tests.support.aged import make_old
 from training.sets.training_set import TRAINING_SET
 from training.settings import RetentionPolicy

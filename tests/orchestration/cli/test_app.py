@@ -15,7 +15,6 @@ from rich.markup import render
 from typer.testing import CliRunner
 
 from orchestration.cli.app import app, one_line_errors
-from orchestration.cli.terminal import print_json
 from orchestration.runs.nightly import hold_run_lock
 from tests.support.command import invoke_toolmill
 from tests.support.paths import ROOT
@@ -87,6 +86,26 @@ def test_what_is_far_too_long_is_one_line_with_its_beginning(
         [line] = done.stderr.splitlines()
         assert "yyyy" in line
         assert len(line) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("search", "x", "--nope"), "--nope"),
+        (("search", "x", "--index"), "--index"),
+        (("search", "x", "-k", "many"), "many"),
+        (("execute",), "TOOL"),
+        (("nope",), "nope"),
+    ],
+)
+def test_a_usage_error_is_one_line_that_names_the_thing_and_the_help(
+    words: tuple[str, ...], named: str, tmp_path: Path
+) -> None:
+    done = invoke_toolmill(*words, home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.strip().splitlines()
+    assert named in line
+    assert "--help` lists" in line
 
 
 def test_an_unknown_fault_of_the_demo_is_usage(tmp_path: Path) -> None:
@@ -262,21 +281,6 @@ def test_verify_reads_rows_in_the_corpus_form(tmp_path: Path) -> None:
     assert verdicts == ["accept", "reject"]
 
 
-def test_halves_of_surrogate_pairs_are_escaped_and_plain_letters_are_not(capsys) -> None:
-    print_json({"a": "\ud800é"})
-    print_json({"a": "é"})
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == '{"a": "\\ud800é"}'
-    assert second == '{"a": "é"}'
-
-
-def test_help_shows_every_command_in_a_group() -> None:
-    found = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    alone = {name for name, one in found.items() if not getattr(one, "rich_help_panel", None)}
-    assert alone == {"settings", "run", "dev", "spend"}
-    assert {"contract", "worlds", "log", "quarantine"} <= set(found)
-
-
 def list_helps(command: Any, path: str = "toolmill") -> Iterator[tuple[str, str]]:
     """(where, text) of a command's help and its parameters', and of all commands below it."""
     yield path, command.help or ""
@@ -291,6 +295,20 @@ def test_no_help_loses_a_word_in_brackets_that_reads_as_markup() -> None:
     lost = [place for place, text in helps.items() if render(text).plain != text]
     assert len(helps) > 200
     assert lost == []
+
+
+@pytest.mark.parametrize("options", [("--tokens", "{file}"), ("--place", "{home}")])
+def test_deep_json_is_said_in_words(options: tuple[str, str], tmp_path: Path) -> None:
+    deep = "[" * 100_000
+    paths = {name: tmp_path / name for name in ("file", "home")}
+    paths["file"].write_text(deep)
+    (paths["home"] / "router").mkdir(parents=True)
+    (paths["home"] / "router" / "HEAD.json").write_text(deep)
+    words = [word.format_map(paths) for word in options]
+    done = invoke_toolmill("serve", "--http", *words, home=tmp_path / "none")
+    assert done.returncode != 0
+    [line] = done.stderr.strip().splitlines()
+    assert "recursion" not in line
 
 
 def be_interrupted(how: str) -> None:

@@ -17,7 +17,6 @@ from orchestration.cli.terminal import (
     print_markdown,
     print_page,
 )
-from tests.support.paths import ROOT
 from warehouse.sanitize.markdown import fill_markdown
 
 CONTROLS = "\x1b[2J\x1b]0;title\x07\x9b31m\r\u202e\u2066\u200b\x7f\u2028\x85\x00\b"
@@ -64,13 +63,3 @@ def test_pages_errors_and_logs_keep_their_own_lines_alone() -> None:
         fail(CONTROLS, 1)
     for text in (capture(print_page, f"a{CONTROLS}\nb")[:-1], EscapedLines().format(record)):
         assert [line.isprintable() for line in text.split("\n")] == [True, True]
-
-
-def test_commands_print_through_the_terminal_alone() -> None:
-    others = [
-        str(path.relative_to(ROOT))
-        for path in sorted((ROOT / "orchestration" / "cli").rglob("*.py"))
-        if path.name != "terminal.py"
-        and any(word in path.read_text() for word in ("typer.echo", "typer.secho", " print("))
-    ]
-    assert not others

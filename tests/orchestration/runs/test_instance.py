@@ -1,16 +1,24 @@
 """The instance of a run: pools of the sizes it needs, SQLite that is not flushed per event."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import psutil
 import pytest
 import sqlalchemy
 
 from orchestration.definitions import defs
 from orchestration.runs import instance as runs_instance
 from orchestration.runs.instance import SLOTS, count_gpu_slots, relax_sqlite, size_pools
+from orchestration.runs.processes import find_tree, run_until_signalled
+from tests.support.paths import ROOT
 
 
 def test_trainings_share_the_cores_and_take_turns_on_a_gpu(
@@ -77,3 +85,144 @@ def test_only_the_last_databases_are_held_open(
         with engine.connect() as connection:
             assert connection.execute(sqlalchemy.text("SELECT 1")).scalar() == 1
     assert [held for _, held in runs_instance._ENGINES.values()] == engines[2:]
+
+
+# One such process for all: it imports for some 4 core-seconds.
+WARM = """
+import multiprocessing, os, signal, warnings
+
+def die():
+    held.append(multiprocessing.get_context("spawn").Lock())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def warn():
+    warnings.warn("of a library", FutureWarning)
+
+def hear():
+    from orchestration.runs.workers import silence_interrupts
+    silence_interrupts()
+    os.kill(os.getpid(), signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        print("listening", flush=True)
+
+def work(target, *args):
+    worker = multiprocessing.get_context("forkserver").Process(target=target, args=args)
+    worker.start()
+    worker.join(60)
+    print(target.__name__, worker.exitcode, flush=True)
+
+held = []
+if __name__ == "__main__":
+    from orchestration.runs import processes
+    processes.CORES = 2
+    processes.warm_up()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.killpg(0, signal.SIGINT)  # while it imports
+    work(print, "worked")
+    work(die)
+    warn()
+    work(warn)
+    work(hear)
+"""
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """What such a program prints, in a session of its own."""
+    folder = tmp_path_factory.mktemp("warm")
+    (folder / "program.py").write_text(WARM)
+    return subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("worked\nprint 0\n", id="an interrupt while it imports leaves it working"),
+        pytest.param("die -9\n", id="what a killed worker held is removed"),
+        pytest.param("warn 0\n", id="warnings of libraries are not shown"),
+        pytest.param("listening\nhear 0\n", id="a worker hears the interrupt when it listens"),
+    ],
+)
+def test_each_worker_works_and_nothing_is_said(
+    printed: subprocess.CompletedProcess[str], line: str
+) -> None:
+    assert line in printed.stdout
+    assert printed.stderr == ""
+
+
+# Starts a child that ignores every polite signal, and a grandchild that its parent leaves behind.
+STUBBORN = """
+import pathlib, signal, subprocess, sys, time
+for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(each, signal.SIG_IGN)
+orphan = "import subprocess as s, sys; s.Popen(['sleep', '987654'])"
+subprocess.Popen([sys.executable, "-c", orphan]).wait()
+subprocess.Popen(["sleep", "987654"])
+pathlib.Path(sys.argv[1]).touch()
+time.sleep(987654)
+"""
+RUNNER = """
+import os, pathlib, sys
+from orchestration.runs.processes import run_until_signalled
+here = pathlib.Path(sys.argv[1])
+command = [sys.executable, "-c", sys.argv[2], str(here / "up")]
+sys.exit(run_until_signalled(command, cwd=here, env=dict(os.environ), patience_s=0.5))
+"""
+
+
+def of_test(folder: Path) -> list[psutil.Process]:
+    """Every process that was given the test's mark in its environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TEST_FOLDER") == str(folder):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_whole_tree(tmp_path: Path, number: signal.Signals) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TEST_FOLDER": str(tmp_path)}
+    command = [sys.executable, "-c", RUNNER, str(tmp_path), STUBBORN]
+    runner = subprocess.Popen(command, env=env)
+    try:
+        until = time.monotonic() + 30
+        while not (tmp_path / "up").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        assert len(of_test(tmp_path)) == 4  # the runner, the program, its child, the orphan
+        runner.send_signal(number)
+        assert runner.wait(timeout=60) == 0
+        assert of_test(tmp_path) == []
+    finally:
+        for process in of_test(tmp_path):
+            process.kill()
+
+
+def test_a_program_that_ends_by_itself_gives_its_status_and_leaves_nothing(tmp_path: Path) -> None:
+    env = {**os.environ, "TEST_FOLDER": str(tmp_path)}
+    left = "import subprocess, sys; subprocess.Popen(['sleep', '987654']); sys.exit(3)"
+    assert run_until_signalled([sys.executable, "-c", left], cwd=tmp_path, env=env) == 3
+    assert of_test(tmp_path) == []
+
+
+def test_another_session_is_no_part_of_the_tree() -> None:
+    other = subprocess.Popen(["sleep", "987654"], start_new_session=True)
+    try:
+        assert [each.pid for each in find_tree(other.pid)] == [other.pid]
+        assert os.getpid() not in {each.pid for each in find_tree(other.pid)}
+    finally:
+        other.kill()
+        other.wait()

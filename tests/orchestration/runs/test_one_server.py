@@ -1,5 +1,9 @@
 """A run of one server: what it makes anew, and that nothing of another server moves."""
 
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +17,31 @@ from assets.partitions import ONE_SERVER_JOB, SERVER_TAG
 from assets.servers.defs import deployments
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy, MarketplaceLauncher
-from orchestration.runs.nightly import UnknownServer, find_marketplaces
+from orchestration.cli.crawling import change_demo
+from orchestration.definitions import MEASURED, TRAINED
+from orchestration.factories import open_warehouse
+from orchestration.runs import nightly
+from orchestration.runs.instance import (
+    PROCESS_TAG,
+    clear_dead_runs,
+    find_run_process,
+    make_process_tags,
+)
+from orchestration.runs.nightly import RunResult, UnknownServer, find_marketplaces, list_trainings
+from orchestration.runs.summary import summarise_run
+from orchestration.runs.workers import RunTask, TaskOutcome
+from orchestration.sensors import INTERRUPTED
+from orchestration.settings.load import load_settings
+from orchestration.settings.model import Settings
 from tests.e2e.test_private import SANDBOX, read_rows, run_nightly, trust_all
+from tests.orchestration.test_retrain_on_drift import publish
 from tests.serving.calling import PATIENT
 from tests.support.command import invoke_toolmill
 from tests.support.local_servers import write_file, write_server
 from tests.support.untrusted_server import require_sandbox
+from training.drift.decide import Decision, RetrainDecision, SkipDecision
+from training.role import list_trained_roles
+from training.runtime import device
 from warehouse.store import Warehouse
 
 
@@ -129,3 +152,211 @@ def test_one_server_is_launched_again_and_no_other_row_moves(
     assert warehouse.ledger.counts()["deploy", "done"] == launches + 1
     assert after["two"] == before["two"]
     assert after["one"]["probed_at"] > before["one"]["probed_at"]
+
+
+@dg.job
+def nothing() -> None: ...
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def started(instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.DagsterRun:
+    run = instance.create_run_for_job(nothing, tags=tags)
+    event = dg.DagsterEvent(
+        dg.DagsterEventType.PIPELINE_START.value, job_name="nothing", message="started"
+    )
+    instance.report_dagster_event(event, run.run_id)
+    return run
+
+
+def status(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRunStatus:
+    run_by_id = instance.get_run_by_id(run.run_id)
+    assert run_by_id
+    return run_by_id.status
+
+
+def a_dead_process() -> str:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return f"{process.pid}@12345.00"
+
+
+def test_a_run_of_a_dead_process_is_failed(instance: dg.DagsterInstance) -> None:
+    run = started(instance, {PROCESS_TAG: a_dead_process()})
+    assert clear_dead_runs(instance) == [run.run_id]
+    assert status(instance, run) == dg.DagsterRunStatus.FAILURE
+    assert clear_dead_runs(instance) == []
+
+
+def test_a_living_process_and_a_run_of_the_daemon_are_left_alone(instance) -> None:
+    ours, theirs = started(instance, make_process_tags()), started(instance, {})
+    assert clear_dead_runs(instance) == []
+    assert status(instance, ours) == status(instance, theirs) == dg.DagsterRunStatus.STARTED
+
+
+def test_a_reused_pid_is_another_process(instance: dg.DagsterInstance) -> None:
+    pid = make_process_tags()[PROCESS_TAG].split("@")[0]
+    run = started(instance, {PROCESS_TAG: f"{pid}@12345.00"})
+    assert clear_dead_runs(instance) == [run.run_id]
+
+
+def test_a_run_of_another_host_is_left_alone(instance: dg.DagsterInstance) -> None:
+    """Several hosts may keep their runs in one Postgres: a pid there says nothing here."""
+    run = started(instance, {PROCESS_TAG: f"{a_dead_process()}@another-host"})
+    assert clear_dead_runs(instance) == []
+    assert status(instance, run) == dg.DagsterRunStatus.STARTED
+    assert find_run_process(run) is None
+    assert make_process_tags()[PROCESS_TAG].endswith(f"@{platform.node()}")
+
+
+class FailingTrainings:
+    """Workers whose trainings fail, recorded as runs of the job are."""
+
+    interrupted = False
+
+    def __init__(self, instance: dg.DagsterInstance, _: Any) -> None:
+        self._instance = instance
+
+    def __enter__(self) -> "FailingTrainings":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run(self, *tasks: RunTask) -> Iterable[TaskOutcome]:
+        return [self._carry_out(task) for task in tasks]
+
+    def _carry_out(self, task: RunTask) -> TaskOutcome:
+        if task.job != "train":
+            return TaskOutcome(task, "run", True, 0.0)
+        failed = dg.DagsterRunStatus.FAILURE
+        tags = {**dict(task.tags), **(dict([INTERRUPTED]) if self.interrupted else {})}
+        run = self._instance.add_run(dg.DagsterRun("train", status=failed, tags=tags))
+        return TaskOutcome(task, run.run_id, False, 0.0)
+
+
+def test_run_once_counts_the_attempts_that_failed_on_a_set(
+    instance: dg.DagsterInstance,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    counted: list[int] = []
+
+    def decide(warehouse: Any, trainer: Any, failed: int = 0) -> Decision:
+        counted.append(failed)
+        return SkipDecision(["fix it first"]) if failed >= 2 else RetrainDecision(["drift"])
+
+    for name, stand_in in (
+        ("decide_on_drift", decide),
+        ("WorkerPool", FailingTrainings),
+        ("open_instance", lambda: _Kept(instance)),
+    ):
+        monkeypatch.setattr(nightly, name, stand_in)
+    publish(tmp_path, {"a": "1"})
+    for _ in range(4):
+        nightly.run_once(load_settings(), only=["registry"])
+    assert counted == [0, 1, 2, 2], "two roles that fail in one run are one attempt"
+    publish(tmp_path, {"a": "2"})
+    monkeypatch.setattr(FailingTrainings, "interrupted", True)
+    for _ in range(2):
+        nightly.run_once(load_settings(), only=["registry"])
+    assert counted[4:] == [0, 0], "another set is tried anew, what a person ended is none"
+
+
+class _Kept:
+    """An instance that outlives the run that opened it."""
+
+    def __init__(self, kept: dg.DagsterInstance) -> None:
+        self._kept = kept
+
+    def __enter__(self) -> dg.DagsterInstance:
+        return self._kept
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_the_roles_part_the_training_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "pick_device", lambda wanted: "cpu")
+    tasks = list_trainings(Settings())
+    keys = [key.to_user_string() for task in tasks for key in task.list_assets() or []]
+    assert len(tasks) == len(list_trained_roles())
+    assert sorted(keys) == sorted([*TRAINED, *MEASURED])
+
+
+def test_one_gpu_or_another_place_takes_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "pick_device", lambda wanted: "cuda")
+    assert list_trainings(Settings()) == [RunTask("train")]
+    assert len(list_trainings(Settings.model_validate({"training": {"device": "cpu"}}))) == len(
+        list_trained_roles()
+    )
+    monkeypatch.setattr(device, "pick_device", lambda wanted: "cpu")
+    elsewhere = Settings.model_validate({"training": {"place": {"runs_on": "ray"}}})
+    assert list_trainings(elsewhere) == [RunTask("train")]
+    assert RunTask("train").list_assets() is None
+
+
+def test_a_task_of_some_assets_is_told_of_as_its_job() -> None:
+    task = RunTask("nightly", "registry", names=("listings", "deployments"))
+    assert task.list_assets() == [dg.AssetKey("listings"), dg.AssetKey("deployments")]
+    row = TaskOutcome(task, "1", success=True, seconds=0.1).as_row()
+    assert row["job"] == "nightly"
+    assert "names" not in row
+
+
+ELSEWHERE = ("policy_denied", "the demo asks no server outside this host")
+FAILED = {
+    "npm:gone": ("not_found", "npm has no such package"),
+    "remote:a": ELSEWHERE,
+    "remote:b": ELSEWHERE,
+    "remote:c": ELSEWHERE,
+}
+
+
+def test_servers_that_failed_alike_share_their_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    settings = load_settings()
+    tables = open_warehouse(settings).tables
+    blank = dict.fromkeys(DEPLOYMENTS.columns)
+    rows = [
+        {**blank, "server_id": name, "status": "failed", "error_kind": kind, "hint": hint}
+        for name, (kind, hint) in FAILED.items()
+    ]
+    tables.promote(tables.stage(DEPLOYMENTS, DEPLOYMENTS.frame(rows), "registry"), "test", [])
+    page = summarise_run(settings, RunResult())
+    assert page.count(ELSEWHERE[1]) == 1
+    [row] = [line for line in page.splitlines() if ELSEWHERE[1] in line]
+    assert row.split()[:2] == ["3", "servers"]
+    for name in FAILED:
+        assert page.count(name) == 1
+
+
+def test_the_second_day_is_proposed_after_the_first_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    settings = load_settings()
+    assert "make run DAY=2" in summarise_run(settings, RunResult())
+    assert "make run DAY=2" not in summarise_run(change_demo(settings, 2, None), RunResult())
+    live = settings.model_copy(update={"source": "live"})
+    assert "make run DAY=2" not in summarise_run(live, RunResult())
+
+
+def test_after_a_failure_nothing_is_proposed_that_cannot_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    run = {"job": "serve", "partition": None, "role": None, "success": False, "seconds": 1.0}
+    run |= {"run_id": "none"}
+    page = summarise_run(load_settings(), RunResult([run]))
+    assert "toolmill doctor" in page
+    assert "toolmill search" not in page
+    assert "make run DAY=2" not in page

@@ -2,20 +2,13 @@
 
 import json
 import traceback
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from assets.marketplaces.installed import list_installed
-from assets.marketplaces.policy import CrawlPolicy
-from assets.servers.calls.result import CallLimits
 from assets.servers.sandbox.contained_browser import open_browser_sandbox
-from assets.servers.sandbox.spec import SandboxPolicy
-from assets.servers.secrets import ServerSecrets
-from assets.synthesis.policy import SynthesisPolicy
-from extensions.bench.ablation_run import AblationSettings, choose_ablation_settings
+from extensions.bench.ablation_run import choose_ablation_settings
 from orchestration.cli.crawling import change_demo
 from orchestration.factories import list_enabled, make_crawl_policy, make_trainer, make_writer
 from orchestration.settings.deploy_policy import make_deploy_policy
@@ -26,17 +19,9 @@ from orchestration.settings.load import (
     load_settings,
 )
 from orchestration.settings.model import Settings
-from orchestration.settings.schema import KEYS, TrainingPlace
-from serving.meta.policy import HttpSettings, MetaPolicy
+from orchestration.settings.schema import KEYS
 from tests.support.paths import ROOT
-from training.caller.settings import CallerOptions, CallerSettings
-from training.drift.decide import RetrainPolicy
-from training.evaluation.caller_items import TestPlan
-from training.policies import TrainerPolicy
-from training.retriever.settings import RetrieverSettings
 from training.sets.split import SetPolicy
-from training.settings import RetentionPolicy
-from warehouse.llm.roles import Role
 
 
 @pytest.fixture(autouse=True)
@@ -264,11 +249,6 @@ def test_a_file_that_is_no_toml_is_named(elsewhere: Path) -> None:
         load_settings()
 
 
-def test_every_setting_has_a_variable_of_its_own() -> None:
-    variables = list(list_known_names().values())
-    assert len(variables) == len(set(variables))
-
-
 def test_a_servers_secret_is_named_by_its_source_and_never_written_down(elsewhere: Path) -> None:
     (elsewhere / "toolmill.toml").write_text(
         '[servers."npm:@notionhq/notion-mcp-server"]\nnetwork = "full"\n'
@@ -325,74 +305,6 @@ def test_what_one_block_grants_a_server_is_its_policy(elsewhere: Path) -> None:
     }
 
 
-def leaves(model: type, path: str = "") -> dict[str, tuple[type, Any]]:
-    """Dotted name -> the class that declares it, and its default."""
-    result: dict[str, tuple[type, Any]] = {}
-    for name, field in model.__pydantic_fields__.items():
-        kind = field.annotation
-        if isinstance(kind, type) and hasattr(kind, "__pydantic_fields__"):
-            result |= leaves(kind, f"{path}{name}.")
-        else:
-            owner = next(c for c in reversed(model.__mro__) if name in vars(c).get(NOTES, {}))
-            result[path + name] = (owner, field.get_default(call_default_factory=True))
-    return result
-
-
-NOTES = "__annotations__"
-# The packages' own policies that share a setting's meaning: each default is the setting's.
-SHARED = {
-    "training.device": RetrieverSettings.device,
-    "training.retriever.epochs": RetrieverSettings.epochs,
-    "training.retriever.base": TrainerPolicy.retriever_base,
-    "training.caller.base": TrainerPolicy.caller_base,
-    "training.seed": CallerSettings.seed,
-    "training.evaluation.items": TestPlan.per_split,
-}
-
-
-def test_no_setting_has_a_second_default_in_a_policy() -> None:
-    declared = leaves(Settings)
-    for name, default in SHARED.items():
-        assert declared[name][1] == default, name
-    policies = (
-        *(CrawlPolicy, SandboxPolicy, Role, SynthesisPolicy, SetPolicy, ServerSecrets),
-        *(TrainingPlace, RetrainPolicy, RetentionPolicy, AblationSettings, RetrieverSettings),
-        *(MetaPolicy, HttpSettings, CallLimits),
-    )
-    for policy in policies:
-        own = vars(policy).get(NOTES, {})
-        for name, (owner, _) in declared.items():
-            field = name.rpartition(".")[2]
-            if owner in policy.__mro__ and owner is not policy:
-                assert field not in own, f"{name} is declared again in {policy.__name__}"
-    for name, policy in BLOCKS.items():
-        owners = {owner for leaf, (owner, _) in declared.items() if leaf.startswith(f"{name}.")}
-        assert any(owner in policy.__mro__ for owner in owners), name
-
-
-BLOCKS = {
-    "marketplaces.glama": CrawlPolicy,
-    "sandbox": SandboxPolicy,
-    "roles.judge": Role,
-    "synthesis": SynthesisPolicy,
-    "training.split": SetPolicy,
-    "training.place": TrainingPlace,
-    "training.retriever": RetrieverSettings,
-    "training.drift": RetrainPolicy,
-    "training.releases": RetentionPolicy,
-    "training.ablations": AblationSettings,
-    "serve.calls": MetaPolicy,
-    "serve.http": HttpSettings,
-    "serve.warm": CallLimits,
-}
-
-
-def test_every_hyperparameter_of_the_caller_that_can_be_set_is_one_of_its_policy() -> None:
-    options = {field.name: field.default for field in fields(CallerOptions) if field.name != "base"}
-    assert options.keys() <= {field.name for field in fields(CallerSettings)}
-    assert set(options.values()) == {None}
-
-
 def test_hyper_parameters_reach_the_trainings_or_are_one_line(monkeypatch) -> None:
     retriever, caller = "TOOLMILL_TRAINING__RETRIEVER__", "TOOLMILL_TRAINING__CALLER__"
     given = {"LEARNING_RATE": "0.0002", "EPOCHS": "2", "TOOLS": "12"}
@@ -422,28 +334,6 @@ def test_another_shape_than_the_shipped_adapters_names_the_way_out(monkeypatch) 
         load_settings()
     monkeypatch.setenv("TOOLMILL_EMBEDDER__MODEL", "minilm")
     assert make_trainer(load_settings()).retriever.rank == 8
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("caller_base", "caller.base"),
-        ("retriever_epochs", "retriever.epochs"),
-        ("runs_on", "place.runs_on"),
-        ("keep_releases", "releases.keep"),
-    ],
-)
-def test_an_old_flat_name_of_training_is_refused(
-    monkeypatch, elsewhere: Path, old: str, new: str
-) -> None:
-    assert f"training.{new}" in list_known_names()
-    (elsewhere / "toolmill.toml").write_text(f'[training]\n{old} = "1"\n')
-    with pytest.raises(SettingsError, match=rf"'training\.{old}': no such setting"):
-        load_settings()
-    (elsewhere / "toolmill.toml").write_text("")
-    monkeypatch.setenv(f"TOOLMILL_TRAINING__{old.upper()}", "1")
-    with pytest.raises(SettingsError, match=rf"TRAINING__{old.upper()}: no such setting"):
-        load_settings()
 
 
 def test_where_training_runs_is_one_of_three_places(monkeypatch) -> None:

@@ -1,6 +1,5 @@
 """Under every strategy: only eligible tools, at most k, twins as one; weights read whole."""
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,14 +11,13 @@ from hypothesis import strategies as st
 
 from serving.index.build import build_index
 from serving.index.folder import load_index
-from serving.index.model import IndexSource, load_built_in
+from serving.index.model import IndexSource
 from serving.ranking.overlays import BlockedTools, ReliabilityOverlay, ToolReliability
 from serving.ranking.query import STRATEGIES, BadQuery, ToolQuery
 from serving.ranking.strategies import find_top
 from serving.router import Router
 from tests.serving.conftest import SNAPSHOT_ROWS
 from tests.support.examples import examples
-from tests.support.paths import ROOT
 from tests.vectors.conftest import WordEmbedder, snapshot
 
 POOL = [
@@ -168,15 +166,6 @@ def test_requests_written_for_a_tool_help_it_to_be_found(make: Make) -> None:
     assert hit.why["scores"]["asked"] > 0
 
 
-def test_the_built_in_weights_say_what_they_were_fitted_on() -> None:
-    path = ROOT / "serving" / "index" / "fusion.json"
-    held = json.loads(path.read_text())
-    assert "training servers" in held["fitted_on"]["sides"]
-    assert not {"sgd", "restbench"} & set(held["fitted_on"]["requests"])
-    assert 0 < load_built_in().threshold < 1
-    assert load_built_in().weights["joint words"] > 0
-
-
 @given(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=30), st.integers(1, 40))
 def test_top_is_the_head_of_the_whole_order(scores: list[float], most: int) -> None:
     values = np.array(scores, np.float32)
@@ -193,12 +182,6 @@ def test_odd_texts_are_answered(router: Router, text: str) -> None:
 def test_one_text_where_lists_are_due_is_refused(router: Router) -> None:
     with pytest.raises(BadQuery, match="lists of tool ids"):
         router.find(ToolQuery("file", allowed="npm:*"))  # pyright: ignore[reportArgumentType]
-
-
-def test_a_pool_of_one_is_answered(make: Make) -> None:
-    alone = make(IndexSource(POOL[:1]))
-    for strategy in STRATEGIES:
-        assert len(alone.find(ToolQuery("read a file", strategy=strategy)).hits) == 1
 
 
 def test_more_hits_than_candidates_come_in_the_order_of_first_sight(make: Make) -> None:

@@ -1,7 +1,6 @@
 """When requests leave: rates, load, budgets and endpoints that want to be left alone."""
 
 import asyncio
-import json
 import socket
 import threading
 import time
@@ -284,15 +283,3 @@ def test_progress_says_done_cached_failed_usd_and_when_it_ends(ledger: Ledger) -
     assert written[0] == "pairs 1/100 asked=2 cached=0 failed=0 usd=0.0"
     assert written[2].endswith("eta=79s"), "79 more at one a second"
     assert "eta" not in written[3]
-
-
-def test_a_blob_of_an_older_version_is_still_read(ledger: Ledger) -> None:
-    with openai_endpoint([Say(GOOD)]) as endpoint:
-        ask(client(ledger, endpoint.url))
-        (blob,) = [path for path in ledger.blobs.root.rglob("*") if path.is_file()]
-        stored = json.loads(ledger.blobs.get(blob.name))
-        del stored["limit"]
-        older = ledger.blobs.put(json.dumps(stored).encode())
-        ledger._database.store._db.execute("UPDATE effects SET blob = ?", (older,))
-        (reply,) = ask(client(ledger, endpoint.url))
-    assert reply.cached

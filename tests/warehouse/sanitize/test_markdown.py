@@ -139,21 +139,6 @@ def test_no_page_is_made_around_the_escaping() -> None:
     }
 
 
-_PLACES = "training/reporting/models.py"  # the places of plots, named by literals
-
-
-def test_templates_of_pages_are_literals() -> None:
-    """The type checker refuses others too; an f-string here would let a text in as it is."""
-    calls = find_calls("fill_markdown", "join_markdown", "Markdown")
-    filled = {
-        f"{file}:{call.lineno}"
-        for file, call in calls
-        if file != _PLACES and call.args and isinstance(call.args[0], ast.JoinedStr)
-    }
-    assert len(calls) > 50
-    assert not filled
-
-
 def test_a_plot_takes_a_third_of_the_bytes_and_looks_the_same() -> None:
     from PIL import Image, ImageChops, ImageDraw
 

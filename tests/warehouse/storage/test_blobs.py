@@ -1,17 +1,28 @@
 """Blobs are named by their bytes and verified when read."""
 
+import json
 import os
+import socket
 import stat
 from pathlib import Path
 
 import pytest
+import rfc8785
 import zstandard
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from warehouse.storage import untrusted_files
 from warehouse.storage.blobs import BlobCorrupt, Blobs
-from warehouse.storage.digest import sha256
+from warehouse.storage.digest import Sha256, canonical_json, digest, read_sha256, sha256
 from warehouse.storage.files import write_atomically
+from warehouse.storage.untrusted_files import (
+    UnreadableFile,
+    list_files,
+    match_paths,
+    open_file,
+    read_file,
+)
 
 
 @given(st.binary(max_size=2000))
@@ -96,3 +107,212 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_half_one(
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=("Cs",))),
+    lambda children: (
+        st.lists(children, max_size=4) | st.dictionaries(st.text(max_size=5), children)
+    ),
+    max_leaves=15,
+)
+
+
+@given(json_values)
+def test_a_canonical_form_is_json_of_the_same_value_and_is_stable(value: object) -> None:
+    once = canonical_json(value)
+    # A double beyond 2**53 is written without a point, which Python would read as an integer.
+    assert canonical_json(json.loads(once, parse_int=float)) == once
+
+
+@given(json_values)
+@example({"\x00": '\x7f\u2028"\\', "a": [0.0, -0.0, 1.0, 1e15, 1e21, 1e-4, 1e-7, 5e-324, 0.1]})
+@example({"\U0001f600": 1, "\uff5e": (2, [])})  # sorted by UTF-16, not by code points
+def test_a_canonical_form_is_that_of_the_reference(value: object) -> None:
+    assert canonical_json(value) == rfc8785.dumps(value)
+
+
+@given(st.dictionaries(st.text(max_size=6), st.integers(-9, 9), min_size=2))
+def test_key_order_does_not_change_the_digest(value: dict[str, int]) -> None:
+    assert digest(dict(reversed(value.items()))) == digest(value)
+
+
+def test_known_form_of_rfc_8785() -> None:
+    source = {"numbers": [333333333.33333329, 1e30, 4.50, 2e-3], "literals": [None, True, False]}
+    expected = b'{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002]}'
+    assert canonical_json(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [
+        ({"a": [1, float("nan")]}, r"\$\.a\[1\]: nan"),
+        ({"a": {"b": 2**60}}, r"\$\.a\.b: integer"),
+        ({"a": "\ud800"}, r"\$\.a: text holds a lone surrogate"),
+        ({"a": {1: 2}}, r"key 1 is not a string"),
+        ({"a": b"x"}, r"\$\.a: bytes is not JSON"),
+    ],
+)
+def test_what_has_no_canonical_form_is_named_by_its_path(value: object, where: str) -> None:
+    with pytest.raises(ValueError, match=where):
+        canonical_json(value)
+
+
+def test_nesting_that_would_overflow_the_stack_is_a_value_error() -> None:
+    value: list = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(ValueError, match="nested deeper"):
+        canonical_json(value)
+
+
+@given(st.text(max_size=70) | st.text("0123456789abcdefABCDEF/.", min_size=62, max_size=66))
+def test_a_sha256_is_64_lower_case_hex_digits_and_nothing_else(text: str) -> None:
+    good = len(text) == 64 and set(text) <= set("0123456789abcdef")
+    if good:
+        assert Sha256(text) == text
+    else:
+        with pytest.raises(ValueError, match="64 lower-case hex digits"):
+            Sha256(text)
+
+
+def test_a_stated_sha256_is_read_in_either_case_and_with_its_prefix() -> None:
+    name = sha256(b"x")
+    assert {read_sha256(text) for text in (name, f"sha256:{name}", f" {name.upper()} ")} == {name}
+    assert {read_sha256(text) for text in (None, "", "../x", f"sha512:{name}")} == {None}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A folder with one file, and a trap of each kind beside it."""
+    (tmp_path / "secret").write_bytes(b"of the host")
+    root = tmp_path / "tree"
+    (root / "a").mkdir(parents=True)
+    (root / "a/file").write_bytes(b"here")
+    (root / "a/link").symlink_to("file")
+    (root / "folder").symlink_to(tmp_path)
+    (root / "loop").symlink_to("loop")
+    os.mkfifo(root / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(root / "socket"))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a/link", "it is a link"),
+        ("folder/secret", "on its way is no folder"),
+        ("folder/tree/a/file", "on its way is no folder"),
+        ("loop", "it is a link"),
+        ("pipe", "no plain file"),
+        ("socket", "no plain file"),
+        ("a", "no plain file"),
+        ("", "no plain file"),
+        ("none", "not there"),
+        ("none/file", "not there"),
+        ("a/file/more", "on its way is no folder"),
+        ("../secret", "leads out of its folder"),
+        ("a/../../secret", "leads out of its folder"),
+        ("/etc/hostname", "leads out of its folder"),
+        ("a\0b", "no name of a file"),
+        ("\ud800", "no name of a file"),
+        ("x" * 300, "too long"),
+    ],
+)
+def test_only_plain_files_below_plain_folders_are_read(tree: Path, name: str, message: str) -> None:
+    held = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(UnreadableFile, match=message) as refused:
+        open_file(tree, name)
+    assert len(str(refused.value)) < 300
+    assert len(os.listdir("/proc/self/fd")) == held
+
+
+def test_a_plain_file_is_read_up_to_its_cap(tree: Path) -> None:
+    assert read_file(tree, "a/file", 4) == b"here"
+    with pytest.raises(UnreadableFile, match="a/file: larger than 3 bytes"):
+        read_file(tree, "a/file", 3)
+
+
+def test_a_link_in_place_of_the_root_is_not_followed(tree: Path) -> None:
+    with pytest.raises(UnreadableFile):
+        read_file(tree.parent / "tree" / "folder", "secret", 100)
+
+
+def test_a_listing_follows_no_link_and_names_every_file(tree: Path) -> None:
+    names = [str(path) for path in list_files(tree)]
+    assert names == ["folder", "loop", "pipe", "socket", "a/file", "a/link"]
+    assert list(list_files(tree, skip={"a"})) == [Path(name) for name in names[:4]]
+    with pytest.raises(UnreadableFile):
+        list(list_files(tree, "folder"))
+
+
+@pytest.fixture
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that are opened from now on."""
+    seen, opened = [], os.open
+
+    def count(name, *facts, **more):
+        seen.append(str(name))
+        return opened(name, *facts, **more)
+
+    monkeypatch.setattr(os, "open", count)
+    return seen
+
+
+def test_a_deep_tree_is_opened_folder_by_folder(tmp_path: Path, openings: list[str]) -> None:
+    chain = tmp_path.joinpath(*["d"] * 60)
+    chain.mkdir(parents=True)
+    (chain / "file").write_bytes(b"")
+    held = len(os.listdir("/proc/self/fd"))
+    assert list(list_files(tmp_path)) == [(chain / "file").relative_to(tmp_path)]
+    assert len(openings) <= 61
+    walk = list_files(tmp_path)
+    next(walk)
+    walk.close()
+    assert len(os.listdir("/proc/self/fd")) == held
+
+
+def test_a_tree_has_a_depth_and_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.joinpath(*["d"] * 200).mkdir(parents=True)
+    with pytest.raises(UnreadableFile, match="more than 64 folders one in another"):
+        list(list_files(tmp_path))
+    held = len(os.listdir("/proc/self/fd"))
+    for cap, message in (("_MOST_FOLDERS", "than 5 folders"), ("_MOST_NAMES", "than 5 names")):
+        monkeypatch.setattr(untrusted_files, cap, 5)
+        with pytest.raises(UnreadableFile, match=message):
+            list(list_files(tmp_path))
+        monkeypatch.undo()
+    assert len(os.listdir("/proc/self/fd")) == held
+
+
+def test_a_pattern_leads_through_no_link(tree: Path) -> None:
+    (tree / "a/b-1.info").mkdir()
+    assert match_paths(tree, "*/*.info") == [Path("a/b-1.info")]
+    assert match_paths(tree, "folder/*/a") == []
+    assert match_paths(tree, "*/f*") == [Path("a/file")]
+    assert match_paths(tree / "none", "*") == []
+
+
+names = st.lists(st.sampled_from(["a", "file", "link", "folder", "..", ".", "pipe", "/", "secret"]))
+
+
+@given(names)
+def test_no_path_reads_anything_else(tmp_path_factory: pytest.TempPathFactory, parts) -> None:
+    root = tmp_path_factory.mktemp("made")
+    (root / "secret").write_bytes(b"of the host")
+    (root / "tree/a").mkdir(parents=True)
+    (root / "tree/a/file").write_bytes(b"here")
+    (root / "tree/a/link").symlink_to(root / "secret")
+    (root / "tree/a/folder").symlink_to(root)
+    (root / "tree/folder").symlink_to("..")
+    os.mkfifo(root / "tree/pipe")
+    try:
+        file = read_file(root / "tree", "/".join(parts), 100)
+    except UnreadableFile:
+        return
+    assert file == b"here"

@@ -5,8 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from demo.server import Replicas, replicas
+from orchestration.cli.app import app
+from tests.outcomes.worlds.files import SMALL, write_world
 from tests.support.command import invoke_toolmill
 
 SERVER = {
@@ -112,3 +115,66 @@ def test_a_marketplace_without_its_key_is_skipped_and_says_what_to_set(tmp_path:
     report = json.loads(done.stdout)
     assert (report["completeness"], report["requests"]) == ("skipped: key missing", 0)
     assert "TOOLMILL_MARKETPLACES__PULSEMCP__TENANT_ID" in done.stderr
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TOOLMILL_WORLDS__PATHS", json.dumps([str(tmp_path / "worlds")]))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "worlds").mkdir()
+    return tmp_path
+
+
+def toolmill(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["worlds", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_list_names_the_users_worlds_beside_ours(place: Path) -> None:
+    write_world(place / "worlds")
+    code, out, _ = toolmill("--json")
+    rows = {item["name"]: item for item in json.loads(out)["worlds"]}
+    assert (code, rows["small"]["kind"], rows["small"]["servers"]) == (0, "folder", ["npm:files"])
+    assert (rows["small"]["tools"], rows["small"]["tools_with_tasks"]) == (2, 2)
+    assert rows["office-folder"]["why"] is None
+    assert "small  folder  available" in toolmill()[1]
+
+
+def test_a_file_that_cannot_be_used_is_listed_with_the_reason_and_costs_no_other(
+    place: Path,
+) -> None:
+    write_world(place / "worlds")
+    write_world(place / "worlds", SMALL.replace('"folder"', '"castle"'), "castle")
+    code, out, _ = toolmill()
+    assert code == 1
+    assert "kind 'castle' does not exist" in out
+    assert "small  folder  available" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("nowhere",), "no world is called 'nowhere'"),
+        (("nowhere", "--check", "--offline"), "no world is called 'nowhere'"),
+        (("small", "--check", "--server", "npm:none"), "--server 'npm:none' does not exist"),
+    ],
+)
+def test_what_does_not_exist_is_usage(place: Path, arguments: tuple[str, ...], told: str) -> None:
+    write_world(place / "worlds")
+    code, _, err = toolmill(*arguments)
+    assert code == 2
+    assert told in err
+    assert "Traceback" not in err
+
+
+def test_a_check_without_servers_compares_resets(place: Path) -> None:
+    path = write_world(place / "worlds")
+    code, out, _ = toolmill("small", "--check", "--offline", "--json")
+    (row,) = json.loads(out)["worlds"]
+    assert (code, row["status"], row["tasks_made"], len(row["digests"])) == (0, "ok", 4, 2)
+    path.write_text(SMALL.replace('key = "*.txt"', 'key = "*.pdf"'))
+    code, out, _ = toolmill("small", "--check", "--offline", "--json")
+    (row,) = json.loads(out)["worlds"]
+    assert (code, row["status"]) == (1, "failed")
+    assert "no fact matches '*.pdf'" in row["why"]

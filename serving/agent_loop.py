@@ -247,12 +247,12 @@ class _AgentConversation:
     def _search(self, text: str, usable: bool) -> None:
         """One round of asking: what the router found is put into the conversation."""
         stopped = self._session.stop
-        search_round = self._session.ask(text)
-        lines = [search_round.text] if search_round.text else []
+        step = self._session.ask(text)
+        lines = [step.text] if step.text else []
         if stopped is None:
-            self.made.rounds.append(search_round)
-            lines += self._offer(search_round)
-        if (stop := search_round.stop) is not None:
+            self.made.rounds.append(step)
+            lines += self._offer(step)
+        if (stop := step.stop) is not None:
             lines.append(_NO_MORE.format(reason=stop.reason))
         elif not usable and not lines:
             lines.append("The request was empty: write lines `server: …` and `tool: …`.")
@@ -261,29 +261,23 @@ class _AgentConversation:
             {"role": "user", "content": "\n".join(lines)},
         ]
 
-    def _offer(self, search_round: SearchRound) -> list[str]:
+    def _offer(self, step: SearchRound) -> list[str]:
         """Puts what was found among the functions; a line for each tool that no API takes."""
         current = getattr(self._router, "current", None)
         index = (current() if current is not None else self._router).index  # type: ignore[union-attr]
-        for name in search_round.gone:
+        for name in step.gone:
             self._contracts.pop(name, None)
-        places = (
-            (item.tool_id, index.place_of(item.tool_id))
-            for item in keep_callable(search_round.hits)
-        )
+        places = ((item.tool_id, index.place_of(item.tool_id)) for item in keep_callable(step.hits))
         new = {name: index.contract(at) for name, at in places if at is not None}
         self._contracts |= new
         offered = list(write_functions(self._contracts.items()).values())
         self._offered = {item.wire: item for item in offered[-self._limits.offered :]}
         written = [item.function for item in offered if item.tool_id in new]
-        self.made.tool_tokens += search_round.tokens
+        self.made.tool_tokens += step.tokens
         if written:
             self.made.tool_tokens += estimate_tokens(json.dumps(written, ensure_ascii=False))
         refused = list_refused(new.items())
-        return [
-            _REFUSED.format(name=quote_name(tool_id, 200), why=why)
-            for tool_id, why in refused.items()
-        ]
+        return [_REFUSED.format(name=quote_name(key, 200), why=why) for key, why in refused.items()]
 
     async def _make_calls(self, text: str, calls: Sequence[tuple[str, Any]]) -> None:
         calls_made = [await self._make_call(place, *call) for place, call in enumerate(calls)]
@@ -356,19 +350,14 @@ def write_lines(facts: Mapping[str, Any]) -> Iterator[str]:
         yield from facts["answer"].splitlines()
 
 
-def _describe_round(search_round: SearchRound) -> dict[str, Any]:
+def _describe_round(step: SearchRound) -> dict[str, Any]:
     words = ("query", "server", "tool")
-    queries = [
-        {name: text for name in words if (text := getattr(ask, name))} for ask in search_round.asked
-    ]
-    facts: dict[str, Any] = {"asked": queries, "shown": [hit.tool_id for hit in search_round.hits]}
-    facts |= {
-        "no_tool": [answer.no_tool for answer in search_round.answers],
-        "tokens": search_round.tokens,
-    }
-    if search_round.problems:
-        facts["problems"] = list(search_round.problems)
-    return facts | ({"stop": search_round.stop.kind} if search_round.stop else {})
+    queries = [{name: text for name in words if (text := getattr(ask, name))} for ask in step.asked]
+    facts: dict[str, Any] = {"asked": queries, "shown": [hit.tool_id for hit in step.hits]}
+    facts |= {"no_tool": [answer.no_tool for answer in step.answers], "tokens": step.tokens}
+    if step.problems:
+        facts["problems"] = list(step.problems)
+    return facts | ({"stop": step.stop.kind} if step.stop else {})
 
 
 class OfflineSpeaker:

@@ -109,10 +109,8 @@ def check_export(folder: Path) -> dict[str, Any]:
     BadExport for a file that is other, missing, or not in it: what it does not name would be read
     all the same."""
     manifest, expected = _parse_manifest(folder)
-    digests = _digest_files(folder)
-    wrong = sorted(
-        name for name in {*expected, *digests} if digests.get(name) != expected.get(name)
-    )
+    actual = _digest_files(folder)
+    wrong = sorted(name for name in {*expected, *actual} if actual.get(name) != expected.get(name))
     if wrong:
         raise BadExport(
             f"{folder}: {len(wrong)} of {len(expected)} files are not as exported, first"

@@ -120,9 +120,7 @@ def _make_plan(
         "distractors": distractors,
         "seeds": seed,
     }
-    plan = replace(
-        LARGE, **{n: tuple(dict.fromkeys(values)) for n, values in changed.items() if values}
-    )
+    plan = replace(LARGE, **{n: tuple(dict.fromkeys(v)) for n, v in changed.items() if v})
     if not perturb:
         plan = replace(plan, perturbations=0)
     return plan if limit is None else plan.limit_items(limit)

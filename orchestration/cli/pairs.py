@@ -105,20 +105,18 @@ def export(
     from training.sets.split import TEST, TRAIN
 
     day = as_of or time.strftime("%Y-%m-%d", time.gmtime())
-    task_names = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS
+    chosen = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS
     require_known("--format", [name], tuple(FORMATS))
     require_known("--split", [split], (TRAIN, TEST, ALL))
-    require_known("--tasks", task_names, (*TASKS, TRAJECTORY, REVISION))
-    if REVISION in task_names and (name != DPO or as_of):
+    require_known("--tasks", chosen, (*TASKS, TRAJECTORY, REVISION))
+    if REVISION in chosen and (name != DPO or as_of):
         fail("--tasks revision goes with --format dpo, and with what is published now: leave"
              " --as-of out", 2)  # fmt: skip
     at, settings = _read_moment(day), load_settings()
     warehouse = open_made_warehouse(settings)
     folder = out or settings.home_path() / "exports" / f"{name}-{day.replace(':', '')}"
-    revisions = _list_revisions(warehouse, settings) if REVISION in task_names else ()
-    choice = _make_choice(
-        warehouse, at, split, task_names, commercial_only, proved, valid, revisions
-    )
+    revisions = _list_revisions(warehouse, settings) if REVISION in chosen else ()
+    choice = _make_choice(warehouse, at, split, chosen, commercial_only, proved, valid, revisions)
     figures = write_export(warehouse.tables, folder, name, choice, day)
     print_json({"folder": str(folder), "format": name, "as_of": day, **figures.as_json()})
 
@@ -136,7 +134,7 @@ def _make_choice(
     warehouse: "Warehouse",
     at: float,
     split: str,
-    task_names: tuple[str, ...],
+    chosen: tuple[str, ...],
     commercial_only: bool,
     proved: bool,
     valid: bool,
@@ -159,11 +157,11 @@ def _make_choice(
         lambda server: split_of_same(same.get(server, (server,))),
         clear,
         split,
-        task_names,
+        chosen,
         commercial_only,
         {name for name, one in tried.items() if one.proof == PROVED} if proved else None,
         {name for name, one in tried.items() if valid and one.invalid},
-        list_exportable(warehouse.tables, at) if TRAJECTORY in task_names else (),
+        list_exportable(warehouse.tables, at) if TRAJECTORY in chosen else (),
         revisions,
     )
 

@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
@@ -25,9 +25,6 @@ from orchestration.runs.console import ConsoleLine, name_partition, send_lines, 
 from orchestration.runs.instance import make_process_tags, open_instance, silence_retries
 from orchestration.runs.processes import CORES
 from orchestration.sensors import INTERRUPTED
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -67,8 +64,6 @@ class TaskOutcome:
         del task["names"], task["tags"]
         return {**task, **fields}
 
-
-# joined
 
 _GRACE_S = 5.0  # a step that ends in it is recorded as failed; any other at the next run's start
 _RUNNER: "list[TaskRunner]" = []  # of a worker process
@@ -173,7 +168,7 @@ def _start_worker(lines: Any, environment: Mapping[str, str]) -> None:
     silence_retries()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     send_lines(lines.put)
-    # joined  # the caller has no use for the code location
+    # the caller has no use for the code location
 
     _RUNNER[:] = [TaskRunner(open_instance())]
 

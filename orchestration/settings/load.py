@@ -99,9 +99,8 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
         if name.upper().startswith(PREFIX) and name.upper() not in variables
     )
     if unknown:
-        raise SettingsError(
-            "\n".join(_explain_unknown(name, sorted(variables)) for name in unknown)
-        )
+        names = sorted(variables)
+        raise SettingsError("\n".join(_explain_unknown(name, names) for name in unknown))
 
 
 def _require_named_file(environment: Mapping[str, str]) -> None:
@@ -189,9 +188,7 @@ def _explain_error(
     if message.startswith(_UNKNOWN):
         return _explain_unknown(f"setting {dotted!r}", sorted(known_names))
     # Below a list or a mapping there is no variable of its own: its setting is named.
-    setting = next(
-        (name for name in (dotted, *_list_parts(location)) if name in known_names), dotted
-    )
+    setting = next((n for n in (dotted, *_list_parts(location)) if n in known_names), dotted)
     block = any(name.startswith(f"{dotted}.") for name in known_names)
     hidden = block or setting != dotted or setting in list_secret_names()
     excerpt = "" if hidden else _show_value(value)

@@ -45,10 +45,8 @@ def change_block(block: Mapping[str, Any], change: GrantChange) -> dict[str, Any
     Raises GrantRefused."""
     folders = _read_folders(block.get("folders", ()), Path("/"))
     hosts = _read_hosts(block.get("hosts", ()))
-    change_folders, change_hosts = (
-        _read_folders(change.folders, change.here),
-        _read_hosts(change.hosts),
-    )
+    change_folders = _read_folders(change.folders, change.here)
+    change_hosts = _read_hosts(change.hosts)
     network, volume = block.get("network"), bool(block.get("volume"))
     if not change.revoke:
         network, volume = change.network or network, volume or change.volume
@@ -172,9 +170,7 @@ def _change_text(text: str, server_id: str, changes: Mapping[str, Any]) -> str:
 
 def _drop_server(settings: dict[str, Any], server_id: str) -> dict[str, Any]:
     """The settings without one server's, and without `servers` where that is all of them."""
-    others = {
-        name: value for name, value in settings.get("servers", {}).items() if name != server_id
-    }
+    others = {key: value for key, value in settings.get("servers", {}).items() if key != server_id}
     remaining = {name: value for name, value in settings.items() if name != "servers"}
     return {**remaining, "servers": others} if others else remaining
 

@@ -59,9 +59,7 @@ def write_functions(
     result: dict[str, OfferedFunction] = {}
     for offered in (_write_offered(*item) for item in dict(contracts).items()):
         if _find_refusal(offered.function["function"]["parameters"]) is None:
-            result.setdefault(
-                offered.wire, offered
-            )  # what was offered first is never called by another's
+            result.setdefault(offered.wire, offered)  # the first one keeps its name
     return result
 
 

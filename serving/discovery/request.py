@@ -15,7 +15,7 @@ import html
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -243,20 +243,12 @@ def parse(text: str) -> list[ToolRequest]:
         return []
     requests: dict[tuple[str | None, ...], ToolRequest] = {}
     for request in _iter_requests(drop_thinking(text)):
-        key = (
-            _fold_text(request.server),
-            _fold_text(request.tool),
-            *(() if request.usable else (request.raw,)),
-        )
+        raw = () if request.usable else (request.raw,)
+        key = (_fold_text(request.server), _fold_text(request.tool), *raw)
         if key not in requests and len(requests) == MOST:
-            last, request_before = requests.popitem()
+            last, prior = requests.popitem()
             note = f"the text holds more than {MOST} requests; the first {MOST} count"
-            requests[last] = ToolRequest(
-                request_before.server,
-                request_before.tool,
-                request_before.raw,
-                (*request_before.problems, note),
-            )
+            requests[last] = replace(prior, problems=(*prior.problems, note))
             break
         requests.setdefault(key, request)
     return list(requests.values())

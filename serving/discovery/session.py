@@ -112,10 +112,8 @@ class DiscoverySession:
         current = getattr(self._source, "current", None)
         router: Router = self._source if current is None else current()  # type: ignore[assignment]
         gone, changed = self._find_moved(router)
-        still_shown = {
-            name: hit for name, hit in self.shown.items() if name not in (*gone, *changed)
-        }
-        barred = list_barred(router.index, still_shown, self._excluded)
+        still = {name: hit for name, hit in self.shown.items() if name not in (*gone, *changed)}
+        barred = list_barred(router.index, still, self._excluded)
         ready = [
             replace(
                 ask,
@@ -126,7 +124,7 @@ class DiscoverySession:
         ]
         answers = router.find_many(ready) if ready else []
         # Nothing of the session has moved up to here: a question that is refused costs no round.
-        self.shown, self._router = still_shown, router
+        self.shown, self._router = still, router
         self.rounds += 1
         hits = {
             hit.tool_id: hit

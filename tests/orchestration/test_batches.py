@@ -78,12 +78,12 @@ def test_each_marketplace_and_part_is_asked_for_once() -> None:
     ]
     cursor = PollCursor()
     asked = request_runs(batches, cursor, 1000.0)
-    found = [
+    result = [
         (item.job_name, item.partition_key, [key.to_user_string() for key in item.asset_selection])
         for item in asked
         if item.asset_selection
     ]
-    assert found == [
+    assert result == [
         ("nightly", "mcpso", ["judgements", "executions"]),
         ("nightly", "registry", ["pairs", "judgements", "executions"]),
         ("fan_in", None, ["server_summaries"]),

@@ -83,8 +83,8 @@ def test_every_column_is_described_and_by_its_values_not_the_constant_that_lists
     ]
     columns = [column for schema in schemas if schema for column in schema.columns]
     assert [column.name for column in columns if not column.description] == []
-    told = [column.description for column in columns]
-    assert [item for item in told if re.search(r"\bone of [A-Z_]{3,}\b", item)] == []
+    answer = [column.description for column in columns]
+    assert [item for item in answer if re.search(r"\bone of [A-Z_]{3,}\b", item)] == []
 
 
 def test_only_the_nightly_assets_are_partitioned_by_marketplace(defs: dg.Definitions) -> None:
@@ -128,14 +128,14 @@ def test_a_run_is_tagged_with_its_home_where_others_may_stand_beside_it(
 def test_the_next_run_of_a_process_has_the_settings_of_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, seen = tmp_path / "toolmill.toml", []
+    config, observed = tmp_path / "toolmill.toml", []
     monkeypatch.setenv("TOOLMILL_CONFIG", str(config))
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
     make: Any = build_default_resources()["reliability_policy"].resource_fn
     for run, days in (("one", 7), ("two", 9), ("two", 11), ("three", 11)):
         config.write_text(f"[reliability]\nhalf_life_days = {days}\n")
-        seen.append(make(SimpleNamespace(run_id=run)).half_life_days)
-    assert seen == [7, 9, 9, 11]  # a run has one set of settings
+        observed.append(make(SimpleNamespace(run_id=run)).half_life_days)
+    assert observed == [7, 9, 9, 11]  # a run has one set of settings
 
 
 def test_loading_the_code_location_imports_nothing_heavy() -> None:

@@ -26,8 +26,8 @@ def list_anchors(page: Path) -> set[str]:
     """Anchors of a page's headings, as GitHub makes them, and its own `<a id>`."""
     text = page.read_text(encoding="utf-8")
     heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    made = {re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads}
-    return made | set(re.findall(r'<a id="([^"]+)">', text))
+    result = {re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads}
+    return result | set(re.findall(r'<a id="([^"]+)">', text))
 
 
 def test_links_within_the_pages_lead_somewhere() -> None:
@@ -58,8 +58,8 @@ def list_commands(line: str) -> list[list[str]]:
     """Words of each command line of `toolmill` in a line of a page, comments left out."""
     spans = [span for span in re.findall(r"`([^`]+)`", line) if span.startswith("toolmill ")]
     plain = re.match(r"(?: {4,})?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?toolmill [a-z]", line)
-    found = [*spans, line[line.index("toolmill ") :]] if plain else spans
-    return [item.split("#")[0].split("|")[0].split()[1:] for item in found]
+    result = [*spans, line[line.index("toolmill ") :]] if plain else spans
+    return [item.split("#")[0].split("|")[0].split()[1:] for item in result]
 
 
 def test_commands_and_options_are_the_ones_there_are() -> None:

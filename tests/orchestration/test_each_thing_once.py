@@ -97,8 +97,8 @@ class Daemon:
 
     def _read_version(self, name: str) -> str | None:
         event = self.instance.get_latest_materialization_event(dg.AssetKey(name))
-        made = event.asset_materialization if event else None
-        return (made.tags or {}).get("dagster/data_version") if made else None
+        result = event.asset_materialization if event else None
+        return (result.tags or {}).get("dagster/data_version") if result else None
 
     def add_run(self, job: str, partition: str | None = None, **how: Any) -> None:
         definition = self.defs.resolve_job_def(job)
@@ -185,8 +185,8 @@ def first_night(tmp_path_factory: pytest.TempPathFactory) -> FirstNight:
     with open_daemon(home) as daemon:
         daemon.tick()
         daemon.turn_sensor_on()
-        made = daemon.run_night(TOOLS)
-        return FirstNight(home, made, daemon.cursor, daemon.keys)
+        result = daemon.run_night(TOOLS)
+        return FirstNight(home, result, daemon.cursor, daemon.keys)
 
 
 @pytest.fixture
@@ -240,23 +240,23 @@ def test_after_a_change_everything_runs_once_and_in_order(
 @pytest.mark.slow
 def test_a_change_too_small_to_train_on_is_measured_once(daemon: Daemon, monkeypatch) -> None:
     monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT__MIN_SHARE", "0.5")
-    made = daemon.run_night({**TOOLS, "a": "2"})
-    assert count_following(made) == dict.fromkeys(FOLLOWS_NEW_DATA, 1)
-    check_order(made)
+    result = daemon.run_night({**TOOLS, "a": "2"})
+    assert count_following(result) == dict.fromkeys(FOLLOWS_NEW_DATA, 1)
+    check_order(result)
 
 
 @pytest.mark.slow
 def test_nothing_waits_for_a_training_that_nobody_asks_for(daemon: Daemon) -> None:
     daemon.turn_sensor_off()
-    made = daemon.run_night({**TOOLS, "a": "2"})
-    assert count_following(made) == dict.fromkeys(FOLLOWS_NEW_DATA, 1)
+    result = daemon.run_night({**TOOLS, "a": "2"})
+    assert count_following(result) == dict.fromkeys(FOLLOWS_NEW_DATA, 1)
 
 
 @pytest.mark.slow
 def test_what_a_training_that_keeps_failing_held_up_goes_on_without_it(daemon: Daemon) -> None:
     daemon.failing = {"caller_adapter"}
-    made = daemon.run_night({**TOOLS, "a": "2"})
-    counts = count_following(made)
+    result = daemon.run_night({**TOOLS, "a": "2"})
+    counts = count_following(result)
     assert {name: counts[name] for name in ("release", "router_index", "report")} == {
         "release": 1,
         "router_index": 1,
@@ -268,6 +268,6 @@ def test_what_a_training_that_keeps_failing_held_up_goes_on_without_it(daemon: D
 @pytest.mark.slow
 def test_a_fan_in_that_fails_is_tried_twice_and_holds_up_nothing(daemon: Daemon) -> None:
     daemon.failing = {"server_summaries"}
-    made = daemon.run_night({**TOOLS, "a": "2"})
+    result = daemon.run_night({**TOOLS, "a": "2"})
     assert daemon.failed == {"server_summaries": 2}
-    assert count_following(made)["router_index"] == 1
+    assert count_following(result)["router_index"] == 1

@@ -21,8 +21,8 @@ ALLOWED = {
 
 
 def modules() -> list[Path]:
-    found = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
-    return [path for path in found if "bundles" not in path.parts]
+    result = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
+    return [path for path in result if "bundles" not in path.parts]
 
 
 @cache
@@ -69,7 +69,7 @@ READS_SNAPSHOTS = {
 
 
 def test_downstream_reads_clear_contracts_and_no_snapshots() -> None:
-    found = set()
+    result = set()
     for path in modules():
         if "contracts" in path.relative_to(ROOT).parts:
             continue
@@ -77,8 +77,8 @@ def test_downstream_reads_clear_contracts_and_no_snapshots() -> None:
         for node in ast.walk(ast.parse(text)) if "SNAPSHOTS" in text else ():
             names = node.names if isinstance(node, ast.ImportFrom) else []
             if any(name.name == "SNAPSHOTS" for name in names):
-                found.add(str(path.relative_to(ROOT)))
-    assert found == READS_SNAPSHOTS
+                result.add(str(path.relative_to(ROOT)))
+    assert result == READS_SNAPSHOTS
 
 
 def test_no_import_cycle() -> None:
@@ -118,12 +118,12 @@ STILL_IMPORT_EXTENSIONS: set[str] = set()
 
 
 def test_the_core_imports_no_extension_and_no_extension_another() -> None:
-    found: set[str] = set()
+    result: set[str] = set()
     for path in modules():
         parts = path.relative_to(ROOT).parts
         own = parts[1] if parts[0] == "extensions" and len(parts) > 2 else None
         for name in imported(path):
             names = name.split(".")
             if names[0] == "extensions" and (own is None or names[1:2] != [own]):
-                found.add(str(path.relative_to(ROOT)))
-    assert found == STILL_IMPORT_EXTENSIONS
+                result.add(str(path.relative_to(ROOT)))
+    assert result == STILL_IMPORT_EXTENSIONS

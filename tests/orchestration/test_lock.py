@@ -16,11 +16,11 @@ def normalised(name: str) -> str:
 def test_every_package_that_set_up_needs_is_locked_with_hashes_and_without_a_registry() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [
+    expected = [
         *project["dependencies"],
         *(extra for e in ("serve", "platform", "train", "dev") for extra in extras[e]),
     ]
-    names = {normalised(re.split(r"[\[<>=~! ]", item)[0]) for item in wanted} - {"toolmill"}
+    names = {normalised(re.split(r"[\[<>=~! ]", item)[0]) for item in expected} - {"toolmill"}
     lock = (ROOT / "requirements.lock").read_text()
     entries = re.findall(
         r"^(\S+)==\S+ \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", lock, re.M

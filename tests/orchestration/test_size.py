@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_967, 50),
+    "warehouse": (7_964, 50),
     "assets/marketplaces": (6_234, 38),
     "assets/servers": (12_298, 51),
     "assets/contracts": (8_129, 33),
@@ -21,10 +21,10 @@ BUDGET = {
     "assets/synthesis": (10_928, 55),
     "assets/outcomes": (8_146, 40),
     "training": (14_537, 92),
-    "serving": (8_523, 41),
-    "orchestration": (6_709, 39),
+    "serving": (8_518, 41),
+    "orchestration": (6_700, 39),
     "demo": (2_730, 24),
-    "extensions/batch": (1_128, 6),
+    "extensions/batch": (1_127, 6),
     "extensions/bench": (4_112, 16),
     "extensions/contract_ci": (733, 5),
     "extensions/proxy": (3_595, 14),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_910, 14),
     "extensions/upkeep": (2_121, 11),
-    "tests": (85_146, 628),
+    "tests": (84_884, 614),
     "benchmarks": (5_749, 40),
 }
 

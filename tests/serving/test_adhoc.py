@@ -149,12 +149,14 @@ def test_queries_of_a_file_are_answered_in_order(
 def test_a_row_may_say_what_server_and_tool_it_wants(
     index: Path, tmp_path: Path, strategy: str
 ) -> None:
-    wanted = {"server": "a mailing service", "tool": "sends a letter"}
-    asked = written(tmp_path / "q.jsonl", wanted, {"tool": "sends a letter"}, {"instruction": "x"})
+    expected = {"server": "a mailing service", "tool": "sends a letter"}
+    asked = written(
+        tmp_path / "q.jsonl", expected, {"tool": "sends a letter"}, {"instruction": "x"}
+    )
     chosen = ("--index", index, "--strategy", strategy, "--json")
     code, out, _ = run("search", *chosen, "--queries", asked)
     both, tool, _ = [json.loads(line) for line in out.splitlines()]
-    alone = json.loads(run("search", *chosen, *(f"--{k}={v}" for k, v in wanted.items()))[1])
+    alone = json.loads(run("search", *chosen, *(f"--{k}={v}" for k, v in expected.items()))[1])
     assert code == 0
     assert [hit["score"] for hit in both["hits"]] == [hit["score"] for hit in alone["hits"]]
     if strategy == "mcp-zero":  # of two servers, `ours` knows only which of them is nearer
@@ -222,10 +224,10 @@ def test_bad_input_is_one_error_that_names_the_mend(
     (index / "q").write_text('{"name": "nobody"}\n')
     written(index / "ok", MAIL)
     (index / "empty").write_text("\n")
-    found = run(*(part.replace("{at}", str(index)) for part in arguments))
-    assert found[0] == code, found
-    assert message in found[2], found
-    assert found[1] == ""
+    result = run(*(part.replace("{at}", str(index)) for part in arguments))
+    assert result[0] == code, result
+    assert message in result[2], result
+    assert result[1] == ""
     assert not (index / "new" / "router").exists()
 
 
@@ -233,9 +235,9 @@ def test_an_exported_release_serves_by_itself(index: Path, tmp_path: Path) -> No
     out = tmp_path / "release"
     manifest = export_release(index, out)
     tool_query = ToolQuery("send an email", k=1)
-    wanted = open_router(index).find(tool_query).hits
+    expected = open_router(index).find(tool_query).hits
     shutil.rmtree(index)
-    assert open_router(out).find(tool_query).hits == wanted
+    assert open_router(out).find(tool_query).hits == expected
     assert check_export(out) == manifest
     assert (manifest["tools"], manifest["servers"]) == (3, 2)
 

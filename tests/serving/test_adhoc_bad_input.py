@@ -88,9 +88,9 @@ def test_a_mark_that_is_neither_true_nor_false_is_refused(tmp_path: Path, mark: 
 
 def test_one_tool_on_fifty_servers_is_one_hit_with_its_twins(tmp_path: Path) -> None:
     copies = [{"name": f"copy-{at}", "tools": [ZONES]} for at in range(50)]
-    found = search(build(tmp_path, MAIL, *copies), "list time zones", "-k", 3)["hits"]
-    assert [len(hit["twins"]) for hit in found] == [49, 0]
-    assert found[1]["tool_id"] == "npm:mail::send_email"
+    result = search(build(tmp_path, MAIL, *copies), "list time zones", "-k", 3)["hits"]
+    assert [len(hit["twins"]) for hit in result] == [49, 0]
+    assert result[1]["tool_id"] == "npm:mail::send_email"
 
 
 def test_one_tool_under_fifty_names_hides_no_other(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_one_tool_under_fifty_names_hides_no_other(tmp_path: Path) -> None:
     ]
     index = build(tmp_path, MAIL, {"name": "many", "tools": tools})
     assert search(index, "send an email")["hits"][0]["tool_id"] == "npm:mail::send_email"
-    found = search(index, "list all time zones", "-k", 60)["hits"]
-    assert len(found) == 51
-    assert found[-1]["tool_id"] == "npm:mail::send_email"
+    result = search(index, "list all time zones", "-k", 60)["hits"]
+    assert len(result) == 51
+    assert result[-1]["tool_id"] == "npm:mail::send_email"
 
 
 def test_names_in_scripts_without_words_are_found_by_their_characters(tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_names_in_scripts_without_words_are_found_by_their_characters(tmp_path: 
 def test_a_query_of_twenty_thousand_characters_is_read_in_part_and_says_so(tmp_path: Path) -> None:
     index = build(tmp_path, CLOCK, MAIL)
     for text in ("send an email " * 1_500, "send" + "x" * 20_000, "🌧" * 20_000, "(" * 20_000):
-        found = search(index, text)
-        assert len(found["hits"]) == 3
-        assert any("was read to 4,000" in note for note in found["notes"])
+        result = search(index, text)
+        assert len(result["hits"]) == 3
+        assert any("was read to 4,000" in note for note in result["notes"])
     assert search(index, "send an email " * 1_500)["hits"][0]["tool"] == "send_email"
 
 

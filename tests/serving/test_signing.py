@@ -229,9 +229,9 @@ def test_a_key_that_cannot_be_used_is_told_without_its_text(release: Path, tmp_p
     private, public = write_keys(tmp_path, "maker")
     rsa, rsa_public = write_keys(tmp_path, "rsa", generate_private_key(65537, 2048))
     for wrong in (public, rsa, tmp_path / "absent"):
-        with pytest.raises(UnusableInput, match="Ed25519 private key") as found:
+        with pytest.raises(UnusableInput, match="Ed25519 private key") as caught:
             sign_export(release, wrong)
-        assert "BEGIN" not in str(found.value)
+        assert "BEGIN" not in str(caught.value)
     for wrong in (private, rsa_public, tmp_path / "absent"):
         with pytest.raises(UnusableInput, match="Ed25519 public key"):
             verify_export(release, [wrong])

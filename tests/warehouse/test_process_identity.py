@@ -47,13 +47,13 @@ def test_a_name_with_brackets_and_a_restart_are_read_right(
     boot = tmp_path / "sys" / "kernel" / "random" / "boot_id"
     boot.parent.mkdir(parents=True)
     monkeypatch.setattr(process_identity, "_PROC", tmp_path)
-    seen = []
+    observed = []
     for name in ("one", "two"):
         boot.write_text(f"{name}\n")
         process_identity._read_boot.cache_clear()
-        seen.append(identify_process(7))
+        observed.append(identify_process(7))
     process_identity._read_boot.cache_clear()
-    assert seen == ["one:22", "two:22"], "field 22 is the start, in ticks since that boot"
+    assert observed == ["one:22", "two:22"], "field 22 is the start, in ticks since that boot"
 
 
 def test_an_owner_is_gone_only_where_we_can_know_it() -> None:

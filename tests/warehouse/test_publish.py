@@ -76,9 +76,9 @@ def get_event(result: dg.ExecuteInProcessResult) -> Any:
 
 def read_counts(result: dg.ExecuteInProcessResult) -> tuple[Any, Any]:
     """(rows of the partition, rows of the table), as the UI reads them."""
-    shown = get_event(result).materialization.metadata
+    visible = get_event(result).materialization.metadata
     names = ("dagster/partition_row_count", "dagster/row_count")
-    part, table = (shown[name].value if name in shown else None for name in names)
+    part, table = (visible[name].value if name in visible else None for name in names)
     return part, table
 
 

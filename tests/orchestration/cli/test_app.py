@@ -93,8 +93,8 @@ def test_what_is_far_too_long_is_one_line_with_its_beginning(
     [
         (("search", "x", "--nope"), "--nope"),
         (("search", "x", "--index"), "--index"),
-        (("search", "x", "-k", "many"), "many"),
-        (("execute",), "TOOL"),
+        (("search", "x", "-k", "many"), "-k"),
+        (("execute",), "tool_id"),
         (("nope",), "nope"),
     ],
 )
@@ -245,8 +245,8 @@ def test_probe_answers_in_json_whatever_the_outcome(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
         assert (answer["status"], answer["certificate"]["passed"]) == ("needs_secret", True)
-        wanted = {"hint", "tools", "contract_digests", "seconds", "peak_mb", "placeholders"}
-        assert wanted | {"stderr_tail", "findings", "behaviour"} <= answer.keys()
+        expected = {"hint", "tools", "contract_digests", "seconds", "peak_mb", "placeholders"}
+        assert expected | {"stderr_tail", "findings", "behaviour"} <= answer.keys()
 
 
 def test_verify_reads_rows_in_the_corpus_form(tmp_path: Path) -> None:

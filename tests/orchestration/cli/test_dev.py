@@ -31,14 +31,14 @@ def free_port() -> int:
 
 
 def started_by(home: Path) -> list[psutil.Process]:
-    found = []
+    result = []
     for process in psutil.process_iter():
         try:
             if process.environ().get("TOOLMILL_HOME") == str(home):
-                found.append(process)
+                result.append(process)
         except psutil.Error:
             continue
-    return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+    return [each for each in result if each.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.slow

@@ -44,8 +44,8 @@ def test_every_pool_of_an_asset_is_sized_before_a_run_could_make_it(tmp_path: Pa
         size_pools(instance)
         limits = {info.name: info.limit for info in instance.event_log_storage.get_pool_limits()}
     assert limits == {**SLOTS, "gpu": count_gpu_slots(runs_instance.CORES)}
-    made = [item for item in defs.assets or () if isinstance(item, dg.AssetsDefinition)]
-    assert {item.op.pool for item in made if item.is_executable} - {None} == set(limits)
+    result = [item for item in defs.assets or () if isinstance(item, dg.AssetsDefinition)]
+    assert {item.op.pool for item in result if item.is_executable} - {None} == set(limits)
 
 
 def test_the_connection_of_a_database_is_kept_and_its_log_is_not_flushed(tmp_path: Path) -> None:
@@ -183,14 +183,14 @@ sys.exit(run_until_signalled(command, cwd=here, env=dict(os.environ), patience_s
 
 def of_test(folder: Path) -> list[psutil.Process]:
     """Every process that was given the test's mark in its environment."""
-    found = []
+    result = []
     for process in psutil.process_iter():
         try:
             if process.environ().get("TEST_FOLDER") == str(folder):
-                found.append(process)
+                result.append(process)
         except psutil.Error:
             continue
-    return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+    return [each for each in result if each.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -47,9 +47,9 @@ from warehouse.store import Warehouse
 
 def test_others_rows_stay_and_none_are_lost() -> None:
     before = [{"server_id": item, "n": 1} for item in "abc"]
-    made = [{"server_id": item, "n": 2} for item in "abd"]
-    assert keep_other_servers(before, made, None) == made
-    kept = keep_other_servers(before, made, "b")
+    result = [{"server_id": item, "n": 2} for item in "abd"]
+    assert keep_other_servers(before, result, None) == result
+    kept = keep_other_servers(before, result, "b")
     assert {row["server_id"]: row["n"] for row in kept} == {"a": 1, "b": 2, "c": 1}
     assert {row["server_id"] for row in keep_other_servers(before, [], "b")} == {"a", "c"}
 

@@ -70,9 +70,9 @@ class OperationalError(Exception):
 def test_a_postgres_that_goes_away_in_mid_run_is_one_line_and_no_other_error_is(monkeypatch):
     gone = OperationalError("connection to mill:x@db failed")
     monkeypatch.setenv(POSTGRES, "postgresql://mill:x@db/runs")
-    with pytest.raises(UnusableInput, match=POSTGRES) as told, explain_gone_postgres():
+    with pytest.raises(UnusableInput, match=POSTGRES) as caught, explain_gone_postgres():
         raise gone
-    assert "mill:x" not in str(told.value)
+    assert "mill:x" not in str(caught.value)
     with pytest.raises(ValueError, match="else"), explain_gone_postgres():
         raise ValueError("something else")
     monkeypatch.delenv(POSTGRES)

@@ -41,8 +41,8 @@ def test_only_what_is_named_changes_and_comments_stay(file: Path) -> None:
     write_server_settings("private:mcp.json#notes", {"confirmed": ["c"]})
     text = file.read_text()
     assert all(line in text for line in ("# how I run them", "# on the large disk", "# my notes"))
-    found = load_settings().servers
-    assert {name: one.confirmed for name, one in found.items()} == {
+    result = load_settings().servers
+    assert {name: one.confirmed for name, one in result.items()} == {
         "npm:notes": ("b",),
         "private:mcp.json#notes": ("c",),
     }
@@ -136,12 +136,12 @@ def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(file: Path) -> None
 
 def test_what_is_decided_is_of_the_settings_as_they_stand(file: Path) -> None:
     file.write_text(OWN)
-    seen = []
+    observed = []
 
     def decide(known: Mapping[str, Any]) -> dict[str, Any]:
-        seen.append(dict(known))
+        observed.append(dict(known))
         raise SettingsError("not this")
 
     with pytest.raises(SettingsError, match="not this"):
         change_server_settings("npm:notes", decide)
-    assert (seen, file.read_text()) == ([{"network": "full", "confirmed": ["a"]}], OWN)
+    assert (observed, file.read_text()) == ([{"network": "full", "confirmed": ["a"]}], OWN)

@@ -11,9 +11,9 @@ from orchestration.settings.server_changes import GrantChange, GrantRefused, cha
 
 def change_kept(block: dict, **change) -> dict:
     """What a block keeps of its four names after a change."""
-    made = change_block(block, GrantChange(**change))
-    assert set(made) == {"network", "folders", "hosts", "volume"}
-    return {name: value for name, value in made.items() if value is not None}
+    result = change_block(block, GrantChange(**change))
+    assert set(result) == {"network", "folders", "hosts", "volume"}
+    return {name: value for name, value in result.items() if value is not None}
 
 
 PATHS = st.sampled_from(["/srv/a", "/srv/b:rw", "/srv/c"])

@@ -181,8 +181,8 @@ def test_an_error_is_one_short_line_and_shows_no_other_setting(
     [line] = str(caught.value).splitlines()
     assert named in line
     assert len(line) < 400
-    told = "".join(traceback.format_exception(caught.value))
-    assert SECRET not in told
+    answer = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in answer
 
 
 def test_every_secret_setting_is_hidden_in_errors(elsewhere: Path) -> None:
@@ -290,8 +290,8 @@ def test_what_one_block_grants_a_server_is_its_policy(elsewhere: Path) -> None:
     )
     policy = make_deploy_policy(load_settings())
     grant = policy.grant_of("npm:x")
-    shown = [(folder.inside, folder.writable) for folder in grant.folders]
-    assert shown == [("/home/user/data", False), ("/home/user/work", True)]
+    visible = [(folder.inside, folder.writable) for folder in grant.folders]
+    assert visible == [("/home/user/data", False), ("/home/user/work", True)]
     assert (grant.network, grant.personal, policy.sandbox_of("npm:x").network) == (
         *("full", True),
         "full",

@@ -38,9 +38,9 @@ def names(tools: Any) -> list[str]:
 
 async def test_a_model_asks_is_shown_tools_and_plans_a_call(router: Any) -> None:
     model = Script(says(f"I need it.\n{CLOCK}"), calls(TIME))
-    made = await run_agent("What time is it in Oslo?", model, router)
-    assert (made.ended, made.turns, made.chosen) == ("planned", 2, ["pypi:clock::get_time"])
-    (call,) = made.calls
+    result = await run_agent("What time is it in Oslo?", model, router)
+    assert (result.ended, result.turns, result.chosen) == ("planned", 2, ["pypi:clock::get_time"])
+    (call,) = result.calls
     assert (call.status, call.arguments) == ("planned", {"city": "Oslo"})
     (first, offered_first), (second, offered) = model.requests
     assert [item["role"] for item in first] == ["system", "user"]
@@ -50,26 +50,26 @@ async def test_a_model_asks_is_shown_tools_and_plans_a_call(router: Any) -> None
     assert "- pypi:clock::get_time: Tell the hour in a city" in second[-1]["content"]
     assert names(offered)[0] == write_wire_name("pypi:clock::get_time")
     assert offered[0]["function"]["parameters"]["required"] == ["city"]
-    assert made.prompt_tokens == 20
-    assert made.tool_tokens > made.rounds[0].tokens > 0
+    assert result.prompt_tokens == 20
+    assert result.tool_tokens > result.rounds[0].tokens > 0
 
 
 async def test_a_planned_call_says_how_it_does_not_fit_its_contract(router: Any) -> None:
     wrong = (TIME[0], '{"city": 7}')
-    made = await run_agent("What time is it?", Script(says(CLOCK), calls(wrong, TIME)), router)
-    first, second = made.calls
+    result = await run_agent("What time is it?", Script(says(CLOCK), calls(wrong, TIME)), router)
+    first, second = result.calls
     assert (first.status, second.status, second.shown) == ("planned", "planned", "")
     assert first.shown.endswith("contract: city: 7 is not one of ['Paris', 'Oslo']")
 
 
 async def test_it_asks_again_in_other_words_and_nothing_is_shown_twice(router: Any) -> None:
     model = Script(says(CLOCK), says(MAIL), says("No."))
-    made = await run_agent("Write to Ada.", model, router, limits=AgentLimits(k=2))
-    shown = [hit.tool_id for item in made.rounds for hit in item.hits]
-    assert len(made.rounds) == 2
-    assert len(shown) == len(set(shown)) == 4
+    result = await run_agent("Write to Ada.", model, router, limits=AgentLimits(k=2))
+    visible = [hit.tool_id for item in result.rounds for hit in item.hits]
+    assert len(result.rounds) == 2
+    assert len(visible) == len(set(visible)) == 4
     assert len(model.requests[-1][1]) == 4, "what was shown stays callable"
-    assert (made.ended, made.answer) == ("answered", "No.")
+    assert (result.ended, result.answer) == ("answered", "No.")
 
 
 async def test_calls_are_run_only_where_a_runner_is_given_and_then_it_goes_on(
@@ -86,13 +86,13 @@ async def test_calls_are_run_only_where_a_runner_is_given_and_then_it_goes_on(
         calls((write_wire_name("pypi:mail::send_email"), '{"path": "x"}')),
         says("It says good morning."),
     )
-    made = await run_agent("Read /etc/motd.", model, router, run=run)
+    result = await run_agent("Read /etc/motd.", model, router, run=run)
     assert tools.called == [("npm:files", "read_file", {"path": "/etc/motd"})]
-    assert [call.status for call in made.calls] == ["ok", "unknown_tool", "refused"]
-    assert "good morning" in made.calls[0].shown
-    assert "third-party content" in made.calls[0].shown
-    assert "a person must agree" in made.calls[2].shown
-    assert (made.ended, made.answer) == ("answered", "It says good morning.")
+    assert [call.status for call in result.calls] == ["ok", "unknown_tool", "refused"]
+    assert "good morning" in result.calls[0].shown
+    assert "third-party content" in result.calls[0].shown
+    assert "a person must agree" in result.calls[2].shown
+    assert (result.ended, result.answer) == ("answered", "It says good morning.")
     roles = [request["role"] for request in model.requests[2][0]]
     assert roles[-3:] == ["assistant", "tool", "tool"]
     asked = model.requests[2][0][-3]["tool_calls"]
@@ -102,9 +102,9 @@ async def test_calls_are_run_only_where_a_runner_is_given_and_then_it_goes_on(
 
 async def test_a_tool_that_was_never_shown_cannot_be_called(router: Any) -> None:
     model = Script(calls((write_wire_name("npm:odd::hostile"), "{}")), says("Then not."))
-    made = await run_agent("Do it.", model, router)
-    assert [(call.status, call.tool_id) for call in made.calls] == [("unknown_tool", None)]
-    assert (made.chosen, made.ended) == ([], "answered")
+    result = await run_agent("Do it.", model, router)
+    assert [(call.status, call.tool_id) for call in result.calls] == [("unknown_tool", None)]
+    assert (result.chosen, result.ended) == ([], "answered")
     assert "was shown" in model.requests[1][0][-1]["content"]
 
 
@@ -124,8 +124,8 @@ async def test_it_ends_within_its_limits_and_says_how(
     router: Any, limits: AgentLimits, script: list[Any], ended: str, rounds: int
 ) -> None:
     model = Script(*script)
-    made = await run_agent("What time is it?", model, router, limits=limits)
-    assert (made.ended, len(made.rounds)) == (ended, rounds)
+    result = await run_agent("What time is it?", model, router, limits=limits)
+    assert (result.ended, len(result.rounds)) == (ended, rounds)
     assert all(message["content"] for messages, _ in model.requests for message in messages)
 
 
@@ -143,24 +143,24 @@ async def test_calls_written_as_text_count_where_they_can_be_read(router: Any) -
     def read(text: str) -> list[tuple[str, Any]]:
         return [(json.loads(text)["name"], {"city": "Oslo"})] if text.startswith("{") else []
 
-    made = await run_agent("What time is it?", model, router, read_calls=read)
-    assert (made.ended, made.chosen) == ("planned", ["pypi:clock::get_time"])
+    result = await run_agent("What time is it?", model, router, read_calls=read)
+    assert (result.ended, result.chosen) == ("planned", ["pypi:clock::get_time"])
 
 
 async def test_the_last_tools_shown_are_offered_where_there_are_too_many(router: Any) -> None:
     model = Script(says(CLOCK), says(MAIL), says("x"))
     limits = AgentLimits(k=2, offered=2)
-    made = await run_agent("Write to Ada.", model, router, limits=limits)
-    last = [write_wire_name(hit.tool_id) for hit in made.rounds[1].hits]
+    result = await run_agent("Write to Ada.", model, router, limits=limits)
+    last = [write_wire_name(hit.tool_id) for hit in result.rounds[1].hits]
     assert names(model.requests[-1][1]) == last
 
 
 async def test_rules_ask_once_and_take_the_nearest_tool(router: Any) -> None:
-    made = await run_agent(
+    result = await run_agent(
         "Tell the hour in a city", OfflineSpeaker(lambda _, __: {"city": "x"}), router
     )
-    assert (made.chosen, made.ended, made.turns) == (["pypi:clock::get_time"], "planned", 2)
-    assert made.calls[0].arguments == {"city": "x"}
+    assert (result.chosen, result.ended, result.turns) == (["pypi:clock::get_time"], "planned", 2)
+    assert result.calls[0].arguments == {"city": "x"}
     nothing = await run_agent("Tell the hour", OfflineSpeaker(), router, allowed=())
     assert (nothing.answer, nothing.chosen) == (NONE_FITS, [])
 
@@ -169,8 +169,8 @@ async def test_rules_end_with_the_result_where_calls_run(router: Any) -> None:
     async def run(tool_id: str, arguments: Any) -> tuple[str, str]:
         return "ok", f"{tool_id} ran"
 
-    made = await run_agent("Tell the hour in a city", OfflineSpeaker(), router, run=run)
-    assert (made.ended, made.answer) == ("answered", "pypi:clock::get_time ran")
+    result = await run_agent("Tell the hour in a city", OfflineSpeaker(), router, run=run)
+    assert (result.ended, result.answer) == ("answered", "pypi:clock::get_time ran")
 
 
 async def test_a_tool_that_no_api_takes_is_told_and_is_no_function(tmp_path: Path) -> None:

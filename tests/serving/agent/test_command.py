@@ -73,9 +73,9 @@ def test_a_model_behind_an_endpoint_asks_and_plans(
         code, out, err = run(*command, "--json")
         lines = run(*command)[1].splitlines()
     assert code == 0, err
-    made = json.loads(out)
-    assert (made["model"], made["chosen"]) == ("tiny-model", ["npm:mail::send_email"])
-    assert made["provider"] in endpoint.url
+    result = json.loads(out)
+    assert (result["model"], result["chosen"]) == ("tiny-model", ["npm:mail::send_email"])
+    assert result["provider"] in endpoint.url
     names = [request["function"]["name"] for request in endpoint.requests[1]["tools"]]
     assert names[0] == write_wire_name("npm:mail::send_email")
     assert len(endpoint.requests) == 2, "the same task again is not paid again"
@@ -105,9 +105,9 @@ def test_a_model_that_gives_no_answer_is_told_with_the_reason(
 def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: Path) -> None:
     own = shutil.copytree(index, tmp_path / "own")
     command = ("agent", "tell the time in a city", "--index", own, "--run", "--json")
-    made = json.loads(run(*command)[1])
-    assert made["calls"][0]["status"] == "refused"
-    assert "without a way to run this server" in made["calls"][0]["shown"]
+    result = json.loads(run(*command)[1])
+    assert result["calls"][0]["status"] == "refused"
+    assert "without a way to run this server" in result["calls"][0]["shown"]
     (line,) = (own / "outcomes").glob("*.jsonl")
     assert json.loads(line.read_text())["error_kind"] == "no_recipe"
     assert not (tmp_path / "home").exists(), "only an index was named"
@@ -126,7 +126,7 @@ def test_with_run_a_call_goes_the_way_of_the_meta_server(index: Path, tmp_path: 
 def test_bad_input_is_one_error(
     index: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    found = run("agent", *(part.replace("{at}", str(index)) for part in arguments))
-    assert found[0] == code, found
-    assert message in found[2], found
-    assert found[1] == ""
+    result = run("agent", *(part.replace("{at}", str(index)) for part in arguments))
+    assert result[0] == code, result
+    assert message in result[2], result
+    assert result[1] == ""

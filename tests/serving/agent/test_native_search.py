@@ -28,23 +28,23 @@ def answer(api: str, router: Router, k: int = 2) -> dict[str, Any]:
 
 
 def test_anthropics_client_gets_references_to_tools_it_declares(router: Router) -> None:
-    made = answer("anthropic", router)
-    assert made["item"]["type"] == "tool_result"
-    assert made["item"]["tool_use_id"] == "id_1"
-    first, second = made["item"]["content"]
+    result = answer("anthropic", router)
+    assert result["item"]["type"] == "tool_result"
+    assert result["item"]["tool_use_id"] == "id_1"
+    first, second = result["item"]["content"]
     assert first == {"type": "tool_reference", "tool_name": GET_TIME}
-    declared = {tool["name"]: tool for tool in made["tools"]}
+    declared = {tool["name"]: tool for tool in result["tools"]}
     assert {first["tool_name"], second["tool_name"]} == set(declared)
-    assert all(tool["defer_loading"] is True for tool in made["tools"])
+    assert all(tool["defer_loading"] is True for tool in result["tools"])
     assert declared[GET_TIME]["input_schema"]["required"] == ["city"]
-    assert made["tool_ids"][GET_TIME] == "pypi:clock::get_time"
+    assert result["tool_ids"][GET_TIME] == "pypi:clock::get_time"
 
 
 def test_openais_client_gets_the_definitions_as_its_sdk_types_them(router: Router) -> None:
     from openai.types.responses.response_tool_search_output_item import ResponseToolSearchOutputItem
 
-    made = answer("openai", router)
-    item = made["item"]
+    result = answer("openai", router)
+    item = result["item"]
     assert (item["type"], item["call_id"], item["execution"]) == (
         "tool_search_output",
         "id_1",
@@ -57,7 +57,7 @@ def test_openais_client_gets_the_definitions_as_its_sdk_types_them(router: Route
         GET_TIME,
         True,
     )
-    assert made["tools"] == []
+    assert result["tools"] == []
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -19,9 +19,9 @@ def pairs(text: str) -> list[tuple[str | None, str | None]]:
 
 
 def only(text: str):
-    found = parse(text)
-    assert len(found) == 1, found
-    return found[0]
+    result = parse(text)
+    assert len(result) == 1, result
+    return result[0]
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def only(text: str):
     ],
 )
 def test_every_way_of_writing_is_read_without_a_problem(text: str) -> None:
-    wanted = only(text)
-    assert (wanted.server, wanted.tool) == GITHUB
-    assert wanted.problems == ()
-    assert wanted.raw in text
+    expected = only(text)
+    assert (expected.server, expected.tool) == GITHUB
+    assert expected.problems == ()
+    assert expected.raw in text
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_every_way_of_writing_is_read_without_a_problem(text: str) -> None:
     ],
 )  # fmt: skip
 def test_a_flaw_in_the_form_is_told_and_the_request_still_read(text: str, problem: str) -> None:
-    wanted = parse(text)[0]
-    assert (wanted.server, wanted.tool) == GITHUB
-    assert problem in " ".join(wanted.problems)
+    expected = parse(text)[0]
+    assert (expected.server, expected.tool) == GITHUB
+    assert problem in " ".join(expected.problems)
 
 
 def test_a_field_given_twice_counts_once() -> None:
-    wanted = only("<tool_assistant>\ntool: a\ntool: b\nserver: c\n</tool_assistant>")
-    assert (wanted.server, wanted.tool) == ("c", "a")
-    assert "`tool` is given twice" in wanted.problems[0]
+    expected = only("<tool_assistant>\ntool: a\ntool: b\nserver: c\n</tool_assistant>")
+    assert (expected.server, expected.tool) == ("c", "a")
+    assert "`tool` is given twice" in expected.problems[0]
 
 
 def test_an_open_block_ends_where_the_next_begins() -> None:
@@ -126,10 +126,10 @@ def test_an_open_block_ends_where_the_next_begins() -> None:
     ],
 )  # fmt: skip
 def test_what_is_there_is_used(text: str, found: tuple, problem: str) -> None:
-    wanted = only(text)
-    assert (wanted.server, wanted.tool) == found
-    assert len(wanted.problems) == 1
-    assert problem in wanted.problems[0]
+    expected = only(text)
+    assert (expected.server, expected.tool) == found
+    assert len(expected.problems) == 1
+    assert problem in expected.problems[0]
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_what_is_there_is_used(text: str, found: tuple, problem: str) -> None:
      "a long story " * 60, "[" * 3000, '{"a": ' * 600, "\x00\x01", "?!…"],
 )  # fmt: skip
 def test_a_malformed_block_gives_one_clear_problem(body: str) -> None:
-    wanted = only(f"So:\n<tool_assistant>{body}</tool_assistant>\nbye")
-    assert not wanted.usable
-    assert len(wanted.problems) == 1
-    assert "expected" in wanted.problems[0]
+    expected = only(f"So:\n<tool_assistant>{body}</tool_assistant>\nbye")
+    assert not expected.usable
+    assert len(expected.problems) == 1
+    assert "expected" in expected.problems[0]
 
 
 def test_one_block_may_hold_several_requests() -> None:
@@ -151,8 +151,8 @@ def test_one_block_may_hold_several_requests() -> None:
         ("Jira", "close an issue"),
         ("Slack", "post"),
     ]
-    listed = '[{"server": "Jira", "tool": "search"}, {"server": "Slack", "tool": "post"}]'
-    assert pairs(f"<tool_assistant>{listed}</tool_assistant>") == [
+    listing = '[{"server": "Jira", "tool": "search"}, {"server": "Slack", "tool": "post"}]'
+    assert pairs(f"<tool_assistant>{listing}</tool_assistant>") == [
         ("Jira", "search"),
         ("Slack", "post"),
     ]
@@ -166,17 +166,17 @@ def test_a_colon_in_a_value_stays_in_it() -> None:
 
 
 def test_a_long_field_is_cut_and_says_so() -> None:
-    wanted = only(write_block("S", "word " * 400))
-    assert wanted.tool is not None
-    assert len(wanted.tool) <= LONGEST_VALUE
-    assert any("the first" in problem for problem in wanted.problems)
+    expected = only(write_block("S", "word " * 400))
+    assert expected.tool is not None
+    assert len(expected.tool) <= LONGEST_VALUE
+    assert any("the first" in problem for problem in expected.problems)
 
 
 def test_there_are_never_more_than_a_few_requests() -> None:
-    found = parse("\n".join(write_block(f"s{i}", f"t{i}") for i in range(500)))
-    assert [item.tool for item in found] == [f"t{i}" for i in range(MOST)]
-    assert f"more than {MOST} requests" in found[-1].problems[-1]
-    assert all(not item.problems for item in found[:-1])
+    result = parse("\n".join(write_block(f"s{i}", f"t{i}") for i in range(500)))
+    assert [item.tool for item in result] == [f"t{i}" for i in range(MOST)]
+    assert f"more than {MOST} requests" in result[-1].problems[-1]
+    assert all(not item.problems for item in result[:-1])
 
 
 @pytest.mark.parametrize(
@@ -230,13 +230,13 @@ NOISE = st.text(max_size=60).filter(lambda text: "<" not in text and "＜" not i
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5), st.lists(NOISE, min_size=6))
 @examples(150)
 def test_what_is_rendered_is_read_back_whatever_stands_around(asked: list, noise: list) -> None:
-    wanted = {(s.casefold(), t.casefold()): (s, t) for s, t in reversed(asked)}
+    expected = {(s.casefold(), t.casefold()): (s, t) for s, t in reversed(asked)}
     text = noise[0]
     for (server, tool), gap in zip(asked, noise[1:], strict=False):
         text += f"{write_block(server, tool)}{gap}"
-    found = pairs(text)
-    assert len(found) == len(wanted)
-    assert {(s, t) for s, t in found} == set(wanted.values())
+    result = pairs(text)
+    assert len(result) == len(expected)
+    assert {(s, t) for s, t in result} == set(expected.values())
     assert not any(item.problems for item in parse(text))
 
 

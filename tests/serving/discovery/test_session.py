@@ -259,14 +259,14 @@ WORDS = st.sampled_from(["email", "file", "time", "read", "send", ASK, "<tool_as
 @given(st.lists(WORDS, max_size=12), st.integers(1, 120))
 @examples(60)
 def test_the_count_adds_up_and_stays_within_its_limit(steps: list, most: int) -> None:
-    session, total, seen = DiscoverySession(ROUTERS[0], k=2, max_tokens=most), 0, []
+    session, total, observed = DiscoverySession(ROUTERS[0], k=2, max_tokens=most), 0, []
     for text in steps:
         step = session.ask(text)
         total += step.tokens
-        seen += ids(step)
+        observed += ids(step)
         assert step.tokens_total == session.tokens == total <= most
-    assert len(seen) == len(set(seen))
-    assert set(seen) == set(session.shown)
+    assert len(observed) == len(set(observed))
+    assert set(observed) == set(session.shown)
 
 
 ROUTERS: list[Router] = []

@@ -68,15 +68,15 @@ def test_everything_that_is_answered_with_is_part_of_the_version() -> None:
         IndexSource(SNAPSHOT_ROWS, recipes={"npm:files": {"package": "files"}}),
         IndexSource([{**SNAPSHOT_ROWS[0], "flags": ("poisoning",)}, *SNAPSHOT_ROWS[1:]]),
     ]
-    made = {compute_version(order_content(source), "e", "r", None) for source in variants}
-    assert len(made) == len(variants)
+    result = {compute_version(order_content(source), "e", "r", None) for source in variants}
+    assert len(result) == len(variants)
 
 
 def test_a_copy_that_nobody_launched_takes_no_requests_of_the_tool_it_copies() -> None:
     copy = {**SNAPSHOT_ROWS[0], "server_id": "remote:copy", "flags": (UNVERIFIED,)}
     asked = {SNAPSHOT_ROWS[0]["contract_digest"]: ["Show me notes.txt"]}
-    made = order_content(IndexSource([*SNAPSHOT_ROWS, copy], instructions=asked))
-    assert [made.tools[at].server_id for at, _ in made.asked] == ["npm:files"]
+    result = order_content(IndexSource([*SNAPSHOT_ROWS, copy], instructions=asked))
+    assert [result.tools[at].server_id for at, _ in result.asked] == ["npm:files"]
 
 
 def test_a_loaded_version_holds_what_was_built(home: Path) -> None:
@@ -236,8 +236,8 @@ def test_products_and_moments_are_those_of_the_rows() -> None:
     products = compute_products(rows, vector)
     assert products.dtype == np.float32
     np.testing.assert_allclose(products, rows.astype(float) @ vector, rtol=1e-4, atol=1e-5)
-    found = VectorMoments.of(rows).measure_along(vector)
-    np.testing.assert_allclose(found, (products.mean(), products.std()), rtol=1e-3)
+    result = VectorMoments.of(rows).measure_along(vector)
+    np.testing.assert_allclose(result, (products.mean(), products.std()), rtol=1e-3)
 
 
 DEEP = "[" * 200_000

@@ -390,9 +390,9 @@ async def test_a_policy_that_blocks_hands_nothing_of_it_on(meta: MetaServer, pat
         result = await client.call_tool("call_tool", {**POISONED, "arguments": {"path": path}})
     assert result.is_error
     assert result.structured_content["error"]["kind"] == "result_blocked"
-    shown = read_text(result) + json.dumps(result.structured_content)
-    assert "Sunny" not in shown
-    assert "xxx" not in shown
+    visible = read_text(result) + json.dumps(result.structured_content)
+    assert "Sunny" not in visible
+    assert "xxx" not in visible
     (line,) = meta.recorded
     assert (line["status"], line["error_kind"]) == ("failed", "result_blocked")
 

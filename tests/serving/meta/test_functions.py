@@ -25,10 +25,10 @@ def test_what_stands_in_branches_at_the_top_is_offered_without_them(keyword: str
         "type": "object", "required": ["id"], "properties": {"id": ID}, keyword: ONE_OF,
         "not": {"required": ["a"]}, "enum": [{}], "$defs": {"b": {"properties": {"path": ID}}},
     }  # fmt: skip
-    made = bound_parameters(contract(schema))
-    assert set(made["properties"]) == {"id", "url", "path"}
-    assert made["required"] == ["id"]
-    assert not {"anyOf", "oneOf", "allOf", "not", "enum"} & made.keys()
+    result = bound_parameters(contract(schema))
+    assert set(result["properties"]) == {"id", "url", "path"}
+    assert result["required"] == ["id"]
+    assert not {"anyOf", "oneOf", "allOf", "not", "enum"} & result.keys()
     deep = {"type": "object", "properties": {"id": {"anyOf": [ID, {"type": "null"}]}}}
     assert bound_parameters(contract(deep)) == deep
 
@@ -64,8 +64,8 @@ def test_of_two_ids_with_one_name_for_apis_the_first_keeps_it(
     names = ("npm:a::bad_1", "npm:a::read_1", "npm:a::erase_1", "npm:a::other_2")
     held = {name: contract({"type": "object"}) for name in names}
     held[names[0]] = contract({"required": "a"})  # is not offered, and keeps no name from others
-    made = write_functions(held.items())
-    assert {wire: one.tool_id for wire, one in made.items()} == {
+    result = write_functions(held.items())
+    assert {wire: one.tool_id for wire, one in result.items()} == {
         "same_1": "npm:a::read_1", "same_2": "npm:a::other_2",
     }  # fmt: skip
     refused = list_refused(held.items())
@@ -95,7 +95,7 @@ def test_whatever_a_server_says_is_a_function_or_a_reason(schema: Any) -> None:
     offered, refused = write_functions(held.items()), list_refused(held.items())
     assert len(offered) + len(refused) == 1
     for item in offered.values():
-        made = json.loads(json.dumps(item.function["function"]["parameters"]))
-        assert made["type"] == "object"
-        assert isinstance(made["properties"], dict)
-        assert not {"anyOf", "oneOf", "allOf", "not", "enum"} & made.keys()
+        result = json.loads(json.dumps(item.function["function"]["parameters"]))
+        assert result["type"] == "object"
+        assert isinstance(result["properties"], dict)
+        assert not {"anyOf", "oneOf", "allOf", "not", "enum"} & result.keys()

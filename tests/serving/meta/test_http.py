@@ -59,13 +59,13 @@ async def test_list_find_describe_call_report_and_read(meta: MetaServer, mode: s
         http_client(url, SECRET, mode, elicitation_callback=answering("accept", asked)) as client,
     ):
         assert len((await client.list_tools()).tools) == 4
-        found = await client.call_tool("find_tools", {"query": "write one text file", "k": 1})
+        result = await client.call_tool("find_tools", {"query": "write one text file", "k": 1})
         described = await client.call_tool("describe_tool", {"tool_id": WRITE["tool_id"]})
         called = await client.call_tool("call_tool", WRITE)
         report = {"call_id": called.structured_content["call_id"], "outcome": "worked"}
         reported = await client.call_tool("report_outcome", report)
         prompt = await client.read_resource("toolmill://prompt")
-    assert "npm:files::write_file" in read_text(found)
+    assert "npm:files::write_file" in read_text(result)
     assert described.structured_content["consent"]["needed"] is True
     assert called.structured_content["status"] == "ok"
     assert len(asked) == 1
@@ -103,12 +103,12 @@ async def test_no_token_is_ever_logged(meta: MetaServer, caplog: pytest.LogCaptu
 async def test_each_token_sees_its_own_tools_and_policy(meta: MetaServer) -> None:
     async with over_http(meta, tokens=(ALICE, BOB)) as url:
         async with http_client(url, OTHER) as bob:
-            found = await bob.call_tool("find_tools", {"query": "read one text file", "k": 50})
+            result = await bob.call_tool("find_tools", {"query": "read one text file", "k": 50})
             refused = await bob.call_tool("call_tool", READ)
             index = await bob.read_resource("toolmill://index")
         async with http_client(url, SECRET) as alice:
             called = await alice.call_tool("call_tool", READ)
-    hits = found.structured_content["answers"][0]["hits"]
+    hits = result.structured_content["answers"][0]["hits"]
     assert [hit["tool_id"] for hit in hits] == ["pypi:clock::get_time"]
     assert refused.structured_content["error"]["kind"] == "not_here"
     assert '"tools": 1' in index.contents[0].text
@@ -207,9 +207,9 @@ async def test_a_body_nested_a_hundred_thousand_deep_is_an_error_not_a_crash(
     async with over_http(meta) as url, httpx2.AsyncClient() as http:
         answer = await http.post(url, content=body, headers=headers)
         async with http_client(url) as client:
-            found = await client.call_tool("find_tools", {"query": "read one text file"})
+            result = await client.call_tool("find_tools", {"query": "read one text file"})
     assert answer.status_code == 400
-    assert not found.is_error
+    assert not result.is_error
 
 
 async def test_sessions_are_told_of_a_new_index(meta: MetaServer) -> None:
@@ -222,7 +222,7 @@ async def test_sessions_are_told_of_a_new_index(meta: MetaServer) -> None:
         over_http(meta) as url,
         http_client(url, None, "legacy", message_handler=hear) as client,
     ):
-        listed = (await client.list_tools()).tools[0].description
+        listing = (await client.list_tools()).tools[0].description
         await anyio.sleep(0.3)  # until the client's own stream of notifications is open
         publish(meta.place, [*ROWS, row("npm:new", "brand_new", "Paint a picture")], "r2")
         with anyio.fail_after(60):
@@ -232,7 +232,7 @@ async def test_sessions_are_told_of_a_new_index(meta: MetaServer) -> None:
                 await anyio.sleep(0.05)
         now = (await client.list_tools()).tools[0].description
         capabilities = client.server_capabilities
-    assert "10 tools" in listed
+    assert "10 tools" in listing
     assert "11 tools" in now
     assert capabilities.tools.list_changed
     assert capabilities.resources.list_changed
@@ -281,8 +281,8 @@ async def test_no_query_is_lost_and_no_answer_mixed_while_new_indexes_are_publis
     async def ask(url: str) -> None:
         async with http_client(url) as client:
             while not stop.is_set():
-                found = await client.call_tool("find_tools", {"query": "read a file", "k": 3})
-                answers.append(found)
+                result = await client.call_tool("find_tools", {"query": "read a file", "k": 3})
+                answers.append(result)
 
     async with over_http(meta) as url, anyio.create_task_group() as group:
         for _ in range(4):
@@ -292,13 +292,13 @@ async def test_no_query_is_lost_and_no_answer_mixed_while_new_indexes_are_publis
             await anyio.sleep(0.3)
         stop.set()
     assert not any(answer.is_error for answer in answers)
-    seen = set()
+    observed = set()
     for found in answers:
         facts = found.structured_content
-        seen.add(facts["index"])
+        observed.add(facts["index"])
         for hit in facts["answers"][0]["hits"]:
             assert hit["tool_id"].startswith(versions[facts["index"]])
-    assert seen == set(versions)
+    assert observed == set(versions)
 
 
 def test_beyond_loopback_tokens_are_needed() -> None:

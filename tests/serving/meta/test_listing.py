@@ -67,8 +67,8 @@ async def test_find_tools_says_what_this_index_is_for_and_to_this_token(
     assert hints == {
         "find_tools": True, "describe_tool": True, "call_tool": False, "report_outcome": False
     }  # fmt: skip
-    told = [tool.annotations.model_dump(exclude={"title"}) for tool in whole]
-    assert not any(hint is None for hints in told for hint in hints.values())
+    answer = [tool.annotations.model_dump(exclude={"title"}) for tool in whole]
+    assert not any(hint is None for hints in answer for hint in hints.values())
 
 
 async def test_pinned_tools_are_listed_flat_and_called_by_name(tmp_path: Path) -> None:

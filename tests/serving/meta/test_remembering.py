@@ -38,8 +38,8 @@ def open_meta(place: Path, remember: str) -> MetaServer:
 
 async def search_and_call(client: Any) -> tuple[str, str]:
     """What report_outcome answered, and how it is described."""
-    found = await client.call_tool("find_tools", {"query": QUERY, "k": 3})
-    assert not found.is_error
+    result = await client.call_tool("find_tools", {"query": QUERY, "k": 3})
+    assert not result.is_error
     call = await client.call_tool("call_tool", CALL)
     given = {"call_id": call.structured_content["call_id"], "outcome": "worked"}
     reported = await client.call_tool("report_outcome", given)
@@ -57,7 +57,7 @@ async def test_without_opt_in_a_search_leaves_nothing_and_a_call_a_digest(
 ) -> None:
     meta = open_meta(tmp_path, "digest")
     async with meta.client(mode) as client:
-        told = await search_and_call(client)
+        answer = await search_and_call(client)
     called, reported = meta.recorded
     assert (called["query"], reported["query"]) == (query_digest(QUERY),) * 2
     assert {*called, *reported} & {
@@ -69,7 +69,7 @@ async def test_without_opt_in_a_search_leaves_nothing_and_a_call_a_digest(
         "search_id",
     } == set()
     assert "hour" not in read_log(meta)
-    assert all("of queries only a digest" in text for text in told)
+    assert all("of queries only a digest" in text for text in answer)
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -78,7 +78,7 @@ async def test_who_opts_in_has_words_and_what_was_shown_and_picked_kept(
 ) -> None:
     meta = open_meta(tmp_path, "text")
     async with meta.client(mode) as client:
-        told = await search_and_call(client)
+        answer = await search_and_call(client)
     searched, called, reported = meta.recorded
     assert (searched["status"], searched["words"], searched["token"]) == (
         "searched",
@@ -91,7 +91,7 @@ async def test_who_opts_in_has_words_and_what_was_shown_and_picked_kept(
     for line in (called, reported):
         assert (line["search_id"], line["client"]) == (searched["search_id"], searched["client"])
     assert "Oslo" not in read_log(meta)
-    assert all("the words of every query and what it showed" in text for text in told)
+    assert all("the words of every query and what it showed" in text for text in answer)
 
 
 async def test_a_vector_is_kept_in_place_of_words(tmp_path: Path) -> None:

@@ -32,10 +32,10 @@ from warehouse.llm.chat import write_wire_name
 @pytest.mark.parametrize("mode", ERAS)
 async def test_what_there_is_to_read_is_listed(meta: MetaServer, mode: str) -> None:
     async with meta.client(mode) as client:
-        listed = [str(resource.uri) for resource in (await client.list_resources()).resources]
-        for uri in listed:
+        listing = [str(resource.uri) for resource in (await client.list_resources()).resources]
+        for uri in listing:
             assert (await client.read_resource(uri)).contents[0].text
-    assert "toolmill://prompt" in listed
+    assert "toolmill://prompt" in listing
 
 
 async def test_the_prompt_is_the_one_of_the_request_module(meta: MetaServer) -> None:
@@ -89,11 +89,11 @@ def meta(tmp_path: Path) -> MetaServer:
 @pytest.mark.parametrize("mode", ERAS)
 async def test_every_answer_says_that_it_is_unverified(meta: MetaServer, mode: str) -> None:
     async with meta.client(mode) as client:
-        found = await client.call_tool("find_tools", FIND)
+        result = await client.call_tool("find_tools", FIND)
         answer = await client.call_tool("describe_tool", {"tool_id": ID})
-    [hit] = found.structured_content["answers"][0]["hits"]
+    [hit] = result.structured_content["answers"][0]["hits"]
     assert (hit["tool_id"], hit["flags"]) == (ID, [UNVERIFIED])
-    assert f"{ID} «Dig for buried treasure» [flagged: {UNVERIFIED}]" in read_text(found)
+    assert f"{ID} «Dig for buried treasure» [flagged: {UNVERIFIED}]" in read_text(result)
     described = answer.structured_content
     assert (described["callable"], described["flags"]) == (False, [UNVERIFIED])
     assert described["runs"].startswith("never")
@@ -140,8 +140,8 @@ async def test_it_is_shown_to_a_model_but_is_no_function_of_its_request(tmp_path
     async with pinned.client() as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
     model = Script(says(write_block("odd", "dig for buried treasure")), says("No."))
-    made = await run_agent("Dig it up.", model, served(tmp_path), limits=AgentLimits(k=2))
-    assert ID in [hit.tool_id for hit in made.rounds[0].hits]
+    result = await run_agent("Dig it up.", model, served(tmp_path), limits=AgentLimits(k=2))
+    assert ID in [hit.tool_id for hit in result.rounds[0].hits]
     assert len(model.requests[1][1]) == 1
     assert write_wire_name("npm:odd::dig") not in [
         *names,

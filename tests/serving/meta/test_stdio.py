@@ -29,7 +29,7 @@ async def test_the_whole_way_over_stdio(tmp_path: Path, mode: str) -> None:
     asked: list[str] = []
     async with client(tmp_path, mode, elicitation_callback=answering("accept", asked)) as mill:
         tools = [tool.name for tool in (await mill.list_tools()).tools]
-        found = await mill.call_tool("find_tools", {"query": "write one text file", "k": 1})
+        result = await mill.call_tool("find_tools", {"query": "write one text file", "k": 1})
         described = await mill.call_tool("describe_tool", {"tool_id": WRITE["tool_id"]})
         wrote = await mill.call_tool("call_tool", WRITE)
         read = await mill.call_tool("call_tool", {**READ, "arguments": {"path": "/tmp/x"}})
@@ -37,7 +37,7 @@ async def test_the_whole_way_over_stdio(tmp_path: Path, mode: str) -> None:
         prompt = await mill.get_prompt("find-tools-example")
         resources = [str(resource.uri) for resource in (await mill.list_resources()).resources]
     assert tools == ["find_tools", "describe_tool", "call_tool", "report_outcome"]
-    assert WRITE["tool_id"] in read_text(found)
+    assert WRITE["tool_id"] in read_text(result)
     assert described.structured_content["callable"] is True
     assert wrote.structured_content["status"] == "ok"
     assert len(asked) == 1
@@ -63,8 +63,8 @@ async def test_a_new_index_is_announced_over_stdio(tmp_path: Path) -> None:
         with anyio.fail_after(60):
             while ToolListChangedNotification not in received:
                 await anyio.sleep(0.05)
-        listed = (await mill.list_tools()).tools[0].description
-    assert "2 tools of 1 server" in listed
+        listing = (await mill.list_tools()).tools[0].description
+    assert "2 tools of 1 server" in listing
 
 
 async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(
@@ -88,6 +88,6 @@ async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(
 
 async def test_without_an_index_the_server_starts_and_says_what_to_do(tmp_path: Path) -> None:
     async with client(tmp_path, "auto") as mill:
-        found = await mill.call_tool("find_tools", {"query": "anything"})
-    assert found.is_error
-    assert "toolmill index" in read_text(found)
+        result = await mill.call_tool("find_tools", {"query": "anything"})
+    assert result.is_error
+    assert "toolmill index" in read_text(result)

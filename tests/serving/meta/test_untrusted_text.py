@@ -26,9 +26,9 @@ HIDDEN = "\u200b\u202e\u2066\ufeff\x00\x1b\x7f\U000e0041\ufe0f\u00ad"
 
 @given(st.text(), st.integers(1, 200))
 def test_prose_is_bounded_and_shows_everything_it_holds(text: str, most: int) -> None:
-    shown = show_prose(text + HIDDEN, most)
-    assert len(shown) <= most
-    assert not set(shown) & set(HIDDEN)
+    visible = show_prose(text + HIDDEN, most)
+    assert len(visible) <= most
+    assert not set(visible) & set(HIDDEN)
     assert "\n" not in show_line(text, most)
 
 

@@ -137,8 +137,8 @@ def test_a_description_stuffed_with_letters_that_are_not_read_gains_no_rank(
         about = f"{stuffing}{text}" if before else f"{text}{stuffing}"
         evil = snapshot("npm:evil", "best_tool", about)
         router = read_by(make([*POOL, evil]), LatinReader())
-        found = [hit.tool_id for hit in router.find(ToolQuery(text, k=5)).hits]
-        ranks.append(found.index("npm:evil::best_tool"))
+        result = [hit.tool_id for hit in router.find(ToolQuery(text, k=5)).hits]
+        ranks.append(result.index("npm:evil::best_tool"))
     assert ranks[1] >= ranks[0]
 
 
@@ -220,10 +220,10 @@ def test_tools_that_repeat_every_request_gain_no_rank(make: Make, count: int) ->
     ]
     alone, attacked = make(rows), make([*rows, *planted])
     for at in range(0, 120, 7):
-        wanted = f"npm:s{at}::tool_{at}"
-        assert alone.find(ToolQuery(asked[at], k=1)).hits[0].tool_id == wanted
-        found = [hit.tool_id for hit in attacked.find(ToolQuery(asked[at], k=5)).hits]
-        assert found[0] == wanted
+        expected = f"npm:s{at}::tool_{at}"
+        assert alone.find(ToolQuery(asked[at], k=1)).hits[0].tool_id == expected
+        result = [hit.tool_id for hit in attacked.find(ToolQuery(asked[at], k=5)).hits]
+        assert result[0] == expected
 
 
 def test_ten_tools_of_one_server_do_not_say_what_is_usual(make: Make) -> None:
@@ -237,8 +237,8 @@ def test_ten_tools_of_one_server_do_not_say_what_is_usual(make: Make) -> None:
         for at in range(10)
     ]
     attacked = make([*rows, *planted])
-    found = [attacked.find(ToolQuery(text, k=1)).hits[0].tool_id for text in asked]
-    assert found == [f"npm:s{at}::tool_{at}" for at in range(30)]
+    result = [attacked.find(ToolQuery(text, k=1)).hits[0].tool_id for text in asked]
+    assert result == [f"npm:s{at}::tool_{at}" for at in range(30)]
 
 
 @pytest.mark.parametrize("floor", [0.5, 0.9])

@@ -63,11 +63,11 @@ def crown(home: Path) -> None:
     about = {"name": M1, "role": "retriever", "base": "minilm-l6-v2", "training_set": "set1"}
     save_model(home, M1, about, fill)
     summary = make_summary(home, M1)
-    made = consider_candidate(
+    result = consider_candidate(
         home, "retriever", M1, "set1", check_gates("retriever", summary), summary
     )
-    assert made.promoted, made.why
-    write_model_card(home, M1, summary=summary, gates=as_rows(made.gates))
+    assert result.promoted, result.why
+    write_model_card(home, M1, summary=summary, gates=as_rows(result.gates))
 
 
 @pytest.fixture(scope="module")
@@ -189,8 +189,8 @@ def test_releases_are_listed_and_shown_with_their_cards(home: Path) -> None:
     [newest, oldest] = json.loads(run("release", "list", "--json")[1])["releases"]
     assert newest["models"]["retriever"] == M1
     assert json.loads(run("release", "list", "served")[1])["release"] == newest["release"]
-    shown = json.loads(run("release", "list", oldest["release"][:8])[1])
-    assert (shown["models"]["retriever"], shown["cards"]) == ("base", {})
+    output = json.loads(run("release", "list", oldest["release"][:8])[1])
+    assert (output["models"]["retriever"], output["cards"]) == ("base", {})
     [card] = json.loads(run("release", "list", newest["release"])[1])["cards"].values()
     assert "| gain_at_1 | yes |" in Path(card).read_text()
     run("release", "rollback")
@@ -210,8 +210,8 @@ def test_releases_are_listed_and_shown_with_their_cards(home: Path) -> None:
 def test_bad_input_is_one_line_that_names_the_mend(
     home: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    found = run(*arguments)
-    assert (found[0], message in found[2], found[1]) == (code, True, ""), found
+    result = run(*arguments)
+    assert (result[0], message in result[2], result[1]) == (code, True, ""), result
 
 
 def test_a_home_without_releases_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,12 +68,12 @@ questions = st.builds(
 @given(questions)
 def test_no_strategy_leaks_a_tool_or_gives_more_than_k(router: Router, ask: ToolQuery) -> None:
     hits = router.find(ask).hits
-    shown = named(router, ask)
+    visible = named(router, ask)
     assert len(hits) <= ask.k
-    assert not shown & ask.exclude
+    assert not visible & ask.exclude
     if ask.allowed is not None:
         kept = {name for name in IDS if any(_matches(name, glob) for glob in ask.allowed)}
-        assert shown <= kept
+        assert visible <= kept
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert all(math.isfinite(value) for hit in hits for value in hit.why["scores"].values())
 
@@ -93,10 +93,10 @@ def test_blocked_tools_are_never_answered_and_no_query_reaches_them(
     blocked = router.renew(
         BlockedTools(frozenset([digest]), frozenset(["npm:files::read_file"])), None
     )
-    shown = named(blocked, ToolQuery("tell the time, read a file", k=100, strategy=strategy))
-    assert "npm:files::read_file" not in shown
-    assert "pypi:clock::get_time" not in shown
-    assert len(shown) == len(IDS) - 2
+    visible = named(blocked, ToolQuery("tell the time, read a file", k=100, strategy=strategy))
+    assert "npm:files::read_file" not in visible
+    assert "pypi:clock::get_time" not in visible
+    assert len(visible) == len(IDS) - 2
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -108,9 +108,9 @@ def test_nothing_allowed_is_answered_with_nothing(router: Router, strategy: str)
 def test_twins_are_one_hit_and_look_alikes_are_not(router: Router) -> None:
     hits = {hit.tool_id: hit for hit in router.find(ToolQuery("read one text file", k=20)).hits}
     both = {"npm:files::read_file", "npm:disk::Read-File"}
-    shown = both & set(hits)
-    assert len(shown) == 1
-    assert set(hits[shown.pop()].twins) == both - set(hits)
+    visible = both & set(hits)
+    assert len(visible) == 1
+    assert set(hits[visible.pop()].twins) == both - set(hits)
     # The same name but for case, and another meaning.
     assert hits["npm:disk::readFile"].twins == ()
 
@@ -160,8 +160,8 @@ def test_reliability_tips_equal_tools_and_not_whether_one_suits(make: Make) -> N
 def test_requests_written_for_a_tool_help_it_to_be_found(make: Make) -> None:
     ask = ToolQuery("am I too late for the train", k=1)
     place = next(row for row in POOL if row["tool"] == "get_time")
-    wanted = {place["contract_digest"]: ["Will I be late for the train to Paris?"]}
-    hit = make(IndexSource(POOL, instructions=wanted)).find(ask).hits[0]
+    expected = {place["contract_digest"]: ["Will I be late for the train to Paris?"]}
+    hit = make(IndexSource(POOL, instructions=expected)).find(ask).hits[0]
     assert hit.tool_id == "pypi:clock::get_time"
     assert hit.why["scores"]["asked"] > 0
 

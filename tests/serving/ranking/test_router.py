@@ -87,13 +87,13 @@ def test_a_served_router_follows_the_pointer(tmp_path: Path) -> None:
     store = LanceStore(tmp_path / "lance")
     first = make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS[:3]), store, "base", "r1")
     served = ServedRouter(tmp_path)
-    seen: list[str] = []
-    served.on_change(seen.append)
+    observed: list[str] = []
+    served.on_change(observed.append)
     assert served.current().index.version == first
     assert served.current() is served.current()
     second = make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS), store, "base", "r2")
     assert served.settle(30).index.version == second
-    assert seen == [second]
+    assert observed == [second]
 
 
 def test_a_search_imports_neither_torch_nor_dagster(tmp_path: Path) -> None:
@@ -192,15 +192,15 @@ def test_rows_stand_at_their_tools_under_their_contract(home: Path) -> None:
     old = row(MAIL, contract_digest="c1:old")
     gone = row(MAIL, tool="gone")
     assert write_overlay(home, [row(READ), old, gone], 0.75, 1.0) == 3
-    found = read(home)
-    assert found is not None
+    result = read(home)
+    assert result is not None
     index = load_index(home, read_served_version(home))
     place = index.places["npm:files::read_file"]
-    assert found.tell(place) == ToolReliability(0.5, 0.2, 0.9, 3.0)
-    assert found.lift[place] == np.float32(-0.25)
+    assert result.tell(place) == ToolReliability(0.5, 0.2, 0.9, 3.0)
+    assert result.lift[place] == np.float32(-0.25)
     others = [at for at in range(len(index.tools)) if at != place]
-    assert [found.tell(at) for at in others] == [None] * len(others)
-    assert not found.lift[others].any()
+    assert [result.tell(at) for at in others] == [None] * len(others)
+    assert not result.lift[others].any()
 
 
 def test_without_an_overlay_nothing_is_known(home: Path) -> None:

@@ -106,11 +106,11 @@ MADE = {  # arguments -> what they become
 @pytest.mark.parametrize("flaw", MADE)
 def test_a_flaw_is_repaired(flaw):
     given, expected = MADE[flaw]
-    found = climb(given)
-    assert (found.outcome, found.arguments) == (REPAIRED, expected)
-    assert json.loads(found.text) == expected
-    assert found.steps
-    assert [rung.rung for rung in found.rungs] == list(RUNGS)
+    result = climb(given)
+    assert (result.outcome, result.arguments) == (REPAIRED, expected)
+    assert json.loads(result.text) == expected
+    assert result.steps
+    assert [rung.rung for rung in result.rungs] == list(RUNGS)
 
 
 LEFT = {  # arguments -> kind of reason, a word of the question
@@ -147,11 +147,11 @@ LEFT = {  # arguments -> kind of reason, a word of the question
 @pytest.mark.parametrize("flaw", LEFT)
 def test_what_takes_guessing_is_asked(flaw):
     given, kind, word = LEFT[flaw]
-    found = climb(given)
-    assert (found.outcome, found.reason.kind) == (ABSTAINED, kind)
-    assert word in found.reason.question
-    assert found.arguments == given
-    assert found.steps == []
+    result = climb(given)
+    assert (result.outcome, result.reason.kind) == (ABSTAINED, kind)
+    assert word in result.reason.question
+    assert result.arguments == given
+    assert result.steps == []
 
 
 @pytest.mark.parametrize("key", ["anyOf", "oneOf"])
@@ -160,17 +160,17 @@ def test_one_of_several_is_required(key, given):
     one_of = [{"required": ["a"]}, {"required": ["b"]}]
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, key: one_of}
     tool = {"name": "t", "inputSchema": schema}
-    found = repair_draft({"name": "t", "arguments": given}, [tool], conversation="a: hello")
-    assert (found.outcome, found.reason is None) == (ABSTAINED, False)
+    result = repair_draft({"name": "t", "arguments": given}, [tool], conversation="a: hello")
+    assert (result.outcome, result.reason is None) == (ABSTAINED, False)
 
 
 def test_what_the_user_said_and_what_guards_a_call_is_not_dropped():
     delete = {"name": "delete_rows", "inputSchema": {"properties": {"table": {"type": "string"}}}}
     for name, value in {"dry_run": True, "rows": "id = 5", "batch": 400}.items():
         draft = {"name": "delete_rows", "arguments": {"table": "t", name: value}}
-        found = repair_draft(draft, [delete], conversation="delete id = 5 of t, 400 at a time")
-        assert (found.outcome, found.arguments) == (ABSTAINED, draft["arguments"])
-        assert name in found.reason.question
+        result = repair_draft(draft, [delete], conversation="delete id = 5 of t, 400 at a time")
+        assert (result.outcome, result.arguments) == (ABSTAINED, draft["arguments"])
+        assert name in result.reason.question
 
 
 def repair_missing(parameter, said, schema=None, name="act"):
@@ -199,8 +199,8 @@ def repair_missing(parameter, said, schema=None, name="act"):
     ],
 )
 def test_what_the_user_rules_out_fills_nothing(parameter, said):
-    found = repair_missing(parameter, said)
-    assert (found.outcome, found.reason.kind) == (ABSTAINED, "missing_value")
+    result = repair_missing(parameter, said)
+    assert (result.outcome, result.reason.kind) == (ABSTAINED, "missing_value")
 
 
 def test_a_name_that_was_used_before_is_no_statement_of_now():
@@ -225,14 +225,14 @@ def test_what_is_ruled_out_beside_what_is_meant_leaves_no_doubt():
 def test_a_secret_that_the_model_left_out_is_not_put_in(parameter):
     about = {"type": "string", "description": "The API's key"}
     said = f'my {parameter.replace("_", " ")} is "hunter2"'
-    found = repair_missing(parameter, said, about if parameter == "key" else None)
-    assert (found.outcome, found.reason.kind) == (ABSTAINED, "missing_value")
+    result = repair_missing(parameter, said, about if parameter == "key" else None)
+    assert (result.outcome, result.reason.kind) == (ABSTAINED, "missing_value")
     assert repair_missing("key", 'key "a"', name="create_api_client").outcome == ABSTAINED
 
 
 def test_a_key_of_a_store_is_no_secret():
-    found = repair_missing("key", 'get the key "theme"', name="kv_get")
-    assert found.arguments == {"key": "theme"}
+    result = repair_missing("key", 'get the key "theme"', name="kv_get")
+    assert result.arguments == {"key": "theme"}
 
 
 @pytest.mark.parametrize(
@@ -249,8 +249,8 @@ def test_a_key_of_a_store_is_no_secret():
     ],
 )
 def test_nobody_confirms_in_the_place_of_the_model(parameter, schema):
-    found = repair_missing(parameter, f'remove /x, yes, {parameter}: 1 "1"', schema)
-    assert (found.outcome, found.reason.kind) == (ABSTAINED, "missing_value")
+    result = repair_missing(parameter, f'remove /x, yes, {parameter}: 1 "1"', schema)
+    assert (result.outcome, result.reason.kind) == (ABSTAINED, "missing_value")
 
 
 def test_the_only_value_of_a_kind_is_filled():
@@ -271,13 +271,13 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_tool_is_found_by_its_name(name):
-    found = climb({"city": "Rome"}, name)
-    assert found.outcome == NAMES[name]
-    if found.outcome == ABSTAINED:
-        assert found.reason.kind == "unknown_tool"
-        assert "get_weather" in found.reason.question
+    result = climb({"city": "Rome"}, name)
+    assert result.outcome == NAMES[name]
+    if result.outcome == ABSTAINED:
+        assert result.reason.kind == "unknown_tool"
+        assert "get_weather" in result.reason.question
     else:
-        assert found.name == "get_weather"
+        assert result.name == "get_weather"
 
 
 @pytest.mark.parametrize(
@@ -303,8 +303,8 @@ def test_a_prefix_that_names_another_server_is_another_tool(called, offered, fou
 def test_a_number_as_text_is_the_text_that_was_written():
     version = {"name": "t", "inputSchema": {"properties": {"version": {"type": "string"}}}}
     for written in ("3.10", "1e5", "12345678901234567890123.5", "0.30"):
-        found = repair_draft({"name": "t", "arguments": f'{{"version": {written}}}'}, [version])
-        assert found.arguments == {"version": written}
+        result = repair_draft({"name": "t", "arguments": f'{{"version": {written}}}'}, [version])
+        assert result.arguments == {"version": written}
 
 
 def test_a_number_that_no_json_holds_is_written_by_nobody():
@@ -313,18 +313,18 @@ def test_a_number_that_no_json_holds_is_written_by_nobody():
     good = '{"a": 1e999, "b": 5}'
     assert repair_draft({"name": "t", "arguments": good}, tools).text == good
     for broken in ('{"a": 1e999, "b": "5"}', "{'a': 1e999, 'b': 5}", '{"a": 1e999, "b": 5,}'):
-        found = repair_draft({"name": "t", "arguments": broken}, tools)
-        assert (found.outcome, found.text) == (ABSTAINED, broken)
+        result = repair_draft({"name": "t", "arguments": broken}, tools)
+        assert (result.outcome, result.text) == (ABSTAINED, broken)
 
 
 def test_several_values_are_no_text():
     tool = {"name": "rm", "inputSchema": {"properties": {"path": {"type": "string"}}}}
-    found = repair_draft({"name": "rm", "arguments": {"path": ["a", "b"]}}, [tool])
-    assert (found.outcome, found.reason.kind) == (ABSTAINED, "unfit_value")
+    result = repair_draft({"name": "rm", "arguments": {"path": ["a", "b"]}}, [tool])
+    assert (result.outcome, result.reason.kind) == (ABSTAINED, "unfit_value")
     about = {"path": {"type": "string", "description": "A JSON array of paths"}}
     tool = {"name": "rm", "inputSchema": {"properties": about}}
-    found = repair_draft({"name": "rm", "arguments": {"path": ["a", "b"]}}, [tool])
-    assert found.arguments == {"path": '["a", "b"]'}
+    result = repair_draft({"name": "rm", "arguments": {"path": ["a", "b"]}}, [tool])
+    assert result.arguments == {"path": '["a", "b"]'}
 
 
 NAMED = {"name": "get_weather", "arguments": '{"city": "Rome"}'}
@@ -342,23 +342,27 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_draft_of_any_shape_is_read(shape):
-    found = repair_draft(SHAPES[shape], TOOLS)
-    assert (found.outcome, found.name, found.arguments) == (VALID, "get_weather", {"city": "Rome"})
-    assert json.loads(found.text) == {"city": "Rome"}
+    result = repair_draft(SHAPES[shape], TOOLS)
+    assert (result.outcome, result.name, result.arguments) == (
+        VALID,
+        "get_weather",
+        {"city": "Rome"},
+    )
+    assert json.loads(result.text) == {"city": "Rome"}
 
 
 @pytest.mark.parametrize("draft", ["hello", None, 5, [], {}, "(((", {"tool_calls": []}])
 def test_what_holds_no_call_is_told(draft):
-    found = repair_draft(draft, TOOLS)
-    assert (found.outcome, found.reason.kind) == (ABSTAINED, "no_call")
-    json.dumps(found.as_dict())
+    result = repair_draft(draft, TOOLS)
+    assert (result.outcome, result.reason.kind) == (ABSTAINED, "no_call")
+    json.dumps(result.as_dict())
 
 
 def test_two_calls_in_one_are_repaired_each_by_itself():
-    found = repair_drafts(
+    result = repair_drafts(
         {"name": "get_weather", "arguments": '{"city": "Rome"}{"city": 5}'}, TOOLS
     )
-    assert [item.arguments for item in found] == [{"city": "Rome"}, {"city": "5"}]
+    assert [item.arguments for item in result] == [{"city": "Rome"}, {"city": "5"}]
 
 
 def test_a_valid_call_comes_back_byte_for_byte():
@@ -369,14 +373,14 @@ def test_a_valid_call_comes_back_byte_for_byte():
 
 def test_missing_values_come_from_the_conversation_or_are_asked_for():
     said = "Mail ana@example.com with the subject 'Fees', urgent, 2 copies."
-    found = climb({}, "send_mail", conversation=said)
+    result = climb({}, "send_mail", conversation=said)
     expected = {
         "recipient": "ana@example.com",
         "subject": "Fees",
         "priority": "urgent",
         "copies": 2,
     }
-    assert (found.outcome, found.arguments) == (REPAIRED, expected)
+    assert (result.outcome, result.arguments) == (REPAIRED, expected)
     two = climb({}, "send_mail", conversation=said.replace("Mail", "Mail bo@example.com and"))
     assert (two.outcome, two.reason.path) == (ABSTAINED, "$.recipient")
 
@@ -390,20 +394,20 @@ HISTORY = ContractHistory(
 
 
 def test_history_leads_over_every_rename_to_the_tool_and_parameter_of_now():
-    found = climb({"town": "Rome"}, "forecast", history=HISTORY)
-    assert (found.outcome, found.name, found.arguments) == (
+    result = climb({"town": "Rome"}, "forecast", history=HISTORY)
+    assert (result.outcome, result.name, result.arguments) == (
         REPAIRED,
         "get_weather",
         {"city": "Rome"},
     )
-    assert [rung.rung for rung in found.rungs if rung.what] == ["history"]
+    assert [rung.rung for rung in result.rungs if rung.what] == ["history"]
     assert climb({"town": "Rome"}, "forecast").outcome == ABSTAINED
 
 
 def test_what_history_says_is_not_taken_where_the_contract_denies_it():
     wrong = ContractHistory((ContractMove("npm:sky", "get_weather", "forecast", {"town": "days"}),))
-    found = climb({"town": "Rome"}, "forecast", history=wrong)
-    assert (found.outcome, found.reason.kind) == (ABSTAINED, "missing_value")
+    result = climb({"town": "Rome"}, "forecast", history=wrong)
+    assert (result.outcome, result.reason.kind) == (ABSTAINED, "missing_value")
 
 
 def test_of_one_name_on_two_servers_the_one_that_fits_or_is_named_is_taken():
@@ -447,8 +451,8 @@ def test_what_a_model_gets_wrong_leaves_the_draft(answer):
             raise answer
         return answer
 
-    found = climb({"days": 2}, revise=revise)
-    assert (found.outcome, found.arguments, found.rungs[-2].outcome) == (
+    result = climb({"days": 2}, revise=revise)
+    assert (result.outcome, result.arguments, result.rungs[-2].outcome) == (
         ABSTAINED,
         {"days": 2},
         "failed",
@@ -462,9 +466,9 @@ def test_a_model_that_revises_may_confirm_nothing(required):
     draft = {"name": "rm", "arguments": {"deep": True}}
     proposed_call = ProposedCall("rm", {"path": "/x", "force": True, "deep": True})
     given = {"conversation": "remove all of /x", "revise": lambda _: proposed_call}
-    found = repair_draft(draft, [tool], **given)
-    assert found.outcome == ABSTAINED
-    assert "made up 'force'" in found.rungs[-2].why
+    result = repair_draft(draft, [tool], **given)
+    assert result.outcome == ABSTAINED
+    assert "made up 'force'" in result.rungs[-2].why
     draft["arguments"]["force"] = True
     assert repair_draft(draft, [tool], **given).arguments == proposed_call.arguments
 
@@ -493,9 +497,9 @@ def test_a_model_that_revises_keeps_what_guards_the_call(given, made, refused):
     known["options"] = {"type": "object"}
     tool = {"name": "rm", "inputSchema": {"properties": known, "required": ["path"]}}
     draft, call = {"name": "rm", "arguments": given}, ProposedCall("rm", made)
-    found = repair_draft(draft, [tool], conversation="remove all of /x", revise=lambda _: call)
-    assert found.outcome == (ABSTAINED if refused else REPAIRED)
-    assert f"{refused!r}" in found.rungs[-2].why or not refused
+    result = repair_draft(draft, [tool], conversation="remove all of /x", revise=lambda _: call)
+    assert result.outcome == (ABSTAINED if refused else REPAIRED)
+    assert f"{refused!r}" in result.rungs[-2].why or not refused
 
 
 def test_a_long_list_is_not_searched_for():
@@ -506,8 +510,8 @@ def test_a_long_list_is_not_searched_for():
 
 
 def test_a_model_may_ask():
-    found = climb({}, revise=lambda _: ProposedCall("", {}, question="Which city?"))
-    assert found.reason.question == "Which city?"
+    result = climb({}, revise=lambda _: ProposedCall("", {}, question="Which city?"))
+    assert result.reason.question == "Which city?"
 
 
 DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(24)}
@@ -529,15 +533,15 @@ def test_hostile_schemas_end_with_a_report(schema):
         {"a": "x" * 1_000_000},
         {f"p{n}": "1" for n in range(100)},
     ):
-        found = repair_draft({"name": "t", "arguments": arguments}, [tool])
-        assert found.outcome in (VALID, REPAIRED, ABSTAINED)
-        assert (found.reason is not None) == (found.outcome == ABSTAINED)
+        result = repair_draft({"name": "t", "arguments": arguments}, [tool])
+        assert result.outcome in (VALID, REPAIRED, ABSTAINED)
+        assert (result.reason is not None) == (result.outcome == ABSTAINED)
 
 
 def test_ten_thousand_tools_are_read_once():
     tools = read_toolset({"name": f"tool_{n}", "inputSchema": SCHEMA} for n in range(10_000))
-    found = repair_draft({"name": "tool_9999", "arguments": {"city": 5}}, tools)
-    assert found.arguments == {"city": "5"}
+    result = repair_draft({"name": "tool_9999", "arguments": {"city": 5}}, tools)
+    assert result.arguments == {"city": "5"}
     assert repair_draft({"name": "none", "arguments": {}}, tools).reason.kind == "unknown_tool"
 
 

@@ -73,14 +73,14 @@ BAD = {
 
 @pytest.mark.parametrize("flaw", BAD)
 def test_a_wrong_file_is_one_clear_line_and_exit_2(tmp_path, flaw):
-    name, value, told = BAD[flaw]
+    name, value, answer = BAD[flaw]
     files = {"call.json": BARE, "tools.json": [WEATHER], "said.json": [],
              "history.json": {"format": 1, "moves": []}, name: value}  # fmt: skip
     call, tools, said, history = (put(tmp_path / one, held) for one, held in files.items())
     given = ("--conversation", said, "--history", history)
     code, out, err = run("repair", call, "--tools", tools, *given)
     assert (code, out) == (2, "")
-    assert told in err
+    assert answer in err
     assert len(err.splitlines()) == 1
 
 

@@ -26,9 +26,9 @@ TOOL = {"type": "function", "function": {"name": "time", "parameters": {"type": 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    made = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
-    yield made
-    made.close()
+    result = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
+    yield result
+    result.close()
 
 
 def calling(*calls: tuple[str, Any], content: Any = None, **more: Any) -> Say:
@@ -91,9 +91,9 @@ def answer_with(**changed: Any) -> Say:
 async def test_an_answer_that_cannot_be_counted_keeps_its_reservation(
     ledger: Ledger, say: Say
 ) -> None:
-    with openai_endpoint([say]) as at, pytest.raises(LLMError) as found:
+    with openai_endpoint([say]) as at, pytest.raises(LLMError) as caught:
         await converse(at, ledger)
-    assert found.value.kind == "server_error"
+    assert caught.value.kind == "server_error"
     assert ledger.spent() > 0, "it may have been billed"
     assert len(ledger.list_unknown()) >= 1
 

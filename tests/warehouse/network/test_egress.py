@@ -85,10 +85,10 @@ async def test_a_host_that_the_operator_named_is_dialled_wherever_it_is():
 def sync_connector(
     monkeypatch: pytest.MonkeyPatch, inner: NoSyncNetwork, *answers: list[str], **more: Any
 ) -> SyncConnector:
-    found = list(answers)
+    outcome = list(answers)
 
     def look_up(host: str, port: int, **_: Any) -> list[Any]:
-        addresses = found.pop(0) if len(found) > 1 else found[0]
+        addresses = outcome.pop(0) if len(outcome) > 1 else outcome[0]
         return [(0, 0, 0, "", (address, port)) for address in addresses]
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)

@@ -155,8 +155,8 @@ def test_a_plot_takes_a_third_of_the_bytes_and_looks_the_same() -> None:
     difference = ImageChops.difference(
         plot.convert("RGB"), Image.open(io.BytesIO(small)).convert("RGB")
     )
-    seen = difference.convert("L").histogram()
-    assert sum(seen[40:]) < sum(seen) / 100
+    observed = difference.convert("L").histogram()
+    assert sum(observed[40:]) < sum(observed) / 100
     dot = io.BytesIO()
     Image.new("P", (1, 1)).save(dot, "PNG", optimize=True)
     assert shrink_png(dot.getvalue()) == dot.getvalue()

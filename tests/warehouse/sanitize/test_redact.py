@@ -131,10 +131,10 @@ def test_no_secret_of_a_known_form_survives_in_text(page: tuple[str, str]) -> No
 @given(token(24), NAMED)
 @examples(300)
 def test_no_secret_survives_beside_its_name(secret: str, place: str) -> None:
-    found = cleaned(place.format(secret))
-    assert secret not in found
-    assert MARK in found
-    assert cleaned(found) == found
+    result = cleaned(place.format(secret))
+    assert secret not in result
+    assert MARK in result
+    assert cleaned(result) == result
 
 
 @given(st.sampled_from(sorted(FORMS)), st.data())
@@ -143,9 +143,9 @@ def test_every_form_is_found_in_every_encoding(form: str, data: st.DataObject) -
     secret = pattern.format(data.draw(token(length, alphabet)))
     inner = json.dumps({"K": secret, "n": f"line\n{secret}"})
     for text in (inner, json.dumps(inner), html.escape(inner), quote(inner), f"x\\n{secret}"):
-        found = cleaned(text)
-        assert secret not in found, text
-        assert quote(secret) not in found
+        result = cleaned(text)
+        assert secret not in result, text
+        assert quote(secret) not in result
 
 
 @given(
@@ -153,9 +153,9 @@ def test_every_form_is_found_in_every_encoding(form: str, data: st.DataObject) -
 )
 def test_no_secret_survives_anywhere_in_json(secret: str, value: Any, data: st.DataObject) -> None:
     planted = {"a": value, data.draw(st.text(max_size=5)): [value, {"deep": [f"x {secret}"]}]}
-    found = redact_json({secret: 1, "b": planted})
-    assert secret not in json.dumps(found)
-    assert redact_json(found) == found
+    result = redact_json({secret: 1, "b": planted})
+    assert secret not in json.dumps(result)
+    assert redact_json(result) == result
 
 
 @given(st.text() | pages().map(lambda page: page[1]) | st.builds(str.format, NAMED, st.text()))
@@ -190,8 +190,8 @@ FRAGMENTS = st.lists(
 @given(FRAGMENTS)
 @examples(500)
 def test_odd_pieces_of_syntax_keep_the_promises(text: str) -> None:
-    found = cleaned(text)
-    assert cleaned(found) == found
+    result = cleaned(text)
+    assert cleaned(result) == result
     assert json.loads(cleaned(json.dumps({"x": text, "API_KEY": text}))).keys() == {"x", "API_KEY"}
     assert json.loads(cleaned(json.dumps(json.dumps([text])))) is not None
 
@@ -298,8 +298,8 @@ def test_names_stay_beside_what_is_taken() -> None:
 
 
 def test_a_value_marked_secret_goes_and_its_name_stays() -> None:
-    found = redact_json({"name": "KEY_FILE", "value": "whatever", "isSecret": True})
-    assert found == {"name": "KEY_FILE", "value": MARK, "isSecret": True}
+    result = redact_json({"name": "KEY_FILE", "value": "whatever", "isSecret": True})
+    assert result == {"name": "KEY_FILE", "value": MARK, "isSecret": True}
 
 
 def test_half_of_a_surrogate_pair_becomes_a_sign_that_files_can_hold() -> None:
@@ -310,10 +310,10 @@ def test_json_nested_too_deep_for_the_stack_is_read() -> None:
     value: Any = "sk-" + "a1" * 20
     for _ in range(50_000):
         value = [value]
-    found = redact_json(value)
-    while isinstance(found, list):
-        [found] = found
-    assert found == MARK
+    result = redact_json(value)
+    while isinstance(result, list):
+        [result] = result
+    assert result == MARK
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ KNOWN = "\u200b\u00ad\ufe0f\U000e0041\U000e0101\x1b\x00\ufff9\u0600\ue000\u0378\
 
 def gone(render):
     """The code points that vanish between two characters where a text is rendered."""
-    shown = render("".join(f"<{ord(char):x}:{char}>" for char in EVERY))
-    return {chr(int(code, 16)) for code in re.findall(r"<([0-9a-f]+):>", shown)}
+    visible = render("".join(f"<{ord(char):x}:{char}>" for char in EVERY))
+    return {chr(int(code, 16)) for code in re.findall(r"<([0-9a-f]+):>", visible)}
 
 
 @pytest.mark.parametrize("show", [show_text, show_prose, show_line, lambda t, _: make_one_line(t)])
@@ -118,14 +118,14 @@ def test_two_names_stay_two_and_each_is_one_visible_line(one: str, other: str) -
 
 @given(NAMES)
 def test_a_name_is_one_plain_word_or_stays_within_its_marks(name: str) -> None:
-    shown = quote_name(name, 40)
-    if shown.startswith("«"):
-        assert shown.endswith("»")
-        assert not set(shown[1:-1]) & set("«»\n")
+    visible = quote_name(name, 40)
+    if visible.startswith("«"):
+        assert visible.endswith("»")
+        assert not set(visible[1:-1]) & set("«»\n")
     else:
-        assert shown == name
-        assert shown.isascii()
-        assert not set(shown) & set(" \"'()[]{}<>,;!|*`\n")
+        assert visible == name
+        assert visible.isascii()
+        assert not set(visible) & set(" \"'()[]{}<>,;!|*`\n")
 
 
 @pytest.mark.parametrize(

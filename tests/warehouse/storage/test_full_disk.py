@@ -156,9 +156,9 @@ def test_repair_puts_a_broken_or_lost_pointer_back_to_the_last_whole_version(
     last = publish(root, 2)
     break_pointer(root, data)
     assert repair_home(tmp_path, dry=True).pointers == 1
-    found = repair_home(tmp_path)
+    result = repair_home(tmp_path)
     head = root.head("things")
-    assert (found.pointers, head and head.digest) == (1, last)
+    assert (result.pointers, head and head.digest) == (1, last)
     assert repair_home(tmp_path).healthy
 
 

@@ -39,10 +39,10 @@ def store(tmp_path: Path) -> LanceStore:
 
 
 def test_a_key_is_inserted_once(store: LanceStore) -> None:
-    made = rows(["a", "b", "c"])
-    assert store.insert(made[:2]) == 2
-    assert store.insert(made) == 1
-    assert store.insert(made) == 0
+    result = rows(["a", "b", "c"])
+    assert store.insert(result[:2]) == 2
+    assert store.insert(result) == 1
+    assert store.insert(result) == 0
     assert store.count() == 3
 
 
@@ -75,11 +75,11 @@ def test_missing_names_what_was_never_stored(store: LanceStore) -> None:
 
 
 def test_vectors_come_in_the_order_asked(store: LanceStore) -> None:
-    made = rows([f"t{i}" for i in range(1200)])
-    store.insert(made)
-    asked = [made[i] for i in (1100, 3, 700, 3)]
-    found = store.vectors([row["key"] for row in asked])
-    assert np.allclose(found, [row["vector"] for row in asked])
+    result = rows([f"t{i}" for i in range(1200)])
+    store.insert(result)
+    asked = [result[i] for i in (1100, 3, 700, 3)]
+    outcome = store.vectors([row["key"] for row in asked])
+    assert np.allclose(outcome, [row["vector"] for row in asked])
 
 
 def test_a_vector_that_is_not_there_is_named(store: LanceStore) -> None:
@@ -103,11 +103,11 @@ def test_a_tag_names_a_version_and_may_move(store: LanceStore) -> None:
 
 
 def test_old_versions_go_though_a_tag_kept_one(store: LanceStore) -> None:
-    made = rows([f"t{i}" for i in range(6)])
-    for row in made[:3]:
+    result = rows([f"t{i}" for i in range(6)])
+    for row in result[:3]:
         store.insert([row])
     store.tag("set-1")
-    for row in made[3:]:
+    for row in result[3:]:
         store.insert([row])
         store.compact()
     files = list((store.root / "texts.lance" / "data").iterdir())
@@ -115,7 +115,7 @@ def test_old_versions_go_though_a_tag_kept_one(store: LanceStore) -> None:
     left = list((store.root / "texts.lance" / "data").iterdir())
     assert len(left) < len(files)
     assert store.list_tags() == ["set-1"]
-    assert store.vectors([row["key"] for row in made]).shape == (6, 8)
+    assert store.vectors([row["key"] for row in result]).shape == (6, 8)
     import lancedb
 
     opened = lancedb.connect(store.root).open_table(lance.TEXTS)
@@ -167,21 +167,21 @@ def test_processes_that_write_the_same_keys_leave_each_once(store: LanceStore) -
 
 
 def test_rows_that_are_removed_leave_no_byte_in_any_version(store: LanceStore) -> None:
-    made = rows(["a", "b", "c"])
-    made[1]["text"] = "what must vanish"
-    store.insert(made[:2])
+    result = rows(["a", "b", "c"])
+    result[1]["text"] = "what must vanish"
+    store.insert(result[:2])
     store.tag("set")
-    store.insert(made[2:])
+    store.insert(result[2:])
     store.insert(rows(["d"], "longer", dim=12))
     began = time.time()
     keys = store.find_texts(lambda texts: [n for n, one in enumerate(texts) if "vanish" in one])
-    assert keys == {made[1]["key"]}
+    assert keys == {result[1]["key"]}
     assert store.has_versions(began)
     store.remove_rows(keys, timedelta(0))
     held = [path for path in store.root.rglob("*") if path.is_file()]
     assert not any(b"must vanish" in path.read_bytes() for path in held)
     assert not store.has_versions(began)
     assert (store.count(), store.list_tags()) == (3, ["set"]), "and the longer one beside them"
-    assert store.vectors([made[0]["key"]]).tolist() == [made[0]["vector"].tolist()]
-    assert store.insert(made) == 1, "the key is still one"
+    assert store.vectors([result[0]["key"]]).tolist() == [result[0]["vector"].tolist()]
+    assert store.insert(result) == 1, "the key is still one"
     assert store.check_keys() == 3

@@ -157,10 +157,10 @@ names = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("12"), max_si
 
 @given(names, names, st.sets(st.sampled_from("abcdef")))
 def test_a_plan_sorts_every_key_into_exactly_one_class(previous, wanted, retry) -> None:
-    made = plan_keys(previous, wanted, retry)
-    listed = [*made.new, *made.stale, *made.gone, *made.unchanged]
-    assert sorted(listed) == sorted(previous.keys() | wanted.keys())
-    assert all(previous[key] == wanted[key] and key not in retry for key in made.unchanged)
+    result = plan_keys(previous, wanted, retry)
+    listing = [*result.new, *result.stale, *result.gone, *result.unchanged]
+    assert sorted(listing) == sorted(previous.keys() | wanted.keys())
+    assert all(previous[key] == wanted[key] and key not in retry for key in result.unchanged)
     assert not plan_keys(wanted, wanted).due
 
 

@@ -21,14 +21,14 @@ SAID = ("--by", "ann", "--why", "read it")
 def poisoned_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of `home` and `state` after two runs, in the second of which a tool is poisoned."""
     root = tmp_path_factory.mktemp("poisoned")
-    made = Pipeline(Warehouse(home=root / "home", state=root / "state"))
-    made.deploy(honest_servers())
-    made.run([snapshots, findings], MARKET)
+    result = Pipeline(Warehouse(home=root / "home", state=root / "state"))
+    result.deploy(honest_servers())
+    result.run([snapshots, findings], MARKET)
     servers = honest_servers()
     servers["npm:photo"][0] = poison_tool(servers["npm:photo"][0])
-    made.deploy(servers)
-    made.run([snapshots, findings], MARKET)
-    made.warehouse.ledger.close()
+    result.deploy(servers)
+    result.run([snapshots, findings], MARKET)
+    result.warehouse.ledger.close()
     return root
 
 

@@ -22,8 +22,8 @@ def test_a_waiting_candidate_is_shown_refused_and_approved(home: Path) -> None:
     summary = make_summary(home, save_empty_model(home, "m1"))
     gates = check_gates("retriever", summary)
     consider_candidate(home, "retriever", "m1", "set1", gates, summary, by_hand=True)
-    shown = invoke_toolmill("champion", home=home)
-    assert "waits for `toolmill champion retriever --approve`" in shown.stdout
+    output = invoke_toolmill("champion", home=home)
+    assert "waits for `toolmill champion retriever --approve`" in output.stdout
     said = ("--by", "ann", "--why", "read 20 answers")
     refused = invoke_toolmill("champion", "retriever", "--refuse", *said, home=home)
     assert refused.returncode == 0, refused.stderr

@@ -39,9 +39,9 @@ def test_it_shows_the_least_reliable_first_and_one_tool_by_its_id(warehouse: War
     assert {row["n"] for row in rows} == {0.0, 3.0, 4.0}
     [row] = json.loads(run("npm:files::write_file", "--json").stdout)
     assert (row["calls"], row["failed"]) == (4, 1)
-    shown = run("write_file").stdout
-    assert "npm:files::write_file" in shown
-    assert "reported_failed" in shown
+    output = run("write_file").stdout
+    assert "npm:files::write_file" in output
+    assert "reported_failed" in output
     unknown = run("npm:none::x")
     assert unknown.exit_code == 2
     assert "npm:none::x" in unknown.stderr

@@ -41,9 +41,9 @@ def test_it_records_what_was_played_and_every_task_is_worth_one(
     done = run(file, "--write")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["tasks"] == 2
-    told = json.loads(run(file).stdout)
-    assert (told["tasks"], told["not_worth_1"], told["changed_contracts"]) == (2, [], [])
-    assert told["volatility"]["n"] == 1
+    answer = json.loads(run(file).stdout)
+    assert (answer["tasks"], answer["not_worth_1"], answer["changed_contracts"]) == (2, [], [])
+    assert answer["volatility"]["n"] == 1
 
 
 def test_what_was_executed_is_recorded_with_what_was_played(
@@ -56,8 +56,8 @@ def test_what_was_executed_is_recorded_with_what_was_played(
         staged = warehouse.tables.stage(spec, spec.frame(held), "registry")
         warehouse.tables.promote(staged, "test", [])
     before = len(recording().answers)
-    told = json.loads(run(str(tmp_path / "replay.jsonl"), "--write").stdout)
-    assert (told["tasks"], told["calls"]) == (2, before + 1)
+    answer = json.loads(run(str(tmp_path / "replay.jsonl"), "--write").stdout)
+    assert (answer["tasks"], answer["calls"]) == (2, before + 1)
     assert read_recording(tmp_path / "replay.jsonl").answer(NAME, {"path": "/more"}, "s1")
 
 
@@ -69,9 +69,9 @@ def test_calls_of_a_task_are_answered_and_a_miss_is_exit_1(
     task = find_task(made, "What does /a say?")
     done = run(str(file), "--task", task[:20], "--call", json.dumps(READ))
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert [step["text"] for step in told["steps"]] == ["first"]
-    assert told["score"]["reward"] == 1.0
+    answer = json.loads(done.stdout)
+    assert [step["text"] for step in answer["steps"]] == ["first"]
+    assert answer["score"]["reward"] == 1.0
     unseen = json.dumps({"name": "read", "arguments": {"path": "/unseen"}})
     done = run(str(file), "--task", task, "--call", unseen)
     assert done.exit_code == 1
@@ -94,11 +94,11 @@ def test_bad_input_is_one_line(
     warehouse: Warehouse, tmp_path: Path, arguments: list[str], code: int, told: str
 ) -> None:
     claim_home(warehouse.home)
-    made = recording()
-    write_recording(tmp_path / "good", made)
+    result = recording()
+    write_recording(tmp_path / "good", result)
     (tmp_path / "bad").write_text("no\n")
     names = {f"{{{name}}}": str(tmp_path / name) for name in ("none", "bad", "good", "out")}
-    names["{task}"] = sorted(made.tasks)[0]
+    names["{task}"] = sorted(result.tasks)[0]
     done = run(*(names.get(argument, argument) for argument in arguments))
     assert done.exit_code == code, done.output
     assert told in " ".join(done.stderr.split())
@@ -120,12 +120,12 @@ def test_a_release_has_the_replay_of_its_making(warehouse: Warehouse) -> None:
 def test_tasks_are_listed_for_who_asks_for_one(tmp_path: Path) -> None:
     file = tmp_path / "replay.jsonl"
     write_recording(file, made := recording())
-    listed = [json.loads(line) for line in run(str(file), "--list").stdout.splitlines()]
-    assert [item["task"] for item in listed] == sorted(made.tasks)
-    assert {item["request"] for item in listed} == {item.request for item in made.tasks.values()}
-    own = [json.dumps(call) for call in listed[0]["calls"]]
+    listing = [json.loads(line) for line in run(str(file), "--list").stdout.splitlines()]
+    assert [item["task"] for item in listing] == sorted(made.tasks)
+    assert {item["request"] for item in listing} == {item.request for item in made.tasks.values()}
+    own = [json.dumps(call) for call in listing[0]["calls"]]
     asked = [word for call in own for word in ("--call", call)]
-    done = run(str(file), "--task", listed[0]["task"], *asked)
+    done = run(str(file), "--task", listing[0]["task"], *asked)
     assert json.loads(done.stdout)["score"]["reward"] == 1.0
     assert "--list" in run(str(file), "--task", "nobody").stderr
     assert run(str(file), "--write", "--list").exit_code == 2

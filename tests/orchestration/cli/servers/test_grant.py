@@ -61,10 +61,12 @@ def test_a_grant_is_written_and_said_in_plain_words(here):
     assert "written to toolmill.toml" in said
     again = run(NAME, "--volume")[1]
     assert ("written to" in again, "stays as it was" in again) == (False, True)
-    told = json.loads(run(NAME, "--json")[1])
-    assert (told["network"], told["hosts"]) == ("none", ["api.example.com"])
-    assert told["folders"] == [{"path": str(notes), "inside": "/home/user/data", "writable": True}]
-    assert told["volume"] == str(find_volume(load_settings(), NAME))
+    answer = json.loads(run(NAME, "--json")[1])
+    assert (answer["network"], answer["hosts"]) == ("none", ["api.example.com"])
+    assert answer["folders"] == [
+        {"path": str(notes), "inside": "/home/user/data", "writable": True}
+    ]
+    assert answer["volume"] == str(find_volume(load_settings(), NAME))
 
 
 def test_a_grant_is_taken_back_and_what_was_kept_is_named(here):

@@ -5,6 +5,7 @@ poisonous since then is in no export, whatever its day.
 """
 
 import json
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -52,36 +53,25 @@ def permits_commercial_use(licence: str | None) -> bool:
     expression = normalise_licence(licence)
     if expression is None:
         return False
-    words = expression.replace("(", " ( ").replace(")", " ) ").split()
-    return _permits_either(words)
+    while "(" in expression:  # the innermost parentheses first
+        expression = re.sub(
+            r"\(([^()]*)\)", lambda inner: "MIT" if _permits(inner[1]) else "NONE", expression
+        )
+    return _permits(expression)
 
 
-def _permits_either(words: list[str]) -> bool:
-    permitted = _permits_both(words)
-    while words and words[0] == "OR":
-        words.pop(0)
-        permitted = _permits_both(words) or permitted
-    return permitted
+def _permits(expression: str) -> bool:
+    """Whether an expression without parentheses permits it; an exception only permits more."""
+    return any(
+        all(_is_commercial(name.split(" WITH ")[0].strip()) for name in option.split(" AND "))
+        for option in expression.split(" OR ")
+    )
 
 
-def _permits_both(words: list[str]) -> bool:
-    permitted = _permits_one(words)
-    while words and words[0] == "AND":
-        words.pop(0)
-        permitted = _permits_one(words) and permitted
-    return permitted
-
-
-def _permits_one(words: list[str]) -> bool:
-    word = words.pop(0)
-    if word == "(":
-        permitted = _permits_either(words)
-        words.pop(0)
-        return permitted
-    if words and words[0] == "WITH":  # an exception only permits more
-        del words[:2]
-    name = word.removesuffix("+").removesuffix("-only").removesuffix("-or-later").lower()
-    return name in _COMMERCIAL
+def _is_commercial(name: str) -> bool:
+    return name.removesuffix("+").removesuffix("-only").removesuffix("-or-later").lower() in (
+        _COMMERCIAL
+    )
 
 
 Held = Callable[[Sequence[Record]], Collection[str]]  # snapshot rows -> digests that are held
@@ -218,13 +208,24 @@ def _find_split(
     row: Record, choice: ExportChoice, sides: Mapping[str, set[str]], held: set[str]
 ) -> tuple[str, str | None]:
     """(the row's side of the split, why it is left out or None)."""
-    split, why = _choose_side(row, choice)
-    called = {row["contract_digest"], *(call.contract_digest for call in read_goldens(row))}
-    if why is None and held & _list_shown(row):
-        why = "a contract that its prompts showed is held"
-    if why is None and split == TRAIN and any(TEST in sides[name] for name in called):
-        why = "a server of the test side lists the same tool"
-    return split, why
+    split, calls = choice.split_of(row["server_id"]), read_goldens(row)
+    called = {row["contract_digest"], *(call.contract_digest for call in calls)}
+    proved = choice.proved is None or row["pair_id"] in choice.proved
+    permitted = not choice.commercial_only or permits_commercial_use(row["license"])
+    reasons = {
+        "another task": row["task"] not in choice.tasks,
+        "the other side of the split": choice.split not in (ALL, split),
+        "not proved by execution": not proved,
+        "its executed call had no valid response": row["pair_id"] in choice.invalid,
+        "no licence that is known to permit commercial use": not permitted,
+        "it calls servers of both sides of the split": any(
+            choice.split_of(call.server_id) != split for call in calls
+        ),
+        "a contract that its prompts showed is held": bool(held & _list_shown(row)),
+        "a server of the test side lists the same tool": split == TRAIN
+        and any(TEST in sides[name] for name in called),
+    }
+    return split, next((why for why, applies in reasons.items() if applies), None)
 
 
 def _make_pair(
@@ -255,23 +256,6 @@ def _read_passed(tables: Tables, market: str, at: float) -> pl.DataFrame:
     refused = (pl.col("verdict") == "reject").fill_null(False)
     whole = (pl.col("status") == "ok") & ~refused & pl.col("twin_of").is_null()
     return tables.read(PAIRS, market, as_of=at).filter(whole)
-
-
-def _choose_side(row: Record, choice: ExportChoice) -> tuple[str, str | None]:
-    split = choice.split_of(row["server_id"])
-    if row["task"] not in choice.tasks:
-        return split, "another task"
-    if choice.split not in (ALL, split):
-        return split, "the other side of the split"
-    if choice.proved is not None and row["pair_id"] not in choice.proved:
-        return split, "not proved by execution"
-    if row["pair_id"] in choice.invalid:
-        return split, "its executed call had no valid response"
-    if choice.commercial_only and not permits_commercial_use(row["license"]):
-        return split, "no licence that is known to permit commercial use"
-    if any(choice.split_of(call.server_id) != split for call in read_goldens(row)):
-        return split, "it calls servers of both sides of the split"
-    return split, None
 
 
 def _list_shown(row: Record) -> set[str]:

@@ -87,18 +87,24 @@ def _fill_folder(
 
         refused = RefusedRows(tables, choice.as_of) if form.prefers else None
         for pair in select_pairs(tables, choice, figures.left_out):
+            judged = {name: pair.judgement[name] for name in ("judge", "score")}
             try:
-                lines = list(_make_lines(pair, form, refused))
+                example = make_example(pair.row, pair.contracts, {"split": pair.split, **judged})
+                if refused is not None:
+                    answers = refused.find_answers(pair.row, example)
+                    example = replace(example, refused=answers)
+                lines = list(form.lines(example))
             except UnusableExample as why:
                 figures.left_out[str(why)] += 1
                 continue
-            for line, name, about in lines:
+            name = form.name_file(pair.split, example)
+            for line in lines:
                 file(f"data/{name}.{form.suffix}", form.suffix).add(line)
                 figures.files.add(name)
                 if form.beside:
-                    file(f"rows/{name}.jsonl", "jsonl").add(about)
+                    file(f"rows/{name}.jsonl", "jsonl").add(example.about)
             figures.add(pair, len(lines))
-            figures.sources.update(line["source"] for line, *_ in lines if form.prefers)
+            figures.sources.update(line["source"] for line in lines if form.prefers)
         for each in _choose_preferences(choice, figures.left_out):
             line = each.write_line()
             file(f"data/{line['split']}.{form.suffix}", form.suffix).add(line)
@@ -126,22 +132,6 @@ def _choose_preferences(choice: ExportChoice, left_out: Counter[str]) -> Iterato
             left_out["no licence that is known to permit commercial use"] += 1
         else:
             yield preference
-
-
-def _make_lines(
-    pair: ExportPair, form: ExportFormat, refused: RefusedRows | None
-) -> Iterator[tuple[Line, str, Line]]:
-    """(line, the name of its file, what is known of its row)."""
-    extra = {
-        "split": pair.split,
-        "judge": pair.judgement["judge"],
-        "score": pair.judgement["score"],
-    }
-    example = make_example(pair.row, pair.contracts, extra)
-    if refused is not None:
-        example = replace(example, refused=refused.find_answers(pair.row, example))
-    name = form.name_file(pair.split, example)
-    return ((line, name, example.about) for line in form.lines(example))
 
 
 class _JsonLinesFile:

@@ -16,7 +16,6 @@ from assets.synthesis.verify.request_text import (
     names_direction,
 )
 from assets.synthesis.verify.times import (
-    RELATIVE_TIME,
     grade_step,
     grade_time,
     parse_days,
@@ -69,9 +68,7 @@ def grade_words(
         share = max(share, sum(char in text.squeezed for char in squeezed) / len(squeezed))
     if share >= (0.5 if len(content) > 2 and name_words & _COMPOSED else 0.7):
         return STATED
-    return (
-        LIKELY if share > 0 or (RELATIVE_TIME.search(text.folded) and _is_timely(name)) else ABSENT
-    )
+    return LIKELY if share > 0 else ABSENT
 
 
 # "1) First …", and the 0 of 0.27, which people say as 27 percent.
@@ -101,12 +98,6 @@ def _is_same_family(words: tuple[str, ...], text: RequestText) -> bool:
     """Whether the text's verbs do what the value's verb does: add, create, make."""
     verb = find_base_form(words[0]) if words else None
     return verb is not None and find_family(verb) in text.families
-
-
-def _is_timely(name: str) -> bool:
-    return bool(
-        set(split_identifier(name)) & {"date", "time", "day", "start", "end", "since", "until"}
-    )
 
 
 def _count_share(words: list[str], text: RequestText) -> float:

@@ -119,11 +119,6 @@ def names_direction(value: str, folded: str) -> bool:
 LONGEST = 12_000
 
 
-@cache
-def _list_spaced_names() -> list[str]:
-    return [name for name in make_aliases() if " " in name]
-
-
 @dataclass(frozen=True)
 class RequestText:
     """A request, read once for all its values."""
@@ -161,8 +156,6 @@ class RequestText:
         aliases = make_aliases()
         words |= {part for word in words if "_" in word for part in word.split("_")}
         words |= {alias for word in words for alias in aliases.get(word, ())}
-        spoken = f" {self.folded} "
-        words |= {a for name in _list_spaced_names() if name in spoken for a in aliases[name]}
         return words | {stem_word(word) for word in words}
 
     @cached_property

@@ -271,23 +271,6 @@ def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons() -> Non
     assert audit_rejections([], []).passed
 
 
-@given(st.lists(st.sampled_from(["reject", "accept", "unsure", None]), max_size=60))
-def test_every_row_of_a_trial_is_counted_once(verdicts: list[str | None]) -> None:
-    from assets.synthesis.judging.mutants import TrialCase
-    from assets.synthesis.judging.trials import _count_rates
-
-    found = {
-        r.kind: r
-        for r in _count_rates(BOTH, [TrialCase("wrong_type", {})] * len(verdicts), verdicts)
-    }
-    if verdicts:
-        one = found["wrong_type"]
-        assert one.n + one.unanswered == len(verdicts)
-        assert one.refused == verdicts.count("reject")
-        assert 0 <= one.low <= one.high <= 1
-        assert found[ALL].n == one.n
-
-
 @pytest.mark.parametrize(
     ("hits", "n", "low", "high"), [(0, 0, 0, 1), (10, 10, 0.722, 1.0), (5, 10, 0.237, 0.763)]
 )

@@ -35,7 +35,7 @@ from assets.synthesis.role_schemas import (
 from assets.synthesis.verify.pair_checks import find_parroting
 from assets.synthesis.verify.rules import verify
 from tests.support.examples import examples
-from tests.synthesis.contracts import ALL, CITY_TIME, CONVERT, CREATE_ISSUE, ODD, PING, READ_FILE
+from tests.synthesis.contracts import ALL, CITY_TIME, CONVERT, CREATE_ISSUE, READ_FILE
 from warehouse.llm.client import LLMError, ModelRequest, Role
 
 CONTRACTS = [canonicalize_contract(tool) for tool in ALL]
@@ -289,12 +289,6 @@ def test_an_unknown_answer_is_refused_with_what_is_known() -> None:
         ask("generator", Sonnet, {})
 
 
-def test_an_injected_answer_goes_first() -> None:
-    request = ModelRequest(Role("judge"), [], CallArguments, 0, {}, 64)
-    provider = OfflineProvider({"judge": lambda meta, seed: {"arguments": {"injected": True}}})
-    assert json.loads(asyncio.run(provider.answer(request)).text)["arguments"] == {"injected": True}
-
-
 _LEAF = st.sampled_from(
     [
         {"type": "string"}, {"type": ["string", "null"]}, {"type": "integer", "maximum": -3},
@@ -348,12 +342,6 @@ def test_no_odd_contract_leaves_a_role_without_an_answer(
         assert (
             0 <= ask(role, ToolChoice, {"contracts": shown, "instruction": text}).tool <= len(shown)
         )
-
-
-def test_ping_and_odd_scripts_are_answered_too() -> None:
-    for of in (canonicalize_contract(PING), canonicalize_contract(ODD)):
-        made = ask("generator", RequestDrafts, {"contract": of, "count": 3})
-        assert all(draft.instruction.strip() for draft in made.requests)
 
 
 def test_nearly_every_required_value_is_in_the_words() -> None:

@@ -16,7 +16,6 @@ from assets.synthesis.verify.filters import (
     compute_cosines,
     filter_rows,
     find_twins,
-    make_echo_finding,
 )
 from tests.support.examples import examples
 
@@ -163,12 +162,3 @@ def test_cosines_of_a_file_come_in_batches_and_empty_texts_have_none() -> None:
     assert one == 1.0
     assert none == [None, None]
     assert last == compute_cosines([pairs[-1]], embed)[0]
-
-
-def test_the_flaw_names_the_cosine_and_the_bar() -> None:
-    assert make_echo_finding(None, 0.8) is None
-    assert make_echo_finding(0.8, 0.8) is None
-    found = make_echo_finding(0.83, 0.8)
-    assert found is not None
-    assert (found.kind, found.certain) == ("copies_description", True)
-    assert "0.83 > 0.8" in found.reason

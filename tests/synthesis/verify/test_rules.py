@@ -7,7 +7,6 @@ import pytest
 
 from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.tables import TASKS
 from assets.synthesis.verify.grading import grade_value
 from assets.synthesis.verify.numbers import TextNumbers
 from assets.synthesis.verify.request_text import RequestText
@@ -354,7 +353,3 @@ def test_a_request_that_an_offered_tool_may_serve_is_left_open() -> None:
     odd = changed(NO_TOOL, 0, user("Why do people create a jira issue for everything?"))
     assert verify_row(odd, CONTRACTS).kinds == ["may_need_a_tool"]
     assert verify_row(odd, CONTRACTS).verdict == "unsure"
-
-
-def test_every_task_has_its_rules() -> None:
-    assert {good["task"] for good in [*GOOD, RECOVERY]} == set(TASKS)

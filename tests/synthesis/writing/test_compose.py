@@ -198,10 +198,6 @@ def test_a_missing_role_stops_at_once_and_names_itself(ledger: Ledger) -> None:
         compose_rows(planned(ROWS[:1]), llm, SINGLES)
 
 
-def test_no_units_make_no_rows(offline: LLM) -> None:
-    assert compose_rows([], offline, SINGLES) == []
-
-
 # ------------------------------------------------------------------ slot-fill
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from assets.synthesis.prompts import read_prompt
 from assets.synthesis.writing.single_call import (
     CHECKERS,
     InvocationCheck,
@@ -157,7 +156,3 @@ def test_no_contract_can_forge_a_marker() -> None:
 def test_a_tool_of_a_megabyte_is_cut() -> None:
     huge = {**CITY_TIME, "description": "x" * 1_000_000}
     assert len(make_choice_messages([huge] * 5, TEXT)[1]["content"]) < 50_000
-
-
-def test_the_prompt_names_no_tool_and_asks_for_a_number() -> None:
-    assert '"tool"' in read_prompt("choose").system

@@ -17,7 +17,6 @@ from assets.contracts.validate import validate_call
 from assets.synthesis.tables import ONE_CALL, PAIRS, TASKS, dump_text, make_pair_id, read_goldens
 from assets.synthesis.writing.migration import (
     UnmovablePair,
-    find_renamed_parameters,
     migrate_pairs,
     read_old_contracts,
     rewrite_arguments,
@@ -221,32 +220,6 @@ def test_a_row_of_several_turns_is_written_again(task: str) -> None:
     )
 
 
-@given(called(), st.sampled_from((*COMPATIBLE, *BREAKING)), st.data())
-@examples(200)
-def test_a_moved_row_always_calls_rightly(made: Any, change: str, data: Any) -> None:
-    raw, arguments = made
-    name = data.draw(st.sampled_from(sorted(raw["inputSchema"]["properties"])))
-    own = snapshot(raw)
-    golden = {k: own[k] for k in ("server_id", "tool", "contract_digest")} | {
-        "arguments": arguments
-    }
-    spoken = " and ".join(json.dumps(value, ensure_ascii=False) for value in arguments.values())
-    ask = f"Put this down for me now: {spoken}."
-    before = row(instruction=ask, arguments=dump_text(arguments), calls=dump_text([golden]),
-                 messages=dump_text([{"role": "user", "content": ask}, call("c", raw, arguments)]),
-                 offered="[]", contracts="[]", checks=None, verdict="unsure",
-                 **{k: own[k] for k in ("tool", "contract_digest")})  # fmt: skip
-    new = next_version(raw, change, name)
-    result = migrate_pairs([before], old(raw), now(new))
-    assert len(result.moved) + len(result.retired) == 1
-    for after in result.moved:
-        [one] = read_goldens(after)
-        assert validate_call(canonicalize_contract(new), one.arguments) == []
-        [sent] = json.loads(after["messages"])[1]["tool_calls"]
-        assert json.loads(sent["function"]["arguments"]) == one.arguments
-        assert sent["function"]["name"] == after["tool"] == new["name"]
-
-
 def test_old_contracts_come_from_what_was_published(warehouse: Warehouse) -> None:
     tables = warehouse.tables
     versions = [(WRITE, FIND), (edited(WRITE, spelt_otherwise), FIND), (FIND,)]
@@ -374,11 +347,3 @@ def test_where_it_may_be_something_else_nothing_moves(
 ) -> None:
     with pytest.raises(UnmovablePair):
         case(before, after, arguments)
-
-
-def test_each_place_is_given_once() -> None:
-    before = tool({"userId": STRING, "noteText": STRING}, [])["inputSchema"]
-    after = tool({"user_id": STRING, "note_text": STRING}, [])["inputSchema"]
-    assert find_renamed_parameters(before, after) == {"userId": "user_id", "noteText": "note_text"}
-    several = tool({"user_id": STRING, "userID": STRING}, [])["inputSchema"]
-    assert find_renamed_parameters(before, several) == {}

@@ -34,7 +34,6 @@ from assets.synthesis.writing.profiles import make_environment
 from assets.synthesis.writing.row_builder import (
     LONGEST,
     LONGEST_BESIDE,
-    join_licences,
     show_contract,
     show_contracts,
 )
@@ -206,13 +205,6 @@ def test_an_edited_prompt_redoes_exactly_the_units_that_use_it(
     assert 0 < len(using) < len(before)
 
 
-def test_a_unit_that_does_not_evolve_knows_nothing_of_evolution() -> None:
-    made = planned(EVERYTHING, dataclasses.replace(SINGLES, evolve_share=0.3, pairs_per_tool=1))
-    policy = dataclasses.replace(SINGLES, evolve_share=0.3, pairs_per_tool=1)
-    using = [u for u in made if ("evolver", "evolve") in list_steps(u, policy)]
-    assert 0 < len(using) < len(made)
-
-
 @pytest.mark.parametrize(
     ("changed", "tasks"),
     [
@@ -350,14 +342,6 @@ def test_a_contract_of_any_length_fits_a_prompt(length: int, count: int) -> None
     assert len(show_contract(tool)) <= LONGEST
     assert len(show_contracts([tool] * count)) <= count * (LONGEST_BESIDE + 20)
     assert '"name": "t"' in show_contract(tool)
-
-
-def test_licences_are_joined_and_an_unknown_one_is_kept_unknown() -> None:
-    mit, apache = {"license": "MIT"}, {"license": "Apache-2.0"}
-    assert join_licences([mit, mit]) == "MIT"
-    assert join_licences([mit, apache]) == "Apache-2.0 AND MIT"
-    assert join_licences([mit, {"license": None}]) is None
-    assert join_licences([mit, {}]) is None
 
 
 def test_a_run_of_the_tools_own_words_is_found_wherever_they_stand() -> None:

@@ -45,9 +45,9 @@ def say(body: dict[str, Any], number: int) -> Say:
     asked = "\n".join(message["content"] for message in body["messages"])
     if body["model"] == "judge":
         return Say(json.dumps({"reasons": "It reads well.", **dict.fromkeys(SCORES, 8)}))
-    found = re.search(r"^BEGIN \S+ tool\n(.*?)\nEND ", asked, re.DOTALL | re.MULTILINE)
-    assert found, asked[-500:]
-    contract = json.loads(found[1])
+    match = re.search(r"^BEGIN \S+ tool\n(.*?)\nEND ", asked, re.DOTALL | re.MULTILINE)
+    assert match, asked[-500:]
+    contract = json.loads(match[1])
     written = answer_requests({"contract": contract, "count": 3}, 0)["requests"]
     if body["model"] == "writer":
         answer: Any = {"requests": written}
@@ -81,10 +81,10 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: Endpoin
         settings[f"TOOLMILL_ROLES__{role}__USD_OUT"] = "2"
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    made = Warehouse(home=tmp_path / "home", state=tmp_path / "home" / "state")
-    staged = made.tables.stage(CLEAR, CLEAR.frame(snapshot_rows()), "registry")
-    made.tables.promote(staged, "test", [])
-    return made
+    result = Warehouse(home=tmp_path / "home", state=tmp_path / "home" / "state")
+    staged = result.tables.stage(CLEAR, CLEAR.frame(snapshot_rows()), "registry")
+    result.tables.promote(staged, "test", [])
+    return result
 
 
 def snapshot_rows() -> list[dict[str, Any]]:

@@ -46,8 +46,10 @@ def read_rows(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
 
 
 def trust_all(files: CrawlPolicy, policy: DeployPolicy) -> DeployPolicy:
-    found = list_local_servers(files, policy)
-    return replace(policy, confirmed={one.server_id: (str(one.digest),) for one in found})
+    local_servers = list_local_servers(files, policy)
+    return replace(
+        policy, confirmed={item.server_id: (str(item.digest),) for item in local_servers}
+    )
 
 
 def test_own_servers_are_listed_trusted_launched_indexed_and_called(

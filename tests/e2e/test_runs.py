@@ -188,11 +188,11 @@ def test_a_plan_counts_the_launches_of_day_two(runs: Runs) -> None:
 
 def contracts_by_unit(runs: Runs) -> dict[str, frozenset[str]]:
     """Unit of pairs -> every contract that its prompts showed."""
-    found: dict[str, frozenset[str]] = {}
+    result: dict[str, frozenset[str]] = {}
     for row in runs.warehouse.tables.read(PAIRS).to_dicts():
         key = f"{row['marketplace']}/{make_unit_key(row)}"
-        found[key] = found.get(key, frozenset()) | set(json.loads(row["contracts"]))
-    return found
+        result[key] = result.get(key, frozenset()) | set(json.loads(row["contracts"]))
+    return result
 
 
 def test_day_two_pays_only_for_what_is_new_or_changed_and_forgets_what_is_gone(runs: Runs) -> None:

@@ -53,7 +53,7 @@ class BatchServer:
 
     def running(self) -> Lines:
         ended = ("completed", "failed", "expired", "cancelled")
-        return [one for one in self.batches.values() if one["status"] not in ended]
+        return [item for item in self.batches.values() if item["status"] not in ended]
 
     def end(
         self,
@@ -69,15 +69,17 @@ class BatchServer:
         for batch in self.running():
             requests = self.read_requests(batch)
             done = requests[: round(share * len(requests))]
-            output = [] if status == "failed" else alter([self._answer(one) for one in done])
-            refused = [one for one in output if one.get("response", {}).get("status_code") != 200]
+            output = [] if status == "failed" else alter([self._answer(item) for item in done])
+            refused = [
+                item for item in output if item.get("response", {}).get("status_code") != 200
+            ]
             code = f"batch_{status}"
             if status in ("expired", "cancelled"):
                 refused += [
                     _refuse(request["custom_id"], code) for request in requests[len(done) :]
                 ]
-            good = [one for one in output if one not in refused]
-            completed = len(done) - sum(one in refused for one in output)
+            good = [item for item in output if item not in refused]
+            completed = len(done) - sum(item in refused for item in output)
             batch |= {
                 "status": status,
                 "output_file_id": self._keep(good),
@@ -179,7 +181,7 @@ def batch_endpoint(script: Script | None = None) -> Iterator[BatchServer]:
 
         def _list_page(self) -> Body:
             query = parse_qs(urlsplit(self.path).query)
-            shown = [one for one in state.batches.values() if one["id"] not in state.hidden]
+            shown = [item for item in state.batches.values() if item["id"] not in state.hidden]
             rows = shown[::-1]
             after = query.get("after", [""])[0]
             ids = [row["id"] for row in rows]

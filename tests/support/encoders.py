@@ -41,11 +41,11 @@ def build_graphs_once(shared: Path) -> Iterator[None]:
     def keep(adapter: Path | None, *how: Any) -> tuple[str, bytes]:
         place = shared / sha256(repr((adapter, *how)).encode())
         if not place.exists():
-            made = build(adapter, *how)
+            result = build(adapter, *how)
             beside = place.with_name(f"{place.name}.{os.getpid()}")
-            beside.write_bytes(made[0].encode() + b"\n" + made[1])
+            beside.write_bytes(result[0].encode() + b"\n" + result[1])
             beside.replace(place)
-            return made
+            return result
         name, _, graph = place.read_bytes().partition(b"\n")
         return name.decode(), graph
 

@@ -81,7 +81,7 @@ class EventLog:
         names = [(run_id, key, value) for key, value in tags.items()]
         runs.executemany("INSERT INTO run_tags (run_id, key, value) VALUES (?, ?, ?)", names)
         rows = list(self._make_rows(run_id, at, MARKETS[turn] if nightly else None, job))
-        _insert_events(index, [one for one in rows if one[5] is not None])
+        _insert_events(index, [row for row in rows if row[5] is not None])
         shard = self._events.with_name(f"{run_id}.db")
         shutil.copyfile(self._shard, shard)
         with closing(sqlite3.connect(shard)) as own:
@@ -133,12 +133,12 @@ def _insert_events(database: sqlite3.Connection, rows: Sequence[Any]) -> None:
 
 def _make_templates() -> dict[tuple[DagsterEventType, bool], str]:
     """(kind, whether of a partition) -> an event as Dagster keeps it."""
-    found = {}
+    result = {}
     for market in (_MARKET, None):
         key = dg.AssetKey(_ASSET)
-        made = dg.AssetMaterialization(key, partition=market, metadata={"rows": 1})
+        materialization = dg.AssetMaterialization(key, partition=market, metadata={"rows": 1})
         data: dict[DagsterEventType, Any] = {
-            DagsterEventType.ASSET_MATERIALIZATION: StepMaterializationData(made),
+            DagsterEventType.ASSET_MATERIALIZATION: StepMaterializationData(materialization),
             DagsterEventType.ASSET_MATERIALIZATION_PLANNED: AssetMaterializationPlannedData(
                 key, partition=market
             ),
@@ -150,8 +150,8 @@ def _make_templates() -> dict[tuple[DagsterEventType, bool], str]:
                 error_info=None, level=10, user_message="", run_id=_ID, timestamp=_AT,
                 step_key="step", job_name="nightly", dagster_event=event,
             )  # fmt: skip
-            found[kind, market is not None] = serialize_value(entry)
-    return found
+            result[kind, market is not None] = serialize_value(entry)
+    return result
 
 
 def _format_time(at: float) -> str:

@@ -111,7 +111,7 @@ class Peer:
 @contextmanager
 def serve_script(script: Script, *, tls: Any = None) -> Iterator[Peer]:
     """Serves `script` on 127.0.0.1; each request has a connection of its own."""
-    found = Peer("")
+    peer = Peer("")
     stopped = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -122,7 +122,7 @@ def serve_script(script: Script, *, tls: Any = None) -> Iterator[Peer]:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
             call = Call(self, self.command, self.path, headers, body, stopped)
-            found.calls.append(call)
+            peer.calls.append(call)
             with suppress(OSError):
                 script(call)
 
@@ -143,9 +143,9 @@ def serve_script(script: Script, *, tls: Any = None) -> Iterator[Peer]:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    found.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}/mcp"
+    peer.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}/mcp"
     try:
-        yield found
+        yield peer
     finally:
         stopped.set()
         server.shutdown()

@@ -33,8 +33,8 @@ def write_server(folder: Path, source: str = ECHO, name: str = "server.py") -> P
     """A folder with a server in it: Python that may use `calls(do)`, or Node as it stands."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    for one in (folder.parent, folder, path.parent):
-        one.chmod(0o755)  # pytest's folders are their owner's alone
+    for item in (folder.parent, folder, path.parent):
+        item.chmod(0o755)  # pytest's folders are their owner's alone
     path.write_text(PREAMBLE + HARNESS + source if name.endswith(".py") else source)
     return folder
 

@@ -9,4 +9,4 @@ READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 def list_tokens(page: str) -> list[Token]:
     """Every token of a page, those inside lines too."""
     blocks = READER.parse(page)
-    return [one for block in blocks for one in (block, *(block.children or ()))]
+    return [item for block in blocks for item in (block, *(block.children or ()))]

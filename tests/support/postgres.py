@@ -20,12 +20,12 @@ NOBODY = pwd.getpwnam("nobody").pw_uid
 
 
 def find_program(name: str) -> str:
-    found = shutil.which(name) or next(
-        (str(one) for one in Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), None
+    result = shutil.which(name) or next(
+        (str(item) for item in Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), None
     )
-    if found is None:
+    if result is None:
         pytest.skip(f"no {name} on this host (Debian: apt-get install postgresql)")
-    return found
+    return result
 
 
 def find_free_port() -> int:

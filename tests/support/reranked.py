@@ -37,8 +37,8 @@ def draw_calls(count: int, seed: int = 0) -> pl.DataFrame:
         tool_id = f"npm:{kind}::{kind}_{job}"
         success = bool(dice.random() < (0.9 if kind == "good" else 0.1))
         words = f"tell me the {job} of city {at}"
-        one = Observation(float(at), tool_id, DIGESTS[tool_id], success)
-        made.append(replace(one, query=words, query_key=f"q1:{at}", source="token:ann"))
+        observation = Observation(float(at), tool_id, DIGESTS[tool_id], success)
+        made.append(replace(observation, query=words, query_key=f"q1:{at}", source="token:ann"))
     return make_frame(made)
 
 

@@ -43,10 +43,10 @@ def draw_examples(pool: ToolPool, count: int, seed: int = 0) -> list[OutcomeExam
     """Outcomes where the tools at even places work nine times in ten, the others one in ten; two of
     each question."""
     rng = np.random.default_rng(seed)
-    found = []
+    results = []
     for row in range(count):
         question = make_question(pool, row // 2, at=float(row))
         place = int(rng.integers(len(pool)))
         success = bool(rng.random() < (0.9 if place % 2 == 0 else 0.1))
-        found.append(OutcomeExample(question, place, success, task=f"t{row // 2}"))
-    return found
+        results.append(OutcomeExample(question, place, success, task=f"t{row // 2}"))
+    return results

@@ -93,7 +93,7 @@ def next_version(old: dict[str, Any], change: str, name: str) -> dict[str, Any]:
         schema["required"] = [*schema["required"], "brand_new"]
     elif change == "gone":
         del of[name]
-        schema["required"] = [one for one in schema["required"] if one != name]
+        schema["required"] = [item for item in schema["required"] if item != name]
     elif change == "narrower":
         of[name] = {"type": of[name]["type"], "enum": ["never said"]}
     elif change == "type":
@@ -110,7 +110,7 @@ def next_version(old: dict[str, Any], change: str, name: str) -> dict[str, Any]:
 def _rename(schema: dict[str, Any], name: str, other: str) -> None:
     of = schema["properties"]
     of[other] = of.pop(name)
-    schema["required"] = [other if one == name else one for one in schema["required"]]
+    schema["required"] = [other if item == name else item for item in schema["required"]]
 
 
 def _nest(schema: dict[str, Any]) -> None:

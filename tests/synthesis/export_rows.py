@@ -93,7 +93,7 @@ def pair(server: str, task: str, index: int = 0, **columns: Any) -> dict[str, An
     if task in ("no_tool", "missing_parameter"):
         calls = []
     ask = f"Please do what {task} {index} of {server} says, with 'A' (été)."
-    rivals = [snapshot(one, "drop")["contract_digest"] for one in (*TRAIN_SERVERS, *TEST_SERVERS)]
+    rivals = [snapshot(item, "drop")["contract_digest"] for item in (*TRAIN_SERVERS, *TEST_SERVERS)]
     offered = dump_text([*rivals, own["contract_digest"]])
     made = dict.fromkeys(PAIRS.columns) | {
         "marketplace": MARKET, "server_id": server, "tool": own["tool"], "task": task,

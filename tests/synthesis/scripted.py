@@ -73,7 +73,7 @@ def model_llm(ledger: Ledger, url: str, *, second: str | None = None, **settings
 def others(rows: Sequence[Row], most: int = 3) -> Callable[[Row], list[Row]]:
     """Neighbours for tests: the first few tools of another text."""
     return lambda row: [
-        one for one in rows if one["contract_digest"] != row["contract_digest"]
+        item for item in rows if item["contract_digest"] != row["contract_digest"]
     ][:most]  # fmt: skip
 
 
@@ -124,10 +124,10 @@ def scripted(
         name = asked_of(body)
         data = data_of(body) if name != "judge" else {}
         answer = answers.get(name, _BY_GRAMMAR[name])
-        made = answer(body, data)
-        if isinstance(made, Say):
-            return made
-        return Say(made if isinstance(made, str) else json.dumps(made, ensure_ascii=False))
+        result = answer(body, data)
+        if isinstance(result, Say):
+            return result
+        return Say(result if isinstance(result, str) else json.dumps(result, ensure_ascii=False))
 
     return script
 
@@ -148,16 +148,16 @@ def _called(_: Mapping[str, Json], data: dict[str, str]) -> Json:
 
 def _evolved(_: Mapping[str, Json], data: dict[str, str]) -> Json:
     values = json.loads(data["values"])
-    made = evolve_request(
+    result = evolve_request(
         {"instruction": data["request"], "values": values, "direction": "reason"}, 0
     )
-    VALUES[_squeeze(made["instruction"])] = values
-    return made
+    VALUES[_squeeze(result["instruction"])] = values
+    return result
 
 
 def _revised(_: Mapping[str, Json], data: dict[str, str]) -> Json:
     values = json.loads(data["values that were meant"])
-    made = revise_request(
+    result = revise_request(
         {
             "contract": json.loads(data["tool"]),
             "instruction": data["request"],
@@ -166,8 +166,8 @@ def _revised(_: Mapping[str, Json], data: dict[str, str]) -> Json:
         },
         0,
     )
-    VALUES[_squeeze(made["instruction"])] = made["values"]
-    return made
+    VALUES[_squeeze(result["instruction"])] = result["values"]
+    return result
 
 
 def _several(body: Mapping[str, Json], data: dict[str, str]) -> Json:
@@ -179,10 +179,10 @@ def _several(body: Mapping[str, Json], data: dict[str, str]) -> Json:
 
 def _missing(body: Mapping[str, Json], data: dict[str, str]) -> Json:
     name = data["parameter that is left out"]
-    made = answer_vague({"contract": json.loads(data["tool"]), "parameter": name}, body["seed"])
-    whole = f"{made['instruction']}\n{made['question']}\n{made['answer']}"
-    VALUES[_squeeze(whole)] = made["values"]
-    return made
+    result = answer_vague({"contract": json.loads(data["tool"]), "parameter": name}, body["seed"])
+    whole = f"{result['instruction']}\n{result['question']}\n{result['answer']}"
+    VALUES[_squeeze(whole)] = result["values"]
+    return result
 
 
 def _acted(_: Mapping[str, Json], data: dict[str, str]) -> Json:
@@ -191,10 +191,10 @@ def _acted(_: Mapping[str, Json], data: dict[str, str]) -> Json:
 
 
 def _generated(body: Mapping[str, Json], data: dict[str, str]) -> Json:
-    made = _generate(body, data)
-    for one in made["requests"]:
-        VALUES[_squeeze(one["instruction"])] = one["values"]
-    return made
+    result = _generate(body, data)
+    for item in result["requests"]:
+        VALUES[_squeeze(item["instruction"])] = item["values"]
+    return result
 
 
 def _squeeze(text: str) -> str:

@@ -116,7 +116,10 @@ def test_what_was_current_stays_until_the_batch_is_answered(
     kept = market.read(JUDGEMENTS)
     assert kept
     assert all(verdicts[name]["score"] == row["score"] for name, row in kept.items())
-    assert {one.stage for one in market.warehouse.ledger.batches.find()} == {"pairs", "judgements"}
+    assert {item.stage for item in market.warehouse.ledger.batches.find()} == {
+        "pairs",
+        "judgements",
+    }
     for _ in range(2):  # the pairs that were waited for, then their verdicts
         market.harvest()
         market.run()

@@ -100,8 +100,8 @@ def test_no_description_stops_reading_it(description: str) -> None:
 
 @pytest.mark.parametrize("pattern", [r"(a{1000}){1000}", r"((((x*)*)*)*)*", r"(?P<n>", r"\p{Lu}+"])
 def test_no_pattern_makes_an_endless_string(pattern: str) -> None:
-    made = make_from_pattern(pattern, random.Random(0))
-    assert made is None or len(made) < 100_000
+    from_pattern = make_from_pattern(pattern, random.Random(0))
+    assert from_pattern is None or len(from_pattern) < 100_000
 
 
 # ------------------------------------------------------------------ what models are told
@@ -136,7 +136,7 @@ def test_no_contract_breaks_out_of_its_markers(name: str, description: str) -> N
     policy = replace(SINGLES, pairs_per_tool=1)
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "state" / "l.db", Blobs(Path(folder) / "blobs"))
-        llm = LLM([Role(one, model="m") for one in ROLES], ledger, endpoint=Listener())
+        llm = LLM([Role(item, model="m") for item in ROLES], ledger, endpoint=Listener())
         [row] = compose_rows(planned(snapshot_rows([tool]), policy), llm, policy)
         ledger.close()
     assert row["error_kind"] == "empty"
@@ -294,5 +294,5 @@ def test_no_contract_stops_any_task(name: str, offline: LLM) -> None:
     made = planned(rows, ALL_TASKS, lambda one: [other for other in rows if other is not one])
     written = compose_rows(made, offline, ALL_TASKS)
     PAIRS.frame(written)
-    assert {one["tool"] for one in written} == {name, FIND_TICKET["name"]}
-    assert all(one["status"] == "ok" or one["hint"] for one in written)
+    assert {item["tool"] for item in written} == {name, FIND_TICKET["name"]}
+    assert all(item["status"] == "ok" or item["hint"] for item in written)

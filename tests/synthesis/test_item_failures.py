@@ -63,7 +63,7 @@ def test_a_list_that_fails_keeps_the_last_contracts(ledger: Ledger, monkeypatch)
     rows = SNAPSHOTS.frame(build_snapshot(first, now, ledger.blobs, 0.0)).to_dicts()
     assert [json.loads(row["contract"])["description"] for row in rows] == ["A.", "D."]
     ((server, problem),) = [
-        (one["server_id"], one["problem"]) for one in list_malformed(now, ledger.blobs)
+        (item["server_id"], item["problem"]) for item in list_malformed(now, ledger.blobs)
     ]
     assert (server, problem.startswith(f"internal: {TRACE}")) == ("one", True)
 

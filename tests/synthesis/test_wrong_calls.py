@@ -41,10 +41,10 @@ def test_a_wrong_call_is_refused_and_its_error_is_the_validators(tool: Json, see
 def test_every_kind_of_wrong_call_is_made() -> None:
     right = {"project_key": "OPS", "title": "Tap", "priority": "low", "estimate": 3}
     made = [make_wrong_call(CREATE_ISSUE, right, random.Random(seed)) for seed in range(40)]
-    assert {one.kind for one in made if one} == {
+    assert {item.kind for item in made if item} == {
         "wrong_type", "missing_required", "unknown_argument",
     }  # fmt: skip
-    assert {one.error.split(":")[0].split(" -")[0] for one in made if one} >= {
+    assert {item.error.split(":")[0].split(" -")[0] for item in made if item} >= {
         "Input validation error", "MCP error", '{"error"',
     }  # fmt: skip
 
@@ -57,9 +57,9 @@ def test_a_value_of_any_type_has_a_wrong_neighbour(value: Json) -> None:
             dict: "object"}[type(value)]  # fmt: skip
     tool = {"name": "t", "inputSchema": {"type": "object", "properties": {"v": {"type": kind}}}}
     kinds = {
-        one.kind
+        wrong_call.kind
         for seed in range(30)
-        if (one := make_wrong_call(tool, {"v": value}, random.Random(seed)))
+        if (wrong_call := make_wrong_call(tool, {"v": value}, random.Random(seed)))
     }
     assert kinds == {"wrong_type", "unknown_argument"}
 

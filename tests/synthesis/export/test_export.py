@@ -108,7 +108,7 @@ def test_no_call_of_a_training_pair_is_to_a_tool_that_a_test_server_lists_too(
 def test_tools_hold_the_right_one_in_an_order_of_the_row(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    pairs = {one["pair_id"]: one for one in published(warehouse)}
+    pairs = {item["pair_id"]: item for item in published(warehouse)}
     made(warehouse, tmp_path / "out")
     places: Counter[int] = Counter()
     for row in lines(tmp_path / "out"):
@@ -181,7 +181,9 @@ def test_files_that_end_with_the_turn_to_learn_are_a_config_of_their_own(
 def test_openai_lines_hold_what_the_api_takes(warehouse: Warehouse, tmp_path: Path) -> None:
     published(warehouse)
     made(warehouse, tmp_path / "out", "openai")
-    rows = [json.loads(one) for one in (tmp_path / "out/rows/train.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(item) for item in (tmp_path / "out/rows/train.jsonl").read_text().splitlines()
+    ]
     for line, about in zip(lines(tmp_path / "out"), rows, strict=True):
         assert set(line) == {"messages", "tools", "parallel_tool_calls"}
         assert line["parallel_tool_calls"] is (about["task"] == "parallel")
@@ -202,7 +204,7 @@ def test_sharegpt_turns_alternate(warehouse: Warehouse, tmp_path: Path) -> None:
         assert all("name" in tool for tool in json.loads(row["tools"]))
     [several] = [r for r in lines(tmp_path / "out", TEST) if r["task"] == "parallel"]
     call, results = several["conversations"][1:3]
-    assert [one["name"] for one in json.loads(call["value"])] == ["find.note", "drop.note"]
+    assert [item["name"] for item in json.loads(call["value"])] == ["find.note", "drop.note"]
     assert json.loads(results["value"]) == ["ok", "ok"]
     held = json.loads((tmp_path / "out" / "dataset_info.json").read_text())
     assert (tmp_path / "out" / held["toolmill_test"]["file_name"]).exists()

@@ -52,7 +52,7 @@ def made(warehouse: Warehouse, folder: Path, name: str) -> Path:
 def test_datasets_reads_back_what_was_written(
     warehouse: Warehouse, tmp_path: Path, name: str
 ) -> None:
-    pairs = {one["pair_id"]: one for one in published(warehouse)}
+    pairs = {item["pair_id"]: item for item in published(warehouse)}
     folder = made(warehouse, tmp_path / "out", name)
     found = load(folder)
     assert set(found) == {"train", "test"}
@@ -68,7 +68,7 @@ def test_datasets_reads_back_what_was_written(
 
 def _same_tools_and_calls(row: dict[str, Any], was: dict[str, Any]) -> None:
     """No key was added or lost on the way, whatever other tools' schemas hold."""
-    shown = {one["function"]["name"]: one["function"] for one in row["tools"]}
+    shown = {item["function"]["name"]: item["function"] for item in row["tools"]}
     for call in read_goldens(was):
         verb = call.tool.split(".")[0]
         assert (
@@ -77,7 +77,7 @@ def _same_tools_and_calls(row: dict[str, Any], was: dict[str, Any]) -> None:
         )
     calls = [c["function"] for m in row["messages"] for c in m.get("tool_calls", ())
             if m.get("weight") != 0]  # fmt: skip
-    assert [one["arguments"] for one in calls] == [call.arguments for call in read_goldens(was)]
+    assert [call["arguments"] for call in calls] == [call.arguments for call in read_goldens(was)]
     assert (row["license"], row["simulated"]) == ("MIT", was["simulated"])
 
 
@@ -220,14 +220,14 @@ def test_what_a_server_refused_is_rejected_for_the_call_after_it(
     published(warehouse)
     found = prefer(warehouse, tmp_path / "out")
     servers = {TRAIN: set(TRAIN_SERVERS), TEST: set(TEST_SERVERS)}
-    assert {split: {one["server_id"] for one in rows} for split, rows in found.items()} == servers
-    for row in (one for rows in found.values() for one in rows):
+    assert {split: {row["server_id"] for row in rows} for split, rows in found.items()} == servers
+    for row in (row for rows in found.values() for row in rows):
         assert (row["source"], row["task"]) == ("draft", "recovery")
-        assert [one["role"] for one in row["prompt"]] == ["user"]
+        assert [item["role"] for item in row["prompt"]] == ["user"]
         [right], [wrong] = row["chosen"], row["rejected"]
         assert wrong["tool_calls"][0]["function"]["arguments"] == {}
         call = right["tool_calls"][0]["function"]
-        tools = {one["function"]["name"]: one["function"] for one in json.loads(row["tools"])}
+        tools = {item["function"]["name"]: item["function"] for item in json.loads(row["tools"])}
         schema = {"inputSchema": tools[call["name"]]["parameters"]}
         assert not validate_call(schema, call["arguments"])
         assert "weight" not in wrong
@@ -241,8 +241,8 @@ def test_what_the_judge_refused_is_rejected_where_the_words_are_the_same(
     same = refused(TRAIN_SERVERS[1], json.loads(pair(TRAIN_SERVERS[1], "single")["arguments"]))
     unlike = refused(TEST_SERVERS[0], {"title": 1}, instruction="Other words.")
     publish_refused(warehouse, [other, {**same, "pair_id": "p1:same"}, unlike])
-    rows = [one for part in prefer(warehouse, tmp_path / "out").values() for one in part]
-    [row] = [one for one in rows if one["source"] == "judgement"]
+    rows = [item for part in prefer(warehouse, tmp_path / "out").values() for item in part]
+    [row] = [row for row in rows if row["source"] == "judgement"]
     assert row["server_id"] == server
     [wrong] = row["rejected"]
     assert wrong["tool_calls"][0]["function"]["arguments"] == {"title": "A"}
@@ -272,10 +272,10 @@ def test_a_refused_answer_never_says_what_is_preferred(wrong: list[Any], right: 
         lines = []
     for line in lines:
         assert line["prompt"] == [ASKED]
-        chosen, rejected = ([read(one) for one in line[side]] for side in ("chosen", "rejected"))
+        chosen, rejected = ([read(item) for item in line[side]] for side in ("chosen", "rejected"))
         assert chosen == [read(answer(right))]
         assert chosen != rejected
-    assert len(lines) == sum(not is_same(one, right) for one in wrong)
+    assert len(lines) == sum(not is_same(item, right) for item in wrong)
 
 
 def is_same(one: Any, other: Any) -> bool:

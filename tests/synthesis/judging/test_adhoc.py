@@ -76,12 +76,12 @@ def test_one_verdict_per_row_in_order_and_labels_are_not_read(tools: Path, pairs
     rows, known = read_rows(pairs), read_tools(tools)
     assert vars(rows[0]).keys() == {"tool_id", "instruction", "arguments"}
     found = verify_rows(rows, known, bag_of_words, POLICY)
-    assert [one["tool_id"] for one in found] == [row["tool_id"] for row in ROWS]
+    assert [item["tool_id"] for item in found] == [row["tool_id"] for row in ROWS]
     assert [o["verdict"] for o in found] == ["accept", "unsure", "reject", "reject", "reject"]
     assert found[3]["flaws"] == ["unknown_tool"]
     assert found[4]["flaws"] == ["unusable_tool"]
-    assert {one["score"] for one in found} == {None}
-    assert all(bool(one["reasons"]) == bool(one["flaws"]) for one in found)
+    assert {item["score"] for item in found} == {None}
+    assert all(bool(item["reasons"]) == bool(item["flaws"]) for item in found)
 
 
 def alike(texts: Any) -> np.ndarray:
@@ -89,15 +89,18 @@ def alike(texts: Any) -> np.ndarray:
 
 
 def test_a_request_as_near_to_the_description_as_can_be_is_refused(tools: Path) -> None:
-    given = CandidatePair(
+    candidate_pair = CandidatePair(
         "@a/time::get_current_time", "Is it late in Tokyo?", {"timezone": "Asia/Tokyo"}
     )
-    assert verify_rows([given], read_tools(tools), bag_of_words, POLICY)[0]["verdict"] == "accept"
-    (found,) = verify_rows([given], read_tools(tools), alike, POLICY)
+    assert (
+        verify_rows([candidate_pair], read_tools(tools), bag_of_words, POLICY)[0]["verdict"]
+        == "accept"
+    )
+    (found,) = verify_rows([candidate_pair], read_tools(tools), alike, POLICY)
     assert (found["verdict"], found["flaws"]) == ("reject", ["copies_description"])
     assert "cosine" in found["reasons"][0]
     policy = SynthesisPolicy(copies_above=1.0)
-    assert verify_rows([given], read_tools(tools), alike, policy)[0]["verdict"] == "accept"
+    assert verify_rows([candidate_pair], read_tools(tools), alike, policy)[0]["verdict"] == "accept"
 
 
 def test_rules_come_first_and_the_offline_judge_says_what_it_is(
@@ -106,7 +109,7 @@ def test_rules_come_first_and_the_offline_judge_says_what_it_is(
     found = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, offline, POLICY)
     assert [o["verdict"] for o in found] == ["accept", "reject", "reject", "reject", "reject"]
     assert found[0]["score"] >= 6 > found[1]["score"]
-    assert [one.get("judge") for one in found] == ["offline:rules"] * 2 + [None] * 3
+    assert [item.get("judge") for item in found] == ["offline:rules"] * 2 + [None] * 3
 
 
 def test_a_model_judges_what_the_rules_left_and_sees_the_tools_beside(
@@ -184,7 +187,7 @@ def test_the_commands_print_a_line_a_row_and_one_line_of_error(
     done = _toolmill("judge", str(pairs), "--tools", str(tools), "--json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     printed = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [one["tool_id"] for one in printed] == [row["tool_id"] for row in ROWS]
+    assert [item["tool_id"] for item in printed] == [row["tool_id"] for row in ROWS]
     assert list(printed[0]) == ["tool_id", "verdict", "flaws", "score", "reasons", "judge"]
     assert not (tmp_path / "home").exists()
     pairs.write_text("{oops")

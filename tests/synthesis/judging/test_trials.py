@@ -131,9 +131,9 @@ def test_of_a_trial_only_what_changed_is_asked_anew() -> None:
                if case.kind == OF_THE_RUN]  # fmt: skip
     changed = [{**row, "pair_id": "new"} if row["pair_id"] == drawn else row for row in written]
     lost = before - list_words(changed, CONTRACTS)
-    assert {json.loads(one)[1]["pair_id"] for one in lost} == {drawn}
+    assert {json.loads(item)[1]["pair_id"] for item in lost} == {drawn}
     more = {**CONTRACTS, "c1:new": {**CONTRACTS[ROWS[0]["contract_digest"]], "name": "other"}}
-    kinds = Counter(json.loads(one)[0] for one in before - list_words(written, more))
+    kinds = Counter(json.loads(item)[0] for item in before - list_words(written, more))
     assert kinds.keys() <= {"wrong_tool"}
     assert kinds.total() < 8
 

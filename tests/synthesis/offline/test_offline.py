@@ -57,7 +57,7 @@ def draft(of: dict[str, Any], count: int, seeds: int | range = 1, **meta: Any) -
     """The drafts of several seeds, `count` each."""
     seeds = range(seeds) if isinstance(seeds, int) else seeds
     asked = {"contract": of, "count": count, **meta}
-    return [one for seed in seeds for one in answer_requests(asked, seed)["requests"]]
+    return [request for seed in seeds for request in answer_requests(asked, seed)["requests"]]
 
 
 READ, ISSUE, TIME = map(canonicalize_contract, (READ_FILE, CREATE_ISSUE, CITY_TIME))
@@ -135,8 +135,8 @@ def test_required_values_are_always_there_and_optional_ones_sometimes() -> None:
 def test_the_purpose_is_read_from_description_or_name(
     name: str, description: str, verb: str, rest: str
 ) -> None:
-    found = read_purpose({"name": name, "description": description})
-    assert (found.verb, found.rest) == (verb, rest)
+    purpose = read_purpose({"name": name, "description": description})
+    assert (purpose.verb, purpose.rest) == (verb, rest)
 
 
 def test_slots_resolve_references_and_nullable_unions() -> None:
@@ -146,15 +146,15 @@ def test_slots_resolve_references_and_nullable_unions() -> None:
 
 
 def test_values_quoted_in_the_description_are_used() -> None:
-    drawn = {made["values"]["timezone"] for made in draft(TIME, 1, 40)}
+    drawn = {item["values"]["timezone"] for item in draft(TIME, 1, 40)}
     assert {"America/New_York", "Europe/London"} <= drawn
 
 
 @pytest.mark.parametrize("pattern", [r"^[A-Z]{2}-\d{3}$", r"^(open|done)$", r"^#[0-9a-f]{6}$"])
 def test_a_simple_pattern_is_met(pattern: str) -> None:
-    made = make_from_pattern(pattern, random.Random(1))
-    assert made is not None
-    assert re.fullmatch(pattern, made)
+    from_pattern = make_from_pattern(pattern, random.Random(1))
+    assert from_pattern is not None
+    assert re.fullmatch(pattern, from_pattern)
 
 
 _SCALARS = st.one_of(
@@ -345,14 +345,14 @@ def test_no_odd_contract_leaves_a_role_without_an_answer(
 
 
 def test_nearly_every_required_value_is_in_the_words() -> None:
-    requests = [(of, made) for of in CONTRACTS for made in draft(of, 3, 20)]
+    requests = [(of, item) for of in CONTRACTS for item in draft(of, 3, 20)]
     held = sum(grounded(of, r["instruction"], r["values"]) for of, r in requests)
     assert held / len(requests) >= 0.95, (held, len(requests))
 
 
 def test_few_requests_hand_the_contract_back() -> None:
-    reasons = [find_parroting(of, made["instruction"], made["values"])
-               for of in CONTRACTS for made in draft(of, 3, 20)]  # fmt: skip
+    reasons = [find_parroting(of, item["instruction"], item["values"])
+               for of in CONTRACTS for item in draft(of, 3, 20)]  # fmt: skip
     assert sum(reason is not None for reason in reasons) / len(reasons) <= 0.1
 
 
@@ -360,8 +360,8 @@ def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language() -> No
     profile = {"persona": "a nurse", "tone": "polite", "language": "de", "difficulty": "1"}
     kinds = ["implicit", "direct", "direct"]
     made = draft(READ, 3, range(3, 4), kinds=kinds, profiles=[profile])
-    assert [one["kind"] for one in made] == kinds
-    assert {one["language"] for one in made} == {"en"}  # German was asked for; none is claimed
+    assert [item["kind"] for item in made] == kinds
+    assert {item["language"] for item in made} == {"en"}  # German was asked for; none is claimed
     assert all("please" in d["instruction"].lower() or "thank" in d["instruction"].lower()
                or "grateful" in d["instruction"] for d in made)  # fmt: skip
 

@@ -138,21 +138,21 @@ def test_planted_copies_point_to_the_text_that_they_copy(
     copies = first[:50] + 0.01 * rng.normal(size=(50, 64))
     vectors = np.vstack([first, copies]).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    found = find_twins(["x"] * len(vectors), vectors, 0.95)
-    assert found[:300] == [None] * 300
-    assert all(first in (None, at) for at, first in enumerate(found[300:]))
-    assert found[300:].count(None) <= most_missed
+    twins = find_twins(["x"] * len(vectors), vectors, 0.95)
+    assert twins[:300] == [None] * 300
+    assert all(first in (None, at) for at, first in enumerate(twins[300:]))
+    assert twins[300:].count(None) <= most_missed
 
 
 def test_every_copy_points_to_a_row_that_stays() -> None:
     rng = np.random.default_rng(5)
     walk = np.cumsum(rng.normal(size=(200, 8)), axis=0)  # neighbours alike, ends not
     vectors = (walk / np.linalg.norm(walk, axis=1, keepdims=True)).astype(np.float32)
-    found = find_twins(["x"] * 200, vectors, 0.9)
-    for place, first in enumerate(found):
+    twins = find_twins(["x"] * 200, vectors, 0.9)
+    for place, first in enumerate(twins):
         if first is not None:
             assert first < place
-            assert found[first] is None
+            assert twins[first] is None
             assert vectors[place] @ vectors[first] >= 0.9 - 1e-6
 
 

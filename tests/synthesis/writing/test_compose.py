@@ -215,7 +215,7 @@ def test_a_request_that_lacks_a_required_value_goes_to_the_reviser(ledger: Ledge
         [row] = compose_rows(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
     assert (row["status"], row["verdict"]) == ("ok", "accept")
     assert row["instruction"] == "What time is it in Oslo?"
-    assert [one["absent parameters"] for one in seen] == ["timezone"]
+    assert [item["absent parameters"] for item in seen] == ["timezone"]
     assert set(json.loads(seen[0]["world"])) == {"files", "ids", "places", "people", "dates"}
     assert [step["step"] for step in json.loads(row["steps"])] == ["generate", "revise", "call"]
 
@@ -322,7 +322,7 @@ def test_two_models_that_both_pick_another_tool_reject(
     assert ("picked_another_tool" in row["flaws"]) is not right
     checks = json.loads(row["checks"])
     assert set(checks["picks"]) == {"checker_a", "checker_b"}
-    assert set(checks["candidates"]) == {one["contract_digest"] for one in BESIDE}
+    assert set(checks["candidates"]) == {item["contract_digest"] for item in BESIDE}
     assert set(json.loads(row["contracts"])) == set(checks["candidates"])
     assert json.loads(row["offered"]) == [row["contract_digest"]]
     assert Counter(s["role"] for s in json.loads(row["steps"]))["checker_b"] == 1
@@ -361,7 +361,7 @@ def test_a_look_alike_is_written_beside_its_rivals_and_offered_among_them(ledger
         [row] = compose_rows(made, model_llm(ledger, endpoint.url), policy)
     assert PING["name"] in shown[0]
     assert CONVERT["name"] in shown[0]
-    assert set(json.loads(row["offered"])) == {one["contract_digest"] for one in BESIDE}
+    assert set(json.loads(row["offered"])) == {item["contract_digest"] for item in BESIDE}
     assert row["license"] == "MIT"
 
 

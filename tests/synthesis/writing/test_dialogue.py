@@ -247,7 +247,7 @@ def test_no_tool_is_an_answer_without_a_call_among_the_tools_at_hand(ledger: Led
         ("assistant", "Because the Earth turns a little unevenly."),
     ]
     assert (row["calls"], row["arguments"]) == ("[]", None)
-    assert set(json.loads(row["offered"])) == {one["contract_digest"] for one in beside}
+    assert set(json.loads(row["offered"])) == {item["contract_digest"] for item in beside}
     assert row["status"] == "ok"
     assert row["verdict"] != "reject"
 

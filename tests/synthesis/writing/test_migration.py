@@ -63,9 +63,9 @@ ASK = "Please note down 'buy more paint' for APOLLO."
 
 
 def edited(tool: Tool, edit: Callable[[Tool], object]) -> Tool:
-    made = copy.deepcopy(tool)
-    edit(made)
-    return made
+    result = copy.deepcopy(tool)
+    edit(result)
+    return result
 
 
 def spelt_otherwise(tool: Tool) -> None:
@@ -103,11 +103,11 @@ def call(name: str, tool: Tool, arguments: Any) -> dict[str, Any]:
 
 
 def old(*tools: Tool) -> dict[str, Any]:
-    return {made["contract_digest"]: made for made in map(snapshot, tools or (WRITE, FIND))}
+    return {item["contract_digest"]: item for item in map(snapshot, tools or (WRITE, FIND))}
 
 
 def now(*tools: Tool) -> dict[str, Any]:
-    return {f"{made['server_id']}/{made['tool']}": made for made in map(snapshot, tools)}
+    return {f"{item['server_id']}/{item['tool']}": item for item in map(snapshot, tools)}
 
 
 def moved(one: dict[str, Any], *tools: Tool) -> dict[str, Any]:
@@ -227,10 +227,13 @@ def test_old_contracts_come_from_what_was_published(warehouse: Warehouse) -> Non
         rows = [{k: v for k, v in snapshot(t).items() if k != "license"} for t in tools]
         tables.promote(tables.stage(SNAPSHOTS, SNAPSHOTS.frame(rows), "registry"), "t", [])
     first = snapshot(WRITE)["contract_digest"]
-    found = read_old_contracts(tables, {first, "c1:" + "0" * 64}, "registry")
-    assert found.keys() == {first, snapshot(FIND)["contract_digest"]}  # and what stood beside it
-    assert json.loads(found[first]["contract"]) == canonicalize_contract(WRITE)
-    assert read_old_contracts(tables, {first}) == found
+    old_contracts = read_old_contracts(tables, {first, "c1:" + "0" * 64}, "registry")
+    assert old_contracts.keys() == {
+        first,
+        snapshot(FIND)["contract_digest"],
+    }  # and what stood beside it
+    assert json.loads(old_contracts[first]["contract"]) == canonicalize_contract(WRITE)
+    assert read_old_contracts(tables, {first}) == old_contracts
     assert read_old_contracts(tables, set()) == {}
 
 

@@ -94,10 +94,10 @@ def near_among(rows: Sequence[Row]) -> Any:
     """A likeness of two tools that no third tool changes; some tools are like nobody."""
 
     def near(row: Mapping[str, Any]) -> list[Row]:
-        alike = {key(one): hash_fraction("alike", *sorted((key(row), key(one)))) for one in rows
-                 if key(one) != key(row)}  # fmt: skip
-        found = [one for one in rows if alike.get(key(one), 0.0) > 0.6]
-        return sorted(found, key=lambda one: -alike[key(one)])
+        alike = {key(item): hash_fraction("alike", *sorted((key(row), key(item)))) for item in rows
+                 if key(item) != key(row)}  # fmt: skip
+        found = [row for row in rows if alike.get(key(row), 0.0) > 0.6]
+        return sorted(found, key=lambda item: -alike[key(item)])
 
     return near
 
@@ -183,8 +183,8 @@ EDITABLE = (
 
 def edit(patch: pytest.MonkeyPatch, name: str) -> None:
     """Puts one more sentence into one prompt file."""
-    kept = read_prompt(name)
-    edited = dataclasses.replace(kept, digest="e" * 64, system=f"{kept.system}\nBe brief.")
+    prompt = read_prompt(name)
+    edited = dataclasses.replace(prompt, digest="e" * 64, system=f"{prompt.system}\nBe brief.")
 
     def changed(asked: str) -> PromptFile:
         return edited if asked == name else read_prompt(asked)
@@ -201,7 +201,7 @@ def test_an_edited_prompt_redoes_exactly_the_units_that_use_it(
     edit(monkeypatch, name)
     after, _ = plans(EVERYTHING, ALL_TASKS)
     using = {u.key for u in made.values() if name in {p for _, p in list_steps(u, ALL_TASKS)}}
-    assert {one for one in before if before[one] != after[one]} == using
+    assert {item for item in before if before[item] != after[item]} == using
     assert 0 < len(using) < len(before)
 
 
@@ -220,7 +220,7 @@ def test_a_policy_value_redoes_the_units_that_read_it(
 ) -> None:
     before, made = plans(EVERYTHING, ALL_TASKS)
     after, _ = plans(EVERYTHING, dataclasses.replace(ALL_TASKS, **changed))
-    assert {made[one].task for one in before if before[one] != after[one]} == tasks
+    assert {made[item].task for item in before if before[item] != after[item]} == tasks
 
 
 def test_another_checker_redoes_what_is_checked_and_a_slower_one_nothing() -> None:
@@ -235,7 +235,7 @@ def test_another_checker_redoes_what_is_checked_and_a_slower_one_nothing() -> No
     )
     after = plan_units(units_, other, ALL_TASKS)
     checked = {u.key for u in units_ if u.task in (SINGLE, LOOKALIKE) and u.rivals}
-    assert {one for one in before if before[one] != after[one]} == checked
+    assert {item for item in before if before[item] != after[item]} == checked
     assert plan_units(units_, slow, ALL_TASKS) == before
 
 
@@ -313,8 +313,8 @@ def test_only_a_plainly_other_language_is_told(text: str, asked: str, other: str
 
 @given(st.text(max_size=300), st.sampled_from(["en", "zh", "de", "ar", "xx"]))
 def test_no_text_stops_telling_languages(text: str, asked: str) -> None:
-    found = find_other_language(text, asked)
-    assert found is None or found != asked
+    other_language = find_other_language(text, asked)
+    assert other_language is None or other_language != asked
 
 
 def test_what_is_absent_is_decided_by_the_words() -> None:

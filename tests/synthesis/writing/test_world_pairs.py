@@ -75,10 +75,10 @@ class Market:
 
     def run(self, source: Source | None, policy: SynthesisPolicy = SINGLES) -> WritingResult:
         llm = offline_llm(self.warehouse.ledger)
-        made = write_pairs(self.warehouse, MARKET, policy, llm, self.embedder, worlds=source)
+        pairs = write_pairs(self.warehouse, MARKET, policy, llm, self.embedder, worlds=source)
         self.asked = llm.counts["asked"]
-        self._publish(PAIRS, made.rows)
-        return made
+        self._publish(PAIRS, pairs.rows)
+        return pairs
 
     def _publish(self, spec: Any, rows: list[Row]) -> None:
         tables = self.warehouse.tables
@@ -104,9 +104,9 @@ def test_a_task_of_a_world_is_a_pair_that_says_where_it_is_from(market: Market) 
     assert (row["task"], row["verdict"], row["steps"]) == ("single", "accept", "[]")
     assert row["license"] == others[0]["license"]
     assert row["arguments"] == '{"path":"/home/user/data/budget.csv"}'
-    assert [one["role"] for one in json.loads(row["messages"])] == ["user", "assistant"]
+    assert [item["role"] for item in json.loads(row["messages"])] == ["user", "assistant"]
     assert reaches_judge(row)
-    ids = {one["pair_id"] for one in made.rows}
+    ids = {row["pair_id"] for row in made.rows}
     assert ids - {other["pair_id"] for other in others} == {row["pair_id"]}
     assert all(read_origin(other) is None for other in others)
 
@@ -158,9 +158,9 @@ def test_a_world_that_cannot_be_had_is_a_row_and_is_asked_for_again(
 ) -> None:
     source = Source(*FILES, broken=error)
     made = market.run(source)
-    [row] = [one for one in made.rows if one["status"] != "ok"]
+    [row] = [row for row in made.rows if row["status"] != "ok"]
     assert (row["failed_step"], row["error_kind"]) == ("world", "world_failed")
     assert "no postgres here" in row["hint"] or "KeyError" in row["hint"]
-    assert sum(one["status"] == "ok" for one in made.rows) == 2 * SINGLES.pairs_per_tool
+    assert sum(row["status"] == "ok" for row in made.rows) == 2 * SINGLES.pairs_per_tool
     source.broken = None
     assert len(select_tasks(market.run(source))) == SINGLES.world_pairs

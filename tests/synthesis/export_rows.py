@@ -47,19 +47,19 @@ def snapshot(server: str, verb: str) -> dict[str, Any]:
 
 
 def golden(server: str, verb: str, arguments: Any) -> dict[str, Any]:
-    made = snapshot(server, verb)
-    own = {name: made[name] for name in ("server_id", "tool", "contract_digest")}
-    return {**own, "arguments": arguments}
+    answer = snapshot(server, verb)
+    base = {name: answer[name] for name in ("server_id", "tool", "contract_digest")}
+    return {**base, "arguments": arguments}
 
 
 def called(*calls: tuple[str, dict[str, Any], Any]) -> dict[str, Any]:
     """An assistant's message that makes calls: (id, golden, arguments)."""
-    made = [
+    answer = [
         {"id": name, "type": "function",
-         "function": {"name": one["tool"], "arguments": json.dumps(arguments)}}
-        for name, one, arguments in calls
+         "function": {"name": item["tool"], "arguments": json.dumps(arguments)}}
+        for name, item, arguments in calls
     ]  # fmt: skip
-    return {"role": "assistant", "content": None, "tool_calls": made}
+    return {"role": "assistant", "content": None, "tool_calls": answer}
 
 
 def conversation(task: str, calls: list[dict[str, Any]], ask: str) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def conversation(task: str, calls: list[dict[str, Any]], ask: str) -> list[dict[
         return [*messages, {"role": "assistant", "content": "Which title do you mean?"}]
     first = calls[0]
     if task == "parallel":
-        both = [(f"c{n}", one, one["arguments"]) for n, one in enumerate(calls)]
+        both = [(f"c{n}", item, item["arguments"]) for n, item in enumerate(calls)]
         answers = [{"role": "tool", "tool_call_id": f"c{n}", "content": "ok"} for n in range(2)]
         return [*messages, called(*both), *answers, {"role": "assistant", "content": "Both done."}]
     if task == "sequential":
@@ -87,19 +87,19 @@ def conversation(task: str, calls: list[dict[str, Any]], ask: str) -> list[dict[
 
 
 def pair(server: str, task: str, index: int = 0, **columns: Any) -> dict[str, Any]:
-    own = golden(server, "find", {"title": "A", f"{server.split(':')[1]}_only": {"deep": None}})
+    base = golden(server, "find", {"title": "A", f"{server.split(':')[1]}_only": {"deep": None}})
     second = golden(server, "drop", {"title": "A"})
-    calls = [own, second] if task in ("parallel", "sequential") else [own]
+    calls = [base, second] if task in ("parallel", "sequential") else [base]
     if task in ("no_tool", "missing_parameter"):
         calls = []
     ask = f"Please do what {task} {index} of {server} says, with 'A' (été)."
     rivals = [snapshot(item, "drop")["contract_digest"] for item in (*TRAIN_SERVERS, *TEST_SERVERS)]
-    offered = dump_text([*rivals, own["contract_digest"]])
-    made = dict.fromkeys(PAIRS.columns) | {
-        "marketplace": MARKET, "server_id": server, "tool": own["tool"], "task": task,
-        "contract_digest": own["contract_digest"], "recipe_digest": "r" * 64, "plan_digest": "p",
+    offered = dump_text([*rivals, base["contract_digest"]])
+    pair_row = dict.fromkeys(PAIRS.columns) | {
+        "marketplace": MARKET, "server_id": server, "tool": base["tool"], "task": task,
+        "contract_digest": base["contract_digest"], "recipe_digest": "r" * 64, "plan_digest": "p",
         "index": index, "kind": "direct", "instruction": ask,
-        "arguments": dump_text(own["arguments"]) if calls else None, "calls": dump_text(calls),
+        "arguments": dump_text(base["arguments"]) if calls else None, "calls": dump_text(calls),
         "messages": dump_text(conversation(task, calls, ask)), "contracts": offered,
         "offered": offered, "simulated": task == "parallel", "provider": "offline",
         "model": "rules", "prompts": "{}", "steps": "[]", "seed": 7, "prompt_tokens": 0,
@@ -107,13 +107,13 @@ def pair(server: str, task: str, index: int = 0, **columns: Any) -> dict[str, An
         "verdict": "accept", "flaws": "[]",
         **columns,
     }  # fmt: skip
-    return {**made, "pair_id": make_pair_id(made)}
+    return {**pair_row, "pair_id": make_pair_id(pair_row)}
 
 
 def judgement(row: dict[str, Any], verdict: str = "accept") -> dict[str, Any]:
-    own = ("pair_id", "marketplace", "server_id", "tool", "contract_digest", "plan_digest")
+    base = ("pair_id", "marketplace", "server_id", "tool", "contract_digest", "plan_digest")
     outcome = {"judge": "offline:rules", "score": 8.0, "verdict": verdict, "status": "ok"}
-    return {**{name: row[name] for name in own}, **outcome}
+    return {**{name: row[name] for name in base}, **outcome}
 
 
 def publish(warehouse: Warehouse, spec: TableSpec, rows: list[dict[str, Any]]) -> None:

@@ -12,9 +12,9 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title=
 def judged_pairs() -> tuple[list[Row], list[Row], dict[str, Row]]:
     """Pairs, their judgements, and the contracts by digest: good rows accepted, and of each third
     a nonsense one that the judge rejected; the first tool's text tries to be a page."""
-    found, contracts = make_cases([], {}, seed=1, good=0)
+    result, contracts = make_cases([], {}, seed=1, good=0)
     pairs, judgements = [], []
-    for place, case in enumerate(c for c in found if c.kind in (GOOD, "unrealistic")):
+    for place, case in enumerate(c for c in result if c.kind in (GOOD, "unrealistic")):
         if case.kind != GOOD and place % 3:
             continue
         row = {**case.row, "pair_id": f"p1:{place:040d}", "marketplace": "registry"}
@@ -32,8 +32,8 @@ def judged_pairs() -> tuple[list[Row], list[Row], dict[str, Row]]:
                 "reasons": "SECRET-REASON",
             }
         )
-    hostile = {name: dict(one) for name, one in contracts.items()}
-    for one in hostile.values():
-        one["description"] = f"{one['description']} {HOSTILE}"
+    hostile = {name: dict(item) for name, item in contracts.items()}
+    for item in hostile.values():
+        item["description"] = f"{item['description']} {HOSTILE}"
     pairs[0]["instruction"] += f" {HOSTILE}"
     return pairs, judgements, hostile

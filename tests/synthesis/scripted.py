@@ -65,8 +65,8 @@ def offline_llm(ledger: Ledger) -> LLM:
 def model_llm(ledger: Ledger, url: str, *, second: str | None = None, **settings: Any) -> LLM:
     """Every role at one endpoint on loopback; `second` is the model of the second checker."""
     shared = {"model": "m-1", "base_url": url, "api_key": "k", "attempts": 2, "timeout_s": 5.0}
-    own = {"checker_b": {"model": second}} if second else {}
-    roles = [Role(name, **{**shared, **settings, **own.get(name, {})}) for name in ROLES]
+    base = {"checker_b": {"model": second}} if second else {}
+    roles = [Role(name, **{**shared, **settings, **base.get(name, {})}) for name in ROLES]
     return LLM(roles, ledger, endpoint=OpenAIEndpoint(backoff_s=0.01))
 
 
@@ -88,8 +88,8 @@ def planned(
     return make_units(rows, near, policy)
 
 
-def only(made: Sequence[WritingUnit], task: str) -> list[WritingUnit]:
-    return [unit for unit in made if unit.task == task]
+def only(answer: Sequence[WritingUnit], task: str) -> list[WritingUnit]:
+    return [unit for unit in answer if unit.task == task]
 
 
 def asked_of(body: Mapping[str, Json]) -> str:
@@ -103,10 +103,10 @@ def data_of(body: Mapping[str, Json]) -> dict[str, str]:
     text = body["messages"][1]["content"]
     mark = re.search(r"DATA-\w+", text)
     assert mark, text[:200]
-    found = re.findall(
+    result = re.findall(
         rf"^BEGIN {mark[0]} (.+?)\n(.*?)\nEND {mark[0]} \1$", text, re.DOTALL | re.MULTILINE
     )
-    return dict(found)
+    return dict(result)
 
 
 def tools_in(text: str) -> list[dict[str, Json]]:

@@ -46,12 +46,12 @@ class Batched:
             "embedder": self.pipeline.embedder,
             "writer": PairWriter(tuple(self.roles.values()), POLICY),
         }
-        held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
-        wanted = assets or (pairs, judgements)
-        result = dg.materialize(wanted, resources=held, partition_key=MARKET)
+        lines = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
+        expected = assets or (pairs, judgements)
+        result = dg.materialize(expected, resources=lines, partition_key=MARKET)
         assert result.success
-        [made] = result.asset_materializations_for_node("pairs")
-        return {name: value.value for name, value in made.metadata.items()}
+        [answer] = result.asset_materializations_for_node("pairs")
+        return {name: value.value for name, value in answer.metadata.items()}
 
     def harvest(self) -> None:
         self.server.end()
@@ -64,8 +64,8 @@ class Batched:
 
 @pytest.fixture
 def server() -> Iterator[BatchServer]:
-    with batch_endpoint(scripted()) as made:
-        yield made
+    with batch_endpoint(scripted()) as answer:
+        yield answer
 
 
 def open_root(honest_root: Path, folder: Path, *, fresh: bool) -> Path:
@@ -113,9 +113,9 @@ def test_what_was_current_stays_until_the_batch_is_answered(
     market.run()
     assert market.read(PAIRS).keys() == singles.keys()
     assert {row["status"] for row in market.read(PAIRS).values()} == {"ok"}
-    kept = market.read(JUDGEMENTS)
-    assert kept
-    assert all(verdicts[name]["score"] == row["score"] for name, row in kept.items())
+    rows_kept = market.read(JUDGEMENTS)
+    assert rows_kept
+    assert all(verdicts[name]["score"] == row["score"] for name, row in rows_kept.items())
     assert {item.stage for item in market.warehouse.ledger.batches.find()} == {
         "pairs",
         "judgements",
@@ -123,10 +123,10 @@ def test_what_was_current_stays_until_the_batch_is_answered(
     for _ in range(2):  # the pairs that were waited for, then their verdicts
         market.harvest()
         market.run()
-    made = market.read(PAIRS)
-    assert {row["model"] for row in made.values()} == {"m-1"}
+    answer = market.read(PAIRS)
+    assert {row["model"] for row in answer.values()} == {"m-1"}
     judged = market.read(JUDGEMENTS)
     assert {row["judge"] for row in judged.values()} == {"model:m-1"}
-    assert judged.keys() <= made.keys()
+    assert judged.keys() <= answer.keys()
     assert set(server.answered.values()) == {1}
     assert not server.direct

@@ -58,9 +58,9 @@ def test_a_first_run_writes_every_task_with_a_whole_receipt(pipeline: Pipeline) 
 
 
 def test_an_unchanged_world_asks_nobody_and_moves_nothing(pipeline: Pipeline) -> None:
-    before, asked = version(pipeline), paid(pipeline)
+    before, request = version(pipeline), paid(pipeline)
     pipeline.run_nightly()
-    assert (version(pipeline), paid(pipeline)) == (before, asked)
+    assert (version(pipeline), paid(pipeline)) == (before, request)
 
 
 def test_holding_a_tool_takes_its_rows_and_releasing_it_brings_them_back_unpaid(
@@ -77,10 +77,10 @@ def test_holding_a_tool_takes_its_rows_and_releasing_it_brings_them_back_unpaid(
     judged = {row["pair_id"] for row in pipeline.read_rows(JUDGEMENTS)}
     assert judged <= {row["pair_id"] for row in left}
     decide(pipeline, digest, "released")
-    asked = paid(pipeline)
+    request = paid(pipeline)
     pipeline.run_nightly()
     assert version(pipeline) == before
-    assert paid(pipeline) == asked
+    assert paid(pipeline) == request
 
 
 def test_a_renamed_parameter_carries_its_pairs_over(pipeline: Pipeline) -> None:

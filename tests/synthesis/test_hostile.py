@@ -197,16 +197,16 @@ def test_a_model_that_obeys_a_description_makes_no_accepted_row(
         "call": lambda *_: {"arguments": {"city": "Oslo"}},
     }
     policy = replace(SINGLES, pairs_per_tool=1, evolve_share=1.0)
-    made = planned(snapshot_rows([POISONED]), policy)
+    answer = planned(snapshot_rows([POISONED]), policy)
     with openai_endpoint(scripted(**{**good, **answers})) as endpoint:
-        [row] = compose_rows(made, model_llm(ledger, endpoint.url), policy)
+        [row] = compose_rows(answer, model_llm(ledger, endpoint.url), policy)
     assert row["status"] == "failed" or row["verdict"] != "accept"
     assert row["hint"] or json.loads(row["flaws"])
     assert not reaches_judge(row) or row["verdict"] == "unsure"
     # The same script without the obedience is fine, so that the check above means something.
     with openai_endpoint(scripted(**good)) as endpoint:
         llm = model_llm(ledger, endpoint.url, model="honest")
-        [row] = compose_rows(made, llm, policy)
+        [row] = compose_rows(answer, llm, policy)
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
 
@@ -253,9 +253,9 @@ def test_a_tools_answer_that_gives_orders_is_in_no_row(ledger: Ledger) -> None:
         several=lambda *_: {"instruction": "Find the tap ticket and close it.", "calls": calls},
         act=lambda *_: {"content": f"T-1. {ORDER}"},
     )
-    made = only(planned(snapshot_rows([FIND_TICKET, CLOSE_TICKET]), ALL_TASKS), "sequential")[:1]
+    answer = only(planned(snapshot_rows([FIND_TICKET, CLOSE_TICKET]), ALL_TASKS), "sequential")[:1]
     with openai_endpoint(script) as endpoint:
-        [row] = compose_rows(made, model_llm(ledger, endpoint.url), ALL_TASKS)
+        [row] = compose_rows(answer, model_llm(ledger, endpoint.url), ALL_TASKS)
     assert (row["status"], row["failed_step"], row["error_kind"]) == ("failed", "act", "suspicious")
     assert row["messages"] is None
 
@@ -267,8 +267,8 @@ def test_a_call_that_json_cannot_hold_fails_the_row(text: str, ledger: Ledger) -
     policy = replace(SINGLES, pairs_per_tool=1)
     script = scripted(generate=lambda *_: {"requests": [HONEST]}, call=lambda *_: text)
     with openai_endpoint(script) as endpoint:
-        made = planned(snapshot_rows([POISONED]), policy)
-        [row] = compose_rows(made, model_llm(ledger, endpoint.url), policy)
+        answer = planned(snapshot_rows([POISONED]), policy)
+        [row] = compose_rows(answer, model_llm(ledger, endpoint.url), policy)
     assert (row["status"], row["failed_step"]) == ("failed", "call")
     assert row["error_kind"] in ("bad_value", "server_error", "wrong_shape", "non_json")
 
@@ -291,8 +291,8 @@ def test_no_contract_stops_any_task(name: str, offline: LLM) -> None:
     row = {**snapshot_rows([CLOSE_TICKET])[0], "tool": name, "contract": json.dumps(raw),
            "contract_digest": "c1:" + "0" * 64}  # fmt: skip
     rows = [row, *snapshot_rows([FIND_TICKET], "npm:desk")]
-    made = planned(rows, ALL_TASKS, lambda one: [other for other in rows if other is not one])
-    written = compose_rows(made, offline, ALL_TASKS)
+    answer = planned(rows, ALL_TASKS, lambda one: [other for other in rows if other is not one])
+    written = compose_rows(answer, offline, ALL_TASKS)
     PAIRS.frame(written)
     assert {item["tool"] for item in written} == {name, FIND_TICKET["name"]}
     assert all(item["status"] == "ok" or item["hint"] for item in written)

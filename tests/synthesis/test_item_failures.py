@@ -76,9 +76,9 @@ def test_a_tool_whose_scan_fails_is_held(monkeypatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(findings, "scan_tool", scan)
         first = scan_snapshot(rows, {}, {}, run_date="2026-01-01")
-    held = [row for row in first.rows if row["rule"] == "not_scanned"]
-    assert [(row["tool"], row["severity"]) for row in held] == [(PING["name"], "high")]
-    check(held[0]["excerpt"])
+    lines = [row for row in first.rows if row["rule"] == "not_scanned"]
+    assert [(row["tool"], row["severity"]) for row in lines] == [(PING["name"], "high")]
+    check(lines[0]["excerpt"])
     again = scan_snapshot(rows, {}, {}, scans=first.scans, run_date="2026-01-02")
     assert again.read == 1  # it alone: the next run reads it once more
     assert not [row for row in again.rows if row["rule"] == "not_scanned"]
@@ -89,10 +89,10 @@ def test_a_summary_that_fails_is_a_row(monkeypatch) -> None:
     rows[1] = {**rows[1], "server_id": "npm:other"}
     write = break_one(summaries.write_summary, lambda name, _: name == "other")
     monkeypatch.setattr(summaries, "write_summary", write)
-    made, _ = summaries.make_summaries(rows, {}, None)
-    outcomes = {row["server_id"]: (row["status"], row["error_kind"]) for row in made}
+    answer, _ = summaries.make_summaries(rows, {}, None)
+    outcomes = {row["server_id"]: (row["status"], row["error_kind"]) for row in answer}
     assert outcomes == {rows[0]["server_id"]: ("ok", None), "npm:other": ("failed", "internal")}
-    check(next(row["hint"] for row in made if row["status"] == "failed"))
+    check(next(row["hint"] for row in answer if row["status"] == "failed"))
     assert summaries.make_row.__name__ == "make_row"
 
 
@@ -109,8 +109,8 @@ def test_a_contract_without_a_text_is_known_by_its_name(monkeypatch) -> None:
 def test_a_judgement_that_fails_is_a_row(ledger: Ledger, monkeypatch) -> None:
     view = break_one(judging.make_view, lambda row, _: row is ROWS[0])
     monkeypatch.setattr(judging, "make_view", view)
-    made = JUDGEMENTS.frame(judging.judge(ROWS[:2], CONTRACTS, offline_llm(ledger), POLICY))
-    by_id = {row["pair_id"]: row for row in made.to_dicts()}
+    answer = JUDGEMENTS.frame(judging.judge(ROWS[:2], CONTRACTS, offline_llm(ledger), POLICY))
+    by_id = {row["pair_id"]: row for row in answer.to_dicts()}
     lost, good = (by_id[row["pair_id"]] for row in ROWS[:2])
     assert (lost["status"], lost["error_kind"], lost["verdict"]) == ("failed", "internal", None)
     assert good["status"] == "ok"
@@ -124,16 +124,16 @@ def test_a_unit_that_fails_is_its_rows(ledger: Ledger, monkeypatch) -> None:
     units = planned(rows, policy)
     write = break_one(plan.write_single, lambda unit, *_: unit.own["tool"] == CONVERT["name"])
     monkeypatch.setattr(plan, "write_single", write)
-    made = PAIRS.frame(plan.compose_rows(units, llm, policy)).to_dicts()
-    lost = [row for row in made if row["tool"] == CONVERT["name"]]
+    answer = PAIRS.frame(plan.compose_rows(units, llm, policy)).to_dicts()
+    lost = [row for row in answer if row["tool"] == CONVERT["name"]]
     assert {(row["index"], row["status"], row["error_kind"]) for row in lost} == {
         (0, "failed", "internal"),
         (1, "failed", "internal"),
     }
     assert len(lost) == 2
     check(lost[0]["hint"])
-    assert {row["error_kind"] for row in made if row["tool"] != CONVERT["name"]} == {None}
-    assert {row["task"] for row in made} <= set(TASKS)
+    assert {row["error_kind"] for row in answer if row["tool"] != CONVERT["name"]} == {None}
+    assert {row["task"] for row in answer} <= set(TASKS)
 
 
 def test_a_unit_that_cannot_be_planned_is_its_rows_and_moves_no_other(
@@ -151,8 +151,8 @@ def test_a_unit_that_cannot_be_planned_is_its_rows_and_moves_no_other(
     untouched = [key for key in good if not key.endswith("#sequential")]
     assert [plans[key] for key in untouched] == [good[key] for key in untouched]
     assert not [unit for unit in now if unit.problem and unit.own["tool"] != CONVERT["name"]]
-    made = PAIRS.frame(plan.compose_rows(now, llm, ALL_TASKS)).to_dicts()
-    (lost,) = [row for row in made if row["status"] == "failed"]
+    answer = PAIRS.frame(plan.compose_rows(now, llm, ALL_TASKS)).to_dicts()
+    (lost,) = [row for row in answer if row["status"] == "failed"]
     key = ("tool", "task", "failed_step", "error_kind")
     assert [lost[name] for name in key] == [CONVERT["name"], "sequential", "plan", "internal"]
     check(lost["hint"])
@@ -192,10 +192,10 @@ def test_a_row_that_the_filters_fail_for_is_that_row(monkeypatch) -> None:
 
 
 def test_a_row_that_the_table_does_not_take_is_that_row() -> None:
-    made = {"server_id": "a", "tool": "b", "contract_digest": "c1:0", "task": "single",
+    answer = {"server_id": "a", "tool": "b", "contract_digest": "c1:0", "task": "single",
             "plan_digest": "p", "status": "ok"}  # fmt: skip
-    good = {**made, "pair_id": "p1:a", "index": 0, "instruction": "what time is it"}
-    odd = {**made, "pair_id": "p1:b", "index": 1, "instruction": "\ud800"}
+    good = {**answer, "pair_id": "p1:a", "index": 0, "instruction": "what time is it"}
+    odd = {**answer, "pair_id": "p1:b", "index": 1, "instruction": "\ud800"}
     first, second = plan._fit_rows([good, odd])
     assert (first["status"], first["instruction"]) == ("ok", good["instruction"])
     assert (second["error_kind"], second["failed_step"]) == ("internal", "table")
@@ -206,9 +206,9 @@ def test_a_pair_that_cannot_be_moved_is_written_anew(monkeypatch) -> None:
     move = break_one(migration._migrate_row, lambda row, *_: row["pair_id"] == "p1:a")
     monkeypatch.setattr(migration, "_migrate_row", move)
     now = {"x/y": {**snapshot_rows([PING])[0], "contract": "no JSON"}}
-    found = migration.migrate_pairs(rows, {}, now)
-    assert [name for name, _ in found.retired] == ["p1:a", "p1:b"]
-    assert all(why.startswith("internal: ") for _, why in found.retired)
+    result = migration.migrate_pairs(rows, {}, now)
+    assert [name for name, _ in result.retired] == ["p1:a", "p1:b"]
+    assert all(why.startswith("internal: ") for _, why in result.retired)
 
 
 leaves = st.none() | st.integers() | st.text(max_size=4) | st.sampled_from(["object", "#/$defs/a"])
@@ -252,10 +252,12 @@ def test_any_row_passes_the_filters_or_fails_alone(columns: dict[str, Any]) -> N
     def embed(texts: Sequence[str]) -> np.ndarray:
         return np.eye(len(texts), 8, dtype=np.float32)
 
-    kept, odd = filters.filter_rows([good, row], {}, embed, POLICY)
-    assert (kept["status"], kept["twin_of"]) == ("ok", None)
+    rows_kept, odd = filters.filter_rows([good, row], {}, embed, POLICY)
+    assert (rows_kept["status"], rows_kept["twin_of"]) == ("ok", None)
     assert (odd["status"], odd.get("error_kind")) in (("ok", None), ("failed", "internal"))
-    PAIRS.frame([{name: row[name] for name in row if name in PAIRS.columns} for row in (kept, odd)])
+    PAIRS.frame(
+        [{name: row[name] for name in row if name in PAIRS.columns} for row in (rows_kept, odd)]
+    )
 
 
 @pytest.mark.parametrize("stage", ["judge", "pairs"])

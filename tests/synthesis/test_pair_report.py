@@ -105,9 +105,14 @@ def test_a_stage_is_its_role_with_calls_tokens_and_dollars_per_accepted_pair() -
         cost(stage="llm:judge", effects=3, usd=0.1),
     ]
     rows = by_key(make_spend_rows(costs, {"registry": 2}))
-    made = rows["registry", "generator", "m"]
-    assert (made["calls"], made["failed"], made["unknown"], made["tokens"]) == (4, 2, 1, 400)
-    assert (made["usd_per_accepted_pair"], made["tokens_per_accepted_pair"]) == (0.1, 200.0)
+    answer = rows["registry", "generator", "m"]
+    assert (answer["calls"], answer["failed"], answer["unknown"], answer["tokens"]) == (
+        4,
+        2,
+        1,
+        400,
+    )
+    assert (answer["usd_per_accepted_pair"], answer["tokens_per_accepted_pair"]) == (0.1, 200.0)
     assert rows["registry", "judge", "m"]["usd_per_accepted_pair"] == 0.05
     assert rows["registry", TOTAL, ""]["usd"] == 0.3
 

@@ -136,9 +136,9 @@ def test_a_server_of_500_tools_has_a_bounded_prompt_that_says_so(ledger: Ledger)
     assert len(text) < MOST_TOOLS * 420 + 4000
     assert (row["tools"], row["tools_shown"]) == (500, MOST_TOOLS)
     assert f"{MOST_TOOLS} of the server's 500 tools are shown." in text
-    shown = [int(number) for number in re.findall(r"^- tool_(\d+)", text, re.MULTILINE)]
-    assert (shown[0], shown[-1], len(shown)) == (0, 499, MOST_TOOLS)
-    steps = {b - a for a, b in pairwise(shown)}
+    offered = [int(number) for number in re.findall(r"^- tool_(\d+)", text, re.MULTILINE)]
+    assert (offered[0], offered[-1], len(offered)) == (0, 499, MOST_TOOLS)
+    steps = {b - a for a, b in pairwise(offered)}
     assert steps <= {8, 9}
 
 
@@ -193,17 +193,17 @@ def test_a_fault_of_the_settings_is_raised(ledger: Ledger) -> None:
 
 def test_many_servers_are_asked_beside_each_other(ledger: Ledger) -> None:
     rows = [snapshot(f"npm:s{i}", "get_time", f"Tell the time of {i}") for i in range(40)]
-    seen: list[tuple[int, int]] = []
+    prompts: list[tuple[int, int]] = []
 
     class Told:
         def update(self, stage: str, done: int, total: int, **figures: float | int | str) -> None:
-            seen.append((done, total))
+            prompts.append((done, total))
 
     with a_model(ledger, lambda _body, _number: say_summary(), concurrency=8) as (client, requests):
-        made, _ = make_summaries(rows, {}, client(), progress=Told())
-    assert [row["server_id"] for row in made] == sorted(row["server_id"] for row in rows)
+        answer, _ = make_summaries(rows, {}, client(), progress=Told())
+    assert [row["server_id"] for row in answer] == sorted(row["server_id"] for row in rows)
     assert len(requests) == 40
-    assert seen[-1] == (40, 40)
+    assert prompts[-1] == (40, 40)
 
 
 @pytest.mark.parametrize(
@@ -225,12 +225,12 @@ def test_a_servers_name_is_its_own_and_not_its_publishers(server_id: str, name: 
 )
 @examples(60)
 def test_any_tools_have_a_summary_of_bounded_length_whatever_their_order(tools: list) -> None:
-    made = [
+    answer = [
         canonicalize_contract(
             {"name": name, "description": about, "inputSchema": {"type": "object"}}
         )
         for name, about in dict(tools).items()
     ]
-    text = write_summary("files", made)
+    text = write_summary("files", answer)
     assert 0 < len(text) <= 900
-    assert text == write_summary("files", made[::-1])
+    assert text == write_summary("files", answer[::-1])

@@ -33,18 +33,18 @@ def test_a_wrong_call_is_refused_and_its_error_is_the_validators(tool: Json, see
     assert any(flaw.message in message for flaw in flaws)
     assert wrong == make_wrong_call(tool, right, random.Random(seed))
     # One thing is wrong with it; the rest is as it was.
-    kept = set(wrong.arguments) & set(right)
-    assert sum(wrong.arguments[name] != right[name] for name in kept) <= 1
+    rows_kept = set(wrong.arguments) & set(right)
+    assert sum(wrong.arguments[name] != right[name] for name in rows_kept) <= 1
     assert len(set(wrong.arguments) ^ set(right)) <= 2
 
 
 def test_every_kind_of_wrong_call_is_made() -> None:
     right = {"project_key": "OPS", "title": "Tap", "priority": "low", "estimate": 3}
-    made = [make_wrong_call(CREATE_ISSUE, right, random.Random(seed)) for seed in range(40)]
-    assert {item.kind for item in made if item} == {
+    answer = [make_wrong_call(CREATE_ISSUE, right, random.Random(seed)) for seed in range(40)]
+    assert {item.kind for item in answer if item} == {
         "wrong_type", "missing_required", "unknown_argument",
     }  # fmt: skip
-    assert {item.error.split(":")[0].split(" -")[0] for item in made if item} >= {
+    assert {item.error.split(":")[0].split(" -")[0] for item in answer if item} >= {
         "Input validation error", "MCP error", '{"error"',
     }  # fmt: skip
 

@@ -60,12 +60,12 @@ def test_every_accepted_pair_is_there_once_on_its_servers_side(
 ) -> None:
     pairs = published(warehouse)
     figures = made(warehouse, tmp_path / "out")
-    found = {split: [row["pair_id"] for row in lines(tmp_path / "out", split)]
+    result = {split: [row["pair_id"] for row in lines(tmp_path / "out", split)]
              for split in (TRAIN, TEST)}  # fmt: skip
     servers = {TRAIN: TRAIN_SERVERS, TEST: TEST_SERVERS}
-    for split, ids in found.items():
-        wanted = sorted(p["pair_id"] for p in pairs if p["server_id"] in servers[split])
-        assert sorted(ids) == wanted
+    for split, ids in result.items():
+        expected = sorted(p["pair_id"] for p in pairs if p["server_id"] in servers[split])
+        assert sorted(ids) == expected
     assert figures.pairs == len(pairs) == 24
 
 
@@ -73,13 +73,13 @@ def test_what_was_not_accepted_is_left_out(warehouse: Warehouse, tmp_path: Path)
     server = TRAIN_SERVERS[0]
     flawed = [{"status": "failed"}, {"verdict": "reject"}, {"twin_of": "p1:x"}, {}]
     pairs = [pair(server, "single", n, **columns) for n, columns in enumerate(flawed)]
-    kept = pair(server, "single", 9)
-    published(warehouse, [*pairs, kept])
+    rows_kept = pair(server, "single", 9)
+    published(warehouse, [*pairs, rows_kept])
     verdicts = ["accept", "accept", "accept", "reject", "accept"]
-    rows = [judgement(p, v) for p, v in zip([*pairs, kept], verdicts, strict=True)]
+    rows = [judgement(p, v) for p, v in zip([*pairs, rows_kept], verdicts, strict=True)]
     publish(warehouse, JUDGEMENTS, rows)
     made(warehouse, tmp_path / "out")
-    assert [row["pair_id"] for row in lines(tmp_path / "out")] == [kept["pair_id"]]
+    assert [row["pair_id"] for row in lines(tmp_path / "out")] == [rows_kept["pair_id"]]
 
 
 def test_pairs_can_be_kept_by_what_their_executed_calls_say(
@@ -99,8 +99,8 @@ def test_no_call_of_a_training_pair_is_to_a_tool_that_a_test_server_lists_too(
     single, parallel = pair(server, "single"), pair(server, "parallel")
     published(warehouse, [single, parallel])
     copy = {**snapshot(server, "drop"), "server_id": TEST_SERVERS[0]}
-    own = [snapshot(server, verb) for verb in ("find", "drop")]
-    publish(warehouse, SNAPSHOTS, [*own, copy])
+    base = [snapshot(server, verb) for verb in ("find", "drop")]
+    publish(warehouse, SNAPSHOTS, [*base, copy])
     made(warehouse, tmp_path / "out")
     assert [row["pair_id"] for row in lines(tmp_path / "out")] == [single["pair_id"]]
 
@@ -123,19 +123,25 @@ def test_tools_hold_the_right_one_in_an_order_of_the_row(
 def test_a_lone_tool_stands_among_those_it_was_told_apart_from(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    own = snapshot("npm:file", "find")["contract_digest"]
-    names = [own, *(snapshot(s, "drop")["contract_digest"] for s in ("npm:issue", "npm:note"))]
+    base = snapshot("npm:file", "find")["contract_digest"]
+    names = [
+        base,
+        *(snapshot(s, "drop")["contract_digest"] for s in ("npm:issue", "npm:note")),
+    ]
     pairs = [
-        pair("npm:file", "single", n, offered=json.dumps([own]),
+        pair("npm:file", "single", n, offered=json.dumps([base]),
              checks=json.dumps({"candidates": names, "picks": {}, "verdict": verdict}))
         for n, verdict in enumerate(("right", "one"))
     ]  # fmt: skip
     published(warehouse, pairs)
     made(warehouse, tmp_path / "out")
-    shown = {row["pair_id"]: {tool["function"]["name"] for tool in row["tools"]}
+    offered = {row["pair_id"]: {tool["function"]["name"] for tool in row["tools"]}
              for row in lines(tmp_path / "out")}  # fmt: skip
-    assert shown[pairs[0]["pair_id"]] == {"find.file", "drop.issue"}  # the third is a test server's
-    assert shown[pairs[1]["pair_id"]] == {"find.file"}
+    assert offered[pairs[0]["pair_id"]] == {
+        "find.file",
+        "drop.issue",
+    }  # the third is a test server's
+    assert offered[pairs[1]["pair_id"]] == {"find.file"}
 
 
 def test_a_wrong_call_is_no_lesson(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -251,8 +257,8 @@ def test_only_licences_that_are_known_to_permit_commerce(
     rows = [pair("npm:file", "single", n, license=held) for n, held in enumerate(listed)]
     published(warehouse, rows)
     made(warehouse, tmp_path / "out", commercial_only=True)
-    kept = {row["license"] for row in lines(tmp_path / "out")}
-    assert kept == {"MIT", "GPL-3.0-or-later"}
+    rows_kept = {row["license"] for row in lines(tmp_path / "out")}
+    assert rows_kept == {"MIT", "GPL-3.0-or-later"}
 
 
 @pytest.mark.parametrize(

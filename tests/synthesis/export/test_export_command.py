@@ -76,10 +76,10 @@ def test_trajectories_are_exported_where_they_are_asked_for(
     assert json.loads(done.stdout)["pairs"] == 24
     done = run("--format", name, "--tasks", "trajectory", "--out", str(home / "played"))
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert told["pairs"] == 2
-    assert told["splits"] == {"test": 1, "train": 1}
-    assert told["judge"] == {"world:end-state": 2}
+    report = json.loads(done.stdout)
+    assert report["pairs"] == 2
+    assert report["splits"] == {"test": 1, "train": 1}
+    assert report["judge"] == {"world:end-state": 2}
     card = (home / "played" / "README.md").read_text()
     assert "The calls of 2 trajectories ran, in disposable worlds" in card
     assert "0 hold a tool's answer that no tool gave" in card
@@ -105,24 +105,26 @@ def test_a_trajectory_with_a_held_contract_is_not_exported(
 
 def play(warehouse: Warehouse, words: str = "") -> None:
     """Publishes a kept trajectory of a server on each side, and one that was dropped."""
-    made = []
+    answer = []
     for server, why in ((TRAIN_SERVERS[0], None), (TEST_SERVERS[0], None), ("npm:issue", "wrong")):
         contract = tool(server, "find")
         contract["description"] += words
         digest = contract_digest(contract)
         steps = [
             TrajectoryStep(
-                server, contract["name"], digest, given, told, outcome, "s1", "s1", wrong=wrong
+                server, contract["name"], digest, value, report, outcome, "s1", "s1", wrong=wrong
             )
-            for given, told, outcome, wrong in (
+            for value, report, outcome, wrong in (
                 ({"title": "Z"}, "no such title", "tool_error", True),
                 ({"title": "A"}, "found it", "useful", False),
             )
         ]
         places = (WorldStretch("small", "task", 1, "s1", "s1"),)
         offered = {digest: (server, contract)}
-        made.append(TaskTrajectory(f"Find A at {server}.", tuple(steps), "A", places, offered, why))
-    publish_trajectories(warehouse.tables, made, "2026-01-01")
+        answer.append(
+            TaskTrajectory(f"Find A at {server}.", tuple(steps), "A", places, offered, why)
+        )
+    publish_trajectories(warehouse.tables, answer, "2026-01-01")
     time.sleep(0.01)  # publications are ordered by the clock
 
 

@@ -54,25 +54,25 @@ def test_datasets_reads_back_what_was_written(
 ) -> None:
     pairs = {item["pair_id"]: item for item in published(warehouse)}
     folder = made(warehouse, tmp_path / "out", name)
-    found = load(folder)
-    assert set(found) == {"train", "test"}
-    assert set(found["train"].column_names) == set(FORMATS[name].columns)
+    result = load(folder)
+    assert set(result) == {"train", "test"}
+    assert set(result["train"].column_names) == set(FORMATS[name].columns)
     if name == "hf":
-        for row in found["train"]:
+        for row in result["train"]:
             _same_tools_and_calls(row, pairs[row["pair_id"]])
         return
-    for split, rows in found.items():
+    for split, rows in result.items():
         text = (folder / "data" / f"{split}.jsonl").read_text()
         assert [dict(row) for row in rows] == [json.loads(line) for line in text.splitlines()]
 
 
 def _same_tools_and_calls(row: dict[str, Any], was: dict[str, Any]) -> None:
     """No key was added or lost on the way, whatever other tools' schemas hold."""
-    shown = {item["function"]["name"]: item["function"] for item in row["tools"]}
+    offered = {item["function"]["name"]: item["function"] for item in row["tools"]}
     for call in read_goldens(was):
         verb = call.tool.split(".")[0]
         assert (
-            shown[call.tool]["parameters"]
+            offered[call.tool]["parameters"]
             == canonicalize_contract(tool(call.server_id, verb))["inputSchema"]
         )
     calls = [c["function"] for m in row["messages"] for c in m.get("tool_calls", ())
@@ -86,8 +86,8 @@ def test_datasets_reads_lines_of_one_turn_to_learn_apart(
 ) -> None:
     published(warehouse)
     folder = made(warehouse, tmp_path / "out", "sharegpt")
-    found = load(folder, name="last_turn")
-    assert {split: [row["task"] for row in rows] for split, rows in found.items()} == {
+    result = load(folder, name="last_turn")
+    assert {split: [row["task"] for row in rows] for split, rows in result.items()} == {
         "train": ["recovery", "recovery"], "test": ["recovery"],
     }  # fmt: skip
 
@@ -109,8 +109,8 @@ def test_chat_templates_show_the_tools_and_the_call(
         if template == "llama3_1" and row["task"] == "parallel":
             continue  # that template takes one call a turn
         text = tokenizer.apply_chat_template(row["messages"], tools=row["tools"], tokenize=False)
-        for shown in row["tools"]:
-            assert json.dumps(shown["function"]["name"]) in text
+        for offered in row["tools"]:
+            assert json.dumps(offered["function"]["name"]) in text
         for message in row["messages"]:
             for call in message.get("tool_calls", ()):
                 assert json.dumps(call["function"]["name"]) in text.split("user", 1)[1]
@@ -120,8 +120,8 @@ def test_a_row_renders_as_the_training_renders_it(warehouse: Warehouse, tmp_path
     published(warehouse, [pair("npm:file", "single")])
     [row] = load(made(warehouse, tmp_path / "out", "trl"), split=TRAIN)
     tokenizer = _tokenizer("qwen2_5")
-    one = golden("npm:file", "find", {"title": "A", "file_only": {"deep": None}})
-    call = {"name": one["tool"], "arguments": one["arguments"]}
+    item = golden("npm:file", "find", {"title": "A", "file_only": {"deep": None}})
+    call = {"name": item["tool"], "arguments": item["arguments"]}
     tools = json.loads(row["tools"])
     assert render_tool_schema(canonicalize_contract(tool("npm:file", "find"))) in tools
     _, completion = render_conversation(tokenizer, tools, row["prompt"][0]["content"], [call])
@@ -150,8 +150,8 @@ def test_trl_trains_on_the_completion_alone(
     for prepared, row in zip(trainer.train_dataset, rows, strict=True):
         whole = tokenizer.decode(prepared["input_ids"])
         learnt = tokenizer.decode([label for label in prepared["labels"] if label != -100])
-        for shown in json.loads(row["tools"]):
-            assert shown["function"]["name"] in whole
+        for offered in json.loads(row["tools"]):
+            assert offered["function"]["name"] in whole
         [message] = row["completion"]
         for call in message.get("tool_calls", ()):
             assert json.dumps(call["function"]["arguments"], ensure_ascii=False) in learnt
@@ -184,10 +184,10 @@ ANSWERS = st.one_of(
 )
 
 
-def answer(given: Any, **more: Any) -> dict[str, Any]:
-    if isinstance(given, str):
-        return {"role": "assistant", "content": given, **more}
-    call = {"id": "c", "type": "function", "function": {"name": "find", "arguments": given}}
+def answer(value: Any, **more: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"role": "assistant", "content": value, **more}
+    call = {"id": "c", "type": "function", "function": {"name": "find", "arguments": value}}
     return {"role": "assistant", "content": None, "tool_calls": [call], **more}
 
 
@@ -203,25 +203,27 @@ def prefer(warehouse: Warehouse, folder: Path, **options: Any) -> dict[str, list
 def refused(server: str, arguments: Any, **columns: Any) -> dict[str, Any]:
     """A row that asks as `pair(server, "single")` does and calls otherwise."""
     call = golden(server, "find", arguments)
-    asked = {"role": "user", "content": pair(server, "single")["instruction"]}
-    messages = [asked, called(("c0", call, arguments))]
+    request = {"role": "user", "content": pair(server, "single")["instruction"]}
+    messages = [request, called(("c0", call, arguments))]
     return pair(server, "single", calls=dump_text([call]), messages=dump_text(messages), **columns)
 
 
 def publish_refused(warehouse: Warehouse, rows: list[dict[str, Any]]) -> None:
-    kept = published(warehouse)
-    publish(warehouse, PAIRS, [*kept, *rows])
-    publish(warehouse, JUDGEMENTS, [*map(judgement, kept), *(judgement(r, "reject") for r in rows)])
+    rows_kept = published(warehouse)
+    publish(warehouse, PAIRS, [*rows_kept, *rows])
+    publish(
+        warehouse, JUDGEMENTS, [*map(judgement, rows_kept), *(judgement(r, "reject") for r in rows)]
+    )
 
 
 def test_what_a_server_refused_is_rejected_for_the_call_after_it(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
     published(warehouse)
-    found = prefer(warehouse, tmp_path / "out")
+    result = prefer(warehouse, tmp_path / "out")
     servers = {TRAIN: set(TRAIN_SERVERS), TEST: set(TEST_SERVERS)}
-    assert {split: {row["server_id"] for row in rows} for split, rows in found.items()} == servers
-    for row in (row for rows in found.values() for row in rows):
+    assert {split: {row["server_id"] for row in rows} for split, rows in result.items()} == servers
+    for row in (row for rows in result.values() for row in rows):
         assert (row["source"], row["task"]) == ("draft", "recovery")
         assert [item["role"] for item in row["prompt"]] == ["user"]
         [right], [wrong] = row["chosen"], row["rejected"]
@@ -278,9 +280,9 @@ def test_a_refused_answer_never_says_what_is_preferred(wrong: list[Any], right: 
     assert len(lines) == sum(not is_same(item, right) for item in wrong)
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(item: Any, other: Any) -> bool:
     """Whether two answers say the same: 1 and 1.0 do."""
-    return type(one) is type(other) and one == other
+    return type(item) is type(other) and item == other
 
 
 def read(message: dict[str, Any]) -> Any:

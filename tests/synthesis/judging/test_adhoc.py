@@ -44,11 +44,11 @@ ROWS = [
 
 def bag_of_words(texts: Any) -> np.ndarray:
     """Unit vectors that are equal where the texts are."""
-    found = np.zeros((len(texts), 512), np.float32)
+    result = np.zeros((len(texts), 512), np.float32)
     for place, text in enumerate(texts):
         for word in text.lower().split():
-            found[place, sum(word.encode()) % 512] += 1
-    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
+            result[place, sum(word.encode()) % 512] += 1
+    return result / np.maximum(np.linalg.norm(result, axis=1, keepdims=True), 1e-9)
 
 
 def write(path: Path, rows: list) -> Path:
@@ -73,15 +73,15 @@ def pairs(tmp_path: Path) -> Path:
 
 
 def test_one_verdict_per_row_in_order_and_labels_are_not_read(tools: Path, pairs: Path) -> None:
-    rows, known = read_rows(pairs), read_tools(tools)
+    rows, contracts = read_rows(pairs), read_tools(tools)
     assert vars(rows[0]).keys() == {"tool_id", "instruction", "arguments"}
-    found = verify_rows(rows, known, bag_of_words, POLICY)
-    assert [item["tool_id"] for item in found] == [row["tool_id"] for row in ROWS]
-    assert [o["verdict"] for o in found] == ["accept", "unsure", "reject", "reject", "reject"]
-    assert found[3]["flaws"] == ["unknown_tool"]
-    assert found[4]["flaws"] == ["unusable_tool"]
-    assert {item["score"] for item in found} == {None}
-    assert all(bool(item["reasons"]) == bool(item["flaws"]) for item in found)
+    result = verify_rows(rows, contracts, bag_of_words, POLICY)
+    assert [item["tool_id"] for item in result] == [row["tool_id"] for row in ROWS]
+    assert [o["verdict"] for o in result] == ["accept", "unsure", "reject", "reject", "reject"]
+    assert result[3]["flaws"] == ["unknown_tool"]
+    assert result[4]["flaws"] == ["unusable_tool"]
+    assert {item["score"] for item in result} == {None}
+    assert all(bool(item["reasons"]) == bool(item["flaws"]) for item in result)
 
 
 def alike(texts: Any) -> np.ndarray:
@@ -96,9 +96,9 @@ def test_a_request_as_near_to_the_description_as_can_be_is_refused(tools: Path) 
         verify_rows([candidate_pair], read_tools(tools), bag_of_words, POLICY)[0]["verdict"]
         == "accept"
     )
-    (found,) = verify_rows([candidate_pair], read_tools(tools), alike, POLICY)
-    assert (found["verdict"], found["flaws"]) == ("reject", ["copies_description"])
-    assert "cosine" in found["reasons"][0]
+    (result,) = verify_rows([candidate_pair], read_tools(tools), alike, POLICY)
+    assert (result["verdict"], result["flaws"]) == ("reject", ["copies_description"])
+    assert "cosine" in result["reasons"][0]
     policy = SynthesisPolicy(copies_above=1.0)
     assert verify_rows([candidate_pair], read_tools(tools), alike, policy)[0]["verdict"] == "accept"
 
@@ -106,10 +106,10 @@ def test_a_request_as_near_to_the_description_as_can_be_is_refused(tools: Path) 
 def test_rules_come_first_and_the_offline_judge_says_what_it_is(
     tools: Path, pairs: Path, offline: LLM
 ) -> None:
-    found = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, offline, POLICY)
-    assert [o["verdict"] for o in found] == ["accept", "reject", "reject", "reject", "reject"]
-    assert found[0]["score"] >= 6 > found[1]["score"]
-    assert [item.get("judge") for item in found] == ["offline:rules"] * 2 + [None] * 3
+    result = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, offline, POLICY)
+    assert [o["verdict"] for o in result] == ["accept", "reject", "reject", "reject", "reject"]
+    assert result[0]["score"] >= 6 > result[1]["score"]
+    assert [item.get("judge") for item in result] == ["offline:rules"] * 2 + [None] * 3
 
 
 def test_a_model_judges_what_the_rules_left_and_sees_the_tools_beside(
@@ -117,11 +117,11 @@ def test_a_model_judges_what_the_rules_left_and_sees_the_tools_beside(
 ) -> None:
     with openai_endpoint(lambda *_: Say(opinion(7))) as served:
         llm = a_model(served.url, ledger)
-        found = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, llm, POLICY)
+        result = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, llm, POLICY)
         assert len(served.requests) == 2
-    assert [o["verdict"] for o in found] == ["accept", "accept", "reject", "reject", "reject"]
-    assert found[1]["judge"] == "model:m"
-    assert found[1]["reasons"][-1] == "because"
+    assert [o["verdict"] for o in result] == ["accept", "accept", "reject", "reject", "reject"]
+    assert result[1]["judge"] == "model:m"
+    assert result[1]["reasons"][-1] == "because"
     assert "wrong_type" not in json.dumps(served.requests)
 
 
@@ -130,10 +130,10 @@ def test_a_judge_without_an_answer_leaves_the_row_unsure_and_says_why(
 ) -> None:
     with openai_endpoint(lambda *_: Say("no", status=400)) as served:
         llm = a_model(served.url, ledger)
-        found = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, llm, POLICY)
-    assert found[0]["verdict"] == "unsure"
-    assert "not judged: bad_request" in found[0]["reasons"][-1]
-    assert found[0]["reasons"][-1].count("bad_request") == 1
+        result = judge_rows(read_rows(pairs), read_tools(tools), bag_of_words, llm, POLICY)
+    assert result[0]["verdict"] == "unsure"
+    assert "not judged: bad_request" in result[0]["reasons"][-1]
+    assert result[0]["reasons"][-1].count("bad_request") == 1
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ def test_the_labelled_corpus_is_sorted_as_its_labels_say(tmp_path: Path) -> None
     if not corpus.is_dir():
         pytest.skip(f"no development data at {corpus}")
     rows = [json.loads(x) for p in sorted(corpus.glob("*.jsonl")) for x in p.open()]
-    given = read_rows(write(tmp_path / "p.jsonl", rows))
-    verdicts = verify_rows(given, read_tools(servers), bag_of_words, POLICY)
+    value = read_rows(write(tmp_path / "p.jsonl", rows))
+    verdicts = verify_rows(value, read_tools(servers), bag_of_words, POLICY)
     counts: dict[str, Counter] = {}
     for row, verdict in zip(rows, verdicts, strict=True):
         counts.setdefault(row["flaw"] or row["kind"], Counter())[verdict["verdict"]] += 1

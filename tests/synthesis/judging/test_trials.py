@@ -46,29 +46,29 @@ def test_kappa_of_the_textbook_table() -> None:
     """20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: kappa 0.4, standard error 0.1296."""
     pairs = [(True, True)] * 20 + [(True, False)] * 5
     pairs += [(False, True)] * 10 + [(False, False)] * 15
-    found = measure_agreement(pairs)
-    assert found.kappa == pytest.approx(0.4)
-    assert found.kappa_low == pytest.approx(0.4 - 1.96 * 0.1296, abs=2e-3)
-    assert (found.accuracy.hits, found.accuracy.n) == (35, 50)
-    assert (found.catch.hits, found.catch.n) == (15, 25)
-    assert (found.false_alarms.hits, found.false_alarms.n) == (5, 25)
+    result = measure_agreement(pairs)
+    assert result.kappa == pytest.approx(0.4)
+    assert result.kappa_low == pytest.approx(0.4 - 1.96 * 0.1296, abs=2e-3)
+    assert (result.accuracy.hits, result.accuracy.n) == (35, 50)
+    assert (result.catch.hits, result.catch.n) == (15, 25)
+    assert (result.false_alarms.hits, result.false_alarms.n) == (5, 25)
 
 
 def test_kappa_is_not_defined_where_everything_is_the_same() -> None:
     for pairs in ([], [(True, True)] * 5, [(False, False)] * 5):
-        found = measure_agreement(pairs)
-        assert (found.kappa, found.kappa_low) == (None, None)
+        result = measure_agreement(pairs)
+        assert (result.kappa, result.kappa_low) == (None, None)
     assert measure_agreement([]).accuracy.value is None
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60))
 def test_agreement_is_bounded_and_counts_every_row(pairs: list[tuple[bool, bool]]) -> None:
-    found = measure_agreement(pairs)
-    assert found.n == len(pairs) == found.catch.n + found.false_alarms.n
-    if found.kappa is not None:
-        assert found.kappa_low is not None
-        assert found.kappa_high is not None
-        assert -1 <= found.kappa_low <= found.kappa <= found.kappa_high <= 1
+    result = measure_agreement(pairs)
+    assert result.n == len(pairs) == result.catch.n + result.false_alarms.n
+    if result.kappa is not None:
+        assert result.kappa_low is not None
+        assert result.kappa_high is not None
+        assert -1 <= result.kappa_low <= result.kappa <= result.kappa_high <= 1
     same = measure_agreement([(good, good) for good, _ in pairs])
     assert same.kappa in (None, 1.0)
 
@@ -108,13 +108,13 @@ def test_each_mutant_has_its_flaw_everywhere_and_the_row_is_left_alone() -> None
 
 def test_a_trial_holds_all_ten_flaws_of_every_kind_of_row() -> None:
     written = [{**row, "pair_id": f"row-{n}"} for n, row in enumerate(ROWS)]
-    found, known = make_cases(written, CONTRACTS, seed=3, good=5)
-    kinds = Counter(case.kind for case in found)
+    result, contracts = make_cases(written, CONTRACTS, seed=3, good=5)
+    kinds = Counter(case.kind for case in result)
     assert set(kinds) == {*FLAWS, GOOD, OF_THE_RUN}
     assert kinds[OF_THE_RUN] == 5
-    assert all(case.row["contract_digest"] in known for case in found)
+    assert all(case.row["contract_digest"] in contracts for case in result)
     again, _ = make_cases(reversed(written), CONTRACTS, seed=3, good=5)
-    assert found == again
+    assert result == again
 
 
 def test_of_a_trial_only_what_changed_is_asked_anew() -> None:
@@ -123,8 +123,8 @@ def test_of_a_trial_only_what_changed_is_asked_anew() -> None:
     written = [{**row, "pair_id": f"row-{n}"} for n, row in enumerate(ROWS)]
 
     def list_words(rows: list[dict[str, Any]], contracts: Mapping[str, Any]) -> set[str]:
-        found, _ = make_cases(rows, contracts, seed=3, good=8)
-        return {json.dumps([case.kind, case.row], sort_keys=True) for case in found}
+        result, _ = make_cases(rows, contracts, seed=3, good=8)
+        return {json.dumps([case.kind, case.row], sort_keys=True) for case in result}
 
     before = list_words(written, CONTRACTS)
     [drawn] = [case.row["pair_id"] for case in make_cases(written, CONTRACTS, seed=3, good=1)[0]
@@ -141,8 +141,8 @@ def test_of_a_trial_only_what_changed_is_asked_anew() -> None:
 def test_rows_that_the_rules_did_not_accept_are_not_taken_for_good() -> None:
     refused = [{**row, "verdict": "unsure"} for row in ROWS]
     failed = [{**row, "status": "failed"} for row in ROWS]
-    found, _ = make_cases([*refused, *failed], CONTRACTS, seed=3, good=5)
-    assert OF_THE_RUN not in {case.kind for case in found}
+    result, _ = make_cases([*refused, *failed], CONTRACTS, seed=3, good=5)
+    assert OF_THE_RUN not in {case.kind for case in result}
 
 
 def test_rules_and_rubric_catch_mechanical_flaws_and_spare_good_rows(offline: LLM) -> None:

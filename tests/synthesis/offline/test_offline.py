@@ -68,9 +68,9 @@ READ, ISSUE, TIME = map(canonicalize_contract, (READ_FILE, CREATE_ISSUE, CITY_TI
 def test_every_call_fits_its_contract_and_every_value_is_in_the_text(of: dict, seed: int) -> None:
     for request in answer_requests({"contract": of, "count": 6}, seed)["requests"]:
         assert validate_call(of, request["values"]) == []
-        found = verify(of, request["instruction"], request["values"], server="npm:demo-server")
-        kinds = set(found.kinds) - {"copies_description"}
-        assert not kinds, (request, found.findings)
+        result = verify(of, request["instruction"], request["values"], server="npm:demo-server")
+        kinds = set(result.kinds) - {"copies_description"}
+        assert not kinds, (request, result.findings)
 
 
 def test_the_same_seed_makes_the_same_requests_and_another_seed_others() -> None:
@@ -105,16 +105,16 @@ def test_values_do_not_depend_on_the_process_that_draws_them() -> None:
 
 
 def test_requests_of_one_tool_differ_in_words_and_values() -> None:
-    made = draft(READ, 3, 10)
-    assert len({r["instruction"] for r in made}) == len(made)
-    assert len({r["values"]["path"] for r in made}) > 20
-    assert {r["kind"] for r in made} == {"direct", "detailed", "implicit"}
+    answer = draft(READ, 3, 10)
+    assert len({r["instruction"] for r in answer}) == len(answer)
+    assert len({r["values"]["path"] for r in answer}) > 20
+    assert {r["kind"] for r in answer} == {"direct", "detailed", "implicit"}
 
 
 def test_required_values_are_always_there_and_optional_ones_sometimes() -> None:
-    made = draft(ISSUE, 3, 12)
-    assert all({"project_key", "title", "priority"} <= r["values"].keys() for r in made)
-    optional = [len(r["values"]) > 3 for r in made]
+    answer = draft(ISSUE, 3, 12)
+    assert all({"project_key", "title", "priority"} <= r["values"].keys() for r in answer)
+    optional = [len(r["values"]) > 3 for r in answer]
     assert any(optional)
     assert not all(optional)
 
@@ -133,10 +133,10 @@ def test_required_values_are_always_there_and_optional_ones_sometimes() -> None:
     ],
 )
 def test_the_purpose_is_read_from_description_or_name(
-    name: str, description: str, verb: str, rest: str
+    name: str, description: str, verb: str, phrase: str
 ) -> None:
     purpose = read_purpose({"name": name, "description": description})
-    assert (purpose.verb, purpose.rest) == (verb, rest)
+    assert (purpose.verb, purpose.rest) == (verb, phrase)
 
 
 def test_slots_resolve_references_and_nullable_unions() -> None:
@@ -257,9 +257,9 @@ def test_a_checker_picks_what_the_words_speak_of_and_else_none(
     role: str, instruction: str, right: str | None
 ) -> None:
     for seed in range(4):
-        shown = random.Random(seed).sample(CONTRACTS, len(CONTRACTS))
-        made = ask(role, ToolChoice, {"contracts": shown, "instruction": instruction})
-        assert (shown[made.tool - 1]["name"] if made.tool else None) == right, made.reason
+        offered = random.Random(seed).sample(CONTRACTS, len(CONTRACTS))
+        answer = ask(role, ToolChoice, {"contracts": offered, "instruction": instruction})
+        assert (offered[answer.tool - 1]["name"] if answer.tool else None) == right, answer.reason
 
 
 def test_an_actor_keeps_to_the_output_schema_and_repeats_what_was_asked() -> None:
@@ -313,7 +313,7 @@ _TOOL = st.fixed_dictionaries(
 def test_no_odd_contract_leaves_a_role_without_an_answer(
     tools: list[dict], seed: int, text: str
 ) -> None:
-    shown = [
+    offered = [
         {
             "name": t["name"],
             "description": t["description"],
@@ -325,12 +325,14 @@ def test_no_odd_contract_leaves_a_role_without_an_answer(
         }
         for t in tools
     ]
-    of = shown[0]
-    made = ask("generator", RequestDrafts, {"contract": of, "count": 2, "rivals": shown[1:]}, seed)
-    values = made.requests[0].values
+    of = offered[0]
+    answer = ask(
+        "generator", RequestDrafts, {"contract": of, "count": 2, "rivals": offered[1:]}, seed
+    )
+    values = answer.requests[0].values
     for shape in ("parallel", "sequential"):
-        ask("generator", MultiCallRequest, {"contracts": shown, "shape": shape}, seed)
-    ask("generator", ToollessRequest, {"contracts": shown}, seed)
+        ask("generator", MultiCallRequest, {"contracts": offered, "shape": shape}, seed)
+    ask("generator", ToollessRequest, {"contracts": offered}, seed)
     for name in [*tools[0]["properties"], "no_such"]:
         ask("generator", IncompleteRequest, {"contract": of, "parameter": name}, seed)
     about = {"contract": of, "instruction": text or "x", "values": values}
@@ -340,14 +342,16 @@ def test_no_odd_contract_leaves_a_role_without_an_answer(
     ask("actor", ToolReply, {"contract": of, "arguments": values}, seed)
     for role in ("checker_a", "checker_b"):
         assert (
-            0 <= ask(role, ToolChoice, {"contracts": shown, "instruction": text}).tool <= len(shown)
+            0
+            <= ask(role, ToolChoice, {"contracts": offered, "instruction": text}).tool
+            <= len(offered)
         )
 
 
 def test_nearly_every_required_value_is_in_the_words() -> None:
     requests = [(of, item) for of in CONTRACTS for item in draft(of, 3, 20)]
-    held = sum(grounded(of, r["instruction"], r["values"]) for of, r in requests)
-    assert held / len(requests) >= 0.95, (held, len(requests))
+    lines = sum(grounded(of, r["instruction"], r["values"]) for of, r in requests)
+    assert lines / len(requests) >= 0.95, (lines, len(requests))
 
 
 def test_few_requests_hand_the_contract_back() -> None:
@@ -359,35 +363,35 @@ def test_few_requests_hand_the_contract_back() -> None:
 def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language() -> None:
     profile = {"persona": "a nurse", "tone": "polite", "language": "de", "difficulty": "1"}
     kinds = ["implicit", "direct", "direct"]
-    made = draft(READ, 3, range(3, 4), kinds=kinds, profiles=[profile])
-    assert [item["kind"] for item in made] == kinds
-    assert {item["language"] for item in made} == {"en"}  # German was asked for; none is claimed
+    answer = draft(READ, 3, range(3, 4), kinds=kinds, profiles=[profile])
+    assert [item["kind"] for item in answer] == kinds
+    assert {item["language"] for item in answer} == {"en"}  # German was asked for; none is claimed
     assert all("please" in d["instruction"].lower() or "thank" in d["instruction"].lower()
-               or "grateful" in d["instruction"] for d in made)  # fmt: skip
+               or "grateful" in d["instruction"] for d in answer)  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", ["parallel", "sequential"])
 @pytest.mark.parametrize("seed", range(6))
 def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> None:
     for first in CONTRACTS:
-        for shown in (
+        for offered in (
             [first, ISSUE],
             [READ, first],
         ):
-            meta = {"contracts": shown, "shape": shape}
-            made = ask("generator", MultiCallRequest, meta, seed)
-            assert len(made.calls) == 2
-            for step in made.calls:
-                of = shown[step.tool - 1]
+            meta = {"contracts": offered, "shape": shape}
+            answer = ask("generator", MultiCallRequest, meta, seed)
+            assert len(answer.calls) == 2
+            for step in answer.calls:
+                of = offered[step.tool - 1]
                 assert validate_call(of, step.arguments) == []
-                assert grounded(of, made.instruction, step.arguments, step.borrowed)
+                assert grounded(of, answer.instruction, step.arguments, step.borrowed)
 
 
 def test_the_same_tool_twice_is_asked_for_two_things() -> None:
-    made = ask("generator", MultiCallRequest, {"contracts": [READ], "shape": "parallel"})
-    assert [step.tool for step in made.calls] == [1, 1]
-    assert made.calls[0].arguments["path"] != made.calls[1].arguments["path"]
-    assert all(step.arguments["path"] in made.instruction for step in made.calls)
+    answer = ask("generator", MultiCallRequest, {"contracts": [READ], "shape": "parallel"})
+    assert [step.tool for step in answer.calls] == [1, 1]
+    assert answer.calls[0].arguments["path"] != answer.calls[1].arguments["path"]
+    assert all(step.arguments["path"] in answer.instruction for step in answer.calls)
 
 
 FIND_NOTES = {
@@ -412,20 +416,22 @@ PIN_NOTE = {
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_second_call_borrows_what_the_first_tool_will_answer(seed: int) -> None:
-    shown = [canonicalize_contract(FIND_NOTES), canonicalize_contract(PIN_NOTE)]
-    made = ask("generator", MultiCallRequest, {"contracts": shown, "shape": "sequential"}, seed)
+    offered = [canonicalize_contract(FIND_NOTES), canonicalize_contract(PIN_NOTE)]
+    made = ask("generator", MultiCallRequest, {"contracts": offered, "shape": "sequential"}, seed)
     first, second = made.calls
     assert (first.tool, second.tool, second.borrowed) == (1, 2, ["note_id"])
-    answer = ask("actor", ToolReply, {"contract": shown[0], "arguments": first.arguments}, seed + 1)
+    answer = ask(
+        "actor", ToolReply, {"contract": offered[0], "arguments": first.arguments}, seed + 1
+    )
     assert second.arguments["note_id"] in answer.content
     assert second.arguments["note_id"] not in made.instruction
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_an_aside_is_served_by_no_tool_and_answered_without(seed: int) -> None:
-    made = ask("generator", ToollessRequest, {"contracts": CONTRACTS, "profile": {}}, seed)
-    assert choose_tool(CONTRACTS, made.instruction)[0] == 0
-    assert "{" not in made.instruction + made.reply
+    answer = ask("generator", ToollessRequest, {"contracts": CONTRACTS, "profile": {}}, seed)
+    assert choose_tool(CONTRACTS, answer.instruction)[0] == 0
+    assert "{" not in answer.instruction + answer.reply
 
 
 def test_sums_in_asides_are_right_and_kept_from_calculators() -> None:
@@ -444,11 +450,11 @@ def test_sums_in_asides_are_right_and_kept_from_calculators() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_vague_request_lacks_what_its_answer_states(of: dict, seed: int) -> None:
     for slot in (slot for slot in read_slots(of) if slot.required):
-        made = ask("generator", IncompleteRequest, {"contract": of, "parameter": slot.name}, seed)
-        assert slot.name in find_absent(of, made.instruction, made.values), made
-        assert grounded(of, f"{made.instruction}\n{made.answer}", made.values), made
-        assert made.question.endswith("?")
-        assert validate_call(of, made.values) == []
+        answer = ask("generator", IncompleteRequest, {"contract": of, "parameter": slot.name}, seed)
+        assert slot.name in find_absent(of, answer.instruction, answer.values), answer
+        assert grounded(of, f"{answer.instruction}\n{answer.answer}", answer.values), answer
+        assert answer.question.endswith("?")
+        assert validate_call(of, answer.values) == []
 
 
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
@@ -459,15 +465,15 @@ def test_the_reviser_says_what_the_request_lacks(of: dict) -> None:
             "contract": of, "instruction": "Could you do this for me?",
             "values": drafted["values"], "absent": list(drafted["values"]),
         }  # fmt: skip
-        made = ask("reviser", RewrittenRequest, meta, seed)
-        assert made.values == drafted["values"]
-        assert grounded(of, made.instruction, made.values), made
+        answer = ask("reviser", RewrittenRequest, meta, seed)
+        assert answer.values == drafted["values"]
+        assert grounded(of, answer.instruction, answer.values), answer
 
 
 def test_the_reviser_draws_a_required_value_nobody_has() -> None:
     meta = {"contract": READ, "instruction": "Read it.", "values": {}, "absent": ["path"]}
-    made = ask("reviser", RewrittenRequest, {**meta})
-    assert made.values["path"] in made.instruction
+    answer = ask("reviser", RewrittenRequest, {**meta})
+    assert answer.values["path"] in answer.instruction
 
 
 @pytest.mark.parametrize("direction", ["add a constraint", "deepen: a reason", "context", "", "?"])
@@ -476,9 +482,9 @@ def test_evolution_adds_ten_to_twenty_words_and_loses_nothing(of: dict, directio
     for seed in range(3):
         [drafted] = draft(of, 1, range(seed, seed + 1))
         meta = {**drafted, "contract": of, "direction": direction}
-        made = ask("evolver", RewrittenRequest, meta, seed)
-        added = len(made.instruction.split()) - len(drafted["instruction"].split())
-        assert 10 <= added <= 20, made.instruction
-        assert made.values == drafted["values"]
-        assert grounded(of, made.instruction, made.values)
-        assert set(verify(of, made.instruction, made.values).kinds) <= {"copies_description"}
+        answer = ask("evolver", RewrittenRequest, meta, seed)
+        added = len(answer.instruction.split()) - len(drafted["instruction"].split())
+        assert 10 <= added <= 20, answer.instruction
+        assert answer.values == drafted["values"]
+        assert grounded(of, answer.instruction, answer.values)
+        assert set(verify(of, answer.instruction, answer.values).kinds) <= {"copies_description"}

@@ -37,36 +37,36 @@ def embed(texts: Sequence[str]) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def row(number: int, text: str, own: str = "time", **more: Json) -> dict[str, Json]:
+def row(number: int, text: str, base: str = "time", **more: Json) -> dict[str, Json]:
     messages = json.dumps([{"role": "user", "content": text}])
     return {
-        "pair_id": f"p1:{number}", "server_id": "npm:a", "tool": own, "task": "single",
-        "index": number, "contract_digest": own, "instruction": text, "messages": messages,
+        "pair_id": f"p1:{number}", "server_id": "npm:a", "tool": base, "task": "single",
+        "index": number, "contract_digest": base, "instruction": text, "messages": messages,
         "calls": "[]", "offered": "[]", "status": "ok", "flaws": "[]", "verdict": "accept",
         "cosine": None, "twin_of": None, **more,
     }  # fmt: skip
 
 
 def test_a_description_handed_back_is_rejected_and_its_cosine_is_kept() -> None:
-    echo, own = filter_rows(
+    echo, base = filter_rows(
         [row(0, "get the current time of a city"), row(1, "how late is it in Oslo")],
         CONTRACTS, embed, POLICY,
     )  # fmt: skip
     assert (echo["verdict"], echo["cosine"]) == ("reject", 1.0)
     assert [f["kind"] for f in json.loads(echo["flaws"])] == ["copies_description"]
-    assert own["verdict"] == "accept"
-    assert 0 <= own["cosine"] < 0.8
+    assert base["verdict"] == "accept"
+    assert 0 <= base["cosine"] < 0.8
 
 
 def test_other_flaws_stay_and_decide_too() -> None:
     doubt = {"kind": "ungrounded_value", "path": "x", "reason": "absent", "certain": False}
     lexical = {"kind": "copies_description", "path": "", "reason": "90%", "certain": True}
     for flaw, verdict in ((doubt, "unsure"), (lexical, "reject")):
-        found = filter_rows(
+        result = filter_rows(
             [row(0, "hi there", flaws=json.dumps([flaw]))], CONTRACTS, embed, POLICY
         )
-        assert found[0]["verdict"] == verdict
-        assert json.loads(found[0]["flaws"]) == [flaw]
+        assert result[0]["verdict"] == verdict
+        assert json.loads(result[0]["flaws"]) == [flaw]
 
 
 def test_a_copy_points_to_the_first_in_order_inside_and_across_tools() -> None:
@@ -77,9 +77,9 @@ def test_a_copy_points_to_the_first_in_order_inside_and_across_tools() -> None:
         row(2, "how late in Oslo is it now", "file"),
         row(4, "read the log of today", "file", task="recovery"),
     ]
-    found = {r["pair_id"]: r["twin_of"] for r in filter_rows(rows, CONTRACTS, embed, POLICY)}
+    result = {r["pair_id"]: r["twin_of"] for r in filter_rows(rows, CONTRACTS, embed, POLICY)}
     # `file` comes before `time` in the order of tools.
-    assert found == {
+    assert result == {
         "p1:0": "p1:2", "p1:1": "p1:2", "p1:2": None, "p1:3": None, "p1:4": None,
     }  # fmt: skip
 
@@ -99,9 +99,9 @@ def test_failed_rows_pass_through_untouched() -> None:
 
 def test_odd_rows_have_no_cosine_and_stop_nothing() -> None:
     rows = [row(0, "", "mute"), row(1, "hello there", "mute"), row(2, "x", calls="{")]
-    found = filter_rows([*rows, row(3, "y", contract_digest="gone")], CONTRACTS, embed, POLICY)
-    assert [r["cosine"] for r in found][:2] == [None, None]
-    assert found[3]["cosine"] is None
+    result = filter_rows([*rows, row(3, "y", contract_digest="gone")], CONTRACTS, embed, POLICY)
+    assert [r["cosine"] for r in result][:2] == [None, None]
+    assert result[3]["cosine"] is None
 
 
 WORDS = ["get", "the", "current", "time", "of", "a", "city", "read", "file", "now"]
@@ -158,7 +158,7 @@ def test_every_copy_points_to_a_row_that_stays() -> None:
 
 def test_cosines_of_a_file_come_in_batches_and_empty_texts_have_none() -> None:
     pairs = [("read a file", "a file read"), ("", "x"), ("x", " "), ("read", "city")]
-    one, *none, last = compute_cosines(pairs, embed, batch=1)
-    assert one == 1.0
+    item, *none, last = compute_cosines(pairs, embed, batch=1)
+    assert item == 1.0
     assert none == [None, None]
     assert last == compute_cosines([pairs[-1]], embed)[0]

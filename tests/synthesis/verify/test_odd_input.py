@@ -59,8 +59,10 @@ def test_a_megabyte_of_anything_gets_a_verdict(name: str) -> None:
     }
     assert verify(OPEN, text, call).verdict == "reject"
     assert verify({**OPEN, "description": text}, "Keep a note of it", {"a": 1}).verdict in VERDICTS
-    found = verify_row({"task": "single", "contract_digest": "a", "instruction": text}, {"a": OPEN})
-    assert found.verdict == "reject"
+    result = verify_row(
+        {"task": "single", "contract_digest": "a", "instruction": text}, {"a": OPEN}
+    )
+    assert result.verdict == "reject"
 
 
 CALLS = {
@@ -118,8 +120,8 @@ JSON = st.recursive(
 )
 def test_verify_never_raises(contract: Any, text: str, call: Any) -> None:
     declared = list((contract["inputSchema"].get("properties") or {}).keys())
-    named = dict(zip(declared, call.values(), strict=False))
-    for arguments in (call, named):
+    names = dict(zip(declared, call.values(), strict=False))
+    for arguments in (call, names):
         assert verify(contract, text, arguments, server=text[:9]).verdict in VERDICTS
 
 
@@ -227,21 +229,27 @@ def test_another_date_is_not_stated(day: date, later: int) -> None:
 
 @EASY
 @given(st.sampled_from(FRAMES), IDS)
-def test_an_id_is_stated_however_it_is_separated(frame: str, made: str) -> None:
-    for spoken in (made, made.upper(), made.replace("-", "_"), f"'{made}'", made.replace("-", " ")):
-        assert grade_value(made, {}, "id", make_text(frame, spoken)) == STATED, spoken
+def test_an_id_is_stated_however_it_is_separated(frame: str, answer: str) -> None:
+    for spoken in (
+        answer,
+        answer.upper(),
+        answer.replace("-", "_"),
+        f"'{answer}'",
+        answer.replace("-", " "),
+    ):
+        assert grade_value(answer, {}, "id", make_text(frame, spoken)) == STATED, spoken
 
 
 @EASY
 @given(IDS, st.data())
-def test_an_id_with_another_digit_is_not_stated(made: str, data: st.DataObject) -> None:
-    places = [place for place, char in enumerate(made) if char.isdigit()]
+def test_an_id_with_another_digit_is_not_stated(answer: str, data: st.DataObject) -> None:
+    places = [place for place, char in enumerate(answer) if char.isdigit()]
     place = data.draw(st.sampled_from(places))
-    digit = str((int(made[place]) + data.draw(st.integers(1, 9))) % 10)
-    other = made[:place] + digit + made[place + 1 :]
+    digit = str((int(answer[place]) + data.draw(st.integers(1, 9))) % 10)
+    other = answer[:place] + digit + answer[place + 1 :]
     number = other.rsplit("-", 1)[1]
     assume(number[0] != "0")
-    text = RequestText(f"Take {made} for me")
+    text = RequestText(f"Take {answer} for me")
     assert grade_value(other, {}, "id", text) != STATED
 
 

@@ -211,8 +211,8 @@ ISSUE_CONTRACT = {"project_key": "OPS", "title": "Printer on fire", "priority": 
 
 def call(tool: str, arguments: Json) -> Json:
     function = {"name": tool, "arguments": json.dumps(arguments)}
-    made = {"id": "c1", "type": "function", "function": function}
-    return {"role": "assistant", "content": None, "tool_calls": [made]}
+    answer = {"id": "c1", "type": "function", "function": function}
+    return {"role": "assistant", "content": None, "tool_calls": [answer]}
 
 
 def user(text: str) -> Json:
@@ -234,10 +234,10 @@ def golden(digest: str, arguments: Json, borrowed: tuple[str, ...] = ()) -> Json
     }  # fmt: skip
 
 
-def row(task: str, messages: list[Json], calls: list[Json], own: str = "issue", **more: Json):
+def row(task: str, messages: list[Json], calls: list[Json], base: str = "issue", **more: Json):
     instruction = next((m["content"] for m in messages if m["role"] == "user"), "")
     return {
-        "task": task, "server_id": "npm:demo", "contract_digest": own, "instruction": instruction,
+        "task": task, "server_id": "npm:demo", "contract_digest": base, "instruction": instruction,
         "messages": json.dumps(messages), "calls": json.dumps(calls), "offered": "[]", **more,
     }  # fmt: skip
 

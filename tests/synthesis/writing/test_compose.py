@@ -52,8 +52,8 @@ def town_of(_: Any, data: dict[str, str]) -> Any:
 
 
 def test_offline_pairs_are_whole_rows_with_receipts(offline: LLM) -> None:
-    made = planned(ROWS)
-    rows = compose_rows(made, offline, SINGLES)
+    answer = planned(ROWS)
+    rows = compose_rows(answer, offline, SINGLES)
     frame = PAIRS.frame(rows)
     assert len(frame) == SINGLES.pairs_per_tool * len(ROWS)
     assert set(frame["status"]) == {"ok"}
@@ -73,11 +73,11 @@ def test_offline_pairs_are_whole_rows_with_receipts(offline: LLM) -> None:
 
 
 def test_the_second_run_asks_nobody_and_makes_the_same_rows(ledger: Ledger, offline: LLM) -> None:
-    made = planned(ROWS, ALL_TASKS, others(ROWS))
-    first = compose_rows(made, offline, ALL_TASKS)
+    answer = planned(ROWS, ALL_TASKS, others(ROWS))
+    first = compose_rows(answer, offline, ALL_TASKS)
     before = ledger.counts()
     again = offline_llm(ledger)
-    assert compose_rows(made, again, ALL_TASKS) == first
+    assert compose_rows(answer, again, ALL_TASKS) == first
     assert ledger.counts() == before
     assert again.counts["asked"] == 0
     assert {row["task"] for row in first} == set(TASKS)
@@ -90,9 +90,9 @@ def test_a_pair_keeps_its_id_on_another_marketplace(offline: LLM) -> None:
 
 
 def test_every_row_carries_the_digest_of_its_unit(offline: LLM) -> None:
-    made = planned(ROWS, ALL_TASKS, others(ROWS))
-    want = plan_units(made, offline, ALL_TASKS)
-    rows = compose_rows(made, offline, ALL_TASKS)
+    answer = planned(ROWS, ALL_TASKS, others(ROWS))
+    want = plan_units(answer, offline, ALL_TASKS)
+    rows = compose_rows(answer, offline, ALL_TASKS)
     assert {f"{r['server_id']}/{r['tool']}#{r['task']}": r["plan_digest"] for r in rows} == want
     elsewhere = [{**row, "marketplace": "x"} for row in ROWS]
     assert plan_units(planned(elsewhere, ALL_TASKS, others(elsewhere)), offline, ALL_TASKS) == want
@@ -165,15 +165,15 @@ def test_too_few_requests_and_a_bad_call_are_rows_of_their_own(ledger: Ledger) -
 
 
 def test_a_budget_of_zero_fails_every_row_sends_nothing_and_is_resumed(ledger: Ledger) -> None:
-    made = planned(ROWS, ALL_TASKS, others(ROWS))
+    answer = planned(ROWS, ALL_TASKS, others(ROWS))
     ledger.set_budget("usd", 0.0)
     with openai_endpoint(scripted()) as endpoint:
         llm = model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=1.0)
-        rows = compose_rows(made, llm, ALL_TASKS)
+        rows = compose_rows(answer, llm, ALL_TASKS)
         assert endpoint.requests == []
         ledger.set_budget("usd", 100.0)
         more = compose_rows(
-            made, model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=1.0), ALL_TASKS
+            answer, model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=1.0), ALL_TASKS
         )
     assert {row["error_kind"] for row in rows} == {"budget"}
     assert {row["task"] for row in rows} == set(TASKS)
@@ -202,10 +202,10 @@ def test_a_missing_role_stops_at_once_and_names_itself(ledger: Ledger) -> None:
 
 
 def test_a_request_that_lacks_a_required_value_goes_to_the_reviser(ledger: Ledger) -> None:
-    seen: list[dict[str, str]] = []
+    prompts: list[dict[str, str]] = []
 
     def revise(_: Any, data: dict[str, str]) -> Any:
-        seen.append(data)
+        prompts.append(data)
         return {"instruction": "What time is it in Oslo?", "values": {"timezone": "Europe/Oslo"}}
 
     vague = {"requests": [{"instruction": "How late is it over there?"}]}
@@ -215,8 +215,8 @@ def test_a_request_that_lacks_a_required_value_goes_to_the_reviser(ledger: Ledge
         [row] = compose_rows(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
     assert (row["status"], row["verdict"]) == ("ok", "accept")
     assert row["instruction"] == "What time is it in Oslo?"
-    assert [item["absent parameters"] for item in seen] == ["timezone"]
-    assert set(json.loads(seen[0]["world"])) == {"files", "ids", "places", "people", "dates"}
+    assert [item["absent parameters"] for item in prompts] == ["timezone"]
+    assert set(json.loads(prompts[0]["world"])) == {"files", "ids", "places", "people", "dates"}
     assert [step["step"] for step in json.loads(row["steps"])] == ["generate", "revise", "call"]
 
 
@@ -254,17 +254,17 @@ EVOLVED = replace(SINGLES, pairs_per_tool=1, evolve_share=1.0, evolve_depth=3)
 
 
 def test_each_step_of_evolution_takes_another_direction(ledger: Ledger) -> None:
-    asked: list[str] = []
+    request: list[str] = []
 
     def evolve(body: Any, data: dict[str, str]) -> Any:
-        asked.append(body["messages"][1]["content"].split("The direction: ")[1])
-        text = f"I have a call at {len(asked)}. {data['request']}"
+        request.append(body["messages"][1]["content"].split("The direction: ")[1])
+        text = f"I have a call at {len(request)}. {data['request']}"
         return {"instruction": text, "values": json.loads(data["values"])}
 
     script = scripted(generate=times("Oslo"), evolve=evolve, call=town_of)
     with openai_endpoint(script) as endpoint:
         [row] = compose_rows(planned(CLOCK, EVOLVED), model_llm(ledger, endpoint.url), EVOLVED)
-    assert len(set(asked)) == 3
+    assert len(set(request)) == 3
     assert row["instruction"].count("I have a call") == 3
     assert row["verdict"] == "accept"
     assert "evolve" in json.loads(row["prompts"])
@@ -310,14 +310,14 @@ def test_two_models_that_both_pick_another_tool_reject(
     ledger: Ledger, right: bool, second: str | None, verdict: str
 ) -> None:
     def choose(_: Any, data: dict[str, str]) -> Any:
-        own = CITY_TIME["name"] if right else PING["name"]
-        number = next(name.split()[1] for name, text in data.items() if f'"{own}"' in text)
+        base = CITY_TIME["name"] if right else PING["name"]
+        number = next(name.split()[1] for name, text in data.items() if f'"{base}"' in text)
         return {"reason": "it tells the time", "tool": int(number)}
 
     script = scripted(generate=times("Oslo"), call=town_of, choose=choose)
     with openai_endpoint(script) as endpoint:
-        made = planned(BESIDE, CHECKED, others(BESIDE))[:1]
-        [row] = compose_rows(made, model_llm(ledger, endpoint.url, second=second), CHECKED)
+        answer = planned(BESIDE, CHECKED, others(BESIDE))[:1]
+        [row] = compose_rows(answer, model_llm(ledger, endpoint.url, second=second), CHECKED)
     assert (row["status"], row["verdict"]) == ("ok", verdict)
     assert ("picked_another_tool" in row["flaws"]) is not right
     checks = json.loads(row["checks"])
@@ -331,8 +331,8 @@ def test_two_models_that_both_pick_another_tool_reject(
 def test_checkers_that_give_no_answer_fail_the_row(ledger: Ledger) -> None:
     script = scripted(generate=times("Oslo"), call=town_of, choose=lambda *_: "Hm.")
     with openai_endpoint(script) as endpoint:
-        made = planned(BESIDE, CHECKED, others(BESIDE))[:1]
-        [row] = compose_rows(made, model_llm(ledger, endpoint.url), CHECKED)
+        answer = planned(BESIDE, CHECKED, others(BESIDE))[:1]
+        [row] = compose_rows(answer, model_llm(ledger, endpoint.url), CHECKED)
     assert (row["status"], row["failed_step"], row["error_kind"]) == (
         "failed", "invocation_check", "non_json",
     )  # fmt: skip
@@ -341,26 +341,26 @@ def test_checkers_that_give_no_answer_fail_the_row(ledger: Ledger) -> None:
 def test_what_the_rules_reject_costs_no_checker(ledger: Ledger) -> None:
     script = scripted(generate=times("Oslo"), call=lambda *_: {"arguments": {}})
     with openai_endpoint(script) as endpoint:
-        made = planned(BESIDE, CHECKED, others(BESIDE))[:1]
-        [row] = compose_rows(made, model_llm(ledger, endpoint.url), CHECKED)
+        answer = planned(BESIDE, CHECKED, others(BESIDE))[:1]
+        [row] = compose_rows(answer, model_llm(ledger, endpoint.url), CHECKED)
         assert "choose" not in {asked_of(body) for body in endpoint.requests}
     assert row["verdict"] == "reject"
     assert json.loads(row["contracts"]) == [row["contract_digest"]]
 
 
 def test_a_look_alike_is_written_beside_its_rivals_and_offered_among_them(ledger: Ledger) -> None:
-    shown: list[str] = []
+    offered: list[str] = []
 
     def generate(_: Any, data: dict[str, str]) -> Any:
-        shown.append(data["look-alikes"])
+        offered.append(data["look-alikes"])
         return times("Oslo")()
 
     policy = replace(ALL_TASKS, evolve_share=0.0)
-    made = only(planned(BESIDE, policy, others(BESIDE)), LOOKALIKE)[:1]
+    answer = only(planned(BESIDE, policy, others(BESIDE)), LOOKALIKE)[:1]
     with openai_endpoint(scripted(generate=generate, call=town_of)) as endpoint:
-        [row] = compose_rows(made, model_llm(ledger, endpoint.url), policy)
-    assert PING["name"] in shown[0]
-    assert CONVERT["name"] in shown[0]
+        [row] = compose_rows(answer, model_llm(ledger, endpoint.url), policy)
+    assert PING["name"] in offered[0]
+    assert CONVERT["name"] in offered[0]
     assert set(json.loads(row["offered"])) == {item["contract_digest"] for item in BESIDE}
     assert row["license"] == "MIT"
 
@@ -371,12 +371,12 @@ def test_a_look_alike_is_written_beside_its_rivals_and_offered_among_them(ledger
 def test_an_edited_prompt_asks_the_ledger_only_for_its_own_step(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = planned(ROWS, ALL_TASKS, others(ROWS))
+    answer = planned(ROWS, ALL_TASKS, others(ROWS))
     with openai_endpoint(scripted()) as endpoint:
-        before = compose_rows(made, model_llm(ledger, endpoint.url), ALL_TASKS)
+        before = compose_rows(answer, model_llm(ledger, endpoint.url), ALL_TASKS)
         first = len(endpoint.requests)
         edit(monkeypatch, "evolve")
-        after = compose_rows(made, model_llm(ledger, endpoint.url), ALL_TASKS)
+        after = compose_rows(answer, model_llm(ledger, endpoint.url), ALL_TASKS)
         again = Counter(asked_of(body) for body in endpoint.requests[first:])
     evolved = [row for row in before if "evolve" in json.loads(row["prompts"])]
     assert 0 < len(evolved) < len(before)

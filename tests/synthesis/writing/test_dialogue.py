@@ -46,12 +46,12 @@ CLOCK = snapshot_rows([CITY_TIME])
 
 def write(ledger: Ledger, rows: list[Json], task: str, **answers: Any) -> tuple[Json, list[str]]:
     """The first row of a task through a scripted endpoint, and the prompts that were asked."""
-    made = only(planned(rows, POLICY, others(rows)), task)[:1]
+    answer = only(planned(rows, POLICY, others(rows)), task)[:1]
     with openai_endpoint(scripted(**answers)) as endpoint:
-        [row] = compose_rows(made, model_llm(ledger, endpoint.url), POLICY)
-        asked = [asked_of(body) for body in endpoint.requests]
+        [row] = compose_rows(answer, model_llm(ledger, endpoint.url), POLICY)
+        request = [asked_of(body) for body in endpoint.requests]
     PAIRS.frame([row])
-    return row, asked
+    return row, request
 
 
 def list_turns(row: Json) -> list[tuple[str, Json]]:
@@ -70,11 +70,11 @@ def failure(row: Json) -> tuple[str, str, str]:
 @pytest.fixture(params=["offline", "scripted"])
 def every_row(request: pytest.FixtureRequest, ledger: Ledger, offline: LLM) -> list[Json]:
     """All rows of all tasks of a small marketplace, by each kind of model."""
-    made = planned(ROWS, ALL_TASKS, others(ROWS))
+    answer = planned(ROWS, ALL_TASKS, others(ROWS))
     if request.param == "offline":
-        return compose_rows(made, offline, ALL_TASKS)
+        return compose_rows(answer, offline, ALL_TASKS)
     with openai_endpoint(scripted()) as endpoint:
-        return compose_rows(made, model_llm(ledger, endpoint.url), ALL_TASKS)
+        return compose_rows(answer, model_llm(ledger, endpoint.url), ALL_TASKS)
 
 
 def test_every_task_is_written_and_holds_what_it_promises(every_row: list[Json]) -> None:
@@ -89,11 +89,11 @@ def test_every_task_is_written_and_holds_what_it_promises(every_row: list[Json])
         assert row["contract_digest"] in offered
         assert set(offered) <= set(json.loads(row["contracts"]))
         assert {call.contract_digest for call in calls} <= set(offered)
-        made = [call for m in messages for call in m.get("tool_calls") or []]
+        answer = [call for m in messages for call in m.get("tool_calls") or []]
         answered = [m["tool_call_id"] for m in messages if m["role"] == "tool"]
-        assert len({call["id"] for call in made}) == len(made)
-        assert set(answered) <= {call["id"] for call in made}
-        last = [json.loads(call["function"]["arguments"]) for call in made[-len(calls) :]]
+        assert len({call["id"] for call in answer}) == len(answer)
+        assert set(answered) <= {call["id"] for call in answer}
+        last = [json.loads(call["function"]["arguments"]) for call in answer[-len(calls) :]]
         assert last == [call.arguments for call in calls] or not calls
         if row["verdict"] == "accept":
             assert all(not validate_call(CONTRACTS[c.contract_digest], c.arguments) for c in calls)
@@ -101,9 +101,9 @@ def test_every_task_is_written_and_holds_what_it_promises(every_row: list[Json])
             PARALLEL: len(calls) >= 2 and len(messages) == 2 and not row["simulated"],
             SEQUENTIAL: bool(calls and calls[-1].borrowed) and bool(row["simulated"]),
             NO_TOOL: not calls and row["arguments"] is None and messages[-1]["content"],
-            MISSING: not calls and not made and "?" in messages[-1]["content"],
+            MISSING: not calls and not answer and "?" in messages[-1]["content"],
             CLARIFY: len(calls) == 1 and [m["role"] for m in messages[:3]].count("user") == 2,
-            RECOVERY: len(calls) == 1 and len(made) == 2 and bool(row["simulated"]),
+            RECOVERY: len(calls) == 1 and len(answer) == 2 and bool(row["simulated"]),
         }
         assert check.get(row["task"], len(calls) == 1), row["task"]
 
@@ -120,11 +120,11 @@ OSLO, BERN = {"timezone": "Europe/Oslo"}, {"timezone": "Europe/Bern"}
 
 
 def test_parallel_calls_are_one_message_of_the_assistant(ledger: Ledger) -> None:
-    row, asked = write(ledger, CLOCK, PARALLEL, several=two_times(OSLO, BERN))
+    row, request = write(ledger, CLOCK, PARALLEL, several=two_times(OSLO, BERN))
     name = CITY_TIME["name"]
     assert list_turns(row)[1:] == [("assistant", [(name, OSLO), (name, BERN)])]
     assert json.loads(row["arguments"]) == OSLO
-    assert (row["status"], row["verdict"], asked) == ("ok", "accept", ["several"])
+    assert (row["status"], row["verdict"], request) == ("ok", "accept", ["several"])
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_a_parallel_request_that_lacks_a_value_goes_to_the_reviser(ledger: Ledge
         assert json.loads(data["values that were meant"]) == BERN
         return {"instruction": data["request"].replace("at my aunt's", "in Bern")}
 
-    row, asked = write(ledger, CLOCK, PARALLEL, several=half_said, revise=revise)
-    assert asked == ["several", "revise"]
+    row, request = write(ledger, CLOCK, PARALLEL, several=half_said, revise=revise)
+    assert request == ["several", "revise"]
     assert row["instruction"] == "What time is it in Oslo, and in Bern?"
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
@@ -182,13 +182,13 @@ def chain(borrowed: list[str], **arguments: Json) -> Any:
 
 
 def test_the_second_call_of_a_sequence_uses_what_the_first_returned(ledger: Ledger) -> None:
-    row, asked = write(ledger, DESK, SEQUENTIAL, several=chain(["ticket_id"], ticket_id="T-881"))
+    row, request = write(ledger, DESK, SEQUENTIAL, several=chain(["ticket_id"], ticket_id="T-881"))
     assert (row["status"], row["verdict"], row["simulated"]) == ("ok", "accept", True)
     assert [role for role, _ in list_turns(row)] == ["user", "assistant", "tool", "assistant"]
     assert "T-881" in list_turns(row)[2][1]
     assert list_turns(row)[3][1] == [(CLOSE_TICKET["name"], {"ticket_id": "T-881"})]
     assert read_goldens(row)[1].borrowed == ("ticket_id",)
-    assert asked == ["several", "act"]
+    assert request == ["several", "act"]
 
 
 def test_a_result_that_holds_another_value_is_read_by_the_caller(ledger: Ledger) -> None:
@@ -198,7 +198,7 @@ def test_a_result_that_holds_another_value_is_read_by_the_caller(ledger: Ledger)
         read.append(data["request"])
         return {"arguments": {"ticket_id": "HD-7"}}
 
-    row, asked = write(
+    row, request = write(
         ledger,
         DESK,
         SEQUENTIAL,
@@ -206,7 +206,7 @@ def test_a_result_that_holds_another_value_is_read_by_the_caller(ledger: Ledger)
         act=lambda *_: {"content": '{"tickets": [{"id": "HD-7", "subject": "tap"}]}'},
         call=call,
     )
-    assert asked == ["several", "act", "call"]
+    assert request == ["several", "act", "call"]
     assert "HD-7" in read[0]
     assert json.loads(row["calls"])[1]["arguments"] == {"ticket_id": "HD-7"}
     assert (row["status"], row["verdict"]) == ("ok", "accept")
@@ -271,17 +271,17 @@ FORGOT = {
 
 
 def test_a_missing_value_is_asked_for(ledger: Ledger) -> None:
-    row, asked = write(ledger, CLOCK, MISSING, missing=lambda *_: FORGOT)
+    row, request = write(ledger, CLOCK, MISSING, missing=lambda *_: FORGOT)
     assert list_turns(row) == [("user", FORGOT["instruction"]), ("assistant", FORGOT["question"])]
-    assert (row["verdict"], row["calls"], asked) == ("accept", "[]", ["missing"])
+    assert (row["verdict"], row["calls"], request) == ("accept", "[]", ["missing"])
 
 
 def test_a_clarification_goes_on_to_the_answer_and_the_call(ledger: Ledger) -> None:
-    row, asked = write(
+    row, request = write(
         ledger, CLOCK, CLARIFY, missing=lambda *_: FORGOT, call=lambda *_: {"arguments": OSLO}
     )
     assert list_turns(row)[2:] == [("user", "In Oslo."), ("assistant", [(CITY_TIME["name"], OSLO)])]
-    assert (row["verdict"], asked) == ("accept", ["missing", "call"])
+    assert (row["verdict"], request) == ("accept", ["missing", "call"])
 
 
 def test_a_clarification_where_nothing_was_missing_is_rejected(ledger: Ledger) -> None:
@@ -314,7 +314,7 @@ def test_a_wrong_call_gets_the_validators_error_and_is_repaired(ledger: Ledger) 
         sent.update(data)
         return {"arguments": right}
 
-    row, asked = write(
+    row, request = write(
         ledger,
         snapshot_rows([CREATE_ISSUE]),
         RECOVERY,
@@ -331,7 +331,7 @@ def test_a_wrong_call_gets_the_validators_error_and_is_repaired(ledger: Ledger) 
     assert json.loads(sent["arguments that were refused"]) == wrong
     assert talk[3][1] == [(CREATE_ISSUE["name"], right)]
     assert (row["status"], row["verdict"], row["simulated"]) == ("ok", "accept", True)
-    assert asked == ["generate", "call", "repair"]
+    assert request == ["generate", "call", "repair"]
 
 
 def test_a_call_that_is_not_repaired_is_rejected(ledger: Ledger) -> None:

@@ -75,25 +75,25 @@ def spelt_otherwise(tool: Tool) -> None:
 
 
 def row(task: str = "single", **columns: Any) -> dict[str, Any]:
-    own = snapshot(WRITE)
-    golden = {k: own[k] for k in ("server_id", "tool", "contract_digest")}
+    base = snapshot(WRITE)
+    golden = {k: base[k] for k in ("server_id", "tool", "contract_digest")}
     golden |= {"arguments": SAID, "borrowed": []}
-    made = dict.fromkeys(PAIRS.columns) | {
-        **{k: own[k] for k in ("marketplace", "server_id", "tool", "contract_digest", "license")},
+    pair_row = dict.fromkeys(PAIRS.columns) | {
+        **{k: base[k] for k in ("marketplace", "server_id", "tool", "contract_digest", "license")},
         "recipe_digest": "0" * 64, "plan_digest": "p", "task": task, "index": 0, "seed": 7,
         "kind": "direct", "instruction": ASK, "arguments": dump_text(SAID), "usd": 0.25,
         "calls": dump_text([golden]),
         "messages": dump_text([{"role": "user", "content": ASK}, call("c0", WRITE, SAID)]),
-        "contracts": dump_text([own["contract_digest"], snapshot(FIND)["contract_digest"]]),
-        "offered": dump_text([snapshot(FIND)["contract_digest"], own["contract_digest"]]),
-        "checks": dump_text({"candidates": [own["contract_digest"]],
-                           "picks": {"checker_a": own["contract_digest"]}}),
+        "contracts": dump_text([base["contract_digest"], snapshot(FIND)["contract_digest"]]),
+        "offered": dump_text([snapshot(FIND)["contract_digest"], base["contract_digest"]]),
+        "checks": dump_text({"candidates": [base["contract_digest"]],
+                           "picks": {"checker_a": base["contract_digest"]}}),
         "steps": dump_text([{"step": "generate", "role": "generator", "usd": 0.25}]),
         "prompt_tokens": 90, "completion_tokens": 30, "status": "ok", "verdict": "accept",
         "flaws": "[]", "cosine": 0.3,
         **columns,
     }  # fmt: skip
-    return {**made, "pair_id": make_pair_id(made)}
+    return {**pair_row, "pair_id": make_pair_id(pair_row)}
 
 
 def call(name: str, tool: Tool, arguments: Any) -> dict[str, Any]:
@@ -110,17 +110,17 @@ def now(*tools: Tool) -> dict[str, Any]:
     return {f"{item['server_id']}/{item['tool']}": item for item in map(snapshot, tools)}
 
 
-def moved(one: dict[str, Any], *tools: Tool) -> dict[str, Any]:
-    made = migrate_pairs([one], old(), now(*tools))
-    assert made.retired == []
-    return made.moved[0]
+def moved(item: dict[str, Any], *tools: Tool) -> dict[str, Any]:
+    answer = migrate_pairs([item], old(), now(*tools))
+    assert answer.retired == []
+    return answer.moved[0]
 
 
-def retired(one: dict[str, Any], *tools: Tool, **options: Any) -> str:
-    made = migrate_pairs([one], old(), now(*tools), **options)
-    assert made.moved == []
-    assert made.retired[0][0] == one["pair_id"]
-    return made.retired[0][1]
+def retired(item: dict[str, Any], *tools: Tool, **options: Any) -> str:
+    answer = migrate_pairs([item], old(), now(*tools), **options)
+    assert answer.moved == []
+    assert answer.retired[0][0] == item["pair_id"]
+    return answer.retired[0][1]
 
 
 def test_a_renamed_parameter_moves_in_every_column() -> None:
@@ -130,8 +130,8 @@ def test_a_renamed_parameter_moves_in_every_column() -> None:
     arguments = {"project_key": "APOLLO", "words": "buy more paint"}
     assert json.loads(after["arguments"]) == arguments
     assert read_goldens(after)[0].arguments == arguments
-    [made] = json.loads(after["messages"])[1]["tool_calls"]
-    assert json.loads(made["function"]["arguments"]) == arguments
+    [answer] = json.loads(after["messages"])[1]["tool_calls"]
+    assert json.loads(answer["function"]["arguments"]) == arguments
     assert after["contract_digest"] == read_goldens(after)[0].contract_digest == digest
     assert json.loads(after["offered"]) == [snapshot(FIND)["contract_digest"], digest]
     assert json.loads(after["contracts"]) == [digest, snapshot(FIND)["contract_digest"]]
@@ -148,8 +148,8 @@ def test_a_moved_row_knows_whose_words_it_holds_and_bought_nothing() -> None:
     assert (step["step"], step["usd"], step["prompt_tokens"]) == ("migrate", 0.0, 0)
     assert (once["usd"], once["model"], once["cosine"]) == (0.25, before["model"], None)
     third = edited(edited(WRITE, spelt_otherwise), lambda t: t.update(title="Note"))
-    made = migrate_pairs([once], old(edited(WRITE, spelt_otherwise), FIND), now(third, FIND))
-    [twice] = made.moved
+    answer = migrate_pairs([once], old(edited(WRITE, spelt_otherwise), FIND), now(third, FIND))
+    [twice] = answer.moved
     assert twice["migrated_from"] == before["pair_id"]  # the first: its words
     links = [json.loads(twice["steps"])[i]["from"] for i in (-2, -1)]
     assert links == [before["pair_id"], once["pair_id"]]  # and the whole chain
@@ -157,14 +157,14 @@ def test_a_moved_row_knows_whose_words_it_holds_and_bought_nothing() -> None:
 
 def test_a_renamed_tool_is_called_by_its_new_name() -> None:
     after = moved(row(), edited(WRITE, lambda t: t.update(name="add_note")), FIND)
-    [made] = json.loads(after["messages"])[1]["tool_calls"]
-    assert after["tool"] == read_goldens(after)[0].tool == made["function"]["name"] == "add_note"
+    [answer] = json.loads(after["messages"])[1]["tool_calls"]
+    assert after["tool"] == read_goldens(after)[0].tool == answer["function"]["name"] == "add_note"
 
 
 def test_a_tool_that_stood_beside_the_gone_one_is_not_its_new_name() -> None:
     twin = edited(WRITE, lambda t: t.update(name="write_note_v2"))
-    made = migrate_pairs([row()], old(WRITE, FIND, twin), now(twin, FIND))
-    assert (made.moved, made.retired[0][1]) == (
+    answer = migrate_pairs([row()], old(WRITE, FIND, twin), now(twin, FIND))
+    assert (answer.moved, answer.retired[0][1]) == (
         [],
         "write_note, which it shows or calls, is gone or held",
     )
@@ -188,16 +188,16 @@ def test_what_had_no_worth_retires() -> None:
     new = edited(WRITE, spelt_otherwise)
     assert retired(row(status="failed", verdict=None), new) == "it had failed"
     assert retired(row(verdict="reject"), new) == "the rules had refused it"
-    held = snapshot(FIND)["contract_digest"]
-    assert "held" in retired(row(), new, barred={held})
+    lines = snapshot(FIND)["contract_digest"]
+    assert "held" in retired(row(), new, barred={lines})
     assert "is gone or held" in retired(row(), FIND)
 
 
 def test_the_rules_look_again_at_what_was_moved() -> None:
-    named = edited(WRITE, lambda t: t.update(name="jot_down_note"))
+    names = edited(WRITE, lambda t: t.update(name="jot_down_note"))
     ask = "Use jot_down_note to keep 'buy more paint' for APOLLO."
     messages = dump_text([{"role": "user", "content": ask}, call("c0", WRITE, SAID)])
-    assert "names_the_tool" in retired(row(instruction=ask, messages=messages), named, FIND)
+    assert "names_the_tool" in retired(row(instruction=ask, messages=messages), names, FIND)
 
 
 def test_what_only_others_could_see_stays() -> None:
@@ -247,8 +247,8 @@ def scalars(value: Any) -> Counter[str]:
 
 @given(called(), st.sampled_from(COMPATIBLE), st.data())
 @examples(300)
-def test_a_compatible_change_moves_every_call(made: Any, change: str, data: Any) -> None:
-    raw, arguments = made
+def test_a_compatible_change_moves_every_call(answer: Any, change: str, data: Any) -> None:
+    raw, arguments = answer
     name = data.draw(st.sampled_from(sorted(raw["inputSchema"]["properties"])))
     old, new = canonicalize_contract(raw), canonicalize_contract(next_version(raw, change, name))
     moved = rewrite_arguments(old, new, arguments)
@@ -260,8 +260,10 @@ def test_a_compatible_change_moves_every_call(made: Any, change: str, data: Any)
 
 @given(called(), st.sampled_from(BREAKING), st.data())
 @examples(300)
-def test_a_breaking_change_moves_no_call_that_it_touches(made: Any, change: str, data: Any) -> None:
-    raw, arguments = made
+def test_a_breaking_change_moves_no_call_that_it_touches(
+    answer: Any, change: str, data: Any
+) -> None:
+    raw, arguments = answer
     if change != "required" and not arguments:
         return
     name = data.draw(st.sampled_from(sorted(arguments or raw["inputSchema"]["properties"])))

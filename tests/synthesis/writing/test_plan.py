@@ -76,8 +76,8 @@ def tool(server: int, verb: str, thing: str) -> Row:
         "properties": {f"{thing}_id": {"type": "string"}},
         "required": required,
     }
-    made = {"name": name, "description": f"{verb} the {thing} of {server}", "inputSchema": schema}
-    return snapshot_rows([made], f"npm:s{server}")[0]
+    answer = {"name": name, "description": f"{verb} the {thing} of {server}", "inputSchema": schema}
+    return snapshot_rows([answer], f"npm:s{server}")[0]
 
 
 EVERYTHING = [
@@ -96,8 +96,8 @@ def near_among(rows: Sequence[Row]) -> Any:
     def near(row: Mapping[str, Any]) -> list[Row]:
         alike = {key(item): hash_fraction("alike", *sorted((key(row), key(item)))) for item in rows
                  if key(item) != key(row)}  # fmt: skip
-        found = [row for row in rows if alike.get(key(row), 0.0) > 0.6]
-        return sorted(found, key=lambda item: -alike[key(item)])
+        result = [row for row in rows if alike.get(key(row), 0.0) > 0.6]
+        return sorted(result, key=lambda item: -alike[key(item)])
 
     return near
 
@@ -105,8 +105,8 @@ def near_among(rows: Sequence[Row]) -> Any:
 def plans(
     rows: Sequence[Row], policy: SynthesisPolicy
 ) -> tuple[dict[str, str], dict[str, WritingUnit]]:
-    made = planned(rows, policy, near_among(rows))
-    return plan_units(made, LLM_, policy), {unit.key: unit for unit in made}
+    answer = planned(rows, policy, near_among(rows))
+    return plan_units(answer, LLM_, policy), {unit.key: unit for unit in answer}
 
 
 @examples(60)
@@ -117,9 +117,9 @@ def test_a_tool_that_goes_takes_exactly_the_units_that_show_it(
     rows = [EVERYTHING[place] for place in places]
     gone = data.draw(st.sampled_from(rows))
     policy = SynthesisPolicy(tasks=TaskShares(**dict.fromkeys(TASKS[1:], share)), distractors=2)
-    before, shown = plans(rows, policy)
+    before, offered = plans(rows, policy)
     after, left = plans([row for row in rows if row is not gone], policy)
-    show_it = {name for name, unit in shown.items() if gone in unit.shown}
+    show_it = {name for name, unit in offered.items() if gone in unit.shown}
     assert {name for name in before if after.get(name) != before[name]} == show_it
     # Released, it brings back exactly those, as they were.
     assert {name for name in before if name not in after or after[name] != before[name]} == show_it
@@ -131,10 +131,10 @@ def test_a_tool_that_goes_takes_exactly_the_units_that_show_it(
 @given(MARKETS)
 def test_every_unit_is_whole(places: list[int]) -> None:
     rows = [EVERYTHING[place] for place in places]
-    made = planned(rows, ALL_TASKS, near_among(rows))
-    assert len({unit.key for unit in made}) == len(made)
-    assert [unit.own for unit in made if unit.task == SINGLE] == rows
-    for unit in made:
+    answer = planned(rows, ALL_TASKS, near_among(rows))
+    assert len({unit.key for unit in answer}) == len(answer)
+    assert [unit.own for unit in answer if unit.task == SINGLE] == rows
+    for unit in answer:
         assert all(row in rows for row in unit.shown)
         assert len({key(row) for row in unit.shown}) == len(unit.shown)
         if unit.task in (LOOKALIKE, NO_TOOL):
@@ -155,24 +155,24 @@ def test_the_order_of_the_rows_decides_nothing(order: list[int]) -> None:
 
 def test_nothing_that_near_names_beyond_the_rows_is_shown() -> None:
     clear, quarantined = EVERYTHING[:6], EVERYTHING[6:9]
-    made = planned(clear, ALL_TASKS, lambda row: [*quarantined, *clear[:2]])
-    assert not [unit for unit in made if any(row in quarantined for row in unit.shown)]
-    assert [unit for unit in made if unit.rivals]
+    answer = planned(clear, ALL_TASKS, lambda row: [*quarantined, *clear[:2]])
+    assert not [unit for unit in answer if any(row in quarantined for row in unit.shown)]
+    assert [unit for unit in answer if unit.rivals]
 
 
 def test_a_share_is_kept_over_many_tools() -> None:
     rows = [{"server_id": f"npm:{n // 7}", "tool": f"t{n}"} for n in range(4000)]
     for task in TASKS[1:]:
-        held = sum(draws_task(row, task, 0.1) for row in rows) / len(rows)
-        assert 0.085 < held < 0.115
+        lines = sum(draws_task(row, task, 0.1) for row in rows) / len(rows)
+        assert 0.085 < lines < 0.115
     assert not any(draws_task(row, LOOKALIKE, 0.0) for row in rows)
     assert all(draws_task(row, LOOKALIKE, 1.0) for row in rows)
 
 
 def test_no_share_no_task_and_no_checks_no_rivals() -> None:
-    made = planned(EVERYTHING, SINGLES, near_among(EVERYTHING))
-    assert {unit.task for unit in made} == {SINGLE}
-    assert not any(unit.rivals for unit in made)
+    answer = planned(EVERYTHING, SINGLES, near_among(EVERYTHING))
+    assert {unit.task for unit in answer} == {SINGLE}
+    assert not any(unit.rivals for unit in answer)
 
 
 EDITABLE = (
@@ -186,8 +186,8 @@ def edit(patch: pytest.MonkeyPatch, name: str) -> None:
     prompt = read_prompt(name)
     edited = dataclasses.replace(prompt, digest="e" * 64, system=f"{prompt.system}\nBe brief.")
 
-    def changed(asked: str) -> PromptFile:
-        return edited if asked == name else read_prompt(asked)
+    def changed(request: str) -> PromptFile:
+        return edited if request == name else read_prompt(request)
 
     for module in (units, row_builder):
         patch.setattr(module, "read_prompt", changed)
@@ -197,10 +197,10 @@ def edit(patch: pytest.MonkeyPatch, name: str) -> None:
 def test_an_edited_prompt_redoes_exactly_the_units_that_use_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, made = plans(EVERYTHING, ALL_TASKS)
+    before, answer = plans(EVERYTHING, ALL_TASKS)
     edit(monkeypatch, name)
     after, _ = plans(EVERYTHING, ALL_TASKS)
-    using = {u.key for u in made.values() if name in {p for _, p in list_steps(u, ALL_TASKS)}}
+    using = {u.key for u in answer.values() if name in {p for _, p in list_steps(u, ALL_TASKS)}}
     assert {item for item in before if before[item] != after[item]} == using
     assert 0 < len(using) < len(before)
 
@@ -218,14 +218,14 @@ def test_an_edited_prompt_redoes_exactly_the_units_that_use_it(
 def test_a_policy_value_redoes_the_units_that_read_it(
     changed: dict[str, Any], tasks: set[str]
 ) -> None:
-    before, made = plans(EVERYTHING, ALL_TASKS)
+    before, answer = plans(EVERYTHING, ALL_TASKS)
     after, _ = plans(EVERYTHING, dataclasses.replace(ALL_TASKS, **changed))
-    assert {made[item].task for item in before if before[item] != after[item]} == tasks
+    assert {answer[item].task for item in before if before[item] != after[item]} == tasks
 
 
 def test_another_checker_redoes_what_is_checked_and_a_slower_one_nothing() -> None:
-    before, made = plans(EVERYTHING, ALL_TASKS)
-    units_ = list(made.values())
+    before, answer = plans(EVERYTHING, ALL_TASKS)
+    units_ = list(answer.values())
     roles = [Role(name) for name in ROLES if name != "checker_b"]
     other = LLM(
         [*roles, Role("checker_b", temperature=0.3)], NoLedger(), offline=make_offline_provider()
@@ -241,8 +241,8 @@ def test_another_checker_redoes_what_is_checked_and_a_slower_one_nothing() -> No
 
 def test_tools_stand_in_sequence_only_where_one_speaks_of_what_the_other_takes() -> None:
     rows = snapshot_rows(ALL)
-    made = planned(rows, ALL_TASKS, others(rows))
-    chains = [unit for unit in made if unit.task == SEQUENTIAL]
+    answer = planned(rows, ALL_TASKS, others(rows))
+    chains = [unit for unit in answer if unit.task == SEQUENTIAL]
     assert all(len(unit.rows) == 2 for unit in chains)
     pair = [tool(0, "list", "file"), tool(0, "delete", "file")]
     assert [u.rows for u in planned(pair, ALL_TASKS) if u.task == SEQUENTIAL] == [
@@ -307,14 +307,14 @@ def test_a_world_does_not_depend_on_the_process_that_draws_it() -> None:
         ("", "en", None),
     ],
 )
-def test_only_a_plainly_other_language_is_told(text: str, asked: str, other: str | None) -> None:
-    assert find_other_language(text, asked) == other
+def test_only_a_plainly_other_language_is_told(text: str, request: str, other: str | None) -> None:
+    assert find_other_language(text, request) == other
 
 
 @given(st.text(max_size=300), st.sampled_from(["en", "zh", "de", "ar", "xx"]))
-def test_no_text_stops_telling_languages(text: str, asked: str) -> None:
-    other_language = find_other_language(text, asked)
-    assert other_language is None or other_language != asked
+def test_no_text_stops_telling_languages(text: str, request: str) -> None:
+    other_language = find_other_language(text, request)
+    assert other_language is None or other_language != request
 
 
 def test_what_is_absent_is_decided_by_the_words() -> None:

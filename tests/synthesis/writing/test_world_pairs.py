@@ -90,14 +90,14 @@ def market(warehouse: Warehouse) -> Market:
     return Market(warehouse)
 
 
-def select_tasks(made: WritingResult) -> list[Row]:
-    return [row for row in made.rows if row["world_task"]]
+def select_tasks(answer: WritingResult) -> list[Row]:
+    return [row for row in answer.rows if row["world_task"]]
 
 
 def test_a_task_of_a_world_is_a_pair_that_says_where_it_is_from(market: Market) -> None:
     others = market.run(None).rows
-    made = market.run(Source(*FILES))
-    [row] = select_tasks(made)
+    answer = market.run(Source(*FILES))
+    [row] = select_tasks(answer)
     assert read_origin(row) == TaskOrigin("office", 7, "read-file", "0")
     assert row["status"] == "ok", row["hint"]
     assert (row["provider"], row["model"], row["usd"]) == ("offline", "world", 0)
@@ -106,15 +106,15 @@ def test_a_task_of_a_world_is_a_pair_that_says_where_it_is_from(market: Market) 
     assert row["arguments"] == '{"path":"/home/user/data/budget.csv"}'
     assert [item["role"] for item in json.loads(row["messages"])] == ["user", "assistant"]
     assert reaches_judge(row)
-    ids = {row["pair_id"] for row in made.rows}
+    ids = {row["pair_id"] for row in answer.rows}
     assert ids - {other["pair_id"] for other in others} == {row["pair_id"]}
     assert all(read_origin(other) is None for other in others)
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
 def test_a_tool_has_no_more_of_them_than_the_settings_say(market: Market, most: int) -> None:
-    made = market.run(Source(*FILES), replace(SINGLES, world_pairs=most))
-    assert len(select_tasks(made)) == most
+    answer = market.run(Source(*FILES), replace(SINGLES, world_pairs=most))
+    assert len(select_tasks(answer)) == most
 
 
 def test_a_second_run_draws_none_and_other_tasks_cost_nothing(market: Market) -> None:
@@ -128,8 +128,8 @@ def test_a_second_run_draws_none_and_other_tasks_cost_nothing(market: Market) ->
         "ledger.csv"
     ]
     assert market.asked == 0  # the other pairs of the tool come from the ledger
-    kept = {row["pair_id"] for row in first.rows if not row["world_task"]}
-    assert kept == {row["pair_id"] for row in other.rows if not row["world_task"]}
+    rows_kept = {row["pair_id"] for row in first.rows if not row["world_task"]}
+    assert rows_kept == {row["pair_id"] for row in other.rows if not row["world_task"]}
     assert select_tasks(market.run(None)) == []
 
 
@@ -147,9 +147,9 @@ def test_a_call_that_no_longer_fits_its_contract_goes_no_further(market: Market)
 
 def test_what_another_pair_says_already_points_at_it(market: Market) -> None:
     market.list_tools({"npm:files": [READ_FILE], "npm:other": [READ_FILE]})
-    one, other = select_tasks(market.run(Source(*FILES[:1])))
-    assert (one["server_id"], one["twin_of"]) == ("npm:files", None)
-    assert other["twin_of"] == one["pair_id"]
+    item, other = select_tasks(market.run(Source(*FILES[:1])))
+    assert (item["server_id"], item["twin_of"]) == ("npm:files", None)
+    assert other["twin_of"] == item["pair_id"]
 
 
 @pytest.mark.parametrize("error", [WorldUnavailable("no postgres here"), KeyError("unforeseen")])
@@ -157,10 +157,10 @@ def test_a_world_that_cannot_be_had_is_a_row_and_is_asked_for_again(
     market: Market, error: Exception
 ) -> None:
     source = Source(*FILES, broken=error)
-    made = market.run(source)
-    [row] = [row for row in made.rows if row["status"] != "ok"]
+    answer = market.run(source)
+    [row] = [row for row in answer.rows if row["status"] != "ok"]
     assert (row["failed_step"], row["error_kind"]) == ("world", "world_failed")
     assert "no postgres here" in row["hint"] or "KeyError" in row["hint"]
-    assert sum(row["status"] == "ok" for row in made.rows) == 2 * SINGLES.pairs_per_tool
+    assert sum(row["status"] == "ok" for row in answer.rows) == 2 * SINGLES.pairs_per_tool
     source.broken = None
     assert len(select_tasks(market.run(source))) == SINGLES.world_pairs

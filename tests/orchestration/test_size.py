@@ -18,7 +18,7 @@ BUDGET = {
     "assets/contracts": (8_129, 33),
     "assets/catalogue": (1_250, 6),
     "assets/vectors": (4_014, 21),
-    "assets/synthesis": (10_928, 55),
+    "assets/synthesis": (10_886, 55),
     "assets/outcomes": (8_146, 40),
     "training": (14_537, 92),
     "serving": (8_518, 41),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_910, 14),
     "extensions/upkeep": (2_121, 11),
-    "tests": (84_884, 614),
+    "tests": (84_717, 613),
     "benchmarks": (5_749, 40),
 }
 

@@ -109,8 +109,10 @@ def _format_line(row: Row) -> list[object]:
     counts: list[object] = []
     for name in ("listed", "launched"):
         count, share = row[name], row[f"{name}_share"]
-        text = "{:,} ({:.0%})" if share is not None else "{:,}"
-        counts.append(Markdown("") if count is None else fill_markdown(text, count, share))
+        if share is None:
+            counts.append(Markdown("") if count is None else fill_markdown("{:,}", count))
+        else:
+            counts.append(fill_markdown("{:,} ({:.0%})", count, share))
     rate = gap = Markdown("")
     if row["rate"] is not None:
         ends = (row[name] for name in ("rate", "rate_low", "rate_high"))

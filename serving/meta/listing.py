@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any
 
-from assets.catalogue.coverage import find_category
+from assets.catalogue.categories import find_category
 from assets.contracts.tool_id import compile_globs
 from serving.discovery.functions import bound_parameters, list_refused
 from serving.index.model import IndexedTool, RouterIndex

@@ -7,15 +7,14 @@ import pytest
 
 from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_listing_ids
 from assets.catalogue.catalogue_pages import compute_coverage_figures, render_table
+from assets.catalogue.categories import CATEGORIES, find_category
 from assets.catalogue.coverage import (
-    CATEGORIES,
     COVERAGE,
     DIMENSIONS,
     CoverageServer,
     choose_size,
     collect_servers,
     describe_credentials,
-    find_category,
     measure_coverage,
 )
 from assets.catalogue.defs import check_sums, coverage_asset

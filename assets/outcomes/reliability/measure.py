@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, map_descriptions
-from assets.catalogue.coverage import find_category
+from assets.catalogue.categories import find_category
 from assets.contracts.changes import CHANGES
 from assets.contracts.quarantined_tools import CLEAR
 from assets.contracts.tool_id import BadToolId, ToolId

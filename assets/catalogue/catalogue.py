@@ -13,7 +13,7 @@ import polars as pl
 
 from assets.catalogue.identity import LEVELS, GroupMember, ServerGroup, group_listings, is_gateway
 from assets.contracts.snapshot import format_date
-from assets.marketplaces.launch.command import read_launch
+from assets.marketplaces.launch.runners import read_launch
 from assets.marketplaces.listing import Listing
 from assets.servers.recipes.recipe import identify_server
 from warehouse.json_types import JsonObject, Record

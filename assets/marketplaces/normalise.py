@@ -11,7 +11,7 @@ from typing import Any
 
 import regex
 
-from assets.marketplaces.launch.command import read_launch
+from assets.marketplaces.launch.runners import read_launch
 from assets.marketplaces.listing import EnvVar, Listing
 from warehouse.sanitize.redact import redact
 

@@ -12,7 +12,7 @@ from assets.marketplaces.launch.mcp_config import (
     read_text,
 )
 from assets.marketplaces.launch.runners import is_exact, parse_image
-from assets.marketplaces.launch.variables import find_account_flags, read_variables
+from assets.marketplaces.launch.shell_words import find_account_flags, read_variables
 from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, dump_tools
 from assets.marketplaces.payload import FIX, parse_json_object
 from assets.marketplaces.policy import (

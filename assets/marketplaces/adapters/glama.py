@@ -12,7 +12,7 @@ from assets.marketplaces.launch.mcp_config import (
     make_unrunnable,
     read_remote_facts,
 )
-from assets.marketplaces.launch.variables import find_account_flags
+from assets.marketplaces.launch.shell_words import find_account_flags
 from assets.marketplaces.listing import HeaderVar, Listing, dump_tools
 from assets.marketplaces.payload import check_json_list
 from assets.marketplaces.policy import (

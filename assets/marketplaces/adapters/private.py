@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import anyio
 
 from assets.marketplaces.crawl.result import make_problem
-from assets.marketplaces.launch.command import parse_command
 from assets.marketplaces.launch.js_literal import NotALiteral, read_all
 from assets.marketplaces.launch.mcp_config import (
     add_flags,
@@ -22,8 +21,8 @@ from assets.marketplaces.launch.mcp_config import (
     read_text,
     record_digest,
 )
-from assets.marketplaces.launch.runners import FOLDER_OPTIONS, ParsedCommand
-from assets.marketplaces.launch.variables import make_text
+from assets.marketplaces.launch.runners import FOLDER_OPTIONS, ParsedCommand, parse_command
+from assets.marketplaces.launch.shell_words import make_text
 from assets.marketplaces.listing import PRIVATE, LaunchFacts, Listing, PackageRef
 from assets.marketplaces.normalise import clean
 from assets.marketplaces.payload import FIX

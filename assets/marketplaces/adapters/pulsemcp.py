@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from assets.marketplaces.adapters.registry import RegistryAdapter
-from assets.marketplaces.launch.variables import find_account_flags
+from assets.marketplaces.launch.shell_words import find_account_flags
 from assets.marketplaces.listing import HeaderVar, Listing, dump_tools
 from assets.marketplaces.policy import PostForm, RecordRef
 from assets.marketplaces.server_json.inputs import as_object, list_objects, read_string

@@ -21,7 +21,7 @@ from assets.marketplaces.launch.mcp_config import (
     read_launch_facts,
     read_remote_facts,
 )
-from assets.marketplaces.launch.variables import find_account_flags
+from assets.marketplaces.launch.shell_words import find_account_flags
 from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, dump_tools
 from assets.marketplaces.payload import check_json_list, parse_json_object
 from assets.marketplaces.policy import (

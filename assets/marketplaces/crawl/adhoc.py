@@ -11,14 +11,6 @@ from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage, Mar
 from warehouse.sanitize.redact import redact
 
 _CAP = 64 * 1024 * 1024
-_ENDINGS = {
-    ".json": "application/json",
-    ".html": "text/html",
-    ".htm": "text/html",
-    ".xml": "application/xml",
-    ".yaml": "application/yaml",
-    ".yml": "application/yaml",
-}
 
 
 def parse_file(marketplace: str, path: Path) -> list[dict[str, Any]]:
@@ -83,19 +75,14 @@ def _read_page(path: Path) -> FetchedPage:
         raise _make_unreadable(path, f"more than {_CAP:,} bytes", f"at most {_CAP:,}")
     if not body.strip():
         raise _make_unreadable(path, "an empty file", "a saved list or detail page")
-    return FetchedPage(path.name, _guess_content_type(path, body), body)
+    return FetchedPage(path.name, _guess_content_type(body), body)
 
 
-def _guess_content_type(path: Path, body: bytes) -> str:
-    """By what the bytes look like; the name's ending only where they do not say."""
-    start = body[:1000].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+def _guess_content_type(body: bytes) -> str:
+    start = body[:1000].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith((b"{", b"[")):
         return "application/json"
-    if start.startswith((b"<?xml", b"<urlset", b"<sitemapindex")):
-        return "application/xml"
-    if start.startswith(b"<"):
-        return "text/html"
-    return _ENDINGS.get(path.suffix.lower(), "text/plain")
+    return "text/html" if start.startswith(b"<") else "text/plain"
 
 
 def _make_unreadable(path: Path, found: str, expected: str) -> CrawlError:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from assets.marketplaces.launch.command import parse_command
-from assets.marketplaces.launch.variables import (
+from assets.marketplaces.launch.runners import parse_command
+from assets.marketplaces.launch.shell_words import (
     find_account_flags,
     find_value_flags,
     make_text,

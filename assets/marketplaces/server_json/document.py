@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from assets.marketplaces.launch.command import parse_command
 from assets.marketplaces.launch.mcp_config import (
     add_flags,
     make_malformed,
@@ -18,12 +17,12 @@ from assets.marketplaces.launch.runners import (
     find_word_flags,
     is_exact,
     is_pinned,
+    parse_command,
     parse_npm_spec,
     parse_pypi_spec,
     split_image,
 )
-from assets.marketplaces.launch.shell_words import strip_secrets
-from assets.marketplaces.launch.variables import find_account_flags, read_variables
+from assets.marketplaces.launch.shell_words import find_account_flags, read_variables, strip_secrets
 from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef
 from assets.marketplaces.server_json.inputs import (
     PackageArguments,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from assets.marketplaces.launch.command import read_launch
+from assets.marketplaces.launch.runners import read_launch
 from assets.marketplaces.listing import EnvVar, HeaderVar, Listing, PackageRef
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.placeholders import DATA, holds_secret, make_value

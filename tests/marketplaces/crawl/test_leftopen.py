@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from assets.marketplaces.launch.mcp_config import read_launch_facts
-from assets.marketplaces.launch.variables import read_variables
+from assets.marketplaces.launch.shell_words import read_variables
 from assets.marketplaces.listing import EnvVar
 
 

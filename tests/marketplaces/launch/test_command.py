@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.launch.command import parse_command, read_launch
-from assets.marketplaces.launch.runners import is_exact
+from assets.marketplaces.launch.runners import is_exact, parse_command, read_launch
 from assets.marketplaces.listing import LISTINGS, Listing, digest_listing, make_row, read_row
 from assets.marketplaces.normalise import clean
 from warehouse.sanitize.scrubber import find_placeholder

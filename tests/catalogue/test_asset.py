@@ -14,7 +14,7 @@ COPY = listing("c", "mcpso", npm="@example/notes", version="0.9.0")
 
 
 def hold(warehouse: Warehouse, marketplace: str, *listings: Listing) -> None:
-    frame = LISTINGS.frame([make_row(one) for one in listings])
+    frame = LISTINGS.frame([make_row(item) for item in listings])
     warehouse.tables.promote(warehouse.tables.stage(LISTINGS, frame, marketplace), "run", [])
 
 

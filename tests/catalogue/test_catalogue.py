@@ -31,9 +31,9 @@ def tools(marketplace: str, server: str, *digests: str) -> list[dict[str, Any]]:
 
 
 def rows(*listings, snapshots=(), previous=(), day=0):
-    found = build_catalogue(listings, snapshots, previous, day * DAY)
-    CATALOGUE.frame(found)
-    return found
+    catalogue = build_catalogue(listings, snapshots, previous, day * DAY)
+    CATALOGUE.frame(catalogue)
+    return catalogue
 
 
 def only(*listings, **more) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def test_a_server_that_nobody_lists_is_gone_with_its_date_and_may_return() -> No
     assert second[0]["gone"] is None
     third = rows(previous=second, day=2)
     assert (third[0]["gone"], third[0]["marketplaces"]) == ("1970-01-03", [])
-    assert [one["since"] for one in json.loads(third[0]["gone_from"])] == [
+    assert [item["since"] for item in json.loads(third[0]["gone_from"])] == [
         "1970-01-03",
         "1970-01-02",
     ]
@@ -141,8 +141,12 @@ def test_figures_and_tables_of_a_small_world() -> None:
     lost = listing("lost", npm="lost-server")
     first = rows(ONE, COPY, lost)
     second = rows(ONE, COPY, previous=first, day=1)
-    found = compute_figures(second)
-    assert (found["servers"], found["on_several_marketplaces"], found["servers_gone"]) == (1, 1, 1)
+    figures = compute_figures(second)
+    assert (figures["servers"], figures["on_several_marketplaces"], figures["servers_gone"]) == (
+        1,
+        1,
+        1,
+    )
     shown = render_tables(second)
     assert "| 1 | package |" in shown["joined"]
     assert render_tables([])["joined"] == "none"

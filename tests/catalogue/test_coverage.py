@@ -42,7 +42,7 @@ def made_up(n: int, launch_rate: dict[str, float], seed: int = 0) -> list[Covera
 
 
 def row_of(rows: list[dict], dimension: str, value: str) -> dict:
-    [row] = [one for one in rows if (one["dimension"], one["value"]) == (dimension, value)]
+    [row] = [row for row in rows if (row["dimension"], row["value"]) == (dimension, value)]
     return row
 
 
@@ -145,14 +145,14 @@ def test_one_server_on_two_marketplaces_is_counted_once() -> None:
     three = listing("c", url="https://example.org/mcp", transport="sse")
     rows = build_catalogue([one, two, three], [], [], 0.0)
     held = [{**row, "listing_ids": read_listing_ids(row)} for row in rows]
-    found = collect_servers(
+    servers = collect_servers(
         held, {item.listing_id: item for item in (one, two, three)}, {"npm:@example/notes": 7}
     )
-    assert len(found) == 2
-    [launched] = [item for item in found if item.launched]
+    assert len(servers) == 2
+    [launched] = [item for item in servers if item.launched]
     assert launched.values["credentials"] == "required secret"
     assert (launched.values["ecosystem"], launched.values["size"]) == ("npm", "6-15 tools")
-    [other] = [item for item in found if not item.launched]
+    [other] = [item for item in servers if not item.launched]
     assert (other.values["ecosystem"], other.values["transport"]) == ("remote", "sse")
 
 
@@ -161,7 +161,7 @@ def test_the_asset_publishes_rows_and_a_table(warehouse: Warehouse) -> None:
     rows = build_catalogue(found, [], [], 0.0)
     ran = {"server_id": "npm:@example/s0", "marketplace": "registry", "status": "ok", "n_tools": 3}
     frames = (
-        (LISTINGS, LISTINGS.frame([make_row(one) for one in found]), "registry"),
+        (LISTINGS, LISTINGS.frame([make_row(item) for item in found]), "registry"),
         (CATALOGUE, CATALOGUE.frame(rows), None),
         (DEPLOYMENTS, DEPLOYMENTS.frame([ran]), "registry"),
     )

@@ -26,7 +26,7 @@ MONOREPO = "https://github.com/example/servers"
 
 def groups(*listings: Listing) -> set[frozenset[str]]:
     return {
-        frozenset(m.listing.listing_id for m in found.members) for found in group_listings(listings)
+        frozenset(m.listing.listing_id for m in item.members) for item in group_listings(listings)
     }
 
 
@@ -239,8 +239,8 @@ LISTINGS = st.lists(
 
 def shape(found: list[ServerGroup]) -> list:
     return [
-        (one.catalogue_id, [(m.listing.listing_id, m.joined_by) for m in one.members])
-        for one in found
+        (item.catalogue_id, [(m.listing.listing_id, m.joined_by) for m in item.members])
+        for item in found
     ]
 
 
@@ -256,9 +256,9 @@ def test_the_order_of_listings_changes_nothing(listings: list[Listing], random) 
 @examples(200)
 def test_every_listing_is_in_one_component_with_an_id_of_its_own(listings: list[Listing]) -> None:
     found = group_listings(listings)
-    members = [m.listing.listing_id for one in found for m in one.members]
-    assert sorted(members) == sorted(one.listing_id for one in listings)
-    assert len({one.catalogue_id for one in found}) == len(found)
+    members = [m.listing.listing_id for item in found for m in item.members]
+    assert sorted(members) == sorted(item.listing_id for item in listings)
+    assert len({item.catalogue_id for item in found}) == len(found)
     for one in found:
         assert all((m.joined_by is None) == (len(one.members) == 1) for m in one.members)
 
@@ -266,9 +266,9 @@ def test_every_listing_is_in_one_component_with_an_id_of_its_own(listings: list[
 @given(LISTINGS)
 @examples(200)
 def test_each_component_alone_is_found_again(listings: list[Listing]) -> None:
-    for one in group_listings(listings):
-        ids = frozenset(m.listing.listing_id for m in one.members)
-        assert groups(*(m.listing for m in one.members)) == {ids}
+    for item in group_listings(listings):
+        ids = frozenset(m.listing.listing_id for m in item.members)
+        assert groups(*(m.listing for m in item.members)) == {ids}
 
 
 @given(LISTINGS, LISTINGS)
@@ -276,8 +276,8 @@ def test_each_component_alone_is_found_again(listings: list[Listing]) -> None:
 def test_more_listings_never_part_what_a_package_joined(
     few: list[Listing], more: list[Listing]
 ) -> None:
-    known = {one.listing_id for one in few}
-    found = group_listings([*few, *(one for one in more if one.listing_id not in known)])
+    known = {item.listing_id for item in few}
+    found = group_listings([*few, *(item for item in more if item.listing_id not in known)])
     place = {m.listing.listing_id: at for at, one in enumerate(found) for m in one.members}
     for one in few:
         for other in few:
@@ -288,8 +288,8 @@ def test_more_listings_never_part_what_a_package_joined(
 @given(LISTINGS)
 @examples(200)
 def test_no_component_holds_two_packages_of_one_ecosystem(listings: list[Listing]) -> None:
-    for one in group_listings(listings):
-        packages = {m.keys.package for m in one.members if m.keys.package}
+    for item in group_listings(listings):
+        packages = {m.keys.package for m in item.members if m.keys.package}
         assert len({name.partition(":")[0] for name in packages}) == len(packages)
 
 
@@ -300,8 +300,8 @@ def test_real_listings_of_two_marketplaces_join_as_pairs() -> None:
     if not (smithery.exists() and seed.exists()):
         pytest.skip(f"{SHARED} is absent")
     found = group_listings([*_smithery(smithery), *_seed(seed)])
-    sizes = Counter(len(one.members) for one in found)
-    across = [one for one in found if len({m.listing.marketplace for m in one.members}) > 1]
+    sizes = Counter(len(item.members) for item in found)
+    across = [item for item in found if len({m.listing.marketplace for m in item.members}) > 1]
     assert max(sizes) <= 6
     assert 50 <= len(across) <= 300
 
@@ -323,11 +323,11 @@ def _smithery(path: Path) -> list[Listing]:
 def _seed(path: Path) -> list[Listing]:
     rows = {row["name"]: row for row in json.loads(path.read_text()) if row["name"]}
     kinds = {"npm": "npm", "pypi": "pypi", "docker": "oci"}
-    made = []
+    results = []
     for name, row in rows.items():
         package = next(iter(row.get("packages") or []), {})
         kind = kinds.get(package.get("registry_name", ""))
         facts = {kind: package["name"]} if kind else {}
         url = (row.get("repository") or {}).get("url")
-        made.append(listing(name, repository=url, **facts))
-    return made
+        results.append(listing(name, repository=url, **facts))
+    return results

@@ -17,8 +17,8 @@ async def test_the_sdks_client_lists_and_calls_its_tools() -> None:
             ClientSession(read, write) as session,
         ):
             await session.initialize()
-            listed = await session.list_tools()
-            assert [tool.name for tool in listed.tools] == ["define_term", "find_terms"]
+            tools = await session.list_tools()
+            assert [tool.name for tool in tools.tools] == ["define_term", "find_terms"]
             result = await session.call_tool("define_term", {"term": "drift"})
             assert "one run and the next" in result.content[0].text
 

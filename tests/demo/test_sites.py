@@ -124,12 +124,12 @@ def test_the_registry_lists_changes_and_deletions_since_a_time(full: Replicas) -
         everything = list(envelope(http))
         assert http.get("/v0.1/servers?updated_since=yesterday").status_code == 422
     official = [
-        one["_meta"]["io.modelcontextprotocol.registry/official"]["status"] for one in changed
+        item["_meta"]["io.modelcontextprotocol.registry/official"]["status"] for item in changed
     ]
     assert (official.count("active"), official.count("deleted")) == (4, 2)
     # Every version of every server: the changed ones have two.
     assert len(everything) == COUNT + 2
-    assert len({one["server"]["$schema"] for one in everything}) == 5
+    assert len({item["server"]["$schema"] for item in everything}) == 5
 
 
 def test_smithery_shows_500_results_and_details_by_an_encoded_name(full: Replicas) -> None:
@@ -169,7 +169,7 @@ def test_glama_tells_no_command_for_servers_and_an_address_for_connectors(full: 
         assert http.get("/v1/servers?first=101").status_code == 400
         assert http.get("/v1/servers?after=nonsense").status_code == 400
         created = http.get("/v1/servers?first=100").json()["servers"]
-    numbers = [int(one["slug"].rpartition("-")[2]) for one in created]
+    numbers = [int(item["slug"].rpartition("-")[2]) for item in created]
     assert numbers == sorted(numbers, reverse=True)  # the newest first
 
 
@@ -190,7 +190,7 @@ def test_every_server_of_mcphub_can_be_reached_by_links_alone(full: Replicas) ->
 
 def test_mcphub_streams_the_config_after_the_page(full: Replicas) -> None:
     records = full.world.list_records("mcphub")
-    record = next(one for one in records if one.package and one.odd is None)
+    record = next(record for record in records if record.package and record.odd is None)
     page = httpx2.get(f"{full['mcphub']}/mcp-servers/{record.namespace}/{record.slug}").text
     assert page.index('<template id="B:0">') < page.index('<div hidden id="S:0">')
     streamed = page.partition('<div hidden id="S:0"><pre>')[2].partition("</pre>")[0]
@@ -215,9 +215,9 @@ def test_deepnlp_tells_numbers_as_texts_and_sometimes_no_config(full: Replicas) 
 
 def test_the_docker_catalogue_names_images_by_their_digest(full: Replicas) -> None:
     found = httpx2.get(f"{full['docker']}/mcp/catalog/v3/catalog.json").json()
-    images = [one["image"] for one in found["registry"].values() if "image" in one]
+    images = [item["image"] for item in found["registry"].values() if "image" in item]
     assert all(re.search("@sha256:[0-9a-f]{64}$", image) for image in images)
-    assert {one["type"] for one in found["registry"].values()} == {"server", "remote"}
+    assert {item["type"] for item in found["registry"].values()} == {"server", "remote"}
 
 
 @pytest.mark.parametrize("site", ["registry", "pulsemcp", "mcpso", "mcphub", "docker"])

@@ -39,7 +39,7 @@ def envelope(http: httpx2.Client, **query: str) -> Iterator[dict[str, Any]]:
 
 
 def _envelope(http: httpx2.Client) -> list[str]:
-    found = [one["server"]["name"] for one in envelope(http, version="latest")]
+    found = [item["server"]["name"] for item in envelope(http, version="latest")]
     return [name.rpartition("/")[2] for name in found]
 
 
@@ -66,17 +66,17 @@ def _mcphub(http: httpx2.Client) -> list[str]:
 
 
 def _glama(http: httpx2.Client) -> list[str]:
-    found: list[str] = []
+    results: list[str] = []
     for scope in ("servers", "connectors"):
         after = None
         while True:
             query = {"first": "100"} | ({"after": after} if after else {})
             body = http.get(f"/api/mcp/v1/{scope}", params=query).json()
-            found += [one["slug"] for one in body[scope]]
+            results += [item["slug"] for item in body[scope]]
             after = body["pageInfo"]["endCursor"]
             if not body["pageInfo"]["hasNextPage"]:
                 break
-    return found
+    return results
 
 
 def _deepnlp(http: httpx2.Client) -> list[str]:
@@ -97,7 +97,7 @@ def _pipedream(http: httpx2.Client) -> list[str]:
         body = http.get("/v1/connect/apps", params=query).json()
         if not body["data"]:
             return found
-        found += [one["name_slug"] for one in body["data"]]
+        found += [item["name_slug"] for item in body["data"]]
         after = body["page_info"]["end_cursor"]
 
 

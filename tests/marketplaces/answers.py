@@ -91,9 +91,9 @@ _ODD = st.recursive(
 @st.composite
 def mutations(draw: st.DrawFn, value: Any) -> Any:
     """A copy of a JSON value with one to three of its parts replaced, taken out or doubled."""
-    made = json.loads(json.dumps(value))
+    result = json.loads(json.dumps(value))
     for _ in range(draw(st.integers(1, 3))):
-        places = list(_places(made))
+        places = list(_places(result))
         if not places:
             return draw(_ODD)
         holder, key = draw(st.sampled_from(places))
@@ -106,7 +106,7 @@ def mutations(draw: st.DrawFn, value: Any) -> Any:
             holder.append(holder[key])
         else:
             holder[f"{key}_"] = holder[key]
-    return made
+    return result
 
 
 def _places(value: Any) -> Any:

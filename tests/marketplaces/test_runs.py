@@ -23,13 +23,13 @@ NOW = 1_795_000_000.0
 
 def frame(*ids: str, name: str = "old") -> pl.DataFrame:
     listings = [
-        Listing(marketplace="m", native_id=one, name=f"{name} {one}", reason="x") for one in ids
+        Listing(marketplace="m", native_id=item, name=f"{name} {item}", reason="x") for item in ids
     ]
     return LISTINGS.frame([make_row(listing) for listing in listings])
 
 
 def result(*ids: str, completeness: Any = "complete", unread: tuple[str, ...] = (), **facts: Any):
-    rows = [make_problem(one, "", "http_status", "x") for one in unread]
+    rows = [make_problem(item, "", "http_status", "x") for item in unread]
     return CrawlResult("m", frame(*ids, name="new"), completeness, 1, 1, [], rows, **facts)
 
 

@@ -46,8 +46,8 @@ def test_a_whole_index_comes_in_batches_in_its_order() -> None:
 def test_the_id_names_model_dimension_and_host() -> None:
     with embeddings_endpoint() as endpoint:
         host = endpoint.url.removeprefix("http://").removesuffix("/v1")
-        made = open_embedder(f"openai:small@{endpoint.url}/")
-        assert (made.id, made.dim) == (f"openai:small/8@{host}", 8)
+        embedder = open_embedder(f"openai:small@{endpoint.url}/")
+        assert (embedder.id, embedder.dim) == (f"openai:small/8@{host}", 8)
         assert "authorization" not in endpoint.asked[0][1]
     at_openai = EndpointEncoder("text-embedding-3-small", api_key=KEY, dim=1536)
     assert at_openai.id == "openai:text-embedding-3-small/1536"
@@ -192,13 +192,13 @@ def test_a_saved_endpoint_is_opened_again_without_its_key_in_the_file(
     with embeddings_endpoint() as endpoint:
         monkeypatch.setenv(f"{setting}_BASE_URL", f"{endpoint.url}/")
         monkeypatch.setenv(f"{setting}_API_KEY", KEY)
-        made = open_embedder(f"openai:small@{endpoint.url}")
-        folder = save_encoder(made, tmp_path)
+        embedder = open_embedder(f"openai:small@{endpoint.url}")
+        folder = save_encoder(embedder, tmp_path)
         asked = len(endpoint.asked)
-        again = open_encoder(tmp_path, made.id)
+        again = open_encoder(tmp_path, embedder.id)
         assert len(endpoint.asked) == asked  # opening costs no request
-        assert (again.id, again.dim) == (made.id, made.dim)
-        assert (again.embed(["x"]) == made.embed(["x"])).all()
+        assert (again.id, again.dim) == (embedder.id, embedder.dim)
+        assert (again.embed(["x"]) == embedder.embed(["x"])).all()
         assert endpoint.asked[-1][1]["authorization"] == f"Bearer {KEY}"
     assert [path.name for path in folder.iterdir()] == ["encoder.json"]
     card = (folder / "encoder.json").read_text()
@@ -212,22 +212,22 @@ def test_a_third_party_card_chooses_neither_address_nor_key(
     variable: str, named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with embeddings_endpoint() as endpoint:
-        made = open_embedder(f"openai:small@{endpoint.url}")
-        card = save_encoder(made, tmp_path) / "encoder.json"
+        embedder = open_embedder(f"openai:small@{endpoint.url}")
+        card = save_encoder(embedder, tmp_path) / "encoder.json"
         card.write_text(json.dumps({**json.loads(card.read_text()), "api_key_env": variable}))
         monkeypatch.setenv(variable, KEY)
         if named:
             monkeypatch.setenv("OPENAI_BASE_URL", named)
         asked = len(endpoint.asked)
         with pytest.raises(BadEmbedder, match="EMBEDDER_BASE_URL") as refused:
-            open_encoder(tmp_path, made.id)
+            open_encoder(tmp_path, embedder.id)
         assert len(endpoint.asked) == asked
         assert endpoint.url in str(refused.value)
         monkeypatch.delenv(variable)
         monkeypatch.setenv("UNRELATED_API_KEY", KEY)
         monkeypatch.setenv("EMBEDDER_BASE_URL", endpoint.url)  # the user names it: no key of others
         card.write_text(card.read_text().replace(variable, "UNRELATED_API_KEY"))
-        open_encoder(tmp_path, made.id).embed(["x"])
+        open_encoder(tmp_path, embedder.id).embed(["x"])
         assert "authorization" not in endpoint.asked[-1][1]
 
 
@@ -236,11 +236,11 @@ def test_a_card_of_another_model_is_refused(
 ) -> None:
     with embeddings_endpoint() as endpoint:
         monkeypatch.setenv("EMBEDDER_BASE_URL", endpoint.url)
-        made = open_embedder(f"openai:small@{endpoint.url}")
-        card = save_encoder(made, tmp_path) / "encoder.json"
+        embedder = open_embedder(f"openai:small@{endpoint.url}")
+        card = save_encoder(embedder, tmp_path) / "encoder.json"
         card.write_text(card.read_text().replace('"model": "small"', '"model": "large"'))
         with pytest.raises(EncoderBroken, match="opens as 'openai:large/8"):
-            open_encoder(tmp_path, made.id)
+            open_encoder(tmp_path, embedder.id)
 
 
 def test_a_model_that_changes_its_dimension_is_found_out() -> None:

@@ -22,15 +22,15 @@ from tests.vectors.test_embed import TEXTS
 
 @pytest.fixture(scope="module")
 def sentence() -> SentenceEncoder:
-    made = open_embedder(f"sentence-transformers:{find_base_path()}", threads=1)
-    assert isinstance(made, SentenceEncoder)
-    return made
+    embedder = open_embedder(f"sentence-transformers:{find_base_path()}", threads=1)
+    assert isinstance(embedder, SentenceEncoder)
+    return embedder
 
 
 def test_minilm_is_the_default_encoder() -> None:
-    made = open_embedder("minilm", threads=1)
-    assert isinstance(made, MiniLM)
-    assert made.id == "minilm-l6-v2/128"
+    embedder = open_embedder("minilm", threads=1)
+    assert isinstance(embedder, MiniLM)
+    assert embedder.id == "minilm-l6-v2/128"
 
 
 def test_the_shipped_retriever_is_opened_by_name() -> None:
@@ -62,19 +62,19 @@ READ = ["turn on the light", "打开灯", "file 打开灯光", "🙂"]
 def test_an_encoder_says_how_much_it_reads_however_it_is_run(
     sentence: SentenceEncoder, tmp_path: Path
 ) -> None:
-    made = open_embedder("minilm", threads=1)
+    embedder = open_embedder("minilm", threads=1)
     prompted = open_embedder("minilm", threads=1, prompts=Prompts("all that stands before: "))
-    save_encoder(made, tmp_path)
-    stored = open_encoder(tmp_path, made.id, threads=1)
+    save_encoder(embedder, tmp_path)
+    stored = open_encoder(tmp_path, embedder.id, threads=1)
     sentence.embed(["a much longer text, to which a batch of the same call was padded"])
-    for encoder in (made, prompted, stored, sentence):
+    for encoder in (embedder, prompted, stored, sentence):
         assert measure_reading(encoder, READ).tolist() == [1, 0, 0.5, 1]
         assert measure_reading(encoder, []).shape == (0,)
 
 
 def test_an_endpoint_is_taken_to_read_all() -> None:
-    asked = EndpointEncoder("m", base_url="http://127.0.0.1:1/v1", api_key="k", dim=8)
-    for encoder in (asked, add_prompts(asked, Prompts("query: "))):
+    endpoint_encoder = EndpointEncoder("m", base_url="http://127.0.0.1:1/v1", api_key="k", dim=8)
+    for encoder in (endpoint_encoder, add_prompts(endpoint_encoder, Prompts("query: "))):
         assert measure_reading(encoder, READ).tolist() == [1, 1, 1, 1]
 
 

@@ -42,20 +42,23 @@ def test_unrelated_is_where_minilm_has_it(model: MiniLM) -> None:
 @pytest.mark.parametrize("floor", [0.0, 0.5, 0.8])
 def test_cosines_of_a_narrow_encoder_come_back_to_minilms(model: MiniLM, floor: float) -> None:
     narrow = Narrow(model, floor)
-    made = ScaledEmbedder(narrow)
+    scaled_embedder = ScaledEmbedder(narrow)
     texts = [*TEXTS, *REFERENCE, TEXTS[0].upper(), f"{TEXTS[0]} now"]
-    plain, found = model.embed(texts), made.embed(texts)
-    assert found.shape == (len(texts), made.dim)
+    plain, found = model.embed(texts), scaled_embedder.embed(texts)
+    assert found.shape == (len(texts), scaled_embedder.dim)
     assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5
     before, after = plain @ plain.T, found @ found.T
     assert np.abs(before - after).mean() < 0.05
     for bound in (0.3, 0.85, 0.97):
         assert ((before >= bound) == (after >= bound)).mean() > 0.98
-    assert made.id != narrow.id
-    assert get_plain(made) is narrow
+    assert scaled_embedder.id != narrow.id
+    assert get_plain(scaled_embedder) is narrow
     assert get_plain(model) is model
 
 
 def test_questions_are_read_as_the_inner_encoder_reads_them(model: MiniLM) -> None:
-    made = ScaledEmbedder(Narrow(model, 0.5))
-    assert np.abs(embed_queries(made, TEXTS[:2]) - made.embed(TEXTS[:2])).max() < 1e-6
+    scaled_embedder = ScaledEmbedder(Narrow(model, 0.5))
+    assert (
+        np.abs(embed_queries(scaled_embedder, TEXTS[:2]) - scaled_embedder.embed(TEXTS[:2])).max()
+        < 1e-6
+    )

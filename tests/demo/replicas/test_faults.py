@@ -24,8 +24,8 @@ def first(full: Replicas, site: str, path: str | None = None, **options: str) ->
 
 
 def test_faults_are_written_combined_and_with_values() -> None:
-    found = parse_faults(["glama=latency:20,glama=storm429:2", "docker=empty:body+no_validators"])
-    assert found == {"glama": "latency:20+storm429:2", "docker": "empty:body+no_validators"}
+    faults = parse_faults(["glama=latency:20,glama=storm429:2", "docker=empty:body+no_validators"])
+    assert faults == {"glama": "latency:20+storm429:2", "docker": "empty:body+no_validators"}
 
 
 @pytest.mark.parametrize("text", ["glama=latency:soon", "glama=storm429:-1", "glama=error500:x"])
@@ -166,7 +166,9 @@ def test_a_storm_ends_and_a_rate_recovers(full: Replicas) -> None:
     assert [first(full, "smithery").status_code for _ in range(4)] == [200] * 4
     # All at once: on a busy machine eight in a row took longer than the rate they should pass.
     with ThreadPoolExecutor(32) as pool:
-        codes = [one.status_code for one in pool.map(lambda _: first(full, "smithery"), range(64))]
+        codes = [
+            item.status_code for item in pool.map(lambda _: first(full, "smithery"), range(64))
+        ]
     assert 429 in codes
     time.sleep(0.6)
     assert first(full, "smithery").status_code == 200
@@ -227,7 +229,7 @@ def test_clocks_run_ahead(full: Replicas) -> None:
 def test_a_layout_without_configs_still_has_its_pages(full: Replicas) -> None:
     full.switch(faults=dict.fromkeys(MARKETPLACES, "layout"))
     with client("registry", full["registry"]) as http:
-        assert all(not {"packages", "remotes"} & set(one["server"]) for one in envelope(http))
+        assert all(not {"packages", "remotes"} & set(item["server"]) for item in envelope(http))
     for record in full.world.list_records("mcphub")[:20]:
         path = f"/mcp-servers/{record.namespace}/{record.slug}"
         page = first(full, "mcphub", path)

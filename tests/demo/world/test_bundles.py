@@ -86,7 +86,7 @@ def test_tools_do_what_they_say(
     server = unpacked(tmp_path, name, version)
     call = ("tools/call", {"name": tool, "arguments": arguments})
     _, listed, answer = talk(server, ("tools/list", {}), call)
-    contract = next(one for one in listed["result"]["tools"] if one["name"] == tool)
+    contract = next(item for item in listed["result"]["tools"] if item["name"] == tool)
     assert validate_call(contract, arguments) == []
     assert not answer["result"].get("isError")
     assert expected in answer["result"]["content"][0]["text"]

@@ -69,9 +69,9 @@ def test_marketplaces_tell_the_same_servers_in_other_words() -> None:
     assert all(one.package == other.package for one, other in pairs)
     spelt = [one.repository != other.repository for one, other in pairs]
     assert 0 < sum(spelt) < 150
-    kinds = {one.package.kind for one in registry if one.package}
+    kinds = {item.package.kind for item in registry if item.package}
     assert kinds == {"npm", "pypi", "oci", "mcpb"}
-    assert any(one.remote for one in registry)
+    assert any(item.remote for item in registry)
 
 
 def test_ten_thousand_servers_are_listed_on_their_second_day() -> None:

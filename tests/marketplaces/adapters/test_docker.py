@@ -44,7 +44,7 @@ def one(entry: dict[str, Any]) -> Any:
 
 
 def env_of(found: Any) -> dict[str, tuple[bool, bool, str | None]]:
-    return {one.name: (one.required, one.secret, one.default) for one in found.env}
+    return {item.name: (item.required, item.secret, item.default) for item in found.env}
 
 
 def test_an_image_is_run_with_its_variables_passed_on_by_name() -> None:
@@ -156,7 +156,7 @@ def test_a_parameter_gives_its_variable_the_default_it_states(name: str) -> None
         "required": ["host"],
     }
     listing = ADAPTER.parse(parameters_of(name, stated), RecordRef(name, "x"))[0]
-    env = {one.name: (one.required, one.secret, one.default) for one in listing.env}
+    env = {item.name: (item.required, item.secret, item.default) for item in listing.env}
     assert env == {
         "WRITE": (False, False, "false"),
         "DEEP": (False, False, "5"),  # the object it stands in is not required

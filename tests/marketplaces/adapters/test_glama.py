@@ -49,11 +49,11 @@ def test_the_key_is_a_bearer_and_connectors_are_the_default() -> None:
         first("connectors", "YWI%3D"): page("connectors", connector("b")),
     })  # fmt: skip
     pages = answers.listed(ADAPTER)
-    assert [ref.native_id for one in pages for ref in one.refs] == [
+    assert [ref.native_id for item in pages for ref in item.refs] == [
         "connectors/ann/a", "connectors/ann/b",
     ]  # fmt: skip
-    assert [one.ended for one in pages] == [False, True]
-    assert all(ref.raw for one in pages for ref in one.refs)
+    assert [item.ended for item in pages] == [False, True]
+    assert all(ref.raw for item in pages for ref in item.refs)
 
 
 def test_both_lists_are_read_where_the_scope_says_so() -> None:
@@ -63,8 +63,8 @@ def test_both_lists_are_read_where_the_scope_says_so() -> None:
         first("servers"): page("servers", server("a")),
     })  # fmt: skip
     pages = answers.listed(both)
-    assert [ref.native_id for one in pages for ref in one.refs] == ["connectors/ann/a", "ann/a"]
-    assert [one.ended for one in pages] == [False, True]
+    assert [ref.native_id for item in pages for ref in item.refs] == ["connectors/ann/a", "ann/a"]
+    assert [item.ended for item in pages] == [False, True]
 
 
 @pytest.mark.parametrize(("cursor", "kind"), [("x", "cursor_loop"), (None, "malformed")])
@@ -81,7 +81,7 @@ def test_a_cut_list_spoils_the_end_of_the_next_one() -> None:
         first("connectors"): page("connectors", connector("a"), more=True),
         first("servers"): page("servers", server("a")),
     }).listed(both)  # fmt: skip
-    assert not any(one.ended for one in pages)
+    assert not any(item.ended for item in pages)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,6 @@ def test_a_server_names_its_variables_and_no_command() -> None:
 
 def test_every_shape_is_readable() -> None:
     for payload in (page("servers", server("a")), server("a"), [server("a")]):
-        assert [one.native_id for one in read(ADAPTER, payload)] == ["ann/a"]
+        assert [item.native_id for item in read(ADAPTER, payload)] == ["ann/a"]
     bare = {"id": "x1", "namespace": "ann", "slug": "a", "url": "https://glama.ai/mcp/servers/a"}
     assert not read(ADAPTER, [bare])[0].runnable

@@ -43,7 +43,7 @@ def block(*servers: tuple[str, dict[str, Any]]) -> str:
 
 def read(body: bytes) -> list[Any]:
     refs = ADAPTER.saved(FetchedPage("page.html", "text/html", body))
-    return [one for ref in refs for one in ADAPTER.parse(ref.raw, ref)]
+    return [item for ref in refs for item in ADAPTER.parse(ref.raw, ref)]
 
 
 def test_the_streamed_config_is_the_gateway_and_keeps_the_headers_name_only() -> None:
@@ -89,8 +89,11 @@ def test_another_servers_package_and_no_package_are_no_alternative(entry: Any) -
 def test_a_readme_with_several_servers_gives_several_listings() -> None:
     two = [(f"quill-{n}", {"command": "uvx", "args": [f"quill-{n}==1.0"]}) for n in "ab"]
     found = read(page(block(*two), streamed=None))
-    assert [one.native_id for one in found] == ["acme/quill-mcp#quill-a", "acme/quill-mcp#quill-b"]
-    assert all("multi_server" in one.flags for one in found)
+    assert [item.native_id for item in found] == [
+        "acme/quill-mcp#quill-a",
+        "acme/quill-mcp#quill-b",
+    ]
+    assert all("multi_server" in item.flags for item in found)
 
 
 def test_a_page_without_any_config_is_listed_and_says_so() -> None:

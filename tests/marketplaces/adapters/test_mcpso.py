@@ -40,7 +40,7 @@ def sitemap(*locs: str, lastmod: str = "", index: bool = False) -> FetchedPage:
 
 def read(body: bytes) -> list[Any]:
     refs = ADAPTER.saved(FetchedPage("page.html", "text/html", body))
-    return [one for ref in refs for one in ADAPTER.parse(ref.raw, ref)]
+    return [item for ref in refs for item in ADAPTER.parse(ref.raw, ref)]
 
 
 def test_a_page_gives_its_facts_and_names_the_rule_that_found_its_config() -> None:
@@ -64,8 +64,8 @@ def test_a_page_without_a_config_is_listed_and_says_so() -> None:
 def test_several_servers_of_one_page_are_several_listings() -> None:
     config = {"mcpServers": {"b": {"url": "https://b.example/sse"}, "a": {"command": "odd"}}}
     found = read(page(config))
-    assert [one.native_id for one in found] == ["quill#a", "quill#b"]
-    assert all("multi_server" in one.flags for one in found)
+    assert [item.native_id for item in found] == ["quill#a", "quill#b"]
+    assert all("multi_server" in item.flags for item in found)
     assert found[1].transport == "sse"
 
 

@@ -40,7 +40,7 @@ def crawl(*paths: Path) -> tuple[list[RecordPage], list[Listing]]:
 
     pages = asyncio.run(collect())
     refs = [ref for page in pages for ref in page.refs]
-    return pages, [one for ref in refs for one in adapter.parse(ref.raw, ref)]
+    return pages, [item for ref in refs for item in adapter.parse(ref.raw, ref)]
 
 
 def write(path: Path, value: Any) -> Path:
@@ -55,7 +55,7 @@ def write(path: Path, value: Any) -> Path:
 def test_that_a_file_names_several_servers_counts_against_none(tmp_path: Path) -> None:
     _, found = crawl(write(tmp_path / "desktop.json", VS_CODE))
     assert len(found) == 2
-    assert not any("multi_server" in one.flags for one in found)
+    assert not any("multi_server" in item.flags for item in found)
 
 
 def test_a_file_gives_its_servers_by_its_name_and_not_its_place(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_file_gives_its_servers_by_its_name_and_not_its_place(tmp_path: Path) 
 
 def test_a_file_with_comments_inputs_and_secrets_keeps_no_secret(tmp_path: Path) -> None:
     _, (near, far) = crawl(write(tmp_path / "mcp.json", VS_CODE))
-    env = {one.name: (one.required, one.secret, one.default) for one in near.env}
+    env = {item.name: (item.required, item.secret, item.default) for item in near.env}
     assert env == {
         "MODE": (False, False, "fast"),
         "PLAIN": (True, True, None),
@@ -90,7 +90,7 @@ def test_folders_are_read_without_following_links_in_circles(tmp_path: Path) -> 
     (tmp_path / "a" / "loop").symlink_to(tmp_path)
     (tmp_path / "a" / "self.json").symlink_to(tmp_path / "a" / "self.json")
     pages, found = crawl(tmp_path, tmp_path / "two.jsonc")
-    assert [one.native_id for one in found] == ["two.jsonc#quill", "a/one.json#quill"]
+    assert [item.native_id for item in found] == ["two.jsonc#quill", "a/one.json#quill"]
     rows = [row for page in pages for row in page.problems]
     assert [row["native_id"] for row in rows] == ["a/self.json"]
 
@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_read_is_a_row_and_the_others_are_kept(
     if content is not None:
         write(bad, content)
     pages, found = crawl(bad, write(tmp_path / "good.json", CONFIG))
-    assert [one.native_id for one in found] == ["good.json#quill"]
+    assert [item.native_id for item in found] == ["good.json#quill"]
     (row,) = [row for page in pages for row in page.problems]
     assert row["native_id"] == "bad.json"
     assert hint in row["hint"]

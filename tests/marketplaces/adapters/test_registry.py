@@ -29,8 +29,8 @@ def test_a_cursor_is_encoded_and_followed_to_the_end() -> None:
     second = f"{FIRST}&cursor=a%2Fb%3A1.0.0"
     answers = Answers({FIRST: page(record("a/b"), cursor="a/b:1.0.0"), second: page(record("a/c"))})
     pages = answers.listed(ADAPTER)
-    assert [[ref.native_id for ref in one.refs] for one in pages] == [["a/b"], ["a/c"]]
-    assert [one.ended for one in pages] == [False, True]
+    assert [[ref.native_id for ref in item.refs] for item in pages] == [["a/b"], ["a/c"]]
+    assert [item.ended for item in pages] == [False, True]
     assert pages[0].refs[0].revision == "2026-11-20T10:00:00Z"
 
 
@@ -76,8 +76,8 @@ def test_only_the_latest_version_of_a_name_is_listed() -> None:
 
 
 def test_a_record_without_a_name_is_a_row() -> None:
-    found = Answers({FIRST: page(None, 7, {"server": {"name": " "}}, record("a/b"))})
-    only = found.listed(ADAPTER)[0]
+    answers = Answers({FIRST: page(None, 7, {"server": {"name": " "}}, record("a/b"))})
+    only = answers.listed(ADAPTER)[0]
     assert [ref.native_id for ref in only.refs] == ["a/b"]
     assert len({row["native_id"] for row in only.problems}) == 3
 

@@ -97,15 +97,15 @@ def test_the_sitemap_adds_what_the_list_does_not_show() -> None:
 
 def test_one_date_on_all_of_many_pages_says_nothing() -> None:
     many = sitemap(SHARD, *(f"{SITE}/servers/ann/n{at}" for at in range(60)))
-    one = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
-    pages = Answers(MAPPED | {SHARD: many}).listed(one)
+    smithery_adapter = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
+    pages = Answers(MAPPED | {SHARD: many}).listed(smithery_adapter)
     assert {ref.revision for page in pages for ref in page.refs} == {"listed"}
 
 
 def test_a_server_may_be_called_like_a_tab() -> None:
     shard = sitemap(SHARD, f"{SITE}/servers/ann/tools", f"{SITE}/servers/exa", f"{SITE}/docs/a")
-    one = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
-    assert names(one, Answers(MAPPED | {SHARD: shard})) == ["ann/tools", "exa"]
+    smithery_adapter = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
+    assert names(smithery_adapter, Answers(MAPPED | {SHARD: shard})) == ["ann/tools", "exa"]
 
 
 def test_a_page_that_repeats_ends_the_list() -> None:
@@ -127,10 +127,10 @@ def test_a_sitemap_that_cannot_be_read_leaves_the_list_truncated() -> None:
 
 
 def test_the_scope_chooses_between_list_and_sitemap() -> None:
-    one = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
-    assert names(one, Answers(MAPPED)) == ["ann/notes", "@ann/files", "exa"]
+    smithery_adapter = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
+    assert names(smithery_adapter, Answers(MAPPED)) == ["ann/notes", "@ann/files", "exa"]
     with pytest.raises(CrawlError):
-        Answers({}).listed(one)
+        Answers({}).listed(smithery_adapter)
     other = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("api",)))
     answers = Answers({listed(1): items("a", total=1, pages=1)})
     assert names(other, answers) == ["a"]
@@ -197,7 +197,7 @@ def test_settings_become_headers_query_and_variables() -> None:
     assert [(header.name, header.required, header.secret) for header in listing.headers] == [
         ("X-Api-Key", True, True)
     ]
-    assert [(one.name, one.required, one.secret, one.default) for one in listing.env] == [
+    assert [(item.name, item.required, item.secret, item.default) for item in listing.env] == [
         ("region", True, False, None),
         ("limit", False, False, "5"),
         ("debug", False, False, "false"),
@@ -289,6 +289,6 @@ def test_the_hosted_server_asks_for_what_its_bundle_asks_for() -> None:
     bundle = {"type": "stdio", "configSchema": schema}
     (listing,) = read(ADAPTER, detail(bundle, deploymentUrl="https://server.smithery.ai/a/b"))
     assert listing.url == "https://server.smithery.ai/a/b"
-    assert [(one.name, one.required, one.secret) for one in listing.env] == [
+    assert [(item.name, item.required, item.secret) for item in listing.env] == [
         ("acmeToken", True, True)
     ]

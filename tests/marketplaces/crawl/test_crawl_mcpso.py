@@ -106,7 +106,7 @@ def test_pages_are_read_rendered_only_where_the_source_holds_no_config(
     assert found["notion"].evidence == "rendered:code mcpServers.notion"
     assert found["mcp-server-time"].evidence.startswith("source:")
     assert found["notion"].package.version == "2.5.2"
-    assert [one.name for one in found["notion"].env if one.required] == ["NOTION_TOKEN"]
+    assert [item.name for item in found["notion"].env if item.required] == ["NOTION_TOKEN"]
     assert found["textkit"].package.type == "mcpb"
     assert found["textkit"].package.digest.startswith("sha256:")
     assert "shell syntax" in found["shell-syntax"].reason

@@ -38,9 +38,9 @@ class Fetching:
 
 
 def page(url: str, fetch: str, **changes: object) -> FetchedPage:
-    found = Fetching(policy(url, **changes)).get(fetch)[0].page
-    assert found is not None
-    return found
+    result = Fetching(policy(url, **changes)).get(fetch)[0].page
+    assert result is not None
+    return result
 
 
 def failing(url: str, fetch: str, **changes: object) -> CrawlError:

@@ -31,24 +31,24 @@ ESCAPED = TEXT.replace('"', "&quot;")
     ],
 )
 def test_a_config_is_found_wherever_it_stands(html: str, rule: str) -> None:
-    found = find_config(html)
-    assert found is not None
-    assert found.rule == rule
-    assert found.servers == CONFIG["mcpServers"]
+    config = find_config(html)
+    assert config is not None
+    assert config.rule == rule
+    assert config.servers == CONFIG["mcpServers"]
 
 
 @pytest.mark.parametrize("prefix", ["", "sha256:"])
 def test_a_link_to_a_bundle_is_found_with_its_digest(prefix: str) -> None:
-    found = find_config(f'<a href="/b/x.mcpb?v=1" data-sha256="{prefix}{"AB" * 32}">Install</a>')
-    assert found is not None
-    assert (found.rule, found.bundle, found.sha256) == ("link", "/b/x.mcpb?v=1", "ab" * 32)
+    config = find_config(f'<a href="/b/x.mcpb?v=1" data-sha256="{prefix}{"AB" * 32}">Install</a>')
+    assert config is not None
+    assert (config.rule, config.bundle, config.sha256) == ("link", "/b/x.mcpb?v=1", "ab" * 32)
 
 
 @pytest.mark.parametrize("text", ["ab", "../../state/ledger.db", "a" * 63 + "/", "a" * 64 + "\n."])
 def test_what_is_no_digest_is_not_taken_for_one(text: str) -> None:
-    found = find_config(f'<a href="/b/x.mcpb" data-sha256="{text}">Install</a>')
-    assert found is not None
-    assert found.sha256 is None
+    config = find_config(f'<a href="/b/x.mcpb" data-sha256="{text}">Install</a>')
+    assert config is not None
+    assert config.sha256 is None
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_a_page_without_one_gives_none(html: str) -> None:
 
 @given(st.text())
 def test_any_text_is_searched_without_an_exception(html: str) -> None:
-    found = find_config(html + "<pre>{'mcpServers':" + html)
-    assert found is None or found.servers or found.bundle
+    config = find_config(html + "<pre>{'mcpServers':" + html)
+    assert config is None or config.servers or config.bundle
 
 
 def test_a_part_streamed_after_the_page_is_known_by_its_id() -> None:
@@ -92,7 +92,7 @@ def test_scripts_are_not_read_as_markup() -> None:
     found = list(
         read_tokens("<script>if (a < b) '</p><pre>'</script ><pre>x &lt; y</pre><!-- <pre> -->")
     )
-    assert [one if isinstance(one, str) else (one.name, one.ends) for one in found] == [
+    assert [item if isinstance(item, str) else (item.name, item.ends) for item in found] == [
         ("script", False),
         "if (a < b) '</p><pre>'",
         ("script", True),

@@ -299,7 +299,7 @@ def test_a_secret_after_its_option_or_its_name_is_a_place() -> None:
     inputs = [{"type": "named", "name": "-e", "value": "FILES_TOKEN=abc12"}]
     listing = package("oci", "a/b:1", runtimeArguments=inputs)
     assert listing.args[3:] == ("-e", "FILES_TOKEN", "a/b:1")
-    assert [(one.name, one.required, one.secret) for one in listing.env] == [
+    assert [(item.name, item.required, item.secret) for item in listing.env] == [
         ("FILES_TOKEN", True, True)
     ]
 
@@ -494,7 +494,7 @@ def test_stored_samples_of_the_real_registry_parse() -> None:
     package = json.loads((SAMPLES / "package.example.json").read_text())
     listing = make_server_listing({"name": "a/b", "packages": [package]}, "registry")
     assert listing.args[1] == "remote-filesystem-mcp-server@0.1.5"
-    assert [one.name for one in listing.env if one.secret] == ["GCS_PRIVATE_KEY"]
+    assert [item.name for item in listing.env if item.secret] == ["GCS_PRIVATE_KEY"]
 
 
 def test_the_folder_of_a_repository_of_several_servers_is_kept() -> None:
@@ -531,7 +531,7 @@ def test_a_container_variable_is_as_required_as_it_is_declared(required: bool | 
             {"type": "named", "name": "-e", "value": "PORT=8085"},
         ],
     )  # fmt: skip
-    env = {one.name: (one.required, one.secret, one.default) for one in listing.env}
+    env = {item.name: (item.required, item.secret, item.default) for item in listing.env}
     assert env == {"A_TOKEN": (bool(required), True, None), "PORT": (False, False, "8085")}
     assert listing.flags == (("needs_account",) if required else ())
     assert listing.args[-5:] == ("-e", "A_TOKEN", "-e", "PORT=8085", "ghcr.io/a/b:1.0.0")
@@ -560,7 +560,7 @@ def test_a_switch_of_the_runner_takes_no_value() -> None:
         ],
     )  # fmt: skip
     assert listing.args == ("run", "-i", "--rm", "-e", "A_TOKEN", "ghcr.io/a/b:1.0.0")
-    assert [(one.name, one.required, one.secret) for one in listing.env] == [
+    assert [(item.name, item.required, item.secret) for item in listing.env] == [
         ("A_TOKEN", True, True)
     ]
 

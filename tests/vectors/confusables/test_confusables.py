@@ -29,7 +29,7 @@ Json = Any
 
 
 def tool(name: str, about: str = "", required: tuple[str, ...] = (), **extra: Json) -> Json:
-    properties = {one: {"type": "string"} for one in required} | extra.pop("properties", {})
+    properties = {item: {"type": "string"} for item in required} | extra.pop("properties", {})
     schema = {"type": "object", "properties": properties, "required": list(required)}
     return canonicalize_contract(
         {"name": name, "description": about, "inputSchema": schema, **extra}
@@ -47,10 +47,10 @@ def row(server: str, made: Json, market: str = "registry") -> Json:
 
 
 def found_in(rows: list[Json]) -> list[Json]:
-    matrix = WordEmbedder().embed([tool_text(json.loads(one["contract"])) for one in rows])
-    made = find_confusables(rows, matrix)
-    CONFUSABLES.frame(made)
-    return made
+    matrix = WordEmbedder().embed([tool_text(json.loads(item["contract"])) for item in rows])
+    confusables = find_confusables(rows, matrix)
+    CONFUSABLES.frame(confusables)
+    return confusables
 
 
 def sentence(a: ComparedTool, b: ComparedTool) -> str:
@@ -74,11 +74,11 @@ LISTED = [
 def test_twins_and_confusables_are_told_apart_and_from_unlike_tools() -> None:
     rows = [*LISTED, row("npm:c/files", READ)]
     made = found_in(rows)
-    kinds = {(one["server_id"], one["other_server_id"]): one["kind"] for one in made}
+    kinds = {(item["server_id"], item["other_server_id"]): item["kind"] for item in made}
     assert kinds[("npm:x/github-mcp", "npm:y/linear-mcp")] == "confusable"
     assert kinds[("npm:a/files", "npm:c/files")] == "twin"
     assert not any("npm:z/clock" in pair for pair in kinds)
-    (issue,) = [one for one in made if one["server_id"] == "npm:x/github-mcp"]
+    (issue,) = [item for item in made if item["server_id"] == "npm:x/github-mcp"]
     assert issue["same_name"]
     assert "npm:x/github-mcp::create_issue is for github and requires owner" in issue["tells_apart"]
     assert "npm:y/linear-mcp::createIssue is for linear and requires teamId" in issue["tells_apart"]
@@ -97,12 +97,12 @@ def test_tools_of_one_server_are_no_pair() -> None:
 def test_many_copies_make_one_row_each_and_one_cluster() -> None:
     made = found_in([row(f"npm:s{i:03}", READ) for i in range(200)])
     assert len(made) == 199
-    assert {(one["cluster_tools"], one["server_id"], one["kind"]) for one in made} == {
+    assert {(item["cluster_tools"], item["server_id"], item["kind"]) for item in made} == {
         (200, "npm:s000", "twin")
     }
     assert (
         "Nothing in their contracts tells them apart: same name, same words, same parameters."
-        in {one["tells_apart"] for one in made}
+        in {item["tells_apart"] for item in made}
     )
 
 
@@ -112,17 +112,17 @@ def test_a_description_that_everybody_has_makes_nobody_alike() -> None:
     rows = [
         row(f"npm:s{i}", tool(names[i % 10] + "er" * (i // 10), description)) for i in range(40)
     ]
-    assert all(one["cosine"] >= TWIN for one in found_in(rows))
+    assert all(item["cosine"] >= TWIN for item in found_in(rows))
     # The same words of ten servers only are a description like any other.
-    assert any(one["cosine"] < TWIN for one in found_in(rows[:10]))
+    assert any(item["cosine"] < TWIN for item in found_in(rows[:10]))
 
 
 def test_a_chain_of_likeness_does_not_become_one_cluster() -> None:
     angles = np.arange(60) * 0.3  # neighbours at 17 degrees (0.955), those after at 34 (0.825)
     matrix = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
-    made = build_clusters(matrix, [f"n{i}" for i in range(60)])
-    assert made
-    for places in made:
+    clusters = build_clusters(matrix, [f"n{i}" for i in range(60)])
+    assert clusters
+    for places in clusters:
         alike = compute_cosines(matrix[places], matrix[places])
         assert alike.min() >= ALIKE
 
@@ -131,9 +131,9 @@ def test_one_name_of_many_words_makes_clusters_of_bounded_size() -> None:
     rng = np.random.default_rng(3)
     matrix = rng.normal(size=(90, 16)).astype(np.float32)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
-    made = build_clusters(matrix, ["search"] * 90)
-    assert max(map(len, made)) == CAP
-    assert len({place for places in made for place in places}) >= 80
+    clusters = build_clusters(matrix, ["search"] * 90)
+    assert max(map(len, clusters)) == CAP
+    assert len({place for places in clusters for place in places}) >= 80
 
 
 def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_order_of_the_rows_decides_nothing(seed: int) -> None:
     rows = [*LISTED, *(row(f"npm:m{i}", READ, "glama") for i in range(4))]
     random.Random(seed).shuffle(rows)
-    assert found_in(rows) == found_in(sorted(rows, key=lambda one: one["server_id"]))
+    assert found_in(rows) == found_in(sorted(rows, key=lambda item: item["server_id"]))
 
 
 def test_vectors_that_do_not_fit_are_refused() -> None:
@@ -265,7 +265,7 @@ def test_the_report_counts_and_shows_third_party_words_as_text() -> None:
     figures = compute_figures(made, rows)
     assert figures["tools"] == 6
     assert figures["names_shared_across_servers"] == 5
-    assert figures["clusters"] == len({one["cluster"] for one in made})
+    assert figures["clusters"] == len({item["cluster"] for item in made})
     text = render_markdown(made, rows)
     assert "<b>" not in text
     assert "](http" not in text

@@ -33,7 +33,9 @@ def assert_like_torch(folder: Path) -> None:
 def test_modules_may_lie_anywhere_in_the_model(tmp_path: Path) -> None:
     folder = make_bert(tmp_path / "model")
     (folder / "own" / "bert").mkdir(parents=True)
-    for file in [one for one in folder.iterdir() if one.is_file() and one.name != "modules.json"]:
+    for file in [
+        item for item in folder.iterdir() if item.is_file() and item.name != "modules.json"
+    ]:
         file.rename(folder / "own" / "bert" / file.name)
     (folder / "1_Pooling").rename(folder / "pool")
     modules = json.loads((folder / "modules.json").read_text())
@@ -54,13 +56,13 @@ def test_prompts_of_the_model_stand_before_its_texts(
 ) -> None:
     folder = make_bert(tmp_path / "model", prompts)
     assert_like_torch(folder)
-    made = open_embedder(f"onnx:{folder}", threads=1)
+    embedder = open_embedder(f"onnx:{folder}", threads=1)
     other = open_embedder(f"onnx:{make_bert(tmp_path / 'plain')}", threads=1)
-    assert np.abs(made.embed(["a"]) - other.embed([f"{document}a"])).max() < 1e-6
-    assert np.abs(embed_queries(made, ["a"]) - other.embed([f"{query}a"])).max() < 1e-6
-    save_encoder(made, tmp_path)
-    again = open_encoder(tmp_path, made.id, threads=1)
-    assert np.abs(embed_queries(again, ["a"]) - embed_queries(made, ["a"])).max() < 1e-6
+    assert np.abs(embedder.embed(["a"]) - other.embed([f"{document}a"])).max() < 1e-6
+    assert np.abs(embed_queries(embedder, ["a"]) - other.embed([f"{query}a"])).max() < 1e-6
+    save_encoder(embedder, tmp_path)
+    again = open_encoder(tmp_path, embedder.id, threads=1)
+    assert np.abs(embed_queries(again, ["a"]) - embed_queries(embedder, ["a"])).max() < 1e-6
     own = open_embedder(f"onnx:{folder}", threads=1, prompts=Prompts(query="find: "))
     assert np.abs(embed_queries(own, ["a"]) - other.embed(["find: a"])).max() < 1e-6
     assert np.abs(own.embed(["a"]) - other.embed([f"{document}a"])).max() < 1e-6

@@ -51,7 +51,7 @@ def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts() -> Non
     assert card == describe_shipped(facts, (GENERAL_FOLDER / GENERAL_WEIGHTS).stat().st_size)
     for fact in (facts["files"][GENERAL_WEIGHTS], facts["data"], facts["base"]["files"]):
         assert fact in card
-    assert sum(one["pairs"] for one in facts["sets"].values()) == facts["training"]["pairs"]
+    assert sum(item["pairs"] for item in facts["sets"].values()) == facts["training"]["pairs"]
     for name, one in facts["sets"].items():
         assert (one["source"], one["licence"]) == SOURCES[name]
         assert one["licence"].split(";")[0] in ("MIT", "Apache-2.0", "CC-BY-4.0")
@@ -67,9 +67,9 @@ def test_it_opens_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("nobody allowed the network")
 
     monkeypatch.setattr(socket.socket, "connect", connect)
-    made = open_general(threads=1)
-    assert made.id == f"minilm-l6-v2/128+{read_recipe()['files'][GENERAL_WEIGHTS][:16]}"
-    asked, right, other = made.embed(["what is the weather", "get forecast", "send email"])
+    general = open_general(threads=1)
+    assert general.id == f"minilm-l6-v2/128+{read_recipe()['files'][GENERAL_WEIGHTS][:16]}"
+    asked, right, other = general.embed(["what is the weather", "get forecast", "send email"])
     assert asked @ right > asked @ other
 
 

@@ -72,11 +72,11 @@ def test_what_is_whole_is_not_written_again(encoder: MiniLM, place: Path) -> Non
 
 
 def test_an_adapted_encoder_lies_beside_the_base(saved: Path, tmp_path: Path) -> None:
-    made = MiniLM(adapter(tmp_path / "a"), threads=1)
-    save_encoder(made, tmp_path)
-    again = open_encoder(tmp_path, made.id, threads=1)
-    assert (again.embed(TEXTS[:4]) == made.embed(TEXTS[:4])).all()
-    assert find_encoder_folder(saved, made.id) != find_encoder_folder(saved, "minilm-l6-v2/128")
+    mini_l_m = MiniLM(adapter(tmp_path / "a"), threads=1)
+    save_encoder(mini_l_m, tmp_path)
+    again = open_encoder(tmp_path, mini_l_m.id, threads=1)
+    assert (again.embed(TEXTS[:4]) == mini_l_m.embed(TEXTS[:4])).all()
+    assert find_encoder_folder(saved, mini_l_m.id) != find_encoder_folder(saved, "minilm-l6-v2/128")
 
 
 def test_a_saved_encoder_can_be_saved_elsewhere(saved: Path, tmp_path: Path) -> None:
@@ -213,11 +213,11 @@ def test_an_embedder_that_cannot_be_saved_says_so(tmp_path: Path) -> None:
 
 def test_an_adapter_that_changed_is_not_saved_under_the_old_id(tmp_path: Path) -> None:
     folder = adapter(tmp_path / "a")
-    made = MiniLM(folder, threads=1)
+    mini_l_m = MiniLM(folder, threads=1)
     doubled = {name: 2 * tensor for name, tensor in lora().items()}
     save_file(doubled, str(folder / "adapter_model.safetensors"))
     with pytest.raises(BadEmbedder, match="changed since"):
-        save_encoder(made, tmp_path)
+        save_encoder(mini_l_m, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a/../../b", "", "é" * 300, "openai:x/8@h:1"])

@@ -65,10 +65,10 @@ def test_the_first_and_the_last_token_are_pooled_where_the_model_says_so(tmp_pat
 
 
 def test_an_instruction_stands_before_questions_alone(tmp_path: Path) -> None:
-    made = open_sentence(make_qwen3(tmp_path))
-    documents, asked = made.embed([TEXTS[0]]), embed_queries(made, [TEXTS[0]])
+    sentence = open_sentence(make_qwen3(tmp_path))
+    documents, asked = sentence.embed([TEXTS[0]]), embed_queries(sentence, [TEXTS[0]])
     assert np.abs(documents - asked).max() > 1e-3
-    assert np.abs(made.embed([INSTRUCTION + TEXTS[0]]) - asked).max() < 1e-5
+    assert np.abs(sentence.embed([INSTRUCTION + TEXTS[0]]) - asked).max() < 1e-5
 
 
 def test_the_users_prompts_stand_in_place_of_the_models(tmp_path: Path) -> None:
@@ -94,24 +94,24 @@ def test_prompts_of_an_encoder_that_brings_none_are_saved_with_it(
             "openai": f"openai:m@{endpoint.url}",
         }
         plain = open_embedder(spec[kind], threads=1)
-        made = open_embedder(spec[kind], threads=1, prompts=prompts)
-        assert made.id != plain.id
-        save_encoder(made, tmp_path)
+        embedder = open_embedder(spec[kind], threads=1, prompts=prompts)
+        assert embedder.id != plain.id
+        save_encoder(embedder, tmp_path)
         allow_embedder(spec[kind])
-        again = open_encoder(tmp_path, made.id, threads=1)
-        for one in (made, again):
-            assert np.abs(one.embed(["a"]) - plain.embed(["passage: a"])).max() < 1e-6
-            assert np.abs(embed_queries(one, ["a"]) - plain.embed(["query: a"])).max() < 1e-6
+        again = open_encoder(tmp_path, embedder.id, threads=1)
+        for item in (embedder, again):
+            assert np.abs(item.embed(["a"]) - plain.embed(["passage: a"])).max() < 1e-6
+            assert np.abs(embed_queries(item, ["a"]) - plain.embed(["query: a"])).max() < 1e-6
 
 
 def test_prompts_that_are_no_texts_are_a_broken_encoder(tmp_path: Path) -> None:
-    made = open_embedder("minilm", threads=1, prompts=Prompts("query: "))
-    card = save_encoder(made, tmp_path) / "encoder.json"
+    embedder = open_embedder("minilm", threads=1, prompts=Prompts("query: "))
+    card = save_encoder(embedder, tmp_path) / "encoder.json"
     held = json.loads(card.read_text())
     for prompts in ({"query": 7}, ["query"], {"other": "a"}):
         write(card, {**held, "prompts": prompts})
         with pytest.raises(EncoderBroken, match="prompts"):
-            open_encoder(tmp_path, made.id)
+            open_encoder(tmp_path, embedder.id)
     with pytest.raises(BadEmbedder, match="at most 2,000"):
         Prompts("x" * 2_001)
 
@@ -176,14 +176,14 @@ def test_a_hub_model_is_read_at_its_commit_and_named_by_its_weights(
         return str(folder)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    made = open_embedder(f"sentence-transformers:owner/bert@{COMMIT}", threads=1)
+    embedder = open_embedder(f"sentence-transformers:owner/bert@{COMMIT}", threads=1)
     assert asked == [("owner/bert", COMMIT)]
-    assert made.id.startswith("sentence-transformers:owner/bert/32@")
-    save_encoder(made, tmp_path)
+    assert embedder.id.startswith("sentence-transformers:owner/bert/32@")
+    save_encoder(embedder, tmp_path)
     with pytest.raises(BadEmbedder, match="which you did not name"):
-        open_encoder(tmp_path, made.id)
+        open_encoder(tmp_path, embedder.id)
     monkeypatch.setenv("EMBEDDER_MODEL", f"owner/bert@{COMMIT}")
-    assert open_encoder(tmp_path, made.id, threads=1).id == made.id
+    assert open_encoder(tmp_path, embedder.id, threads=1).id == embedder.id
 
 
 @pytest.mark.live

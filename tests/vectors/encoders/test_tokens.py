@@ -108,27 +108,30 @@ KNOWN = TextTokenizer(FILE, 128)
 def make_unigram(pieces: list[str]) -> Tokenizer:
     """As SentencePiece has it: `\u2581` before a word, one unknown piece for all in a row."""
     scored = [("<unk>", 0.0), *((piece, -float(len(pieces))) for piece in pieces)]
-    made = Tokenizer(models.Unigram(scored, unk_id=0))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    return made
+    tokenizer = Tokenizer(models.Unigram(scored, unk_id=0))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    return tokenizer
 
 
 def make_wordpiece(letters: list[str]) -> Tokenizer:
     """As BERT has it: each Han character is a word."""
     vocab = {piece: at for at, piece in enumerate(["[UNK]", *ENGLISH, *letters])}
-    made = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
-    made.normalizer = normalizers.BertNormalizer()
-    made.pre_tokenizer, made.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
-    return made
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer, tokenizer.decoder = (
+        pre_tokenizers.BertPreTokenizer(),
+        decoders.WordPiece(),
+    )
+    return tokenizer
 
 
 def make_byte_level(merges: list[tuple[str, str]]) -> Tokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = [*alphabet, *("".join(pair) for pair in merges)]
-    made = Tokenizer(models.BPE({piece: at for at, piece in enumerate(pieces)}, merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    return made
+    tokenizer = Tokenizer(models.BPE({piece: at for at, piece in enumerate(pieces)}, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
 
 
 @pytest.mark.parametrize(
@@ -143,27 +146,33 @@ def test_minilm_reads_latin_letters_alone(text: str, low: float, high: float) ->
 
 
 def test_whole_words_of_another_script_are_read() -> None:
-    made = TokenizerCoverage(
+    tokenizer_coverage = TokenizerCoverage(
         make_unigram(["\u2581", "\u2581the", "天气", "今天", "включи", "l", "i", "g"])
     )
-    assert made.measure(["天气今天", "the включи"]).tolist() == [1, 1]
+    assert tokenizer_coverage.measure(["天气今天", "the включи"]).tolist() == [1, 1]
     # What is spelt out or unknown is not, however many letters the unknown piece has.
-    assert made.measure(["lig", "дождь", "天气дождь"]).tolist() == pytest.approx([0, 0, 2 / 7])
+    assert tokenizer_coverage.measure(["lig", "дождь", "天气дождь"]).tolist() == pytest.approx(
+        [0, 0, 2 / 7]
+    )
 
 
 @pytest.mark.parametrize(("count", "share"), [(1_200, 1.0), (999, 0.0)])
 def test_a_letter_is_a_word_where_a_vocabulary_has_a_thousand_of_its_script(
     count: int, share: float
 ) -> None:
-    made = TokenizerCoverage(make_wordpiece(HAN[:count]))
-    assert made.measure([HAN[3] + HAN[7]])[0] == share
-    assert made.measure([chr(0x9FA5)])[0] == 0  # of the script, and not in the vocabulary
-    assert made.measure([f"read the file {chr(0x9FA5)}"])[0] == pytest.approx(11 / 12)
+    tokenizer_coverage = TokenizerCoverage(make_wordpiece(HAN[:count]))
+    assert tokenizer_coverage.measure([HAN[3] + HAN[7]])[0] == share
+    assert (
+        tokenizer_coverage.measure([chr(0x9FA5)])[0] == 0
+    )  # of the script, and not in the vocabulary
+    assert tokenizer_coverage.measure([f"read the file {chr(0x9FA5)}"])[0] == pytest.approx(11 / 12)
 
 
 def test_bytes_of_a_letter_are_no_reading_of_it() -> None:
-    made = TokenizerCoverage(make_byte_level([("l", "i"), ("li", "t")]))
-    assert made.measure(["lit", "天气", "lit 天"]).tolist() == pytest.approx([1, 0, 3 / 4])
+    tokenizer_coverage = TokenizerCoverage(make_byte_level([("l", "i"), ("li", "t")]))
+    assert tokenizer_coverage.measure(["lit", "天气", "lit 天"]).tolist() == pytest.approx(
+        [1, 0, 3 / 4]
+    )
 
 
 @given(st.lists(PIECES, max_size=30).map("".join), st.text("дж天ば", min_size=1, max_size=20))
@@ -178,9 +187,9 @@ def test_no_more_is_measured_than_is_encoded() -> None:
 
 
 def test_a_tokenizer_without_an_unknown_token_is_taken_as_it_is() -> None:
-    made = TokenizerCoverage(
+    tokenizer_coverage = TokenizerCoverage(
         Tokenizer(
             models.BPE({"t": 0, "h": 1, "e": 2, "th": 3, "the": 4}, [("t", "h"), ("th", "e")])
         )
     )
-    assert made.measure(["the", "thet", "t"]).tolist() == [1, 0.75, 0]
+    assert tokenizer_coverage.measure(["the", "thet", "t"]).tolist() == [1, 0.75, 0]

@@ -49,8 +49,8 @@ def reserve(ports: Mapping[str, int]) -> dict[str, socket.socket]:
     return result
 
 
-def release(held: Mapping[str, socket.socket]) -> None:
-    for sock in held.values():
+def release(sockets: Mapping[str, socket.socket]) -> None:
+    for sock in sockets.values():
         sock.close()
 
 

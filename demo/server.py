@@ -161,11 +161,11 @@ class _CountingServer:
 
 
 def _choose_sites(sites: Iterable[str] | None) -> tuple[str, ...]:
-    wanted = SITES if sites is None else tuple(sites)
-    unknown = [site for site in wanted if site not in SITES]
+    names = SITES if sites is None else tuple(sites)
+    unknown = [site for site in names if site not in SITES]
     if unknown:
         raise ValueError(f"site {unknown[0]!r} does not exist; there are {', '.join(SITES)}")
-    return tuple(site for site in SITES if site in wanted)
+    return tuple(site for site in SITES if site in names)
 
 
 @contextmanager

@@ -161,10 +161,10 @@ def build_catalogue(
     """Rows of CATALOGUE of this run. `snapshots`: rows of all marketplaces; `previous`: the rows of
     the last catalogue; `now`: epoch seconds."""
     run_date = format_date(now)
-    seen, names = _count_contracts(snapshots)
+    contracts, names = _count_contracts(snapshots)
     rows = {}
     for listing in group_listings(listings):
-        row = _build_row(listing, seen, names)
+        row = _build_row(listing, contracts, names)
         rows[row["catalogue_id"]] = row
     _find_likely_same(rows)
     _carry_history(rows, list(previous), run_date)
@@ -181,16 +181,16 @@ def map_same_servers(rows: Iterable[JsonObject]) -> dict[str, frozenset[str]]:
     rows, as of a gateway to many servers, names none of them and stands alone. A row that nobody
     lists any more says only what no listed one does."""
     result: dict[str, frozenset[str]] = {}
-    listed: list[set[str]] = []
+    current: list[set[str]] = []
     gone: list[set[str]] = []
     for row in rows:
-        (listed if row["gone"] is None else gone).append(set(row["server_ids"] or ()))
-    for groups in (listed, gone):
+        (current if row["gone"] is None else gone).append(set(row["server_ids"] or ()))
+    for groups in (current, gone):
         groups = [names - result.keys() for names in groups]
         counts = Counter(name for names in groups for name in names)
         for names in groups:
-            own = frozenset(name for name in names if counts[name] == 1)
-            result |= {name: own if name in own else frozenset({name}) for name in names}
+            sole = frozenset(name for name in names if counts[name] == 1)
+            result |= {name: sole if name in sole else frozenset({name}) for name in names}
     return result
 
 
@@ -199,10 +199,10 @@ def read_same_servers(tables: Tables, as_of: float) -> dict[str, frozenset[str]]
     then: a join that was made or undone since is told as it is now, so that a server may stand in
     another split than it did."""
     try:
-        found = tables.read(CATALOGUE, as_of=as_of)
+        frame = tables.read(CATALOGUE, as_of=as_of)
     except VersionGone:
-        found = tables.read(CATALOGUE)
-    return map_same_servers(found.to_dicts())
+        frame = tables.read(CATALOGUE)
+    return map_same_servers(frame.to_dicts())
 
 
 def map_descriptions(rows: Iterable[JsonObject]) -> dict[str, str]:
@@ -223,28 +223,28 @@ def _count_contracts(
         key = (row["marketplace"], row["server_id"])
         digests[key].add(row["contract_digest"])
         names[key].add(row["tool"])
-    return {key: frozenset(found) for key, found in digests.items()}, names
+    return {key: frozenset(values) for key, values in digests.items()}, names
 
 
 def _build_row(
-    found: ServerGroup, seen: Contracts, names: Mapping[tuple[str, str], set[str]]
+    group: ServerGroup, contracts: Contracts, names: Mapping[tuple[str, str], set[str]]
 ) -> Record:
-    members = found.members
+    members = group.members
     listings = [member.listing for member in members]
     # Once each: two rows of one marketplace share a launch.
     launches = {
         (listing.marketplace, name) for listing in listings if (name := identify_server(listing))
     }
-    ran = sorted(launches & seen.keys())
-    sets = {seen[key] for key in ran}
+    ran = sorted(launches & contracts.keys())
+    sets = {contracts[key] for key in ran}
     joins = [member.joined_by for member in members if member.joined_by]
-    shown = _pick_shown(listings)
+    chosen = _pick_shown(listings)
     keys = [member.keys for member in members]
     return {
-        "catalogue_id": found.catalogue_id,
-        "identity": found.identity,
-        "name": shown.name,
-        "description": shown.description,
+        "catalogue_id": group.catalogue_id,
+        "identity": group.identity,
+        "name": chosen.name,
+        "description": chosen.description,
         "package": _pick_most_common(key.package for key in keys),
         "url": _pick_most_common(listing.url for listing in listings if listing.package is None),
         "repository": _pick_most_common(key.at("repository") for key in keys),
@@ -326,12 +326,12 @@ def _carry_history(rows: dict[str, Record], previous: list[JsonObject], run_date
         row["first_seen"] = row["first_seen"] or run_date
 
 
-def _find_successor(old: JsonObject, held: Counter, rows: Mapping[str, Record]) -> str | None:
+def _find_successor(old: JsonObject, counts: Counter, rows: Mapping[str, Record]) -> str | None:
     """The row of this run that continues an old one: of the same id, else with most of its
     listings."""
     if old["catalogue_id"] in rows and rows[old["catalogue_id"]]["gone"] is None:
         return old["catalogue_id"]
-    return min(held, key=lambda key: (-held[key], key)) if held else None
+    return min(counts, key=lambda key: (-counts[key], key)) if counts else None
 
 
 def _build_gone_row(old: JsonObject, gone: Mapping[str, str], run_date: str) -> Record:

@@ -21,28 +21,28 @@ Rows = Sequence[JsonObject]
 
 def compute_figures(rows: Rows) -> dict[str, int]:
     """Counts that say how far the marketplaces overlap and how much is confirmed."""
-    listed = [row for row in rows if row["gone"] is None]
-    several = [row for row in listed if len(row["marketplaces"]) > 1]
+    current = [row for row in rows if row["gone"] is None]
+    several = [row for row in current if len(row["marketplaces"]) > 1]
     return {
-        "servers": len(listed),
+        "servers": len(current),
         "on_several_marketplaces": len(several),
         "confirmed": sum(row["confirmed"] is True for row in several),
         "contradicted": sum(row["confirmed"] is False for row in several),
         "not_run_twice": sum(row["confirmed"] is None for row in several),
-        "with_disagreements": sum(row["disagreements"] != "{}" for row in listed),
-        "likely_same": sum(bool(row["likely_same"]) for row in listed),
-        "servers_gone": len(rows) - len(listed),
-        "gone_from_some": sum(row["gone_from"] != "[]" for row in listed),
+        "with_disagreements": sum(row["disagreements"] != "{}" for row in current),
+        "likely_same": sum(bool(row["likely_same"]) for row in current),
+        "servers_gone": len(rows) - len(current),
+        "gone_from_some": sum(row["gone_from"] != "[]" for row in current),
     }
 
 
 def render_tables(rows: Rows) -> dict[str, Markdown]:
     """Markdown tables by what they show."""
-    listed = [row for row in rows if row["gone"] is None]
-    kinds = Counter(kind for row in listed for kind in json.loads(row["disagreements"]))
-    joins = Counter(row["joined_by"] for row in listed if row["joined_by"])
-    sets = Counter(" + ".join(row["marketplaces"]) for row in listed if row["marketplaces"])
-    several = [row for row in listed if len(row["marketplaces"]) > 1]
+    current = [row for row in rows if row["gone"] is None]
+    kinds = Counter(kind for row in current for kind in json.loads(row["disagreements"]))
+    joins = Counter(row["joined_by"] for row in current if row["joined_by"])
+    sets = Counter(" + ".join(row["marketplaces"]) for row in current if row["marketplaces"])
+    several = [row for row in current if len(row["marketplaces"]) > 1]
     several.sort(key=lambda row: (-len(row["marketplaces"]), row["catalogue_id"]))
     lines = [
         [

@@ -45,7 +45,9 @@ def find_category(text: str, names: str = "") -> str:
     text, names = _OWNER.sub(" ", text), _OWNER.sub(" ", names)
     words = re.findall(r"[a-z0-9]+", _split_words(text).lower())
     words += re.findall(r"[a-z0-9]+", _split_words(names).lower()) * 2
-    scores = {name: sum(word in known for word in words) for name, known in _LOOKUP.items()}
+    scores = {
+        name: sum(word in vocabulary for word in words) for name, vocabulary in _LOOKUP.items()
+    }
     best = max(scores, key=lambda name: scores[name])
     return best if scores[best] else "other"
 

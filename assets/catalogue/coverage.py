@@ -75,16 +75,16 @@ def collect_servers(
     tools by server id of those that listed them."""
     results = []
     for row in catalogue:
-        held = [listings[name] for name in row["listing_ids"] if name in listings]
-        if not held:
+        items = [listings[name] for name in row["listing_ids"] if name in listings]
+        if not items:
             continue
         tools = [launched[name] for name in row["server_ids"] if name in launched]
-        shown = f"{row['name']} {row['description'] or ''}"
+        text = f"{row['name']} {row['description'] or ''}"
         values = {
-            "category": find_category(shown, " ".join(item.name for item in held)),
-            "ecosystem": _choose_ecosystem(held),
-            "transport": _choose_transport(held),
-            "credentials": describe_credentials(held),
+            "category": find_category(text, " ".join(item.name for item in items)),
+            "ecosystem": _choose_ecosystem(items),
+            "transport": _choose_transport(items),
+            "credentials": describe_credentials(items),
         }
         if tools:
             values["size"] = choose_size(max(tools))
@@ -92,14 +92,14 @@ def collect_servers(
     return results
 
 
-def measure_coverage(found: Sequence[CoverageServer]) -> list[Record]:
+def measure_coverage(servers: Sequence[CoverageServer]) -> list[Record]:
     """Rows of COVERAGE. A size is only known of launched servers: no listing states its tools, so
     there the listed share and all that follows from it is null."""
     rows: list[Record] = []
     for dimension, values in DIMENSIONS.items():
-        known = [item for item in found if dimension in item.values]
-        listed = Counter(item.values[dimension] for item in known)
-        launched = Counter(item.values[dimension] for item in known if item.launched)
+        stated = [item for item in servers if dimension in item.values]
+        listed = Counter(item.values[dimension] for item in stated)
+        launched = Counter(item.values[dimension] for item in stated if item.launched)
         counts = np.array([[launched[v], listed[v] - launched[v]] for v in values])
         if dimension == "size":
             rows += [_build_size_row(value, launched) for value in values]
@@ -155,8 +155,8 @@ def _estimate_gaps(counts: Any) -> list[tuple[float, float]]:
         return [(0.0, 0.0)] * len(counts)
     rng = np.random.default_rng(_SEED)
     drawn = rng.multinomial(total, counts.ravel() / total, size=_DRAWS).reshape(_DRAWS, -1, 2)
-    taken = drawn[:, :, 0] / np.maximum(drawn[:, :, 0].sum(axis=1, keepdims=True), 1)
-    gaps = taken - drawn.sum(axis=2) / total
+    shares = drawn[:, :, 0] / np.maximum(drawn[:, :, 0].sum(axis=1, keepdims=True), 1)
+    gaps = shares - drawn.sum(axis=2) / total
     low, high = np.percentile(gaps, [2.5, 97.5], axis=0)
     return [(float(a), float(b)) for a, b in zip(low, high, strict=True)]
 
@@ -164,19 +164,19 @@ def _estimate_gaps(counts: Any) -> list[tuple[float, float]]:
 def _measure_distance(counts: Any) -> tuple[float | None, float | None]:
     """(total variation between launched and listed, its permutation p-value); None where nothing
     was launched, or all was."""
-    listed, taken = counts.sum(axis=1), counts[:, 0]
-    n, m = int(listed.sum()), int(taken.sum())
+    listed, launched = counts.sum(axis=1), counts[:, 0]
+    n, m = int(listed.sum()), int(launched.sum())
     if m == 0 or m == n:
         return (0.0, 1.0) if m else (None, None)
-    seen = _measure_variation(taken / m, listed / n)
+    distance = _measure_variation(launched / m, listed / n)
     rng = np.random.default_rng(_SEED)
     drawn = rng.multivariate_hypergeometric(listed, m, size=_DRAWS) / m
-    as_far = int((_measure_variation(drawn, listed / n) >= seen - 1e-12).sum())
-    return round(float(seen), 6), round((1 + as_far) / (_DRAWS + 1), 6)
+    as_far = int((_measure_variation(drawn, listed / n) >= distance - 1e-12).sum())
+    return round(float(distance), 6), round((1 + as_far) / (_DRAWS + 1), 6)
 
 
-def _measure_variation(one: Any, other: Any) -> Any:
-    return np.abs(one - other).sum(axis=-1) / 2
+def _measure_variation(shares: Any, other: Any) -> Any:
+    return np.abs(shares - other).sum(axis=-1) / 2
 
 
 def choose_size(tools: int) -> str:
@@ -185,28 +185,28 @@ def choose_size(tools: int) -> str:
     return sizes[0 if tools <= 5 else 1 if tools <= 15 else 2 if tools <= 40 else 3]
 
 
-def describe_credentials(held: Sequence[Listing]) -> str:
+def describe_credentials(items: Sequence[Listing]) -> str:
     """What a server asks of its user, by the listing that asks for most."""
-    inputs = [item for listing in held for item in (*listing.env, *listing.headers)]
+    inputs = [item for listing in items for item in (*listing.env, *listing.headers)]
     if any(item.secret and item.required for item in inputs):
         return "required secret"
-    if any({"needs_account", "hosted_gateway"} & set(listing.flags) for listing in held):
+    if any({"needs_account", "hosted_gateway"} & set(listing.flags) for listing in items):
         return "required secret"
     if any(item.secret for item in inputs):
         return "optional secret"
-    open_place = any("placeholder" in listing.flags for listing in held)
+    open_place = any("placeholder" in listing.flags for listing in items)
     return "other input" if open_place or any(item.required for item in inputs) else "none asked"
 
 
-def _choose_ecosystem(held: Sequence[Listing]) -> str:
+def _choose_ecosystem(items: Sequence[Listing]) -> str:
     """The way of launching that is tried first: a package before a remote address."""
-    kinds = {item.package.type for item in held if item.package}
+    kinds = {item.package.type for item in items if item.package}
     first = next((kind for kind in DIMENSIONS["ecosystem"][:4] if kind in kinds), None)
     if first:
         return first
-    return "other" if kinds else "remote" if any(item.url for item in held) else "none"
+    return "other" if kinds else "remote" if any(item.url for item in items) else "none"
 
 
-def _choose_transport(held: Sequence[Listing]) -> str:
-    transports = {str(item.transport) for item in held if item.transport}
+def _choose_transport(items: Sequence[Listing]) -> str:
+    transports = {str(item.transport) for item in items if item.transport}
     return next((item for item in DIMENSIONS["transport"] if item in transports), "unknown")

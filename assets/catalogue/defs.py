@@ -91,13 +91,13 @@ def coverage_asset(
 ) -> Published:
     listings = read_rows(warehouse.tables.read(LISTINGS).to_dicts())
     ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok").select("server_id", "n_tools")
-    held = [
+    current = [
         {**row, "listing_ids": read_listing_ids(row)}
         for row in warehouse.tables.read(CATALOGUE).to_dicts()
         if row["gone"] is None
     ]
     servers = collect_servers(
-        held, {listing.listing_id: listing for listing in listings}, dict(ran.iter_rows())
+        current, {listing.listing_id: listing for listing in listings}, dict(ran.iter_rows())
     )
     rows = measure_coverage(servers)
     yield from publish(

@@ -168,8 +168,8 @@ def _address(url: str) -> str | None:
         return None
     if not host or _is_local(host):
         return None
-    shown = f":{port}" if port and port not in (80, 443) else ""
-    return host + shown + url_parts.path.rstrip("/")
+    port_text = f":{port}" if port and port not in (80, 443) else ""
+    return host + port_text + url_parts.path.rstrip("/")
 
 
 def _is_local(host: str) -> bool:
@@ -186,9 +186,9 @@ def _split_folder(path: list[str]) -> tuple[list[str], str]:
     for mark in ("-", "tree", "blob", "src"):
         if mark in path[2:]:
             at = path.index(mark, 2)
-            rest = path[at + 1 :]
-            rest = rest[1:] if mark == "-" else rest  # gitlab: /-/tree/REF/folder
-            return path[:at], "/".join(rest[1:])
+            tail = path[at + 1 :]
+            tail = tail[1:] if mark == "-" else tail  # gitlab: /-/tree/REF/folder
+            return path[:at], "/".join(tail[1:])
     return path, ""
 
 
@@ -255,24 +255,24 @@ class _DisjointSets:
 
     def _collect_groups(self, level: str) -> list[list[int]]:
         """Positions that share a key; those of a shared address or of a monorepo apart."""
-        found: dict[str, list[int]] = defaultdict(list)
+        positions: dict[str, list[int]] = defaultdict(list)
         for position, keys in enumerate(self.keys):
             key = keys.at(level)
             if key is not None:
-                found[key].append(position)
+                positions[key].append(position)
         if level == "package":
-            return list(found.values())
+            return list(positions.values())
         if level == "url":
-            return [group for group in found.values() if not self._is_shared(group)]
+            return [group for group in positions.values() if not self._is_shared(group)]
         if level == "repository":
-            return [part for group in found.values() for part in self._join_by_name(group)]
-        return [group for group in found.values() if len(group) <= _CAP]
+            return [part for group in positions.values() for part in self._join_by_name(group)]
+        return [group for group in positions.values() if len(group) <= _CAP]
 
     def _is_shared(self, group: list[int]) -> bool:
         names = defaultdict(set)
         for position in group:
-            one = self.listings[position]
-            names[one.marketplace].add(self.keys[position].name or one.listing_id)
+            listing = self.listings[position]
+            names[listing.marketplace].add(self.keys[position].name or listing.listing_id)
         return len(group) > _CAP or any(len(item) > _SHARED for item in names.values())
 
     def _join_by_name(self, group: list[int]) -> list[list[int]]:
@@ -284,11 +284,11 @@ class _DisjointSets:
         several = any(len(roots) > 1 for roots in names.values())
         if not several and len(group) <= _CAP and not self._contradict(group, "repository"):
             return [group]
-        parts: dict[str, list[int]] = defaultdict(list)
+        groups: dict[str, list[int]] = defaultdict(list)
         for position in group:
             if name := self.keys[position].name:
-                parts[name].append(position)
-        return [part for part in parts.values() if len(part) <= _CAP]
+                groups[name].append(position)
+        return [part for part in groups.values() if len(part) <= _CAP]
 
     def _contradict(self, positions: list[int], level: str) -> bool:
         keys = [self.keys[position] for position in positions]
@@ -305,10 +305,12 @@ class _DisjointSets:
             return False
         if len({key.repository for key in keys if key.repository}) > 1:
             return True
-        held: dict[str, set[int]] = defaultdict(set)
+        roots_by_market: dict[str, set[int]] = defaultdict(set)
         for position in positions:
-            held[self.listings[position].marketplace].add(_find_root(self.root, position))
-        return any(len(roots) > 1 for roots in held.values())
+            roots_by_market[self.listings[position].marketplace].add(
+                _find_root(self.root, position)
+            )
+        return any(len(roots) > 1 for roots in roots_by_market.values())
 
     def components(self) -> list[ServerGroup]:
         """The components, each with its strongest key that no listing outside it has."""
@@ -322,19 +324,19 @@ class _DisjointSets:
                     holders[level, key].add(_find_root(self.root, position))
         results = []
         for positions in members.values():
-            own = sorted(
+            own_keys = sorted(
                 (_rank_key(level, key), level, key)
                 for level in LEVELS
                 for key in {self.keys[position].at(level) for position in positions}
                 if key and len(holders[level, key]) == 1
             )
             first = self.listings[positions[0]].listing_id
-            identity = f"{own[0][1]}:{own[0][2]}" if own else f"listing:{first}"
-            made = tuple(
+            identity = f"{own_keys[0][1]}:{own_keys[0][2]}" if own_keys else f"listing:{first}"
+            listed_members = tuple(
                 GroupMember(self.listings[at], self.keys[at], self.joined_by[at])
                 for at in positions
             )
-            results.append(ServerGroup(made, identity))
+            results.append(ServerGroup(listed_members, identity))
         return results
 
 
@@ -350,6 +352,6 @@ def _find_root(root: list[int], position: int) -> int:
     return position
 
 
-def _unite_roots(root: list[int], one: int, other: int) -> None:
-    first, second = sorted((_find_root(root, one), _find_root(root, other)))
+def _unite_roots(root: list[int], position: int, other: int) -> None:
+    first, second = sorted((_find_root(root, position), _find_root(root, other)))
     root[second] = first

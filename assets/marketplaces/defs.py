@@ -139,11 +139,11 @@ def _check_reasons(frame: pl.DataFrame) -> AuditVerdict:
 
 
 def _check_floor(result: CrawlResult, before: int) -> AuditVerdict:
-    seen = len(result.frame)
+    count = len(result.frame)
     if result.changes_only:
         return AuditVerdict(
-            "rows_floor", True, f"{seen} changed listings of {before}", "any number"
+            "rows_floor", True, f"{count} changed listings of {before}", "any number"
         )
     least = 1 if result.completeness == "complete" else max(1, round(FLOOR * before))
     expected = f"at least {least} (the crawl was {result.completeness}, {before} listings before)"
-    return AuditVerdict("rows_floor", seen >= least, f"{seen} listings", expected)
+    return AuditVerdict("rows_floor", count >= least, f"{count} listings", expected)

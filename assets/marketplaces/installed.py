@@ -14,9 +14,9 @@ OURS = (
 @cache
 def load_entry_points() -> dict[str, EntryPoint]:
     """Every installed adapter's entry point by name, ours first and in their order."""
-    found = {point.name: point for point in entry_points(group=GROUP)}
-    ordered = [*(name for name in OURS if name in found), *sorted(found.keys() - set(OURS))]
-    return {name: found[name] for name in ordered}
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    ordered = [*(name for name in OURS if name in points), *sorted(points.keys() - set(OURS))]
+    return {name: points[name] for name in ordered}
 
 
 def list_installed() -> tuple[str, ...]:

@@ -184,32 +184,32 @@ _LONGEST = 200_000  # characters of one tool
 _MOST = 2_000_000  # characters of all
 
 
-def dump_tools(shown: Any) -> str | None:
+def dump_tools(tools: Any) -> str | None:
     """The tools of a record as a JSON list, None where it shows none.
 
     `shown` is a list of objects or of names. An entry without a name, one that JSON cannot hold
     and one that is too long are left out, as is whatever comes after the list is full.
     """
-    kept: list[str] = []
+    texts: list[str] = []
     left = _MOST
-    for entry in shown if isinstance(shown, list) else ():
+    for entry in tools if isinstance(tools, list) else ():
         text = _dump_tool(entry)
         if text is None:
             continue
         left -= len(text)
-        if left < 0 or len(kept) == MOST_TOOLS:
+        if left < 0 or len(texts) == MOST_TOOLS:
             break
-        kept.append(text)
-    return f"[{','.join(kept)}]" if kept else None
+        texts.append(text)
+    return f"[{','.join(texts)}]" if texts else None
 
 
 def load_tools(text: bytes | str) -> list[dict[str, Any]]:
     """The tools of `dump_tools`; what is none of them, or too much, is left out."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return []
-    tools = found if isinstance(found, list) else []
+    tools = value if isinstance(value, list) else []
     return [tool for tool in tools[:MOST_TOOLS] if isinstance(tool, dict)]
 
 
@@ -220,10 +220,10 @@ def _dump_tool(entry: Any) -> str | None:
     name = tool.get("name")
     if not isinstance(name, str) or not name.strip():
         return None
-    kept = {key: tool.get(key, tool.get(_OTHERWISE.get(key, key))) for key in FIELDS}
+    members = {key: tool.get(key, tool.get(_OTHERWISE.get(key, key))) for key in FIELDS}
     try:
         text = json.dumps(
-            {key: value for key, value in kept.items() if value is not None}, allow_nan=False
+            {key: value for key, value in members.items() if value is not None}, allow_nan=False
         )
     except (ValueError, TypeError, RecursionError):
         return None

@@ -189,15 +189,15 @@ def _clean_input(variable: EnvVar) -> EnvVar:
     return variable.model_copy(update=changes)
 
 
-def _is_changed(found: Any, stated: Any) -> bool:
+def _is_changed(cleaned: Any, stated: Any) -> bool:
     """Whether a launch fact was changed; the description of a variable is none."""
     if isinstance(stated, tuple):
-        return any(_is_changed(new, old) for new, old in zip(found, stated, strict=True))
+        return any(_is_changed(new, old) for new, old in zip(cleaned, stated, strict=True))
     if isinstance(stated, EnvVar):
-        return (found.name, found.default) != (stated.name, stated.default)
-    return found != stated
+        return (cleaned.name, cleaned.default) != (stated.name, stated.default)
+    return cleaned != stated
 
 
-def _escape(found: Any) -> str:
-    data = found[0].encode("utf-8", "surrogatepass")
+def _escape(match: Any) -> str:
+    data = match[0].encode("utf-8", "surrogatepass")
     return "".join(f"%{byte:02X}" for byte in data)

@@ -13,15 +13,15 @@ def parse_json(page: FetchedPage) -> Any:
     """The JSON value of a response. Raises CrawlError (wrong_type, empty, truncated)."""
     if "json" not in page.content_type:
         start = page.decode_text()[:60].replace("\n", " ")
-        found = f"{page.content_type or 'no content type'} starting {start!r}"
-        raise CrawlError("wrong_type", page.url, found, "JSON", FIX)
+        problem = f"{page.content_type or 'no content type'} starting {start!r}"
+        raise CrawlError("wrong_type", page.url, problem, "JSON", FIX)
     if not page.body.strip():
         raise CrawlError("empty", page.url, "an empty body with status 200", "JSON", FIX)
     try:
         return json.loads(page.body)
     except (ValueError, RecursionError) as error:
-        found = f"JSON broken off after {len(page.body):,} bytes ({error})"
-        raise CrawlError("truncated", page.url, found, "JSON", FIX) from error
+        problem = f"JSON broken off after {len(page.body):,} bytes ({error})"
+        raise CrawlError("truncated", page.url, problem, "JSON", FIX) from error
 
 
 def check_json_list(
@@ -38,12 +38,12 @@ def check_json_list(
         body = parse_json_object(page, *kinds)
         for name, kind in kinds.items():
             if not isinstance(body[name], kind):
-                found = f"`{name}` of type {type(body[name]).__name__}"
+                problem = f"`{name}` of type {type(body[name]).__name__}"
                 expected = f"a {kind.__name__} `{name}`"
-                raise CrawlError("missing_key", page.url, found, expected, FIX)
+                raise CrawlError("missing_key", page.url, problem, expected, FIX)
         if not body[key] and not empty_is_fine:
-            found = f"an empty `{key}` with status 200"
-            raise CrawlError("empty", page.url, found, "at least one record", FIX)
+            problem = f"an empty `{key}` with status 200"
+            raise CrawlError("empty", page.url, problem, "at least one record", FIX)
         return body
 
     return check
@@ -56,8 +56,8 @@ def parse_json_object(page: FetchedPage, *keys: str) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise CrawlError("missing_key", page.url, type(body).__name__, expected, FIX)
     if missing := [key for key in keys if key not in body]:
-        found = f"keys {sorted(body)[:6]} without {missing[0]!r}"
-        raise CrawlError("missing_key", page.url, found, expected, FIX)
+        problem = f"keys {sorted(body)[:6]} without {missing[0]!r}"
+        raise CrawlError("missing_key", page.url, problem, expected, FIX)
     return body
 
 
@@ -69,8 +69,8 @@ def read_html(page: FetchedPage) -> str:
     if not text.strip():
         raise CrawlError("empty", page.url, "an empty body with status 200", "HTML", FIX)
     if "</html>" not in text[-2000:].lower() and "<html" in text[:2000].lower():
-        found = f"HTML broken off after {len(page.body):,} bytes"
-        raise CrawlError("truncated", page.url, found, "a whole page", FIX)
+        problem = f"HTML broken off after {len(page.body):,} bytes"
+        raise CrawlError("truncated", page.url, problem, "a whole page", FIX)
     return text
 
 

@@ -52,11 +52,11 @@ def parse_faults(text: str | Iterable[str]) -> dict[str, str]:
     """`registry=truncated,mcpso=latency:50` as a mapping site -> `kind[:value]`; several kinds of
     a site are joined by `+`. Raises ValueError naming what is unknown."""
     texts = [text] if isinstance(text, str) else text
-    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
     for part in (part for text in texts for part in text.split(",") if part.strip()):
         site, _, kind = (piece.strip() for piece in part.partition("="))
-        found[site] = f"{found[site]}+{kind}" if site in found else kind
-    return check_faults(found)
+        faults[site] = f"{faults[site]}+{kind}" if site in faults else kind
+    return check_faults(faults)
 
 
 def check_faults(faults: Mapping[str, str]) -> dict[str, str]:
@@ -107,17 +107,17 @@ def apply_record_faults(records: RecordList, faults: Mapping[str, str]) -> Recor
     """The records as these faults show them."""
     if not OF_RECORDS & faults.keys():
         return records
-    shown = [] if "empty" in faults else [_change_record(record, faults) for record in records]
-    if shown and "huge_description" in faults:
+    changed = [] if "empty" in faults else [_change_record(record, faults) for record in records]
+    if changed and "huge_description" in faults:
         size = int(float(faults["huge_description"]) * 1e6 / 22)
-        shown[0] = _change_record(replace(records[0], description=_LONG * size), faults)
+        changed[0] = _change_record(replace(records[0], description=_LONG * size), faults)
     if "duplicates" in faults:
-        shown += shown[: -(-len(shown) // 10)]
+        changed += changed[: -(-len(changed) // 10)]
     older = {
         slug: tuple(_change_record(version, faults) for version in versions)
         for slug, versions in records.older.items()
     }
-    return RecordList(shown, older, [_change_record(item, faults) for item in records.gone])
+    return RecordList(changed, older, [_change_record(item, faults) for item in records.gone])
 
 
 def _change_record(record: ServerRecord, faults: Mapping[str, str]) -> ServerRecord:
@@ -204,17 +204,17 @@ def make_interstitial() -> ReplicaReply:
     )
 
 
-def make_robots(own: str | None, fault_set: FaultSet) -> str | None:
+def make_robots(text: str | None, fault_set: FaultSet) -> str | None:
     """The site's robots.txt with what the faults add to it."""
     if not fault_set.is_on("robots_disallow") and not fault_set.is_on("crawl_delay"):
-        return own
+        return text
     lines = ["User-agent: *"]
     if path := fault_set.get_value("robots_disallow"):
         lines.append(f"Disallow: {path}")
     if delay := fault_set.get_value("crawl_delay"):
         lines.append(f"Crawl-delay: {delay}")
-    kept = [line for line in (own or "").splitlines() if not line.startswith("User-agent")]
-    return "\n".join([*lines, *kept]) + "\n"
+    rules = [line for line in (text or "").splitlines() if not line.startswith("User-agent")]
+    return "\n".join([*lines, *rules]) + "\n"
 
 
 @cache

@@ -62,10 +62,10 @@ def make_cursor(kind: str, position: int) -> str:
 def read_cursor(kind: str, cursor: str) -> int | None:
     """The position of a cursor of this kind, None for one that nobody gave."""
     try:
-        found, _, position = urlsafe_b64decode(cursor.encode()).decode().partition(":")
+        cursor_kind, _, position = urlsafe_b64decode(cursor.encode()).decode().partition(":")
     except ValueError:
         return None
-    return int(position) if found == kind and position.isdecimal() else None
+    return int(position) if cursor_kind == kind and position.isdecimal() else None
 
 
 def _is_held(request: Request, headers: Mapping[str, str]) -> bool:

@@ -56,8 +56,10 @@ class ReplicaSite(ABC):
             early = fault_set.reply_instead(request) or (
                 self.refuse_request(request) if keyed else None
             )
-            made = early or handler(request)
-            reply = _damage_reply(await made if inspect.isawaitable(made) else made, fault_set)
+            answer = early or handler(request)
+            reply = _damage_reply(
+                await answer if inspect.isawaitable(answer) else answer, fault_set
+            )
             return reply.make_response(request, validators=not fault_set.is_on("no_validators"))
 
         return Route(path, endpoint, methods=[method])
@@ -66,8 +68,8 @@ class ReplicaSite(ABC):
         """What this marketplace lists now, changed by the faults that touch records."""
         world, fault_set = self.world(), self.fault_set()
         if self._listed is None or self._listed[0] is not world or self._listed[1] is not fault_set:
-            shown = apply_record_faults(world.list_records(self.name), fault_set.kinds)
-            self._listed = world, fault_set, shown
+            records = apply_record_faults(world.list_records(self.name), fault_set.kinds)
+            self._listed = world, fault_set, records
         return self._listed[2]
 
     def name_member(self, name: str) -> str:

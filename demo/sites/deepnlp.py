@@ -47,11 +47,11 @@ class DeepNlp(ReplicaSite):
         record = self._find_record(request)
         if record is None:
             return reply_json({"total_hits": 0, "id": "", "items": []})
-        found = None if self._is_empty(record) else make_config(record)
+        config = None if self._is_empty(record) else make_config(record)
         facts = _make_item(record) | {
             "description": record.description,
             "ext_info": {"tools": []},
-            "config": [] if found is None else [found],
+            "config": [] if config is None else [config],
         }
         del facts["content"], facts["content_description"]
         return reply_json({"total_hits": 1, "id": facts["id"], "items": [facts]})

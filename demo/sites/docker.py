@@ -89,23 +89,23 @@ def _make_remote(record: ServerRecord) -> dict[str, Any]:
 def _list_inputs(record: ServerRecord) -> dict[str, Any]:
     """Secrets, variables with a value, and the configuration that others are filled from."""
     secrets, env, keys = [], [], {}
-    for one in record.inputs:
-        key = one.name.lower()
-        if one.secret:
+    for variable in record.inputs:
+        key = variable.name.lower()
+        if variable.secret:
             secrets.append(
                 {
                     "name": f"{record.slug}.{key}",
-                    "env": one.name,
-                    "example": f"<YOUR_{one.name}>",
-                    "description": one.description,
-                    "required": one.required,
+                    "env": variable.name,
+                    "example": f"<YOUR_{variable.name}>",
+                    "description": variable.description,
+                    "required": variable.required,
                 }
             )
-        elif one.default:
-            env.append({"name": one.name, "value": one.default})
+        elif variable.default:
+            env.append({"name": variable.name, "value": variable.default})
         else:
-            env.append({"name": one.name, "value": f"{{{{{record.slug}.{key}}}}}"})
-            keys[key] = {"type": "string", "description": one.description}
+            env.append({"name": variable.name, "value": f"{{{{{record.slug}.{key}}}}}"})
+            keys[key] = {"type": "string", "description": variable.description}
     required = [
         item.name.lower() for item in record.inputs if item.required and item.name.lower() in keys
     ]

@@ -84,10 +84,10 @@ def _answer_method(message: Mapping[str, Any]) -> dict[str, Any]:
     params = message.get("params") or {}
     match message["method"]:
         case "initialize":
-            asked = params.get("protocolVersion")
+            version = params.get("protocolVersion")
             return {
                 "result": {
-                    "protocolVersion": asked if asked in PROTOCOLS else PROTOCOLS[-1],
+                    "protocolVersion": version if version in PROTOCOLS else PROTOCOLS[-1],
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": "glossary", "version": "1.0.0"},
                 }
@@ -108,6 +108,6 @@ def _call_tool(params: Mapping[str, Any]) -> dict[str, Any]:
         text = _TERMS.get(str(arguments.get("term")), "")
     else:
         words = str(arguments.get("words", "")).lower()
-        found = [term for term, meaning in _TERMS.items() if words in f"{term} {meaning}".lower()]
-        text = ", ".join(found[: int(arguments.get("limit", 10))])
+        terms = [term for term, meaning in _TERMS.items() if words in f"{term} {meaning}".lower()]
+        text = ", ".join(terms[: int(arguments.get("limit", 10))])
     return {"content": [{"type": "text", "text": text or "no such term"}], "isError": not text}

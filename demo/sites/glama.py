@@ -48,8 +48,8 @@ class GlamaSite(ReplicaSite):
         # From the last record to the first; one more than asked for says whether there is more.
         size = self.limit_page_size(int(first))
         below = ((n, records[n]) for n in reversed(range(min(position, len(records)))))
-        found = list(islice((item for item in below if is_hosted(item[1]) == hosted), size + 1))
-        page, more = found[:size], len(found) > size
+        matching = list(islice((item for item in below if is_hosted(item[1]) == hosted), size + 1))
+        page, more = matching[:size], len(matching) > size
         info = {
             "endCursor": make_cursor("position", page[-1][0]) if page else None,
             "hasNextPage": more,
@@ -85,9 +85,11 @@ def _make_base(record: ServerRecord, folder: str) -> dict[str, Any]:
 def _make_server(record: ServerRecord) -> dict[str, Any]:
     """No command and no package: only what environment variables it wants."""
     properties = {}
-    for one in record.inputs:
-        facts = {"type": "string", "description": one.description}
-        properties[one.name] = facts | ({"default": one.default} if one.default else {})
+    for variable in record.inputs:
+        facts = {"type": "string", "description": variable.description}
+        properties[variable.name] = facts | (
+            {"default": variable.default} if variable.default else {}
+        )
     required = [item.name for item in record.inputs if item.required]
     schema = {"type": "object", "properties": properties, "required": required}
     return _make_base(record, "servers") | {

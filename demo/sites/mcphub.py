@@ -86,8 +86,8 @@ def _make_head(record: ServerRecord, here: str) -> str:
 def _make_readme(record: ServerRecord) -> str:
     """The author's text, with the way to start the server oneself."""
     config = make_config(record)
-    shown = f"<pre><code>{escape(json.dumps(config, indent=2))}</code></pre>" if config else ""
-    return f"<h1>{escape(record.title)}</h1><p>{escape(record.description)}</p>{shown}"
+    block = f"<pre><code>{escape(json.dumps(config, indent=2))}</code></pre>" if config else ""
+    return f"<h1>{escape(record.title)}</h1><p>{escape(record.description)}</p>{block}"
 
 
 def _make_streamed(record: ServerRecord) -> str:
@@ -102,8 +102,8 @@ def _make_streamed(record: ServerRecord) -> str:
 
 def _make_token() -> str:
     """Looks like a JSON Web Token and opens nothing."""
-    parts = ({"alg": "none", "typ": "JWT"}, {"sub": "demo", "note": "not a secret"}, "signature")
-    texts = (urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+    members = ({"alg": "none", "typ": "JWT"}, {"sub": "demo", "note": "not a secret"}, "signature")
+    texts = (urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in members)
     return ".".join(texts)
 
 
@@ -140,9 +140,9 @@ class McpHub(ReplicaSite):
     def serve_group(self, request: Request, by: str) -> ReplicaReply:
         """The cards of everything by an author or of a tag, or 404."""
         name = request.path_params["name"]
-        if not (found := self._group_records()[by].get(name)):
+        if not (records := self._group_records()[by].get(name)):
             return _reply_missing()
-        body = f"<h1>{escape(name)}</h1>{make_cards(found)}"
+        body = f"<h1>{escape(name)}</h1>{make_cards(records)}"
         return reply_html(make_shell(f"{escape(name)} | MCPHub", "", body))
 
     def serve_server(self, request: Request) -> ReplicaReply:
@@ -162,8 +162,8 @@ class McpHub(ReplicaSite):
             return _reply_missing()
         base = f"{request.url.scheme}://{request.url.netloc}"
         shards = max(1, -(-len(self.list_records()) // _SHARD))
-        own = [f"{base}/sitemap.xml"] if self.fault_set().is_on("cursor_loop") else []
-        return sitemap.make_index([*own, *(f"{base}/sitemap/{n}.xml" for n in range(shards))])
+        loop = [f"{base}/sitemap.xml"] if self.fault_set().is_on("cursor_loop") else []
+        return sitemap.make_index([*loop, *(f"{base}/sitemap/{n}.xml" for n in range(shards))])
 
     def serve_sitemap(self, request: Request) -> ReplicaReply:
         if self.fault_set().is_on("no_sitemap"):
@@ -171,12 +171,12 @@ class McpHub(ReplicaSite):
         base = f"{request.url.scheme}://{request.url.netloc}"
         records, shard = self.list_records(), request.path_params["shard"]
         here = records[shard * _SHARD : (shard + 1) * _SHARD]
-        found = [
+        pages = [
             (f"{base}/mcp-servers/{item.namespace}/{item.slug}", item.revised_at) for item in here
         ]
         static: list[sitemap.Location] = [] if shard else [(f"{base}/mcp-servers", None)]
         last = (shard + 1) * _SHARD >= len(records)
-        return sitemap.make_urls([*static, *found], last=last, tag=self.name_member("loc"))
+        return sitemap.make_urls([*static, *pages], last=last, tag=self.name_member("loc"))
 
     def _find_position(self, records: RecordList, request: Request) -> int | None:
         position = records.find_position(request.path_params["slug"])
@@ -193,8 +193,8 @@ class McpHub(ReplicaSite):
             for record in records:
                 authors.setdefault(record.namespace, []).append(record)
                 for tag in record.tags:
-                    if len(shown := tags.setdefault(tag, [])) < _SHOWN:
-                        shown.append(record)
+                    if len(group := tags.setdefault(tag, [])) < _SHOWN:
+                        group.append(record)
             self._grouped = (records, {"author": authors, "tag": tags})
         return self._grouped[1]
 

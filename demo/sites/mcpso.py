@@ -50,11 +50,11 @@ class McpSo(ReplicaSite):
         pages = max(1, -(-len(records) // size))
         section, number = request.query_params.get("section"), request.query_params.get("page", "1")
         if section is None:
-            shown = [f"{base}/sitemap.xml?section=static"]
-            shown += [f"{base}/sitemap.xml?section=servers&page={n + 1}" for n in range(pages)]
+            locations = [f"{base}/sitemap.xml?section=static"]
+            locations += [f"{base}/sitemap.xml?section=servers&page={n + 1}" for n in range(pages)]
             if self.fault_set().is_on("cursor_loop"):
-                shown.insert(1, f"{base}/sitemap.xml")
-            return sitemap.make_index(shown)
+                locations.insert(1, f"{base}/sitemap.xml")
+            return sitemap.make_index(locations)
         if section != "servers" or not number.isdecimal():
             return sitemap.make_urls([(f"{base}/", None)], last=False)
         here = records[(int(number) - 1) * size : int(number) * size]
@@ -75,12 +75,12 @@ class McpSo(ReplicaSite):
         return ReplicaReply(self._make_page(records[position], related).encode(), HTML)
 
     def _make_page(self, record: ServerRecord, related: list[str]) -> str:
-        shown = _make_shown(record)
+        content = _make_shown(record)
         small = self.world().page is not None
         static = record.slug == _STATIC if small else int(record.make_digits(4), 16) % _RENDERED > 0
-        chunk = "" if static else base64.b64encode(json.dumps(shown).encode()).decode()
+        chunk = "" if static else base64.b64encode(json.dumps(content).encode()).decode()
         stream = f"{_make_stream(record, related)},chunk:{_quote_js(chunk)}"
-        body = _make_static(shown) if static else '<div class="skeleton">Loading</div>'
+        body = _make_static(content) if static else '<div class="skeleton">Loading</div>'
         return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(record.title)} MCP server</title>
 <script>const $R=[];window.$page={{{stream}}};</script>
@@ -101,12 +101,12 @@ def _make_shown(record: ServerRecord) -> dict[str, Any]:
     return {"config": config}
 
 
-def _make_static(shown: dict[str, Any]) -> str:
+def _make_static(content: dict[str, Any]) -> str:
     """The same without a script."""
-    if "bundle" in shown:
-        link = f'<a href="{shown["bundle"]}" data-sha256="{shown["sha256"]}">'
+    if "bundle" in content:
+        link = f'<a href="{content["bundle"]}" data-sha256="{content["sha256"]}">'
         return f"{link}Install bundle (.mcpb)</a>"
-    text = shown.get("note") or json.dumps(shown["config"], indent=2)
+    text = content.get("note") or json.dumps(content["config"], indent=2)
     return f"<pre><code>{escape(text)}</code></pre>"
 
 

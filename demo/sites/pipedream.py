@@ -33,10 +33,10 @@ class PipedreamSite(ReplicaSite):
 
     async def serve_token(self, request: Request) -> ReplicaReply:
         """Client credentials in a form."""
-        given = dict(parse_qsl((await request.body()).decode(errors="replace")))
-        if given.get("grant_type") != "client_credentials":
+        form = dict(parse_qsl((await request.body()).decode(errors="replace")))
+        if form.get("grant_type") != "client_credentials":
             return reply_json({"error": "unsupported_grant_type"}, 400)
-        right = all(given.get(name) == value for name, value in KEYS["pipedream"].items())
+        right = all(form.get(name) == value for name, value in KEYS["pipedream"].items())
         if not right or self.fault_set().is_on("wrong_key"):
             return reply_json({"error": "invalid_client"}, 401)
         return reply_json({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600})

@@ -42,21 +42,21 @@ def make_server_json(record: ServerRecord) -> dict[str, Any]:
 
 
 def _make_package(record: ServerRecord) -> dict[str, Any]:
-    found = record.package
-    assert found is not None
+    facts = record.package
+    assert facts is not None
     package: dict[str, Any] = {
-        "registryType": found.kind,
-        "identifier": found.url or found.identifier,
-        "version": found.version,
+        "registryType": facts.kind,
+        "identifier": facts.url or facts.identifier,
+        "version": facts.version,
         "transport": {"type": "stdio"},
     }
-    if found.sha256:
-        package["fileSha256"] = found.sha256
-    if found.kind in _HINTS:
-        package["runtimeHint"] = _HINTS[found.kind]
-    if found.kind == "oci" and record.schema >= "2025-10-17":
-        package["identifier"] = f"{found.identifier}:{package.pop('version')}"
-    if found.kind == "npm":
+    if facts.sha256:
+        package["fileSha256"] = facts.sha256
+    if facts.kind in _HINTS:
+        package["runtimeHint"] = _HINTS[facts.kind]
+    if facts.kind == "oci" and record.schema >= "2025-10-17":
+        package["identifier"] = f"{facts.identifier}:{package.pop('version')}"
+    if facts.kind == "npm":
         package["runtimeArguments"] = [{"type": "positional", "value": "-y"}]
     if record.args:
         package["packageArguments"] = [_read_argument(arg) for arg in record.args]
@@ -66,34 +66,34 @@ def _make_package(record: ServerRecord) -> dict[str, Any]:
 
 
 def _make_remote(record: ServerRecord) -> dict[str, Any]:
-    found = record.remote
-    assert found is not None
-    remote: dict[str, Any] = {"type": found.transport, "url": found.url}
-    if found.auth == "api_key":
+    facts = record.remote
+    assert facts is not None
+    remote: dict[str, Any] = {"type": facts.transport, "url": facts.url}
+    if facts.auth == "api_key":
         header = RecordInput("Authorization", "Bearer token", required=True, secret=True)
         remote["headers"] = [_make_variable(header)]
     return remote
 
 
-def _make_variable(one: RecordInput) -> dict[str, Any]:
-    default = {"default": one.default} if one.default else {}
+def _make_variable(variable: RecordInput) -> dict[str, Any]:
+    default = {"default": variable.default} if variable.default else {}
     return {
-        "name": one.name,
-        "description": one.description,
-        "isRequired": one.required,
-        "isSecret": one.secret,
+        "name": variable.name,
+        "description": variable.description,
+        "isRequired": variable.required,
+        "isSecret": variable.secret,
         **default,
     }
 
 
-def _read_argument(one: Any) -> dict[str, Any]:
-    if isinstance(one, str):
-        return {"type": "positional", "value": one}
+def _read_argument(argument: Any) -> dict[str, Any]:
+    if isinstance(argument, str):
+        return {"type": "positional", "value": argument}
     return {
         "type": "positional",
-        "valueHint": one["name"],
-        "format": one["format"],
-        "description": one["description"],
+        "valueHint": argument["name"],
+        "format": argument["format"],
+        "description": argument["description"],
         "isRequired": True,
     }
 
@@ -132,13 +132,13 @@ class RegistryEnvelope(ReplicaSite):
             since = _parse_time(query["updated_since"]) if "updated_since" in query else None
         except ValueError:
             return self.reply_invalid()
-        asked = query.get("cursor")
-        matching = self._find_matching(query, since, asked)
+        cursor = query.get("cursor")
+        matching = self._find_matching(query, since, cursor)
         page = list(islice(matching, self.limit_page_size(int(limit))))
         last = next(matching, None) is None
         metadata: dict[str, Any] = {"count": len(page)}
         if self.fault_set().is_on("cursor_loop") and page:
-            metadata["nextCursor"] = asked or _make_cursor(page[-1][0])
+            metadata["nextCursor"] = cursor or _make_cursor(page[-1][0])
         elif not last:
             metadata["nextCursor"] = _make_cursor(page[-1][0])
         servers = [
@@ -153,9 +153,16 @@ class RegistryEnvelope(ReplicaSite):
     ) -> Iterator[Version]:
         """Versions after a cursor; one that nobody gave starts from the beginning."""
         search, deleted = query.get("search", "").lower(), query.get("include_deleted") == "true"
-        found = list(self._list_versions(deleted or since is not None))
-        start = next((n for n, (one, _) in enumerate(found, 1) if _make_cursor(one) == cursor), 0)
-        for record, latest in found[start:]:
+        versions = list(self._list_versions(deleted or since is not None))
+        start = next(
+            (
+                n
+                for n, (record_before, _) in enumerate(versions, 1)
+                if _make_cursor(record_before) == cursor
+            ),
+            0,
+        )
+        for record, latest in versions[start:]:
             if query.get("version") == "latest" and not latest:
                 continue
             if since and _parse_time(record.revised_at) < since:

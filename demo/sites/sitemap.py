@@ -27,10 +27,10 @@ def make_urls(
     tag: str = "loc",
 ) -> ReplicaReply:
     """A child sitemap; `tag` is what an address stands in."""
-    shown = list(locations)
-    entries = "".join(_make_entry(loc, edited, languages, tag) for loc, edited in shown)
+    entries_shown = list(locations)
+    entries = "".join(_make_entry(loc, edited, languages, tag) for loc, edited in entries_shown)
     space = f'{_SPACE}\n        xmlns:xhtml="http://www.w3.org/1999/xhtml"'
-    edited = max((edited for _, edited in shown if edited), default=None)
+    edited = max((edited for _, edited in entries_shown if edited), default=None)
     return _make_reply(f"{_HEAD}<urlset {space}>\n{entries}</urlset>\n", edited, last)
 
 

@@ -64,9 +64,9 @@ class SmitherySite(ReplicaSite):
         if self.fault_set().is_on("no_sitemap"):
             return reply_json({"error": "Not found"}, 404)
         base = f"{request.url.scheme}://{request.url.netloc}"
-        shown = [f"{base}/sitemaps/servers-{shard}.xml" for shard in range(_SHARDS)]
-        own = [f"{base}/sitemap_index.xml"] if self.fault_set().is_on("cursor_loop") else []
-        return sitemap.make_index([*own, *shown])
+        shards = [f"{base}/sitemaps/servers-{shard}.xml" for shard in range(_SHARDS)]
+        loop = [f"{base}/sitemap_index.xml"] if self.fault_set().is_on("cursor_loop") else []
+        return sitemap.make_index([*loop, *shards])
 
     def serve_sitemap(self, request: Request) -> ReplicaReply:
         base = f"{request.url.scheme}://{request.url.netloc}"
@@ -150,18 +150,22 @@ def _make_schema(inputs: tuple[RecordInput, ...]) -> dict[str, Any]:
     if not inputs:
         return {}
     properties = {}
-    for one in inputs:
-        place = {"header": f"x-{one.name.lower().replace('_', '-')}"}
-        place = place if one.secret else {"query": _convert_to_camel(one.name)}
-        facts: dict[str, Any] = {"type": "string", "description": one.description, "x-from": place}
-        properties[_convert_to_camel(one.name)] = facts | (
-            {"default": one.default} if one.default else {}
+    for variable in inputs:
+        place = {"header": f"x-{variable.name.lower().replace('_', '-')}"}
+        place = place if variable.secret else {"query": _convert_to_camel(variable.name)}
+        facts: dict[str, Any] = {
+            "type": "string",
+            "description": variable.description,
+            "x-from": place,
+        }
+        properties[_convert_to_camel(variable.name)] = facts | (
+            {"default": variable.default} if variable.default else {}
         )
     required = [_convert_to_camel(item.name) for item in inputs if item.required]
     return {"type": "object", "properties": properties, "required": required}
 
 
 def _convert_to_camel(name: str) -> str:
-    first, *rest = re.split(r"_+", name) if name.isupper() else [name]
+    first, *words = re.split(r"_+", name) if name.isupper() else [name]
     first = first.lower() if name.isupper() else first
-    return first + "".join(word.title() for word in rest)
+    return first + "".join(word.title() for word in words)

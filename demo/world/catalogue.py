@@ -67,7 +67,7 @@ class RecordList(Sequence[ServerRecord]):
     ) -> None:
         self._records, self.older, self.gone = records, older or {}, tuple(gone)
         # The first of those that come twice counts.
-        self._positions = {one.slug: n for n, one in reversed(list(enumerate(records)))}
+        self._positions = {record.slug: n for n, record in reversed(list(enumerate(records)))}
 
     def __len__(self) -> int:
         return len(self._records)

@@ -184,5 +184,5 @@ def _make_server(facts: dict[str, Any]) -> DemoServer:
 
 def _make_changes(facts: dict[str, Any]) -> dict[str, Any]:
     """Values of a record's fields."""
-    made = {"remote": lambda fields: RecordRemote(**fields), "inputs": tuple, "tools": tuple}
-    return {name: made.get(name, lambda value: value)(value) for name, value in facts.items()}
+    converters = {"remote": lambda fields: RecordRemote(**fields), "inputs": tuple, "tools": tuple}
+    return {name: converters.get(name, lambda value: value)(value) for name, value in facts.items()}

@@ -206,8 +206,8 @@ def _read_registry(page: FetchedPage) -> dict[str, Any]:
     """The entries of a catalogue. Raises CrawlError where it has none."""
     registry = parse_json_object(page, "registry")["registry"]
     if not isinstance(registry, dict):
-        found = f"`registry` of type {type(registry).__name__}"
-        raise CrawlError("missing_key", page.url, found, "an object `registry`", FIX)
+        problem = f"`registry` of type {type(registry).__name__}"
+        raise CrawlError("missing_key", page.url, problem, "an object `registry`", FIX)
     if not registry:
         raise CrawlError("empty", page.url, "an empty `registry`", "at least one server", FIX)
     return registry

@@ -82,8 +82,8 @@ class GlamaAdapter(MarketplaceAdapter):
 
     def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The listing of one connector or server."""
-        named = _make_ref(raw, ref.url)
-        if named is None:
+        own_ref = _make_ref(raw, ref.url)
+        if own_ref is None:
             raise ValueError(_NAMELESS)
         repository = raw.get("repository")
         address = repository.get("url") if isinstance(repository, dict) else repository
@@ -96,8 +96,8 @@ class GlamaAdapter(MarketplaceAdapter):
         return [
             Listing(
                 marketplace=self.name,
-                native_id=named.native_id,
-                name=read_string(raw.get("name")) or named.native_id,
+                native_id=own_ref.native_id,
+                name=read_string(raw.get("name")) or own_ref.native_id,
                 description=read_string(raw.get("description")),
                 repository=read_string(address) or None,
                 updated_at=read_string(raw.get("updatedAt")) or None,

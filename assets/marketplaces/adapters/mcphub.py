@@ -100,16 +100,16 @@ class McpHubAdapter(MarketplaceAdapter):
         base = self.policy.base_url.rstrip("/")
         index, nested = f"{base}/sitemap.xml", False
         entries = await _read_sitemap(get, index)
-        found = refs = _list_refs(entries)
+        servers = refs = _list_refs(entries)
         if refs:
             yield RecordPage(refs)
         for url in _list_sitemaps(entries):
             entries = await get(url, parse_locations)
             nested |= url != index and bool(_list_sitemaps(entries))
             refs = _list_refs(entries)
-            found = found or refs
+            servers = servers or refs
             yield RecordPage(refs)
-        if found:
+        if servers:
             yield RecordPage([], ended=not nested, truncated=nested)
             return
         async for page in self._walk_site(base, get):
@@ -168,8 +168,8 @@ class McpHubAdapter(MarketplaceAdapter):
         ref = _make_ref(blocks.canonical, None)
         ours = blocks.host in ("", SITE, f"www.{SITE}")
         if not ours or (ref is None and heading.count("/") != 1):
-            found = f"a page of {blocks.host or 'no host'} headed {heading[:60]!r}"
-            raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", FIX)
+            problem = f"a page of {blocks.host or 'no host'} headed {heading[:60]!r}"
+            raise CrawlError("missing_key", page.url, problem, f"a server's page of {SITE}", FIX)
         native_id = ref.native_id if ref else heading
         url = blocks.canonical or PurePosixPath(page.url).name
         return [RecordRef(native_id, url, None, {"html": text, "rendered": None})]

@@ -56,10 +56,12 @@ class McpSoAdapter(MarketplaceAdapter):
         base = self.policy.base_url.rstrip("/")
         index = await get(f"{base}/sitemap.xml", parse_locations)
         section = {loc: parse_qs(_split(loc).query).get("section") for loc, _ in index}
-        children = sorted(loc for loc, named in section.items() if named == ["servers"])
+        children = sorted(loc for loc, sections in section.items() if sections == ["servers"])
         if not children:
-            found = f"a sitemap index of {len(index)} entries, none of servers"
-            raise CrawlError("layout_changed", f"{base}/sitemap.xml", found, "section=servers", FIX)
+            problem = f"a sitemap index of {len(index)} entries, none of servers"
+            raise CrawlError(
+                "layout_changed", f"{base}/sitemap.xml", problem, "section=servers", FIX
+            )
         for number, child in enumerate(children, 1):
             entries = await get(child, parse_locations)
             yield RecordPage(_list_refs(entries), ended=number == len(children))
@@ -80,24 +82,26 @@ class McpSoAdapter(MarketplaceAdapter):
         if facts is None and not heading:
             raise ValueError("the page has neither its server object nor a heading")
         identity = _make_identity(facts or {}, heading, ref)
-        found, where = next(find_configs(page), None), "source"
-        if found is None and rendered:
-            found, where = find_config(rendered), "rendered"
-        if found is None:
+        config, where = next(find_configs(page), None), "source"
+        if config is None and rendered:
+            config, where = find_config(rendered), "rendered"
+        if config is None:
             return [Listing(**identity, **make_unrunnable("the page shows no config"))]
-        evidence = f"{where}:{found.rule}"
-        if found.bundle:
-            launch = read_bundle_facts(urljoin(ref.url, found.bundle), found.sha256)
+        evidence = f"{where}:{config.rule}"
+        if config.bundle:
+            launch = read_bundle_facts(urljoin(ref.url, config.bundle), config.sha256)
             return [Listing(**identity, **launch, evidence=evidence)]
-        return make_server_listings(identity, found.servers, evidence)
+        return make_server_listings(identity, config.servers, evidence)
 
     def saved(self, page: FetchedPage) -> list[RecordRef]:
         """A server's page."""
         text = read_html(page)
         blocks, facts = CodeBlockParser(text), find_object(text, "server", having="slug")
         if blocks.host not in (SITE, f"www.{SITE}") if blocks.host else facts is None:
-            found = f"a page of {blocks.host}" if blocks.host else "a page without `server:{slug}`"
-            raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", FIX)
+            problem = (
+                f"a page of {blocks.host}" if blocks.host else "a page without `server:{slug}`"
+            )
+            raise CrawlError("missing_key", page.url, problem, f"a server's page of {SITE}", FIX)
         slug = read_text((facts or {}).get("slug")) or _find_slug(blocks.canonical)
         url = blocks.canonical or f"https://{SITE}/servers/{slug or ''}"
         raw = {"html": text, "rendered": None}
@@ -105,9 +109,9 @@ class McpSoAdapter(MarketplaceAdapter):
 
 
 def _make_identity(facts: Mapping[str, Any], heading: Any, ref: RecordRef) -> dict[str, Any]:
-    named = [read_text(facts.get(key)) for key in ("github", "repository")]
+    links_stated = [read_text(facts.get(key)) for key in ("github", "repository")]
     linked = read_text(facts.get("url"))
-    links = [*named, linked if is_of_a_forge(linked) else ""]
+    links = [*links_stated, linked if is_of_a_forge(linked) else ""]
     return {
         "marketplace": McpSoAdapter.name,
         "native_id": ref.native_id,
@@ -129,10 +133,13 @@ def _list_refs(entries: list[Any]) -> list[RecordRef]:
 
 def _find_slug(loc: str) -> str | None:
     """The slug of `…/servers/<slug>`; None for other pages and translated ones."""
-    parts = _split(loc).path.strip("/").split("/")
-    named = len(parts) >= 2 and parts[-2] == "servers" and parts[-1]
-    translated = len(parts) >= 3 and len(parts[-3]) in (2, 5)  # /zh/servers/…, /zh-CN/servers/…
-    return unquote(parts[-1]) if named and not translated else None
+    segments = _split(loc).path.strip("/").split("/")
+    is_server = len(segments) >= 2 and segments[-2] == "servers" and segments[-1]
+    translated = len(segments) >= 3 and len(segments[-3]) in (
+        2,
+        5,
+    )  # /zh/servers/…, /zh-CN/servers/…
+    return unquote(segments[-1]) if is_server and not translated else None
 
 
 def _split(url: str) -> Any:

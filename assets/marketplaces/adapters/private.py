@@ -118,9 +118,9 @@ def _replace_workspace(value: Any, folder: str) -> Any:
 
 def _find_directory(words: Sequence[str], cwd: str | None, base: Path) -> str:
     """What the entry says; else the project of the file or program that it names; else `base`."""
-    named = cwd or next((b for a, b in pairwise(words) if a in FOLDER_OPTIONS), None)
-    if named:
-        return _normalise(base / os.path.expanduser(named))
+    folder = cwd or next((b for a, b in pairwise(words) if a in FOLDER_OPTIONS), None)
+    if folder:
+        return _normalise(base / os.path.expanduser(folder))
     for word in (*words[1:], words[0]):
         path = Path(os.path.expanduser(word))  # `~1.2` is a word like any other
         if path.is_absolute() and os.path.isfile(path) and not path.is_relative_to("/usr"):
@@ -158,12 +158,12 @@ _SKIPPED = {".git", "node_modules", "__pycache__", ".venv"}
 def find_files(paths: Collection[Path]) -> Iterator[tuple[Path, str, bool]]:
     """(file, its name within the setting, whether the setting names it) of every file; links to
     folders are not followed."""
-    seen: set[str] = set()  # a file may be named itself and lie in a folder that is
+    real_paths: set[str] = set()  # a file may be named itself and lie in a folder that is
     left = _MOST_FILES
     for path in paths:
         if not path.is_dir():
-            if (real := os.path.realpath(path)) not in seen:
-                seen.add(real)
+            if (real := os.path.realpath(path)) not in real_paths:
+                real_paths.add(real)
                 yield path, path.name, True
             continue
         for folder, folders, names in os.walk(path, followlinks=False):
@@ -172,9 +172,9 @@ def find_files(paths: Collection[Path]) -> Iterator[tuple[Path, str, bool]]:
             folders[:] = [] if deep else sorted(set(folders) - _SKIPPED)
             for file in sorted(names):
                 real = os.path.realpath(Path(folder, file))
-                if file.lower().endswith(_SUFFIXES) and left > 0 and real not in seen:
+                if file.lower().endswith(_SUFFIXES) and left > 0 and real not in real_paths:
                     left -= 1
-                    seen.add(real)
+                    real_paths.add(real)
                     yield Path(folder, file), (below / file).as_posix(), False
 
 
@@ -321,12 +321,12 @@ def _list_records(
 ) -> list[RecordRef]:
     """A ref per server of a file's value. Raises ValueError where it names none and `must`. base:
     None for what is read elsewhere than where it runs."""
-    found = _find_servers(value)
-    if found is None:
+    member_servers = _find_servers(value)
+    if member_servers is None:
         if must:
             raise ValueError("no `mcpServers` and no `servers`")
         return []
-    member, servers = found
+    member, servers = member_servers
     refs = []
     for key, entry in servers.items():
         raw = {
@@ -365,15 +365,17 @@ def _mark_secrets(facts: dict[str, Any], entry: Any, inputs: Any) -> dict[str, A
     flags: set[str] = set()
     changed: dict[str, Any] = {}
     for member in ("env", "headers"):
-        given = {str(k): str(v) for k, v in as_object(as_object(entry).get(member)).items()}
-        made = []
-        for one in facts.get(member, ()):
-            asks = any(mark in given.get(one.name, "") for mark in marks)
-            if asks or _RANDOM.fullmatch(one.default or ""):
-                one = one.model_copy(update={"required": True, "secret": True, "default": None})
+        values = {str(k): str(v) for k, v in as_object(as_object(entry).get(member)).items()}
+        variables = []
+        for variable in facts.get(member, ()):
+            asks = any(mark in values.get(variable.name, "") for mark in marks)
+            if asks or _RANDOM.fullmatch(variable.default or ""):
+                variable = variable.model_copy(
+                    update={"required": True, "secret": True, "default": None}
+                )
                 flags.add("needs_account")
-            made.append(one)
-        changed[member] = tuple(made)
+            variables.append(variable)
+        changed[member] = tuple(variables)
     return add_flags(facts | changed, flags)
 
 

@@ -40,17 +40,17 @@ async def follow_cursor(
     """Pages of a list by cursor. `read` gets a URL and whether it is the first, and gives the page
     and the cursor of the next; a cursor that came before cuts the list."""
     cursor: str | None = None
-    seen: set[str] = set()
+    cursors: set[str] = set()
     while True:
         url = make_url(cursor)
         page, cursor = await read(url, cursor is None)
-        if cursor in seen:
+        if cursor in cursors:
             yield cut_list(page, url, "cursor_loop", f"the cursor {cursor!r} came twice")
             return
         yield page
         if cursor is None:
             return
-        seen.add(cursor)
+        cursors.add(cursor)
 
 
 def read_saved(

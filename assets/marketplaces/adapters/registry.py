@@ -118,8 +118,8 @@ class RegistryAdapter(MarketplaceAdapter):
     def _make_ref(self, record: Any, url: str) -> RecordRef | None:
         name = as_object(_find_server(record)).get("name")
         when = _read_time(self.read_registry_meta(record))
-        named = isinstance(name, str) and bool(name.strip())
-        return RecordRef(str(name).strip(), url, when, record) if named else None
+        is_named = isinstance(name, str) and bool(name.strip())
+        return RecordRef(str(name).strip(), url, when, record) if is_named else None
 
 
 def _find_server(record: Any) -> Any:

@@ -49,7 +49,9 @@ def read_connection_facts(record: Mapping[str, Any]) -> Facts:
     connections = record.get("connections")
     if connections is not None and not isinstance(connections, list):
         return make_unrunnable("malformed: connections is not a list")
-    offers = [(f"connections[{at}]", _read(one)) for at, one in enumerate(connections or [])]
+    offers = [
+        (f"connections[{at}]", _read(connection)) for at, connection in enumerate(connections or [])
+    ]
     if not any(facts["runnable"] for _, facts in offers) and _is_address(record):
         stated = [item for item in connections or [] if isinstance(item, Mapping)]
         # A bundle that cannot be launched asks for the same settings as the hosted server.
@@ -94,8 +96,8 @@ def _read_stdio(connection: Mapping[str, Any]) -> Facts:
     stated = script if isinstance(script, Mapping) else connection
     if stated.get("command"):
         facts = read_launch_facts(stated)
-        named = {variable.name for variable in facts.get("env", ())}
-        both = (*facts.get("env", ()), *(item for item in env if item.name not in named))
+        names = {variable.name for variable in facts.get("env", ())}
+        both = (*facts.get("env", ()), *(item for item in env if item.name not in names))
         return add_flags(facts, find_account_flags(both)) | {"env": both}
     flags = find_account_flags(env)
     reason = _SCRIPT if isinstance(script, str) else "bundleUrl is not an http(s) URL"
@@ -158,12 +160,12 @@ def make_server_key(name: str) -> str:
 def _find_slug(loc: str) -> str | None:
     """The qualified name in a server page's address, None for any other page."""
     try:
-        parts = [unquote(part) for part in urlsplit(loc).path.strip("/").split("/")]
+        segments = [unquote(part) for part in urlsplit(loc).path.strip("/").split("/")]
     except ValueError:
         return None
-    if parts[0] not in _PREFIXES or len(parts) not in (2, 3) or not all(parts):
+    if segments[0] not in _PREFIXES or len(segments) not in (2, 3) or not all(segments):
         return None
-    return "/".join(parts[1:])
+    return "/".join(segments[1:])
 
 
 def _is_tab(name: str, others: Container[str]) -> bool:
@@ -172,13 +174,13 @@ def _is_tab(name: str, others: Container[str]) -> bool:
     return bool(slash) and last in _TABS and owner in others
 
 
-def find_server_pages(found: Iterable[Location]) -> dict[str, Location]:
+def find_server_pages(locations: Iterable[Location]) -> dict[str, Location]:
     """Server pages among locations. One date on all of many pages is the hour in which the sitemap
     was made, not that of a change, and is left out."""
-    dates = {name: when for loc, when in found if (name := _find_slug(loc))}
-    named = [(name, when) for name, when in dates.items() if not _is_tab(name, dates)]
-    made_at_once = len({when for _, when in named}) == 1 and len(named) >= _MANY
-    return {make_server_key(name): (name, None if made_at_once else when) for name, when in named}
+    dates = {name: when for loc, when in locations if (name := _find_slug(loc))}
+    pages = [(name, when) for name, when in dates.items() if not _is_tab(name, dates)]
+    made_at_once = len({when for _, when in pages}) == 1 and len(pages) >= _MANY
+    return {make_server_key(name): (name, None if made_at_once else when) for name, when in pages}
 
 
 def is_shard(loc: str) -> bool:
@@ -226,29 +228,31 @@ class SmitheryAdapter(MarketplaceAdapter):
                 if "api" not in scope:
                     raise
                 problems.append(make_problem("", error.url, error.kind, str(error)))
-        seen: set[str] = set()
+        keys: set[str] = set()
         total = 0
         if "api" in scope:
-            async for page, stated in self._read_list(get, seen, mapped):
+            async for page, stated in self._read_list(get, keys, mapped):
                 total = max(total, stated)
                 yield page
-        rest = [one for key, one in mapped.items() if key not in seen]
-        for at in range(0, len(rest), _PAGE):
-            yield RecordPage([self._make_ref(name, when) for name, when in rest[at : at + _PAGE]])
-        came = len(seen) + len(rest)
+        unlisted = [location for key, location in mapped.items() if key not in keys]
+        for at in range(0, len(unlisted), _PAGE):
+            yield RecordPage(
+                [self._make_ref(name, when) for name, when in unlisted[at : at + _PAGE]]
+            )
+        came = len(keys) + len(unlisted)
         if came < total:
             hint = f"the list says {total:,} servers and {came:,} came; the sitemap names the rest"
             problems.append(make_problem("", self._list_url(1), "result_cap", hint))
         yield RecordPage([], ended=came >= total, problems=problems, truncated=came < total)
 
     async def _read_list(
-        self, get: FetchPage, seen: set[str], mapped: Mapping[str, Location]
+        self, get: FetchPage, keys: set[str], mapped: Mapping[str, Location]
     ) -> AsyncIterator[tuple[RecordPage, int]]:
         def make_ref(item: Any, _: str) -> RecordRef | None:
             name = _read_qualified_name(item)
             if not name:
                 return None
-            seen.add(make_server_key(name))
+            keys.add(make_server_key(name))
             when = mapped.get(make_server_key(name), (name, None))[1]
             return self._make_ref(name, when or _digest_revision(item))
 
@@ -256,10 +260,10 @@ class SmitheryAdapter(MarketplaceAdapter):
         while True:
             url = self._list_url(number)
             body = await get(url, check_json_list("servers", empty_is_fine=number > 1))
-            known = len(seen)
+            count = len(keys)
             refs, problems = list_refs(body["servers"], url, make_ref, _NAMELESS)
             page = RecordPage(refs, problems=problems)
-            repeats = bool(page.refs) and len(seen) == known
+            repeats = bool(page.refs) and len(keys) == count
             if repeats:
                 fault = f"page {number} names only servers of earlier pages"
                 page = cut_list(replace(page, refs=[]), url, "cursor_loop", fault)
@@ -273,9 +277,9 @@ class SmitheryAdapter(MarketplaceAdapter):
     async def _read_sitemap(self, get: FetchPage) -> dict[str, Location]:
         """Servers of the sitemap: key -> (name, lastmod)."""
         index = f"{str(self.policy.site_url).rstrip('/')}/sitemap_index.xml"
-        found = await get(index, parse_locations)
-        server_pages = find_server_pages(found)
-        for shard in dict.fromkeys(loc for loc, _ in found if is_shard(loc)):
+        locations = await get(index, parse_locations)
+        server_pages = find_server_pages(locations)
+        for shard in dict.fromkeys(loc for loc, _ in locations if is_shard(loc)):
             server_pages |= find_server_pages(await get(shard, parse_locations))
         return server_pages
 
@@ -298,8 +302,8 @@ class SmitheryAdapter(MarketplaceAdapter):
         name = _read_qualified_name(raw)
         if not name:
             raise ValueError(_NAMELESS)
-        own = not _DETAIL.isdisjoint(raw)
-        facts: Facts = read_connection_facts(raw) if own else {"reason": THIN}
+        has_detail = not _DETAIL.isdisjoint(raw)
+        facts: Facts = read_connection_facts(raw) if has_detail else {"reason": THIN}
         return [
             Listing(
                 marketplace=self.name,

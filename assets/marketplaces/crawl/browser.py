@@ -59,8 +59,8 @@ class PageRequests:
     def check(self, url: str) -> None:
         """Raises CrawlError where the page asked for more than a page needs."""
         if self.passed:
-            found = f"a page that asks for more than {self.passed}"
-            raise CrawlError("too_large", url, found, "a page within it", "nothing: it is a row")
+            problem = f"a page that asks for more than {self.passed}"
+            raise CrawlError("too_large", url, problem, "a page within it", "nothing: it is a row")
 
 
 _READY_MS = 5000
@@ -107,8 +107,8 @@ class PageBrowser:
                     return await self._render_html(url, ready)
             except TimeoutError as error:
                 await self._end_browser()
-                found = f"a page that does not come to rest within {limit_s:.0f} s"
-                raise CrawlError("unreachable", url, found, "a page", "try later") from error
+                problem = f"a page that does not come to rest within {limit_s:.0f} s"
+                raise CrawlError("unreachable", url, problem, "a page", "try later") from error
 
     async def close(self) -> None:
         """Ends the browser and removes its profile; nothing happens where none was started."""
@@ -143,8 +143,8 @@ class PageBrowser:
             response = await page.goto(url, wait_until="domcontentloaded")
             if response is None or response.status != 200:
                 status = response.status if response else None
-                found = f"status {status}" if status else "no answer"
-                raise CrawlError("http_status", url, found, "200", "try later", status=status)
+                problem = f"status {status}" if status else "no answer"
+                raise CrawlError("http_status", url, problem, "200", "try later", status=status)
             return await self._read_document(page, url, ready)
         except Error as error:
             if page_requests is not None:
@@ -161,8 +161,8 @@ class PageBrowser:
 
     def _explain_failure(self, url: str, error: Exception) -> CrawlError:
         if self.contained and (breach := self.contained.breach):
-            found = f"a page at which the browser passed its limit, {breach}"
-            return CrawlError("too_large", url, found, "a page within it", "nothing: it is a row")
+            problem = f"a page at which the browser passed its limit, {breach}"
+            return CrawlError("too_large", url, problem, "a page within it", "nothing: it is a row")
         first = str(error).splitlines()[0]
         return CrawlError("unreachable", url, f"the browser's {first!r}", "a page", "try later")
 

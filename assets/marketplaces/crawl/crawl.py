@@ -46,8 +46,8 @@ class ListingBuffer:
 
     def add(self, number: int, listing: Listing) -> None:
         """Keeps the listing of the record that was named as the `number`-th."""
-        kept = listing.tools and self._blobs
-        blob = kept.put(str(listing.tools).encode()) if kept else None
+        blobs = listing.tools and self._blobs
+        blob = blobs.put(str(listing.tools).encode()) if blobs else None
         row = make_row(listing, fetched_at=time.time(), tools_blob=blob)
         self._open.append({**row, "_number": number})
         self._count += 1
@@ -60,8 +60,8 @@ class ListingBuffer:
         empty = pl.DataFrame(schema=self._schema)
         rows = pl.concat([empty, *self._chunks]).sort("listing_id", "_number")
         twice = rows.filter(pl.col("listing_id").is_duplicated())["native_id"].unique().to_list()
-        kept = rows.unique("listing_id", keep="first", maintain_order=True)
-        return kept.select(list(LISTINGS.columns)), set(twice)
+        unique = rows.unique("listing_id", keep="first", maintain_order=True)
+        return unique.select(list(LISTINGS.columns)), set(twice)
 
     def _close_chunk(self) -> None:
         if self._open:
@@ -171,15 +171,15 @@ class CrawlPipeline:
             return []
         return read_record(self.adapter, ref, raw)
 
-    def _keep(self, number: int, ref: RecordRef, found: list[Listing]) -> None:
+    def _keep(self, number: int, ref: RecordRef, listings: list[Listing]) -> None:
         self.done += 1
-        self.read_ok += bool(found)
-        self.hits += any(item.evidence for item in found)
-        for one in found:
-            self.rows.add(number, one)
-            if (one.reason or "").startswith("malformed"):
-                hint = f"{one.reason}; the listing stays, marked as not runnable"
-                self.problems.append(make_problem(one.native_id, ref.url, "malformed", hint))
+        self.read_ok += bool(listings)
+        self.hits += any(item.evidence for item in listings)
+        for listing in listings:
+            self.rows.add(number, listing)
+            if (listing.reason or "").startswith("malformed"):
+                hint = f"{listing.reason}; the listing stays, marked as not runnable"
+                self.problems.append(make_problem(listing.native_id, ref.url, "malformed", hint))
         name = f"{self.adapter.name}: records"
         self.progress.update(
             name, self.done, max(self.done, len(self.admitted)), rows=len(self.rows)
@@ -289,8 +289,10 @@ def crawl(
 def _make_skipped(marketplace: str, missing: list[str]) -> CrawlResult:
     frame, _ = ListingBuffer().make_frame()
     names = " and ".join(missing)
-    wanted = (f"TOOLMILL_MARKETPLACES__{marketplace}__{name}".upper() for name in missing)
-    variables = " and ".join(wanted)
+    names_of_variables = (
+        f"TOOLMILL_MARKETPLACES__{marketplace}__{name}".upper() for name in missing
+    )
+    variables = " and ".join(names_of_variables)
     hint = f"{marketplace} wants {names}: set {variables}; nothing was asked for, nothing is gone"
     rows = [make_problem("", "", "key_missing", hint)]
     return CrawlResult(marketplace, frame, KEY_MISSING, 0, 0, [], rows)

@@ -90,8 +90,10 @@ class PageFetcher:
     async def get(self, url: str, validators: Mapping[str, str] | None = None) -> FetchResult:
         """The response at `url`. Raises CrawlError; refusals (429, 503), other 5xx and lost
         connections are tried again, a refusal holding back every request to that host."""
-        given = validators or {}
-        conditions = {name: given[key] for key, (name, _) in _VALIDATORS.items() if given.get(key)}
+        stamps = validators or {}
+        conditions = {
+            name: stamps[key] for key, (name, _) in _VALIDATORS.items() if stamps.get(key)
+        }
         return await self._request_with_retries(url, "GET", conditions, None)
 
     async def post_form(self, url: str, form: Mapping[str, str]) -> dict[str, Any]:
@@ -148,12 +150,12 @@ class PageFetcher:
         for _ in range(_REDIRECTS + 1):
             self.check_host(url)
             host = urlsplit(url).netloc
-            own = self.headers if host == self.home.netloc else {}
+            own_headers = self.headers if host == self.home.netloc else {}
             await self._paces[host].turn()
             self.requests += 1
             try:
                 async with self._client.stream(
-                    method, url, headers={**own, **headers}, data=form
+                    method, url, headers={**own_headers, **headers}, data=form
                 ) as response:
                     if not response.has_redirect_location:
                         return await self._read_response(url, response)
@@ -174,8 +176,8 @@ class PageFetcher:
             raise _RetryLater(make_bad_status(url, status), wait_s, shared=True)
         if status >= 500:
             raise _RetryLater(make_bad_status(url, status))
-        named = {key: response.headers.get(name) for key, (_, name) in _VALIDATORS.items()}
-        validators = {key: value for key, value in named.items() if value}
+        stamps = {key: response.headers.get(name) for key, (_, name) in _VALIDATORS.items()}
+        validators = {key: value for key, value in stamps.items() if value}
         if status == 304:
             return FetchResult(None, validators)
         if status != 200:

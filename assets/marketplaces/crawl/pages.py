@@ -141,11 +141,11 @@ class PageSource:
     def _is_backing_off(self, memory: str) -> bool:
         """Whether a page in which nothing appeared is left alone in this run: each costs Chromium
         seconds (74 of them cost 210 s a run), so it is tried after 1, 2, 4 … 32 days."""
-        known = self.memo.get("not_ready", memory)
-        if known is None:
+        tries = self.memo.get("not_ready", memory)
+        if tries is None:
             return False
-        wait_s = (2 ** min(known["tries"] - 1, 5) - _SLACK_DAYS) * _DAY_S
-        return time.time() - known["at"] < wait_s
+        wait_s = (2 ** min(tries["tries"] - 1, 5) - _SLACK_DAYS) * _DAY_S
+        return time.time() - tries["at"] < wait_s
 
     async def _read(
         self, url: str, check: Callable[[FetchedPage], Any], ref: RecordRef | None
@@ -175,9 +175,9 @@ class PageSource:
         """The bytes to keep of a page: those kept before, where the marketplace says that nothing
         changed since."""
         memory = digest({"url": url, **self._describe_reading()})
-        known = self.memo.get("validators", memory) or {}
-        blob = self._read_blob(known.get("blob"))
-        fetched = await self.fetcher.get(url, known if blob else None)
+        stored = self.memo.get("validators", memory) or {}
+        blob = self._read_blob(stored.get("blob"))
+        fetched = await self.fetcher.get(url, stored if blob else None)
         if fetched.page is None:
             if blob is None:
                 raise CrawlError(
@@ -227,12 +227,12 @@ class PageSource:
         """The run date at which this weak revision was first read, or read again when that is more
         than `refresh_days` ago: the record may have changed where its list does not show it."""
         memory = digest({"url": url, "revision": revision})
-        known = self.memo.get("first", memory)
+        first = self.memo.get("first", memory)
         limit_s = self.adapter.policy.refresh_days * _DAY_S
-        if known is None or time.time() - known["at"] > limit_s:
-            known = {"run_date": self.run_date, "at": time.time()}
-            self.memo.put("first", memory, known)
-        return known["run_date"]
+        if first is None or time.time() - first["at"] > limit_s:
+            first = {"run_date": self.run_date, "at": time.time()}
+            self.memo.put("first", memory, first)
+        return first["run_date"]
 
     async def _check_robots(self, url: str) -> None:
         if self.adapter.robots:

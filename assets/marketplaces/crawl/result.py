@@ -76,10 +76,10 @@ def find_checkpoint(
     """RFC 3339 time from which changes are wanted, or None for a full pass: there is no complete
     one to build on, it is too old, or the table's current version is not the one it ended in.
     `stamps` are the times of last edit of that version's listings, `now` is in epoch seconds."""
-    known = memo.get(_SCOPE, marketplace)
-    if not known or head is None or known["table"] != head.digest:
+    checkpoint = memo.get(_SCOPE, marketplace)
+    if not checkpoint or head is None or checkpoint["table"] != head.digest:
         return None
-    if now - known["full_at"] > _FULL_DAYS * _DAY_S:
+    if now - checkpoint["full_at"] > _FULL_DAYS * _DAY_S:
         return None
     reached = [at for stamp in stamps if (at := _parse_epoch(stamp)) is not None and at <= now]
     if not reached:
@@ -94,8 +94,8 @@ def save_checkpoint(
     if it changed nothing."""
     if head is None or result.completeness != "complete":
         return
-    known = memo.get(_SCOPE, marketplace) or {}
-    full_at = known.get("full_at", begun) if result.changes_only else begun
+    checkpoint = memo.get(_SCOPE, marketplace) or {}
+    full_at = checkpoint.get("full_at", begun) if result.changes_only else begun
     memo.put(_SCOPE, marketplace, {"full_at": full_at, "table": head.digest})
 
 
@@ -114,13 +114,13 @@ def merge_listings(previous: pl.DataFrame, result: CrawlResult) -> pl.DataFrame:
     but could not be read in this run. A pass over changes takes away only what the marketplace
     itself calls deleted. A record that named several servers stands as `id#key`: it goes by its id.
     """
-    seen = result.frame["listing_id"].implode()
+    listing_ids = result.frame["listing_id"].implode()
     record = pl.col("native_id").str.split("#").list.first()
     read_again = result.frame.select(record)["native_id"].unique().implode()
-    kept = previous.filter(~pl.col("listing_id").is_in(seen) & ~record.is_in(read_again))
+    earlier = previous.filter(~pl.col("listing_id").is_in(listing_ids) & ~record.is_in(read_again))
     if result.changes_only:
-        kept = kept.filter(~record.is_in(pl.Series(result.gone, dtype=pl.String).implode()))
+        earlier = earlier.filter(~record.is_in(pl.Series(result.gone, dtype=pl.String).implode()))
     elif result.completeness == "complete":
         unread = pl.Series(sorted(result.unread), dtype=pl.String).implode()
-        kept = kept.filter(record.is_in(unread))
-    return pl.concat([result.frame, kept]).select(list(LISTINGS.columns)).sort(LISTINGS.key)
+        earlier = earlier.filter(record.is_in(unread))
+    return pl.concat([result.frame, earlier]).select(list(LISTINGS.columns)).sort(LISTINGS.key)

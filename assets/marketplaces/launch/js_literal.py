@@ -105,10 +105,10 @@ def _write_json(kind: str, word: str) -> str:
     return json.dumps(word if kind == "key" else _WORDS.get(word))
 
 
-def _unescape(found: re.Match[str]) -> str:
-    if digits := found[1] or found[2] or found[3]:
+def _unescape(match: re.Match[str]) -> str:
+    if digits := match[1] or match[2] or match[3]:
         return chr(int(digits, 16)) if int(digits, 16) <= 0x10FFFF else "\ufffd"
-    return _ESCAPES.get(found[4], found[4])
+    return _ESCAPES.get(match[4], match[4])
 
 
 def _load_pieces(text: str, pieces: list[str], places: list[int]) -> Any:

@@ -154,19 +154,19 @@ def _add_word_variables(
     env: tuple[EnvVar, ...], stated: tuple[tuple[str, str], ...]
 ) -> tuple[EnvVar, ...]:
     """The variables and those that the command line names: `-e NAME` asks for a value."""
-    known = {item.name for item in env}
-    named = {name: text for name, text in stated if name and name not in known}
-    more = read_variables(named, EnvVar)
-    asked = [item if item.default else item.model_copy(update={"required": True}) for item in more]
-    return tuple(sorted((*env, *asked), key=lambda item: item.name)) if asked else env
+    names = {item.name for item in env}
+    texts = {name: text for name, text in stated if name and name not in names}
+    more = read_variables(texts, EnvVar)
+    added = [item if item.default else item.model_copy(update={"required": True}) for item in more]
+    return tuple(sorted((*env, *added), key=lambda item: item.name)) if added else env
 
 
 def _find_query_flags(url: str) -> set[str]:
     """{"needs_account"} where the query leaves a secret to the user: `?apiKey=<your key>`."""
     query = url.partition("?")[2].partition("#")[0]
     pairs = [pair.partition("=") for pair in query.split("&")[:100]]
-    asked = any(is_secret_name(name) and is_unfilled(value) for name, _, value in pairs)
-    return {"needs_account"} if asked else set()
+    is_asked = any(is_secret_name(name) and is_unfilled(value) for name, _, value in pairs)
+    return {"needs_account"} if is_asked else set()
 
 
 def _find_member(entry: Mapping[str, Any], names: tuple[str, ...]) -> Any:

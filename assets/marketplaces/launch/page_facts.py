@@ -118,8 +118,8 @@ class CodeBlockParser:
         self._divs: list[str] = []
         for token in read_tokens(source):
             if isinstance(token, str):
-                for _, parts in self._open:
-                    parts.append(token)
+                for _, texts in self._open:
+                    texts.append(token)
             elif token.ends:
                 self._end_tag(token.name)
             else:
@@ -140,8 +140,8 @@ class CodeBlockParser:
         if tag.name in _BLOCKS and len(self._open) < _DEEPEST:
             self._open.append((tag.name, []))
         elif tag.name == "div":
-            found = tag.attributes.get("id", "") if "S:" in tag.source else ""
-            self._divs.append(found if _STREAMED.fullmatch(found) else "")
+            name = tag.attributes.get("id", "") if "S:" in tag.source else ""
+            self._divs.append(name if _STREAMED.fullmatch(name) else "")
         elif tag.name == "a":
             self._add_link(tag.attributes)
         elif tag.name == "meta":
@@ -171,9 +171,9 @@ class CodeBlockParser:
                 return
 
     def _close(self) -> str:
-        name, parts = self._open.pop()
+        name, texts = self._open.pop()
         part = next((div for div in reversed(self._divs[-50:]) if div), "")
-        self.blocks.append(CodeBlock(name, "".join(parts), part))
+        self.blocks.append(CodeBlock(name, "".join(texts), part))
         return name
 
 

@@ -35,8 +35,8 @@ class ParsedCommand:
     @property
     def facts(self) -> LaunchFacts:
         """What a listing keeps of it."""
-        own = tuple(redact(word) for word in self.own_args)
-        return LaunchFacts(own_args=own, entry=self.entry and redact(self.entry))
+        own_args = tuple(redact(word) for word in self.own_args)
+        return LaunchFacts(own_args=own_args, entry=self.entry and redact(self.entry))
 
 
 def change_launch(
@@ -109,8 +109,8 @@ def is_pinned(package: PackageRef) -> bool:
     and `1.2` as ranges."""
     if package.digest:
         return True
-    parts = (package.version or "").lstrip("v=").split(".")
-    return is_exact(package.version) and (package.type != "npm" or len(parts) > 2)
+    numbers = (package.version or "").lstrip("v=").split(".")
+    return is_exact(package.version) and (package.type != "npm" or len(numbers) > 2)
 
 
 def is_exact(version: str | None) -> bool:
@@ -137,66 +137,66 @@ BRIDGES = {"mcp-remote", "supergateway", "mcp-proxy", "mcp-remote-client"}  # to
 _GATEWAY_PACKAGES = {"@smithery/cli"}
 
 
-def read_npx(launch: ParsedCommand, rest: list[str]) -> ParsedCommand:
-    spec, entry, own = _read_runner_words(rest, {"-p", "--package"}, _NPX_VALUED)
+def read_npx(launch: ParsedCommand, words: list[str]) -> ParsedCommand:
+    spec, entry, own_args = _read_runner_words(words, {"-p", "--package"}, _NPX_VALUED)
     if spec is None:
         return change_launch(launch, reason=f"{launch.command} names no package")
     npm_spec = parse_npm_spec(spec)
     if npm_spec is None:
         return make_unnamed(launch, f"npx runs {spec[:80]!r}, which is not an npm package name")
-    if npm_spec[0] in BRIDGES and "--stdio" not in own:
-        return read_bridge(launch, own, npm_spec[0])
+    if npm_spec[0] in BRIDGES and "--stdio" not in own_args:
+        return read_bridge(launch, own_args, npm_spec[0])
     package = PackageRef(type="npm", identifier=npm_spec[0], version=npm_spec[1])
     gateway = {"hosted_gateway", "needs_account"} if npm_spec[0] in _GATEWAY_PACKAGES else set()
-    return _make_packaged(launch, package, spec, entry, own, gateway)
+    return _make_packaged(launch, package, spec, entry, own_args, gateway)
 
 
-def read_uvx(launch: ParsedCommand, rest: list[str], naming: set[str]) -> ParsedCommand:
-    spec, entry, own = _read_runner_words(rest, naming, UV_VALUED - naming)
+def read_uvx(launch: ParsedCommand, words: list[str], naming: set[str]) -> ParsedCommand:
+    spec, entry, own_args = _read_runner_words(words, naming, UV_VALUED - naming)
     if spec is None:
         return change_launch(launch, reason="uvx names no package")
     pypi_spec = parse_pypi_spec(spec)
     if pypi_spec is None:
         return make_unnamed(launch, f"uvx runs {spec[:80]!r}, which is not a PyPI package name")
-    if pypi_spec[0] in BRIDGES and any("://" in word for word in own):
-        return read_bridge(launch, own, pypi_spec[0])
+    if pypi_spec[0] in BRIDGES and any("://" in word for word in own_args):
+        return read_bridge(launch, own_args, pypi_spec[0])
     package = PackageRef(type="pypi", identifier=pypi_spec[0], version=pypi_spec[1])
-    return _make_packaged(launch, package, spec, entry, own, set())
+    return _make_packaged(launch, package, spec, entry, own_args, set())
 
 
-def read_dnx(launch: ParsedCommand, rest: list[str]) -> ParsedCommand:
-    spec, _, own = _read_runner_words(rest, set(), {"--version", "--source"})
+def read_dnx(launch: ParsedCommand, words: list[str]) -> ParsedCommand:
+    spec, _, own_args = _read_runner_words(words, set(), {"--version", "--source"})
     if spec is None:
         return change_launch(launch, reason="dnx names no package")
     name, _, version = spec.partition("@")
-    version = version or dict(pairwise(rest)).get("--version", "")
+    version = version or dict(pairwise(words)).get("--version", "")
     package = PackageRef(type="nuget", identifier=name, version=version or None)
-    packaged = _make_packaged(launch, package, spec, None, own, set())
+    packaged = _make_packaged(launch, package, spec, None, own_args, set())
     return change_launch(packaged, reason="no way to run a package of type 'nuget'")
 
 
-def read_bridge(launch: ParsedCommand, own: tuple[str, ...], name: str) -> ParsedCommand:
+def read_bridge(launch: ParsedCommand, own_args: tuple[str, ...], name: str) -> ParsedCommand:
     """A program that only forwards to a remote server: the remote server is what is listed."""
-    url = next((word for word in own if re.match(r"(?i)https?://", word)), None)
+    url = next((word for word in own_args if re.match(r"(?i)https?://", word)), None)
     if url is None:
         return change_launch(launch, reason=f"{name} names no URL to forward to")
-    pairs = list(pairwise(own))
+    pairs = list(pairwise(own_args))
     mode = next((value for option, value in pairs if option == "--transport"), "")
     sse = mode.startswith("sse") or ("--sse", url) in pairs or (name == "mcp-proxy" and not mode)
-    wanted = [value for option, value in pairs if option.lower() in ("--header", "-h")]
-    headers = [(key.strip(), value.strip()) for key, _, value in (h.partition(":") for h in wanted)]
+    lines = [value for option, value in pairs if option.lower() in ("--header", "-h")]
+    headers = [(key.strip(), value.strip()) for key, _, value in (h.partition(":") for h in lines)]
     if name == "mcp-proxy":  # its `--headers NAME VALUE` are two words
-        spots = [at for at, word in enumerate(own) if word in ("-H", "--headers")]
-        headers = [(own[at + 1], own[at + 2]) for at in spots if at + 2 < len(own)]
+        spots = [at for at, word in enumerate(own_args) if word in ("-H", "--headers")]
+        headers = [(own_args[at + 1], own_args[at + 2]) for at in spots if at + 2 < len(own_args)]
     return change_launch(
         launch, url=url, transport="sse" if sse else "", headers=tuple(h for h in headers if h[0])
     )
 
 
-def read_container(launch: ParsedCommand, rest: list[str]) -> ParsedCommand:
-    options, words = split_options(rest, CONTAINER_VALUED)
-    given = [value for option, value in options if option in ("-e", "--env") and value]
-    env = [(name, text) for name, _, text in (item.partition("=") for item in given)]
+def read_container(launch: ParsedCommand, line: list[str]) -> ParsedCommand:
+    options, words = split_options(line, CONTAINER_VALUED)
+    pairs = [value for option, value in options if option in ("-e", "--env") and value]
+    env = [(name, text) for name, _, text in (item.partition("=") for item in pairs)]
     if not words:
         return change_launch(launch, reason="the container command names no image")
     package = parse_image(words[0])
@@ -207,14 +207,14 @@ def read_container(launch: ParsedCommand, rest: list[str]) -> ParsedCommand:
 
 
 def _read_runner_words(
-    rest: list[str], naming: set[str], valued: set[str]
+    words: list[str], naming: set[str], valued: set[str]
 ) -> tuple[str | None, str | None, tuple[str, ...]]:
     """(package spec, entry, own arguments) of the words after a runner.
 
     `naming` options name the package, after which the first word is the program to start; `valued`
     options take a value that is not looked at.
     """
-    options, tail = split_options(rest, naming | valued)
+    options, tail = split_options(words, naming | valued)
     tail = tail[1:] if tail[:1] == ["--"] else tail
     specs = [value for option, value in options if option in naming and value]
     if specs:
@@ -222,19 +222,19 @@ def _read_runner_words(
     return (tail[0], None, tuple(tail[1:])) if tail else (None, None, ())
 
 
-def split_options(rest: list[str], valued: set[str]) -> tuple[list[tuple[str, str]], list[str]]:
+def split_options(words: list[str], valued: set[str]) -> tuple[list[tuple[str, str]], list[str]]:
     """((option, its value or "") of a runner, the words after them). valued: options that take
     their value as a word of its own."""
-    found: list[tuple[str, str]] = []
+    options: list[tuple[str, str]] = []
     at = 0
-    while at < len(rest) and rest[at].startswith("-") and rest[at] != "--":
-        option, equals, value = rest[at].partition("=")
+    while at < len(words) and words[at].startswith("-") and words[at] != "--":
+        option, equals, value = words[at].partition("=")
         if option in valued and not equals:
             at += 1
-            value = next(iter(rest[at : at + 1]), "")
-        found.append((option, value))
+            value = next(iter(words[at : at + 1]), "")
+        options.append((option, value))
         at += 1
-    return found, rest[at:]
+    return options, words[at:]
 
 
 def _make_packaged(
@@ -242,12 +242,12 @@ def _make_packaged(
     package: PackageRef,
     spec: str,
     entry: str | None,
-    own: tuple[str, ...],
+    own_args: tuple[str, ...],
     flags: set[str],
 ) -> ParsedCommand:
     words = tuple(word for word in launch.args if word != spec)  # it may be called `my-server`
     flags = flags | find_word_flags(words) | (set() if is_pinned(package) else {"unpinned"})
-    return change_launch(launch, package=package, entry=entry, own_args=own, flags=flags)
+    return change_launch(launch, package=package, entry=entry, own_args=own_args, flags=flags)
 
 
 # Every name of one runner: (first words) -> what runs.
@@ -271,23 +271,23 @@ def parse_command(command: str | None, args: tuple[str, ...] = ()) -> ParsedComm
     line = split(command, args)
     if line.reason:
         return ParsedCommand(command or None, args, reason=line.reason)
-    runner, rest, launch = _find_runner(line)
+    runner, words, launch = _find_runner(line)
     if runner == "npx":
-        return read_npx(launch, rest)
+        return read_npx(launch, words)
     if runner == "uvx":
-        return read_uvx(launch, rest, {"--from", "--spec"})
+        return read_uvx(launch, words, {"--from", "--spec"})
     if runner == "docker":
-        return read_container(launch, rest)
-    if runner == "deno" and any(word.startswith("npm:") for word in rest):
-        at = next(at for at, word in enumerate(rest) if word.startswith("npm:"))
-        return read_npx(launch, [rest[at].removeprefix("npm:").lstrip("/"), *rest[at + 1 :]])
+        return read_container(launch, words)
+    if runner == "deno" and any(word.startswith("npm:") for word in words):
+        at = next(at for at, word in enumerate(words) if word.startswith("npm:"))
+        return read_npx(launch, [words[at].removeprefix("npm:").lstrip("/"), *words[at + 1 :]])
     if runner == "dnx":
-        return read_dnx(launch, rest)
-    if runner == "uv run" and find_authors_path(launch.args) is None and "--with" in rest:
-        return read_uvx(launch, rest, {"--with"})
+        return read_dnx(launch, words)
+    if runner == "uv run" and find_authors_path(launch.args) is None and "--with" in words:
+        return read_uvx(launch, words, {"--with"})
     name = find_program(line.words[0])
-    if name in BRIDGES and any("://" in word for word in rest) and "--stdio" not in rest:
-        return read_bridge(launch, tuple(rest), name)
+    if name in BRIDGES and any("://" in word for word in words) and "--stdio" not in words:
+        return read_bridge(launch, tuple(words), name)
     return _make_unpackaged(launch, line.words[0])
 
 
@@ -303,25 +303,25 @@ def read_launch(listing: Listing) -> LaunchFacts:
 def _find_runner(line: ShellLine) -> tuple[str, list[str], ParsedCommand]:
     """(runner or "", the words after it, what is known so far)."""
     flags: set[str] = {"needs_account"} if line.secrets else set()
-    first, *rest = line.words
+    first, *words = line.words
     name = find_program(first)
-    known = next((key for key in _RUNNERS if key[0] == name), None)
+    runner_names = next((key for key in _RUNNERS if key[0] == name), None)
     # A runner is called by its name wherever its author has installed it.
-    command = name if known else first
+    command = name if runner_names else first
     flags |= {"local_path"} if is_local(first) else set()
-    launch = ParsedCommand(command, tuple(rest), env=line.assigned, flags=frozenset(flags))
+    launch = ParsedCommand(command, tuple(words), env=line.assigned, flags=frozenset(flags))
     for names, runner in _RUNNERS.items():
         at = 0  # options may stand before a subcommand: `uv --directory X run`
-        for wanted in names[1:]:
-            while at < len(rest) and rest[at].startswith("-") and rest[at] != wanted:
-                at += 2 if rest[at] in UV_VALUED | FOLDER_OPTIONS else 1
-            if rest[at : at + 1] != [wanted]:
+        for subcommand in names[1:]:
+            while at < len(words) and words[at].startswith("-") and words[at] != subcommand:
+                at += 2 if words[at] in UV_VALUED | FOLDER_OPTIONS else 1
+            if words[at : at + 1] != [subcommand]:
                 break
             at += 1
         else:
             if names[0] == name:
-                return runner, rest[at:], launch
-    return "", rest, launch
+                return runner, words[at:], launch
+    return "", words, launch
 
 
 def _make_unpackaged(launch: ParsedCommand, first: str) -> ParsedCommand:

@@ -47,13 +47,13 @@ def split(command: str | None, args: tuple[str, ...]) -> ShellLine:
         return ShellLine(reason="no command")
     if len(command) + sum(map(len, args)) > _LONGEST:
         return ShellLine(reason=f"a command line of more than {_LONGEST:,} characters")
-    shown = redact(command)[:80]
+    excerpt = redact(command)[:80]
     try:
         words = [*_split(command.strip()), *args]
     except _ShellParser:
-        return ShellLine(reason=f"shell syntax in the command {shown!r}; a shell is never used")
+        return ShellLine(reason=f"shell syntax in the command {excerpt!r}; a shell is never used")
     except ValueError as error:
-        return ShellLine(reason=f"the command {shown!r} cannot be split: {error}")
+        return ShellLine(reason=f"the command {excerpt!r} cannot be split: {error}")
     words, assigned = _unwrap_shell(words)
     if not words or not words[0].strip():
         return ShellLine(reason="no command")
@@ -63,12 +63,12 @@ def split(command: str | None, args: tuple[str, ...]) -> ShellLine:
         )
     for word in words[1:]:
         if word in _SHELL_WORDS or "$(" in word or "`" in word or "\n" in word:
-            shown = redact(word)[:80]
+            excerpt = redact(word)[:80]
             return ShellLine(
-                reason=f"shell syntax in the argument {shown!r}; a shell is never used"
+                reason=f"shell syntax in the argument {excerpt!r}; a shell is never used"
             )
-    kept, secrets = strip_secrets(words)
-    return ShellLine(tuple(kept), tuple(assigned), secrets)
+    clean_words, secrets = strip_secrets(words)
+    return ShellLine(tuple(clean_words), tuple(assigned), secrets)
 
 
 def find_program(word: str) -> str:
@@ -80,20 +80,20 @@ def find_program(word: str) -> str:
 def strip_secrets(words: list[str]) -> tuple[list[str], bool]:
     """(words, whether they ask for one): a secret value becomes the place `{name}` to fill in; of
     a container's `-e NAME=secret` the name is left."""
-    kept: list[str] = []
+    results: list[str] = []
     hosted = any("@smithery/cli" in word for word in words)
     container = find_program(words[0]) in ("docker", "podman") if words else False
-    asked = False
+    asks_secret = False
     before = ""
     for word in words:
-        kept.append(_strip_secret(word, before, hosted=hosted, container=container))
-        asked |= kept[-1] != word or (
+        results.append(_strip_secret(word, before, hosted=hosted, container=container))
+        asks_secret |= results[-1] != word or (
             not word.startswith("-") and "=" not in before and _is_secret_option(before, hosted)
         )
-        asked |= "=" in word and _is_secret_option(word.partition("=")[0], hosted)
-        asked |= has_password(word)
+        asks_secret |= "=" in word and _is_secret_option(word.partition("=")[0], hosted)
+        asks_secret |= has_password(word)
         before = word
-    return kept, asked
+    return results, asks_secret
 
 
 def _strip_secret(word: str, before: str, *, hosted: bool, container: bool) -> str:
@@ -154,10 +154,10 @@ def _split(command: str) -> list[str]:
     whole."""
     windows = _WINDOWS.match(command)
     head = [windows[1]] if windows else []
-    rest = command[windows.end() :] if windows else command
-    if _SHELL_SYNTAX.search(_ANGLED.sub("", rest)):
+    tail = command[windows.end() :] if windows else command
+    if _SHELL_SYNTAX.search(_ANGLED.sub("", tail)):
         raise _ShellParser
-    return [*head, *shlex.split(_ANGLED.sub(r"'<\1>'", rest) if "'" not in rest else rest)]
+    return [*head, *shlex.split(_ANGLED.sub(r"'<\1>'", tail) if "'" not in tail else tail)]
 
 
 def _unwrap_shell(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -180,18 +180,18 @@ def _unwrap_shell(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
 _SENT = re.compile(r"(?i)\s*(?:bearer|basic)\s+\S")  # how a header carries a secret
 
 
-def read_variables(found: Any, kind: type[EnvVar]) -> list[Any]:
+def read_variables(declared: Any, kind: type[EnvVar]) -> list[Any]:
     """The variables of an `env` or `headers` object. A secret or an unfilled value becomes a
     required variable without a value; any other value is the default."""
-    made = {}
-    for name, text in _list_pairs(found):
+    variables = {}
+    for name, text in _list_pairs(declared):
         open_ = _is_open(name, text) or MARK in text
         secret = _is_secret_value(name, text)
         keep = not secret and not open_ and text
-        made[name] = kind(
+        variables[name] = kind(
             name=name, required=secret or open_, secret=secret, default=text if keep else None
         )
-    return [made[name] for name in sorted(made)]
+    return [variables[name] for name in sorted(variables)]
 
 
 def find_account_flags(inputs: tuple[EnvVar, ...]) -> set[str]:
@@ -209,12 +209,12 @@ def make_text(value: Any) -> str:
         return str(type(value).__name__)
 
 
-def _list_pairs(found: Any) -> Iterator[tuple[str, str]]:
+def _list_pairs(declared: Any) -> Iterator[tuple[str, str]]:
     """(name, value) of an object, of a list of {name, value}, or of a list of "NAME=value"."""
-    if isinstance(found, Mapping):
-        for name, value in found.items():
+    if isinstance(declared, Mapping):
+        for name, value in declared.items():
             yield redact(str(name)), make_text(value)
-    for item in found if isinstance(found, list) else ():
+    for item in declared if isinstance(declared, list) else ():
         if isinstance(item, str):
             name, _, value = item.partition("=")
             yield redact(name), value
@@ -240,19 +240,19 @@ def _is_of_secrets(text: str) -> bool:
     if not text.lstrip().startswith(("{", "[")):
         return False
     try:
-        left = [json.loads(text)]
+        values = [json.loads(text)]
     except (ValueError, RecursionError):
         return False
-    while left:
-        one = left.pop()
+    while values:
+        one = values.pop()
         if isinstance(one, dict):
-            named = [key for key, value in one.items() if isinstance(value, str) and value]
-            if any(is_secret_name(key) for key in named):
+            keys = [key for key, value in one.items() if isinstance(value, str) and value]
+            if any(is_secret_name(key) for key in keys):
                 return True
-        left += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        values += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
     return False
 
 
-def find_value_flags(found: Any) -> set[str]:
+def find_value_flags(declared: Any) -> set[str]:
     """{"placeholder"} where a value is left to the user."""
-    return {"placeholder"} if any(_is_open(*pair) for pair in _list_pairs(found)) else set()
+    return {"placeholder"} if any(_is_open(*pair) for pair in _list_pairs(declared)) else set()

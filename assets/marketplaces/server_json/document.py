@@ -224,18 +224,18 @@ def _read_identity(
     """(the package, the word that names it to a runner), or (None, why it cannot be read)."""
     version = read_string(package.get("version")).strip() or None
     digest = _read_digest(read_string(package.get("fileSha256")))
-    shown = f"{redact(identifier)[:80]!r}"
+    excerpt = f"{redact(identifier)[:80]!r}"
     if kind == "npm":
         npm = parse_npm_spec(identifier)
         if npm is None:
-            return None, f"{shown} is not an npm package name"
+            return None, f"{excerpt} is not an npm package name"
         name, version = npm[0], version or npm[1]
         package_ref = PackageRef(type="npm", identifier=name, version=version, digest=digest)
         return package_ref, f"{name}@{version}" if version else name
     if kind == "pypi":
         pypi = parse_pypi_spec(identifier)
         if pypi is None:
-            return None, f"{shown} is not a PyPI package name"
+            return None, f"{excerpt} is not a PyPI package name"
         name, version = pypi[0], version or pypi[1]
         package_ref = PackageRef(type="pypi", identifier=name, version=version, digest=digest)
         extras = _EXTRAS.search(identifier)
@@ -243,7 +243,7 @@ def _read_identity(
     if kind == "oci":
         return _read_image(identifier, version, digest, read_string(package.get("registryBaseUrl")))
     if kind == "mcpb" and not identifier.startswith(("http://", "https://")):
-        return None, f"the bundle {shown} is not an http(s) URL"
+        return None, f"the bundle {excerpt} is not an http(s) URL"
     if kind == "mcpb" or kind in _NO_RUNNER:
         facts: Facts = {"type": kind, "identifier": redact(identifier), "version": version}
         return PackageRef(**facts, digest=digest), identifier

@@ -173,7 +173,7 @@ def _holds_secret(name: str, value: str) -> bool:
 
 def _read_argument(item: Mapping[str, Any]) -> PackageArguments:
     name, value = read_string(item.get("name")), read_stated(item)
-    named = item.get("type") == "named" or (item.get("type") != "positional" and bool(name))
+    is_named = item.get("type") == "named" or (item.get("type") != "positional" and bool(name))
     label = read_string(item.get("valueHint")) or name
     needed = _is_needed(item)
     kind = read_string(item.get("format"))
@@ -192,7 +192,7 @@ def _read_argument(item: Mapping[str, Any]) -> PackageArguments:
             form = read_string(item["variables"][variable].get("format"))
             if form in _FORMATS:
                 word = word.replace(f"{{{variable}}}", f"{{{variable}:{form}}}")
-    if not named:
+    if not is_named:
         if word is not None and word == value and _WHOLE_OPTION.match(word):
             return PackageArguments(_split_options(word), account)
         return PackageArguments((word,) if word is not None else (), account)

@@ -124,8 +124,8 @@ def require_mean_pooling(modules: Sequence[ModelModule]) -> None:
         modes = [mode for flag, mode in _FLAGS.items() if config.get(flag)]
     if modes not in (None, "mean", ["mean"]):  # as the library has it, none is the mean
         names = modes if isinstance(modes, list) else [modes]
-        shown = " and ".join(map(str, names)) or "nothing"
-        raise BadEmbedder(f"{path}: pools by {shown}, expected the mean")
+        text = " and ".join(map(str, names)) or "nothing"
+        raise BadEmbedder(f"{path}: pools by {text}, expected the mean")
     if config.get("include_prompt", True) is False:
         raise BadEmbedder(f"{path}: include_prompt is false, expected prompts to be pooled too")
 

@@ -120,18 +120,12 @@ CATALOGUE = TableSpec(
         "repository": (pl.String, "Stated by most of its listings"),
         "marketplaces": (pl.List(pl.String), "Marketplaces that list it now"),
         "listings": (pl.String, "Current listings: JSON [{listing_id, joined_by}]"),
-        "joined_by": (
-            pl.String,
-            "Weakest field that joins the listings; null for one listing",
-        ),
+        "joined_by": (pl.String, "Weakest field that joins the listings; null for one listing"),
         "server_ids": (pl.List(pl.String), "Server ids of its launches"),
         "runnable": (pl.Boolean, "True for at least one of its listings"),
         "flags": (pl.List(pl.String), "From any of its listings"),
         "tools": (pl.Int64, "Server names seen in live runs; null if it never ran"),
-        "contracts": (
-            pl.String,
-            "Digest of the set of contracts; null if it never ran",
-        ),
+        "contracts": (pl.String, "Digest of the set of contracts; null if it never ran"),
         "confirmed": (
             pl.Boolean,
             "Whether all listings that ran gave equal contracts; null for fewer than two",

@@ -6,13 +6,16 @@ from collections import Counter
 import dagster as dg
 
 from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_listing_ids
-from assets.catalogue.catalogue_pages import (
+from assets.catalogue.coverage import (
+    COVERAGE,
+    DIMENSIONS,
+    collect_servers,
     compute_coverage_figures,
     compute_figures,
+    measure_coverage,
     render_table,
     render_tables,
 )
-from assets.catalogue.coverage import COVERAGE, DIMENSIONS, collect_servers, measure_coverage
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import LISTINGS, read_rows
 from assets.servers.deploy.deployment_table import DEPLOYMENTS

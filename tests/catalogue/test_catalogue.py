@@ -12,7 +12,7 @@ from assets.catalogue.catalogue import (
     map_same_servers,
     read_same_servers,
 )
-from assets.catalogue.catalogue_pages import compute_figures, render_tables
+from assets.catalogue.coverage import compute_figures, render_tables
 from assets.marketplaces.listing import EnvVar
 from tests.catalogue.servers import listing
 from warehouse.store import Warehouse

@@ -6,7 +6,6 @@ import dagster as dg
 import pytest
 
 from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_listing_ids
-from assets.catalogue.catalogue_pages import compute_coverage_figures, render_table
 from assets.catalogue.categories import CATEGORIES, find_category
 from assets.catalogue.coverage import (
     COVERAGE,
@@ -14,8 +13,10 @@ from assets.catalogue.coverage import (
     CoverageServer,
     choose_size,
     collect_servers,
+    compute_coverage_figures,
     describe_credentials,
     measure_coverage,
+    render_table,
 )
 from assets.catalogue.defs import check_sums, coverage_asset
 from assets.marketplaces.listing import LISTINGS, EnvVar, HeaderVar, make_row

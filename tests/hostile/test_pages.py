@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from assets.catalogue import catalogue_pages
+from assets.catalogue import coverage
 from assets.catalogue.coverage import COVERAGE
 from assets.contracts import defs
 from assets.synthesis import pair_report
@@ -32,13 +32,13 @@ def write_coverage(home: Path) -> str:
     row: dict[str, Any] = dict.fromkeys(COVERAGE.columns)
     row |= {"dimension": "category", "value": EVIL, "standing": EVIL}
     row |= {"listed": 3, "listed_share": 0.5, "launched": 1}
-    return catalogue_pages.render_table([row])
+    return coverage.render_table([row])
 
 
 def write_catalogue(home: Path) -> str:
     row = {"gone": None, "name": EVIL, "joined_by": EVIL, "confirmed": None, "catalogue_id": EVIL,
            "disagreements": "{}", "marketplaces": [EVIL, "b"], "likely_same": [EVIL]}  # fmt: skip
-    return "\n\n".join(catalogue_pages.render_tables([row]).values())
+    return "\n\n".join(coverage.render_tables([row]).values())
 
 
 def write_findings(home: Path) -> str:

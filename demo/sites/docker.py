@@ -47,13 +47,8 @@ def _make_entry(record: ServerRecord) -> dict[str, Any]:
         "title": record.title,
         "type": "remote" if record.remote else "server",
         "dateAdded": record.created_at,
-        "readme": f"https://desktop.docker.com/mcp/catalog/v3/readme/{record.slug}.md",
-        "toolsUrl": f"https://desktop.docker.com/mcp/catalog/v3/tools/{record.slug}.json",
         "upstream": record.repository or "",
-        "icon": "",
         "tools": [{"name": name} for name in record.tools],
-        "prompts": 0,
-        "resources": {},
         "metadata": {"category": (record.tags or ("other",))[0], "tags": list(record.tags)},
     }
     if record.remote:

@@ -77,8 +77,6 @@ def _make_base(record: ServerRecord, folder: str) -> dict[str, Any]:
         "description": record.description,
         "url": f"https://glama.ai/mcp/{folder}/{record.namespace}/{record.slug}",
         "repository": {"url": record.repository} if record.repository else None,
-        "qualityScore": int(record.make_digits(2), 16) / 2.55,
-        "thumbnailUrl": None,
     }
 
 
@@ -107,8 +105,6 @@ def _make_connector(record: ServerRecord) -> dict[str, Any]:
     connection = {"authType": remote.auth, "transport": transport, "url": remote.url}
     return _make_base(record, "connectors") | {
         "attributes": ["tools"],
-        "isBoosted": False,
-        "healthy": True,
         "toolCount": len(record.tools),
         "deprecatedAt": None,
         "connection": connection,

@@ -76,7 +76,5 @@ def _make_app(record: ServerRecord) -> dict[str, Any]:
         "description": record.description,
         "auth_type": "oauth" if oauth else "keys" if record.inputs else "none",
         "categories": [tag.replace("_", " ").title() for tag in record.tags],
-        "img_src": f"https://assets.pipedream.example/{record.slug}.png",
         "custom_fields_json": json.dumps(fields),
-        "featured_weight": int(record.make_digits(3), 16),
     }

@@ -45,8 +45,6 @@ class PulseMcp(RegistryEnvelope):
                 "publishedAt": record.revised_at,
                 "updatedAt": record.revised_at,
                 "isLatest": latest,
-                "statusChangedAt": None,
-                "statusMessage": None,
             },
         }
 

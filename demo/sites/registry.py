@@ -152,7 +152,7 @@ class RegistryEnvelope(ReplicaSite):
         self, query: QueryParams, since: datetime | None, cursor: str | None
     ) -> Iterator[Version]:
         """Versions after a cursor; one that nobody gave starts from the beginning."""
-        deleted = query.get("include_deleted") == "true"
+        search, deleted = query.get("search", "").lower(), query.get("include_deleted") == "true"
         versions = list(self._list_versions(deleted or since is not None))
         start = next(
             (
@@ -167,7 +167,8 @@ class RegistryEnvelope(ReplicaSite):
                 continue
             if since and _parse_time(record.revised_at) < since:
                 continue
-            yield record, latest
+            if search in record.registry_name.lower():
+                yield record, latest
 
     def _list_versions(self, deleted: bool) -> Iterator[Version]:
         """All versions: the oldest first within a name, deleted ones at the end, and what comes

@@ -97,15 +97,12 @@ def _make_item(record: ServerRecord) -> dict[str, Any]:
         "slug": record.slug,
         "displayName": record.title,
         "description": record.description,
-        "iconUrl": None,
         "verified": uses % 10 == 0,
         "useCount": uses,
         "remote": _is_remote(record),
         "isDeployed": _is_remote(record),
         "createdAt": record.created_at,
         "homepage": f"https://smithery.ai/servers/{make_qualified_name(record)}",  # not an endpoint
-        "bySmithery": False,
-        "owner": f"user_{record.make_digits(12)}",
         "score": round(uses / 65536, 3),
     }
 
@@ -120,14 +117,11 @@ def _make_answer(record: ServerRecord) -> dict[str, Any]:
         "qualifiedName": make_qualified_name(record),
         "displayName": record.title,
         "description": record.description,
-        "iconUrl": None,
         "remote": _is_remote(record),
         "deploymentUrl": connection.get("deploymentUrl") if connection else None,
         "connections": [connection] if connection else [],
         "security": {"scanPassed": True},
         "tools": tools,
-        "resources": [],
-        "prompts": [],
     }
 
 

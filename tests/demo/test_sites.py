@@ -1,6 +1,5 @@
 """The nine shapes over real HTTP: lists to their end, details, keys, validators."""
 
-import inspect
 import json
 import re
 from html import unescape
@@ -14,8 +13,6 @@ from demo.server import Replicas, replicas
 from demo.sites import REPLICAS
 from demo.world.catalogue import MARKETPLACES, list_sites, make_world
 from demo.world.record import KEYS
-from extensions.proxy.command import proxy
-from serving.meta.policy import AddressSettings
 from tests.demo.conftest import COUNT
 from tests.demo.walk import FIRST, WALKS, client, count_differences, envelope, locations
 
@@ -237,18 +234,3 @@ def test_what_is_unchanged_is_304_and_only_where_validators_are_on(
         full.switch(day=1, faults={site: "no_validators"})
         bare = http.get(FIRST[site], headers=asked)
         assert (bare.status_code, bare.headers.get("etag")) == (200, None)
-
-
-def test_robots_are_those_of_each_site(full: Replicas) -> None:
-    status = {site: httpx2.get(f"{full[site]}/robots.txt").status_code for site in MARKETPLACES}
-    assert {site for site, code in status.items() if code == 200} == {
-        "mcpso",
-        "smithery",
-        "glama",
-        "mcphub",
-    }
-
-
-def test_no_replica_listens_where_serving_does_by_default() -> None:
-    proxied = inspect.signature(proxy).parameters["port"].default
-    assert {proxied, AddressSettings().port}.isdisjoint(list_ports().values())

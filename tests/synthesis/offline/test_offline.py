@@ -120,7 +120,7 @@ def test_required_values_are_always_there_and_optional_ones_sometimes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "description", "verb", "rest"),
+    ("name", "description", "verb", "phrase"),
     [
         ("get_sum", "Returns the sum of two numbers", "return", "the sum of two numbers"),
         ("x", "This tool allows you to search the web for news.", "search", "the web for news"),

@@ -290,7 +290,7 @@ def test_a_world_does_not_depend_on_the_process_that_draws_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "asked", "other"),
+    ("text", "language", "other"),
     [
         ("What time is it in Tokyo?", "en", None),
         ("37.5 times 18?", "en", None),
@@ -307,14 +307,14 @@ def test_a_world_does_not_depend_on_the_process_that_draws_it() -> None:
         ("", "en", None),
     ],
 )
-def test_only_a_plainly_other_language_is_told(text: str, request: str, other: str | None) -> None:
-    assert find_other_language(text, request) == other
+def test_only_a_plainly_other_language_is_told(text: str, language: str, other: str | None) -> None:
+    assert find_other_language(text, language) == other
 
 
 @given(st.text(max_size=300), st.sampled_from(["en", "zh", "de", "ar", "xx"]))
-def test_no_text_stops_telling_languages(text: str, request: str) -> None:
-    other_language = find_other_language(text, request)
-    assert other_language is None or other_language != request
+def test_no_text_stops_telling_languages(text: str, language: str) -> None:
+    other_language = find_other_language(text, language)
+    assert other_language is None or other_language != language
 
 
 def test_what_is_absent_is_decided_by_the_words() -> None:

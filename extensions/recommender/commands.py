@@ -10,7 +10,7 @@ from orchestration.settings.load import load_settings
 
 if TYPE_CHECKING:
     from extensions.recommender.feedback_file import FeedbackRows, JudgedPool
-    from extensions.recommender.fold_evaluation import FoldResult
+    from extensions.recommender.rerank_method import FoldResult
 
 app = typer.Typer(add_completion=False)
 
@@ -29,8 +29,8 @@ def rerank_eval(
     """Fit every method on all folds but one and score that one, folds grouped by task: AUC and
     same-task pair accuracy, by fold and method."""
     from extensions.recommender.feedback_file import embed_judged, read_feedback, read_tools
-    from extensions.recommender.fold_evaluation import tabulate_methods
     from extensions.recommender.methods import METHODS
+    from extensions.recommender.rerank_method import tabulate_methods
 
     require_known("--method", method, list(METHODS))
     if fold is not None and fold >= folds:
@@ -86,8 +86,8 @@ def _open_embedder(spec: str | None) -> Any:
 def _run_folds(
     held: "JudgedPool", names: list[str], folds: int, fold: int | None, seed: int
 ) -> "dict[str, list[FoldResult]]":
-    from extensions.recommender.fold_evaluation import assign_folds, run_fold
     from extensions.recommender.methods import METHODS
+    from extensions.recommender.rerank_method import assign_folds, run_fold
 
     fold_of = assign_folds(held.examples, folds, seed)
     chosen = range(folds) if fold is None else [fold]

@@ -221,7 +221,7 @@ def _place_requests(requests: Sequence[Row], served: ServedOrder) -> Requests:
     ),
     deps=["reliability", "confusables", "contract_changes", "reranker_evaluation"],
     group_name="outcomes",
-    description="What calls that really ran say: success over time, the order that was served,"
+    description="What calls that really ran say: success over time,"
     " look-alikes, calibration, changed contracts.",
 )
 def outcomes_report(

@@ -4,15 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from extensions.recommender.posterior import compute_probability
 from extensions.recommender.rerank_method import OutcomeExample, RerankMethod
 from extensions.recommender.reranker import BayesianReranker
 from extensions.recommender.reranker_fit import FitSettings, fit_reranker
 from extensions.recommender.tool_pool import ToolPool
 from extensions.recommender.toolflix import ToolFlix
 from serving.ranking.strategies import RerankQuestion
-
-BOLDNESS = 0.5  # standard deviations of the log odds that are added while learning
 
 
 class SuccessPrior(RerankMethod):
@@ -34,7 +31,7 @@ class SuccessPrior(RerankMethod):
 
 
 class BayesianMethod(RerankMethod):
-    """The served model (`reranker.py`); while learning, uncertain tools rank higher."""
+    """The served model (`reranker.py`)."""
 
     def __init__(self, settings: FitSettings | None = None) -> None:
         self._settings = settings or FitSettings()
@@ -44,12 +41,6 @@ class BayesianMethod(RerankMethod):
 
     def score(self, question: RerankQuestion, places: np.ndarray) -> np.ndarray:
         return self.ranker.score(question, places).p
-
-    def explore(
-        self, question: RerankQuestion, places: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        belief = self.ranker.score(question, places).belief
-        return compute_probability(belief.mean + BOLDNESS * np.sqrt(belief.variance))
 
     def update(self, example: OutcomeExample) -> None:
         self.ranker.update(example.question, example.place, example.success, example.weight)

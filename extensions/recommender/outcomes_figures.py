@@ -11,7 +11,7 @@ import polars as pl
 
 from assets.contracts.changes import CHANGES
 from assets.contracts.tool_id import ToolId
-from assets.outcomes.policy import TOKEN, WRONG_TOOL, ReliabilityPolicy
+from assets.outcomes.policy import WRONG_TOOL, ReliabilityPolicy
 from assets.outcomes.reliability.estimate import CARRIED, ToolVersion, read_changes
 from assets.outcomes.reliability.measure import read_listed, read_weighed
 from assets.outcomes.reliability.table import RELIABILITY
@@ -281,51 +281,6 @@ def _round_sums(row: Json) -> dict[str, float]:
     return {name: round(row[name], 4) for name in ("worked", "n")}
 
 
-_FEWEST, _MOST = 20, 20  # calls of a point; points
-
-
-def measure_curve(calls: pl.DataFrame) -> list[dict[str, object]]:
-    """Points {upto: calls up to its end, worked: of its calls, first: how many called the tool that
-    stood first}, each of as many calls. calls: rows of OBSERVED that count, of which those of
-    clients that answer a search are read; a wrong tool did not work."""
-    answers = pl.col("source").str.starts_with(TOKEN) & (pl.col("rank") >= 1)
-    rows = calls.filter(answers).sort("at", "tool_id", "call_id")
-    points = min(max(rows.height // _FEWEST, 1), _MOST) if rows.height else 0
-    ends = [rows.height * (at + 1) // points for at in range(points)]
-    return [
-        {
-            "upto": end,
-            "worked": _measure_share(rows.slice(begin, end - begin), pl.col("success")),
-            "first": _measure_share(rows.slice(begin, end - begin), pl.col("rank") == 1),
-        }
-        for begin, end in zip([0, *ends], ends, strict=False)
-    ]
-
-
-def render_curve(points: list[dict[str, Json]]) -> Markdown:
-    """The part of the page: the first and last point as a table."""
-    if not points:
-        return tell_empty(
-            "no call in the log of calls answers a search (calls of tools that `find_tools` showed"
-            " have a rank there)"
-        )
-    lead = fill_markdown(
-        "{} calls of tools that a search had shown, in order of time. A curve that rises says that"
-        " the order got better, or the tools, or the questions easier: only the noise bench tells"
-        " which.",
-        points[-1]["upto"],
-    )
-    ends = points if len(points) == 1 else [points[0], points[-1]]
-    lines = [[end["upto"], format_rate(end["worked"]), format_rate(end["first"])] for end in ends]
-    table = make_markdown_table(("calls up to", "worked [95%]", "was shown first [95%]"), lines)
-    return join_markdown("\n\n", [lead, table])
-
-
-def _measure_share(rows: pl.DataFrame, hit: pl.Expr) -> dict[str, float]:
-    sums = rows.select(hits=pl.col("weight").filter(hit).sum(), n=pl.col("weight").sum())
-    return measure_rate(*sums.row(0))
-
-
 def measure_models(evaluation: Iterable[Row], in_service: str) -> list[dict[str, object]]:
     """Of each fitted model {model, in_service, n, worked, brier, constant: Brier score of telling
     the mean each time, log_loss, calibration_error, bins: [{predicted, observed}]}. evaluation:
@@ -404,7 +359,6 @@ def gather_outcome_facts(warehouse: Warehouse, policy: ReliabilityPolicy) -> dic
     }
     return {
         "days": measure_days(calls, {name: row["category"] for name, row in rows}),
-        "curve": measure_curve(calls),
         "alike": compare_alike(tables.read(CONFUSABLES).select(_ALIKE).to_dicts(), rates),
         "calibration": measure_models(
             tables.read(RERANKER_EVALUATION).to_dicts(), find_model_in_service(home, ROLE).model

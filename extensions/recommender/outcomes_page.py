@@ -14,7 +14,6 @@ from extensions.recommender.outcomes_figures import (
     render_alike,
     render_calibration,
     render_changes,
-    render_curve,
     render_days,
 )
 from training.figures import Json, shorten_model
@@ -36,8 +35,6 @@ def choose_outcome_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
     result: dict[str, Draw] = {}
     if len(facts["days"]["all"]) > 1:
         result["days"] = partial(_draw_days, facts["days"])
-    if len(facts["curve"]) > 1:
-        result["curve"] = partial(_draw_curve, facts["curve"])
     if pairs := facts["alike"]["shown"]:
         dots = [
             (
@@ -94,24 +91,6 @@ def _merge_days(rates: Mapping[str, Json]) -> tuple[list[date], list[float]]:
             values.append(worked / n)
             worked = n = 0.0
     return places, values
-
-
-def _draw_curve(points: Sequence[Mapping[str, Any]], path: File) -> None:
-    figure, axis = _make_canvas(3.0)
-    upto = [point["upto"] for point in points]
-    labels = (("worked", "the call worked", _AFTER), ("first", "it was shown first", _BEFORE))
-    for name, label, colour in labels:
-        rates = [point[name] for point in points]
-        axis.fill_between(
-            upto, [rate["low"] for rate in rates], [rate["high"] for rate in rates],
-            color=colour, alpha=0.15, linewidth=0,
-        )  # fmt: skip
-        axis.plot(
-            upto, [rate["value"] for rate in rates], color=colour, linewidth=2, marker="o",
-            markersize=3.5, label=label,
-        )  # fmt: skip
-    axis.set_xlabel("calls of tools that a search had shown", fontsize=8.5, color=_QUIET)
-    _save_shares(figure, axis, "the order that was served, share of calls, 95% interval", path)
 
 
 def _draw_calibration(models: Sequence[Mapping[str, Any]], path: File) -> None:
@@ -188,7 +167,6 @@ def _make_canvas(height: float, width: float = 8.4) -> tuple[Any, Any]:
 _DRAWN_BY = ("training/reporting", "training/figures.py", "assets/outcomes/reliability")
 _PARTS: Mapping[str, tuple[Markdown, Callable[[Any], Markdown]]] = {
     "days": (Markdown("Success over time"), render_days),
-    "curve": (Markdown("The order that was served"), render_curve),
     "alike": (Markdown("Look-alikes: which of them works"), render_alike),
     "calibration": (Markdown("Are the reranker's probabilities true?"), render_calibration),
     "changes": (Markdown("Before and after a change of contract"), render_changes),

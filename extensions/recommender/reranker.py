@@ -26,14 +26,15 @@ from extensions.recommender.posterior import (
 from extensions.recommender.question_features import (
     SHARED_FEATURES,
     FeatureShape,
+    RequestSpace,
     RerankQuestion,
+    ToolFamilies,
     ToolMemory,
     VectorProjection,
     add_outcome,
     measure_contract_features,
     measure_memory,
 )
-from extensions.recommender.request_kinds import RequestSpace, ToolFamilies
 from extensions.recommender.tool_pool import ToolPool
 from serving.index.model import compute_products
 

@@ -16,10 +16,11 @@ from extensions.recommender.posterior import BlockLevel, PosteriorBlock, SharedP
 from extensions.recommender.question_features import (
     SHARED_FEATURES,
     FeatureShape,
+    RequestSpace,
+    ToolFamilies,
     ToolMemory,
     VectorProjection,
 )
-from extensions.recommender.request_kinds import RequestSpace, ToolFamilies
 from extensions.recommender.reranker import (
     BayesianReranker,
     RerankerWeights,

@@ -20,9 +20,10 @@ from extensions.recommender.question_features import (
     SHARED_FEATURES,
     FeatureShape,
     ToolMemory,
+    choose_families,
     fit_projection,
+    fit_request_space,
 )
-from extensions.recommender.request_kinds import choose_families, fit_request_space
 from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.reranker import (
     CLIENT,

@@ -20,9 +20,7 @@ from assets.marketplaces.listing import LISTINGS, read_rows
 from assets.servers.recipes.recipe import identify_server
 from assets.vectors.encoders.saved import find_encoder_folder
 from assets.vectors.index import VECTORS
-from extensions.upkeep.garbage import list_leftovers
 from extensions.upkeep.health import NOTICE, CheckFinding, CheckOutcome, HomeCheck, InspectedHome
-from extensions.upkeep.policy import DAY
 from extensions.upkeep.purge import list_taken
 from orchestration.tables import ADAPTERS, TABLES
 from serving.index.folder import load_index
@@ -421,14 +419,3 @@ def list_dead_runs(instance: Any, now: float) -> Iterator[CheckFinding]:
         elif PROCESS_TAG not in run.tags and not watched:
             problem = f"{status}, and no daemon was seen that could carry it out"
             yield CheckFinding(thing, problem, "start `toolmill dev`, or mark it as failed there")
-
-
-@declare_check("leftovers", "killed writers left nothing behind")
-def check_leftovers(home: InspectedHome) -> CheckOutcome:
-    """What is younger than a day may still be written."""
-    left = sorted(list_leftovers(home.home, home.now - DAY))
-    if not left:
-        return CheckOutcome(0)
-    problem = f"{len(left)} files or folders that killed writers left, first {left[0].name[:60]}"
-    finding = CheckFinding(str(home.home), problem, "toolmill gc --yes", NOTICE)
-    return CheckOutcome(len(left), [finding])

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extensions.recommender.fold_evaluation import assign_folds, run_fold, tabulate_methods
 from extensions.recommender.methods import BayesianMethod, SuccessPrior
 from extensions.recommender.rerank_method import (
     OutcomeExample,
     RerankMethod,
+    assign_folds,
     compare_pairs,
     measure_auc,
     measure_calibration,
+    run_fold,
+    tabulate_methods,
 )
 from extensions.recommender.tool_pool import ToolPool
 from tests.support.reranking import draw_examples, make_pool

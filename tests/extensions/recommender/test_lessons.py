@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.outcomes.policy import ReliabilityPolicy
-from extensions.recommender.lessons import KEPT, LessonLog
+from extensions.recommender.online_learner import KEPT, LessonLog
 
 NOW, TOOL = 1_000_000.0, "npm:a::t"
 POLICY = ReliabilityPolicy()

@@ -60,14 +60,6 @@ def test_every_part_has_its_figures_and_plot(called: Warehouse) -> None:
     assert changed["before"]["value"] > 0.6 > 0.2 > changed["after"]["value"]
 
 
-def test_the_curve_tells_what_was_learnt(called: Warehouse) -> None:
-    materialize(called)
-    facts = read_facts(called)
-    first, *_, last = facts["curve"]
-    assert last["upto"] == 1_500
-    assert last["first"]["low"] > first["first"]["high"]
-
-
 def test_the_same_calls_are_the_same_page_and_the_words_of_others_make_no_cell(
     called: Warehouse,
 ) -> None:

@@ -1,6 +1,6 @@
 import numpy as np
 
-from extensions.recommender.request_kinds import choose_families, fit_request_space
+from extensions.recommender.question_features import choose_families, fit_request_space
 from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
 from serving.ranking.strategies import RerankQuestion

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -30,7 +29,6 @@ from orchestration.runs.instance import PROCESS_TAG
 from orchestration.tables import ADAPTERS, TABLES
 from tests.extensions.upkeep.conftest import list_files, publish_rows
 from tests.orchestration.runs.test_one_server import a_dead_process, started
-from tests.support.aged import make_old
 from tests.training.promotions import serve_release
 from tests.warehouse.storage.test_lance import rows as vector_rows
 from warehouse.process_identity import identify_process
@@ -233,14 +231,6 @@ def test_a_secret_that_others_may_read_is_found(at: InspectedHome) -> None:
     expect_finding("permissions", at, "salt", "chmod 600")
     salt.chmod(0o600)
     assert not look("permissions", at).findings
-
-
-def test_what_killed_writers_left_is_found_after_a_day(at: InspectedHome) -> None:
-    left = at.home / "tables" / "pairs" / ".HEAD.json.123.0123abcd"
-    left.write_text("half")
-    assert not look("leftovers", at).findings
-    make_old(left, time.time() - 2 * 86_400)
-    expect_finding("leftovers", at, str(at.home), "toolmill gc --yes", NOTICE)
 
 
 def test_a_run_that_is_started_and_dead_is_found(

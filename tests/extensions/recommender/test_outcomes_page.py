@@ -46,7 +46,7 @@ def read_facts(warehouse: Warehouse) -> dict[str, Any]:
 
 def test_every_part_has_its_figures_and_plot(called: Warehouse) -> None:
     shown, _ = materialize(called)
-    assert shown["report"].count("](data:image/png;base64,") == 5
+    assert shown["report"].count("](data:image/png;base64,") == 4
     assert "Nothing to show" not in shown["report"]
     assert shown["calls"] == pytest.approx(1_500)
     facts = read_facts(called)
@@ -66,7 +66,7 @@ def test_the_same_calls_are_the_same_page_and_the_words_of_others_make_no_cell(
     (shown, version), (_, again) = materialize(called), materialize(called)
     assert version == again
     [line] = [line for line in shown["report"].splitlines() if "| yes |" in line]
-    assert line.count(" | ") == 5
+    assert line.count(" | ") == 4
 
 
 def test_a_source_that_is_left_out_is_in_no_part(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_home_without_a_call_says_why_each_part_is_empty(tmp_path: Path) -> No
     stale.write_bytes(b"of an earlier page")
     shown, _ = materialize(Warehouse(home=tmp_path, state=tmp_path / "state"))
     parts = shown["report"].split("\n## ")[1:]
-    assert len(parts) == 5
+    assert len(parts) == 4
     assert all("Nothing to show yet because " in part for part in parts)
     assert "](data:" not in shown["report"]
     assert not stale.exists()

@@ -29,11 +29,11 @@ BUDGET = {
     "extensions/contract_ci": (733, 5),
     "extensions/proxy": (3_595, 14),
     "extensions/publishing": (1_423, 8),
-    "extensions/recommender": (4_323, 23),
+    "extensions/recommender": (4_213, 20),
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_910, 14),
-    "extensions/upkeep": (2_121, 11),
-    "tests": (84_705, 613),
+    "extensions/upkeep": (2_108, 11),
+    "tests": (84_687, 613),
     "benchmarks": (5_749, 40),
 }
 

@@ -8,9 +8,9 @@ from assets.contracts.canonical import tool_text
 from assets.contracts.quarantined_tools import read_clear
 from assets.vectors.index import read_contract
 from assets.vectors.scale import get_plain
-from training.adapter_table import read_last_adapter, read_last_card, set_name, set_rows
+from training.adapter_table import read_last_adapter, set_name, set_rows
 from training.caller.train import resolve_base
-from training.caller_update import plan_update
+from training.caller_update import plan_update, read_usable_card
 from training.evaluation.caller_run import evaluate_candidate
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
@@ -86,7 +86,7 @@ def _train_caller(step: RoleStep) -> ModelCard | str:
     update = plan_update(warehouse, base, rows, trainer.caller.seed)
     if isinstance(update, str):
         step.log(update)
-        return read_last_card(warehouse, CALLER) or update
+        return read_usable_card(warehouse) or update
     data = digest([row["pair_id"] for row in update.rows])
     rows, start = update.rows, update.start
     return train_by_script(
@@ -97,7 +97,7 @@ def _train_caller(step: RoleStep) -> ModelCard | str:
 def _evaluate_caller(step: RoleStep) -> RoleMeasurement:
     warehouse = step.warehouse
     incumbent = find_model_in_service(warehouse.home, CALLER).model
-    card = read_last_card(warehouse, CALLER)
+    card = read_usable_card(warehouse)
     candidate = card["name"] if card else incumbent
     if candidate == BASELINE:
         return RoleMeasurement([], {}, {}, found="no caller is trained, and none ships here")

@@ -150,8 +150,13 @@ def check_retriever_gates(summary: Json) -> list[PromotionGate]:
 
 def check_caller_gates(summary: Json) -> list[PromotionGate]:
     figures = summary.get("gate") or {}
+    fresh = check_gain(figures.get("fresh"), "gain_on_new_contracts")
+    gain = check_gain(figures.get("gain"))
+    if fresh.passed and not gain.passed:  # an update of a night: the frozen items must not lose
+        gain = check_no_worse(figures.get("gain"), "gain")
     return [
-        check_gain(figures.get("gain")),
+        *([fresh] if fresh.passed else []),
+        gain,
         check_no_worse(figures.get("irrelevance"), "irrelevance"),
         check_phantom_rate(figures.get("phantom_rate")),
         check_phantom_difference(figures.get("phantom")),

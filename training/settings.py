@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 class EvaluationOptions:
     """What a user sets of the callers' evaluation."""
 
-    items: Annotated[int, Field(ge=1, description="of each split, that a run asks callers")] = 40
+    items: Annotated[int, Field(ge=1, description="of each split, that a run asks callers")] = 8
     examples: Annotated[
         int, Field(ge=0, le=20, description="similar accepted pairs in a prompt of `evaluate`")
     ] = 0

@@ -18,6 +18,7 @@ from orchestration.factories import list_enabled, make_crawl_policy, open_wareho
 from orchestration.runs.nightly import RunResult
 from orchestration.runs.processes import CORES
 from orchestration.settings.model import Settings
+from training.caller_update import describe_update
 from training.figures import shorten_model
 from training.releases.champion import read_champion
 from training.releases.in_service import find_model_in_service
@@ -130,21 +131,20 @@ def _describe_failed_servers(warehouse: Warehouse) -> str:
 
 def _describe_models(warehouse: Warehouse, result: RunResult) -> str:
     """Who is champion of each role and what the last candidate came to."""
-    reasons = "; ".join(result.reasons)
-    lines = ["Models", f"  trained in this run: {'yes' if result.retrained else 'no'} ({reasons})"]
+    trained = f"{'yes' if result.retrained else 'no'} ({'; '.join(result.reasons)})"
+    lines = ["Models", f"  trained in this run: {trained}"]
     for role in list_roles():
         standing = find_model_in_service(warehouse.home, role)
         lines.append(f"  {role:<10} {shorten_model(standing.model)}")
-        if standing.notice:
-            lines.append(f"  {'':<10} {standing.notice}")
+        lines += [f"  {'':<10} {standing.notice}"] if standing.notice else []
         now = read_champion(warehouse.home, role)
         if now.last_candidate:
             outcome = "promoted" if now.last_candidate["promoted"] else "not promoted"
             model = shorten_model(now.last_candidate["model"])
             lines.append(f"  {'':<10} candidate {model} {outcome}: {now.last_candidate['why']}")
-    release = read_current_release(warehouse.home)
-    lines.append(f"  release    {shorten_model(release.get('release', 'none yet'))}")
-    return "\n".join(lines)
+    lines += [f"  update     {story}"] if (story := describe_update(warehouse)) else []
+    release = shorten_model(read_current_release(warehouse.home).get("release", "none yet"))
+    return "\n".join([*lines, f"  release    {release}"])
 
 
 def _describe_effects(warehouse: Warehouse, result: RunResult) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from assets.vectors.encoders.hub import UnpinnedModel, split_hub_id
 from training.caller.shipped import find_caller_folder, read_caller_card
-from training.caller.smollm2 import find_base_flaw, find_base_folder
+from training.caller.smollm2 import find_base_flaw, find_base_folder, is_smollm2
 from training.runtime.device import get_process_device, pick_frozen_type
 from training.runtime.model_store import (
     TrainingFailed,
@@ -109,7 +109,8 @@ def find_card_base(home: Path, made: Mapping[str, Any]) -> str:
     """The folder or hub id of the base that a card names. Raises TrainingFailed."""
     if flaw := find_base_flaw(made):
         raise TrainingFailed(flaw)
-    return find_base_folder(home, str(made.get("base_name") or made["base"]))
+    base = str(made["base"])
+    return find_base_folder(home, base) if is_smollm2(base) else str(made.get("base_name") or base)
 
 
 def load_adapter(

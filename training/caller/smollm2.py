@@ -110,7 +110,8 @@ def _write_plain_weights(package: Path, draft: Path) -> None:
     # Half precision halves the 538 MB; the weights come from four bits each.
     model: Any = AutoModelForCausalLM.from_pretrained(
         str(package), gguf_file=GGUF, dtype=torch.float32
-    ).to(torch.float16)
+    )
+    model = model.to(torch.float16)
     # save_pretrained refuses a model that still counts as quantised, though its weights are plain.
     model.is_quantized, model.hf_quantizer = False, None
     del model.config.quantization_config

@@ -42,7 +42,7 @@ _PART = 128  # prompts between two words of progress
 class AdapterPredictor:
     """`model`: a name under `<home>/models`, or a folder. Loads at the first question.
 
-    `max_new`: tokens an answer may have; None: 128 over SmolLM2, 512 otherwise. `constrained`:
+    `max_new`: tokens an answer may have; None: 96 over SmolLM2, 512 otherwise. `constrained`:
     only calls that fit the tools it is shown can be written (`training.caller.generation`), which
     over SmolLM2 always holds. A caller with a `shortlist` is shown so many of the tools that it is
     offered, the nearest to the request by the shipped retriever.
@@ -83,6 +83,8 @@ class AdapterPredictor:
                 model, tokenizer, made = load_caller(self._home, self._model, device)
             with_pad_token(tokenizer)
             limits = _compute_limits(made, model, self._max_new)
+            if limits["small"]:  # a third faster than beside its base
+                model = model.merge_and_unload()
             if self._constrained or limits["small"]:
                 vocabulary = model.get_input_embeddings().weight.shape[0]
                 self._grammars = CallGrammars(tokenizer, vocabulary)
@@ -333,7 +335,7 @@ def _compute_limits(made: Mapping[str, Any], model: Any, max_new: int | None) ->
     small = is_smollm2(str(made.get("base")))
     profile = asdict(PROFILES[SMOLLM2]) if small else {}
     room = int(getattr(model.config, "max_position_embeddings", 0) or _MOST_CONTEXT)
-    new = max_new or (128 if small else 512)
+    new = max_new or (96 if small else 512)
     context = min(int(settings.get("context") or _MOST_CONTEXT), room)
     return {
         "context": max(context - new, context // 2),

@@ -1,6 +1,6 @@
 """How many items of which sort callers are asked."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,6 +41,7 @@ class TestPlan:
     perturbations: int = 20
     irrelevance: int = 30
     phantom: int = 30
+    fresh: int = 20  # requests of contracts that the training set before did not hold
     seeds: tuple[int, ...] = (0,)
 
     def limit_items(self, n: int) -> "TestPlan":
@@ -50,6 +51,7 @@ class TestPlan:
 
 
 WHOLE_POOL = "pool"  # a router's cell: it chooses from all it knows
+FRESH = "fresh"  # the cell of new and changed contracts
 NO_TOOL = "no_tool"
 
 
@@ -119,6 +121,19 @@ def make_whole_pool_items(
                 _make_item(row, split_pool, split, len(split_pool), RANDOM, 0, named=WHOLE_POOL)
             )
     return out
+
+
+def make_fresh_items(
+    rows: Sequence[Row], pool: Mapping[str, Any], plan: TestPlan, fresh: Collection[str]
+) -> list[CallerItem]:
+    """A cell of held-out requests of new and changed contracts, by digest."""
+    split_pool, n = select_split_pool(pool, TEST_SPLITS[0]), min(plan.candidates)
+    asked = [row for row in rows if row["split"] in plan.splits and _is_served(row)]
+    chosen = _interleave_tools(row for row in asked if row["contract_digest"] in fresh)
+    return [
+        _make_item(row, split_pool, row["split"], n, HARD, plan.seeds[0], named=FRESH)
+        for row in chosen[: plan.fresh]
+    ]
 
 
 def _make_cells(

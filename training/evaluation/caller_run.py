@@ -14,6 +14,7 @@ from training.evaluation.caller_items import (
     WHOLE_POOL,
     CallerItem,
     TestPlan,
+    make_fresh_items,
     make_items,
     make_whole_pool_items,
 )
@@ -96,9 +97,11 @@ class CallerBench:
     rows: list[dict[str, Any]]
     pool: dict[str, dict[str, Any]]
     dead: list[DeadRequest] = field(default_factory=list)
+    fresh: frozenset[str] = frozenset()  # contracts that the set before did not hold
 
     def make_items_for(self, plan: TestPlan) -> list[CallerItem]:
-        return make_items(self.rows, self.pool, plan, self.dead)
+        items = make_items(self.rows, self.pool, plan, self.dead)
+        return items + make_fresh_items(self.rows, self.pool, plan, self.fresh)
 
 
 def load_bench(warehouse: Warehouse) -> CallerBench:
@@ -112,7 +115,8 @@ def load_bench(warehouse: Warehouse) -> CallerBench:
         )
     rows = warehouse.tables.read(TRAINING_SET).to_dicts()
     pool = load_pool(warehouse.home, head.digest)
-    return CallerBench(head.digest, rows, pool, _find_dead_requests(warehouse, pool))
+    dead, fresh = _find_dead_requests(warehouse, pool), _find_fresh_contracts(warehouse, rows)
+    return CallerBench(head.digest, rows, pool, dead, fresh)
 
 
 def evaluate_candidate(
@@ -146,6 +150,15 @@ def evaluate_candidate(
     return evaluate_predictors(
         ready, bench.make_items_for(plan or TestPlan()), bench.training_set, progress
     ), notes
+
+
+def _find_fresh_contracts(warehouse: Warehouse, rows: Sequence[Any]) -> frozenset[str]:
+    """Contracts of the current set that the one before it did not hold; none of a first set."""
+    before = warehouse.tables.history(TRAINING_SET.name)[-2:-1]
+    if not before:
+        return frozenset()
+    known = warehouse.tables.read(TRAINING_SET, as_of=before[0].at)["contract_digest"]
+    return frozenset({row["contract_digest"] for row in rows} - set(known))
 
 
 def _find_dead_requests(warehouse: Warehouse, pool: dict[str, dict[str, Any]]) -> list[DeadRequest]:

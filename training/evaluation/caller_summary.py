@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from training.evaluation.caller_items import FRESH, WHOLE_POOL
 from training.evaluation.caller_table import (
     ASK_BACK,
     NOT_OFFERED,
@@ -179,6 +180,7 @@ def summarise_calls(
         "signature": compute_signature([ours for ours, _ in plain]),
         "gate": {
             "gain": measured["ast_ok"]["gain"],
+            "fresh": _measure_both(_filter_pairs(plain, distractors=FRESH), "ast_ok")["gain"],
             "irrelevance": irrelevance["all"]["gain"],
             "phantom": phantom["all"]["gain"],
             "phantom_rate": phantom["all"]["candidate"],
@@ -203,7 +205,7 @@ def _select_head(plain: Both) -> list[tuple[Row, Row]]:
     return [
         two
         for two in _filter_pairs(plain, candidates=least, split=UNSEEN_SERVER)
-        if two[0]["distractors"] != "pool"
+        if two[0]["distractors"] not in (WHOLE_POOL, FRESH)
     ]
 
 

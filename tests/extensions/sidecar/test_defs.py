@@ -71,6 +71,9 @@ def test_the_ladder_serves_until_a_sidecar_is_right_more_often(
     model = ScriptedReviser(lambda _: None)
     monkeypatch.setattr(extensions.sidecar.defs, "LocalReviser", lambda *_, **__: model)
     scripts = NoTraining()
+    found = materialize(warehouse, scripts)  # the home's first training set
+    assert found["sidecar_champion"]["model"] == "ladder"
+    monkeypatch.setattr(extensions.sidecar.defs, "is_first_set", lambda _: False)
     found = materialize(warehouse, scripts)
     assert {row.split for row in scripts.rows} == {TRAIN}
     assert found["sidecar_evaluation"]["copied"] <= 1

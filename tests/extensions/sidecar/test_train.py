@@ -17,6 +17,7 @@ from extensions.sidecar.settings import (
 )
 from extensions.sidecar.train import train_sidecar
 from tests.extensions.sidecar.examples import place
+from tests.training.small_base import make_base
 from training.adapter_table import check_adapter_rules, make_adapter_row
 from training.caller.smollm2 import SMOLLM2
 from training.runtime.model_store import TrainingFailed, get_model_folder, read_job, write_job
@@ -25,15 +26,15 @@ SETTINGS = asdict(replace(get_sidecar_profile(SMOLLM2), threads=1, batch=4))
 
 
 def test_the_loss_falls_and_the_card_says_how(
-    small_caller: Path, tmp_path: Path, train_rows: list[dict], pool: dict[str, Any]
+    tmp_path: Path, train_rows: list[dict], pool: dict[str, Any]
 ) -> None:
     rows = choose_rows(build_rows(place(train_rows, pool, 24), KnownContracts()), 24)
-    _, path = write_job(
-        tmp_path, "sidecar", str(small_caller), "set-1", SETTINGS, list(map(write_row, rows))
-    )
+    base = str(make_base(tmp_path / "base"))
+    settings = {**SETTINGS, "learning_rate": 5e-3}
+    _, path = write_job(tmp_path, "sidecar", base, "set-1", settings, list(map(write_row, rows)))
     made = train_sidecar(read_job(path), lambda _: None)
     assert made["loss_last"] < made["loss_first"]
-    assert (made["role"], made["base"], made["algorithm"]) == ("sidecar", str(small_caller), "sft")
+    assert (made["role"], made["base"], made["algorithm"]) == ("sidecar", base, "sft")
     assert made["pairs"] == len(rows) == made["lessons"]["rows"]
 
 

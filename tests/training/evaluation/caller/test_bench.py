@@ -55,7 +55,7 @@ def test_all_are_asked_the_same_items_and_a_lost_incumbent_is_told(
     assert len(CALLER_EVALUATION.frame(rows)) == len(rows)
     summary = summarise_calls(rows, mine)
     assert summary["gate"]["gain"]["n"] == summary["n"] > 0
-    assert set(summary["gate"]) == {"gain", "irrelevance", "phantom", "phantom_rate"}
+    assert set(summary["gate"]) == {"gain", "fresh", "irrelevance", "phantom", "phantom_rate"}
     with pytest.raises(CannotPredict, match="/no/such/base"):
         evaluate_candidate(opened(home), lost, BASELINE, plan)
 

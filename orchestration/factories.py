@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from assets.servers.deploy.policy import MarketplaceLauncher
     from assets.synthesis.writing.writer import PairWriter
     from assets.vectors.encoders.embedder import Embedder
-    from training.drift.decide import RetrainPolicy
     from training.policies import TrainerPolicy
+    from training.settings import RetrainPolicy
     from warehouse.llm.client import Role
 
 _DRAFTER = "drafter"  # the one role that writes no pairs

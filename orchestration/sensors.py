@@ -4,59 +4,44 @@ Each sensor is thin over a pure decision in `training`.
 """
 
 import time
-from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster._core.definitions.run_request import InstigatorType
 
-from orchestration.alerts import (
-    AlertUnsent,
-    make_rollback_message,
-    read_webhook,
-    send_message,
-)
+from orchestration.alerts import AlertUnsent, make_rollback_message, read_webhook, send_message
 from orchestration.factories import list_enabled, make_embedder, make_trainer, open_warehouse
 from orchestration.settings.load import load_settings
-from training.drift.decide import Decision, SkipDecision, decide_before_drift, decide_retraining
+from training.drift.decide import Decision, describe_decisions, list_due_roles
 from training.releases.champion import list_rollbacks
 from training.releases.index_source import make_hold
 from training.releases.regression import AUTHOR, watch_release
 from training.releases.release import ReleaseError
+from training.role import list_role_assets
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
 if TYPE_CHECKING:
-    from assets.vectors.encoders.embedder import Embedder
     from training.policies import TrainerPolicy
 
 ATTEMPT = "toolmill/attempt"  # of runs that are one attempt: its number
+ROLES = "toolmill/roles"  # that a run trains
 INTERRUPTED = ("toolmill/interrupted", "true")  # of a run that a person ended
 
 
 def decide_on_drift(
-    warehouse: Warehouse,
-    trainer: "TrainerPolicy",
-    failed_attempts: int = 0,
-    embedder: "Callable[[], Embedder] | None" = None,
-) -> Decision:
-    """Whether to train now, from what the tables, the settings and the last candidates say. Drift
-    is measured only where it decides, and read where the asset measured the same."""
-    from training.drift.measure import measure_drift
-
-    facts = trainer.read_facts(warehouse, failed_attempts)
-    history, policy = (facts.trained_on, facts.last_run, facts.budget), trainer.drift
-    if (early := decide_before_drift(*history, policy)) is not None:
-        return early
-    opened = embedder or (lambda: make_embedder(load_settings()))
-    signals = measure_drift(trainer.open_sources(warehouse, facts, opened), policy)
-    return decide_retraining(signals, facts.accepted_new, *history, policy)
+    warehouse: Warehouse, trainer: "TrainerPolicy", failed_attempts: int = 0
+) -> dict[str, Decision]:
+    """Role -> whether it trains now, from what tables, settings and its last candidates say."""
+    evidence = trainer.read_evidence(warehouse, failed_attempts)
+    return trainer.decide(warehouse, evidence, lambda: make_embedder(load_settings()))
 
 
 @dg.sensor(
     job_name="train",
     minimum_interval_seconds=60,
-    description="Asks for training when the contracts have drifted from what was last trained on.",
+    description="Asks to train each role whose contracts have drifted since its last training.",
 )
 def retrain_on_drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
     training_request = find_training_request(context.instance)
@@ -74,12 +59,17 @@ def find_training_request(instance: dg.DagsterInstance) -> dg.RunRequest | dg.Sk
         return dg.SkipReason("no training set yet")
     trainer = make_trainer(settings)
     tags = make_training_tags(head.digest, trainer)
-    failed = count_failed_trainings(instance, tags)
-    decision = decide_on_drift(warehouse, trainer, failed)
-    if isinstance(decision, SkipDecision):
-        return dg.SkipReason("; ".join(decision.why))
+    failed = count_failed_trainings(instance, tags, trainer.drift.retry_days)
+    decisions = decide_on_drift(warehouse, trainer, failed)
+    roles = list_due_roles(decisions)
+    if not roles:
+        return dg.SkipReason("; ".join(describe_decisions(decisions)))
     # A run_key also blocks retrying a failed run, so the attempt is part of it.
-    return dg.RunRequest(run_key="/".join([*tags.values(), str(failed)]), tags=tags)
+    return dg.RunRequest(
+        run_key="/".join([*tags.values(), str(failed), "+".join(roles)]),
+        tags={**tags, ROLES: ",".join(roles)},
+        asset_selection=[dg.AssetKey(name) for role in roles for name in list_role_assets(role)],
+    )
 
 
 def make_training_tags(training_set: str, trainer: "TrainerPolicy") -> dict[str, str]:
@@ -88,10 +78,15 @@ def make_training_tags(training_set: str, trainer: "TrainerPolicy") -> dict[str,
     return {"toolmill/training_set": training_set, "toolmill/recipe": recipe}
 
 
-def count_failed_trainings(instance: dg.DagsterInstance, tags: dict[str, str]) -> int:
-    """How many attempts at a training failed; runs of one attempt, a role each, count once, and
-    those that a person ended not at all."""
-    failed = dg.RunsFilter(job_name="train", tags=tags, statuses=[dg.DagsterRunStatus.FAILURE])
+def count_failed_trainings(instance: dg.DagsterInstance, tags: dict[str, str], days: float) -> int:
+    """How many attempts at a training failed in so many days; runs of one attempt, a role each,
+    count once, and those that a person ended not at all."""
+    failed = dg.RunsFilter(
+        job_name="train",
+        tags=tags,
+        statuses=[dg.DagsterRunStatus.FAILURE],
+        created_after=datetime.now(UTC) - timedelta(days=days),
+    )
     runs = [run for run in instance.get_runs(failed) if INTERRUPTED[0] not in run.tags]
     return len({run.tags.get(ATTEMPT, run.run_id) for run in runs})
 

@@ -21,17 +21,17 @@ from training.adapter_table import (
     read_last_adapter,
 )
 from training.core_roles import CALLER_ASSETS, RETRIEVER_ASSETS
-from training.drift.contract_moves import count_moves
-from training.drift.decide import RetrainDecision, decide_retraining
+from training.drift.decide import describe_decisions, list_due_roles
 from training.drift.drift import DRIFT, make_drift_rows, read_drift_history
 from training.drift.measure import measure_drift
+from training.drift.signals import count_moves
 from training.evaluation.predictor import CannotPredict
 from training.evaluation.retriever import NothingToEvaluate
 from training.gates import render_gates_table
 from training.policies import TrainerPolicy
 from training.releases.in_service import find_model_in_service
 from training.reporting.drift_page import make_drift_page, render_drift_table
-from training.role import Summarise
+from training.role import RETRIEVER, Summarise
 from training.role_steps import RoleAssets, RoleStep, StepSpec, judge_candidate
 from training.runtime.model_store import TrainingFailed
 from training.sets.build import find_too_few_servers, make_set, save_built_set
@@ -100,7 +100,7 @@ def training_set(
         "training/reporting/drift_page.py",
         kinds={"polars", "parquet", "matplotlib"},
     ),
-    deps=["training_set", "clear_contracts", "contract_changes", "contract_vectors", "judgements"],
+    deps=["training_set", "clear_contracts", "contract_changes", "contract_vectors"],
     group_name="training",
     pool="lance",
     description="What has moved since the last training: signals with their tests, and whether to"
@@ -112,11 +112,12 @@ def drift(
     embedder: dg.ResourceParam[Embedder],
     trainer: dg.ResourceParam[TrainerPolicy],
 ) -> Published:
-    facts = trainer.read_facts(warehouse)
-    sources = trainer.open_sources(warehouse, facts, lambda: embedder)
+    evidence = trainer.read_evidence(warehouse)
+    trained_on = evidence.roles[RETRIEVER].trained_on or ""
+    sources = trainer.open_sources(warehouse, trained_on, lambda: embedder)
     signals = measure_drift(sources, trainer.drift)
-    decision = decide_retraining(signals, *facts.as_arguments(), trainer.drift)
-    rows = make_drift_rows(signals, count_moves(sources.then, sources.now), facts, decision)
+    decisions = trainer.decide(warehouse, evidence, lambda: embedder)
+    rows = make_drift_rows(signals, count_moves(sources.then, sources.now), evidence, decisions)
     odd = [row["signal"] for row in rows if not -1 <= (row["value"] or 0) <= 1]
     yield from publish(
         context,
@@ -125,8 +126,8 @@ def drift(
         DRIFT.frame(rows),
         rules=[AuditVerdict("share_in_range", not odd, ", ".join(odd) or "every value", "-1 to 1")],
         metadata={
-            "retrain": isinstance(decision, RetrainDecision),
-            "reasons": "; ".join(decision.why),
+            "retrain": ", ".join(list_due_roles(decisions)) or "no role",
+            "reasons": "; ".join(describe_decisions(decisions)),
             "fired": ", ".join(signal.name for signal in signals if signal.fired) or "none",
             "signals": render_drift_table(rows),
             "history": make_drift_page(read_drift_history(warehouse.tables), rows, warehouse.home),

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from assets.vectors.encoders.embedder import Embedder, Prompts
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
-from training.drift.decide import RetrainPolicy
-from training.drift.facts import DriftFacts, read_facts
-from training.drift.sources import DriftSources
+from training.drift.decide import Decision, decide_roles
+from training.drift.evidence import TrainingEvidence, read_evidence
+from training.drift.measure import DriftSources, measure_drift
+from training.drift.signals import DriftSignal
 from training.evaluation.caller_items import TestPlan
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.role import BASE, CALLER, RETRIEVER, UnknownRole, find_role, list_trained_roles
 from training.runtime.model_store import select_recipe
 from training.sets.split import SetPolicy
-from training.settings import PromotionPolicy, RetentionPolicy
+from training.settings import PromotionPolicy, RetentionPolicy, RetrainPolicy
 from warehouse.store import Warehouse
 
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ class TrainerPolicy:
             recipes[role] = {BASE: find_role(role).name_base(base), **recipe}
         return recipes
 
-    def read_facts(self, warehouse: Warehouse, failed_attempts: int = 0) -> DriftFacts:
-        """What a decision to train stands on beside the signals of drift."""
-        return read_facts(
+    def read_evidence(self, warehouse: Warehouse, failed_attempts: int = 0) -> TrainingEvidence:
+        """What decisions to train are made on beside the signals of drift."""
+        return read_evidence(
             warehouse,
             self.list_recipes(),
             self.drift,
@@ -75,11 +76,22 @@ class TrainerPolicy:
         )
 
     def open_sources(
-        self, warehouse: Warehouse, facts: DriftFacts, embedder: Callable[[], Embedder]
+        self, warehouse: Warehouse, trained_on: str, embedder: Callable[[], Embedder]
     ) -> DriftSources:
-        """What the signals of drift are measured of."""
-        known, prompts = facts.trained_on, self.retriever.prompts or Prompts()
-        at = facts.last_run.at
-        return DriftSources(
-            warehouse, known.trained_on, at, embedder, self.retriever.start, prompts
-        )
+        """What the signals of drift since a training set are measured of."""
+        prompts = self.retriever.prompts or Prompts()
+        return DriftSources(warehouse, trained_on, embedder, self.retriever.start, prompts)
+
+    def decide(
+        self,
+        warehouse: Warehouse,
+        evidence: TrainingEvidence,
+        embedder: Callable[[], Embedder],
+    ) -> dict[str, Decision]:
+        """Role -> whether it trains now. Drift is measured only for a role that it decides on, and
+        read where the same was measured before."""
+
+        def measure(trained_on: str) -> list[DriftSignal]:
+            return measure_drift(self.open_sources(warehouse, trained_on, embedder), self.drift)
+
+        return decide_roles(evidence.home, evidence.roles.values(), measure, self.drift)

@@ -84,6 +84,8 @@ class ModelRole:
     learns_from_calls: trained on executed and logged calls instead of the training set.
     describe_job: (base, hyper-parameters) from (the role's settings block, device, seed); None for
     a role of the core and for one that learns from calls.
+    score_request: how right one row of the role's evaluation is, None where it does not count; the
+    decision to train reads it. None for a role that is fitted whenever its calls change.
     find_weights_flaw: why the weights in a folder cannot be read; None for safetensors files.
     find_misfit: why a model cannot serve, from (home, models of all roles).
     """
@@ -94,13 +96,26 @@ class ModelRole:
     name_base: Callable[[str], str] = get_causal_base_name
     learns_from_calls: bool = False
     describe_job: Callable[[Any, str, int], tuple[str, Any]] | None = None
+    score_request: Callable[[Json], float | None] | None = None
     find_weights_flaw: Callable[[Path], str | None] | None = None
     find_misfit: Callable[[Path, Mapping[str, str]], str | None] | None = None
 
 
+def _score_call(row: Json) -> float | None:
+    """Of a request for a tool as it was written (`evaluation/caller_table.py`)."""
+    plain = row["tool"] and row["perturbation"] == "none" and not row["phantom"]
+    return float(row["ast_ok"]) if plain and not row["failed"] else None
+
+
 _CORE = (
-    ModelRole(RETRIEVER, "base", check_retriever_gates, name_base=get_retriever_base_name),
-    ModelRole(CALLER, BASELINE, check_caller_gates),
+    ModelRole(
+        RETRIEVER,
+        "base",
+        check_retriever_gates,
+        name_base=get_retriever_base_name,
+        score_request=lambda row: float(row["rank"] == 1),
+    ),
+    ModelRole(CALLER, BASELINE, check_caller_gates, score_request=_score_call),
 )
 
 
@@ -122,6 +137,11 @@ def find_role(name: str) -> ModelRole:
 def list_trained_roles() -> list[str]:
     """The roles that a training set teaches."""
     return [role.name for role in list_roles().values() if not role.learns_from_calls]
+
+
+def list_role_assets(role: str) -> list[str]:
+    """The names of the role's assets."""
+    return [f"{role}_{step}" for step in ("adapter", "evaluation", "champion")]
 
 
 def get_untrained_model(role: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from training.adapter_table import set_name
+from training.drift.evidence import measure_new_tools
 from training.gates import as_rows
 from training.policies import TrainerPolicy
 from training.releases.promotion import PromotionOutcome, consider_candidate
@@ -129,6 +130,8 @@ def judge_candidate(
     """Promotes the last model if its gates pass against the model in service; writes its card."""
     against = get_untrained_model(role) if serving == last["model"] else serving
     gates, summary = check_evaluation(role, rows, last["model"], against, summarise)
+    gain = measure_new_tools(home, role, rows, last["model"], against, last["training_set"])
+    summary["new_tools"] = gain
     promotion = consider_candidate(
         home, role, last["model"], last["training_set"], gates, summary, by_hand=by_hand
     )

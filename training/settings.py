@@ -53,6 +53,47 @@ class RollbackPolicy:
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class RetrainPolicy:
+    """When drift is enough, and when not to try."""
+
+    min_share: Annotated[
+        float,
+        Field(ge=0, le=1, description="of tools that moved, by class and use, asks for retraining"),
+    ] = 0.01
+    min_decay: Annotated[
+        float, Field(ge=0, le=1, description="of frozen items that a champion had and lost")
+    ] = 0.02
+    min_phantom: Annotated[
+        float, Field(ge=0, le=1, description="of a champion's training calls that name nothing now")
+    ] = 0.02
+    alpha: Annotated[
+        float, Field(gt=0, lt=1, description="false alarms of the test of lost items")
+    ] = 0.05
+    min_gain: Annotated[
+        float,
+        Field(ge=0, le=0.05, description="on requests of new contracts, expected of a training"),
+    ] = 0.001
+    retry_days: Annotated[
+        float, Field(gt=0, le=365, description="after which past trainings count for nothing")
+    ] = 14.0
+    cool_down_h: Annotated[
+        float | None,
+        Field(ge=0, description="hours between trainings; not set: 20, in the demo 0"),
+    ] = None
+    gpu_hours_month: Annotated[
+        float | None, Field(ge=0, description="of training in 30 days; not set: no limit")
+    ] = None
+    usd_month: Annotated[
+        float | None, Field(ge=0, description="for trainings in 30 days; not set: no limit")
+    ] = None
+    usd_per_gpu_hour: Annotated[float, Field(ge=0, description="what an hour costs you")] = 0.0
+    min_rows: Annotated[int, Field(ge=1, description="training pairs, fewer train nothing")] = 20
+    max_attempts: Annotated[
+        int, Field(ge=1, description="of training on one set in `retry_days`")
+    ] = 3
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class SplitSettings:
     """What is never trained on, as a user can set it. The side of a server is frozen and no
     setting moves it."""

@@ -10,7 +10,7 @@ from assets.contracts.canonical import contract_digest
 from assets.contracts.match.match import MatchResult, compute_f1, match_call
 from assets.contracts.validate import validate_call
 from assets.outcomes.outcome import USEFUL
-from assets.outcomes.recording import ReplayRecording, ReplayTask, make_key
+from assets.outcomes.recording import ReplayRecording, make_key
 from assets.outcomes.replay_environment import ReplayEnvironment
 from extensions.sidecar.prompt import UNTOUCHED, RevisionRow, read_revision
 from extensions.sidecar.settings import PARTS, WEIGHTS, RewardWeights
@@ -82,13 +82,11 @@ class ScoreCall(Protocol):
 
 @dataclass(frozen=True)
 class WorldScorer:
-    """Scores calls in the worlds of a recording. reference: a task's id, or `id#n` where n of the
-    task's own calls come before. whole: what the whole trajectory is worth, the task's own later
-    calls made after this one; else whether the call's own answer is useful. None for a call that
-    was never recorded, or by a contract that was not: nothing is made up."""
+    """Scores calls in the worlds of a recording by whether their answer is useful. reference: a
+    task's id, or `id#n` where n of the task's own calls come before. None for a call that was never
+    recorded, or by a contract that was not: nothing is made up."""
 
     recording: ReplayRecording
-    whole: bool = False
 
     def __call__(
         self, reference: str, contract: Mapping[str, Any], call: Mapping[str, Any]
@@ -97,17 +95,12 @@ class WorldScorer:
         task = self.recording.tasks.get(name)
         if task is None or (before and not before.isdigit()):
             return None
-        environment, done = ReplayEnvironment(self.recording), int(before or 0)
+        environment = ReplayEnvironment(self.recording)
         environment.reset(name)
-        _make_own_calls(environment, task, 0, done)
+        for earlier in task.calls[: int(before or 0)]:
+            environment.step(earlier.tool, earlier.arguments, earlier.contract_digest)
         made = environment.step(str(call["name"]), call["arguments"], contract_digest(contract))
-        if made.missed:
-            return None
-        if not self.whole:
-            return float(made.outcome == USEFUL)
-        _make_own_calls(environment, task, done + 1, len(task.calls))
-        found = environment.score()
-        return found.reward if found.known else None
+        return None if made.missed else float(made.outcome == USEFUL)
 
 
 def find_worlds(recording: ReplayRecording, rows: Iterable[RevisionRow]) -> list[RevisionRow]:
@@ -129,11 +122,6 @@ def _make_right_key(row: RevisionRow) -> str:
         if contract is not None and isinstance(call["arguments"], Mapping):
             return make_key(contract_digest(contract), call["arguments"], "")
     return ""
-
-
-def _make_own_calls(environment: ReplayEnvironment, task: ReplayTask, first: int, end: int) -> None:
-    for call in task.calls[first:end]:
-        environment.step(call.tool, call.arguments, call.contract_digest)
 
 
 # Verdicts. Copied: a flawed draft came back as it was. Harmful: it would be sent, and does

@@ -94,7 +94,6 @@ class GrpoSettings:
     max_new: Whole = 512  # tokens of a completion
     guard: bool = True  # a group that fails alike is written again with a worked example
     replay: str | None = None  # a replay file whose worlds answer calls
-    multi_turn: bool = False  # `executed` is what the whole replayed trajectory is worth
     vllm: bool = False  # completions by vLLM in the same process; on a GPU, vllm installed
     probe: Whole = 64  # training rows answered before and after, for the card
     weights: RewardWeights = field(default_factory=RewardWeights)
@@ -205,4 +204,10 @@ def _describe_job(options: SidecarOptions | None, device: str, seed: int) -> tup
     return chosen.base, chosen.resolve(device=device, seed=seed)
 
 
-SIDECAR = ModelRole(ROLE, LADDER, _check_gates, describe_job=_describe_job)
+SIDECAR = ModelRole(
+    ROLE,
+    LADDER,
+    _check_gates,
+    describe_job=_describe_job,
+    score_request=lambda row: float(row["right"]) if row["tool"] else None,
+)

@@ -110,7 +110,7 @@ def _train_by_rewards(
             recording = read_recording(Path(chosen.replay))
         except UnusableInput as error:
             raise TrainingFailed(f"sidecar: grpo.replay: {error}") from error
-        world, known = WorldScorer(recording, chosen.multi_turn), find_worlds(recording, rows)
+        world, known = WorldScorer(recording), find_worlds(recording, rows)
     where = course.root / "grpo", settings.context, settings.checkpoint_steps, settings.seed
     rewarded = GrpoCourse(chosen, course.device, *where)
     try:

@@ -32,8 +32,8 @@ from orchestration.sensors import (
 )
 from orchestration.settings.model import Settings
 from orchestration.settings.schema import SUBPROCESS
-from training.drift.decide import RetrainDecision
-from training.role import list_trained_roles
+from training.drift.decide import describe_decisions, list_due_roles
+from training.role import list_role_assets
 from warehouse.errors import UnusableInput
 from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.store import Warehouse
@@ -118,30 +118,32 @@ def run_once(settings: Settings, *, only: list[str] | None = None) -> RunResult:
                     # A crawl that failed has decided itself whether its pages are worth keeping.
                     warehouse.ledger.close_run(str(outcome.task.partition))
             result.add_all(workers.run(RunTask("fan_in")))
-            # Whether to train now, and the tags by which an attempt that fails is known again.
+            # Which roles train now, and the tags by which an attempt that fails is known again.
             trainer, head = make_trainer(settings), warehouse.tables.head("training_set")
             tags = make_training_tags(head.digest if head else "", trainer)
-            failed = count_failed_trainings(instance, tags)
+            failed = count_failed_trainings(instance, tags, trainer.drift.retry_days)
             tags[ATTEMPT] = str(failed)
-            decision = decide_on_drift(warehouse, trainer, failed)
-            result.reasons = list(decision.why)
-            if isinstance(decision, RetrainDecision):
+            decisions = decide_on_drift(warehouse, trainer, failed)
+            result.reasons = describe_decisions(decisions)
+            if roles := list_due_roles(decisions):
                 tasks = [
-                    replace(task, tags=tuple(tags.items())) for task in list_trainings(settings)
+                    replace(task, tags=tuple(tags.items()))
+                    for task in list_trainings(settings, roles)
                 ]
                 result.retrained = result.add_all(workers.run(*tasks))
             result.add_all(workers.run(RunTask("serve")))
         return result
 
 
-def list_trainings(settings: Settings) -> list[RunTask]:
+def list_trainings(settings: Settings, roles: list[str]) -> list[RunTask]:
     """One task a role where the processors train here; a GPU or another place takes one job."""
     from training.runtime.device import pick_device
 
     chosen, place = settings.training.device, settings.training.place
     if place.runs_on != SUBPROCESS or ("cuda" in (chosen, pick_device("auto")) and chosen != "cpu"):
-        return [RunTask("train")]
-    return [RunTask("train", role=role) for role in list_trained_roles()]
+        names = [name for role in roles for name in list_role_assets(role)]
+        return [RunTask("train", names=tuple(names))]
+    return [RunTask("train", role=role) for role in roles]
 
 
 _NEAR = 5  # ids that an unknown one is answered with

@@ -131,8 +131,8 @@ def _describe_failed_servers(warehouse: Warehouse) -> str:
 
 def _describe_models(warehouse: Warehouse, result: RunResult) -> str:
     """Who is champion of each role and what the last candidate came to."""
-    trained = f"{'yes' if result.retrained else 'no'} ({'; '.join(result.reasons)})"
-    lines = ["Models", f"  trained in this run: {trained}"]
+    lines = ["Models", f"  trained in this run: {'yes' if result.retrained else 'no'}"]
+    lines += [f"    {reason}" for reason in result.reasons]
     for role in list_roles():
         standing = find_model_in_service(warehouse.home, role)
         lines.append(f"  {role:<10} {shorten_model(standing.model)}")

@@ -25,6 +25,7 @@ from orchestration.runs.console import ConsoleLine, name_partition, send_lines, 
 from orchestration.runs.instance import make_process_tags, open_instance, silence_retries
 from orchestration.runs.processes import CORES
 from orchestration.sensors import INTERRUPTED
+from training.role import list_role_assets
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,7 @@ class RunTask:
         """The assets to run; None: all that the job has."""
         if self.names:
             return [dg.AssetKey(name) for name in self.names]
-        steps = ("adapter", "evaluation", "champion")
-        return [dg.AssetKey(f"{self.role}_{part}") for part in steps] if self.role else None
+        return list(map(dg.AssetKey, list_role_assets(self.role))) if self.role else None
 
 
 @dataclass(frozen=True)

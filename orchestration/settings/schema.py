@@ -32,12 +32,12 @@ from assets.servers.secrets import ServerSecrets
 from orchestration.settings.sections import add_sections
 from serving.meta.policy import AddressSettings, LogSettings, MetaSettings
 from training.caller.settings import CallerOptions
-from training.drift.decide import RetrainPolicy
 from training.retriever.settings import RetrieverOptions, RetrieverSettings
 from training.settings import (
     EvaluationOptions,
     PromotionPolicy,
     RetentionPolicy,
+    RetrainPolicy,
     RollbackPolicy,
     SplitSettings,
 )

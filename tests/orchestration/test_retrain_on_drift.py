@@ -10,9 +10,11 @@ import pytest
 from assets.contracts.quarantined_tools import CLEAR
 from orchestration.definitions import build_defs
 from orchestration.factories import make_trainer
-from orchestration.sensors import decide_on_drift, retrain_on_drift
+from orchestration.sensors import ROLES, decide_on_drift, retrain_on_drift
 from orchestration.settings.load import load_settings
-from training.drift.decide import RetrainDecision
+from training.adapter_table import make_adapter_table
+from training.drift.decide import RetrainDecision, SkipDecision
+from training.drift.evidence import measure_new_tools
 from training.releases.promotion import consider_candidate
 from training.role import find_role, list_trained_roles
 from training.runtime.model_store import save_model
@@ -65,13 +67,21 @@ def recipe() -> str:
     return digest(make_trainer(load_settings()).list_recipes())[:8]
 
 
-def trained(home: Path, training_set: str, role: str = "retriever") -> None:
-    """A candidate of the settings in force."""
+ALL = "+".join(list_trained_roles())
+
+
+def trained(home: Path, training_set: str, *roles: str, gain: dict | None = None) -> None:
+    """A candidate of each role (default: all) of the settings in force."""
+    for role in roles or list_trained_roles():
+        _train(home, training_set, role, gain)
+
+
+def _train(home: Path, training_set: str, role: str, gain: dict | None) -> None:
     base, settings = make_trainer(load_settings()).get_role_settings(role)
     model, named = f"{role}-{training_set[:8]}", find_role(role).name_base(base)
     card = {"role": role, "name": model, "settings": asdict(settings), "base": named}
     save_model(home, model, card, lambda _: None)
-    consider_candidate(home, role, model, training_set, [], {})
+    consider_candidate(home, role, model, training_set, [], {"new_tools": gain})
 
 
 def tick(instance: dg.DagsterInstance) -> list[dg.RunRequest] | str:
@@ -83,6 +93,53 @@ def tick(instance: dg.DagsterInstance) -> list[dg.RunRequest] | str:
     return list(result.run_requests or [])
 
 
+def decide_all(home: Path) -> dict:
+    warehouse = Warehouse(home=home, state=home / "state")
+    return decide_on_drift(warehouse, make_trainer(load_settings()))
+
+
+def test_a_role_whose_candidate_lost_waits_and_the_others_train(home, instance) -> None:
+    first = publish(home, dict.fromkeys("abcdefgh", "1"))
+    trained(home, first, "caller", "sidecar")
+    trained(home, first, "retriever", gain={"value": -0.3, "low": -0.4, "high": -0.2, "n": 80})
+    publish(home, dict.fromkeys("bcdefgh", "1") | {"a": "2"})
+    [request] = tick(instance)
+    assert request.tags[ROLES] == "caller,sidecar"
+    why = "; ".join(decide_all(home)["retriever"].why)
+    assert "1 changed, 0 new, 0 gone of 8 contracts" in why
+    assert "the last of 1 measured gained -0.300" in why
+    assert "asks again on 20" in why
+
+
+def test_a_shipped_model_without_lessons_waits_for_new_contracts(home, instance) -> None:
+    first = publish(home, {"a": "1", "b": "1", "c": "1"})
+    trained(home, first, "retriever", "sidecar")
+    assert decide_all(home)["caller"] == RetrainDecision(["nothing was trained yet"])
+    spec = make_adapter_table("caller")  # asked, and the shipped caller had nothing to learn
+    tables = Warehouse(home=home, state=home / "state").tables
+    tables.promote(tables.stage(spec, spec.frame([])), "run", [])
+    assert isinstance(decide_all(home)["caller"], SkipDecision)
+    publish(home, {"a": "1", "b": "1", "c": "2"})
+    assert isinstance(decide_all(home)["caller"], RetrainDecision)
+
+
+def test_a_gain_is_of_requests_of_new_and_changed_contracts(home) -> None:
+    first = publish(home, {"a": "1", "b": "1"})
+    second = publish(home, {"a": "2", "b": "1", "c": "1"})
+    rows = [
+        {"model": model, "pair_id": tool, "server_id": "npm:s", "tool": tool, "rank": rank}
+        for model, ranks in (("now", (1, 9, 1)), ("base", (9, 1, 9)))
+        for tool, rank in zip("abc", ranks, strict=True)
+    ]
+    about = (home, "retriever", rows, "now", "base")
+    assert measure_new_tools(*about, second) is None, "a first candidate"
+    trained(home, first, "retriever")
+    gain = measure_new_tools(*about, second)
+    assert (gain["n"], gain["value"]) == (2, 1.0), "b is as it was"
+    assert measure_new_tools(*about, first)["n"] == 0
+    assert measure_new_tools(home, "reranker", rows, "now", "base", second) is None
+
+
 def test_without_a_training_set_it_says_so(home: Path, instance: dg.DagsterInstance) -> None:
     assert tick(instance) == "no training set yet"
 
@@ -90,7 +147,7 @@ def test_without_a_training_set_it_says_so(home: Path, instance: dg.DagsterInsta
 def test_the_first_training_set_is_asked_for_under_a_key_of_its_own(home, instance) -> None:
     name = publish(home, {"a": "1", "b": "1", "c": "1"})
     [request] = tick(instance)
-    assert request.run_key == f"{name}/{recipe()}/0"
+    assert request.run_key == f"{name}/{recipe()}/0/{ALL}"
 
 
 def test_what_was_trained_on_is_not_asked_for_again(home, instance) -> None:
@@ -102,13 +159,12 @@ def test_a_changed_contract_asks_for_retraining(home, instance) -> None:
     trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
     name = publish(home, {"a": "2", "b": "1", "c": "1"})
     [request] = tick(instance)
-    assert request.run_key == f"{name}/{recipe()}/0"
+    assert request.run_key == f"{name}/{recipe()}/0/{ALL}"
 
 
 def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monkeypatch) -> None:
     name = publish(home, {"a": "1", "b": "1", "c": "1"})
-    for role in list_trained_roles():
-        trained(home, name, role)
+    trained(home, name)
     assert "trained on already" in str(tick(instance))
     monkeypatch.setenv("TOOLMILL_TRAINING__DEVICE", "cpu")  # how, not what
     assert "trained on already" in str(tick(instance))
@@ -116,19 +172,22 @@ def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monke
     monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__LEARNING_RATE", "0.002")
     monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__RANK", "8")
     [request] = tick(instance)
-    assert request.run_key == f"{name}/{recipe()}/0" != f"{name}/{before}/0"
-    decision = decide_on_drift(
-        Warehouse(home=home, state=home / "state"), make_trainer(load_settings())
-    )
-    assert decision == RetrainDecision(
-        ["settings changed since the last training: caller.rank, retriever.learning_rate"]
-    )
+    assert request.run_key == f"{name}/{recipe()}/0/retriever+caller" != f"{name}/{before}/0"
+    assert {key.to_user_string() for key in request.asset_selection} == {
+        f"{role}_{step}"
+        for role in ("retriever", "caller")
+        for step in ("adapter", "evaluation", "champion")
+    }
+    decisions = decide_all(home)
+    for role, setting in (("caller", "rank"), ("retriever", "learning_rate")):
+        why = f"settings changed since the last training: {role}.{setting}"
+        assert decisions[role] == RetrainDecision([why])
+    assert isinstance(decisions["sidecar"], SkipDecision)
 
 
 def test_another_base_alone_asks_for_retraining(home, instance, monkeypatch) -> None:
     name = publish(home, {"a": "1", "b": "1", "c": "1"})
-    for role in list_trained_roles():
-        trained(home, name, role)
+    trained(home, name)
     before, pinned = recipe(), f"some/base@{'a' * 40}"
     trainer = make_trainer(load_settings())
     warehouse = Warehouse(home=home, state=home / "state")
@@ -137,13 +196,14 @@ def test_another_base_alone_asks_for_retraining(home, instance, monkeypatch) -> 
         ({"retriever_base": pinned}, "retriever.base"),
         ({"retriever_base": "minilm-l6-v2"}, None),  # the same by its other name
     ):
-        decision = decide_on_drift(warehouse, replace(trainer, **changed))
-        assert isinstance(decision, RetrainDecision) == (reason is not None)
-        assert not reason or decision.why[0].endswith(f"last training: {reason}")
+        decisions = decide_on_drift(warehouse, replace(trainer, **changed))
+        why = [made.why for made in decisions.values() if isinstance(made, RetrainDecision)]
+        assert bool(why) == (reason is not None)
+        assert not reason or why[0][0].endswith(f"last training: {reason}")
     monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__BASE", pinned)
     monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__PROFILE", "smollm2")
     [request] = tick(instance)
-    assert request.run_key == f"{name}/{recipe()}/0" != f"{name}/{before}/0"
+    assert request.run_key == f"{name}/{recipe()}/0/caller" != f"{name}/{before}/0"
 
 
 def test_little_drift_is_not_worth_a_training(home, instance, monkeypatch) -> None:
@@ -159,7 +219,7 @@ def test_a_cool_down_holds_back_drift_and_no_changed_setting(home, instance, mon
     publish(home, {"a": "2", "b": "1", "c": "1"})
     assert "6 hours between trainings: none before" in str(tick(instance))
     monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__LEARNING_RATE", "0.002")
-    assert len(tick(instance)) == 1
+    assert tick(instance)[0].tags[ROLES] == "retriever"
 
 
 def test_live_marketplaces_have_a_cool_down_of_their_own(home, monkeypatch) -> None:
@@ -177,10 +237,10 @@ def test_a_budget_of_gpu_hours_is_held_by_the_ledger(home, instance, monkeypatch
     assert len(tick(instance)) == 1
     with ledger._database.transaction() as db:
         db.execute("UPDATE attempts SET started_at = finished_at - 3600")
-    assert tick(instance) == (
-        "trainings took 1.00 GPU hours in 30 days and the next is taken to need 1.00 more: the"
-        " budget is 1.5"
-    )
+    assert (
+        "wait (trainings took 1.00 GPU hours in 30 days and the next is taken to need 1.00 more:"
+        " the budget is 1.5)"
+    ) in str(tick(instance))
 
 
 def test_a_failed_training_is_asked_for_again_but_not_for_ever(home, instance) -> None:
@@ -188,7 +248,7 @@ def test_a_failed_training_is_asked_for_again_but_not_for_ever(home, instance) -
     job = build_defs().resolve_job_def("train")
     for attempt in range(3):
         [request] = tick(instance)
-        assert request.run_key == f"{name}/{recipe()}/{attempt}"
+        assert request.run_key == f"{name}/{recipe()}/{attempt}/{ALL}"
         run = instance.create_run_for_job(job, tags=request.tags)
         instance.report_run_failed(run)
     assert "failed 3 times" in str(tick(instance))

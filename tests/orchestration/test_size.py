@@ -22,7 +22,7 @@ BUDGET = {
     "assets/outcomes": (8_146, 40),
     "training": (14_608, 92),
     "serving": (8_518, 41),
-    "orchestration": (6_700, 39),
+    "orchestration": (6_697, 39),
     "demo": (2_726, 24),
     "extensions/batch": (1_127, 6),
     "extensions/bench": (4_112, 16),

@@ -1,160 +1,72 @@
-"""Whether to train again: a pure decision over what was measured, learnt, spent and set."""
+"""Whether a role trains again: a pure decision over its own evidence.
 
+A role trains when drift fired and a training is expected to gain on requests of new and changed
+contracts. The expectation is the mean of what its past trainings gained on such requests and of
+one imagined training that gained UNMEASURED_GAIN. A past training counts for less as days pass
+(nothing after `retry_days`) and as contracts move: other tools are new by then. So one bad
+candidate delays the next training and none ends it: `retry_days` after the last one the imagined
+training alone is left, and any drift trains. A first candidate says nothing of new contracts; its
+gates hold it against the model that it starts from.
+"""
+
+import math
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass as pydantic_dataclass
+from training.drift.signals import CONTRACTS, ROLE_SIGNALS, DriftSignal, describe_signal
+from training.settings import RetrainPolicy
 
-
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class RetrainPolicy:
-    """When drift is enough, and when not to try."""
-
-    min_share: Annotated[
-        float,
-        Field(ge=0, le=1, description="of tools that moved, by class and use, asks for retraining"),
-    ] = 0.01
-    min_shift: Annotated[
-        float, Field(ge=0, le=1, description="squared MMD, of tools that came or of searches")
-    ] = 0.004
-    min_accept_shift: Annotated[
-        float, Field(ge=0, le=1, description="in the share of judged pairs that are accepted")
-    ] = 0.05
-    min_decay: Annotated[
-        float, Field(ge=0, le=1, description="of frozen items that a champion had and lost")
-    ] = 0.02
-    min_phantom: Annotated[
-        float, Field(ge=0, le=1, description="of a champion's training calls that name nothing now")
-    ] = 0.02
-    alpha: Annotated[
-        float, Field(gt=0, lt=1, description="false alarms of all tests together (Holm)")
-    ] = 0.05
-    min_gain: Annotated[
-        float, Field(ge=0, le=1, description="Recall@1 that a training must be expected to bring")
-    ] = 0.001
-    cool_down_h: Annotated[
-        float | None,
-        Field(ge=0, description="hours between trainings; not set: 20, in the demo 0"),
-    ] = None
-    gpu_hours_month: Annotated[
-        float | None, Field(ge=0, description="of training in 30 days; not set: no limit")
-    ] = None
-    usd_month: Annotated[
-        float | None, Field(ge=0, description="for trainings in 30 days; not set: no limit")
-    ] = None
-    usd_per_gpu_hour: Annotated[float, Field(ge=0, description="what an hour costs you")] = 0.0
-    min_rows: Annotated[int, Field(ge=1, description="training pairs, fewer train nothing")] = 20
-    max_attempts: Annotated[int, Field(ge=1, description="of training on one set")] = 3
-
-
-# In the order in which they are shown.
-CONTRACTS, EMBEDDINGS, QUERIES = "contracts", "embeddings", "queries"
-ACCEPT_RATE, RETRIEVER_DECAY, CALLER_DECAY = "accept_rate", "retriever_decay", "caller_decay"
-PHANTOM_CALLS = "phantom_calls"
-SIGNALS = (
-    *(CONTRACTS, EMBEDDINGS, QUERIES, ACCEPT_RATE),
-    *(RETRIEVER_DECAY, CALLER_DECAY, PHANTOM_CALLS),
-)
-
-
-@dataclass(frozen=True)
-class DriftSignal:
-    """What one signal came to.
-
-    value: the figure that is held against `threshold`, None where it was not measured. n: units
-    that it is of. low, high: its 95% interval. p_value: of a test that nothing changed, None where
-    everything was counted and nothing is a sample. p_adjusted: by Holm over all tests. why: what
-    was found, or why nothing was measured.
-    """
-
-    name: str
-    value: float | None
-    n: int
-    threshold: float
-    why: str
-    low: float | None = None
-    high: float | None = None
-    p_value: float | None = None
-    p_adjusted: float | None = None
-    fired: bool = False
-
-    def as_row(self) -> dict[str, Any]:
-        """Figures rounded: a last bit that differs between machines makes no new version."""
-        digits = {"value": 6, "low": 6, "high": 6, "p_value": 6, "p_adjusted": 6}
-        return {
-            name: round(value, digits[name]) if name in digits and value is not None else value
-            for name, value in asdict(self).items()
-        }
-
-
-def make_unmeasured(name: str, threshold: float, why: str) -> DriftSignal:
-    """A signal that there is nothing to measure of."""
-    return DriftSignal(name, None, 0, threshold, why)
-
-
-def judge_signals(signals: Sequence[DriftSignal], alpha: float) -> list[DriftSignal]:
-    """The signals with adjusted p-values, and whether each fires: its value reaches its threshold
-    and, where it is a test, its p-value adjusted by Holm (1979) is at most `alpha`. However many
-    tests there are, the chance that any of them fires by luck stays at `alpha`."""
-    adjusted = compute_holm([signal.p_value for signal in signals])
-    return [
-        replace(one, p_adjusted=p, fired=_reaches_threshold(one) and (p is None or p <= alpha))
-        for one, p in zip(signals, adjusted, strict=True)
-    ]
-
-
-def compute_holm(found: Sequence[float | None]) -> list[float | None]:
-    """p-values by Holm's step-down; None stays None and counts for no test."""
-    tests = sorted((p, at) for at, p in enumerate(found) if p is not None)
-    adjusted: list[float | None] = [None] * len(found)
-    largest = 0.0
-    for rank, (p, at) in enumerate(tests):
-        largest = max(largest, min(1.0, p * (len(tests) - rank)))
-        adjusted[at] = largest
-    return adjusted
-
-
-def _reaches_threshold(one: DriftSignal) -> bool:
-    return one.value is not None and one.value > 0 and one.value >= one.threshold
-
-
-_HOUR = 3600.0
-# Points of Recall@1 that a training is taken to bring before one was measured: the upper end of
-# what the demo's first brought over the shipped retriever, +.029 [-.025, .086], n = 207.
+# The upper end of what the demo's first training brought, +.029 [-.025, .086], n = 207.
 UNMEASURED_GAIN = 0.086
+_HOUR, _DAY = 3600.0, 86_400.0
 USD, GPU_HOURS = "US dollars", "GPU hours"
+_FIGURE = ("value", "low", "high")
 
 
 @dataclass(frozen=True)
-class TrainedOn:
-    """The current training set against that of the last training."""
+class MeasuredGain:
+    """What one training gained on the requests of contracts that were new or changed then."""
 
-    training_set: str | None = None  # the current one
-    trained_on: str | None = None  # that of the last candidate; None before the first
-    train_rows: int = 0  # of the current one
-    settings: tuple[str, ...] = ()  # of training, that are others than the last candidates'
+    at: float  # epoch seconds
+    value: float
+    low: float
+    high: float
+    n: int
 
 
 @dataclass(frozen=True)
-class LastRun:
-    """The last training. at: epoch seconds, None where it is not known. gain: the upper end of the
-    95% interval of what it brought in Recall@1, None where nothing was measured."""
+class RoleEvidence:
+    """What one role decides on. gains: oldest first. notes: why parts of its history do not
+    count."""
 
-    at: float | None = None
-    gain: float | None = None
-    failed_attempts: int = 0  # of training on the current set
+    role: str
+    trained_on: str | None = None  # the set of its last candidate; None before the first
+    trained_at: float | None = None  # epoch seconds
+    new_rows: int = 0  # training pairs of contracts that are new or changed since
+    changed_settings: tuple[str, ...] = ()  # since its last candidate
+    gains: tuple[MeasuredGain, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class TrainingBudget:
-    """What trainings cost in the last 30 days, and what the next one is taken to cost: as much as
-    the last. hours: times the GPUs of the place of training."""
+    """GPU hours of trainings in the last 30 days, and those that the next one is taken to need: as
+    many as the last."""
 
     hours: float = 0.0
     next_hours: float = 0.0
+
+
+@dataclass(frozen=True)
+class HomeFacts:
+    """What all roles share. failed_attempts: on the current set, within `retry_days`."""
+
+    training_set: str | None = None
+    train_rows: int = 0
+    failed_attempts: int = 0
+    budget: TrainingBudget = TrainingBudget()
 
 
 @dataclass(frozen=True)
@@ -166,7 +78,7 @@ class RetrainDecision:
 
 @dataclass(frozen=True)
 class SkipDecision:
-    """Do not train, with the reason."""
+    """Do not train, with the reason and what would change it."""
 
     why: list[str] = field(default_factory=list)
 
@@ -174,35 +86,54 @@ class SkipDecision:
 Decision = RetrainDecision | SkipDecision
 
 
-def decide_before_drift(
-    trained_on: TrainedOn,
-    last_run: LastRun,
-    budget: TrainingBudget,
+def decide_roles(
+    home: HomeFacts,
+    roles: Iterable[RoleEvidence],
+    measure: Callable[[str], Sequence[DriftSignal]],
     policy: RetrainPolicy,
     now: float | None = None,
+) -> dict[str, Decision]:
+    """Role -> its decision. measure: judged signals since a training set, asked only for a role
+    that drift decides on."""
+    decisions: dict[str, Decision] = {}
+    for evidence in roles:
+        decision = decide_before_drift(home, evidence, policy, now)
+        if decision is None:
+            signals = measure(str(evidence.trained_on))
+            decision = decide_retraining(home, evidence, signals, policy, now)
+        decisions[evidence.role] = decision
+    return decisions
+
+
+def decide_before_drift(
+    home: HomeFacts, evidence: RoleEvidence, policy: RetrainPolicy, now: float | None = None
 ) -> Decision | None:
     """What is decided whatever drift there is; None where drift decides. now: epoch seconds."""
-    if trained_on.training_set is None:
+    now = time.time() if now is None else now
+    if home.training_set is None:
         return SkipDecision(["no training set yet"])
-    if trained_on.train_rows < policy.min_rows:
-        return SkipDecision([f"{trained_on.train_rows} training pairs, {policy.min_rows} needed"])
-    if trained_on.training_set == trained_on.trained_on and not trained_on.settings:
+    if home.train_rows < policy.min_rows:
+        return SkipDecision([f"{home.train_rows} training pairs, {policy.min_rows} needed"])
+    if home.training_set == evidence.trained_on and not evidence.changed_settings:
         return SkipDecision(["the current training set was trained on already"])
-    if last_run.failed_attempts >= policy.max_attempts:
+    if home.failed_attempts >= policy.max_attempts:
         return SkipDecision(
-            [f"training on this set failed {last_run.failed_attempts} times; fix it first"]
+            [
+                f"training on this set failed {home.failed_attempts} times in"
+                f" {policy.retry_days:g} days; fix it, or wait for the next set"
+            ]
         )
-    if over := find_exceeded_budget(budget, policy):
-        return SkipDecision([over])
-    if trained_on.trained_on is None:
+    if exceeded := find_exceeded_budget(home.budget, policy):
+        return SkipDecision([exceeded])
+    if evidence.trained_on is None:
         return RetrainDecision(["nothing was trained yet"])
-    if trained_on.settings:  # a person changed them, and does not wait for the cool-down
-        listed = ", ".join(trained_on.settings)
-        return RetrainDecision([f"settings changed since the last training: {listed}"])
-    cool_down, now = (policy.cool_down_h or 0.0) * _HOUR, time.time() if now is None else now
+    if evidence.changed_settings:  # a person changed them, and does not wait for the cool-down
+        changed = ", ".join(evidence.changed_settings)
+        return RetrainDecision([f"settings changed since the last training: {changed}"])
+    cool_down, at = (policy.cool_down_h or 0.0) * _HOUR, evidence.trained_at
     # What lies further ahead was noted by a clock that has been set back since.
-    if last_run.at is not None and abs(now - last_run.at) < cool_down:
-        until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(last_run.at + cool_down))
+    if at is not None and abs(now - at) < cool_down:
+        until = _format_time(at + cool_down)
         return SkipDecision(
             [f"{policy.cool_down_h:g} hours between trainings: none before {until}"]
         )
@@ -210,83 +141,166 @@ def decide_before_drift(
 
 
 def decide_retraining(
+    home: HomeFacts,
+    evidence: RoleEvidence,
     drift: Sequence[DriftSignal],
-    accepted_new: int,
-    trained_on: TrainedOn,
-    last_run: LastRun,
-    budget: TrainingBudget,
     policy: RetrainPolicy | None = None,
     now: float | None = None,
 ) -> Decision:
-    """Pure: the same facts give the same decision. drift: judged signals. accepted_new: training
-    pairs that the last training did not have. now: epoch seconds."""
-    policy = policy or RetrainPolicy()
-    early = decide_before_drift(trained_on, last_run, budget, policy, now)
+    """Pure: the same facts give the same decision. drift: judged signals since the role's last
+    training. now: epoch seconds."""
+    policy, now = policy or RetrainPolicy(), time.time() if now is None else now
+    early = decide_before_drift(home, evidence, policy, now)
     if early is not None:
         return early
-    fired = [item for item in drift if item.fired]
+    role = evidence.role
+    signals = [signal for signal in drift if ROLE_SIGNALS.get(signal.name, role) == role]
+    fired = [describe_signal(signal) for signal in signals if signal.fired]
     if not fired:
-        return SkipDecision(_describe_calm(drift))
-    reasons = [describe_signal(item) for item in fired]
-    gain = estimate_gain(drift, accepted_new, trained_on.train_rows, last_run)
-    if gain < policy.min_gain:
-        return SkipDecision(
-            [
-                *reasons,
-                f"a training is expected to bring {gain:.4f} in Recall@1 ({accepted_new} of"
-                f" {trained_on.train_rows} training pairs are new), {policy.min_gain:g} needed",
-            ]
-        )
-    return RetrainDecision(reasons)
+        return SkipDecision(_describe_calm(signals))
+    if not evidence.new_rows:
+        nothing = "no training pair is of a new or changed contract; it trains when one is"
+        return SkipDecision([*fired, nothing])
+    moved = next((signal.value or 0.0 for signal in drift if signal.name == CONTRACTS), 0.0)
+    expected = estimate_gain(evidence.gains, moved, policy.retry_days, now)
+    gained = _describe_gains(evidence, expected, now)
+    if expected >= policy.min_gain:
+        return RetrainDecision([*fired, gained])
+    retry = _find_retry_time(evidence.gains, moved, policy, now)
+    wait = (
+        f"asks again on {_format_time(retry)}, or as soon as enough other contracts change"
+        f" ({policy.min_gain:g} expected is enough)"
+    )
+    return SkipDecision([*fired, gained, wait])
+
+
+def list_due_roles(decisions: Mapping[str, Decision]) -> list[str]:
+    """The roles that train now."""
+    return [role for role, made in decisions.items() if isinstance(made, RetrainDecision)]
+
+
+def describe_decisions(decisions: Mapping[str, Decision]) -> list[str]:
+    """`retriever, caller: train (why)`: a sentence for roles of one decision."""
+    roles: dict[str, list[str]] = {}
+    for role, decision in decisions.items():
+        verb = "train" if isinstance(decision, RetrainDecision) else "wait"
+        roles.setdefault(f"{verb} ({'; '.join(decision.why)})", []).append(role)
+    return [f"{', '.join(names)}: {what}" for what, names in roles.items()]
+
+
+def estimate_gain(
+    gains: Iterable[MeasuredGain], moved: float, retry_days: float, now: float
+) -> float:
+    """What a training is expected to gain on requests of new and changed contracts: the mean of
+    past gains, weighed by how far they still apply, and of one of UNMEASURED_GAIN.
+
+    moved: share of contracts that moved since the last training.
+    """
+    total, weights = UNMEASURED_GAIN, 1.0
+    for gain in gains:
+        age = min(1.0, max(0.0, now - gain.at) / (retry_days * _DAY))
+        weight = (1.0 - age) * (1.0 - min(1.0, max(0.0, moved)))
+        total += weight * gain.value
+        weights += weight
+    return total / weights
+
+
+def read_gains(
+    attempts: Iterable[Mapping[str, Any]], role: str, now: float
+) -> tuple[tuple[MeasuredGain, ...], tuple[str, ...]]:
+    """(gains of a role, why others are ignored) from lines {at, role, attempt: {model, new_tools}}
+    of the champions' history; the first line of a model counts."""
+    gains: dict[str, MeasuredGain] = {}
+    notes: list[str] = []
+    for line in attempts:
+        attempt = line.get("attempt") or {}
+        figure, model = attempt.get("new_tools"), str(attempt.get("model"))
+        if not figure or model in gains:
+            continue
+        flaw = _find_gain_flaw(line, figure, role, now)
+        if flaw is not None:
+            notes.append(f"the gain of {model[:12]} is ignored: {flaw}")
+        elif figure["n"]:
+            value, low, high = (float(figure[name]) for name in _FIGURE)
+            gains[model] = MeasuredGain(float(line["at"]), value, low, high, figure["n"])
+    return tuple(gains.values()), tuple(dict.fromkeys(notes))
 
 
 def find_exceeded_budget(budget: TrainingBudget, policy: RetrainPolicy) -> str | None:
     """Which budget the next training would exceed, in one line; None: neither."""
-    hours = budget.hours + budget.next_hours
-    for name, limit, spent, total in (
-        (GPU_HOURS, policy.gpu_hours_month, budget.hours, hours),
-        (
-            USD,
-            policy.usd_month,
-            budget.hours * policy.usd_per_gpu_hour,
-            hours * policy.usd_per_gpu_hour,
-        ),
+    for name, limit, price in (
+        (GPU_HOURS, policy.gpu_hours_month, 1.0),
+        (USD, policy.usd_month, policy.usd_per_gpu_hour),
     ):
-        if limit is not None and total > limit:
+        spent, coming = budget.hours * price, budget.next_hours * price
+        if limit is not None and spent + coming > limit:
             return (
                 f"trainings took {spent:.2f} {name} in 30 days and the next is taken to need"
-                f" {total - spent:.2f} more: the budget is {limit:g}"
+                f" {coming:.2f} more: the budget is {limit:g}"
             )
     return None
 
 
-def estimate_gain(
-    drift: Sequence[DriftSignal], accepted_new: int, train_rows: int, last_run: LastRun
+def _find_gain_flaw(line: Mapping[str, Any], figure: Any, role: str, now: float) -> str | None:
+    if line.get("role") != role:
+        return f"it is of role {line.get('role')}"
+    if not isinstance(figure, Mapping):
+        return f"{figure!r:.40} is not a figure"
+    numbers: list[Any] = [figure.get(name) for name in _FIGURE]
+    at: Any = line.get("at")
+    n = figure.get("n")
+    if not all(_is_number(number) and -1 <= number <= 1 for number in numbers):
+        return f"{numbers} are not all numbers from -1 to 1"
+    if not isinstance(n, int) or n < 0:
+        return f"its n is {n!r}, expected a count"
+    if not _is_number(at) or not 0 < at <= now:
+        return f"its time {at!r} is not in the past"
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _find_retry_time(
+    gains: Sequence[MeasuredGain], moved: float, policy: RetrainPolicy, now: float
 ) -> float:
-    """Points of Recall@1 that a training may bring: the share of its pairs that are new times what
-    the last one brought (the upper end of its interval: little evidence writes nothing off), and
-    what the retriever lost on its frozen items, where that is certain."""
-    worth = UNMEASURED_GAIN if last_run.gain is None else max(last_run.gain, 0.0)
-    lost = sum(item.value or 0.0 for item in drift if item.name == RETRIEVER_DECAY and item.fired)
-    return worth * (accepted_new / train_rows if train_rows else 0.0) + lost
+    """When the expected gain is enough by the passing of days alone, to the day."""
+    days = range(1, math.ceil(policy.retry_days) + 1)
+    times = (now + day * _DAY for day in days)
+    return next(
+        at for at in times if estimate_gain(gains, moved, policy.retry_days, at) >= policy.min_gain
+    )
 
 
-def describe_signal(one: DriftSignal) -> str:
-    """A signal and its evidence, in one line."""
-    if one.name == CONTRACTS:
-        return one.why
-    test = f", p={one.p_adjusted:.3g} of all tests" if one.p_adjusted is not None else ""
-    return f"{one.name} {one.value:.3f} of {one.threshold:g}{test}: {one.why}"
+def _describe_gains(evidence: RoleEvidence, expected: float, now: float) -> str:
+    parts = [f"a training is expected to gain {expected:+.3f} on requests of new contracts"]
+    if evidence.gains:
+        last = evidence.gains[-1]
+        days = max(0.0, now - last.at) / _DAY
+        parts.append(
+            f"the last of {len(evidence.gains)} measured gained {last.value:+.3f}"
+            f" [{last.low:+.3f}, {last.high:+.3f}], n={last.n}, {days:.0f} days ago"
+        )
+    else:
+        parts.append("none was measured yet")
+    return "; ".join([*parts, *evidence.notes])
 
 
-def _describe_calm(drift: Sequence[DriftSignal]) -> list[str]:
-    """Why nothing fired: the contracts always, and how many other signals were looked at."""
-    found = []
-    for one in drift:
-        if one.name == CONTRACTS:
-            found.append(f"{one.why}: below {one.threshold:.1%}")
-    others = [item for item in drift if item.name != CONTRACTS and item.value is not None]
+def _describe_calm(signals: Sequence[DriftSignal]) -> list[str]:
+    """Why nothing fired: the contracts always, and how many other signals were read."""
+    contracts = [
+        f"{signal.why}: below {signal.threshold:.1%}"
+        for signal in signals
+        if signal.name == CONTRACTS
+    ]
+    others = [
+        signal.name for signal in signals if signal.name != CONTRACTS and signal.value is not None
+    ]
     if others:
-        names = ", ".join(other.name for other in others)
-        found.append(f"none of {len(others)} other signals fired ({names})")
-    return found or ["no drift was measured"]
+        contracts.append(f"none of {len(others)} other signals fired ({', '.join(others)})")
+    return contracts or ["no drift was measured"]
+
+
+def _format_time(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))

@@ -1,14 +1,15 @@
 """The table `drift`: one row a signal, and its history over all publications."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
-from training.drift.contract_moves import ContractMoves
-from training.drift.decide import CONTRACTS, SIGNALS, Decision, DriftSignal, RetrainDecision
-from training.drift.facts import ROLE, DriftFacts
+from training.drift.decide import Decision, describe_decisions, list_due_roles
+from training.drift.evidence import TrainingEvidence
+from training.drift.signals import CONTRACTS, SIGNALS, ContractMoves, DriftSignal
+from training.role import RETRIEVER
 from warehouse.json_types import Row
 from warehouse.storage.tables import Tables, TableSpec
 
@@ -27,36 +28,39 @@ DRIFT = TableSpec(
             pl.Float64,
             "p-value of a test that nothing changed; null where all was counted",
         ),
-        "p_adjusted": (pl.Float64, "p-value adjusted by Holm over all tests"),
         "threshold": (pl.Float64, "Threshold at which the signal fires"),
         "fired": (pl.Boolean, "Whether the value exceeds the threshold beyond chance"),
         "why": (pl.String, "What was found, or why nothing was measured"),
-        "role": (pl.String, "Role whose training follows"),
+        "role": (pl.String, "Role since whose last training it was measured"),
         "known": (pl.Int64, "Contracts at the last training; counts in the row contracts"),
         "changed": (pl.Int64, "Tools whose contract changed since"),
         "new": (pl.Int64, "Tools added since"),
         "gone": (pl.Int64, "Tools removed since"),
         "training_set": (pl.String, "Digest of the current training set"),
         "trained_on": (pl.String, "Digest of the last set that was trained on; null where none"),
-        "retrain": (pl.Boolean, "Decision when this was measured"),
-        "reasons": (pl.String, "Why a training is due, or is not"),
+        "retrain": (pl.Boolean, "Whether a role was due to train when this was measured"),
+        "reasons": (pl.String, "Why each role trains, or does not"),
     },
     volatile=("retrain", "reasons"),  # a cool-down ends by itself: that is no other drift
-    schema_version=2,
+    schema_version=3,
 )
 
 
 def make_drift_rows(
-    signals: Sequence[DriftSignal], moves: ContractMoves, facts: DriftFacts, decision: Decision
+    signals: Sequence[DriftSignal],
+    moves: ContractMoves,
+    evidence: TrainingEvidence,
+    decisions: Mapping[str, Decision],
 ) -> list[dict[str, Any]]:
-    """Rows of DRIFT; the sensor decides again for itself."""
+    """Rows of DRIFT, measured since the retriever's last training; the decisions are those of all
+    roles, and the sensor decides again for itself."""
     counts = {name: getattr(moves, name) for name in ("known", "changed", "new", "gone")}
     shared = {
-        "role": ROLE,
-        "training_set": facts.trained_on.training_set,
-        "trained_on": facts.trained_on.trained_on,
-        "retrain": isinstance(decision, RetrainDecision),
-        "reasons": "; ".join(decision.why),
+        "role": RETRIEVER,
+        "training_set": evidence.home.training_set,
+        "trained_on": evidence.roles[RETRIEVER].trained_on,
+        "retrain": bool(list_due_roles(decisions)),
+        "reasons": "; ".join(describe_decisions(decisions)),
     }
     rows = []
     for signal in signals:
@@ -75,13 +79,14 @@ def sort_signals(rows: Sequence[Row]) -> list[Row]:
 def read_drift_history(tables: Tables) -> dict[str, list[dict[str, Any]]]:
     """Signal -> its points over all publications, oldest first: {at (epoch seconds), value, low,
     high, threshold, fired}. Versions of before there were signals have none."""
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    figures = ("value", "low", "high", "threshold", "fired")
+    points: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for head in tables.history(DRIFT.name)[-_MOST_POINTS:]:
         for row in tables.read(DRIFT, as_of=head.at).to_dicts():
             if row["signal"] in SIGNALS:
-                figures = ("value", "low", "high", "threshold", "fired")
-                found[row["signal"]].append({"at": head.at} | {name: row[name] for name in figures})
-    return dict(found)
+                point = {name: row[name] for name in figures}
+                points[row["signal"]].append({"at": head.at} | point)
+    return dict(points)
 
 
 def describe_drift(tables: Tables) -> dict[str, Any] | None:

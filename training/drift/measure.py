@@ -1,71 +1,138 @@
 """All signals of a home, measured once for the same inputs: the asset publishes them, the sensor
 and the run decide on them."""
 
-from collections.abc import Callable
-from dataclasses import asdict
-from functools import partial
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
+import polars as pl
+
+from assets.contracts.canonical import tool_text
 from assets.contracts.changes import CHANGES
-from assets.contracts.quarantined_tools import CLEAR, HELD
-from assets.servers.calls.log import CallLog
-from assets.synthesis.tables import JUDGEMENTS
-from assets.vectors.index import VECTORS
-from training.drift.champion_signals import (
-    measure_callers_champion,
-    measure_champions_phantoms,
-    measure_retrievers_champion,
-)
-from training.drift.contract_moves import count_moves, find_change_classes, make_contract_signal
-from training.drift.decide import (
-    ACCEPT_RATE,
+from assets.contracts.quarantined_tools import CLEAR, HELD, read_clear
+from assets.contracts.tool_id import ToolId
+from assets.contracts.validate import validate_call
+from assets.outcomes.reliability.observations import read_log_lines
+from assets.servers.calls.log import STATUSES, CallLog
+from assets.vectors.encoders.embedder import Embedder, Prompts
+from assets.vectors.index import digest_text, read_contract
+from training.drift.evidence import read_set_contracts
+from training.drift.signals import (
     CALLER_DECAY,
     CONTRACTS,
-    EMBEDDINGS,
     PHANTOM_CALLS,
-    QUERIES,
     RETRIEVER_DECAY,
     DriftSignal,
-    RetrainPolicy,
-    judge_signals,
+    count_moves,
+    find_change_classes,
+    judge_signal,
+    make_contract_signal,
     make_unmeasured,
+    measure_caller_decay,
+    measure_phantom_calls,
+    measure_retriever_decay,
 )
-from training.drift.shifts import (
-    measure_accept_shift,
-    measure_embedding_shift,
-    measure_query_shift,
+from training.evaluation.caller_table import CALLER_EVALUATION, UNPERTURBED
+from training.evaluation.retriever import (
+    RETRIEVER_EVALUATION,
+    evaluate_retriever,
+    make_encoder,
+    open_in_service,
 )
-from training.drift.sources import DriftSources
-from training.evaluation.caller_table import CALLER_EVALUATION
-from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.releases.in_service import find_model_in_service
+from training.role import CALLER, RETRIEVER
+from training.runtime.model_store import read_model_card
+from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
+from training.settings import RetrainPolicy
 from warehouse.item_failure import try_item
+from warehouse.json_types import Row
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore, make_vector_key
+from warehouse.store import Warehouse
 
-_VERSION = 1  # of what is kept in the memo
-_MOST = 500  # servers, or searches, a side of a test of vectors: some .5 s
+_VERSION = 2  # of what the memo holds
+_MOST_TEXTS = 2000  # that a champion has no vectors of yet: some 20 s on one core
 _NOTHING = "nothing was trained yet"
-_TABLES = (
-    *(CLEAR, HELD, VECTORS, CHANGES, JUDGEMENTS),
-    *(TRAINING_SET, RETRIEVER_EVALUATION, CALLER_EVALUATION),
-)
+_TABLES = (CLEAR, HELD, CHANGES, TRAINING_SET, RETRIEVER_EVALUATION, CALLER_EVALUATION)
+# Statuses of lines of the log that no call was sent for.
+_NOT_SENT = frozenset({"reported", "searched", "declined", "cancelled", "refused"})
+_LOG = {"at": pl.Float64, "status": pl.String, "tool_id": pl.String}
+
+
+@dataclass(frozen=True)
+class DriftSources:
+    """What was there when a training set was made, and what is now. Read when asked for, once.
+
+    trained_on: the set. embedder: opens the embedder in use. start, prompts: what the untrained
+    retriever is.
+    """
+
+    warehouse: Warehouse
+    trained_on: str
+    embedder: Callable[[], Embedder]
+    start: str
+    prompts: Prompts
+
+    @cached_property
+    def clear(self) -> list[dict[str, Any]]:
+        return read_clear(self.warehouse)
+
+    @cached_property
+    def now(self) -> dict[str, str]:
+        """Tool id -> contract digest."""
+        return {str(ToolId.of_row(row)): row["contract_digest"] for row in self.clear}
+
+    @cached_property
+    def contracts(self) -> dict[str, dict[str, Any]]:
+        """Tool id -> contract."""
+        return {str(ToolId.of_row(row)): read_contract(row) for row in self.clear}
+
+    @cached_property
+    def then(self) -> dict[str, str]:
+        """Tool id -> contract digest, when the set was made."""
+        return read_set_contracts(self.warehouse.home, self.trained_on)
+
+    def read_set(self, name: str) -> Sequence[Row]:
+        """The rows of a training set that was published once; [] of any other."""
+        tables = self.warehouse.tables
+        heads = reversed(tables.history(TRAINING_SET.name))
+        at = next((head.at for head in heads if head.digest == name), None)
+        return tables.read(TRAINING_SET, as_of=at).to_dicts() if at else []
+
+
+Measure = Callable[[DriftSources, float], DriftSignal]
 
 
 def measure_drift(sources: DriftSources, policy: RetrainPolicy) -> list[DriftSignal]:
     """Judged signals, one of each of SIGNALS; from the memo where nothing that they are of has
     changed since. A signal that cannot be measured says why and costs no other."""
     memo, key = sources.warehouse.memo, digest(_list_inputs(sources, policy))
-    known = memo.get("drift", "measured")
+    place = f"measured since {sources.trained_on[:16]}"
+    known = memo.get("drift", place)
     if known and known["key"] == key:
         return [DriftSignal(**row) for row in known["signals"]]
-    result = judge_signals(
-        [_measure_one(name, *how) for name, how in _list_signals(sources, policy).items()],
-        policy.alpha,
+    signals: list[tuple[str, float, Measure]] = [
+        (CONTRACTS, policy.min_share, _measure_contracts),
+        (RETRIEVER_DECAY, policy.min_decay, _measure_retriever),
+        (CALLER_DECAY, policy.min_decay, _measure_caller),
+        (PHANTOM_CALLS, policy.min_phantom, _measure_phantoms),
+    ]
+    judged = [judge_signal(_measure_one(sources, *signal), policy.alpha) for signal in signals]
+    memo.put("drift", place, {"key": key, "signals": [asdict(signal) for signal in judged]})
+    return judged
+
+
+def _measure_one(
+    sources: DriftSources, name: str, threshold: float, measure: Measure
+) -> DriftSignal:
+    return try_item(
+        lambda: measure(sources, threshold),
+        lambda hint: make_unmeasured(name, threshold, f"it could not be measured: {hint}"),
     )
-    memo.put("drift", "measured", {"key": key, "signals": [asdict(item) for item in result]})
-    return result
 
 
 def _list_inputs(sources: DriftSources, policy: RetrainPolicy) -> dict[str, Any]:
@@ -77,41 +144,14 @@ def _list_inputs(sources: DriftSources, policy: RetrainPolicy) -> dict[str, Any]
         for part in tables.partitions(spec.name)
         if (head := tables.head(spec.name, part))
     }
-    sizes = [(path.name, path.stat().st_size) for path in CallLog(home).list_files()]
-    models = {role: find_model_in_service(home, role).model for role in ("retriever", "caller")}
     return {
         "version": _VERSION,
         "heads": heads,
-        "log": sizes,
-        "models": models,
+        "log": [(path.name, path.stat().st_size) for path in CallLog(home).list_files()],
+        "models": {role: find_model_in_service(home, role).model for role in (RETRIEVER, CALLER)},
         "trained_on": sources.trained_on,
-        "trained_at": sources.trained_at,
         "policy": asdict(policy),
     }
-
-
-def _list_signals(
-    sources: DriftSources, policy: RetrainPolicy
-) -> dict[str, tuple[float, Callable[[float], DriftSignal]]]:
-    """Signal -> (threshold, how it is measured)."""
-    return {
-        CONTRACTS: (policy.min_share, partial(_measure_contracts, sources)),
-        EMBEDDINGS: (policy.min_shift, partial(_measure_embeddings, sources)),
-        QUERIES: (policy.min_shift, partial(_measure_queries, sources)),
-        ACCEPT_RATE: (policy.min_accept_shift, partial(_measure_accept_rate, sources)),
-        RETRIEVER_DECAY: (policy.min_decay, partial(measure_retrievers_champion, sources)),
-        CALLER_DECAY: (policy.min_decay, partial(measure_callers_champion, sources)),
-        PHANTOM_CALLS: (policy.min_phantom, partial(measure_champions_phantoms, sources)),
-    }
-
-
-def _measure_one(
-    name: str, threshold: float, measure: Callable[[float], DriftSignal]
-) -> DriftSignal:
-    return try_item(
-        lambda: measure(threshold),
-        lambda hint: make_unmeasured(name, threshold, f"it could not be measured: {hint}"),
-    )
 
 
 def _measure_contracts(sources: DriftSources, threshold: float) -> DriftSignal:
@@ -119,35 +159,85 @@ def _measure_contracts(sources: DriftSources, threshold: float) -> DriftSignal:
         return make_unmeasured(CONTRACTS, threshold, _NOTHING)
     changes = sources.warehouse.tables.read(CHANGES).to_dicts()
     classes = find_change_classes(changes, sources.then)
-    moves = count_moves(sources.then, sources.now, classes, sources.count_calls())
+    sent = pl.col("status").is_in(set(STATUSES) - _NOT_SENT) & pl.col("tool_id").is_not_null()
+    log = read_log_lines(sources.warehouse.home, _LOG).filter(sent)
+    moves = count_moves(sources.then, sources.now, classes, Counter(log["tool_id"]))
     return make_contract_signal(moves, threshold)
 
 
-def _measure_embeddings(sources: DriftSources, threshold: float) -> DriftSignal:
-    at = sources.find_set_time(sources.trained_on or "")
-    if at is None:
-        return make_unmeasured(EMBEDDINGS, threshold, _NOTHING)
-    (then, before), (now, after) = sources.read_members(at), sources.read_members(None)
-    if len(before | after) != 1:
-        return make_unmeasured(EMBEDDINGS, threshold, "the embedder was changed since")
-    [embedder], store = before, LanceStore(sources.warehouse.home / "lance")
-    return measure_embedding_shift(
-        then,
-        now,
-        lambda names: store.vectors([make_vector_key(name, embedder) for name in names]),
-        threshold,
-        most=_MOST,
+def _measure_retriever(sources: DriftSources, threshold: float) -> DriftSignal:
+    """Whether the retriever in service still finds what it found when it was last measured."""
+    home = sources.warehouse.home
+    model = find_model_in_service(home, RETRIEVER).model
+    frozen = _read_frozen_items(sources, model)
+    texts = {
+        (row["server_id"], row["tool"]): tool_text(sources.contracts[str(ToolId.of_row(row))])
+        for row in sources.clear
+    }
+    store, pool = LanceStore(home / "lance"), sorted(set(texts.values()))
+    if frozen:
+        encoder = open_in_service(home, model, sources.start, sources.prompts, sources.embedder())
+        keys = (make_vector_key(digest_text(text), encoder.id) for text in pool)
+        if (due := len(store.find_missing(keys))) > _MOST_TEXTS:
+            why = f"{due:,} texts have no vector by {model[:12]} yet: the next index makes them"
+            return make_unmeasured(RETRIEVER_DECAY, threshold, why)
+
+    def rank(items: Sequence[Row]) -> Mapping[str, int]:
+        encode = make_encoder(
+            home, model, store, sources.start, sources.embedder(), sources.prompts
+        )
+        ranked = evaluate_retriever(items, pool, {model: encode}, "")
+        return {row["pair_id"]: row["rank"] for row in ranked}
+
+    return measure_retriever_decay(frozen, rank, texts, threshold)
+
+
+def _read_frozen_items(sources: DriftSources, model: str) -> list[Row]:
+    """Rows of the model's last evaluation, each with the words of its request."""
+    measured = sources.warehouse.tables.read(RETRIEVER_EVALUATION).to_dicts()
+    rows = [row for row in measured if row["model"] == model]
+    requests = {
+        row["pair_id"]: row
+        for name in {row["training_set"] for row in rows}
+        for row in sources.read_set(name)
+    }
+    return [{**requests[row["pair_id"]], **row} for row in rows if row["pair_id"] in requests]
+
+
+def _measure_caller(sources: DriftSources, threshold: float) -> DriftSignal:
+    """Whether the calls that the caller in service got right still fit; nothing is asked of it."""
+    model = find_model_in_service(sources.warehouse.home, CALLER).model
+    right = (
+        (row["server_id"], json.loads(row["called"] or "[]"))
+        for row in sources.warehouse.tables.read(CALLER_EVALUATION).to_dicts()
+        if row["model"] == model
+        and row["ast_ok"]
+        and not row["phantom"]
+        and row["perturbation"] == UNPERTURBED
     )
 
+    def fits(server: str, call: Mapping[str, Any]) -> bool:
+        contract = sources.contracts.get(str(ToolId(server, call["name"])))
+        return contract is not None and not validate_call(contract, call["arguments"])
 
-def _measure_queries(sources: DriftSources, threshold: float) -> DriftSignal:
-    if sources.trained_at is None:
-        return make_unmeasured(QUERIES, threshold, _NOTHING)
-    return measure_query_shift(*sources.read_searches(_MOST), threshold)
+    fit = [all(fits(server, call) for call in calls) for server, calls in right if calls]
+    return measure_caller_decay(fit, threshold)
 
 
-def _measure_accept_rate(sources: DriftSources, threshold: float) -> DriftSignal:
-    at = sources.find_set_time(sources.trained_on or "")
-    if at is None:
-        return make_unmeasured(ACCEPT_RATE, threshold, _NOTHING)
-    return measure_accept_shift(*sources.read_judged(at), threshold)
+def _measure_phantoms(sources: DriftSources, threshold: float) -> DriftSignal:
+    """How much of what a model in service learnt is of tools and parameters that are no more; of
+    the caller where it was trained, for it writes calls."""
+    home = sources.warehouse.home
+    cards = (
+        read_model_card(home, find_model_in_service(home, role).model)
+        for role in (CALLER, RETRIEVER)
+    )
+    sets = (card.get("training_set") for card in cards if card)
+    learnt = next(filter(None, sets), None)
+    if learnt is None:
+        return make_unmeasured(PHANTOM_CALLS, threshold, "no champion was trained")
+    owners: dict[str, list[str]] = defaultdict(list)
+    for tool, contract in read_set_contracts(home, learnt).items():
+        owners[contract].append(tool)
+    rows = [row for row in sources.read_set(learnt) if row["split"] == TRAIN]
+    return measure_phantom_calls(rows, owners, sources.contracts, threshold)

@@ -142,10 +142,8 @@ def restore_pointer(home: Path, role: str) -> RoleChampion:
                 f"{home / CHAMPIONS}: names no champion of {role}; delete {get_pointer_path(role)},"
                 f" and the untrained model serves until {role}_champion is materialized"
             )
-        tried = [line["attempt"] for line in _read_role_history(home, role) if line.get("attempt")]
-        after = RoleChampion(
-            **{**asdict(last_promoted), "last_candidate": tried[-1] if tried else {}}
-        )
+        attempts = [line["attempt"] for line in list_attempts(home, role)]
+        after = replace(last_promoted, last_candidate=attempts[-1] if attempts else {})
         write_pointer(home / get_pointer_path(role), asdict(after))
         return after
 
@@ -159,8 +157,16 @@ def read_last_trained_set(home: Path, role: str) -> str | None:
 def read_last_attempt_time(home: Path, role: str) -> float | None:
     """When the role's last candidate was considered first (epoch seconds); None before any."""
     model = read_champion(home, role).last_candidate.get("model")
+    attempts = list_attempts(home, role)
+    return next((line["at"] for line in attempts if line["attempt"].get("model") == model), None)
+
+
+def list_attempts(home: Path, role: str, before: str | None = None) -> list[Json]:
+    """The history's lines of candidates of a role, oldest first; of those considered earlier than
+    the candidate `before` was first."""
     lines = [line for line in _read_role_history(home, role) if line.get("attempt")]
-    return next((line["at"] for line in lines if line["attempt"].get("model") == model), None)
+    models = [line["attempt"].get("model") for line in lines]
+    return lines[: models.index(before)] if before in models else lines
 
 
 def find_promotion(home: Path, role: str, model: str) -> RoleChampion:

@@ -83,6 +83,7 @@ def consider_candidate(
             "promoted": better and not waiting,
             "why": why,
             "gates": as_rows(asked),
+            "new_tools": evidence.get("new_tools"),
         }
         if waiting:
             attempt |= {"waiting": True, "evidence": dict(evidence)}

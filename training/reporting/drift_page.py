@@ -8,8 +8,8 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from training.drift.decide import CONTRACTS
 from training.drift.drift import sort_signals
+from training.drift.signals import CONTRACTS
 from training.figures import NONE, Json, format_table
 from training.reporting.drawing import File, draw_png
 from warehouse.pictures import PictureStore
@@ -17,9 +17,6 @@ from warehouse.sanitize.markdown import Markdown, embed_image, fill_markdown, jo
 
 _TITLES = {
     "contracts": "Contracts that moved",
-    "embeddings": "Embeddings of what came",
-    "queries": "Searches",
-    "accept_rate": "Accept rate",
     "retriever_decay": "Retriever's frozen items lost",
     "caller_decay": "Caller's right calls lost",
     "phantom_calls": "Phantom training calls",
@@ -39,14 +36,14 @@ def render_drift_table(rows: Sequence[Json]) -> Markdown:
             _TITLES[row["signal"]],
             _format_value(row),
             f"{row['threshold']:g}",
-            "–" if row["p_adjusted"] is None else f"{row['p_adjusted']:.3g}",
+            "–" if row["p_value"] is None else f"{row['p_value']:.3g}",
             row["n"] or NONE,
             "fired" if row["fired"] else "",
             row["why"],
         ]
         for row in measured
     ]
-    head = ["signal", "value [95%]", "threshold", "p (Holm)", "n", "", "what was found"]
+    head = ["signal", "value [95%]", "threshold", "p", "n", "", "what was found"]
     return join_markdown("\n", format_table(head, lines))
 
 

@@ -40,7 +40,7 @@ from tests.support.command import invoke_toolmill
 from tests.support.local_servers import write_file, write_server
 from tests.support.untrusted_server import require_sandbox
 from training.drift.decide import Decision, RetrainDecision, SkipDecision
-from training.role import list_trained_roles
+from training.role import list_role_assets, list_trained_roles
 from training.runtime import device
 from warehouse.store import Warehouse
 
@@ -248,9 +248,10 @@ def test_run_once_counts_the_attempts_that_failed_on_a_set(
     monkeypatch.chdir(tmp_path)
     counted: list[int] = []
 
-    def decide(warehouse: Any, trainer: Any, failed: int = 0) -> Decision:
+    def decide(warehouse: Any, trainer: Any, failed: int = 0) -> dict[str, Decision]:
         counted.append(failed)
-        return SkipDecision(["fix it first"]) if failed >= 2 else RetrainDecision(["drift"])
+        made = SkipDecision(["fix it first"]) if failed >= 2 else RetrainDecision(["drift"])
+        return {"retriever": made, "caller": made}
 
     for name, stand_in in (
         ("decide_on_drift", decide),
@@ -284,7 +285,7 @@ class _Kept:
 
 def test_the_roles_part_the_training_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "pick_device", lambda wanted: "cpu")
-    tasks = list_trainings(Settings())
+    tasks = list_trainings(Settings(), list_trained_roles())
     keys = [key.to_user_string() for task in tasks for key in task.list_assets() or []]
     assert len(tasks) == len(list_trained_roles())
     assert sorted(keys) == sorted([*TRAINED, *MEASURED])
@@ -292,13 +293,13 @@ def test_the_roles_part_the_training_between_them(monkeypatch: pytest.MonkeyPatc
 
 def test_one_gpu_or_another_place_takes_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "pick_device", lambda wanted: "cuda")
-    assert list_trainings(Settings()) == [RunTask("train")]
-    assert len(list_trainings(Settings.model_validate({"training": {"device": "cpu"}}))) == len(
-        list_trained_roles()
-    )
+    names = tuple(list_role_assets("caller"))
+    assert list_trainings(Settings(), ["caller"]) == [RunTask("train", names=names)]
+    on_cpu = Settings.model_validate({"training": {"device": "cpu"}})
+    assert list_trainings(on_cpu, ["caller"]) == [RunTask("train", role="caller")]
     monkeypatch.setattr(device, "pick_device", lambda wanted: "cpu")
     elsewhere = Settings.model_validate({"training": {"place": {"runs_on": "ray"}}})
-    assert list_trainings(elsewhere) == [RunTask("train")]
+    assert list_trainings(elsewhere, ["caller"]) == [RunTask("train", names=names)]
     assert RunTask("train").list_assets() is None
 
 

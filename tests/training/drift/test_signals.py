@@ -1,169 +1,123 @@
-"""Each signal on planted drift and on none; several tests together; nothing to measure."""
+"""Signals: what moved since a training, weighed; calls of tools that are no more; what the models
+in service lost."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from training.drift.champion_signals import measure_caller_decay, measure_retriever_decay
-from training.drift.decide import DriftSignal, compute_holm, judge_signals
-from training.drift.shifts import (
-    LEAST,
-    SampleMember,
-    choose_tools,
-    compare_hits,
-    compare_shares,
-    measure_accept_shift,
-    measure_embedding_shift,
-    measure_mmd,
-    measure_query_shift,
+from training.drift.signals import (
+    CLASS_WEIGHTS,
+    DriftSignal,
+    count_moves,
+    find_change_classes,
+    judge_signal,
+    make_contract_signal,
+    measure_caller_decay,
+    measure_phantom_calls,
+    measure_retriever_decay,
 )
 
-
-def draw_unit(n: int, shift: float, seed: int) -> np.ndarray:
-    """n unit vectors of 16 dimensions around a centre that is moved by `shift`."""
-    vectors = np.random.default_rng(seed).normal(size=(n, 16))
-    vectors[:, 0] += 2 + shift
-    vectors[:, 1] += shift
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+MAPS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("123"), max_size=8)
+CALLS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 50), max_size=8)
 
 
-def test_mmd_sees_a_shift_and_none_where_there_is_none() -> None:
-    same = measure_mmd(draw_unit(60, 0, 1), draw_unit(60, 0, 2), 200)
-    other = measure_mmd(draw_unit(60, 0, 1), draw_unit(60, 2, 2), 200)
-    assert same.p_value > 0.05 > other.p_value
-    assert other.value > 10 * abs(same.value)
-    assert other == measure_mmd(draw_unit(60, 0, 1), draw_unit(60, 2, 2), 200)  # the same again
-    with pytest.raises(ValueError, match="each side needs two"):
-        measure_mmd(draw_unit(1, 0, 1), draw_unit(9, 0, 2))
+@given(MAPS, MAPS)
+def test_drift_counts_every_tool_once(then: dict[str, str], now: dict[str, str]) -> None:
+    found = count_moves(then, now)
+    same = sum(then[key] == now[key] for key in then.keys() & now.keys())
+    union = len(then.keys() | now.keys())
+    assert found.changed + found.new + found.gone + same == union
+    assert found.known == len(then)
 
 
-def test_mmd_of_vectors_that_are_all_alike_is_none() -> None:
-    found = measure_mmd(np.ones((5, 4)), np.ones((7, 4)), 50)
-    assert found.value == pytest.approx(0)
-    assert found.p_value == 1
+@given(MAPS, MAPS, CALLS)
+def test_a_share_stays_within_its_interval_whatever_weighs(then, now, calls) -> None:
+    classes = dict.fromkeys(then, "wording")
+    found = make_contract_signal(count_moves(then, now, classes, calls), 0.01)
+    assert found.value is not None
+    assert 0 <= found.low <= found.value + 1e-9
+    assert found.value <= found.high + 1e-9 <= 1 + 2e-9
 
 
-def test_shares_are_compared_by_clusters() -> None:
-    even = [(5, 10)] * 20
-    assert compare_shares(even, [(9, 10)] * 20).p_value < 0.01
-    # One server's hundred pairs are one observation.
-    assert compare_shares(even, [(95, 100)]).p_value > 0.01
-    with pytest.raises(ValueError, match="shares of nothing"):
-        compare_shares(even, [])
+@given(MAPS)
+def test_the_same_contracts_has_no_drift(contracts: dict[str, str]) -> None:
+    assert count_moves(contracts, dict(contracts)).share == 0.0
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
-def test_lost_hits_are_tested_one_sided(pairs: Sequence[tuple[bool, bool]]) -> None:
-    before, after = [a for a, _ in pairs], [b for _, b in pairs]
-    found, back = compare_hits(before, after), compare_hits(after, before)
-    assert found.value == pytest.approx(-back.value)
-    assert 0 < found.p_value <= 1
-    assert found.low <= found.value <= found.high
-    assert found.p_value + back.p_value >= 1 - 1e-12
+def test_before_the_first_training_everything_is_new() -> None:
+    found = count_moves({}, {"a": "1", "b": "2"})
+    assert (found.new, found.known, found.share) == (2, 0, 1.0)
 
 
-def test_holm_is_what_it_is_in_the_books() -> None:
-    assert compute_holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.03, None, 0.06, 0.06])
-    assert compute_holm([]) == []
-
-
-def test_a_signal_fires_by_its_threshold_and_by_all_tests_together() -> None:
-    def one(value: float | None, p: float | None, threshold: float = 0.1) -> DriftSignal:
-        return DriftSignal("x", value, 10, threshold, "", p_value=p)
-
-    fired = [
-        judged.fired
-        for judged in judge_signals(
-            [one(0.2, 0.001), one(0.2, 0.04), one(0.05, 0.001), one(0.2, None), one(None, None)],
-            0.05,
-        )
-    ]
-    assert fired == [True, True, False, True, False]
-    assert not judge_signals([one(0.2, 0.03), one(0.2, 0.03)], 0.05)[0].fired  # 0.06 together
-    assert not judge_signals([one(0.0, None, 0.0)], 0.05)[0].fired  # nothing moved
-
-
-def members(
-    servers: int, digest: str = "1", first: int = 0, tools: int = 3
-) -> dict[str, SampleMember]:
-    return {
-        f"s{server}::t{tool}": SampleMember(f"s{server}", digest, f"text-{server}-{tool}-{digest}")
-        for server in range(first, first + servers)
-        for tool in range(tools)
+def test_a_breaking_change_weighs_more_than_wording() -> None:
+    then, now = {"a": "1", "b": "1"}, {"a": "2", "b": "1"}
+    shares = {name: count_moves(then, now, {"a": name}).share for name in CLASS_WEIGHTS}
+    assert shares == {
+        "wording": 0.125,
+        "compatible": 0.25,
+        "breaking": 0.5,
+        "suspicious": 0.5,
     }
+    assert count_moves(then, now).share == 0.5  # a change of no known class
 
 
-def test_tools_are_compared_one_a_server() -> None:
-    then = members(30)
-    now = {**members(25), **members(5, "2"), **members(4, first=30)}
-    before, after = choose_tools(then, now, 100)
-    assert len(before) == 25  # 20 that stayed, and 5 that are gone, as they were trained on
-    assert len(after) == 9
-    assert {name.split("-")[1] for name in before} & {name.split("-")[1] for name in after} == set()
-    few = choose_tools(then, now, 3)
-    assert [len(side) for side in few] == [3, 3]
-    assert few == choose_tools(dict(reversed(then.items())), now, 3)
+def test_a_tool_that_is_called_weighs_its_calls() -> None:
+    then, now = {"a": "1", "b": "1"}, {"a": "2", "b": "1"}
+    assert count_moves(then, now, calls={"a": 8}).share == pytest.approx(9 / 10)
+    assert count_moves(then, now, calls={"b": 8}).share == pytest.approx(1 / 10)
+    assert "8 calls weighed" in count_moves(then, now, calls={"b": 8}).describe()
 
 
-def test_an_embedding_shift_is_seen_and_too_few_servers_are_said() -> None:
-    then, now = members(40), {**members(40), **members(20, first=40)}
-
-    def read(shift: float):
-        def vectors(names: Sequence[str]) -> np.ndarray:
-            new = [int(name.split("-")[1]) >= 40 for name in names]
-            rows = [
-                draw_unit(1, shift * one, hash_of(name))[0]
-                for one, name in zip(new, names, strict=True)
-            ]
-            return np.array(rows)
-
-        return vectors
-
-    assert measure_embedding_shift(then, now, read(2.0), 0.01).p_value < 0.01
-    assert measure_embedding_shift(then, now, read(0.0), 0.01).p_value > 0.01
-    few = measure_embedding_shift(then, then, read(0.0), 0.01)
-    assert few.value is None
-    assert "0 servers have new or changed tools" in few.why
+def change(was: str, now: str, cls: str, day: str) -> dict[str, Any]:
+    return {
+        "server_id": "s", "tool": "a", "from_digest": was, "to_digest": now,
+        "cls": cls, "run_date": day,
+    }  # fmt: skip
 
 
-def hash_of(name: str) -> int:
-    return int.from_bytes(name.encode()) % 2**32
-
-
-def test_a_query_shift_is_seen_and_too_few_searches_are_said() -> None:
-    found = measure_query_shift(draw_unit(40, 0, 1), draw_unit(40, 2, 2), 0.01)
-    assert found.p_value < 0.01
-    assert measure_query_shift(np.zeros((0, 0)), draw_unit(LEAST, 0, 1), 0.01).value is None
-
-
-def judged(server: str, start: int, accepted: int, n: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "pair_id": f"{server}-{start + at}",
-            "server_id": server,
-            "verdict": "accept" if at < accepted else "reject",
-        }
-        for at in range(n)
+def test_the_class_of_several_changes_is_the_worst_since_the_training() -> None:
+    changes = [
+        change("0", "1", "breaking", "2026-01-01"),  # before the training
+        change("2", "3", "wording", "2026-01-03"),
+        change("1", "2", "compatible", "2026-01-02"),
     ]
+    assert find_change_classes(changes, {"s::a": "1"}) == {"s::a": "compatible"}
+    assert find_change_classes(changes, {"s::a": "9"}) == {}
 
 
-def test_an_accept_rate_that_fell_is_seen() -> None:
-    then = [row for server in range(20) for row in judged(f"s{server}", 0, 8, 10)]
-    came = [row for server in range(20) for row in judged(f"s{server}", 100, 4, 10)]
-    known = {row["pair_id"] for row in then}
-    found = measure_accept_shift(known, [*then, *came], 0.05)
-    assert found.value == pytest.approx(0.4)
-    assert found.p_value < 0.01
-    assert (
-        "40.0% of 200 pairs that were judged since are accepted, 80.0% of 200 before" in found.why
-    )
-    assert measure_accept_shift(known, then, 0.05).value is None
+def contract(name: str, *parameters: str) -> dict[str, Any]:
+    properties = {parameter: {"type": "string"} for parameter in parameters}
+    return {"name": name, "inputSchema": {"type": "object", "properties": properties}}
+
+
+def row(name: str, **arguments: str) -> dict[str, Any]:
+    call = {"name": name, "contract_digest": f"c1:{name}", "arguments": arguments}
+    return {"server_id": "s", "calls": json.dumps([call])}
+
+
+def test_calls_of_lost_tools_and_parameters_are_phantoms() -> None:
+    current = {"s::kept": contract("kept", "path"), "s::renamed": contract("renamed", "file")}
+    rows = [
+        row("kept", path="a"),
+        row("kept", path="b"),
+        row("gone", path="a"),
+        row("renamed", path="a"),
+        {"server_id": "s", "calls": "[]"},
+    ]
+    found = measure_phantom_calls(rows, {}, current, 0.02)
+    assert (found.value, found.n) == (0.5, 4)
+    assert "1 are of tools that are gone, 1 name a parameter that is" in found.why
+    assert measure_phantom_calls([], {}, current, 0.02).value is None
+
+
+def test_a_call_of_another_server_is_found_by_its_contract() -> None:
+    current = {"other::kept": contract("kept", "path")}
+    owners = {"c1:kept": ["other::kept"]}
+    assert measure_phantom_calls([row("kept", path="a")], owners, current, 0.02).value == 0
 
 
 def item(n: int, rank: int) -> dict[str, Any]:
@@ -189,9 +143,38 @@ def test_frozen_items_that_are_no_longer_found_are_lost() -> None:
     assert measure_retriever_decay(frozen, rank, {}, 0.02).value is None
 
 
+def test_lost_hits_are_tested_one_sided() -> None:
+    def decay(before: list[int], after: list[int]) -> DriftSignal:
+        ranks = {str(n): rank for n, rank in enumerate(after)}
+        current = {("s", f"t{n}"): "text" for n in range(len(after))}
+        frozen = [item(n, rank) for n, rank in enumerate(before)]
+        return measure_retriever_decay(frozen, lambda _: ranks, current, 0.02)
+
+    lost, won = decay([1] * 12 + [9] * 3, [9] * 12 + [1] * 3), decay([9] * 12, [1] * 12)
+    assert lost.value == pytest.approx(9 / 15)
+    assert lost.p_value == pytest.approx(sum((455, 105, 15, 1)) / 2**15)
+    assert (won.value, won.p_value) == (-1, 1)
+    assert lost.low < lost.value < lost.high
+
+
 def test_right_calls_that_fit_nothing_now_are_lost() -> None:
-    right = [{"calls": [{"name": f"t{n}", "arguments": {}}]} for n in range(10)]
-    found = measure_caller_decay(right, lambda row, call: call["name"] != "t3", 0.02)
+    found = measure_caller_decay([True] * 9 + [False], 0.02)
     assert (found.value, found.n) == (0.1, 10)
     assert json.loads(json.dumps(found.as_row()))["high"] < 0.5
-    assert measure_caller_decay([], lambda row, call: True, 0.02).value is None
+    assert measure_caller_decay([], 0.02).value is None
+
+
+@pytest.mark.parametrize(
+    ("value", "p", "threshold", "fired"),
+    [
+        (0.2, 0.001, 0.1, True),
+        (0.2, 0.06, 0.1, False),
+        (0.05, 0.001, 0.1, False),
+        (0.2, None, 0.1, True),  # counted, not tested
+        (None, None, 0.1, False),
+        (0.0, None, 0.0, False),  # nothing moved
+    ],
+)
+def test_a_signal_fires_by_its_threshold_and_its_test(value, p, threshold, fired) -> None:
+    signal = DriftSignal("x", value, 10, threshold, "", p_value=p)
+    assert judge_signal(signal, 0.05).fired is fired

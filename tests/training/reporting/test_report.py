@@ -14,10 +14,9 @@ from tests.training.report_figures import (
     calls,
     figure,
 )
-from training.figures import format_interval, format_points, format_table, sort_by_split
+from training.figures import format_table, sort_by_split
 from training.gates import as_rows
 from training.reporting.extra_sections import render_not_run_part
-from training.reporting.models import render_caller_part
 from training.reporting.report import inline_plots, write_report
 from training.role import check_gates
 from warehouse.sanitize.markdown import Markdown
@@ -30,13 +29,13 @@ NOTHING: dict[str, Any] = {
 
 _FIGURES = {"value": 0.02, "low": 0.01, "high": 0.04, "threshold": 0.01, "fired": True}
 HISTORY = {"contracts": [{"at": 1.8e9 + day * 86_400, **_FIGURES} for day in range(3)]}
-_UNMEASURED = {**dict.fromkeys(("value", "low", "high", "p_adjusted")), "n": 0, "fired": False}
+_UNMEASURED = {**dict.fromkeys(("value", "low", "high", "p_value")), "n": 0, "fired": False}
 DRIFT_ROWS = [
     {
-        **_FIGURES, "signal": "contracts", "n": 302, "p_adjusted": None, "why": "some moved",
+        **_FIGURES, "signal": "contracts", "n": 302, "p_value": None, "why": "some moved",
         "changed": 1, "new": 2, "gone": 3, "known": 300,
     },
-    {**_UNMEASURED, "signal": "queries", "threshold": 0.01, "why": "nobody opted in"},
+    {**_UNMEASURED, "signal": "caller_decay", "threshold": 0.01, "why": "no call was right"},
 ]  # fmt: skip
 
 
@@ -75,7 +74,7 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
     assert "offline provider" in text
     assert "1 changed, 2 new, 3 gone of 300" in text
     assert "| Contracts that moved | 0.020 [0.010, 0.040] | 0.01 | – | 302 | fired |" in text
-    assert "| Searches | – | 0.01 | – | – |  | nobody opted in |" in text
+    assert "| Caller's right calls lost | – | 0.01 | – | – |  | no call was right |" in text
     assert "## Ablations\n| arm | AST |" in text
     plots = ("loss", "recall", "recall_splits", "caller", "caller_splits", "invariance", "drift")
     for name in plots:
@@ -87,54 +86,6 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
     shown = inline_plots(path)
     assert shown.count("data:image/png;base64,") == len(plots)
     assert ".png)" not in shown
-
-
-def test_every_cell_has_candidate_champion_and_baseline() -> None:
-    caller, champion = calls(), calls(MODEL, OTHER)
-    text = render_caller_part(None, caller, champion)
-    rows = [line for line in text.splitlines() if line.startswith(("| seen ", "| unseen "))]
-    assert len(rows) == len(caller["cells"]) == 12
-    assert rows[0].startswith("| seen tool | 10 | hard | 20 | 8894887479aa |")
-    cells = [line.split(" | ")[4] for line in text.splitlines() if line.startswith("|  |  |  |")]
-    assert cells == ["baseline:bm25+slots", "1234567890ab"] * 12
-    one = next(cell for cell in caller["cells"] if cell["split"] == "seen_tool"
-               and cell["candidates"] == 10 and cell["distractors"] == "hard")  # fmt: skip
-    intervals = [
-        format_interval(one[key]["candidate"])
-        for key in ("tool_ok", "name_f1", "value_f1", "ast_ok")
-    ]
-    assert rows[0].split(" | ")[5:] == [*intervals[:-1], f"{intervals[-1]} |"]
-    assert "Against the champion `1234567890ab`: " in text
-
-
-def test_what_else_was_measured_stands_beside_the_baseline() -> None:
-    caller = calls()
-    text = render_caller_part(None, caller)
-    without = caller["irrelevance"]["all"]
-    intervals = [format_interval(without[who]) for who in ("incumbent", "candidate")]
-    assert f"(irrelevance) | 40 | {intervals[0]} | {intervals[1]} | " in text
-    assert (
-        f"| … to tools that are gone | 20 |"
-        f" {format_interval(caller['phantom']['gone']['incumbent'])}" in text
-    )
-    assert "| MCP-Bench execution_success_rate |  | not run" in text
-    drop = next(each for each in caller["invariance"] if each["measure"] == "ast_ok")
-    changed = f"| tool renamed | AST | 20 | {format_points(drop['drop_incumbent'])} |"
-    assert changed in text
-    assert "| baseline:bm25+slots | 400 | 900 | 30.0 | 0.250 | 0.000000 |" in text
-    assert "Check: seed's failure signature absent: Tool" in text
-    assert "MCP-Bench's execution_success_rate: not run." in render_not_run_part({"caller": caller})
-
-
-def test_gates_are_shown_passed_and_failed(tmp_path: Path) -> None:
-    gates = as_rows(check_gates("caller", calls()))
-    assert {gate["passed"] for gate in gates} == {True, False}
-    attempt = {"model": MODEL, "promoted": False, "why": "no better", "gates": gates}
-    champions = [{"role": "caller", "model": OTHER, "last_candidate": attempt}]
-    text = written(tmp_path, champions=champions)
-    passed = sum(gate["passed"] for gate in gates)
-    assert f"Gates of the last caller: {passed} of {len(gates)} passed." in text
-    assert text.count("| **no** |") == len(gates) - passed
 
 
 def test_what_was_not_done_is_said(tmp_path: Path) -> None:
@@ -165,12 +116,6 @@ def test_a_training_on_a_cpu_says_that_none_ran_on_a_gpu() -> None:
     assert "of the caller on a GPU: not run." in render_not_run_part({"caller_card": CARD})
     on_gpu = render_not_run_part({"caller_card": {**CARD, "device": "cuda"}})
     assert "of the caller on a GPU" not in on_gpu
-
-
-def test_a_run_before_the_first_training_set_has_a_report_that_says_so(tmp_path: Path) -> None:
-    text = written(tmp_path, manifest={})
-    assert "None yet" in text
-    assert text.count("Not trained in this run.") == 2
 
 
 def test_the_training_set_is_told_by_split_task_leak_and_length(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A replayed world scores a call, or its whole task; what was never recorded is neutral."""
+"""A replayed world scores a call; what was never recorded is neutral."""
 
 from typing import Any
 
@@ -26,8 +26,8 @@ def row(world: str, right: dict[str, Any] = READ, **changed: Any) -> RevisionRow
     return make_row("wrong_type", **{**held, **changed})
 
 
-def score(made: RevisionRow, call: dict[str, Any], whole: bool = False) -> Any:
-    return score_revision(made, write_call(call), world=WorldScorer(MADE, whole))
+def score(made: RevisionRow, call: dict[str, Any]) -> Any:
+    return score_revision(made, write_call(call), world=WorldScorer(MADE))
 
 
 def test_a_call_that_the_world_answers_is_executed() -> None:
@@ -56,17 +56,6 @@ def test_a_call_by_another_contract_is_a_miss() -> None:
 def test_calls_of_the_task_come_before_the_revised_one() -> None:
     made = row(f"{BOTH}#1", WRITE)
     assert score(made, WRITE).parts["executed"] == 1.0
-    assert score(made, WRITE, whole=True).parts["executed"] == 1.0
-
-
-def test_the_whole_trajectory_is_scored_after_the_revised_call() -> None:
-    scorer = WorldScorer(MADE, whole=True)
-    assert scorer(f"{BOTH}#0", CONTRACTS["read"], READ) == 1.0
-    # /z fails: both calls fit, one was useful, the end is the one asked for.
-    assert scorer(f"{BOTH}#0", CONTRACTS["read"], FAILS) == pytest.approx(0.2 + 0.3 / 2 + 0.5)
-    assert scorer(f"{BOTH}#0", CONTRACTS["read"], UNSEEN) is None
-    unfit = {"name": "read", "arguments": {"path": 7}}
-    assert scorer(f"{BOTH}#0", CONTRACTS["read"], unfit) == pytest.approx(0.2 / 2 + 0.3 / 2 + 0.5)
 
 
 def test_a_world_that_refuses_the_right_call_scores_nobody() -> None:
@@ -84,4 +73,4 @@ def test_rows_find_the_recorded_task_that_makes_their_right_call() -> None:
     assert WorldScorer(MADE)(read.world, CONTRACTS["read"], READ) == 1.0
     assert write.world == f"{BOTH}#1"
     assert unseen.world == changed.world == ""
-    assert score(write, WRITE, whole=True).parts["executed"] == 1.0
+    assert score(write, WRITE).parts["executed"] == 1.0

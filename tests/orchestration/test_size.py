@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_886, 55),
     "assets/outcomes": (8_146, 40),
-    "training": (14_608, 92),
+    "training": (14_361, 89),
     "serving": (8_518, 41),
     "orchestration": (6_697, 39),
     "demo": (2_726, 24),
@@ -31,10 +31,10 @@ BUDGET = {
     "extensions/publishing": (1_423, 8),
     "extensions/recommender": (4_213, 20),
     "extensions/scale": (903, 6),
-    "extensions/sidecar": (2_910, 14),
+    "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (2_108, 11),
-    "tests": (84_836, 613),
-    "benchmarks": (5_749, 40),
+    "tests": (84_829, 610),
+    "benchmarks": (5_637, 40),
 }
 
 

@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_886, 55),
     "assets/outcomes": (8_146, 40),
-    "training": (14_361, 89),
+    "training": (14_364, 89),
     "serving": (8_518, 41),
     "orchestration": (6_697, 39),
     "demo": (2_726, 24),

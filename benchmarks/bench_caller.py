@@ -101,7 +101,7 @@ class CausalArm:
     must_call: bool = False
 
     def __call__(self, items: Sequence[CallerItem]) -> list[PredictionAnswer]:
-        grammars = CallGrammars(self.tokenizer, len(self.tokenizer))
+        grammars = CallGrammars(self.tokenizer, len(self.tokenizer), lenient=True)
         answers = []
         for item in items:
             tools = self.ranked[item.item_id][: self.shown]

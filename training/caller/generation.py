@@ -105,10 +105,11 @@ class CallGrammar:
 
 class CallGrammars:
     """Makes grammars for one tokenizer. vocabulary: numbers that the model gives for a token, which
-    may be more than the tokenizer knows. Raises BadTemplate."""
+    may be more than the tokenizer knows. lenient: formats and keywords that a runtime may not know
+    hold nothing back. Raises BadTemplate."""
 
-    def __init__(self, tokenizer: Any, vocabulary: int) -> None:
-        self.tokenizer, self.vocabulary = tokenizer, vocabulary
+    def __init__(self, tokenizer: Any, vocabulary: int, *, lenient: bool = False) -> None:
+        self.tokenizer, self.vocabulary, self._lenient = tokenizer, vocabulary, lenient
         self._form: CallForm = find_call_form(tokenizer)
         self._schemas: dict[str, tuple[dict[str, Any], str]] = {}
 
@@ -158,7 +159,8 @@ class CallGrammars:
     def _compile(self, given: Any) -> tuple[dict[str, Any], str]:
         own = _close_objects(given) if isinstance(given, Mapping) else dict(_ANY)
         why = ""
-        for schema in (_add_options(own), _add_options(own, lenient=True)):
+        options = [{"lenient": True}] if self._lenient else [{}, {"lenient": True}]
+        for schema in (_add_options(own, **more) for more in options):
             fault = self._find_fault(schema)
             if not fault:
                 return schema, why

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.marketplaces.listing import LISTINGS, read_rows
+from assets.marketplaces.listing import read_rows
+from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.plan import plan_executions
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, plan_jobs
 from assets.synthesis.offer import read_offer

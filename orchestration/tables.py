@@ -7,7 +7,7 @@ from assets.contracts.findings import FINDINGS, SCANS
 from assets.contracts.listed_contracts import LISTED
 from assets.contracts.quarantined_tools import CLEAR, HELD
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.marketplaces.listing import LISTINGS
+from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.reliability.table import RELIABILITY
 from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectory import TRAJECTORIES

@@ -17,7 +17,8 @@ from assets.catalogue.coverage import (
     render_tables,
 )
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.marketplaces.listing import LISTINGS, read_rows
+from assets.marketplaces.listing import read_rows
+from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from warehouse.audit import (
     AuditVerdict,

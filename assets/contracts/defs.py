@@ -32,7 +32,8 @@ from assets.contracts.snapshot import (
     list_malformed,
     read_raw_tools,
 )
-from assets.marketplaces.listing import LISTINGS, load_tools, read_row
+from assets.marketplaces.listing import load_tools, read_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.one_server import keep_other_servers
 from assets.partitions import close_run_after, marketplaces, read_one_server
 from assets.servers.deploy.deployment_table import DEPLOYMENTS

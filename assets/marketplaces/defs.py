@@ -12,7 +12,7 @@ from assets.marketplaces.crawl.result import (
     merge_listings,
     save_checkpoint,
 )
-from assets.marketplaces.listing import LISTINGS
+from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.partitions import close_run_after, marketplaces
 from warehouse.audit import AuditVerdict, expect_match, expect_present, expect_unique

@@ -5,7 +5,8 @@ from typing import Any
 
 import dagster as dg
 
-from assets.marketplaces.listing import LISTINGS, read_rows
+from assets.marketplaces.listing import read_rows
+from assets.marketplaces.listing_table import LISTINGS
 from assets.partitions import close_run_after, marketplaces, read_one_server, read_run_scope
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, deploy_listings, summarise_rows
 from assets.servers.deploy.policy import MarketplaceLauncher

@@ -16,7 +16,8 @@ from typing import Any
 
 import polars as pl
 
-from assets.marketplaces.listing import LISTINGS, read_rows
+from assets.marketplaces.listing import read_rows
+from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.recipes.recipe import identify_server
 from assets.vectors.encoders.saved import find_encoder_folder
 from assets.vectors.index import VECTORS

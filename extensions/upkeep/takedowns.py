@@ -13,7 +13,8 @@ from assets.catalogue.catalogue import CATALOGUE, read_listing_ids
 from assets.contracts.listed_contracts import LISTED
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.contracts.tool_id import BadToolId, ToolId
-from assets.marketplaces.listing import LISTINGS, read_rows
+from assets.marketplaces.listing import read_rows
+from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.recipes.recipe import identify_server
 from orchestration.tool_blocks import block_tools

@@ -9,7 +9,7 @@ from assets.contracts.listed_contracts import LISTED, UNVERIFIED
 from assets.contracts.quarantined_tools import list_held_tools
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.crawl.crawl import load_adapter
-from assets.marketplaces.listing import LISTINGS
+from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.outcome import USEFUL
 from assets.outcomes.table import EXECUTIONS, PROVED, group_by_pair, has_run, is_sample
 from assets.servers.deploy.deployment_table import DEPLOYMENTS

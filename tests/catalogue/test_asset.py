@@ -4,7 +4,8 @@ import dagster as dg
 
 from assets.catalogue.catalogue import CATALOGUE
 from assets.catalogue.defs import catalogue_asset, check_listed_or_gone, check_one_row_each
-from assets.marketplaces.listing import LISTINGS, Listing, make_row
+from assets.marketplaces.listing import Listing, make_row
+from assets.marketplaces.listing_table import LISTINGS
 from tests.catalogue.servers import listing
 from tests.support.pages import list_tokens
 from warehouse.store import Warehouse

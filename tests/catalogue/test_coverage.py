@@ -19,7 +19,8 @@ from assets.catalogue.coverage import (
     render_table,
 )
 from assets.catalogue.defs import check_sums, coverage_asset
-from assets.marketplaces.listing import LISTINGS, EnvVar, HeaderVar, make_row
+from assets.marketplaces.listing import EnvVar, HeaderVar, make_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from tests.catalogue.servers import listing
 from warehouse.store import Warehouse

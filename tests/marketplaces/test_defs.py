@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from assets.marketplaces.defs import LISTINGS_AUDIT, listings
-from assets.marketplaces.listing import LISTINGS
+from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlPolicy
 from tests.marketplaces.site import Answer, Site, site
 from warehouse.store import Warehouse

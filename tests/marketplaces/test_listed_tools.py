@@ -13,7 +13,6 @@ from assets.marketplaces.adapters.smithery import SmitheryAdapter
 from assets.marketplaces.crawl.adhoc import make_public_listing
 from assets.marketplaces.crawl.crawl import crawl
 from assets.marketplaces.listing import (
-    LISTINGS,
     MOST_TOOLS,
     Listing,
     digest_listing,
@@ -22,6 +21,7 @@ from assets.marketplaces.listing import (
     make_row,
     read_row,
 )
+from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlPolicy, MarketplaceAdapter
 from tests.marketplaces.answers import POLICY, read
 from tests.marketplaces.site import Answer, site

@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.listing import (
-    LISTINGS,
     EnvVar,
     HeaderVar,
     LaunchFacts,
@@ -14,6 +13,7 @@ from assets.marketplaces.listing import (
     make_row,
     read_row,
 )
+from assets.marketplaces.listing_table import LISTINGS
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)

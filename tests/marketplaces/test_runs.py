@@ -13,7 +13,8 @@ from assets.marketplaces.crawl.result import (
     merge_listings,
     save_checkpoint,
 )
-from assets.marketplaces.listing import LISTINGS, Listing, make_row
+from assets.marketplaces.listing import Listing, make_row
+from assets.marketplaces.listing_table import LISTINGS
 from warehouse.ledger.crawl_state import CrawlMemo
 from warehouse.storage.tables import TableHead
 

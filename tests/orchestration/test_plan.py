@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.listing import LISTINGS, Listing, PackageRef, make_row
+from assets.marketplaces.listing import Listing, PackageRef, make_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import PAIRS
 from orchestration.plan import describe_run, make_plan

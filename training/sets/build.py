@@ -11,7 +11,7 @@ import polars as pl
 from assets.catalogue.catalogue import CATALOGUE, map_same_servers
 from assets.contracts.changes import list_servers
 from assets.contracts.quarantined_tools import key_contract, read_contracts
-from assets.marketplaces.listing import LISTINGS
+from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import may_keep, read_tried
 from assets.outcomes.trajectory import make_pair_row, read_kept
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, select_trainable

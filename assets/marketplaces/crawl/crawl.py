@@ -11,7 +11,8 @@ from assets.marketplaces.crawl.fetcher import PageFetcher
 from assets.marketplaces.crawl.pages import PageSource
 from assets.marketplaces.crawl.result import Completeness, CrawlResult, make_problem
 from assets.marketplaces.installed import GROUP, list_installed, load_entry_points
-from assets.marketplaces.listing import LISTINGS, Listing, make_row
+from assets.marketplaces.listing import Listing, make_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.normalise import clean
 from assets.marketplaces.policy import (
     CrawlError,

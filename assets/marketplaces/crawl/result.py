@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import polars as pl
 
-from assets.marketplaces.listing import LISTINGS, Listing, read_row
+from assets.marketplaces.listing import Listing, read_row
+from assets.marketplaces.listing_table import LISTINGS
 from warehouse.ledger.crawl_state import CrawlMemo
 from warehouse.storage.tables import TableHead
 

@@ -18,7 +18,8 @@ from assets.contracts.canonical import contract_digest
 from assets.contracts.defs import listed_contracts
 from assets.contracts.listed_contracts import DIFFERS, HELD, LISTED, UNVERIFIED, read_unverified
 from assets.contracts.quarantined_tools import Decision, read_clear, record_decision
-from assets.marketplaces.listing import LISTINGS, Listing, PackageRef, dump_tools, make_row
+from assets.marketplaces.listing import Listing, PackageRef, dump_tools, make_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.synthesis.tables import PAIRS
 from orchestration.definitions import build_defs
 from orchestration.factories import make_trainer

@@ -9,7 +9,8 @@ import pytest
 
 from assets.contracts.quarantined_tools import CLEAR, read_clear, select_columns
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.marketplaces.listing import LISTINGS, Listing, make_row
+from assets.marketplaces.listing import Listing, make_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.deployment_table import DEPLOYMENTS, plan_jobs
 from assets.servers.deploy.policy import DeployPolicy
 from assets.synthesis.tables import PAIRS

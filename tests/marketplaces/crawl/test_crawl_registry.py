@@ -7,7 +7,8 @@ import pytest
 
 from assets.marketplaces.crawl.crawl import crawl, load_adapter
 from assets.marketplaces.installed import OURS, list_installed
-from assets.marketplaces.listing import LISTINGS, make_row
+from assets.marketplaces.listing import make_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, UnknownMarketplace
 from demo.server import Replicas
 from tests.marketplaces.conftest import MakeAdapter

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.launch.runners import is_exact, parse_command, read_launch
-from assets.marketplaces.listing import LISTINGS, Listing, digest_listing, make_row, read_row
+from assets.marketplaces.listing import Listing, digest_listing, make_row, read_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.normalise import clean
 from warehouse.sanitize.scrubber import find_placeholder
 

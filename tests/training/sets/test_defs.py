@@ -12,7 +12,7 @@ import pytest
 from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.quarantined_tools import CLEAR, Decision, record_decision
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.marketplaces.listing import LISTINGS
+from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectory import TRAJECTORIES, TaskTrajectory, TrajectoryStep, WorldStretch
 from assets.synthesis.tables import JUDGEMENTS, PAIRS

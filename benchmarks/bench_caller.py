@@ -21,7 +21,7 @@ from assets.contracts.canonical import tool_text
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.lexical import BM25
 from benchmarks.caller_fit import LabelledRequest, is_test_server, rank_by_words, read_corpus
-from training.caller.fast_runtime import FastModel, build_fast_model
+from benchmarks.fast_runtime import FastModel, build_fast_model
 from training.caller.generation import CallGrammars
 from training.caller.smollm2 import write_smollm2_base
 from training.evaluation.baselines import copy_slots

@@ -13,16 +13,16 @@ from tests.support.paths import ROOT
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
     "warehouse": (7_964, 50),
-    "assets/marketplaces": (6_202, 36),
-    "assets/servers": (12_298, 51),
-    "assets/contracts": (8_129, 33),
-    "assets/catalogue": (1_249, 6),
+    "assets/marketplaces": (6_206, 37),
+    "assets/servers": (12_299, 51),
+    "assets/contracts": (8_130, 33),
+    "assets/catalogue": (1_250, 6),
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_886, 55),
     "assets/outcomes": (8_146, 40),
-    "training": (14_364, 89),
+    "training": (14_366, 89),
     "serving": (8_518, 41),
-    "orchestration": (6_697, 39),
+    "orchestration": (6_698, 39),
     "demo": (2_726, 24),
     "extensions/batch": (1_127, 6),
     "extensions/bench": (4_112, 16),
@@ -32,9 +32,9 @@ BUDGET = {
     "extensions/recommender": (4_213, 20),
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_903, 14),
-    "extensions/upkeep": (2_108, 11),
-    "tests": (84_829, 610),
-    "benchmarks": (5_637, 40),
+    "extensions/upkeep": (2_110, 11),
+    "tests": (84_837, 610),
+    "benchmarks": (6_257, 43),
 }
 
 

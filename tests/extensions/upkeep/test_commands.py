@@ -54,7 +54,7 @@ def test_a_ledger_of_nothing_is_refused_and_leaves_nothing(
 
 
 def test_a_plan_of_nothing_says_so_before_it_begins(tmp_path: Path) -> None:
-    done = invoke_toolmill("plan", home=tmp_path / "none")
+    done = invoke_toolmill("run", "--plan", home=tmp_path / "none")
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
     assert "nothing was made there yet" in line

@@ -55,7 +55,7 @@ def test_what_is_downloaded_is_the_commit_that_was_named(monkeypatch, tmp_path: 
 
 
 def test_a_callers_base_is_read_at_its_commit(monkeypatch) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     from training.caller.bases import load_base
 
@@ -63,11 +63,12 @@ def test_a_callers_base_is_read_at_its_commit(monkeypatch) -> None:
 
     def read(name: str, **options: object) -> None:
         asked.append((name, options.get("revision")))
-        if len(asked) == 2:
+        if len(asked) == 3:
             raise OSError("no network")
 
+    monkeypatch.setattr(AutoConfig, "from_pretrained", read)
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", read)
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", read)
     with pytest.raises(TrainingFailed, match="does not load: no network"):
         load_base(f"owner/model@{COMMIT}", "cpu")
-    assert asked == [("owner/model", COMMIT)] * 2
+    assert asked == [("owner/model", COMMIT)] * 3

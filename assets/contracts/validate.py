@@ -363,7 +363,7 @@ def validate_call(contract: Contract, arguments: Any) -> list[Flaw]:
         return [Flaw("bad_schema", f"it takes more than {_MAX_STEPS:,} steps to check a call")]
     except RecursionError:
         return [Flaw("bad_schema", "the schema refers to itself without end")]
-    except Unresolvable as error:
+    except (Unresolvable, AttributeError) as error:  # draft 4 lets a $ref that is no text pass
         return [Flaw("bad_schema", f"unresolvable $ref: {error}"[:200])]
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from assets.contracts.schema_shapes import read_list
 from assets.vectors.lexicon import find_base_form, find_family, split_identifier
 from warehouse.json_types import Contract, Json, JsonObject, Schema
 
@@ -244,8 +245,8 @@ def guess_json_type(schema: Schema) -> str:
         kind = next((k for k in kind if k != "null"), "null")
     if isinstance(kind, str):
         return kind
-    if "const" in schema or schema.get("enum"):
-        sample = schema.get("const", (schema.get("enum") or [None])[0])
+    if "const" in schema or read_list(schema.get("enum")):
+        sample = schema.get("const", [*read_list(schema.get("enum")), None][0])
         return {bool: "boolean", int: "integer", float: "number", type(None): "null"}.get(
             type(sample), "string"
         )

@@ -171,7 +171,7 @@ def _is_json(text: str) -> bool:
 
 def _explain_unknown(name: str, candidates: list[str]) -> str:
     near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else "`toolmill settings` lists every name"
+    hint = f"did you mean {near[0]}?" if near else "`toolmill settings --all` lists every name"
     return f"{name}: no such setting; {hint}"
 
 

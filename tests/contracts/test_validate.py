@@ -100,6 +100,7 @@ def test_names_from_every_branch_are_known():
         {"type": "object", "properties": {"a": {"$ref": "https://127.0.0.1:1/schema.json"}}},
         {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}},
         {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}},
+        {"type": "object", "properties": {"a": {"$ref": 3}}},
         {"type": "object", "required": "a"},
         {"type": "string"},
     ],

@@ -279,7 +279,7 @@ class AdapterPredictor:
 def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
     """The model of a role that a user names: a folder, a name under `<home>/models`, or its unique
     beginning. Raises UnusableModel naming what is there."""
-    if text == GENERAL:
+    if text == GENERAL and role == "caller":
         return GENERAL
     if Path(text).is_dir():
         return Path(text)
@@ -292,7 +292,7 @@ def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
     if len(fit_it) == 1:
         return fit_it[0]
     found = f"{len(fit_it)} of {len(named)} {role}s in {home / 'models'} begin so"
-    known = ", ".join(name[:12] for name in named[:5]) or "none"
+    known = ", ".join([GENERAL] * (role == "caller") + [n[:12] for n in named[:5]]) or "none"
     raise UnusableModel(
         f"model {text[:80]!r}: no such folder, and {found}; expected a folder, a {role}'s name"
         f" (known: {known}), {_OTHERS.get(role, '')}endpoint:ROLE_or_MODEL"

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType
 
-from assets.contracts.schema_shapes import spend_steps
+from assets.contracts.schema_shapes import read_list, spend_steps
 from assets.contracts.validate import validate_call
 from assets.synthesis.contract_reading import (
     ParameterSlot,
@@ -117,9 +117,8 @@ def draw_value(slot: ParameterSlot, root: Schema, rng: random.Random, depth: int
     schema = slot.schema
     if "const" in schema:
         return schema["const"]
-    if schema.get("enum"):
-        options = [option for option in schema["enum"] if option not in (None, "")]
-        return rng.choice(options or schema["enum"])
+    if choices := read_list(schema.get("enum")):
+        return rng.choice([each for each in choices if each not in (None, "")] or choices)
     samples = [v for v in read_samples(slot) if fits_schema(v, schema)]
     if samples and slot.type != "boolean" and rng.random() < 0.55:
         return rng.choice(samples)

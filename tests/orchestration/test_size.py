@@ -18,7 +18,7 @@ BUDGET = {
     "assets/contracts": (8_130, 33),
     "assets/catalogue": (1_250, 6),
     "assets/vectors": (4_014, 21),
-    "assets/synthesis": (10_886, 55),
+    "assets/synthesis": (10_887, 55),
     "assets/outcomes": (8_146, 40),
     "training": (14_366, 89),
     "serving": (8_518, 41),

@@ -236,6 +236,7 @@ def _draw_string(slot: ParameterSlot, rng: random.Random, samples: list[Json]) -
     text = make_from_pattern(pattern, rng) if isinstance(pattern, str) else None
     if text and fits_schema(text, schema):
         return text
-    shortest, longest = schema.get("minLength") or 0, schema.get("maxLength") or 24
+    lengths = [schema.get("minLength") or 0, schema.get("maxLength") or 24]
+    shortest, longest = (each if isinstance(each, int) else 24 for each in lengths)
     size = max(shortest, min(longest, 24))
     return "".join(rng.choice("0123456789abcdef") for _ in range(size))

@@ -2,11 +2,11 @@
 
     python -m benchmarks.caller_fit --data FOLDER [--home FOLDER] [--write]
 
-FOLDER holds `corpus/pairs_*.jsonl` (requests with the right arguments) and
+FOLDER holds `corpus/pairs_A*.jsonl` (requests with the right arguments) and
 `smithery/servers.jsonl` (the tools they are about). `--home` adds the rows of other tasks from the
 training split of a Toolmill home: no tool, missing value, clarification, recovery, several calls.
-Servers are split by a hash before anything is fitted: a fifth is only for the test. The training
-goes on from its last checkpoint when it is started again.
+Servers of the platform's test split (30%) are left out. A training that was stopped continues from
+its last checkpoint.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.tool_id import ToolId
+from benchmarks.shared_data import read_corpus
 from training.caller.packing import TrainingLesson
 from training.caller.settings import PROFILES
 from training.caller.shipped import FOLDER, GENERAL, WEIGHTS
@@ -70,12 +71,7 @@ neither. SHA-256 of the requests: `{training_set}`.
 English, and a little of what the requests are in. Figures: docs/benchmarks.md.
 """
 OTHER_TASKS = (
-    "no_tool",
-    "missing_parameter",
-    "clarification",
-    "recovery",
-    "sequential",
-    "parallel",
+    *("no_tool", "missing_parameter", "clarification", "recovery", "sequential", "parallel"),
 )
 
 
@@ -96,46 +92,32 @@ def is_test_server(server: str) -> bool:
     return split_of(ToolId.parse(f"{server}::-").server_id) == TEST
 
 
-def read_corpus(folder: Path) -> list[LabelledRequest]:
-    """Every right request of the corpus; rows with a planted flaw are left out."""
+def read_requests(folder: Path) -> list[LabelledRequest]:
+    """The right requests of the corpus, with their tools."""
+    lines = (folder / "smithery" / "servers.jsonl").read_text(encoding="utf-8").splitlines()
     servers = {
         row["qualified_name"]: {tool["name"]: tool for tool in row["tools"]}
-        for row in _read_lines(folder / "smithery" / "servers.jsonl")
+        for row in map(json.loads, lines)
     }
     requests = []
-    for path in sorted((folder / "corpus").glob("pairs_*.jsonl")):
-        for row in _read_lines(path):
-            if row["kind"] == "flawed":
-                continue
-            server, name = row["tool_id"].split("::")
-            tools = servers[server]
-            siblings = tuple(tool for tool in tools.values() if tool.get("inputSchema"))
-            requests.append(
-                LabelledRequest(
-                    server, row["kind"], row["instruction"], tools[name], row["arguments"], siblings
-                )
-            )
+    for row in read_corpus(folder):
+        server, name = row["tool_id"].split("::")
+        tools = servers[server]
+        siblings = tuple(tool for tool in tools.values() if tool.get("inputSchema"))
+        facts = row["kind"], row["instruction"], tools[name], row["arguments"], siblings
+        requests.append(LabelledRequest(server, *facts))
     return requests
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
 def rank_by_words(text: str, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Tools by the words that they share with a text, the most first."""
     words = set(WORD.findall(text.casefold()))
-    return sorted(
-        tools,
-        key=lambda tool: (
-            -len(
-                words
-                & set(
-                    WORD.findall(f"{tool['name']} {tool.get('description', '')}"[:600].casefold())
-                )
-            )
-        ),
-    )
+
+    def count_shared(tool: Mapping[str, Any]) -> int:
+        about = f"{tool['name']} {tool.get('description', '')}"[:600]
+        return len(words.intersection(WORD.findall(about.casefold())))
+
+    return sorted(tools, key=count_shared, reverse=True)
 
 
 def draw_neighbours(
@@ -202,7 +184,7 @@ def make_home_lessons(home: Path, tokenizer: Any) -> list[TrainingLesson]:
 
 def fit(data: Path, home: Path | None, work: Path) -> dict[str, Any]:
     """Trains in `work`, from the last checkpoint if there is one; returns the model's card."""
-    requests = [each for each in read_corpus(data) if not is_test_server(each.server)]
+    requests = [each for each in read_requests(data) if not is_test_server(each.server)]
     key = digest([[each.instruction, each.contract, each.arguments] for each in requests])
 
     def write(tokenizer: Any) -> tuple[list[TrainingLesson], dict[str, Any]]:

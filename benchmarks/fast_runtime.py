@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -72,9 +72,9 @@ class FastModel:
     """A fast copy, loaded. It answers one prompt at a time, greedily."""
 
     def __init__(self, folder: Path, threads: int | None = None) -> None:
-        import onnxruntime_genai as genai
         from tokenizers import Tokenizer
 
+        genai: Any = import_module("onnxruntime_genai")
         config = genai.Config(str(folder))
         if threads:
             session = {"session_options": {"intra_op_num_threads": threads}}
@@ -82,38 +82,12 @@ class FastModel:
         self._genai, self._model = genai, genai.Model(config)
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
-    def count_tokens(self, text: str) -> int:
-        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
-
-    def generate(
-        self,
-        prompt: str,
-        *,
-        max_new: int,
-        grammar: str = "",
-        is_over: Callable[[], bool] | None = None,
-        tell: Callable[[str], None] | None = None,
-    ) -> str:
+    def generate(self, prompt: str, *, max_new: int, grammar: str = "") -> str:
         """The completion, without special tokens; at most `max_new` tokens.
 
-        grammar: in llguidance's Lark form; only what it derives can be written. is_over: asked
-        before each token. tell: gets the text piece by piece. Raises ValueError for a grammar that
-        does not compile.
+        grammar: in llguidance's Lark form; only what it derives can be written. Raises ValueError
+        where it does not compile.
         """
-        written: list[int] = []
-        shown = ""
-        for token in self._write_tokens(prompt, max_new, grammar):
-            written.append(token)
-            if tell:
-                text = self._tokenizer.decode(written)
-                if not text.endswith("\ufffd"):  # half of a character waits for its other half
-                    tell(text[len(shown) :])
-                    shown = text
-            if is_over and is_over():
-                break
-        return self._tokenizer.decode(written)
-
-    def _write_tokens(self, prompt: str, max_new: int, grammar: str) -> Iterator[int]:
         ids = self._tokenizer.encode(prompt, add_special_tokens=False).ids
         options = self._genai.GeneratorParams(self._model)
         options.set_search_options(max_length=len(ids) + max_new, do_sample=False)
@@ -124,6 +98,8 @@ class FastModel:
         except RuntimeError as error:
             raise ValueError(f"the grammar does not compile: {str(error)[:200]}") from error
         generator.append_tokens(ids)
+        written: list[int] = []
         while not generator.is_done():
             generator.generate_next_token()
-            yield int(generator.get_next_tokens()[0])
+            written.append(int(generator.get_next_tokens()[0]))
+        return self._tokenizer.decode(written)

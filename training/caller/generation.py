@@ -13,7 +13,6 @@ from warehouse.storage.digest import digest
 _TOKENS = 32_768  # of the prompts of a batch, padding included
 # (places of a batch's prompts, tokens of each with padding) -> a logits processor of transformers
 Limit = Callable[[Sequence[int], int], Callable[[Any, Any], Any]]
-Tell = Callable[[str], None]
 
 
 def generate_completions(
@@ -25,12 +24,10 @@ def generate_completions(
     batch: int = 16,
     limit: Limit | None = None,
     is_over: Callable[[], bool] | None = None,
-    tell: Tell | None = None,
 ) -> list[str]:
     """Greedy completions, left-padded, in the order of the prompts; at most `batch` prompts of
     like length at once. limit: what may be written at all. is_over: asked before each token; the
-    completions end there once it is true. tell: gets the text of a single prompt's completion word
-    by word."""
+    completions end there once it is true."""
     import torch
 
     device = next(model.parameters()).device
@@ -50,22 +47,10 @@ def generate_completions(
                 pad_token_id=tokenizer.pad_token_id,
                 logits_processor=[limit(part, longest)] if limit else None,
                 stopping_criteria=[_make_stop(is_over)] if is_over else None,
-                streamer=_make_streamer(tokenizer, tell) if tell and len(fed) == 1 else None,
             )
         for at, row in zip(part, made[:, longest:], strict=True):
             out[at] = tokenizer.decode(row, skip_special_tokens=True)
     return out
-
-
-def _make_streamer(tokenizer: Any, tell: Tell) -> Any:
-    from transformers import TextStreamer
-
-    class ProgressStreamer(TextStreamer):
-        def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
-            if text:
-                tell(text)
-
-    return ProgressStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
 
 
 def _make_stop(is_over: Callable[[], bool]) -> Callable[..., Any]:
@@ -105,11 +90,10 @@ class CallGrammar:
 
 class CallGrammars:
     """Makes grammars for one tokenizer. vocabulary: numbers that the model gives for a token, which
-    may be more than the tokenizer knows. lenient: formats and keywords that a runtime may not know
-    hold nothing back. Raises BadTemplate."""
+    may be more than the tokenizer knows. Raises BadTemplate."""
 
-    def __init__(self, tokenizer: Any, vocabulary: int, *, lenient: bool = False) -> None:
-        self.tokenizer, self.vocabulary, self._lenient = tokenizer, vocabulary, lenient
+    def __init__(self, tokenizer: Any, vocabulary: int) -> None:
+        self.tokenizer, self.vocabulary = tokenizer, vocabulary
         self._form: CallForm = find_call_form(tokenizer)
         self._schemas: dict[str, tuple[dict[str, Any], str]] = {}
 
@@ -159,8 +143,7 @@ class CallGrammars:
     def _compile(self, given: Any) -> tuple[dict[str, Any], str]:
         own = _close_objects(given) if isinstance(given, Mapping) else dict(_ANY)
         why = ""
-        options = [{"lenient": True}] if self._lenient else [{}, {"lenient": True}]
-        for schema in (_add_options(own, **more) for more in options):
+        for schema in (_add_options(own), _add_options(own, lenient=True)):
             fault = self._find_fault(schema)
             if not fault:
                 return schema, why

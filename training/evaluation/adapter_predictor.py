@@ -132,11 +132,10 @@ class AdapterPredictor:
         is_over: Callable[[], bool],
         *,
         must_call: bool = False,
-        tell: Callable[[str], None] | None = None,
     ) -> PredictionAnswer:
         """One answer of at most so many tokens (None: as it was loaded), that ends early once
-        `is_over()` is true. must_call: by the grammar it is one call of a tool that is shown. tell:
-        gets its text word by word. Raises CannotPredict."""
+        `is_over()` is true. must_call: by the grammar it is one call of a tool that is shown.
+        Raises CannotPredict."""
         self.load()
         assert self._loaded is not None
         _, tokenizer, limits = self._loaded
@@ -146,8 +145,9 @@ class AdapterPredictor:
             return make_failed_answer(made, shown=0)
         most = min(most_tokens or limits["max_new"], limits["max_new"])
         shown = _list_shown(asked, made)
-        held: dict[str, Any] = {"max_new": most, "is_over": is_over, "tell": tell}
-        [answer] = self._predict_part([made], [shown], must_call=must_call, **held)
+        [answer] = self._predict_part(
+            [made], [shown], must_call=must_call, max_new=most, is_over=is_over
+        )
         return replace(answer, shown=len(shown), cut=answer.completion_tokens >= most)
 
     def converse(

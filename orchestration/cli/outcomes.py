@@ -87,6 +87,8 @@ def worlds(
     trajectory` and `training.split.trajectories`; exit 1 where none did."""
     from assets.outcomes.worlds.check import check_resets, describe_worlds
 
+    if play and (check or offline):
+        fail("--play does not go with --check or --offline: it runs the real servers", 2)
     settings = load_settings()
     if play:
         _play_worlds(settings, choose_worlds(settings, name, server), server or (), seed, tasks)

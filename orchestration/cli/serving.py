@@ -65,12 +65,13 @@ def serve(
     from serving.export import open_checked, verify_export
     from serving.meta.access_control import make_token
     from serving.meta.listing import find_unused_pins
-    from serving.meta.policy import LOCAL, MetaPolicy
+    from serving.meta.policy import LOCAL, ClientToken, MetaPolicy
     from serving.meta.transports import run_http, run_stdio
     from serving.router import ServedRouter
 
     if new_token is not None:
         secret, digest = make_token()
+        ClientToken(new_token, digest)  # refuses a name that the tokens file could not hold
         print_json({"secret": secret, "entry": {"name": new_token, "sha256": digest}})
         return
     for name, value in {"--host": host, "--port": port, "--tokens": tokens}.items():

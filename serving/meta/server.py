@@ -82,7 +82,7 @@ async def watch_versions(desk: MetaContext, changes: IndexChanges) -> None:
         try:
             version = (await desk.router()).index.version
         except (IndexMissing, IndexBroken):
-            version = None  # told to whoever asks for something
+            version = None  # reported to the client that asks for something
         if version != last and not first:
             logger.info("index %s is served now", version)
             await changes.announce()

@@ -54,7 +54,7 @@ class RungReport:
 class AbstainReason:
     """Why a call was left. kind: no_call, several_calls, too_large, too_deep, unreadable, cut_off,
     unknown_tool, ambiguous_tool, bad_schema, missing_value or unfit_value. path: where, as
-    `$.filters[0].name`. question: what to ask whoever can tell, in one sentence."""
+    `$.filters[0].name`. question: what to ask the user, in one sentence."""
 
     kind: str
     question: str

@@ -20,9 +20,9 @@ BUDGET = {
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_887, 55),
     "assets/outcomes": (8_146, 40),
-    "training": (14_366, 89),
+    "training": (14_365, 89),
     "serving": (8_518, 41),
-    "orchestration": (6_698, 39),
+    "orchestration": (6_701, 39),
     "demo": (2_726, 24),
     "extensions/batch": (1_127, 6),
     "extensions/bench": (4_112, 16),
@@ -33,8 +33,8 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (2_110, 11),
-    "tests": (84_837, 610),
-    "benchmarks": (6_257, 43),
+    "tests": (84_870, 610),
+    "benchmarks": (6_222, 43),
 }
 
 

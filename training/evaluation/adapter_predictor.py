@@ -27,7 +27,7 @@ from training.evaluation.shortlist import ToolRanking
 from training.prompts.render import PromptParts, RenderedPrompt, fit_prompt, read_message_calls
 from training.prompts.templates import BadTemplate, render_prompt_text, with_pad_token
 from training.runtime.device import is_out_of_memory, pick_device
-from training.runtime.model_store import CARD, TrainingFailed, read_card, read_model_card
+from training.runtime.model_store import CARD, TrainingFailed, read_card
 from warehouse.json_types import Contract
 from warehouse.storage.digest import digest
 
@@ -286,7 +286,7 @@ def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
     named = sorted(
         path.parent.name
         for path in (home / "models").glob(f"*/{CARD}")
-        if (read_model_card(home, path.parent.name) or {}).get("role") == role
+        if _is_of_role(path, role, asked=bool(text) and path.parent.name.startswith(text))
     )
     fit_it = [name for name in named if text and name.startswith(text)]
     if len(fit_it) == 1:
@@ -297,6 +297,22 @@ def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
         f"model {text[:80]!r}: no such folder, and {found}; expected a folder, a {role}'s name"
         f" (known: {known}), {_OTHERS.get(role, '')}endpoint:ROLE_or_MODEL"
     )
+
+
+def _is_of_role(path: Path, role: str, *, asked: bool) -> bool:
+    """Whether a card is of a model of this role; one that cannot be read is of none. Raises
+    UnusableModel where that one is `asked` for."""
+    try:
+        card = read_card(path.parent)
+    except ValueError as error:
+        flaw = str(error)
+    else:
+        if isinstance(card, dict):
+            return bool(card.get("role") == role)
+        flaw = f"{type(card).__name__}, expected an object"
+    if asked:
+        raise UnusableModel(f"{path} is no card ({flaw}); copy the model's folder again")
+    return False
 
 
 def _load_model_folder(home: Path, folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:

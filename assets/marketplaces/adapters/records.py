@@ -1,4 +1,4 @@
-"""Records of a list, whoever serves it: their refs, their cursors, saved payloads."""
+"""Records of a list from any marketplace: their refs, their cursors, saved payloads."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace

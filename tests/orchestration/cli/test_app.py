@@ -67,6 +67,24 @@ def test_a_misspelt_setting_is_one_line_and_usage(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("serve", "--new-token", ""), "token name '': expected 1 to 60"),
+        (("serve", "--new-token", "a b"), "token name 'a b': expected 1 to 60"),
+        (("worlds", "--play", "--offline"), "--play does not go with --check or --offline"),
+        (("worlds", "--play", "--check"), "--play does not go with --check or --offline"),
+    ],
+)
+def test_what_could_not_be_used_later_is_refused_at_once(
+    words: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    done = invoke_toolmill(*words, home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.strip().splitlines()
+    assert line.startswith(told)
+
+
 def test_an_unknown_marketplace_names_the_known_ones(tmp_path: Path) -> None:
     done = invoke_toolmill("run", "-m", "nowhere", home=tmp_path)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""A run of one server: what it makes anew, and that nothing of another server moves."""
+"""A run of one server: what it makes again, and that nothing of another server moves."""
 
 import platform
 import subprocess
@@ -267,7 +267,7 @@ def test_run_once_counts_the_attempts_that_failed_on_a_set(
     monkeypatch.setattr(FailingTrainings, "interrupted", True)
     for _ in range(2):
         nightly.run_once(load_settings(), only=["registry"])
-    assert counted[4:] == [0, 0], "another set is tried anew, what a person ended is none"
+    assert counted[4:] == [0, 0], "another set is tried again, one that a person ended is not"
 
 
 class _Kept:

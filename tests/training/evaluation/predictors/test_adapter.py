@@ -151,11 +151,26 @@ def test_a_base_without_a_chat_template_is_refused_when_it_is_asked(
 
 def test_a_name_is_found_by_its_beginning(tmp_path: Path) -> None:
     for name in ("abc1" * 16, "abc2" * 16):
-        (folder := tmp_path / "models" / name).mkdir(parents=True)
+        folder = tmp_path / "models" / name
+        folder.mkdir(parents=True)
         (folder / "model.json").write_text(json.dumps({"role": "caller", "name": name}))
     assert resolve_model(tmp_path, "abc1") == "abc1" * 16
     assert resolve_model(tmp_path, str(tmp_path)) == tmp_path
     with pytest.raises(CannotPredict, match="2 of 2 callers"):
         resolve_model(tmp_path, "abc")
-    with pytest.raises(CannotPredict, match=r"general, abc1.*endpoint:ROLE_or_MODEL"):
+    with pytest.raises(CannotPredict, match=r"known: general, abc1.*endpoint:ROLE_or_MODEL"):
         resolve_model(tmp_path, "gpt")
+    with pytest.raises(CannotPredict, match="0 of 0 sidecars"):
+        resolve_model(tmp_path, "general", "sidecar")
+
+
+@pytest.mark.parametrize("torn", ['{"role": "call', "[]", ""])
+def test_a_torn_card_is_named_where_it_is_asked_for_and_keeps_no_other_back(
+    torn: str, tmp_path: Path
+) -> None:
+    for name, text in (("abc1", '{"role": "caller"}'), ("abd2", torn)):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "model.json").write_text(text)
+    assert resolve_model(tmp_path, "abc") == "abc1"
+    with pytest.raises(CannotPredict, match=r"abd2.model\.json is no card .*copy the model"):
+        resolve_model(tmp_path, "abd2")

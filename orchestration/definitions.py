@@ -45,7 +45,7 @@ PACKAGES = (
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
 # or a person asks for those, since a training costs more than all the rest of a run.
 FAN_IN = (
-    *("contract_changes", "catalogue", "coverage", "listed_contracts"),
+    *("contract_changes", "catalogue", "listed_contracts"),
     *("server_summaries", "confusables", "reliability", "training_set"),
     "drift",  # before a training, which it decides on
 )

@@ -1,7 +1,6 @@
 """Every table that a home may hold, by name."""
 
 from assets.catalogue.catalogue import CATALOGUE
-from assets.catalogue.coverage import COVERAGE
 from assets.contracts.changes import CHANGES, ORIGINS
 from assets.contracts.findings import FINDINGS, SCANS
 from assets.contracts.listed_contracts import LISTED
@@ -31,7 +30,7 @@ from warehouse.storage.tables import TableSpec
 ADAPTERS = tuple(make_adapter_table(role) for role in list_roles())
 _ALL = (
     *(LISTINGS, DEPLOYMENTS, SNAPSHOTS, ORIGINS, CHANGES, FINDINGS, SCANS, CLEAR, HELD, LISTED),
-    *(CATALOGUE, COVERAGE, VECTORS, CONFUSABLES, SUMMARIES),
+    *(CATALOGUE, VECTORS, CONFUSABLES, SUMMARIES),
     *(PAIRS, JUDGEMENTS, JUDGE_TRIALS, SPEND, EXECUTIONS, RELIABILITY, TRAJECTORIES),
     *(TRAINING_SET, DRIFT, *ADAPTERS, RETRIEVER_EVALUATION, CALLER_EVALUATION),
     *load_extensions(TABLES_GROUP).values(),

@@ -1,1 +1,1 @@
-"""Servers across marketplaces: which listings are one server, and coverage."""
+"""Servers across marketplaces: which listings are one server."""

@@ -6,101 +6,18 @@ That table drops a row only after a complete pass, so a bad run makes nothing go
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
-from assets.catalogue.identity import LEVELS, GroupMember, ServerGroup, group_listings, is_gateway
+from assets.catalogue.identity import LEVELS, ServerGroup, group_listings
 from assets.contracts.snapshot import format_date
-from assets.marketplaces.launch.runners import read_launch
 from assets.marketplaces.listing import Listing
 from assets.servers.recipes.recipe import identify_server
 from warehouse.json_types import JsonObject, Record
 from warehouse.storage.digest import canonical_json, digest
 from warehouse.storage.tables import Tables, TableSpec, VersionGone
-
-Stated = dict[str, dict[str, list[str]]]  # kind -> what is said -> the listings that say it
-
-
-def find_disagreements(members: Sequence[GroupMember]) -> Stated:
-    """Where the members differ, by kind (KINDS); empty where they agree."""
-    if len(members) < 2:
-        return {}
-    result: Stated = {}
-    for kind, says in KINDS.items():
-        stated: dict[str, list[str]] = defaultdict(list)
-        for member in members:
-            text = says(member)
-            if text is not None:
-                stated[text].append(member.listing.listing_id)
-        if len(stated) > 1 and not (kind in ("version", "digest") and _is_incomparable(stated)):
-            result[kind] = {text: sorted(ids) for text, ids in sorted(stated.items())}
-    return result
-
-
-def _is_incomparable(stated: dict[str, list[str]]) -> bool:
-    """Whether each ecosystem (or version, of digests) is named once: nothing to compare."""
-    subjects = [text.partition(" ")[0] for text in stated]
-    return len(subjects) == len(set(subjects))
-
-
-def _read_version(member: GroupMember) -> str | None:
-    """The version, of its ecosystem: an image's tag need not be the npm release's."""
-    package = member.listing.package
-    if not package or not package.version:
-        return None
-    return f"{package.type} {package.version.removeprefix('v')}"
-
-
-def _read_digest(member: GroupMember) -> str | None:
-    package = member.listing.package
-    if not package or not package.digest:
-        return None
-    return f"{package.version or '-'} {package.digest}"
-
-
-def _url(member: GroupMember) -> str | None:
-    url = member.keys.url
-    return None if url is None or is_gateway(url) else url
-
-
-def _read_transport(member: GroupMember) -> str | None:
-    url = member.keys.url
-    return None if url and is_gateway(url) else member.listing.transport
-
-
-def _read_arguments(member: GroupMember) -> str | None:
-    if member.listing.package is None or not member.listing.runnable:
-        return None
-    return canonical_json(list(read_launch(member.listing).own_args)).decode()
-
-
-def _list_required(member: GroupMember) -> str | None:
-    listing: Listing = member.listing
-    if not listing.runnable:
-        return None
-    names = {f"env {item.name}" for item in listing.env if item.required}
-    names |= {f"header {header.name.lower()}" for header in listing.headers if header.required}
-    return canonical_json(sorted(names)).decode()
-
-
-KINDS: dict[str, Callable[[GroupMember], str | None]] = {
-    "version": _read_version,
-    "digest": _read_digest,
-    "repository": lambda member: member.keys.repository,
-    "url": _url,
-    "transport": _read_transport,
-    "arguments": _read_arguments,
-    "required": _list_required,
-    "description": lambda member: (
-        "described" if member.listing.description.strip() else "no description"
-    ),
-    "deprecated": lambda member: (
-        "deprecated" if "deprecated" in member.listing.flags else "current"
-    ),
-}
-
 
 PRIVATE = "private"  # its texts are shown only where no other marketplace has the server
 
@@ -130,11 +47,6 @@ CATALOGUE = TableSpec(
             pl.Boolean,
             "Whether all listings that ran gave equal contracts; null for fewer than two",
         ),
-        "likely_same": (pl.List(pl.String), "Other servers with exactly these contracts"),
-        "disagreements": (
-            pl.String,
-            "Disagreements between listings: JSON {kind: {value: [listing_id]}}",
-        ),
         "first_seen": (pl.String, "UTC date of the first catalogue with one of its listings"),
         "gone_from": (pl.String, "Listings that are gone: JSON [{listing_id, since}]"),
         "gone": (pl.String, "UTC date since which nobody lists it; null while it is listed"),
@@ -160,7 +72,6 @@ def build_catalogue(
     for listing in group_listings(listings):
         row = _build_row(listing, contracts, names)
         rows[row["catalogue_id"]] = row
-    _find_likely_same(rows)
     _carry_history(rows, list(previous), run_date)
     return [rows[name] for name in sorted(rows)]
 
@@ -253,8 +164,6 @@ def _build_row(
         "tools": len(set().union(*(names[key] for key in ran))) if ran else None,
         "contracts": digest(sorted(set().union(*sets))) if ran else None,
         "confirmed": len(sets) == 1 if len(ran) > 1 else None,
-        "likely_same": [],
-        "disagreements": _dump_json(find_disagreements(members)),
         "first_seen": None,
         "gone_from": "[]",
         "gone": None,
@@ -282,18 +191,6 @@ def _pick_most_common(texts: Iterable[str | None]) -> str | None:
     """What most say; of equals the first in the alphabet."""
     counted = Counter(text for text in texts if text)
     return min(counted, key=lambda text: (-counted[text], text)) if counted else None
-
-
-def _find_likely_same(rows: dict[str, Record]) -> None:
-    """Names, beside each other, the servers that gave equal sets of contracts: a person joins them,
-    since a fork and its origin may say the same."""
-    alike: dict[str, list[str]] = defaultdict(list)
-    for name, row in sorted(rows.items()):
-        if row["contracts"]:
-            alike[row["contracts"]].append(name)
-    for names in alike.values():
-        for name in names:
-            rows[name]["likely_same"] = [other for other in names if other != name]
 
 
 def _carry_history(rows: dict[str, Record], previous: list[JsonObject], run_date: str) -> None:
@@ -335,8 +232,6 @@ def _build_gone_row(old: JsonObject, gone: Mapping[str, str], run_date: str) -> 
         "listings": "[]",
         "joined_by": None,
         "runnable": False,
-        "likely_same": [],
-        "disagreements": "{}",
         "gone": old["gone"] or run_date,
         "gone_from": _dump_gone(gone),
     }

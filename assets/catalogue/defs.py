@@ -1,35 +1,20 @@
-"""Asset definitions of `catalogue` and `coverage`."""
+"""Asset definition of `catalogue`."""
 
 import time as clock
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
 from assets.catalogue.catalogue import CATALOGUE, build_catalogue, read_listing_ids
-from assets.catalogue.coverage import (
-    COVERAGE,
-    DIMENSIONS,
-    collect_servers,
-    compute_coverage_figures,
-    compute_figures,
-    measure_coverage,
-    render_table,
-    render_tables,
-)
+from assets.catalogue.identity import LEVELS
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import read_rows
 from assets.marketplaces.listing_table import LISTINGS
-from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from warehouse.audit import (
-    AuditVerdict,
-    expect_between,
-    expect_match,
-    expect_one_of,
-    expect_present,
-    expect_unique,
-)
+from warehouse.audit import AuditVerdict, expect_match, expect_present, expect_unique
 from warehouse.json_types import Record
 from warehouse.publish import Published, audit_table, describe_asset, publish
+from warehouse.sanitize.markdown import Markdown, make_markdown_table
 from warehouse.store import Warehouse
 
 CATALOGUE_AUDIT = audit_table(
@@ -42,25 +27,60 @@ CATALOGUE_AUDIT = audit_table(
     ],
     rules=["one_row_each", "listed_or_gone"],
 )
-COVERAGE_AUDIT = audit_table(
-    COVERAGE,
-    [
-        expect_unique("dimension", "value"),
-        expect_one_of("dimension", list(DIMENSIONS)),
-        expect_one_of("standing", ["under", "over", "as listed", "unknown"]),
-        expect_between("listed_share", 0.0, 1.0),
-        expect_between("launched_share", 0.0, 1.0),
-        expect_between("distance_p", 0.0, 1.0),
-    ],
-    rules=["adds_up"],
-)
+_SHOWN = 15  # rows of an example table
+_RUN_RESULTS = {True: "equal contracts", False: "contracts differ", None: "not run twice"}
+
+
+def compute_figures(rows: Sequence[Record]) -> dict[str, int]:
+    """Counts that say how far the marketplaces overlap and how much is confirmed."""
+    current = [row for row in rows if row["gone"] is None]
+    several = [row for row in current if len(row["marketplaces"]) > 1]
+    return {
+        "servers": len(current),
+        "on_several_marketplaces": len(several),
+        "confirmed": sum(row["confirmed"] is True for row in several),
+        "contradicted": sum(row["confirmed"] is False for row in several),
+        "not_run_twice": sum(row["confirmed"] is None for row in several),
+        "servers_gone": len(rows) - len(current),
+        "gone_from_some": sum(row["gone_from"] != "[]" for row in current),
+    }
+
+
+def render_tables(rows: Sequence[Record]) -> dict[str, Markdown]:
+    """Markdown tables by what they show."""
+    current = [row for row in rows if row["gone"] is None]
+    joins = Counter(row["joined_by"] for row in current if row["joined_by"])
+    sets = Counter(" + ".join(row["marketplaces"]) for row in current if row["marketplaces"])
+    several = [row for row in current if len(row["marketplaces"]) > 1]
+    several.sort(key=lambda row: (-len(row["marketplaces"]), row["catalogue_id"]))
+    lines = [
+        [
+            row["name"],
+            row["joined_by"] or "",
+            _RUN_RESULTS[row["confirmed"]],
+            ", ".join(row["marketplaces"]),
+        ]
+        for row in several[:_SHOWN]
+    ]
+    header = ["server", "joined by", "live run", "marketplaces"]
+    return {
+        "joined": _render_counts("joined by", [(level, joins[level]) for level in LEVELS]),
+        "marketplaces": _render_counts("marketplaces", sets.most_common(_SHOWN)),
+        "most_listed": make_markdown_table(header, lines),
+    }
+
+
+def _render_counts(what: str, counts: Iterable[tuple[str, int]]) -> Markdown:
+    # Counts first: the UI cuts a wide cell at its right.
+    lines = [[f"{count:,}", name] for name, count in counts if count]
+    return make_markdown_table(["servers", what], lines)
 
 
 @dg.asset(
     **describe_asset(CATALOGUE_AUDIT, "assets/catalogue"),
     deps=["listings", "snapshots"],
     group_name="catalogue",
-    description="One row per server across all marketplaces: who lists it, where they differ.",
+    description="One row per server across all marketplaces: who lists it.",
 )
 def catalogue_asset(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
@@ -82,52 +102,6 @@ def catalogue_asset(
         metadata=compute_figures(rows)
         | {f"table_{name}": text for name, text in render_tables(rows).items()},
     )
-
-
-@dg.asset(
-    **describe_asset(COVERAGE_AUDIT, "assets/catalogue"),
-    deps=["catalogue", "deployments", "listings"],
-    group_name="catalogue",
-    description="Which kinds of servers are missing among the launched ones, against all listed.",
-)
-def coverage_asset(
-    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
-) -> Published:
-    listings = read_rows(warehouse.tables.read(LISTINGS).to_dicts())
-    ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok").select("server_id", "n_tools")
-    current = [
-        {**row, "listing_ids": read_listing_ids(row)}
-        for row in warehouse.tables.read(CATALOGUE).to_dicts()
-        if row["gone"] is None
-    ]
-    servers = collect_servers(
-        current, {listing.listing_id: listing for listing in listings}, dict(ran.iter_rows())
-    )
-    rows = measure_coverage(servers)
-    yield from publish(
-        context,
-        warehouse,
-        COVERAGE_AUDIT,
-        COVERAGE.frame(rows),
-        rules=[check_sums(rows, len(servers), sum(item.launched for item in servers))],
-        metadata={
-            **compute_coverage_figures(rows),
-            "table": render_table(rows),
-        },
-    )
-
-
-def check_sums(rows: list[Record], listed: int, launched: int) -> AuditVerdict:
-    """Every server has one value in each dimension; sizes are known of launched servers only."""
-    wrong = []
-    for dimension in DIMENSIONS:
-        mine = [row for row in rows if row["dimension"] == dimension]
-        if sum(row["launched"] for row in mine) != launched or (
-            dimension != "size" and sum(row["listed"] for row in mine) != listed
-        ):
-            wrong.append(dimension)
-    expected = f"{listed} listed and {launched} launched servers in each"
-    return AuditVerdict("adds_up", not wrong, f"wrong in: {', '.join(wrong) or 'none'}", expected)
 
 
 def check_one_row_each(listed: set[str], rows: list[Record]) -> AuditVerdict:

@@ -1,4 +1,4 @@
-"""One row per server: what is shown, what a run confirmed, where marketplaces differ."""
+"""One row per server: what is shown, what a run confirmed."""
 
 import json
 from typing import Any
@@ -12,8 +12,7 @@ from assets.catalogue.catalogue import (
     map_same_servers,
     read_same_servers,
 )
-from assets.catalogue.coverage import compute_figures, render_tables
-from assets.marketplaces.listing import EnvVar
+from assets.catalogue.defs import compute_figures, render_tables
 from tests.catalogue.servers import listing
 from warehouse.store import Warehouse
 
@@ -66,36 +65,6 @@ def test_equal_contracts_of_two_launches_confirm_a_row() -> None:
     assert only(ONE, COPY, snapshots=[*first, *second])["confirmed"] is True
     assert only(ONE, COPY, snapshots=[*first, *second[:1]])["confirmed"] is False
     assert only(ONE, COPY, snapshots=first)["tools"] == 2
-
-
-def test_servers_with_equal_contracts_are_named_beside_each_other_and_stay_apart() -> None:
-    fork = listing("z", npm="@fork/notes", repository="https://github.com/fork/notes")
-    seen = [
-        *tools("registry", "npm:@example/notes", "c1"),
-        *tools("registry", "npm:@fork/notes", "c1"),
-    ]
-    one, two = rows(ONE, fork, snapshots=seen)
-    assert one["likely_same"] == [two["catalogue_id"]]
-    assert two["likely_same"] == [one["catalogue_id"]]
-    assert compute_figures([one, two])["likely_same"] == 2
-
-
-def test_where_marketplaces_differ() -> None:
-    secret = EnvVar(name="TOKEN", required=True, secret=True)
-    other = listing(
-        "c", "mcpso", npm="@example/notes", version="0.9.0", env=(secret,), description="",
-        repository="https://github.com/other/notes", flags=("deprecated",),
-    )  # fmt: skip
-    found = json.loads(only(ONE, other)["disagreements"])
-    assert set(found) == {"version", "repository", "required", "description", "deprecated"}
-    assert found["version"] == {"npm 0.9.0": ["mcpso:c"], "npm 1.0.0": ["registry:a"]}
-    assert found["required"] == {"[]": ["registry:a"], '["env TOKEN"]': ["mcpso:c"]}
-
-
-def test_what_a_marketplace_does_not_say_is_no_disagreement() -> None:
-    assert only(ONE, OTHER)["disagreements"] == "{}"
-    image = listing("d", "docker", oci="example/notes", version="7", repository=ONE.repository)
-    assert "version" not in json.loads(only(ONE, image)["disagreements"])
 
 
 def test_a_private_text_is_not_shown_for_a_public_server() -> None:

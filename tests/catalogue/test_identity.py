@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assets.catalogue.categories import CATEGORIES, find_category
 from assets.catalogue.identity import (
     ServerGroup,
+    find_keys,
     group_listings,
     make_package_key,
     make_repository_key,
@@ -96,6 +98,14 @@ def test_folders_and_what_is_no_repository(text: str, expected: tuple[str | None
     assert make_repository_key(text) == expected
 
 
+def test_a_folder_is_the_same_named_beside_the_repository_or_in_its_address() -> None:
+    url = "https://github.com/acme/servers"
+    beside = listing("a", repository=url, subfolder="src/Clock")
+    within = listing("a", repository=f"{url}/tree/main/src/clock/")
+    assert find_keys(beside).at("repository") == "github.com/acme/servers#src/clock"
+    assert find_keys(beside) == find_keys(within)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -108,21 +118,70 @@ def test_a_pattern_and_a_private_address_name_no_server(text: str) -> None:
     assert make_url_key(text) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "category"),
+    [
+        ("Query a PostgreSQL database", "databases"),
+        ("GitHub pull requests and repositories", "code & repositories"),
+        ("Send messages to Slack", "communication"),
+        ("Stripe payments", "finance & commerce"),
+        ("Does things.", "other"),
+        ("io.github.owner/postgres-mcp", "databases"),
+        ("@slack-tools/sqlite", "databases"),
+    ],
+)
+def test_a_category_is_read_from_the_words(text: str, category: str) -> None:
+    assert find_category(text) == category
+    assert category in CATEGORIES
+
+
 def test_names_without_what_every_server_is_called() -> None:
     assert name_key("Example-Notes MCP Server") == name_key("@owner/example_notes-mcp")
     assert name_key("MCP Server") is None
 
 
-def test_a_package_joins_over_everything_else() -> None:
-    one = listing("a", npm="@example/x", repository="https://github.com/one/x")
-    other = listing("b", "mcpso", npm="@example/x", name="Quite other", repository=None)
-    assert joined(one, other) == "package"
+X, NOTES = "https://github.com/example/x", "https://github.com/example/notes"
 
 
-def test_a_url_joins_without_its_query() -> None:
-    one = listing("a", url="https://mcp.example.com/mcp?key=1#x", name="One thing")
-    other = listing("b", "glama", url="http://MCP.example.com/mcp/", name="Other thing")
-    assert joined(one, other) == "url"
+@pytest.mark.parametrize(
+    ("one", "other", "by"),
+    [
+        (
+            listing("a", npm="@example/x", repository="https://github.com/one/x"),
+            listing("b", "mcpso", npm="@example/x", name="Quite other"),
+            "package",
+        ),
+        (
+            listing("a", url="https://mcp.example.com/mcp?key=1#x", name="One thing"),
+            listing("b", "glama", url="http://MCP.example.com/mcp/", name="Other thing"),
+            "url",
+        ),
+        (
+            listing("a", npm="@example/x", repository=X),
+            listing("b", "glama", name="X by Example", repository="git@github.com:Example/x.git"),
+            "repository",
+        ),
+        (
+            listing("a", npm="@example/notes-mcp", repository=NOTES),
+            listing("b", "docker", oci="example/mcp-notes", repository=NOTES),
+            "repository",
+        ),
+        (
+            listing("a", npm="alpha-notes", name="Example Notes"),
+            listing("b", "glama", npm="beta-notes", name="Example Notes"),
+            None,
+        ),
+        (
+            listing("a", "mcpso", name="Example Notes"),
+            listing("b", "mcpso", name="Example Notes"),
+            None,
+        ),
+    ],
+)
+def test_the_strongest_shared_field_joins_two_listings(
+    one: Listing, other: Listing, by: str | None
+) -> None:
+    assert joined(one, other) == by
 
 
 def test_a_gateway_that_serves_many_under_one_url_joins_nobody() -> None:
@@ -138,12 +197,6 @@ def test_a_gateway_with_a_path_for_each_server_joins_only_equal_paths() -> None:
         frozenset({"smithery:aa", "mcpso:aa"}),
         frozenset({"smithery:bb"}),
     }
-
-
-def test_a_repository_joins_what_names_no_package() -> None:
-    one = listing("a", npm="@example/x", repository="https://github.com/example/x")
-    other = listing("b", "glama", name="X by Example", repository="git@github.com:Example/x.git")
-    assert joined(one, other) == "repository"
 
 
 def test_a_monorepo_does_not_join_its_packages() -> None:
@@ -169,30 +222,12 @@ def test_folders_of_a_monorepo_are_servers_of_their_own() -> None:
     }
 
 
-def test_one_server_in_two_ecosystems_is_one_by_its_repository() -> None:
-    repository = "https://github.com/example/notes"
-    one = listing("a", npm="@example/notes-mcp", repository=repository)
-    other = listing("b", "docker", oci="example/mcp-notes", repository=repository)
-    assert joined(one, other) == "repository"
-
-
-def test_one_name_and_two_packages_are_two_servers() -> None:
-    one = listing("a", npm="alpha-notes", name="Example Notes")
-    other = listing("b", "glama", npm="beta-notes", name="Example Notes")
-    assert joined(one, other) is None
-
-
 def test_a_name_joins_only_where_nothing_contradicts() -> None:
     one = listing("a", npm="alpha-notes", name="Example Notes")
     other = listing("b", "glama", name="example-notes MCP server")
     assert joined(one, other) == "name"
     far = listing("c", "mcpso", name="Example Notes", npm="beta-notes")
     assert len(group_listings([one, other, far])) == 3  # nobody can say whose name `other` bears
-
-
-def test_a_marketplace_that_lists_a_name_twice_means_two_servers() -> None:
-    one, two = (listing(n, "mcpso", name="Example Notes") for n in ("a", "b"))
-    assert joined(one, two) is None
 
 
 def test_weak_joins_do_not_chain_two_packages_together() -> None:

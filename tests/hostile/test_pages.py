@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from assets.catalogue import coverage
-from assets.catalogue.coverage import COVERAGE
+from assets.catalogue.defs import render_tables
 from assets.contracts import defs
 from assets.synthesis import pair_report
 from assets.synthesis.export.card import ExportFigures, write_card
@@ -28,17 +27,10 @@ EVIL = (
 )
 
 
-def write_coverage(home: Path) -> str:
-    row: dict[str, Any] = dict.fromkeys(COVERAGE.columns)
-    row |= {"dimension": "category", "value": EVIL, "standing": EVIL}
-    row |= {"listed": 3, "listed_share": 0.5, "launched": 1}
-    return coverage.render_table([row])
-
-
 def write_catalogue(home: Path) -> str:
     row = {"gone": None, "name": EVIL, "joined_by": EVIL, "confirmed": None, "catalogue_id": EVIL,
-           "disagreements": "{}", "marketplaces": [EVIL, "b"], "likely_same": [EVIL]}  # fmt: skip
-    return "\n\n".join(coverage.render_tables([row]).values())
+           "marketplaces": [EVIL, "b"]}  # fmt: skip
+    return "\n\n".join(render_tables([row]).values())
 
 
 def write_findings(home: Path) -> str:
@@ -114,7 +106,7 @@ def write_ablations(home: Path) -> str:
 @pytest.mark.parametrize(
     "write",
     [
-        write_coverage, write_catalogue, write_findings, write_export,
+        write_catalogue, write_findings, write_export,
         write_costs, write_model_card, write_training_report, write_evaluation, write_ablations,
     ],
 )  # fmt: skip

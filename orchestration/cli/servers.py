@@ -151,7 +151,6 @@ def trust(
     It is written as `confirmed` into toolmill.toml."""
     from assets.servers.adhoc import find_local_server, list_local_servers
     from orchestration.factories import make_crawl_policy, make_launcher
-    from orchestration.settings.deploy_policy import find_volume
     from orchestration.settings.server_changes import write_server_settings
 
     chosen = load_settings()
@@ -173,8 +172,8 @@ def trust(
         fail(f"{local.server_id}: {local.shown}", 1)
     print_line(local.server_id, err=True)
     print_line(f"  {local.shown}", err=True)
-    grant, volume_path = policy.grant_of(local.server_id), find_volume(chosen, local.server_id)
-    for line in (*_MEANING, *describe_grant("As granted, it", grant, local.network, volume_path)):
+    grant = policy.grant_of(local.server_id)
+    for line in (*_MEANING, *describe_grant("As granted, it", grant, local.network)):
         print_line(line, err=True)
     if not yes and local.state != "trusted":
         _ask()
@@ -201,9 +200,6 @@ def grant(
     ] = None,
     host: Annotated[list[str] | None, typer.Option("--host", help="NAME or NAME:PORT")] = None,
     network: Annotated[str | None, typer.Option(help="none or full")] = None,
-    volume: Annotated[
-        bool, typer.Option("--volume", help="keep what it writes to its home folder")
-    ] = False,
     revoke: Annotated[
         bool, typer.Option("--revoke", help="take back what is named, or all of it")
     ] = False,
@@ -222,7 +218,7 @@ def grant(
     chosen = load_settings()
     before = chosen.servers.get(server)
     reach: Any = network
-    change = GrantChange(folder or (), host or (), reach, volume, revoke, Path.cwd())
+    change = GrantChange(folder or (), host or (), reach, revoke, Path.cwd())
     if not revoke:
         _require_listed(server, chosen, unlisted)
     if revoke or not change.is_empty:
@@ -303,11 +299,10 @@ def _decide_block(
 
 def _print_grant(server: str, chosen: Settings, as_json: bool) -> None:
     from assets.servers.deploy.grants import ServerGrant
-    from orchestration.settings.deploy_policy import find_volume, make_grant
+    from orchestration.settings.deploy_policy import make_grant
 
     block = chosen.servers.get(server)
     grant = make_grant(block) if block else ServerGrant()
-    volume_path = find_volume(chosen, server)
     network = grant.network or ("none" if grant.hosts else chosen.sandbox.network)
     if as_json:
         folders = [
@@ -315,22 +310,19 @@ def _print_grant(server: str, chosen: Settings, as_json: bool) -> None:
             for folder in grant.folders
         ]
         facts = {"server_id": server, "network": network, "hosts": list(grant.hosts)}
-        volume = str(volume_path) if grant.volume else None
-        print_json({**facts, "folders": folders, "volume": volume, "file": str(config_path())})
+        print_json({**facts, "folders": folders, "file": str(config_path())})
         return
-    for line in describe_grant(server, grant, network, volume_path):
+    for line in describe_grant(server, grant, network):
         print_line(line)
 
 
-def describe_grant(server: str, grant: "ServerGrant", network: str, volume_path: Path) -> list[str]:
-    """What a grant means, in plain words. kept: where its volume lies, or lay."""
+def describe_grant(server: str, grant: "ServerGrant", network: str) -> list[str]:
+    """What a grant means, in plain words."""
     lines = [_describe_folder(mount) for mount in grant.folders]
     if network == "full":
         lines.append("reach every host, services of this machine and its private networks included")
     elif grant.hosts:
         lines.append(f"send to and hear from {', '.join(grant.hosts)}, and no other host")
-    if grant.volume:
-        lines.append(f"keep its home between sessions, in {volume_path}, for all who may call it")
     if not lines:
         lines.append("reach nothing beyond its sandbox")
     described = [f"{server} may", *(f"  {line}" for line in lines)]
@@ -344,8 +336,6 @@ def describe_grant(server: str, grant: "ServerGrant", network: str, volume_path:
             "What it writes there is third-party: links, scripts and hooks among it are followed or"
             " run by your programs, outside of the sandbox."
         )
-    if not grant.volume and volume_path.exists():
-        described.append(f"What it kept earlier is still in {volume_path}: delete it with rm -r.")
     return described
 
 

@@ -14,8 +14,6 @@ from orchestration.settings.schema import ServerSection
 from orchestration.settings.sections import derive_policy
 from warehouse.storage.files import hold_lock, write_atomically
 
-VOLUMES = "volumes"  # below the state folder: the homes of servers that are granted one
-
 
 def make_deploy_policy(settings: Settings) -> DeployPolicy:
     """How one server is run: in a run to list its tools, and when one of them is called."""
@@ -31,7 +29,6 @@ def make_deploy_policy(settings: Settings) -> DeployPolicy:
         accounts=OAuthAccounts(state, secrets),
         grants={name: make_grant(section) for name, section in settings.servers.items()},
         own=list_own_paths(settings),
-        volumes=state / VOLUMES,
         confirmed={name: section.confirmed for name, section in settings.servers.items()},
         outside=settings.source == "live" or limits.remote == "always",
         twice=limits.twice,
@@ -47,22 +44,12 @@ def list_own_paths(settings: Settings) -> tuple[Path, ...]:
     return (settings.home_path(), settings.state_path(), config_path().absolute())
 
 
-def find_volume(settings: Settings, server_id: str) -> Path:
-    """Where a server's home is kept, once it is granted a volume."""
-    volumes = settings.state_path() / VOLUMES
-    grants = {server_id: ServerGrant(volume=True)}
-    volume = DeployPolicy(settings.home_path(), grants=grants, volumes=volumes).volume_of(server_id)
-    assert volume
-    return volume
-
-
 def make_grant(server: ServerSection) -> ServerGrant:
     """What the user grants one server beyond its sandbox."""
     return ServerGrant(
         network=server.network,
         folders=mount_folders(server.folders),
         hosts=server.hosts,
-        volume=server.volume,
         personal=True,
     )
 

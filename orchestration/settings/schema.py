@@ -50,7 +50,7 @@ _LEAST = {
     "memory_mb": 64,
     "processes": 4,
     "wall_s": 0.1,
-    **dict.fromkeys(("file_mb", "tmp_mb", "volume_mb"), 1),
+    **dict.fromkeys(("file_mb", "tmp_mb"), 1),
 }
 
 
@@ -94,7 +94,6 @@ class ServerSection(ServerSecrets):
     hosts: tuple[str, ...] = Field(
         default=(), description="NAME or NAME:PORT, the only ones it reaches; 443 unless said"
     )
-    volume: bool = Field(default=False, description="its home outlives its sessions")
     confirmed: tuple[str, ...] = Field(
         default=(), description="digests of recipes whose arguments and variables you confirmed"
     )

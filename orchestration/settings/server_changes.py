@@ -31,13 +31,12 @@ class GrantChange:
     folders: Sequence[str] = ()
     hosts: Sequence[str] = ()
     network: Literal["none", "full"] | None = None
-    volume: bool = False
     revoke: bool = False
     here: Path = Path("/")
 
     @property
     def is_empty(self) -> bool:
-        return not (self.folders or self.hosts or self.network or self.volume)
+        return not (self.folders or self.hosts or self.network)
 
 
 def change_block(block: Mapping[str, Any], change: GrantChange) -> dict[str, Any]:
@@ -47,21 +46,21 @@ def change_block(block: Mapping[str, Any], change: GrantChange) -> dict[str, Any
     hosts = _read_hosts(block.get("hosts", ()))
     change_folders = _read_folders(change.folders, change.here)
     change_hosts = _read_hosts(change.hosts)
-    network, volume = block.get("network"), bool(block.get("volume"))
+    network = block.get("network")
     if not change.revoke:
-        network, volume = change.network or network, volume or change.volume
+        network = change.network or network
         # The first folder lies where recipes name one: a change of it must not move it.
         folders, hosts = {**folders, **change_folders}, list(dict.fromkeys([*hosts, *change_hosts]))
     elif change.is_empty:
-        network, volume, folders, hosts = None, False, {}, []
+        network, folders, hosts = None, {}, []
     else:
         _require_granted([str(path) for path in change_folders if path not in folders])
         _require_granted([host for host in change_hosts if host not in hosts])
         folders = {path: mode for path, mode in folders.items() if path not in change_folders}
         hosts = [host for host in hosts if host not in change_hosts]
-        network, volume = (None if change.network else network), volume and not change.volume
+        network = None if change.network else network
     texts = [f"{path}:rw" if written else str(path) for path, written in folders.items()]
-    values = {"network": network, "folders": texts, "hosts": hosts, "volume": volume}
+    values = {"network": network, "folders": texts, "hosts": hosts}
     return {name: value or None for name, value in values.items()}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assets.servers.probe.probe import probe
-from assets.servers.sandbox import bubblewrap, kernel_limits, spec, watchdog
+from assets.servers.sandbox import kernel_limits, spec, watchdog
 from assets.servers.sandbox.process import start
 from assets.servers.sandbox.spec import (
     SandboxLaunch,
@@ -123,7 +123,6 @@ def test_memory_that_is_held_beyond_the_limit_is_found(monkeypatch):
     monkeypatch.setattr(kernel_limits, "build_filter", lambda **_: None)
     monkeypatch.setattr(spec, "limit_private_disks", lambda policy: large)
     monkeypatch.setattr(watchdog, "_read_private_disks", lambda pids: [])
-    monkeypatch.setattr(bubblewrap, "make_control_group", lambda policy: None)
     assert hold_memory() == dict.fromkeys(MEMORY_ATTEMPTS, "worked")
 
 

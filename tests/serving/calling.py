@@ -110,12 +110,6 @@ class Bench:
             yield it
 
     @asynccontextmanager
-    async def launch_again(self, policy: DeployPolicy) -> AsyncIterator[LaunchedServer]:
-        """The server `npm:x` in another caller, as another process would have it."""
-        async with self._call(NPM, policy, LIMITS, {}) as running:
-            yield running
-
-    @asynccontextmanager
     async def _call(
         self,
         made: LaunchRecipe,

@@ -60,11 +60,10 @@ class SessionPool:
 
     @asynccontextmanager
     async def lease(
-        self, key: str, make: Make, owner: str = "", volume: str = ""
+        self, key: str, make: Make, owner: str = ""
     ) -> AsyncIterator[tuple[CallSession, bool]]:
-        """(a session that may be called, whether it was up before). volume: names what one session
-        at a time may hold; an idle one of an older key gives it up. Raises CallFailed."""
-        session = await self._take_session(key, make, owner, volume)
+        """(a session that may be called, whether it was up before). Raises CallFailed."""
+        session = await self._take_session(key, make, owner)
         warm = session.opened
         try:
             await session.ready(self._limits.launch_s)
@@ -90,7 +89,7 @@ class SessionPool:
             self._retire(session)
         await asyncio.gather(*(session.close() for session in sessions))
 
-    async def _take_session(self, key: str, make: Make, owner: str, volume: str) -> CallSession:
+    async def _take_session(self, key: str, make: Make, owner: str) -> CallSession:
         """Counts a lease on the session of this key, made where there is none that will do."""
         until = time.monotonic() + self._limits.launch_s
         while not self._closed:
@@ -111,7 +110,7 @@ class SessionPool:
                 if self._by_key.get(key) is session:
                     self._retire(session)
             elif free and (len(self._running) < self._limits.sessions or self._evict(owner)):
-                return self._make_session(key, make, owner, volume)
+                return self._make_session(key, make, owner)
             else:
                 try:
                     left = until - time.monotonic()
@@ -123,11 +122,8 @@ class SessionPool:
                     raise CallFailed("busy", detail, sent=False) from None
         raise CallFailed("closed", "", sent=False)
 
-    def _make_session(self, key: str, make: Make, owner: str, volume: str) -> CallSession:
+    def _make_session(self, key: str, make: Make, owner: str) -> CallSession:
         session: CallSession
-        for other in [each for each in self._by_key.values() if volume and each.volume == volume]:
-            if other.leases.total() == 0:
-                self._retire(other)
 
         def ended() -> None:
             self._running.discard(session)
@@ -136,7 +132,7 @@ class SessionPool:
             self._notify_waiters()
 
         session = make(ended)
-        session.owner, session.volume = owner, volume
+        session.owner = owner
         session.leases[owner] += 1
         self._by_key[key] = session
         self._running.add(session)
@@ -332,7 +328,7 @@ class ToolCaller:
         for last in (False, True):
             warm = False
             try:
-                leased = self._pool.lease(server.key, make, request.owner, server.volume)
+                leased = self._pool.lease(server.key, make, request.owner)
                 async with leased as (session, warm):
                     await session.check(request.tool, digest)
                     before = len(session.list_refused_hosts())

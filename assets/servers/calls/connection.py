@@ -1,7 +1,6 @@
 """Connections to a running server: in the sandbox over its standard streams, or over HTTP."""
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ import anyio
 
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.deploy import fetch_image, find_refusal, make_launch
-from assets.servers.deploy.grants import VolumeBusy, hold_volume, list_granted_places
+from assets.servers.deploy.grants import list_granted_places
 from assets.servers.deploy.launch import apply_grant, open_hosts, open_local_launch
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, find_unconfirmed
 from assets.servers.probe.failure_kinds import ConversationEnd, PackageError, ProbeFailure
@@ -59,14 +58,13 @@ from warehouse.storage.digest import digest
 class LaunchPlan:
     """A server as it is to be launched. key: names the session; another one for another owner, and
     after a change of the recipe, of the settings or of a secret. made_up: values that are made up
-    and no secrets. volume: names the volume that one session at a time may hold."""
+    and no secrets."""
 
     recipe: LaunchRecipe
     given: LaunchSecrets = field(repr=False)
     scripts: bool
     key: str
     made_up: tuple[str, ...] = ()
-    volume: str = ""
 
 
 def plan_launch(
@@ -100,12 +98,9 @@ def plan_launch(
     real = secrets.names | list_granted_places(recipe, policy.grant_of(server_id))
     made_up = sorted(set(recipe.placeholders) - real)
     scripts = needs_scripts(facts)
-    # What a volume keeps is everybody's who may call it, and one session at a time may write it.
-    shared = server_id in policy.stateless or policy.grant_of(server_id).volume
     facts_of_key = {"recipe": recipe.digest, "scripts": scripts, "conditions": under}
-    key = digest({**facts_of_key, "owner": None if shared else owner})
-    volume_owner = server_id if policy.grant_of(server_id).volume else ""
-    return LaunchPlan(recipe, secrets, scripts, key, tuple(made_up), volume_owner)
+    key = digest({**facts_of_key, "owner": None if server_id in policy.stateless else owner})
+    return LaunchPlan(recipe, secrets, scripts, key, tuple(made_up))
 
 
 def check_secrets(
@@ -285,7 +280,6 @@ class _RemoteConnection(ServerConnection):
 # Apart from other threads: an installation may take minutes, and four of them at once would keep
 # every other call waiting for a thread.
 _INSTALLERS = ThreadPoolExecutor(4, thread_name_prefix="install")
-VOLUME_WAIT_S = 10.0  # for a session that is ending
 _RESTING_S = 1.0  # between two looks at a server that nobody asks anything
 _LIMITS = (
     *("out_of_memory", "too_many_processes", "disk_full", "oversize", "protocol_error"),
@@ -305,15 +299,6 @@ async def dial_local(
     sandbox = policy.sandbox_of(name)
     sandbox = replace(sandbox, wall_s=wall_s, message_mb=limits.message_mb)
     async with AsyncExitStack() as stack:
-        until = time.monotonic() + VOLUME_WAIT_S
-        while True:
-            try:
-                stack.enter_context(hold_volume(policy.volume_of(name), 0.0))
-                break
-            except VolumeBusy as error:
-                if time.monotonic() >= until:
-                    raise CallFailed("busy", str(error), sent=False) from None
-            await anyio.sleep(0.1)
         prepared = (_INSTALLERS, _prepare_launch, plan, policy, sandbox, stack)
         launch, log = await asyncio.get_running_loop().run_in_executor(*prepared), HostLog()
         # On this thread, which lives as long as the session: bubblewrap ends its child when the

@@ -32,8 +32,8 @@ class CallSession:
     """Begun by `start`, usable after `ready`, ended by `close`; all on one event loop.
 
     dials: ways to reach the server; a later one is tried where the one before was refused as an
-    older server refuses the newer transport. owner: on whose behalf it was started. volume: names
-    what no other session may hold meanwhile. leases: calls at work by owner.
+    older server refuses the newer transport. owner: on whose behalf it was started. leases: calls
+    at work by owner.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class CallSession:
         self._dispatcher: Any = None
         self.failure: CallFailed | None = None
         self.began = self.used_at = time.monotonic()
-        self.owner = self.volume = ""
+        self.owner = ""
         self.leases: Counter[str] = Counter()
 
     def start(self) -> None:

@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from assets.servers.deploy.grants import (
-    VolumeBusy,
-    find_grant_problem,
-    hold_volume,
-    list_granted_places,
-)
+from assets.servers.deploy.grants import find_grant_problem, list_granted_places
 from assets.servers.deploy.launch import (
     apply_grant,
     explain_network,
@@ -104,10 +99,7 @@ def deploy_allowed(
     if unconfirmed := find_unconfirmed(recipe, secrets, policy):
         return make_failed(unconfirmed)
     try:
-        with hold_volume(policy.volume_of(recipe.server_id)):
-            result = RecipeLauncher(recipe, secrets, policy, toolchain).run()
-    except VolumeBusy as error:
-        return make_failed(ProbeFailure("bad_grant", str(error)))
+        result = RecipeLauncher(recipe, secrets, policy, toolchain).run()
     except PackageError as error:
         result = make_failed(ProbeFailure(error.kind, str(error)))
     if not secrets.names:
@@ -400,11 +392,11 @@ def deploy_on(
     """The result of one allowed deployment, as `DeploymentResult.to_json` writes it. Raises what
     `deploy` raises, and FleetUnavailable.
 
-    Only published packages without secrets, folders or volume leave this machine; a worker keeps
+    Only published packages without secrets or folders leave this machine; a worker keeps
     them at the path of this home and finds its own runtimes.
     """
     name, grant = recipe.server_id, policy.grant_of(recipe.server_id)
-    here = grant.folders or grant.volume or policy.secrets.of(name)
+    here = grant.folders or policy.secrets.of(name)
     if isinstance(fleet, LocalFleet) or recipe.ecosystem not in ("npm", "pypi", "mcpb") or here:
         return deploy_allowed(recipe, policy, toolchain).to_json()
     portable = replace(  # what concerns this recipe, and nobody's secrets

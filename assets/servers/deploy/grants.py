@@ -1,11 +1,8 @@
-"""Grants: the network, folders and volume that a user gives one server beyond its sandbox."""
+"""Grants: the network and folders that a user gives one server beyond its sandbox."""
 
-import fcntl
 import os
 import stat
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,9 +11,7 @@ from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.gateway import parse_host
 from assets.servers.sandbox.spec import (
-    FIRST_USER,
     HOME,
-    USERS,
     SandboxMount,
     is_private_folder,
     is_system_folder,
@@ -42,7 +37,7 @@ class ServerGrant:
 
     network: None for the sandbox's. folders: of this host, shown where `mount_folders` says. hosts:
     as `parse_host` reads them, the only ones that it reaches, besides sites of toolmill's own.
-    volume: its home outlives its sessions. personal: the folders are a user's own: nobody changes
+    personal: the folders are a user's own: nobody changes
     whose they are, and what a listing chose runs beside them only once that is confirmed. Else they
     are toolmill's, made for this launch.
     """
@@ -51,13 +46,12 @@ class ServerGrant:
     folders: tuple[SandboxMount, ...] = ()
     hosts: tuple[str, ...] = ()
     sites: tuple[LocalSite, ...] = ()
-    volume: bool = False
     personal: bool = False
 
     @property
     def reaches_own(self) -> bool:
         """Whether it reaches something that its user keeps."""
-        return self.personal and bool(self.folders or self.hosts or self.volume)
+        return self.personal and bool(self.folders or self.hosts)
 
     @property
     def has_network(self) -> bool:
@@ -186,81 +180,9 @@ def assign_folder(folder: Path) -> None:
 
 
 def list_granted_places(recipe: LaunchRecipe, grant: ServerGrant) -> set[str]:
-    """The made-up values (`arg:0`, `env:NAME`) that are the path of a granted folder, or of one in
-    the server's volume."""
-    if not grant.volume and DATA not in (mount.inside for mount in grant.folders):
+    """The made-up values (`arg:0`, `env:NAME`) that are the path of a granted folder."""
+    if DATA not in (mount.inside for mount in grant.folders):
         return set()
     words = [(f"arg:{place}", word) for place, word in enumerate(recipe.args)]
     words += [(f"env:{name}", value) for name, value in recipe.env]
     return {place for place, word in words if word == DATA}
-
-
-_WAIT_S, _EVERY_S = 10.0, 0.1  # for a session that is ending
-
-
-class VolumeBusy(RuntimeError):
-    """Another session holds the volume: which, and what to do."""
-
-
-@contextmanager
-def hold_volume(volume: Path | None, wait_s: float = _WAIT_S) -> Iterator[None]:
-    """Holds a volume for one session, across processes; the kernel frees it when its holder dies.
-    Raises VolumeBusy after `wait_s` seconds: two sessions never write one volume."""
-    if volume is None:
-        yield
-        return
-    until = time.monotonic() + wait_s
-    while (lock := _try_hold(volume)) is None:
-        if time.monotonic() >= until:
-            holder = volume.with_suffix(".lock").read_text().strip() or "?"
-            raise VolumeBusy(
-                f"its volume is held by a session of process {holder}: end that one, or try again"
-                " once it has ended (`toolmill serve` keeps a server running for serve.warm.idle_s)"
-            )
-        time.sleep(_EVERY_S)
-    try:
-        yield
-    finally:
-        os.close(lock)
-
-
-def choose_volume_user(volume: Path) -> int:
-    """Who its server runs as: the same user in every session, and ourselves unless we are root."""
-    place = int(volume.name[:8], 16) % USERS
-    return FIRST_USER + place if os.geteuid() == 0 else os.getuid()
-
-
-def prepare_volume(volume: Path, user: int, mounts: Iterable[SandboxMount]) -> None:
-    """Makes the volume its user's, with a folder of its own wherever one is mounted in it: a link
-    that the server left there would be followed. While the volume is held."""
-    volume.mkdir(parents=True, exist_ok=True, mode=0o700)
-    volume.chmod(0o700)
-    places = [DATA, *(mount.inside for mount in mounts if mount.inside.startswith(f"{HOME}/"))]
-    paths = [volume / Path(place).relative_to(HOME).parts[0] for place in places]
-    for path in paths:
-        if path.is_symlink() or (path.exists() and not path.is_dir()):
-            path.unlink()
-        path.mkdir(exist_ok=True, mode=0o700)
-    if os.geteuid() != 0:
-        return
-    if os.lstat(volume).st_uid != user:  # its user is another one beside a granted folder
-        for parent, folders, names in os.walk(volume):
-            for name in (*folders, *names):
-                os.chown(os.path.join(parent, name), user, user, follow_symlinks=False)
-    for path in (*paths, volume):
-        os.chown(path, user, user, follow_symlinks=False)
-
-
-def _try_hold(volume: Path) -> int | None:
-    """A descriptor that holds the lock, named after us; None where another session has it."""
-    volume.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = volume.with_suffix(".lock")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, str(os.getpid()).encode())
-    return descriptor

@@ -1,4 +1,4 @@
-"""Launches on this host: the program of a local command, granted folders, volume and hosts."""
+"""Launches on this host: the program of a local command, granted folders and hosts."""
 
 import json
 import os
@@ -16,12 +16,7 @@ import anyio
 from anyio.abc import SocketStream
 
 from assets.marketplaces.launch.runners import UV_VALUED, split_options
-from assets.servers.deploy.grants import (
-    ServerGrant,
-    choose_volume_user,
-    prepare_folders,
-    prepare_volume,
-)
+from assets.servers.deploy.grants import ServerGrant, prepare_folders
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.probe.probe import ProbeResult, probe
@@ -224,16 +219,10 @@ _MAYBE = ("crashed", "timeout_start", "timeout_list", "no_tools")
 
 
 def apply_grant(launch: SandboxLaunch, server_id: str, policy: DeployPolicy) -> SandboxLaunch:
-    """The launch with its folders and its volume, which are ready from here on. While the volume is
-    held."""
-    grant, volume = policy.grant_of(server_id), policy.volume_of(server_id)
+    """The launch with its folders, which are ready from here on."""
+    grant = policy.grant_of(server_id)
     prepare_folders(grant)
-    user = grant.user
-    if volume:
-        user = user or choose_volume_user(volume)
-        prepare_volume(volume, user, grant.folders)
-    mounts = (*launch.mounts, *grant.folders)
-    return replace(launch, mounts=mounts, uid=user, volume=volume)
+    return replace(launch, mounts=(*launch.mounts, *grant.folders), uid=grant.user)
 
 
 @contextmanager

@@ -31,10 +31,10 @@ class DeployPolicy:
 
     home: where artefacts and caches lie (`<home>/artifacts`, `<home>/cache`). remote: None lists
     remote servers and probes none. accounts: of remote servers. grants: what single servers may
-    reach besides. own: toolmill's own files and folders, which no grant may show. volumes:
-    where those of servers lie; None for `<home>/volumes`. confirmed: by server, digests of recipes
-    whose arguments and variables its user confirmed. placeholders: whether a further try may make
-    up values. outside: whether remote servers beyond this host may be asked. twice: whether each
+    reach besides. own: toolmill's own files and folders, which no grant may show. confirmed: by
+    server, digests of recipes whose arguments and variables its user confirmed. placeholders:
+    whether a further try may make up values. outside: whether remote servers beyond this host may
+    be asked. twice: whether each
     server is asked a second time, by somebody else. stateless: servers that remember nothing
     between calls, so that all callers may share one that runs. listed: files and folders with
     mcpServers, whose commands can be planned by their server id.
@@ -48,7 +48,6 @@ class DeployPolicy:
     accounts: OAuthAccounts | None = None
     grants: Mapping[str, ServerGrant] = field(default_factory=dict)
     own: tuple[Path, ...] = ()
-    volumes: Path | None = None
     confirmed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     placeholders: bool = True
     outside: bool = True
@@ -61,12 +60,6 @@ class DeployPolicy:
         grant = self.grant_of(server_id)
         network = grant.network or ("none" if grant.reached else self.sandbox.network)
         return replace(self.sandbox, network=network)
-
-    def volume_of(self, server_id: str) -> Path | None:
-        """The folder that one server's home is kept in; None where its user granted it none."""
-        if not self.grant_of(server_id).volume:
-            return None
-        return (self.volumes or self.home / "volumes") / digest(server_id)
 
     def grant_of(self, server_id: str) -> ServerGrant:
         """What one server may reach besides; nothing where nobody granted it anything."""
@@ -119,8 +112,6 @@ def digest_conditions(server_id: str, policy: DeployPolicy) -> str:
         facts["folders"] = [[str(each.host), each.inside, each.writable] for each in folders]
     if grant.hosts:
         facts["hosts"] = sorted(grant.hosts)
-    if grant.volume:
-        facts["volume"] = True
     return digest(facts)
 
 

@@ -11,13 +11,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from assets.servers.sandbox import kernel_limits, spec
-from assets.servers.sandbox.kernel_limits import find_parent_group, make_control_group
 from assets.servers.sandbox.spec import (
     HOME,
     SEARCH,
@@ -47,18 +46,13 @@ class BubblewrapBackend:
     def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
         return {
             "system_calls": "filtered" if kernel_limits.build_filter() else "unfiltered",
-            "memory": "control group" if find_parent_group() else "watched",
+            "memory": "watched",
             "host_loopback": "reachable" if policy.network == "full" else "unreachable",
         }
 
     def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand:
         argv, files = build_command_line(launch, policy, launch.uid or spec.choose_user())
-        command = BackendCommand(argv, files, {"PATH": spec.SEARCH}, volume=launch.volume)
-        group = make_control_group(policy)
-        if group is None:
-            return command
-        ends = {"end": group.end, "has_overrun": group.has_overrun}
-        return replace(command, argv=group.wrap(argv), **ends)
+        return BackendCommand(argv, files, {"PATH": spec.SEARCH})
 
 
 def build_command_line(
@@ -118,11 +112,7 @@ def _build_file_tree(launch: SandboxLaunch, policy: SandboxPolicy) -> list[str]:
     args += ["--perms", "1777", "--size", sizes["/dev/shm"], "--tmpfs", "/dev/shm"]
     args += ["--remount-ro", "/dev"]
     args += ["--perms", "1777", "--size", sizes["/tmp"], "--tmpfs", "/tmp"]
-    if launch.volume:
-        args += ["--perms", "0755", "--dir", str(Path(HOME).parent)]
-        args += ["--bind", str(launch.volume), HOME]
-    else:
-        args += ["--perms", "0777", "--size", sizes[HOME], "--tmpfs", HOME]
+    args += ["--perms", "0777", "--size", sizes[HOME], "--tmpfs", HOME]
     for path in launch.dirs:
         args += ["--perms", "0777", "--dir", path]
     # Folders above the mounts, outermost first: bubblewrap would make them for root's eyes only,

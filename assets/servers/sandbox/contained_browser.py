@@ -79,9 +79,6 @@ class ContainedBrowser:
 class _BrowserProcess:
     """A process that somebody else started, as a watchdog takes it; leaving it ends it."""
 
-    volume = None
-    overran = False  # the browser's group is known to the program that became it
-
     def __init__(self, pid: int) -> None:
         self.pid, self.process = pid, self
         self._handle = os.pidfd_open(pid)

@@ -21,7 +21,6 @@ from typing import Any
 from assets.servers.sandbox import kernel_limits, spec
 from assets.servers.sandbox.spec import (
     HOME,
-    MIB,
     BackendCommand,
     LaunchRefused,
     SandboxLaunch,
@@ -104,7 +103,7 @@ class DockerBackend:
         host = [Path(path) for path in ("/usr", *merged, *spec.ETC) if os.path.exists(path)]
         mounts = [*map(SandboxMount.same, host), *launch.mounts]
         words = [*self.arguments(launch, policy, mounts), EMPTY, *launch.argv]
-        return self._build_command(words, spec.build_environment(launch), launch.volume)
+        return self._build_command(words, spec.build_environment(launch))
 
     def image_command(
         self,
@@ -116,7 +115,7 @@ class DockerBackend:
         granted: SandboxLaunch | None = None,
     ) -> BackendCommand:
         """The launch of a server that is an image: its own root and entry point, the same limits.
-        granted: has its mounts, user and volume.
+        granted: has its mounts and user.
 
         Raises LaunchRefused unless the image is pinned by digest or named by its id."""
         if not PINNED.fullmatch(image):
@@ -125,7 +124,7 @@ class DockerBackend:
         spec.check_words(args, env)
         launch = replace(granted or SandboxLaunch(()), argv=(), env=env, cwd="")
         words = [*self.arguments(launch, policy, launch.mounts), image, *args]
-        return self._build_command(words, {"HOME": HOME, "TMPDIR": "/tmp", **env}, launch.volume)
+        return self._build_command(words, {"HOME": HOME, "TMPDIR": "/tmp", **env})
 
     def pull(self, image: str, timeout_s: float = 300.0) -> str | None:
         """Fetches a pinned image unless it is here; what went wrong, or None."""
@@ -148,7 +147,7 @@ class DockerBackend:
         if os.geteuid() != 0 and any(mount.writable for mount in mounts):
             uid = os.getuid()  # what is writable from inside belongs to us
         sizes = spec.limit_private_disks(policy)
-        memory = f"{spec.cap_memory(policy) // MIB}m"
+        memory = f"{policy.memory_mb * 5 // 4 + 64}m"  # the watchdog, which knows why, speaks first
         words = ["run", "--rm", "--interactive", "--init", "--pull", "never", "--read-only"]
         words += ["--network", "none" if policy.network == "none" else "bridge"]
         words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
@@ -158,18 +157,13 @@ class DockerBackend:
         words += ["--label", f"{LABEL}={describe_owner()}"]
         for name, (soft, hard) in spec.list_limits(policy).items():
             words += ["--ulimit", f"{name}={soft}:{hard}"]
-        private = [("/tmp", "1777"), *([] if launch.volume else [(HOME, "0777")])]
-        for path, mode in private:
+        for path, mode in (("/tmp", "1777"), (HOME, "0777")):
             words += ["--tmpfs", f"{path}:rw,exec,nosuid,nodev,size={sizes[path]},mode={mode}"]
-        if launch.volume:
-            mounts = [SandboxMount(launch.volume, HOME, writable=True), *mounts]
         for mount in mounts:
             words += ["--mount", _describe_mount(mount)]
         return [*words, "--workdir", launch.cwd] if launch.cwd else words
 
-    def _build_command(
-        self, words: Sequence[str], env: Mapping[str, str], volume: Path | None
-    ) -> BackendCommand:
+    def _build_command(self, words: Sequence[str], env: Mapping[str, str]) -> BackendCommand:
         """Values go through a descriptor and show in no process list. The client on the host has an
         environment of ours alone: LD_PRELOAD of a listing would be its own."""
         name = f"toolmill-{uuid.uuid4().hex}"
@@ -180,8 +174,8 @@ class DockerBackend:
         argv = [self.program, words[0], *options, *words[1:]]
         # The client's death ends no container: the engine is its parent.
         end = partial(self._ask_client, "rm", "--force", "--volumes", name)
-        facts = {"root": _ContainerRoot(self, name), "end": end, "volume": volume}
-        return BackendCommand(argv, files, _read_client_settings(), **facts)
+        root = _ContainerRoot(self, name)
+        return BackendCommand(argv, files, _read_client_settings(), root=root, end=end)
 
     def _ask_client(
         self, *words: str, timeout_s: float = 30.0, data: bytes = b""

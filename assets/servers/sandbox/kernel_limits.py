@@ -7,20 +7,9 @@ programs know how to do without); they never kill, since runtimes probe for them
 """
 
 import errno
-import os
 import platform
 import struct
-import time
-import uuid
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
-
-from assets.servers.sandbox.spec import SandboxPolicy, cap_memory
-from warehouse.process_identity import describe_owner, is_abandoned
 
 # name: (x86-64, ARM64); None: not a call of that machine.
 DENIED: dict[str, tuple[int | None, int | None]] = {
@@ -124,95 +113,3 @@ def _match_argument(number: int, argument: int, body: list[_Line]) -> list[_Line
     """`body` looks at one argument of one call; falling through it allows the call."""
     whole = [(_LOAD, 0, 0, argument), *body, (_RET, 0, 0, _ALLOW)]
     return [(_JEQ, 0, len(whole), number), *whole]
-
-
-_ROOT = Path("/sys/fs/cgroup")
-_OWN = Path("/proc/self/cgroup")
-_NAME = "toolmill"
-
-
-@dataclass(frozen=True)
-class ControlGroup:
-    """A group with a memory limit of its own, ended with its sandbox."""
-
-    folder: Path
-
-    def wrap(self, argv: Sequence[str]) -> list[str]:
-        """The command that joins the group and becomes `argv`: nothing of it starts outside."""
-        join = ["sh", "-c", 'echo 0 >"$0" && exec "$@"', str(self.folder / "cgroup.procs")]
-        return [*join, *argv]
-
-    def has_overrun(self) -> bool:
-        """Whether the kernel ended it for its memory."""
-        try:
-            words = (self.folder / "memory.events").read_text().split()
-        except OSError:
-            return False
-        return dict(zip(words[::2], words[1::2], strict=False)).get("oom_kill", "0") != "0"
-
-    def end(self) -> None:
-        """Ends what is left in it and removes it; the kernel needs a moment for both."""
-        with suppress(OSError):
-            (self.folder / "cgroup.kill").write_text("1")
-        for _ in range(20):
-            try:
-                self.folder.rmdir()
-            except FileNotFoundError:
-                return
-            except OSError:
-                time.sleep(0.01)
-
-
-def make_control_group(policy: SandboxPolicy) -> ControlGroup | None:
-    """A group with the policy's memory; None where this host allows none."""
-    parent = find_parent_group()
-    return _make_within(parent, cap_memory(policy)) if parent else None
-
-
-def _make_within(parent: Path, limit: int) -> ControlGroup | None:
-    group = ControlGroup(parent / f"{_NAME}-{uuid.uuid4().hex}-{describe_owner()}")
-    try:
-        group.folder.mkdir()
-        (group.folder / "memory.max").write_text(str(limit))
-        (group.folder / "memory.oom.group").write_text("1")
-    except OSError:
-        group.end()
-        return None
-    with suppress(OSError):  # a kernel without swap has no such file
-        (group.folder / "memory.swap.max").write_text("0")
-    return group
-
-
-@lru_cache(maxsize=1)
-def find_parent_group() -> Path | None:
-    """The group in which we may make others with a memory limit: our own, or the one above it. A
-    process that joins one proves it."""
-    # Our own group of version 2, whose line begins with `0::`.
-    lines = _OWN.read_text().splitlines() if _OWN.exists() else []
-    path = next((line[3:] for line in lines if line.startswith("0::/")), None)
-    ours = _ROOT / path.lstrip("/") if path and ".." not in path else None
-    for parent in (ours, ours.parent) if ours and ours != _ROOT else (ours,):
-        controllers = parent / "cgroup.subtree_control" if parent else None
-        if not controllers or not os.access(controllers, os.R_OK):
-            continue
-        if parent and "memory" in controllers.read_text().split():
-            _sweep_groups(parent)
-            group = _make_within(parent, 1 << 28)
-            try:
-                if group:
-                    pid = os.posix_spawn("/bin/sh", group.wrap(["true"]), {"PATH": os.defpath})
-                    if os.waitpid(pid, 0)[1] == 0:
-                        return parent
-            except OSError:
-                continue
-            finally:
-                if group:
-                    group.end()
-    return None
-
-
-def _sweep_groups(parent: Path) -> None:
-    """Removes the groups of owners that died; their pids may be others' now."""
-    for folder in parent.glob(f"{_NAME}-*-*"):
-        if is_abandoned(folder.name.split("-", 2)[2]):
-            ControlGroup(folder).end()

@@ -51,7 +51,7 @@ class UnsandboxedBackend:
     def command(self, launch: SandboxLaunch, policy: SandboxPolicy) -> BackendCommand:
         """Paths that the launch names as seen inside are replaced by the host's own."""
         temporary = tempfile.mkdtemp(prefix="toolmill-bare-")
-        home, mark = str(launch.volume or temporary), uuid.uuid4().hex
+        home, mark = temporary, uuid.uuid4().hex
         places = {mount.inside: str(mount.host) for mount in launch.mounts} | {HOME: home}
         for folder in (f"{temporary}/tmp", *(_replace_paths(path, places) for path in launch.dirs)):
             os.makedirs(folder, exist_ok=True)
@@ -69,7 +69,7 @@ class UnsandboxedBackend:
             shutil.rmtree(temporary, ignore_errors=True)
 
         cwd = _replace_paths(launch.cwd, places)
-        return BackendCommand(argv, env=env, cwd=cwd, end=end, volume=launch.volume)
+        return BackendCommand(argv, env=env, cwd=cwd, end=end)
 
 
 def _replace_paths(text: str, places: dict[str, str]) -> str:
@@ -163,8 +163,7 @@ def start(launch: SandboxLaunch | BackendCommand, policy: SandboxPolicy) -> "San
 
 
 class SandboxProcess:
-    """A running sandbox. Use as a context manager: leaving it ends the whole tree. overran: whether
-    the kernel had ended it for its memory, once it is killed."""
+    """A running sandbox. Use as a context manager: leaving it ends the whole tree."""
 
     def __init__(
         self, process: "subprocess.Popen[bytes]", command: BackendCommand | None = None
@@ -172,9 +171,6 @@ class SandboxProcess:
         self.process = process
         self._root = command.root if command else None
         self._end = command.end if command else None
-        self._has_overrun = command.has_overrun if command else None
-        self.volume = command.volume if command else None
-        self.overran = False
 
     @property
     def pid(self) -> int:
@@ -190,7 +186,6 @@ class SandboxProcess:
         self.process.wait()
         end, self._end = self._end, None
         if end:
-            self.overran = self._has_overrun() if self._has_overrun else False
             end()
 
     def ends_within(self, seconds: float) -> bool:

@@ -31,7 +31,6 @@ class SandboxSettings:
     processes: int = 128  # threads count too
     file_mb: int = 256
     tmp_mb: int = 512
-    volume_mb: int = 1024
     wall_s: float = 60.0
     network: Literal["none", "full"] = "none"
     scripts: Literal["never", "second"] = "never"
@@ -79,8 +78,7 @@ class SandboxMount:
 class SandboxLaunch:
     """A command and what it sees. `env` is its whole environment besides HOME and friends;
     `dirs` are empty writable folders below HOME made for it; `uid` fixes the user (root host);
-    `volume` is a folder of the host that is its HOME, in place of a private one; `segments`: it
-    may have System V shared memory, as a database of ours needs (bubblewrap)."""
+    `segments`: it may have System V shared memory, as a database of ours needs (bubblewrap)."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -88,7 +86,6 @@ class SandboxLaunch:
     cwd: str = HOME
     dirs: tuple[str, ...] = ()
     uid: int | None = None
-    volume: Path | None = None
     segments: bool = False
 
 
@@ -155,8 +152,6 @@ class BackendCommand:
 
     files: descriptors it inherits, ours to close once it runs. root: pid of the tree's root where
     that is no child of the started process. end: ends what outlives the killed process group.
-    has_overrun: whether the kernel ended it for its memory; asked before `end`. volume: of the
-    launch, to be watched.
     """
 
     argv: Sequence[str]
@@ -165,8 +160,6 @@ class BackendCommand:
     cwd: str = "/"
     root: Callable[[], int | None] | None = None
     end: Callable[[], object] | None = None
-    has_overrun: Callable[[], bool] | None = None
-    volume: Path | None = None
 
 
 class SandboxBackend(Protocol):
@@ -285,12 +278,6 @@ def limit_private_disks(policy: SandboxPolicy) -> dict[str, int]:
     shared = min(64, policy.memory_mb // 8)
     each = min(policy.tmp_mb, (policy.memory_mb - shared) // 2)
     return {"/tmp": each * MIB, HOME: each * MIB, "/dev/shm": shared * MIB}
-
-
-def cap_memory(policy: SandboxPolicy) -> int:
-    """Bytes at which the kernel ends a sandbox as a whole, where it can: the watchdog on the tree's
-    memory is to speak first, because it knows the reason."""
-    return (policy.memory_mb * 5 // 4 + 64) * MIB
 
 
 def make_memory_file(data: bytes) -> int:

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from assets.servers.sandbox.spec import HOME, SandboxPolicy
@@ -120,19 +119,13 @@ class LimitBreach:
 
 
 class WatchedSandbox(Protocol):
-    """A running sandbox: its tree's root, and how it is ended. overran, volume: as of `Jailed`."""
+    """A running sandbox: its tree's root, and how it is ended."""
 
     @property
     def pid(self) -> int: ...
 
     @property
     def process(self) -> Any: ...
-
-    @property
-    def overran(self) -> bool: ...
-
-    @property
-    def volume(self) -> Path | None: ...
 
     def kill(self) -> None: ...
 
@@ -153,7 +146,6 @@ class SandboxWatchdog:
         self.idle_s = 0.0
         self._samples = 0
         self._disks: list[_PrivateDisk] = []
-        self._walk_at = 0.0
         self.breach: LimitBreach | None = None
         self.peak_mb = 0.0
         self.every_s = _EVERY_S
@@ -165,10 +157,6 @@ class SandboxWatchdog:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        if self.breach is None and self._jailed.overran:
-            self.breach = LimitBreach(
-                "memory", f"the kernel's limit for {self._policy.memory_mb} MB"
-            )
 
     def measure(self) -> None:
         """Takes one more sample of the memory, for a tree that lived too short to be met."""
@@ -214,8 +202,7 @@ class SandboxWatchdog:
     ) -> LimitBreach | None:
         """PSS is exact but walks every mapping: asked for now and then, and near the limit."""
         limit = self._policy.memory_mb
-        folders = _PRIVATE if self._jailed.volume is None else _PRIVATE[:-1]
-        self._disks = _read_private_disks(pids, folders) or self._disks
+        self._disks = _read_private_disks(pids) or self._disks
         disks = sum(disk.size for disk in self._disks) / _MIB
         resident = sum(stats[pid].resident for pid in pids) / _MIB + disks
         if always or resident > limit * 0.7 or self._samples % 4 == 1:
@@ -227,26 +214,10 @@ class SandboxWatchdog:
         return None
 
     def _find_disk_breach(self) -> LimitBreach | None:
-        """The size of the private file systems is capped by the mount; inodes are not. A volume is
-        a folder of the host's disk, which no mount caps: it is walked now and then, and that takes
-        a twentieth of the time at most."""
+        """The size of the private file systems is capped by the mount; inodes are not."""
         for disk in self._disks:
             if disk.inodes > _MAX_INODES:
                 return LimitBreach("disk", f"{disk.inodes} files in {disk.folder}")
-        began = time.monotonic()
-        if self._jailed.volume is None or began < self._walk_at:
-            return None
-        try:
-            size, files = _measure_folder(self._jailed.volume)
-        except PermissionError:
-            excess = "a folder of its volume is closed, and what it holds unknown"
-            return LimitBreach("disk", excess)
-        self._walk_at = began + max(1.0, 20 * (time.monotonic() - began))
-        if size > self._policy.volume_mb * _MIB:
-            excess = f"{size / _MIB:.0f} MB of {self._policy.volume_mb} in its volume"
-            return LimitBreach("disk", excess)
-        if files > _MAX_INODES:
-            return LimitBreach("disk", f"{files} files in its volume")
         return None
 
 
@@ -259,32 +230,10 @@ class _PrivateDisk:
     size: int
 
 
-def _measure_folder(folder: Path) -> tuple[int, int]:
-    """(bytes, names) below a folder, up to the most names that are allowed. Raises PermissionError
-    for a folder that its owner closed."""
-    size = names = 0
-    left = [str(folder)]
-    while left and names <= _MAX_INODES:
-        try:
-            with os.scandir(left.pop()) as entries:
-                for entry in entries:
-                    names += 1
-                    size += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        left.append(entry.path)
-        except PermissionError:
-            raise
-        except OSError:
-            continue  # gone meanwhile
-    return size, names
-
-
-def _read_private_disks(
-    pids: Sequence[int], folders: Sequence[str] = _PRIVATE
-) -> list[_PrivateDisk]:
+def _read_private_disks(pids: Sequence[int]) -> list[_PrivateDisk]:
     """The private file systems as the last process of a tree sees them."""
     disks = []
-    for folder in folders:
+    for folder in _PRIVATE:
         try:
             path = f"/proc/{pids[-1]}/root{folder}"
             if os.path.exists(folder) and os.path.samefile(path, folder):

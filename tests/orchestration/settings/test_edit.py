@@ -125,13 +125,13 @@ def test_a_kill_in_the_middle_of_a_write_leaves_the_old_file(file: Path) -> None
     source = (
         "import os, signal\nos.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from orchestration.settings.server_changes import write_server_settings\n"
-        "write_server_settings('npm:notes', {'volume': True})\n"
+        "write_server_settings('npm:notes', {'stateless': True})\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     killed = subprocess.run([sys.executable, "-c", source], timeout=60, check=False, env=env)
     assert (killed.returncode, file.read_text()) == (-9, OWN)
-    write_server_settings("npm:notes", {"volume": True})  # what held the folder is gone
-    assert load_settings().servers["npm:notes"].volume
+    write_server_settings("npm:notes", {"stateless": True})  # what held the folder is gone
+    assert load_settings().servers["npm:notes"].stateless
 
 
 def test_what_is_decided_is_of_the_settings_as_they_stand(file: Path) -> None:

@@ -10,9 +10,9 @@ from orchestration.settings.server_changes import GrantChange, GrantRefused, cha
 
 
 def change_kept(block: dict, **change) -> dict:
-    """What a block keeps of its four names after a change."""
+    """What a block keeps of its three names after a change."""
     result = change_block(block, GrantChange(**change))
-    assert set(result) == {"network", "folders", "hosts", "volume"}
+    assert set(result) == {"network", "folders", "hosts"}
     return {name: value for name, value in result.items() if value is not None}
 
 
@@ -20,9 +20,9 @@ PATHS = st.sampled_from(["/srv/a", "/srv/b:rw", "/srv/c"])
 HOSTS = st.sampled_from(["a.example", "b.example:80", "10.0.0.1"])
 
 
-@given(st.lists(PATHS, max_size=3), st.lists(HOSTS, max_size=3), st.booleans())
-def test_what_is_granted_is_taken_back_whole(folders, hosts, volume):
-    change = {"folders": folders, "hosts": hosts, "volume": volume}
+@given(st.lists(PATHS, max_size=3), st.lists(HOSTS, max_size=3))
+def test_what_is_granted_is_taken_back_whole(folders, hosts):
+    change = {"folders": folders, "hosts": hosts}
     granted = change_kept({}, **change)
     assert set(granted) == {name for name, value in change.items() if value}
     assert change_kept(granted, **change) == granted

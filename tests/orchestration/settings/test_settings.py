@@ -286,7 +286,7 @@ def test_what_is_never_granted_is_refused_with_its_servers_name(
 def test_what_one_block_grants_a_server_is_its_policy(elsewhere: Path) -> None:
     (elsewhere / "toolmill.toml").write_text(
         '[servers."npm:x"]\nnetwork = "full"\nfolders = ["/srv/notes", "/srv/work:rw"]\n'
-        '[servers."npm:z"]\nhosts = ["api.example.com"]\nvolume = true\n'
+        '[servers."npm:z"]\nhosts = ["api.example.com"]\n'
     )
     policy = make_deploy_policy(load_settings())
     grant = policy.grant_of("npm:x")
@@ -298,8 +298,6 @@ def test_what_one_block_grants_a_server_is_its_policy(elsewhere: Path) -> None:
     )
     assert not policy.grant_of("npm:y").folders
     assert policy.grant_of("npm:z").hosts == ("api.example.com",)
-    assert policy.volume_of("npm:y") is None
-    assert str(policy.volume_of("npm:z")).startswith(f"{elsewhere / 'var' / 'state' / 'volumes'}/")
     assert {elsewhere / "var", elsewhere / "var" / "state", elsewhere / "toolmill.toml"} == {
         *policy.own
     }

@@ -20,7 +20,7 @@ from assets.servers.secrets import SecretSources, ServerSecrets
 from demo.world.catalogue import pack
 from tests.marketplaces.site import Answer, site
 from tests.servers.conftest import BundleHost, host, npm, pypi
-from tests.serving.calling import CONTRACT, PATIENT, Bench, read_text
+from tests.serving.calling import PATIENT, Bench, read_text
 from tests.support.untrusted_server import POLICY, require_sandbox
 
 WRITE = """
@@ -37,7 +37,6 @@ calls(do)
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
-    monkeypatch.setattr("assets.servers.calls.connection.VOLUME_WAIT_S", 0.2)
     return Bench(tmp_path, monkeypatch)
 
 
@@ -63,29 +62,6 @@ async def test_a_call_writes_into_a_granted_folder_and_only_where_it_may(bench, 
         refused = await running.call(2)
     assert (refused.status, "Read-only file system" in read_text(refused)) == ("tool_error", True)
     assert [path.read_text() for path in notes.iterdir()] == ["by the server\n"]
-
-
-COUNT = """
-def do(m, x):
-    with open(os.path.expanduser("~/count.txt"), "a") as file:
-        file.write("x")
-    say(m, os.path.getsize(os.path.expanduser("~/count.txt")))
-calls(do)
-"""
-
-
-async def test_a_volume_outlives_its_session_and_two_owners_share_what_it_keeps(bench):
-    granted = {"npm:x": ServerGrant(volume=True, personal=True)}
-    policy = DeployPolicy(bench.folder / "home", POLICY, PATIENT, grants=granted)
-    async with bench.launch(COUNT, policy=policy) as running:
-        assert read_text(await running.call()) == "1"
-        more = ("npm:x", "do", CONTRACT, {"x": 1})
-        assert read_text(await running.caller.call(*more, owner="another")) == "2"
-        async with bench.launch_again(policy) as second:
-            held = await second.call()
-            assert (held.error_kind, "held by a session" in str(held.hint)) == ("busy", True)
-    async with bench.launch_again(policy) as running:
-        assert read_text(await running.call()) == "3"
 
 
 FETCH = """

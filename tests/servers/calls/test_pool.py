@@ -82,21 +82,6 @@ async def test_what_an_owner_holds_idle_beyond_its_share_makes_room_and_nobody_e
     await pool.close()
 
 
-async def test_an_idle_session_of_an_older_recipe_gives_up_the_volume() -> None:
-    """It would hold it for as long as it may rest, and every call be busy meanwhile."""
-    pool = SessionPool(CallLimits(sessions=4, launch_s=0.2))
-    async with pool.lease("old", Idle, "alice", "npm:x") as (old, _):
-        pass
-    async with pool.lease("other", Idle, "alice", "npm:y") as (other, _):
-        pass
-    async with pool.lease("new", Idle, "bob", "npm:x") as (new, _):
-        await asyncio.sleep(0)
-        assert (old.ended, other.ended, new.ended) == (True, False, False)
-    async with pool.lease("new", Idle, "bob", "npm:x") as (again, _):
-        assert again is new
-    await pool.close()
-
-
 async def test_a_single_owner_has_every_place() -> None:
     pool = SessionPool(CallLimits(sessions=3, launch_s=0.2))
     async with AsyncExitStack() as held:

@@ -207,14 +207,11 @@ def test_a_lost_worker_is_a_row_that_is_due_at_once(recipe, policy):
     assert probe.hint.startswith("its worker ended: ")
 
 
-@pytest.mark.parametrize("here", ["secret", "folder", "volume", "private", "remote"])
+@pytest.mark.parametrize("here", ["secret", "folder", "private", "remote"])
 def test_what_needs_this_machine_stays(here, recipe, policy, tmp_path, monkeypatch):
-    grants = {
-        "folder": ServerGrant(folders=mount_folders((str(tmp_path),))),
-        "volume": ServerGrant(volume=True),
-    }
-    if here in grants:
-        policy = replace(policy, grants={"npm:a": grants[here]})
+    if here == "folder":
+        folder = ServerGrant(folders=mount_folders((str(tmp_path),)))
+        policy = replace(policy, grants={"npm:a": folder})
     elif here == "secret":
         recipe = recipe.model_copy(update={"server_id": "npm:b"})
     else:

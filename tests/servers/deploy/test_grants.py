@@ -228,7 +228,7 @@ def test_a_granted_server_is_due_again_and_what_the_folder_holds_is_no_condition
 
 
 def test_a_server_in_a_folder_of_toolmills_keeps_its_hosts_and_gets_no_folder_of_its_users(notes):
-    own = ServerGrant(folders=mount_folders([f"{notes}:rw"]), hosts=("a.example",), volume=True)
+    own = ServerGrant(folders=mount_folders([f"{notes}:rw"]), hosts=("a.example",))
     made = ServerGrant(folders=(SandboxMount(notes, DATA),)).with_network_of(
         replace(own, personal=True)
     )

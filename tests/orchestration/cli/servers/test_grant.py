@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from orchestration.cli.app import app
 from orchestration.factories import open_warehouse
-from orchestration.settings.deploy_policy import find_volume
 from orchestration.settings.load import load_settings
 
 NAME = "npm:@modelcontextprotocol/server-filesystem"
@@ -46,35 +45,28 @@ def read_block(here: Path, name: str = NAME) -> dict:
 
 
 def test_a_grant_is_written_and_said_in_plain_words(here):
-    code, said = run(NAME, "--folder", "notes:rw", "--host", "api.example.com", "--volume")
+    code, said = run(NAME, "--folder", "notes:rw", "--host", "api.example.com")
     assert code == 0, said
     notes = here / "notes"
-    assert read_block(here) == {
-        "folders": [f"{notes}:rw"],
-        "hosts": ["api.example.com"],
-        "volume": True,
-    }
+    assert read_block(here) == {"folders": [f"{notes}:rw"], "hosts": ["api.example.com"]}
     assert f"read, change and delete every file below {notes}, which it sees as" in said
     assert "send to and hear from api.example.com, and no other host" in said
     assert "can be in its answers, which models read, and it can send them" in said
     assert "third-party" in said
     assert "written to toolmill.toml" in said
-    again = run(NAME, "--volume")[1]
+    again = run(NAME, "--host", "api.example.com")[1]
     assert ("written to" in again, "stays as it was" in again) == (False, True)
     answer = json.loads(run(NAME, "--json")[1])
     assert (answer["network"], answer["hosts"]) == ("none", ["api.example.com"])
     assert answer["folders"] == [
         {"path": str(notes), "inside": "/home/user/data", "writable": True}
     ]
-    assert answer["volume"] == str(find_volume(load_settings(), NAME))
 
 
-def test_a_grant_is_taken_back_and_what_was_kept_is_named(here):
-    run(NAME, "--volume", "--network", "full")
-    volume = find_volume(load_settings(), NAME)
-    volume.mkdir(parents=True)
+def test_a_grant_is_taken_back(here):
+    run(NAME, "--network", "full")
     code, said = run(NAME, "--revoke")
-    assert (code, f"still in {volume}" in said) == (0, True)
+    assert code == 0
     assert "reach nothing beyond its sandbox" in said
     assert tomllib.loads((here / "toolmill.toml").read_text()).get("servers", {}) == {}
 
@@ -95,9 +87,9 @@ def test_a_grant_is_taken_back_and_what_was_kept_is_named(here):
         ([NAME, "--host", "a.example:70000"], "1 to 65535"),
         ([NAME, "--host", "*.example.com"], "a wildcard"),
         ([NAME, "--network", "some"], "expected none or full"),
-        ([NAME.replace("file", "fiel"), "--volume"], f"did you mean {NAME}?"),
-        (["server-filesystem", "--volume"], f"did you mean {NAME}?"),
-        (["what", "--volume", "--unlisted"], "no server id"),
+        ([NAME.replace("file", "fiel"), "--host", "a.example"], f"did you mean {NAME}?"),
+        (["server-filesystem", "--host", "a.example"], f"did you mean {NAME}?"),
+        (["what", "--host", "a.example", "--unlisted"], "no server id"),
         (["oci:docker.io/mcp/x", "--host", "a.example"], "held to no hosts"),
         (["remote:https://mcp.example.com/mcp", "--folder", "notes"], "runs elsewhere"),
     ],
@@ -120,11 +112,11 @@ def test_a_home_folder_is_not_granted_by_any_name(here, monkeypatch):
 
 def test_before_the_first_run_a_server_is_granted_when_told_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, said = run("npm:new", "--volume")
+    code, said = run("npm:new", "--host", "a.example")
     assert (code, "--unlisted grants it anyway" in said) == (2, True)
-    assert run("npm:new", "--volume", "--unlisted")[0] == 0
-    assert read_block(tmp_path, "npm:new") == {"volume": True}
-    assert run("npm:new", "--network", "full")[0] == 0  # it is in the file now
+    assert run("npm:new", "--host", "a.example", "--unlisted")[0] == 0
+    assert read_block(tmp_path, "npm:new") == {"hosts": ["a.example"]}
+    assert run("npm:new", "--host", "b.example")[0] == 0  # it is in the file now
 
 
 def test_a_grant_that_would_let_a_server_grant_itself_more_is_refused(tmp_path, monkeypatch):
@@ -134,7 +126,7 @@ def test_a_grant_that_would_let_a_server_grant_itself_more_is_refused(tmp_path, 
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "home"))
     if os.geteuid() == 0:
         os.chown(work, 4242, 4242)
-    run("npm:new", "--volume", "--unlisted")
+    run("npm:new", "--host", "a.example", "--unlisted")
     code, said = run("npm:new", "--folder", ".:rw")
     assert (code, "could grant itself more" in said) == (2, True), said
     assert run("npm:new", "--folder", ".")[0] == 0

@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (7_964, 50),
     "assets/marketplaces": (6_206, 37),
-    "assets/servers": (12_299, 51),
+    "assets/servers": (11_983, 51),
     "assets/contracts": (8_130, 33),
     "assets/catalogue": (790, 5),
     "assets/vectors": (4_014, 21),
@@ -22,7 +22,7 @@ BUDGET = {
     "assets/outcomes": (8_146, 40),
     "training": (14_365, 89),
     "serving": (8_518, 41),
-    "orchestration": (6_700, 39),
+    "orchestration": (6_675, 39),
     "demo": (2_726, 24),
     "extensions/batch": (1_127, 6),
     "extensions/bench": (4_112, 16),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (2_110, 11),
-    "tests": (84_663, 608),
+    "tests": (84_347, 608),
     "benchmarks": (6_222, 43),
 }
 

@@ -27,7 +27,6 @@ from extensions.bench.agent_tasks import (
 )
 from training.evaluation.predictor import Predictor
 from training.evaluation.retriever import NothingToEvaluate
-from training.evaluation.saved import AGENT, save_evaluation
 from training.releases.index_source import map_server_recipes
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
@@ -97,9 +96,7 @@ async def evaluate_agents(
         )
     finally:
         await chat.aclose()
-    summary = _build_agent_summary(pairs, small, role, plan, left, len(kept))
-    path = save_evaluation(warehouse.home, AGENT, f"{small.label} + {role.model}", summary)
-    return {**summary, "path": str(path)}
+    return _build_agent_summary(pairs, small, role, plan, left, len(kept))
 
 
 def clear_pool(warehouse: Warehouse) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from training.evaluation.metrics import measure_share
-from training.evaluation.saved import CONTAMINATION, save_evaluation
 from training.sets.split import TRAIN, iterate_cosine_blocks
 from training.sets.training_set import TRAINING_SET
 from warehouse.errors import UnusableInput
@@ -156,7 +155,6 @@ def check_against_training(
     report = find_contamination(texts, trained, vectors)
     head = warehouse.tables.head(TRAINING_SET.name)
     summary = {**report.summarise_flags(name), "training_set": head.digest if head else ""}
-    save_evaluation(warehouse.home, CONTAMINATION, name, summary)
     flagged = [
         {
             "item": place,

@@ -16,7 +16,6 @@ from extensions.bench.contamination import Embed, check_against_training
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.predictor import PredictionAnswer, PredictionRequest, Predictor
 from training.evaluation.retriever import NothingToEvaluate
-from training.evaluation.saved import OUTSIDE, save_evaluation
 from warehouse.progress import Progress, SilentProgress
 from warehouse.store import Warehouse
 
@@ -213,8 +212,6 @@ def evaluate_outside_set(
         for predictor in predictors
     ]
     common = {"set": name, "contamination": match.summary, "skipped": skipped, "rules": RULES}
-    for model in models:
-        save_evaluation(warehouse.home, OUTSIDE, f"{name}: {model['model']}", {**common, **model})
     return {**common, "models": models, "rows": rows}
 
 

@@ -73,17 +73,12 @@ def write_model_card(home: Path) -> str:
 def write_training_report(home: Path) -> str:
     gate = {"name": EVIL, "passed": True, "found": EVIL, "needed": EVIL}
     attempt = {"model": EVIL, "promoted": False, "why": EVIL, "gates": [gate]}
-    outside = {"set": EVIL, "model": EVIL, "n": 1, "rules": {EVIL: EVIL}, "failures": {EVIL: 1}}
-    rates = {part: figure(0.5) for part in ("all", "clean")}
     facts = {
         "manifest": {**MANIFEST, "dropped": {EVIL: 1}, "empty": [EVIL], "providers": {EVIL: 1}},
         "retriever_card": {**CARD, "device": EVIL}, "retriever": None,
         "caller_card": CARD, "caller": {**calls(), "errors": {EVIL: 1}},
         "champions": [{"role": EVIL, "model": EVIL, "last_candidate": attempt}],
         "release": {"release": EVIL}, "ablations": EVIL,
-        "outside": [{"name": EVIL, "result": {**outside, "bfcl": rates, "ours": rates}},
-                    {"name": EVIL, "result": {}}],
-        "contamination": [{"name": EVIL, "result": {"rules": EVIL}}],
     }  # fmt: skip
     return inline_plots(write_report(home, "n", facts))
 

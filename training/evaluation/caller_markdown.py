@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from training.figures import (
-    NONE,
     Json,
     format_counts,
     format_interval,
@@ -130,7 +129,7 @@ def _describe_offered(cell: Json) -> Markdown:
 
 
 def _render_other_rates(summary: Json) -> list[Markdown]:
-    """Irrelevance, phantom calls and MCP-Bench's rates."""
+    """Irrelevance, questions and phantom calls."""
     without, gone = summary["irrelevance"], summary["phantom"]
     named: list[tuple[str, Any]] = [
         ("No call where none is right (irrelevance)", without.get("all")),
@@ -141,16 +140,13 @@ def _render_other_rates(summary: Json) -> list[Markdown]:
         ("… to tools that are gone", gone.get("gone")),
         ("… to tools renamed in a snapshot", gone.get("renamed")),
         ("… to tools renamed for the test", gone.get("renamed_here")),
-        *((f"MCP-Bench {name}", held) for name, held in summary["mcp_bench"].items()),
     ]
     rows = []
-    for name, held in named:
-        if isinstance(held, str):
-            rows.append([name, "", held, held, NONE])
-        elif held:
-            both = [format_interval(held[who]) for who in ("incumbent", "candidate")]
-            gain = format_interval(held["gain"], signed=True)
-            rows.append([name, held["candidate"]["n"], *both, gain])
+    for name, figures in named:
+        if figures:
+            both = [format_interval(figures[who]) for who in ("incumbent", "candidate")]
+            gain = format_interval(figures["gain"], signed=True)
+            rows.append([name, figures["candidate"]["n"], *both, gain])
     return [_EMPTY, *format_table(["", "n", *_list_names(summary), "paired difference"], rows)]
 
 

@@ -134,7 +134,6 @@ Score = Callable[[Row], float]
 MEASURES = ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok")
 _ORDER = {split: place for place, split in enumerate(SPLITS)}
 _NO_CALL_RIGHT = ("no_tool", NOT_OFFERED)
-NOT_RUN = "not run: no call was executed"
 
 
 def summarise_calls(
@@ -172,7 +171,6 @@ def summarise_calls(
         "ask_back": _measure_both(_filter_pairs(every, task=ASK_BACK), "ast_ok"),
         "invariance": _measure_invariance(every),
         "phantom": phantom,
-        "mcp_bench": _score_mcp_bench(plain),
         "errors": _count_errors(ours for ours, _ in every),
         "failures": failures,
         "cost": {name: _average_costs([two[i] for two in every])
@@ -317,17 +315,6 @@ def _measure_invariance(every: Both) -> list[dict[str, Any]]:
 def _make_place_key(row: Row) -> tuple[Any, ...]:
     names = ("pair_id", "split", "candidates", "distractors", "seed")
     return tuple(row[name] for name in names)
-
-
-def _score_mcp_bench(plain: Both) -> dict[str, Any]:
-    """MCP-Bench's rules, per item and averaged; an item without any call counts 0 (theirs: left
-    out)."""
-    rates: dict[str, Score] = {
-        "valid_tool_name_rate": lambda row: row["known_calls"] / (row["calls"] or 1),
-        "input_schema_compliance": lambda row: row["valid_calls"] / (row["known_calls"] or 1),
-    }
-    measured = {name: _measure_both(plain, score) for name, score in rates.items()}
-    return {**measured, "execution_success_rate": NOT_RUN}
 
 
 def _count_errors(rows: Iterable[Row]) -> dict[str, int]:

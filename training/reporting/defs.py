@@ -10,8 +10,13 @@ from training.adapter_table import read_last_card, read_last_summary, set_name
 from training.drift.drift import describe_drift
 from training.releases.champion import read_champion
 from training.releases.release import read_current_release
-from training.reporting.gather import gather_report_facts
-from training.reporting.report import inline_plots, write_report
+from training.reporting.executions import summarise_executions
+from training.reporting.report import (
+    compare_with_champion,
+    inline_plots,
+    render_ablations,
+    write_report,
+)
 from training.role import list_trained_roles
 from training.sets.set_audit import load_manifest
 from warehouse.audit import AuditVerdict
@@ -50,18 +55,21 @@ SOURCES = (
 def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
     home = warehouse.home
     trained_on = read_champion(home, "retriever").last_candidate.get("training_set")
-    content = load_manifest(home, trained_on or set_name(warehouse)) or {}
+    retriever = read_last_summary(warehouse, "retriever")
+    caller = read_last_summary(warehouse, "caller")
     facts = {
-        "manifest": content,
+        "manifest": load_manifest(home, trained_on or set_name(warehouse)) or {},
         "retriever_card": read_last_card(warehouse, "retriever"),
-        "retriever": read_last_summary(warehouse, "retriever"),
+        "retriever": retriever,
         "caller_card": read_last_card(warehouse, "caller"),
-        "caller": read_last_summary(warehouse, "caller"),
+        "caller": caller,
+        "caller_champion": compare_with_champion(warehouse, caller),
         "champions": [asdict(read_champion(home, role)) for role in list_trained_roles()],
         "release": read_current_release(home),
         "drift": describe_drift(warehouse.tables),
+        "executions": summarise_executions(warehouse, (retriever or {}).get("candidate")),
+        "ablations": render_ablations(warehouse),
     }
-    facts |= gather_report_facts(warehouse, facts["caller"], facts["retriever"])
     name = digest(json.loads(json.dumps(facts)))
     # Named by the release's day and the facts: the same facts again are the same folder.
     day = time.strftime("%Y-%m-%d", time.gmtime(facts["release"]["at"]))

@@ -68,7 +68,7 @@ def render_retriever_part(card: Json | None, summary: Json | None, manifest: Jso
         ),
         *_render_split_table(summary, both),
     ]
-    lines += [Markdown(""), *make_plot_places("recall", "recall_splits")]
+    lines += [Markdown(""), *make_plot_places("recall")]
     if "offline" in manifest.get("providers", {}):
         lines += [Markdown(""), describe_offline(manifest["providers"])]
     return join_markdown("\n", lines)
@@ -84,7 +84,7 @@ def render_caller_part(
     if not summary:
         return join_markdown("\n", [*lines, "", _NOT_EVALUATED])
     lines += [Markdown(""), *render_comparison(summary, champion)]
-    lines += [Markdown(""), *make_plot_places("caller", "caller_splits", "invariance")]
+    lines += [Markdown(""), *make_plot_places("caller")]
     return join_markdown("\n", lines)
 
 
@@ -125,9 +125,10 @@ def _render_split_table(summary: Json, both: list[str]) -> list[Markdown]:
     if len(splits) < 2:
         return []
     rows = []
-    for split, held in sort_by_split(splits):
-        name, *cells = _list_gain_cells(split_name(split), held["recall_at_1"], held["gain_at_1"])
-        rows.append([name, held["n"], *cells])
+    for split, figures in sort_by_split(splits):
+        recall, gain = figures["recall_at_1"], figures["gain_at_1"]
+        name, *cells = _list_gain_cells(split_name(split), recall, gain)
+        rows.append([name, figures["n"], *cells])
     head = [Markdown("Recall@1 by split"), "n", *both, "paired gain"]
     return [Markdown(""), *format_table(head, rows)]
 
@@ -144,7 +145,7 @@ def set_part(manifest: Json) -> Markdown:
         )
     rows, tools, servers = manifest["rows"], manifest["tools"], manifest["servers"]
     tasks = manifest.get("tasks") or {}
-    names = sorted({task for held in tasks.values() for task in held})
+    names = sorted({task for counts in tasks.values() for task in counts})
     lines = [
         Markdown("## Training set"),
         fill_markdown(
@@ -166,8 +167,7 @@ def set_part(manifest: Json) -> Markdown:
         lines += ["", fill_markdown("No pairs, so nothing is measured there: {}.", empty)]
     if manifest.get("dropped"):
         lines += ["", fill_markdown("Left out: {}.", format_counts(manifest["dropped"]))]
-    more = [*_render_leaks(manifest), *_render_tokens(manifest.get("tokens") or {})]
-    return join_markdown("\n", [*lines, *more])
+    return join_markdown("\n", [*lines, *_render_leaks(manifest)])
 
 
 def _render_leaks(manifest: Json) -> list[object]:
@@ -176,34 +176,6 @@ def _render_leaks(manifest: Json) -> list[object]:
         return []
     if not leaks:
         return ["", Markdown("Leaks between splits (twins, near-duplicates): none found.")]
-    counts = format_counts({name: held["found"] for name, held in leaks.items()})
-    found = fill_markdown("Leaks between splits, found and taken out of training: {}.", counts)
-    return ["", found]
-
-
-def _render_tokens(tokens: Json) -> list[object]:
-    splits = tokens.get("splits") or {}
-    sizes = sorted(
-        {name for held in splits.values() for name in held if name.startswith("prompt_")},
-        key=lambda name: int(name.removeprefix("prompt_")),
-    )
-    if not sizes:
-        return []
-    rows = []
-    for split, held in splits.items():
-        row = [split_name(split), held["n"]]
-        for size in sizes:
-            one = held.get(size) or {}
-            row.append(_format_lengths(one))
-            row.append(one.get("over_limit"))
-        rows.append([*row, _format_lengths(held["completion"])])
-    head = ["split", "n"]
-    for size in sizes:
-        label = f"prompt at {size.removeprefix('prompt_')}"
-        head += [label, f"over {tokens.get('limit', 8192):,}"]
-    label = fill_markdown("Tokens by {}, median / 95% / most:", tokens.get("tokenizer", "?"))
-    return ["", label, "", *format_table([*head, "call"], rows)]
-
-
-def _format_lengths(of: Json) -> Markdown:
-    return join_markdown(" / ", (of.get(name) for name in ("p50", "p95", "max")))
+    counts = format_counts({name: leak["found"] for name, leak in leaks.items()})
+    line = fill_markdown("Leaks between splits, found and taken out of training: {}.", counts)
+    return ["", line]

@@ -9,16 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from training.evaluation.caller_summary import summarise_calls
+from training.evaluation.caller_table import CALLER_EVALUATION
+from training.evaluation.retriever import NothingToEvaluate
 from training.reporting.drawing import draw_plot
 from training.reporting.drift_page import render_drift_part
 from training.reporting.executions import render_executions_part
-from training.reporting.extra_sections import (
-    render_ablation_part,
-    render_agent_part,
-    render_contamination_part,
-    render_not_run_part,
-    render_outside_part,
-)
 from training.reporting.models import (
     make_plot_places,
     render_caller_part,
@@ -27,15 +23,19 @@ from training.reporting.models import (
     set_part,
 )
 from training.reporting.plots import choose_plots
+from training.role import BASELINE
+from warehouse.extensions import REPORTS, load_extensions
 from warehouse.pictures import PictureStore
 from warehouse.sanitize.markdown import (
     Markdown,
     embed_image,
+    escape_markdown,
     fill_markdown,
     join_markdown,
     mark_markdown,
 )
 from warehouse.storage.files import write_changed
+from warehouse.store import Warehouse
 
 _DRAWN_BY = ("training/reporting", "training/figures.py", "training/evaluation/caller_markdown.py")
 _PLACE = re.compile(r"(?m)^!\[([\w ]*)\]\((\w+)\.png\)(?:\n|$)")  # a line of its own: ours
@@ -46,8 +46,8 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
 
     facts: manifest; retriever, caller: summaries beside the untrained models; caller_champion: one
     beside the champion; retriever_card, caller_card: of the trained models; champions, release,
-    drift; executions: of `executions.py`; ablations: Markdown; contamination, outside, agent:
-    entries of `saved.py`. What is None or absent was not done, and the report says so.
+    drift; executions: of `executions.py`; ablations: Markdown. What is None or absent was not done,
+    and the report says so.
     """
     folder = home / "reports" / run
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def write_report(home: Path, run: str, facts: Mapping[str, Any]) -> Path:
     path = folder / "report.md"
     write_changed(path, _drop_missing_plots(text, drawn).encode() + b"\n")
     left_out = ("manifest", "retriever_card", "caller_card")
-    figures = {name: held for name, held in facts.items() if name not in left_out}
+    figures = {name: fact for name, fact in facts.items() if name not in left_out}
     write_changed(folder / "figures.json", json.dumps(figures, indent=1).encode())
     return path
 
@@ -87,15 +87,44 @@ def _render_report_parts(run: str, facts: Mapping[str, Any]) -> list[Markdown]:
         render_champion_part(facts.get("champions") or (), facts.get("release")),
         render_drift_part(facts.get("drift")),
         render_executions_part(facts.get("executions")),
-        render_ablation_part(facts.get("ablations")),
-        render_outside_part(facts.get("outside") or ()),
-        render_contamination_part(facts.get("contamination") or ()),
-        render_agent_part(facts.get("agent") or ()),
-        render_not_run_part(facts),
+        _render_ablation_part(facts.get("ablations")),
     ]
+
+
+def _render_ablation_part(ablations: Markdown | None) -> Markdown:
+    """`ablations`: what the extension that runs them renders; its headings a level down."""
+    text = escape_markdown(ablations or "").strip()
+    if not text:
+        return Markdown("")
+    lower = mark_markdown(re.sub(r"(?m)^(#+ )", r"#\1", text))
+    return lower if lower.startswith("## Ablations") else fill_markdown("## Ablations\n{}", lower)
+
+
+def render_ablations(warehouse: Warehouse) -> Markdown | None:
+    """The ablations as the extension that runs them renders them; None where none were run."""
+    render = load_extensions(REPORTS).get("ablations")
+    return render(warehouse) if render else None
+
+
+def compare_with_champion(
+    warehouse: Warehouse, caller: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """The candidate beside the third model that the run asked: the champion it was to replace.
+    None where the baseline was champion. caller: the candidate's summary beside the baseline."""
+    if caller is None:
+        return None
+    candidate = caller["candidate"]
+    rows = warehouse.tables.read(CALLER_EVALUATION).to_dicts()
+    others = sorted({row["model"] for row in rows} - {BASELINE, candidate})
+    if not others:
+        return None
+    try:
+        return summarise_calls(rows, candidate, others[0])
+    except NothingToEvaluate:
+        return None
 
 
 def _drop_missing_plots(text: Markdown, drawn: Mapping[str, Any]) -> str:
     """The text without places for plots that show nothing."""
-    kept = _PLACE.sub(lambda place: place[0] if place[2] in drawn else "", text)
-    return re.sub(r"\n{3,}", "\n\n", kept).strip()
+    filled = _PLACE.sub(lambda place: place[0] if place[2] in drawn else "", text)
+    return re.sub(r"\n{3,}", "\n\n", filled).strip()

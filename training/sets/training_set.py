@@ -28,7 +28,7 @@ from assets.synthesis.tables import (
 from assets.vectors.index import digest_text
 from training.prompts.render import list_turns
 from training.sets.pool import add_negatives
-from training.sets.set_audit import build_manifest, compute_token_statistics
+from training.sets.set_audit import build_manifest
 from training.sets.split import (
     SEEN_TOOL,
     SPLITS,
@@ -395,7 +395,7 @@ def make_set_manifest(
     lance_version: int | None,
     lance_tag: str | None = None,
 ) -> dict[str, Any]:
-    """What the set was made of, as JSON: splits, tasks, leaks, tokens, digests of all rows."""
+    """What the set was made of, as JSON: splits, tasks, leaks, digests of all rows."""
     return build_manifest(
         made.rows,
         made.policy,
@@ -407,7 +407,6 @@ def make_set_manifest(
         lance_version=lance_version,
         lance_tag=lance_tag,
         pool={"contracts": len(made.pool), "train": sum(_is_learnt(e) for e in made.pool.values())},
-        tokens=compute_token_statistics(made.rows, made.pool),
     )
 
 

@@ -7,10 +7,9 @@ import pytest
 from extensions.bench.ablation_run import ABLATIONS
 from tests.extensions.bench.agent.test_agent_run import publish
 from tests.training.report_figures import MODEL, OTHER, call_rows, calls
+from tests.training.reporting.test_report import NOTHING
 from training.evaluation.caller_table import CALLER_EVALUATION
-from training.evaluation.saved import AGENT, save_evaluation
-from training.reporting.extra_sections import render_ablation_part
-from training.reporting.gather import gather_report_facts
+from training.reporting.report import compare_with_champion, render_ablations, write_report
 from training.role import BASELINE
 from warehouse.store import Warehouse
 
@@ -23,7 +22,8 @@ def evaluated(*models: str) -> list[dict[str, Any]]:
 
 def test_the_champion_is_the_third_model_that_was_asked(warehouse: Warehouse) -> None:
     publish(warehouse, CALLER_EVALUATION, evaluated(MODEL, BASELINE, OTHER))
-    found = gather_report_facts(warehouse, calls())["caller_champion"]
+    found = compare_with_champion(warehouse, calls())
+    assert found is not None
     assert (found["candidate"], found["incumbent"]) == (MODEL, OTHER)
     assert found["gain"] == calls(MODEL, OTHER)["gain"]
 
@@ -31,11 +31,9 @@ def test_the_champion_is_the_third_model_that_was_asked(warehouse: Warehouse) ->
 @pytest.mark.parametrize("models", [(MODEL, BASELINE), ()])
 def test_without_a_third_model_there_is_none(warehouse: Warehouse, models: tuple[str, ...]) -> None:
     publish(warehouse, CALLER_EVALUATION, evaluated(*models))
-    save_evaluation(warehouse.home, AGENT, "a", {"n": 1})
-    found = gather_report_facts(warehouse, calls())
-    assert (found["caller_champion"], found["ablations"], found["outside"]) == (None, None, [])
-    assert [one["result"] for one in found["agent"]] == [{"n": 1}]
-    assert gather_report_facts(warehouse)["caller_champion"] is None
+    assert compare_with_champion(warehouse, calls()) is None
+    assert compare_with_champion(warehouse, None) is None
+    assert render_ablations(warehouse) is None
 
 
 def test_ablations_are_a_part_of_the_report(warehouse: Warehouse) -> None:
@@ -57,7 +55,7 @@ def test_ablations_are_a_part_of_the_report(warehouse: Warehouse) -> None:
         for n in range(20)
     ]
     publish(warehouse, ABLATIONS, rows)
-    part = render_ablation_part(gather_report_facts(warehouse)["ablations"])
-    assert part.startswith("## Ablations\n")
+    facts = {**NOTHING, "ablations": render_ablations(warehouse)}
+    part = write_report(warehouse.home, "n", facts).read_text().partition("\n## Ablations\n")[2]
     assert "### Retriever" in part
     assert "20 items" in part

@@ -394,31 +394,6 @@ def test_a_manifest_says_what_the_set_was_made_of(made: TrainingSet, tmp_path: P
     assert load_manifest(tmp_path, "set-2") is None
 
 
-def test_a_manifest_counts_tokens_and_names_the_tokenizer(made: TrainingSet) -> None:
-    tokens = make_set_manifest(made, "set-1", embedder="words", lance_version=None)["tokens"]
-    assert tokens["tokenizer"] == "minilm-l6-v2 word pieces"
-    of_train = tokens["splits"][TRAIN]
-    assert of_train["n"] == 38
-    assert 0 < of_train["completion"]["p50"] <= of_train["completion"]["max"] < 60
-    assert of_train["prompt_10"]["fewest_candidates"] == 10
-    assert of_train["prompt_10"]["p95"] < of_train["prompt_100"]["p50"]
-    assert of_train["prompt_10"]["over_limit"] == 0
-
-
-def test_rows_that_would_lose_distractors_are_counted(made: TrainingSet) -> None:
-    from training.sets.set_audit import compute_token_statistics
-
-    def long(texts: Any) -> list[int]:
-        return [400 if "parameters" in text else 1 for text in texts]
-
-    counts = compute_token_statistics(made.rows, made.pool, long, "400 a tool")["splits"][
-        UNSEEN_SERVER
-    ]
-    assert counts["prompt_10"]["max"] == 4002  # ten tools, the system line, the request
-    assert counts["prompt_100"] == {"p50": 12002, "p95": 12002, "max": 12002, "over_limit": 12,
-                                  "fewest_candidates": 30}  # fmt: skip
-
-
 def test_a_pool_says_which_side_every_clear_contract_is_on(made: TrainingSet) -> None:
     assert len(made.pool) == 30
     for row in made.rows:

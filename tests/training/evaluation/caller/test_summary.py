@@ -105,18 +105,6 @@ def test_one_who_remembers_names_calls_phantoms_and_falls_under_new_names(
     assert not next(g for g in check_gates("caller", summary) if g.name == "phantom_rate").passed
 
 
-def test_an_item_without_a_call_counts_nothing_by_the_rules_of_mcp_bench(
-    items: list[CallerItem], right: Right
-) -> None:
-    silent = Scripted("silent", texts(lambda _: "I do not know."))
-    rows = evaluate_predictors([perfect(right), silent], items, "set")
-    bench = summarise_calls(rows, "silent", "perfect")["mcp_bench"]
-    assert bench["valid_tool_name_rate"]["candidate"]["value"] == 0.0
-    assert bench["input_schema_compliance"]["candidate"]["value"] == 0.0
-    assert bench["valid_tool_name_rate"]["incumbent"]["value"] == 1.0
-    assert bench["execution_success_rate"].startswith("not run")
-
-
 def test_questions_without_an_answer_are_counted_apart(
     items: list[CallerItem], right: Right
 ) -> None:
@@ -152,4 +140,3 @@ def test_the_markdown_holds_every_cell_and_says_what_was_not_measured(
     assert len(cells) == len(summary["cells"])
     assert text.count("| AST | ") == 1 + len(PERTURBATIONS)  # one of all cells together
     assert "| … to tools that are gone | 0 | – | – | – |" in text
-    assert "not run: no call was executed" in text

@@ -20,12 +20,12 @@ BUDGET = {
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_887, 55),
     "assets/outcomes": (8_146, 40),
-    "training": (14_365, 89),
+    "training": (13_843, 86),
     "serving": (8_518, 41),
     "orchestration": (6_675, 39),
     "demo": (2_726, 24),
     "extensions/batch": (1_127, 6),
-    "extensions/bench": (4_112, 16),
+    "extensions/bench": (4_104, 16),
     "extensions/contract_ci": (733, 5),
     "extensions/proxy": (3_595, 14),
     "extensions/publishing": (1_423, 8),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (2_110, 11),
-    "tests": (84_347, 608),
+    "tests": (84_160, 607),
     "benchmarks": (6_222, 43),
 }
 

@@ -17,7 +17,7 @@ An extension is a package that names objects under these groups in its `pyprojec
 - `toolmill.tables`: a `TableSpec` that the extension publishes, under the table's name.
 - `toolmill.roles`: a `ModelRole` (`training/role.py`), a kind of model.
 - `toolmill.model_cards`: a function that writes the card of a trained model.
-- `toolmill.reports`: renders a section of the training report (`training/reporting/gather.py`).
+- `toolmill.reports`: renders a section of the training report (`training/reporting/report.py`).
 - `toolmill.perturbations`: changes tools and golden calls of test items (`perturb_tools`).
 - `toolmill.rerankers`: opens the reranker of an index (`serving/ranking/strategies.py`).
 - `toolmill.learners`: teaches it from the log of calls (`serving/meta/context.py`).

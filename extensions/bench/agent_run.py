@@ -57,7 +57,7 @@ async def evaluate_agents(
     plan: AgentPlan | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The summary of both arms with its tasks, as kept under `<home>/evaluations`.
+    """The summary of both arms with its tasks.
 
     Raises NothingToEvaluate where no task runs here, LLMError where the role has no model.
     """

@@ -147,8 +147,8 @@ class ContaminationMatch:
 def check_against_training(
     warehouse: Warehouse, texts: Sequence[str], name: str, embed: Embed | None = None
 ) -> ContaminationMatch:
-    """Holds texts against the requests of the train split. The summary is kept under
-    `<home>/evaluations` by the set's name. embed: of the base embedder; None does without."""
+    """Holds texts against the requests of the train split. embed: of the base embedder; None does
+    without."""
     rows = warehouse.tables.read(TRAINING_SET).filter(split=TRAIN)
     trained = sorted(set(rows["instruction"].drop_nulls().to_list()))
     vectors = (embed(texts), embed(trained)) if embed is not None and trained and texts else None

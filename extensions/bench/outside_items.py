@@ -189,8 +189,7 @@ def evaluate_outside_set(
 ) -> dict[str, Any]:
     """Every predictor on a BFCL-format folder: {"set", "contamination", "models": [summary],
     "rules", "skipped", "rows"}; each is paired with the last, the baseline as a rule. per_category:
-    items, the first of each; None: all. Kept under `<home>/evaluations` by model. Raises
-    UnusableInput, NothingToEvaluate."""
+    items, the first of each; None: all. Raises UnusableInput, NothingToEvaluate."""
     reporter = progress or SilentProgress()
     skipped: list[str] = []
     items = _choose_items(read_bfcl(folder, skipped), per_category, folder)

@@ -25,7 +25,7 @@ BUDGET = {
     "orchestration": (6_675, 39),
     "demo": (2_726, 24),
     "extensions/batch": (1_127, 6),
-    "extensions/bench": (4_104, 16),
+    "extensions/bench": (4_103, 16),
     "extensions/contract_ci": (733, 5),
     "extensions/proxy": (3_595, 14),
     "extensions/publishing": (1_423, 8),

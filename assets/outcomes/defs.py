@@ -9,8 +9,8 @@ import dagster as dg
 
 from assets.outcomes.outcome import OUTCOMES, USEFUL
 from assets.outcomes.plan import ExecutionSetup, execute_pairs
-from assets.outcomes.report import compare_verdicts, embed_plot, render_verdicts, report_executions
-from assets.outcomes.table import EXECUTIONS, PROOFS, has_run, is_sample
+from assets.outcomes.report import compare_verdicts, render_verdicts, report_executions
+from assets.outcomes.table import EXECUTIONS, PROOFS, has_run
 from assets.outcomes.trajectory import DROPPED, KEPT, TRAJECTORIES
 from assets.outcomes.trajectory_play import (
     TrajectoryCollection,
@@ -97,7 +97,6 @@ def executions(
         metadata={
             **report_executions(rows),
             "verdicts": render_verdicts(compare_verdicts(pairs, judged, rows)),
-            "plot": embed_plot([row for row in rows if not is_sample(row)], warehouse.home, name),
             "left_for_the_next_run": result.left,
         },
     )

@@ -22,10 +22,7 @@ RELIABILITY_AUDIT = audit_table(
 
 @dg.asset(
     **describe_asset(RELIABILITY_AUDIT, "assets/outcomes/reliability"),
-    deps=[
-        *("executions", "clear_contracts", "contract_changes"),
-        *("deployments", "catalogue", "confusables"),
-    ],
+    deps=["executions", "clear_contracts", "contract_changes", "catalogue"],
     group_name="outcomes",
     description="How often each version of a tool works, by the calls that really ran and what"
     " clients reported; the router tells it with every hit.",
@@ -43,7 +40,7 @@ def reliability(
         RELIABILITY_AUDIT,
         RELIABILITY.frame(rows),
         rules=[check_intervals(rows), check_current(rows)],
-        metadata=report_reliability(refresh, warehouse.home),
+        metadata=report_reliability(refresh),
     )
     write_overlay(warehouse.home, rows, refresh.measured.overall, refresh.at)
 

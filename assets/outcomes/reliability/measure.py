@@ -24,14 +24,11 @@ from assets.outcomes.policy import (
 from assets.outcomes.reliability.estimate import (
     CallEvidence,
     RatePrior,
-    ToolFeatures,
     ToolVersion,
     VersionChange,
     build_priors,
     carry_evidence,
-    describe_tool,
     estimate_rate,
-    parse_contract,
     read_changes,
     unite_sources,
 )
@@ -43,8 +40,6 @@ from assets.outcomes.reliability.observations import (
     weigh_observations,
 )
 from assets.outcomes.reliability.table import write_overlay
-from assets.servers.deploy.deployment_table import DEPLOYMENTS
-from assets.vectors.confusable_table import CONFUSABLES
 from warehouse.json_types import Record, Row
 from warehouse.storage.tables import Tables
 from warehouse.store import Warehouse
@@ -55,12 +50,20 @@ _PLACES = 4
 
 
 @dataclass(frozen=True)
-class ToolKnowledge:
-    """What is known of tools without any call. current: tool id -> the contract listed now.
-    changes: version -> its predecessor."""
+class ListedTool:
+    """A tool that is listed now. category: of its server."""
 
-    tools: Sequence[ToolFeatures]
-    current: Mapping[str, str]
+    server_id: str
+    contract_digest: str
+    category: str
+
+
+@dataclass(frozen=True)
+class ToolKnowledge:
+    """What is known of tools without any call. tools: by tool id. changes: version -> its
+    predecessor."""
+
+    tools: Mapping[str, ListedTool]
     changes: Mapping[ToolVersion, VersionChange] = field(default_factory=dict)
 
 
@@ -83,15 +86,15 @@ def measure_tools(
     """
     counted = frame.filter(pl.col("kind").fill_null("") != WRONG_TOOL)
     evidence = sum_evidence(counted, policy, now)
+    current = {name: tool.contract_digest for name, tool in knowledge.tools.items()}
     belief = {
         version: evidence.get(version, CallEvidence())
         + carry_evidence(version, evidence, knowledge.changes)
-        for version in {*evidence, *knowledge.current.items()}
+        for version in {*evidence, *current.items()}
     }
-    current_belief = {tool: belief[tool, digest] for tool, digest in knowledge.current.items()}
-    priors, overall = build_priors(knowledge.tools, current_belief)
+    servers = {name: tool.server_id for name, tool in knowledge.tools.items()}
+    priors, overall = build_priors(servers, {name: belief[name, current[name]] for name in servers})
     figures = _summarise_calls(counted)
-    categories = {tool.tool_id: tool.category for tool in knowledge.tools}
     rows = []
     for version in sorted(belief):
         tool_id, digest = version
@@ -112,8 +115,8 @@ def measure_tools(
                 "server_id": server_id,
                 "tool": tool,
                 "contract_digest": digest,
-                "current": knowledge.current.get(tool_id) == digest,
-                "category": categories.get(tool_id, "other"),
+                "current": current.get(tool_id) == digest,
+                "category": knowledge.tools[tool_id].category if tool_id in current else "other",
                 **measured,
                 "n": round(estimate.n, 2),
                 "prior": round(prior.mean, _PLACES),
@@ -176,9 +179,6 @@ def _summarise_calls(frame: pl.DataFrame) -> dict[ToolVersion, Record]:
         for row in totals.to_dicts()
         for tool_id, digest in [(row["tool_id"], row["contract_digest"])]
     }
-
-
-_ALIKE = 8  # look-alikes of a tool that its prior looks at, the nearest
 
 
 @dataclass(frozen=True)
@@ -257,40 +257,17 @@ def read_known(tables: Tables, contracts: Iterable[Row]) -> ToolKnowledge:
     """What the tables know of the tools listed now, without any call."""
     rows = {str(ToolId.of_row(row)): row for row in contracts}
     about = map_descriptions(tables.read(CATALOGUE).to_dicts())
-    launches = {row["server_id"]: row for row in tables.read(DEPLOYMENTS).to_dicts()}
     servers = {row["server_id"] for row in rows.values()}
     categories = {name: find_category(about.get(name, ""), name) for name in servers}
-    alike = find_alike(tables.read(CONFUSABLES).to_dicts())
-    tools = [
-        ToolFeatures(
-            tool_id,
-            row["server_id"],
-            categories[row["server_id"]],
-            describe_tool(parse_contract(row["contract"]), launches.get(row["server_id"])),
-            alike.get(tool_id, ()),
-        )
+    tools = {
+        tool_id: ListedTool(row["server_id"], row["contract_digest"], categories[row["server_id"]])
         for tool_id, row in sorted(rows.items())
-    ]
-    current = {tool_id: row["contract_digest"] for tool_id, row in rows.items()}
-    return ToolKnowledge(tools, current, read_changes(tables.read(CHANGES).to_dicts()))
-
-
-def find_alike(confusables: Iterable[Row]) -> dict[str, tuple[str, ...]]:
-    """Tool id -> ids of the nearest tools that look like it, on other servers."""
-    near: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in confusables:
-        if row["server_id"] != row["other_server_id"]:
-            tool_id = str(ToolId.of_row(row))
-            other = str(ToolId(row["other_server_id"], row["other_tool"]))
-            near[tool_id][other] = near[other][tool_id] = row["cosine"] or 0.0
-    return {
-        name: tuple(sorted(cosines, key=lambda other: (-cosines[other], other))[:_ALIKE])
-        for name, cosines in near.items()
     }
+    return ToolKnowledge(tools, read_changes(tables.read(CHANGES).to_dicts()))
 
 
 def read_listed(tables: Tables) -> Sequence[Row]:
     """One row a tool: of a server that two marketplaces list, the one that an index holds."""
-    columns = ["server_id", "tool", "marketplace", "contract_digest", "contract", "first_seen"]
+    columns = ["server_id", "tool", "marketplace", "contract_digest", "first_seen"]
     rows = tables.read(CLEAR).select(columns).sort(columns[:4])
     return rows.unique(["server_id", "tool"], keep="first", maintain_order=True).to_dicts()

@@ -1,6 +1,7 @@
 """The rows of reliability: order does not matter, floods are bounded, new versions start afresh."""
 
 import json
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -10,8 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.outcomes.policy import ReliabilityPolicy
-from assets.outcomes.reliability.estimate import CallEvidence, ToolFeatures, VersionChange
-from assets.outcomes.reliability.measure import ToolKnowledge, measure_tools, sum_evidence
+from assets.outcomes.reliability.estimate import CallEvidence, VersionChange
+from assets.outcomes.reliability.measure import (
+    ListedTool,
+    ToolKnowledge,
+    measure_tools,
+    sum_evidence,
+)
 from assets.outcomes.reliability.table import RELIABILITY
 from tests.outcomes.reliability.observing import (
     DAY,
@@ -26,10 +32,8 @@ from tests.outcomes.reliability.observing import (
 POLICY = ReliabilityPolicy()
 NEW = "c1:" + "b" * 64
 SECOND = "npm:files::write_file"
-KNOWN = ToolKnowledge(
-    [ToolFeatures(name, "npm:files", "files & documents", [1.0]) for name in (TOOL, SECOND)],
-    {TOOL: DIGEST, SECOND: DIGEST},
-)
+LISTED = ListedTool("npm:files", DIGEST, "files & documents")
+KNOWN = ToolKnowledge({TOOL: LISTED, SECOND: LISTED})
 
 
 def measure(
@@ -118,7 +122,8 @@ def test_claims_of_one_token_move_a_mean_by_what_one_call_would(calls: int) -> N
 @pytest.mark.parametrize("cls", ["wording", "breaking"])
 def test_a_new_contract_starts_from_a_prior_shrunk_by_the_class_of_the_change(cls: str) -> None:
     tool_knowledge = ToolKnowledge(
-        KNOWN.tools, {**KNOWN.current, TOOL: NEW}, {(TOOL, NEW): VersionChange((TOOL, DIGEST), cls)}
+        {**KNOWN.tools, TOOL: replace(LISTED, contract_digest=NEW)},
+        {(TOOL, NEW): VersionChange((TOOL, DIGEST), cls)},
     )
     rows = measure([observe(False)] * 40 + [observe(tool_id=SECOND)] * 40, tool_knowledge)
     new, old = find_row(rows, digest=NEW), find_row(rows)

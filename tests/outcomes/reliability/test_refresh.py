@@ -9,7 +9,6 @@ import pytest
 from assets.outcomes.policy import ReliabilityPolicy, SourceDecision, record_source_decision
 from assets.outcomes.reliability.measure import (
     ReliabilityRefresh,
-    find_alike,
     list_versions,
     measure_home,
     update_overlay,
@@ -83,14 +82,3 @@ def test_versions_are_known_from_when_they_were_first_seen() -> None:
     group = versions.filter(pl.col("tool_id") == "s::t").select("contract_digest", "first_at")
     assert dict(group.iter_rows()) == {"c1:b": 1767312000.0, "c1:a": 0.0}
     assert versions.filter(pl.col("tool_id") == "s::u")["first_at"].to_list() == [0.0]
-
-
-def test_look_alikes_are_the_nearest_tools_of_other_servers() -> None:
-    def pair(other: str, tool: str, cosine: float) -> dict:
-        names = {"server_id": "a", "tool": "x", "other_server_id": other, "other_tool": tool}
-        return {**names, "cosine": cosine}
-
-    alike = find_alike([pair("b", "y", 0.9), pair("c", "z", 0.95), pair("a", "w", 0.99)])
-    assert alike["a::x"] == ("c::z", "b::y")
-    assert alike["b::y"] == ("a::x",)
-    assert "a::w" not in alike

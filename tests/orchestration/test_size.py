@@ -19,7 +19,7 @@ BUDGET = {
     "assets/catalogue": (790, 5),
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_887, 55),
-    "assets/outcomes": (8_146, 40),
+    "assets/outcomes": (7_855, 40),
     "training": (13_843, 86),
     "serving": (8_518, 41),
     "orchestration": (6_675, 39),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (2_110, 11),
-    "tests": (84_160, 607),
+    "tests": (84_052, 607),
     "benchmarks": (6_222, 43),
 }
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from assets.outcomes.reliability.report import shorten_tool
 from extensions.recommender.outcomes_figures import (
     collect_rates,
     rank_categories,
@@ -19,13 +20,11 @@ from training.figures import Json, shorten_model
 from training.reporting.drawing import Draw, File, draw_plot
 from warehouse.pictures import PictureStore
 from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown
-from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.storage.files import write_changed
 
 _INK, _QUIET, _GRID = "#1f2937", "#4b5563", "#e5e7eb"
 _AFTER, _BEFORE = "#2563eb", "#9ca3af"
 _COLOURS = ("#ea580c", "#0d9488", "#7c3aed", "#d97706", "#dc2626")
-_LABEL = 48  # characters of a tool's name
 _LIKELY = 30  # calls of a point of a category: fewer are noise
 Dots = Sequence[tuple[str, Sequence[Json]]]  # label -> a rate of each series
 
@@ -39,7 +38,7 @@ def choose_outcome_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
     if pairs := facts["alike"]["shown"]:
         dots = [
             (
-                "\n".join(_shorten_tool(pair[side]["tool_id"]) for side in ("better", "worse")),
+                "\n".join(shorten_tool(pair[side]["tool_id"]) for side in ("better", "worse")),
                 [pair[side]["rate"] for side in ("better", "worse")],
             )
             for pair in pairs
@@ -50,7 +49,7 @@ def choose_outcome_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
         result["calibration"] = partial(_draw_calibration, facts["calibration"])
     if changed := facts["changes"]["shown"]:
         dots = [
-            (f"{_shorten_tool(item['tool_id'])}\n{item['cls']}", [item["before"], item["after"]])
+            (f"{shorten_tool(item['tool_id'])}\n{item['cls']}", [item["before"], item["after"]])
             for item in changed
         ]
         series = {"before the change": _BEFORE, "after it": _AFTER}
@@ -197,9 +196,3 @@ def write_outcomes(home: Path, facts: Mapping[str, Any]) -> Path:
     write_changed(path, join_markdown("\n\n", parts).encode() + b"\n")
     write_changed(folder / "figures.json", json.dumps(facts, indent=1).encode())
     return path
-
-
-def _shorten_tool(tool_id: str) -> str:
-    """A tool's id as printable ASCII, which a plot's font has."""
-    plain = escape_text(tool_id).encode("ascii", "replace").decode()
-    return plain if len(plain) <= _LABEL else f"...{plain[3 - _LABEL :]}"

@@ -63,15 +63,6 @@ def make_silence_message(hours: float, last: float | None) -> dict[str, str]:
     )
 
 
-def make_rollback_message(decision: Mapping[str, Any]) -> dict[str, str]:
-    """What a webhook is told of a release that was rolled back by itself."""
-    left, to = (str(decision.get(name))[:12] for name in ("from", "to"))
-    return _make_message(
-        f"toolmill: release {left} was rolled back to {to}: {decision.get('why')};"
-        " `toolmill release rollback --undo` serves it again"
-    )
-
-
 def _make_message(text: str) -> dict[str, str]:
     plain, length = [], 0
     for sign in escape_text(redact(" ".join(text.split()))):

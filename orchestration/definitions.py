@@ -24,7 +24,6 @@ from orchestration.sensors import (
     is_training_due,
     nightly_schedule,
     retrain_on_drift,
-    roll_back_on_outcomes,
 )
 from training.role import list_roles, list_trained_roles
 from warehouse.extensions import DEFINITIONS, load_extensions
@@ -88,7 +87,6 @@ def build_defs(
             *(sensor for build in builders if build for sensor in build(jobs)),
             alert_on_failure,
             alert_on_silence,
-            roll_back_on_outcomes,
             dg.AutomationConditionSensorDefinition(
                 "on_new_data", target=dg.AssetSelection.all(), use_user_code_server=True
             ),

@@ -1,23 +1,17 @@
-"""When runs start: the nightly schedule, retraining on drift, and rolling a release back.
+"""When runs start: the nightly schedule, and retraining on drift.
 
-Each sensor is thin over a pure decision in `training`.
+The sensor is thin over a pure decision in `training`.
 """
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import dagster as dg
 from dagster._core.definitions.run_request import InstigatorType
 
-from orchestration.alerts import AlertUnsent, make_rollback_message, read_webhook, send_message
 from orchestration.factories import list_enabled, make_embedder, make_trainer, open_warehouse
 from orchestration.settings.load import load_settings
 from training.drift.decide import Decision, describe_decisions, list_due_roles
-from training.releases.champion import list_rollbacks
-from training.releases.index_source import make_hold
-from training.releases.regression import AUTHOR, watch_release
-from training.releases.release import ReleaseError
 from training.role import list_role_assets
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
@@ -119,36 +113,3 @@ def nightly_schedule(context: dg.ScheduleEvaluationContext) -> list[dg.RunReques
         dg.RunRequest(run_key=f"{run_date}/{name}", partition_key=name)
         for name in list_enabled(load_settings())
     ]
-
-
-@dg.sensor(
-    name="roll_back_on_outcomes",
-    minimum_interval_seconds=300,
-    description="Serves the release before the served one again where calls end worse since.",
-)
-def roll_back_on_outcomes(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    settings = load_settings()
-    warehouse = open_warehouse(settings)
-    try:
-        verdict = watch_release(
-            warehouse.home, settings.training.rollback, time.time(), make_hold(warehouse)
-        )
-    except ReleaseError as error:  # each tick would fail until a person or a run makes another
-        return dg.SensorResult(
-            cursor=context.cursor, skip_reason=f"it serves worse and stays: {error}"
-        )
-    # A message that could not be sent is sent by a later tick: the decision is kept, not the tick.
-    automatic = [
-        rollback for rollback in list_rollbacks(warehouse.home) if rollback.get("by") == AUTHOR
-    ]
-    webhook = read_webhook()
-    cursor = context.cursor
-    if automatic and webhook is not None and automatic[-1]["id"] != cursor:
-        try:
-            send_message(webhook, make_rollback_message(automatic[-1]))
-        except AlertUnsent as error:
-            context.log.warning(str(error))
-        else:
-            cursor = automatic[-1]["id"]
-    state = "rolled back: " if verdict.moved else ""
-    return dg.SensorResult(cursor=cursor, skip_reason=state + verdict.why)

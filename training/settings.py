@@ -35,24 +35,6 @@ class RetentionPolicy:
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class RollbackPolicy:
-    """When a release that serves worse is rolled back by itself."""
-
-    alpha: Annotated[
-        float, Field(gt=0, lt=0.5, description="chance that a release no worse is rolled back")
-    ] = 0.01
-    min_units: Annotated[
-        int, Field(ge=20, description="questions that each of the two releases answered at least")
-    ] = 100
-    min_drop: Annotated[
-        float, Field(ge=0, le=1, description="of the share that ends well, at least")
-    ] = 0.05
-    cool_down_h: Annotated[
-        float, Field(ge=0, description="hours after any rollback in which none follows by itself")
-    ] = 72.0
-
-
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class RetrainPolicy:
     """When drift is enough, and when not to try."""
 

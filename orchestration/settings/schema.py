@@ -38,7 +38,6 @@ from training.settings import (
     PromotionPolicy,
     RetentionPolicy,
     RetrainPolicy,
-    RollbackPolicy,
     SplitSettings,
 )
 from warehouse.llm.roles import OPENAI, RoleSettings
@@ -394,7 +393,6 @@ class TrainingSection(BaseModel):
     drift: RetrainPolicy = RetrainPolicy()
     releases: RetentionPolicy = RetentionPolicy()
     promotion: PromotionPolicy = PromotionPolicy()
-    rollback: RollbackPolicy = RollbackPolicy()
 
     @field_validator("promotion")
     @classmethod

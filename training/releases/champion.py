@@ -228,17 +228,12 @@ REFUSE, APPROVE = "refuse", "approve"
 LIFT = "`toolmill release rollback --undo` lifts that"
 
 
-def list_rollbacks(home: Path) -> list[Json]:
-    """All rollbacks, lifted or not, oldest first."""
-    lines = read_current_history(home, DECISIONS)
-    return [line for line in lines if line.get("decision") == "rollback"]
-
-
 def list_standing_rollbacks(home: Path) -> list[Json]:
     """Rollbacks that nobody lifted, oldest first."""
     lines = read_current_history(home, DECISIONS)
     lifted = {line.get("of") for line in lines if line.get("decision") == "undo"}
-    return [line for line in list_rollbacks(home) if line.get("id") not in lifted]
+    rollbacks = [line for line in lines if line.get("decision") == "rollback"]
+    return [line for line in rollbacks if line.get("id") not in lifted]
 
 
 def map_rejected_models(home: Path, role: str) -> dict[str, str]:
@@ -276,5 +271,4 @@ def map_refused_releases(home: Path) -> dict[str, str]:
 
 def describe_rollback(decision: Json) -> str:
     day = time.strftime("%Y-%m-%d", time.gmtime(decision.get("at", 0)))
-    by = f" by {decision['by']} ({decision.get('why')})" if decision.get("by") else ""
-    return f"rolled back on {day} to release {str(decision.get('to'))[:12]}{by}; {LIFT}"
+    return f"rolled back on {day} to release {str(decision.get('to'))[:12]}; {LIFT}"

@@ -65,22 +65,14 @@ def roll_back_release(
     home: Path,
     to: str | None = None,
     before: Before | None = None,
-    *,
-    by: str | None = None,
-    why: str | None = None,
-    served: str | None = None,
 ) -> RollbackOutcome:
     """Serves the release before the served one, or the one named: champions, release and router
     move together or not at all. `before(version)` is called when all is checked, nothing moved yet.
-    by, why: who decided and the reason, as the decision keeps them. served: the release that was
-    looked at; where another is served by now, nothing moves.
 
     Raises ReleaseError naming what is missing and which releases are possible, PointerBroken.
     """
     with hold_pointer_lock(home):
         left, line = _require_served_release(home), list_lineage(home)
-        if served is not None and left["release"] != served:
-            raise ReleaseError(f"release {served[:12]} is served no more: nothing has moved")
         target = find_release(home, to) if to else _find_previous_release(home, line)
         name = target["release"]
         if name == left["release"] == read_current_release(home).get("release"):
@@ -100,8 +92,6 @@ def roll_back_release(
             "to": name,
             "releases": gone,
             "models": out,
-            **({"by": by} if by else {}),
-            **({"why": why} if why else {}),
         }
         return _move_to_release(home, target, version, ROLLBACK, decision, out)
 

@@ -20,9 +20,9 @@ BUDGET = {
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_887, 55),
     "assets/outcomes": (7_855, 40),
-    "training": (13_843, 86),
+    "training": (13_629, 85),
     "serving": (8_518, 41),
-    "orchestration": (6_675, 39),
+    "orchestration": (6_623, 39),
     "demo": (2_726, 24),
     "extensions/batch": (1_127, 6),
     "extensions/bench": (4_103, 16),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (2_110, 11),
-    "tests": (84_052, 607),
+    "tests": (83_789, 604),
     "benchmarks": (6_222, 43),
 }
 

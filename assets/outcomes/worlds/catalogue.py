@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assets.outcomes.worlds.databases import POSTGRES_KIND, SQLITE_KIND
-from assets.outcomes.worlds.file_kinds import FOLDER_KIND, MAIL_KIND, MEMORY_KIND
+from assets.outcomes.worlds.databases import SQLITE_KIND
+from assets.outcomes.worlds.file_kinds import FOLDER_KIND, MEMORY_KIND
 from assets.outcomes.worlds.git import GIT_KIND
 from assets.outcomes.worlds.kind import WorldKind
 from assets.outcomes.worlds.site import SITE_KIND
@@ -15,11 +15,8 @@ from assets.outcomes.worlds.workbook import WORKBOOK_KIND
 
 KINDS: Mapping[str, WorldKind] = {
     kind.name: kind
-    for kind in (
-        FOLDER_KIND, GIT_KIND, MAIL_KIND, MEMORY_KIND, POSTGRES_KIND, SITE_KIND, SQLITE_KIND,
-        WORKBOOK_KIND,
-    )
-}  # fmt: skip
+    for kind in (FOLDER_KIND, GIT_KIND, MEMORY_KIND, SITE_KIND, SQLITE_KIND, WORKBOOK_KIND)
+}
 
 
 def find_kind(name: str) -> WorldKind:

@@ -235,22 +235,3 @@ def draw_shop(rng: Random, size: int) -> list[ShopTable]:
             orders,
         ),
     ]
-
-
-def write_sql(tables: list[ShopTable]) -> list[str]:
-    """Statements that make the tables and fill them, the same for SQLite and Postgres."""
-    statements = []
-    for table in tables:
-        columns = [f"{name} {kind} NOT NULL" for name, kind in table.columns]
-        columns[0] = columns[0].replace("NOT NULL", "PRIMARY KEY")
-        statements.append(f"CREATE TABLE {table.name} ({', '.join(columns)})")
-        for row in table.rows:
-            values = ", ".join(_quote_value(item) for item in row)
-            statements.append(f"INSERT INTO {table.name} VALUES ({values})")
-    return statements
-
-
-def _quote_value(value: int | float | str | None) -> str:
-    if value is None:
-        return "NULL"
-    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)

@@ -74,7 +74,7 @@ def build_command_line(
     env = ["--args", str(files[-1])]
     limited = [*spec.build_prlimit(policy), *launch.argv]
     closed = ["--unshare-user", "--disable-userns", "--die-with-parent"]
-    if calls := kernel_limits.build_filter(segments=launch.segments):
+    if calls := kernel_limits.build_filter():
         files.append(make_memory_file(calls))
         closed += ["--seccomp", str(files[-1])]
     if not root:

@@ -52,9 +52,8 @@ _NR, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24  # offsets in seccomp_data; low words co
 _ALLOW = 0x7FFF0000
 
 
-def build_filter(machine: str | None = None, *, segments: bool = False) -> bytes | None:
-    """The filter as an array of `sock_filter`, or None on a machine it has no numbers for.
-    segments: System V shared memory is allowed."""
+def build_filter(machine: str | None = None) -> bytes | None:
+    """The filter as an array of `sock_filter`, or None on a machine it has no numbers for."""
     machine = machine or platform.machine()
     if machine not in _MACHINES:
         return None
@@ -64,9 +63,8 @@ def build_filter(machine: str | None = None, *, segments: bool = False) -> bytes
     if machine == "x86_64":
         lines += [(_JGE, 0, 1, 0x40000000), _make_failure(errno.ENOSYS)]  # the x32 numbering
     for table, code in ((DENIED, errno.EPERM), (ABSENT, errno.ENOSYS)):
-        for name, numbers in table.items():
-            number = numbers[column]
-            if number is not None and not (segments and name == "shmget"):
+        for numbers in table.values():
+            if (number := numbers[column]) is not None:
                 lines += [(_JEQ, 0, 1, number), _make_failure(code)]
     denied = _make_failure(errno.EPERM)
     for call in (CLONE, UNSHARE):

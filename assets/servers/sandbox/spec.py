@@ -77,8 +77,7 @@ class SandboxMount:
 @dataclass(frozen=True)
 class SandboxLaunch:
     """A command and what it sees. `env` is its whole environment besides HOME and friends;
-    `dirs` are empty writable folders below HOME made for it; `uid` fixes the user (root host);
-    `segments`: it may have System V shared memory, as a database of ours needs (bubblewrap)."""
+    `dirs` are empty writable folders below HOME made for it; `uid` fixes the user (root host)."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -86,7 +85,6 @@ class SandboxLaunch:
     cwd: str = HOME
     dirs: tuple[str, ...] = ()
     uid: int | None = None
-    segments: bool = False
 
 
 def is_private_folder(path: Path) -> bool:

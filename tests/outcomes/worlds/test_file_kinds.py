@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from assets.outcomes.worlds import databases, file_kinds
-from assets.outcomes.worlds.tree import WorldFailed, add_folders, read_tree, write_tree
+from assets.outcomes.worlds.tree import WorldFailed, read_tree, write_tree
 from warehouse.storage.digest import digest
 
 
@@ -88,20 +88,6 @@ def test_a_damaged_database_is_a_state_with_a_digest(size):
     damaged = whole[:size] + b"\xff" * size
     facts = databases.read_database({**tree, databases.DATABASE_FILE: damaged})
     assert facts != databases.read_database(tree)
-
-
-def test_a_mail_is_known_by_its_id_and_its_place_by_folder_and_flags():
-    tree = dict(add_folders(file_kinds.generate_mailbox(Random("x"), 8)))
-    facts = file_kinds.read_mailbox(tree)
-    new = next(path for path in tree if path.startswith("new/"))
-    name = new.partition("/")[2]
-    tree[f".Archive/cur/{name}:2,FS"] = tree.pop(new)
-    moved = file_kinds.read_mailbox(tree)
-    (gone,), (there,) = set(facts) - set(moved), set(moved) - set(facts)
-    assert (gone.partition("/")[0], there.partition("/")[0]) == ("INBOX", "Archive")
-    assert (facts[gone]["new"], moved[there]["new"], moved[there]["flags"]) == (True, False, "FS")
-    tree["cur/broken"] = b"\xff\x00 no headers"
-    assert "INBOX/broken" in file_kinds.read_mailbox(tree)
 
 
 @pytest.mark.parametrize("stored", ["NaN", "1e999", str(2**60), '"\\ud800"'])

@@ -24,9 +24,9 @@ MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 ALLOW = 0x7FFF0000
 
 
-def asked(machine, number, *args, audit=None, segments=False):
+def asked(machine, number, *args, audit=None):
     """What the filter returns for a call: a little interpreter of classic BPF."""
-    code = build_filter(machine, segments=segments)
+    code = build_filter(machine)
     assert code
     arch = MACHINES[machine][1] if audit is None else audit
     data = struct.pack("<iIQ6Q", number, arch, 0, *(*args, *[0] * (6 - len(args))))
@@ -108,13 +108,3 @@ def test_the_profile_of_docker_refuses_the_same():
     assert sum(flags) == NAMESPACES
     families = {r["args"][0]["value"] for r in rules if r["names"] == ["socket"]}
     assert set(range(kernel_limits._N_FAMILIES)) - families == {1, 2, 10, 16}
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-def test_a_program_of_ours_may_have_segments_and_nothing_else_more(machine):
-    column = MACHINES[machine][0]
-    for table in (ABSENT, DENIED):
-        for name, numbers in table.items():
-            if numbers[column] is not None:
-                allowed = asked(machine, numbers[column], segments=True) == ALLOW
-                assert allowed == (name == "shmget"), name

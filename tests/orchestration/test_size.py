@@ -14,12 +14,12 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (7_964, 50),
     "assets/marketplaces": (6_206, 37),
-    "assets/servers": (11_983, 51),
+    "assets/servers": (11_979, 51),
     "assets/contracts": (8_130, 33),
     "assets/catalogue": (790, 5),
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_887, 55),
-    "assets/outcomes": (7_855, 40),
+    "assets/outcomes": (7_518, 40),
     "training": (13_629, 85),
     "serving": (8_518, 41),
     "orchestration": (6_623, 39),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (2_110, 11),
-    "tests": (83_789, 604),
+    "tests": (83_707, 603),
     "benchmarks": (6_222, 43),
 }
 

@@ -24,8 +24,11 @@ from extensions.recommender.evaluation import (
     evaluate_reranker,
     summarise_reranker,
 )
-from extensions.recommender.outcomes_figures import gather_outcome_facts
-from extensions.recommender.outcomes_page import write_outcomes
+from extensions.recommender.outcomes_page import (
+    gather_outcome_facts,
+    render_outcomes,
+    write_outcomes,
+)
 from extensions.recommender.role import (
     ROLE,
     UNTRAINED_ORDER,
@@ -43,7 +46,6 @@ from training.defs import build_champion
 from training.evaluation.retriever import NothingToEvaluate, open_in_service, select_testable_rows
 from training.policies import TrainerPolicy
 from training.releases.in_service import find_model_in_service
-from training.reporting.report import inline_plots
 from training.role_steps import write_model_card
 from training.runtime.model_store import read_model_card
 from training.sets.training_set import TRAINING_SET
@@ -216,8 +218,7 @@ def _place_requests(requests: Sequence[Row], served: ServedOrder) -> Requests:
     **describe_asset(
         OUTCOMES_AUDIT,
         "extensions/recommender/outcomes_page.py",
-        "extensions/recommender/outcomes_figures.py",
-        kinds={"markdown", "matplotlib"},
+        kinds={"markdown"},
     ),
     deps=["reliability", "confusables", "contract_changes", "reranker_evaluation"],
     group_name="outcomes",
@@ -230,12 +231,13 @@ def outcomes_report(
     reliability_policy: dg.ResourceParam[ReliabilityPolicy],
 ) -> Published:
     facts = gather_outcome_facts(warehouse, reliability_policy)
-    path = write_outcomes(warehouse.home, facts)
+    page = render_outcomes(facts)
+    path = write_outcomes(warehouse.home, page)
     yield from publish_digest(
         OUTCOMES_AUDIT,
         digest(facts),
         [AuditVerdict("written", path.exists(), str(path))],
         path=dg.MetadataValue.path(str(path)),
         calls=sum(rate["n"] for rate in facts["days"]["all"].values()),
-        report=make_markdown_metadata(inline_plots(path)),
+        report=make_markdown_metadata(page),
     )

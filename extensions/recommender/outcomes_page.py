@@ -1,170 +1,346 @@
-"""The plots of the page of outcomes: lines over time, and dots with their intervals."""
+"""The page of outcomes: shares of calls that worked, weighed as reliability weighs them."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date
-from functools import partial
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from assets.outcomes.reliability.report import shorten_tool
-from extensions.recommender.outcomes_figures import (
-    collect_rates,
-    rank_categories,
-    render_alike,
-    render_calibration,
-    render_changes,
-    render_days,
-)
-from training.figures import Json, shorten_model
-from training.reporting.drawing import Draw, File, draw_plot
-from warehouse.pictures import PictureStore
-from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown
+import numpy as np
+import polars as pl
+
+from assets.contracts.changes import CHANGES
+from assets.contracts.tool_id import ToolId
+from assets.outcomes.policy import WRONG_TOOL, ReliabilityPolicy
+from assets.outcomes.reliability.estimate import CARRIED, ToolVersion, read_changes
+from assets.outcomes.reliability.measure import read_listed, read_weighed
+from assets.outcomes.reliability.table import RELIABILITY
+from assets.vectors.confusable_table import CONFUSABLES
+from extensions.recommender.evaluation import CALL, RERANKER_EVALUATION
+from extensions.recommender.rerank_method import measure_calibration
+from extensions.recommender.role import ROLE, UNTRAINED_ORDER
+from training.figures import NONE, Json, format_interval, shorten_model
+from training.releases.in_service import find_model_in_service
+from warehouse.json_types import Row
+from warehouse.sanitize.markdown import Markdown, fill_markdown, join_markdown, make_markdown_table
+from warehouse.statistics import wilson_interval
 from warehouse.storage.files import write_changed
+from warehouse.store import Warehouse
 
-_INK, _QUIET, _GRID = "#1f2937", "#4b5563", "#e5e7eb"
-_AFTER, _BEFORE = "#2563eb", "#9ca3af"
-_COLOURS = ("#ea580c", "#0d9488", "#7c3aed", "#d97706", "#dc2626")
-_LIKELY = 30  # calls of a point of a category: fewer are noise
-Dots = Sequence[tuple[str, Sequence[Json]]]  # label -> a rate of each series
+SUMS = {
+    "worked": pl.col("weight").filter(pl.col("success")).sum(),
+    "n": pl.col("weight").sum(),
+}
 
 
-def choose_outcome_plots(facts: Mapping[str, Any]) -> dict[str, Draw]:
-    """Name of a plot -> how to draw it into a file; only plots that show something. `facts`: those
-    of `gather_outcome_facts`."""
-    result: dict[str, Draw] = {}
-    if len(facts["days"]["all"]) > 1:
-        result["days"] = partial(_draw_days, facts["days"])
-    if pairs := facts["alike"]["shown"]:
-        dots = [
-            (
-                "\n".join(shorten_tool(pair[side]["tool_id"]) for side in ("better", "worse")),
-                [pair[side]["rate"] for side in ("better", "worse")],
-            )
-            for pair in pairs
+def measure_rate(worked: float, n: float) -> dict[str, float]:
+    """{value, low, high, n}: Wilson's 95% interval of weighed counts; a value of 0 without any."""
+    low, high = wilson_interval(worked, n)
+    value = worked / n if n else 0.0
+    figures = {"value": value, "low": min(low, value), "high": max(high, value)}
+    return {**{name: round(figure, 4) for name, figure in figures.items()}, "n": round(n, 1)}
+
+
+def drop_wrong_tool(calls: pl.DataFrame) -> pl.DataFrame:
+    """Without the calls that say nothing of whether their tool works."""
+    return calls.filter(pl.col("kind").fill_null("") != WRONG_TOOL)
+
+
+def compare_rates(rate: Json, other: Json) -> int:
+    """1 or -1 where a rate's interval lies above or below the other's, 0 where they overlap."""
+    return int(rate["low"] > other["high"]) - int(rate["high"] < other["low"])
+
+
+def format_rate(figure: Json | None) -> Markdown:
+    """`0.82 [0.71, 0.90], n=40`; a dash where nothing was seen."""
+    if not figure or not figure["n"]:
+        return NONE
+    return fill_markdown("{}, n={}", format_interval(figure, digits=2), f"{figure['n']:g}")
+
+
+def tell_empty(because: str) -> Markdown:
+    """What a part says whose input is empty."""
+    return fill_markdown("Nothing to show yet because {}.", because)
+
+
+def sum_rates(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """The rate of rows {worked, n} together."""
+    return measure_rate(sum(row["worked"] for row in rows), sum(row["n"] for row in rows))
+
+
+_SHOWN = 12
+
+
+def compare_alike(confusables: Iterable[Row], rates: Mapping[str, Json]) -> Json:
+    """{pairs, called: of which both tools were called, apart: of which the intervals do not meet,
+    shown: [{better, worse, apart, tells_apart}]}, a tool as {tool_id, rate}; those told apart
+    first, then by difference. rates: tool id -> {value, low, high, n} of the tools called."""
+    pairs, found = 0, []
+    for row in confusables:
+        pairs += 1
+        names = str(ToolId.of_row(row)), str(ToolId(row["other_server_id"], row["other_tool"]))
+        if not all(name in rates for name in names):
+            continue
+        worse, better = sorted(names, key=lambda name: (rates[name]["value"], name))
+        found.append(
+            {
+                "better": {"tool_id": better, "rate": rates[better]},
+                "worse": {"tool_id": worse, "rate": rates[worse]},
+                "apart": compare_rates(rates[better], rates[worse]) > 0,
+                "tells_apart": row["tells_apart"] or "",
+            }
+        )
+    found.sort(key=lambda item: (not item["apart"], -_measure_gap(item), item["better"]["tool_id"]))
+    apart = sum(item["apart"] for item in found)
+    return {"pairs": pairs, "called": len(found), "apart": apart, "shown": found[:_SHOWN]}
+
+
+def render_alike(found: Json) -> Markdown:
+    """The part of the page: the pairs as a table."""
+    if not found["pairs"]:
+        return tell_empty("no two tools look alike (asset confusables)")
+    if not found["called"]:
+        return tell_empty(
+            f"of {found['pairs']:,} pairs of look-alikes no one had both tools called"
+        )
+    lead = fill_markdown(
+        "{called:,} of {pairs:,} pairs of look-alikes had both tools called; of {apart:,} one works"
+        " better beyond doubt (the 95% intervals do not meet).",
+        **{name: found[name] for name in ("called", "pairs", "apart")},
+    )
+    lines = [
+        [
+            item["better"]["tool_id"],
+            format_rate(item["better"]["rate"]),
+            item["worse"]["tool_id"],
+            format_rate(item["worse"]["rate"]),
+            "yes" if item["apart"] else "not known",
+            item["tells_apart"],
         ]
-        series = {"the tool named first": _AFTER, "its look-alike": _BEFORE}
-        result["alike"] = partial(_draw_dots, dots, series, "expected share of calls that work")
-    if facts["calibration"]:
-        result["calibration"] = partial(_draw_calibration, facts["calibration"])
-    if changed := facts["changes"]["shown"]:
-        dots = [
-            (f"{shorten_tool(item['tool_id'])}\n{item['cls']}", [item["before"], item["after"]])
-            for item in changed
-        ]
-        series = {"before the change": _BEFORE, "after it": _AFTER}
-        result["changes"] = partial(_draw_dots, dots, series, "calls that worked")
-    return result
+        for item in found["shown"]
+    ]
+    head = ("works better", "expected", "its look-alike", "expected", "sure", "how they differ")
+    return join_markdown("\n\n", [lead, make_markdown_table(head, lines)])
 
 
-def _draw_days(found: Json, path: File) -> None:
-    """The share of all calls with its interval, and below a line of each of the largest categories
-    where they have calls enough."""
-    figure, axis = _make_canvas(3.4)
+def _measure_gap(pair: Json) -> float:
+    return pair["better"]["rate"]["value"] - pair["worse"]["rate"]["value"]
+
+
+_SHOWN_CHANGES = 12
+Seen = tuple[float, float]  # calls that worked, calls; weighed
+_VERDICTS = {1: "better", 0: "no difference known", -1: "worse"}
+
+
+def compare_changes(calls: pl.DataFrame, changes: Iterable[Row]) -> Json:
+    """{changed: contracts that replaced another, called: after their change, classes: class ->
+    {changed, compared, before, after}, shown: [{tool_id, cls, before, after, verdict}]}: the
+    largest differences first, those beyond doubt before others. calls: rows of OBSERVED that count;
+    changes: rows of CHANGES."""
+    rates = _measure_versions(calls)
+    found, totals = [], defaultdict(list)
+    called = 0
+    for now, change in sorted(read_changes(changes).items()):
+        before, after = rates.get(change.before), rates.get(now)
+        called += after is not None
+        totals[change.cls].append((before, after))
+        if before is not None and after is not None:
+            rate = measure_rate(*before), measure_rate(*after)
+            verdict = compare_rates(rate[1], rate[0])
+            about = {"tool_id": now[0], "cls": change.cls, "verdict": verdict}
+            found.append({**about, "before": rate[0], "after": rate[1]})
+    found.sort(key=lambda item: (not item["verdict"], -_measure_gap_changes(item), item["tool_id"]))
+    return {
+        "changed": sum(map(len, totals.values())),
+        "called": called,
+        "compared": len(found),
+        "classes": {name: _sum_class(pairs) for name, pairs in sorted(totals.items())},
+        "shown": found[:_SHOWN_CHANGES],
+    }
+
+
+def render_changes(found: Json) -> Markdown:
+    """The part of the page: a table of classes, and one of tools."""
+    if not found["changed"]:
+        return tell_empty("no contract has changed (asset contract_changes)")
+    lead = fill_markdown(
+        "Contracts that replaced another: {changed:,}; called since: {called:,}; of these"
+        " called under the contract before as well: {compared:,}.",
+        **{name: found[name] for name in ("changed", "called", "compared")},
+    )
+    if not found["compared"]:
+        why = "no tool was called both before and after a change of its contract"
+        return join_markdown("\n\n", [lead, tell_empty(why)])
+    classes = make_markdown_table(
+        ("change", "contracts", "compared", "before [95%]", "after [95%]", "an old call counts"),
+        [
+            [name, one["changed"], one["compared"], format_rate(one["before"]),
+             format_rate(one["after"]), CARRIED.get(name, 0.0)]
+            for name, one in found["classes"].items()
+        ],
+    )  # fmt: skip
+    tools = make_markdown_table(
+        ("tool", "change", "before [95%]", "after [95%]", "since then"),
+        [
+            [item["tool_id"], item["cls"], format_rate(item["before"]), format_rate(item["after"]),
+             _VERDICTS[item["verdict"]]]
+            for item in found["shown"]
+        ],
+    )  # fmt: skip
+    return join_markdown("\n\n", [lead, classes, tools])
+
+
+def _measure_versions(calls: pl.DataFrame) -> dict[ToolVersion, Seen]:
+    sums = drop_wrong_tool(calls).group_by("tool_id", "contract_digest").agg(**SUMS)
+    return {(tool_id, digest): (worked, n) for tool_id, digest, worked, n in sums.iter_rows()}
+
+
+def _sum_class(pairs: list[tuple[Seen | None, Seen | None]]) -> dict[str, object]:
+    """Of the changes of one class; rates of those whose tools were called before and after."""
+    whole = [(old, new) for old, new in pairs if old is not None and new is not None]
+    before, after = (
+        measure_rate(sum(pair[at][0] for pair in whole), sum(pair[at][1] for pair in whole))
+        for at in (0, 1)
+    )
+    return {"changed": len(pairs), "compared": len(whole), "before": before, "after": after}
+
+
+def _measure_gap_changes(one: Json) -> float:
+    return abs(one["after"]["value"] - one["before"]["value"])
+
+
+_RECENT = 7  # days up to the newest call
+_OTHER = "other"
+
+
+def measure_days(calls: pl.DataFrame, categories: Mapping[str, str]) -> Json:
+    """{days: [{day, category, worked, n}], all: the rate of each day}. calls: rows of OBSERVED that
+    count. categories: tool id -> category of its server. Days are of UTC."""
+    day = pl.from_epoch(pl.col("at").floor().cast(pl.Int64), "s").dt.strftime("%Y-%m-%d")
+    kind = pl.col("tool_id").replace_strict(
+        dict(categories), default=_OTHER, return_dtype=pl.String
+    )
+    counted = drop_wrong_tool(calls).with_columns(day=day, category=kind)
+    sums = counted.group_by("day", "category").agg(**SUMS).sort("day", "category")
+    rows = [{**row, **_round_sums(row)} for row in sums.to_dicts()]
+    by_day: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_day[row["day"]].append(row)
+    return {"days": rows, "all": {name: sum_rates(own) for name, own in by_day.items()}}
+
+
+def render_days(found: Json) -> Markdown:
+    """The part of the page: the table of categories."""
+    if not found["days"]:
+        return tell_empty(
+            "no call was executed, and none of a client's is in the log of calls"
+            " (`toolmill serve`, docs/meta-server.md)"
+        )
     days = sorted(found["all"])
-    rates = [found["all"][day] for day in days]
-    axis.fill_between(
-        _read_dates(days), [rate["low"] for rate in rates], [rate["high"] for rate in rates],
-        color=_AFTER, alpha=0.13, linewidth=0,
-    )  # fmt: skip
-    for colour, name in zip(_COLOURS, rank_categories(found, len(_COLOURS)), strict=False):
-        places, values = _merge_days(collect_rates(found, name))
-        axis.plot(places, values, color=colour, linewidth=1.1, marker=".", label=name)
-    axis.plot(
-        _read_dates(days), [rate["value"] for rate in rates], color=_AFTER, linewidth=2.2,
-        marker="o", markersize=3.5, label="all, 95% interval",
-    )  # fmt: skip
-    from matplotlib.dates import AutoDateLocator, DateFormatter
-
-    axis.xaxis.set_major_locator(AutoDateLocator(maxticks=8))
-    axis.xaxis.set_major_formatter(DateFormatter("%Y-%m-%d"))
-    _save_shares(figure, axis, "calls that worked, by UTC day", path)
-
-
-def _merge_days(rates: Mapping[str, Json]) -> tuple[list[date], list[float]]:
-    """Days of one category, merged until each point has calls enough; placed at its last day."""
-    places, values, worked, n = [], [], 0.0, 0.0
-    for day, one in sorted(rates.items()):
-        worked, n = worked + one["value"] * one["n"], n + one["n"]
-        if n >= _LIKELY:
-            places.append(date.fromisoformat(day))
-            values.append(worked / n)
-            worked = n = 0.0
-    return places, values
-
-
-def _draw_calibration(models: Sequence[Mapping[str, Any]], path: File) -> None:
-    figure, axis = _make_canvas(4.2, width=5.6)
-    axis.plot([0, 1], [0, 1], color=_BEFORE, linewidth=1, linestyle=(0, (4, 3)), label="calibrated")
-    for colour, one in zip((_AFTER, *_COLOURS), models, strict=False):
-        predicted = [held["predicted"] for held in one["bins"]]
-        observed = [held["observed"] for held in one["bins"]]
-        spread = [
-            [rate["value"] - rate["low"] for rate in observed],
-            [rate["high"] - rate["value"] for rate in observed],
+    first = str(date.fromisoformat(days[-1]) - timedelta(days=_RECENT - 1))
+    by_category: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in found["days"]:
+        by_category[row["category"]].append(row)
+    listed = sorted(by_category.items(), key=lambda item: (-sum_rates(item[1])["n"], item[0]))
+    lines = [
+        [
+            name,
+            format_rate(sum_rates([row for row in own if row["day"] < first])),
+            format_rate(sum_rates([row for row in own if row["day"] >= first])),
         ]
-        label = shorten_model(one["model"]) + (" (in service)" if one["in_service"] else "")
-        axis.errorbar(
-            predicted, [rate["value"] for rate in observed], yerr=spread, fmt="o-", color=colour,
-            linewidth=1.2, markersize=4, elinewidth=1, ecolor=colour, label=label,
-        )  # fmt: skip
-    axis.set_xlim(0, 1)
-    axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    axis.set_xlabel("P(success) that the reranker predicted", fontsize=8.5, color=_QUIET)
-    _save_shares(figure, axis, "held-out calls that worked, 95% interval", path)
+        for name, own in [*listed, ("all", found["days"])]
+    ]
+    lead = fill_markdown(
+        "{} days with calls, {} to {} (UTC). Calls count as the asset reliability counts them"
+        " (by source and daily limit), but not by age.",
+        len(days),
+        days[0],
+        days[-1],
+    )
+    head = ("category", f"worked before {first} [95%]", f"worked from {first} on [95%]")
+    return join_markdown("\n\n", [lead, make_markdown_table(head, lines)])
 
 
-def _draw_dots(dots: Dots, series: Mapping[str, str], title: str, path: File) -> None:
-    """One line a label, a dot with its interval of each series. series: name -> colour."""
-    figure, axis = _make_canvas(1.3 + (0.34 if len(series) == 1 else 0.42) * len(dots))
-    for place, (_, rates) in enumerate(reversed(dots)):
-        for at, (one, colour) in enumerate(zip(rates, series.values(), strict=True)):
-            row = place + (0.15 - 0.3 * at) * (len(series) > 1)
-            axis.plot([one["low"], one["high"]], [row] * 2, color=colour, alpha=0.35, linewidth=5)
-            axis.scatter([one["value"]], [row], color=colour, s=28, zorder=3, clip_on=False)
-    for name, colour in series.items():
-        axis.plot([], [], "o", color=colour, markersize=5, label=name)
-    # Names are third parties': a dollar sign in them is no formula.
-    labels = [label for label, _ in reversed(dots)]
-    axis.set_yticks(range(len(dots)), labels, fontsize=7.5, color=_INK, parse_math=False)
-    axis.set_ylim(-0.6, len(dots) - 0.4)
-    axis.set_xlim(0, 1)
-    axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    axis.grid(axis="x", color=_GRID, linewidth=0.8)
-    _save_axes(figure, axis, f"{title}, 95% interval", path)
+def _round_sums(row: Json) -> dict[str, float]:
+    return {name: round(row[name], 4) for name in ("worked", "n")}
 
 
-def _save_shares(figure: Any, axis: Any, title: str, path: File) -> None:
-    axis.set_ylim(0, 1.02)
-    axis.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    axis.grid(axis="y", color=_GRID, linewidth=0.8)
-    _save_axes(figure, axis, title, path)
+def measure_models(evaluation: Iterable[Row], in_service: str) -> list[dict[str, object]]:
+    """Of each fitted model {model, in_service, n, worked, brier, constant: Brier score of telling
+    the mean each time, log_loss, calibration_error}. evaluation: rows of RERANKER_EVALUATION. The
+    retriever's order tells no probability, and is left out."""
+    calls: dict[str, list[tuple[float, bool]]] = defaultdict(list)
+    for row in evaluation:
+        if row["kind"] == CALL and row["model"] != UNTRAINED_ORDER:
+            calls[row["model"]].append((row["score"], row["right"]))
+    return [
+        {"model": name, "in_service": name == in_service, **_measure_model(calls[name])}
+        for name in sorted(calls)
+    ]
 
 
-def _save_axes(figure: Any, axis: Any, title: str, path: File) -> None:
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right", "left", "bottom"]].set_visible(False)
-    axis.tick_params(length=0, labelsize=8, labelcolor=_INK)
-    axis.set_title(title, loc="left", fontsize=9.5, color=_INK)
-    handles, names = axis.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=6, frameon=False, fontsize=8)
-    figure.savefig(path, format="png")
+def render_calibration(models: list[dict[str, object]]) -> Markdown:
+    """The part of the page: one line a model."""
+    if not models:
+        return tell_empty("no reranker was fitted (asset reranker_adapter says what it lacks)")
+    lead = Markdown(
+        "Held-out calls in ten groups of equal size by what the reranker predicted. A Brier"
+        " score below that of a constant says that its probabilities tell calls apart."
+    )
+    lines = [
+        [
+            f"{shorten_model(str(model['model']))}{' (in service)' if model['in_service'] else ''}",
+            model["n"],
+            *(f"{model[name]:.3f}" for name in ("worked", "brier", "constant", "log_loss")),
+            f"{model['calibration_error']:.3f}",
+        ]
+        for model in models
+    ]
+    head = (
+        "model",
+        "calls",
+        "worked",
+        "Brier",
+        "Brier of a constant",
+        "log loss",
+        "calibration error",
+    )
+    return join_markdown("\n\n", [lead, make_markdown_table(head, lines)])
 
 
-def _read_dates(days: Sequence[str]) -> list[date]:
-    return [date.fromisoformat(day) for day in days]
+def _measure_model(calls: list[tuple[float, bool]]) -> dict[str, object]:
+    p = np.array([score for score, _ in calls], float)
+    worked = np.array([right for _, right in calls], bool)
+    rate = float(worked.mean())
+    figures = {**measure_calibration(p, worked), "worked": rate, "constant": rate * (1 - rate)}
+    return {"n": len(calls), **{name: round(value, 4) for name, value in figures.items()}}
 
 
-def _make_canvas(height: float, width: float = 8.4) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained", dpi=110)
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots()
+_ALIKE = ("server_id", "tool", "other_server_id", "other_tool", "tells_apart")
 
 
-_DRAWN_BY = ("training/reporting", "training/figures.py", "assets/outcomes/reliability")
+def gather_outcome_facts(warehouse: Warehouse, policy: ReliabilityPolicy) -> dict[str, Any]:
+    """Facts of `render_outcomes`, of JSON's kinds. Raises SourceDecisionError, PointerBroken."""
+    tables, home = warehouse.tables, warehouse.home
+    weighed = read_weighed(warehouse, read_listed(tables), policy, time.time())
+    calls = weighed.frame.filter(pl.col("weight") > 0)
+    rows = [(str(ToolId.of_row(row)), row) for row in tables.read(RELIABILITY).to_dicts()]
+    rates = {
+        name: {"value": row["mean"], **{key: row[key] for key in ("low", "high", "n")}}
+        for name, row in rows
+        if row["current"] and row["calls"]
+    }
+    return {
+        "days": measure_days(calls, {name: row["category"] for name, row in rows}),
+        "alike": compare_alike(tables.read(CONFUSABLES).select(_ALIKE).to_dicts(), rates),
+        "calibration": measure_models(
+            tables.read(RERANKER_EVALUATION).to_dicts(), find_model_in_service(home, ROLE).model
+        ),
+        "changes": compare_changes(calls, tables.read(CHANGES).to_dicts()),
+    }
+
+
 _PARTS: Mapping[str, tuple[Markdown, Callable[[Any], Markdown]]] = {
     "days": (Markdown("Success over time"), render_days),
     "alike": (Markdown("Look-alikes: which of them works"), render_alike),
@@ -173,26 +349,17 @@ _PARTS: Mapping[str, tuple[Markdown, Callable[[Any], Markdown]]] = {
 }
 
 
-def write_outcomes(home: Path, facts: Mapping[str, Any]) -> Path:
-    """Writes the page with its plots in place of the last one; returns the Markdown's path. facts:
-    those of `gather_outcome_facts`."""
-    folder = home / "reports" / "outcomes"
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = choose_outcome_plots(facts)
-    pictures = PictureStore(home, *_DRAWN_BY)
-    for name in _PARTS:
-        path = folder / f"{name}.png"
-        if draw := drawn.get(name):
-            write_changed(path, draw_plot(pictures, f"outcomes-{name}", draw))
-        else:
-            path.unlink(missing_ok=True)
+def render_outcomes(facts: Mapping[str, Any]) -> Markdown:
+    """The page. facts: those of `gather_outcome_facts`."""
     parts = [Markdown("# Outcomes")]
     for name, (title, render) in _PARTS.items():
-        parts.append(fill_markdown("## {}", title))
-        if name in drawn:
-            parts.append(fill_markdown("![{}]({}.png)", name, name))
-        parts.append(render(facts[name]))
-    path = folder / "report.md"
-    write_changed(path, join_markdown("\n\n", parts).encode() + b"\n")
-    write_changed(folder / "figures.json", json.dumps(facts, indent=1).encode())
+        parts += [fill_markdown("## {}", title), render(facts[name])]
+    return join_markdown("\n\n", parts)
+
+
+def write_outcomes(home: Path, page: Markdown) -> Path:
+    """Writes the page in place of the last one; returns its path."""
+    path = home / "reports" / "outcomes" / "report.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_changed(path, page.encode() + b"\n")
     return path

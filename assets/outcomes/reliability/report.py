@@ -8,11 +8,9 @@ from assets.contracts.tool_id import ToolId
 from assets.outcomes.reliability.measure import ReliabilityRefresh
 from warehouse.json_types import Record
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
-from warehouse.sanitize.untrusted_text import escape_text
 from warehouse.statistics import wilson_interval
 
 _SHOWN = 20
-_LABEL = 48  # characters
 
 
 def report_reliability(refresh: ReliabilityRefresh) -> dict[str, Any]:
@@ -30,12 +28,6 @@ def report_reliability(refresh: ReliabilityRefresh) -> dict[str, Any]:
         "new_contracts": _tabulate_tools([row for row in rows if row["changed"]][:_SHOWN]),
         "by_category": tabulate_categories(called),
     }
-
-
-def shorten_tool(tool_id: str) -> str:
-    """A tool's id as printable ASCII, which a plot's font has."""
-    plain = escape_text(tool_id).encode("ascii", "replace").decode()
-    return plain if len(plain) <= _LABEL else f"...{plain[3 - _LABEL :]}"
 
 
 def _tabulate_counts(name: str, counts: Mapping[str, int]) -> Markdown:

@@ -19,7 +19,7 @@ BUDGET = {
     "assets/catalogue": (790, 5),
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_887, 55),
-    "assets/outcomes": (7_518, 40),
+    "assets/outcomes": (7_510, 40),
     "training": (13_629, 85),
     "serving": (8_518, 41),
     "orchestration": (6_623, 39),
@@ -29,11 +29,11 @@ BUDGET = {
     "extensions/contract_ci": (733, 5),
     "extensions/proxy": (3_595, 14),
     "extensions/publishing": (1_423, 8),
-    "extensions/recommender": (4_213, 20),
+    "extensions/recommender": (4_015, 19),
     "extensions/scale": (903, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (2_110, 11),
-    "tests": (83_707, 603),
+    "tests": (83_701, 603),
     "benchmarks": (6_222, 43),
 }
 

@@ -137,12 +137,6 @@ class PostgresStore:
     def select(self, sql: str, values: Values) -> list[tuple]:
         return self._retry(sql, values).fetchall()
 
-    def prepare_erasure(self) -> None:
-        """Nothing: the table is written anew afterwards."""
-
-    def finish_erasure(self) -> None:
-        self._retry("VACUUM FULL attempts")
-
     def explain(self, error: Exception) -> LedgerUnavailable:
         code = getattr(error, "pgcode", None) or "08"
         if code[:2] in ("08", "57"):  # connection exceptions, operator intervention

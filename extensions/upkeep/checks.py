@@ -1,7 +1,4 @@
-"""The checks of `toolmill doctor`, in the order of what they rest on.
-
-A package adds its own as an entry point of the group `toolmill.checks` that names a `HomeCheck`.
-"""
+"""The checks of `toolmill doctor`, in the order of what they rest on."""
 
 import json
 import os
@@ -10,7 +7,6 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +43,6 @@ from warehouse.storage.repair import list_line_files, list_pointers, split_lines
 from warehouse.storage.tables import Tables, find_schema_version
 from warehouse.storage.takedowns import find_active, read_takedowns
 
-GROUP = "toolmill.checks"
 CHECKS: list[HomeCheck] = []
 REPAIR, RUN = "toolmill doctor --fix", "toolmill run"
 RENEW = "toolmill takedown --renew"
@@ -61,33 +56,13 @@ _Check = Callable[[InspectedHome], CheckOutcome]
 
 
 def declare_check(name: str, claim: str) -> Callable[[_Check], _Check]:
-    """Decorator: adds a check of ours."""
+    """Decorator: adds a check."""
 
     def add(look: _Check) -> _Check:
         CHECKS.append(HomeCheck(name, claim, look))
         return look
 
     return add
-
-
-def list_checks() -> Iterator[HomeCheck]:
-    """Our checks, then those of installed packages. One that cannot be loaded is a finding."""
-    yield from CHECKS
-    yield from map(_load_check, entry_points(group=GROUP))
-
-
-def _load_check(point: EntryPoint) -> HomeCheck:
-    try:
-        check = point.load()
-        if isinstance(check, HomeCheck):
-            return check
-        problem = f"{point.value} is a {type(check).__name__}, expected a HomeCheck"
-    except Exception as error:  # another package's code
-        problem = f"{point.value} cannot be loaded: {type(error).__name__}: {error}"[:200]
-    finding = CheckFinding(point.name, problem, "correct or remove the package that names it")
-    return HomeCheck(
-        point.name, "an installed check can be loaded", lambda _: CheckOutcome(0, [finding])
-    )
 
 
 @declare_check("layout", "this version can read the home")

@@ -23,7 +23,7 @@ from extensions.upkeep.garbage import (
     make_path_item,
     measure_size,
 )
-from extensions.upkeep.policy import DAY, KeepPolicy
+from extensions.upkeep.policy import DAY, GarbageLimits
 from extensions.upkeep.purge import KIND as TAKEN
 from extensions.upkeep.purge import list_taken
 from orchestration.tables import ADAPTERS, KEPT_OF_SETS, KEPT_WHOLE
@@ -54,7 +54,7 @@ class GarbageScope:
 
     home: Path
     state: Path
-    keep: KeepPolicy
+    keep: GarbageLimits
     releases: RetentionPolicy
     now: float
     instance: dg.DagsterInstance | None = None
@@ -143,7 +143,7 @@ def _map_kept(scope: GarbageScope) -> _KeptVersions:
 
 
 def choose_versions(
-    heads: Sequence[TableHead], policy: KeepPolicy, now: float, moments: Collection[float] = ()
+    heads: Sequence[TableHead], policy: GarbageLimits, now: float, moments: Collection[float] = ()
 ) -> set[str]:
     """The digests that stay of one partition's publications, oldest first: the last ones, and all
     that were current at any time of the last days, or at one of the `moments`."""
@@ -157,7 +157,7 @@ def choose_versions(
 
 def list_kept_versions(
     tables: Tables,
-    policy: KeepPolicy,
+    policy: GarbageLimits,
     now: float,
     whole: Collection[str],
     moments: Mapping[str, Collection[float]] | None = None,

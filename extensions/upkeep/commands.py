@@ -1,19 +1,18 @@
-"""Commands of the extension: `doctor`, `gc`, `takedown` and `backup`."""
+"""Commands of the extension: `doctor`, `gc` and `takedown`."""
 
 import json
 import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import fail, print_json, print_line, require_known
+from orchestration.cli.terminal import By, fail, print_json, print_line
 from orchestration.settings.load import load_settings
-from orchestration.settings.sections import get_section
+from orchestration.settings.sections import derive_policy, get_section
 
 if TYPE_CHECKING:
     from extensions.upkeep.collect import GarbageReport, GarbageScope
@@ -30,7 +29,6 @@ def doctor(
     everything: Annotated[
         bool, typer.Option("--all", help="read every blob and vector, not a sample")
     ] = False,
-    only: Annotated[list[str] | None, typer.Option("--only", help="only these checks")] = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="first repair torn histories and broken pointers")
     ] = False,
@@ -40,12 +38,10 @@ def doctor(
     Checks only read, also while a run goes on. --fix removes torn lines from histories and puts
     broken pointers back to their last whole version; the old files are kept beside. Exit 1 where
     something does not hold."""
-    from extensions.upkeep.checks import list_checks
+    from extensions.upkeep.checks import CHECKS
     from extensions.upkeep.health import InspectedHome, run_check
     from warehouse.home import require_folder
 
-    checks = list(list_checks())
-    require_known("--only", only, [check.name for check in checks])
     settings = load_settings()
     home = settings.home.resolve()  # also one of another version
     require_folder(home)
@@ -54,9 +50,7 @@ def doctor(
     if fix:
         _repair(home, settings.state_path())
     results = []
-    for check in checks:
-        if only and check.name not in only:
-            continue
+    for check in CHECKS:
         results.append(run_check(check, InspectedHome(home, settings.state_path(), everything)))
         if not as_json:
             _print_result(results[-1])
@@ -129,6 +123,7 @@ def collect(
 def _open_scope(settings: "Settings", stack: ExitStack) -> "GarbageScope":
     from assets.servers.sandbox.toolchain import find_toolchain
     from extensions.upkeep.collect import GarbageScope
+    from extensions.upkeep.policy import GarbageLimits
     from orchestration.runs.instance import open_history
     from warehouse.errors import UnusableInput
     from warehouse.home import find_instance_folder, is_own_instance
@@ -146,7 +141,7 @@ def _open_scope(settings: "Settings", stack: ExitStack) -> "GarbageScope":
     return GarbageScope(
         settings.home_path(),
         settings.state_path(),
-        get_section(settings, "retention"),
+        derive_policy(GarbageLimits, get_section(settings, "retention")),
         settings.training.releases,
         time.time(),
         instance,
@@ -195,81 +190,43 @@ def takedown(
     name: Annotated[
         str | None, typer.Argument(help="id of a server, a listing or a tool (server::tool)")
     ] = None,
-    secret: Annotated[
-        bool, typer.Option("--secret", help="a text instead, read from standard input")
-    ] = False,
     lift: Annotated[bool, typer.Option("--lift", help="let NAME in again")] = False,
     renew: Annotated[
         bool, typer.Option("--renew", help="apply all take-downs to what came since")
     ] = False,
-    by: Annotated[str, typer.Option("--by", help="who decides")] = "",
+    by: By = "",
     why: Annotated[str, typer.Option("--why", help="who asked, and why")] = "",
-    everything: Annotated[bool, typer.Option("--all", help="list lifted ones too")] = False,
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
-    """Take down a server, a tool or a secret, lift that again, or list what is taken down."""
+    """Take down a server or a tool, lift that again, or list what is taken down."""
     from extensions.upkeep.takedowns import (
         describe_tombstone,
         lift_takedown,
         renew_takedowns,
         take_down,
-        take_down_secret,
     )
     from orchestration.factories import open_made_warehouse
-    from warehouse.storage.takedowns import find_active, read_tombstones
+    from warehouse.storage.takedowns import find_active
 
-    if (name is not None) + secret + renew > 1 or (lift and name is None):
-        fail("give one of NAME, --secret (with the secret on standard input) or --renew", 2)
-    if (by or why) and name is None and not secret:
-        fail("--by and --why go with NAME or --secret", 2)
+    if (renew and name is not None) or (name is None and (lift or by or why)):
+        fail("--lift, --by and --why go with NAME, and --renew without one", 2)
     warehouse = open_made_warehouse(load_settings())
-    if renew:
-        rows = renew_takedowns(warehouse)
-    elif name is not None:
+    if name is not None:
         rows = [(lift_takedown if lift else take_down)(warehouse, name, by, why)]
-    elif secret:
-        rows = [take_down_secret(warehouse, _read_secret(), by, why)]
+    elif renew:
+        rows = renew_takedowns(warehouse)
     else:
-        active = find_active(warehouse.home).values()
-        listed = read_tombstones(warehouse.home) if everything else active
-        rows = [describe_tombstone(tombstone) for tombstone in listed]
+        rows = [describe_tombstone(tombstone) for tombstone in find_active(warehouse.home).values()]
     if as_json:
         print_json({"takedowns": rows})
         return
     for row in rows:
         reach = ", ".join(f"{count} {part}" for part, count in row["reach"].items() if count)
-        print_line(f"{row['verdict']}  {row['name']}  ({row['kind']}; {reach or 'texts'})")
+        print_line(f"{row['verdict']}  {row['name']}  ({row['kind']}; {reach})")
         print_line(f"    {row['at']}  by {row['by']}: {row['why']}")
-    if (name is None and not secret) or lift:
+    if name is None or lift:
         print_line(f"{len(find_active(warehouse.home))} taken down")
         return
     if (rows[0]["by"], rows[0]["why"]) != (by, why):
         print_line("it was taken down before, for the reason above, which stays")
     print_line("nothing reads it from now on; `toolmill gc --yes` removes its bytes")
-
-
-def _read_secret() -> str:
-    """Standard input, less the line break at its end; a terminal is asked without echo. Never an
-    argument: those stay in a shell's history."""
-    if sys.stdin.isatty():
-        return typer.prompt("secret", hide_input=True, err=True)
-    return sys.stdin.read().removesuffix("\n").removesuffix("\r")
-
-
-@app.command()
-def backup(
-    folder: Annotated[Path, typer.Argument(help="a new folder, or one of an earlier export")],
-) -> None:
-    """Export pointers and ledger as of one moment, for a file backup of the home to go with.
-
-    Safe while a run goes on."""
-    from extensions.upkeep.backup import export_backup
-    from warehouse.home import require_home
-    from warehouse.storage.files import PointerBroken
-
-    settings = load_settings()
-    home = require_home(settings.home_path())
-    try:
-        print_json(export_backup(home, settings.state_path(), folder, version("toolmill")))
-    except (OSError, PointerBroken) as error:
-        fail(f"nothing was exported: {' '.join(str(error).split())}", 1)

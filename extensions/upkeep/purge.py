@@ -23,7 +23,6 @@ from assets.contracts.canonical import tool_text
 from assets.vectors.index import build_server_text
 from assets.vectors.texts import build_server_views, split_id
 from extensions.upkeep.garbage import GarbageItem, is_finished, measure_size, remove_path
-from extensions.upkeep.takedowns import find_blobs
 from orchestration.tables import TABLES
 from serving.index.model import IndexBroken
 from serving.ranking.overlays import find_taken_tools
@@ -32,7 +31,7 @@ from training.releases.release import get_pinned_version, read_served
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject
 from warehouse.ledger.database import find_url
-from warehouse.ledger.inspection import list_effect_blobs, list_errors
+from warehouse.ledger.inspection import list_effect_blobs
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.files import hold_lock, write_atomically
@@ -188,8 +187,8 @@ def list_taken(home: Path, state: Path, now: float, oldest: float | None) -> Ite
     if not takedowns:
         return
     found = _look(home, takedowns)
-    yield from _list_vectors(home, takedowns, found, now - (oldest or now))
-    yield from _list_blobs(home, state, takedowns, found)
+    yield from _list_vectors(home, found, now - (oldest or now))
+    yield from _list_blobs(home, state, found)
     yield from _list_pools(home, takedowns)
     yield from _list_jobs(home, takedowns)
     yield from _list_indexes(home)
@@ -214,16 +213,12 @@ def _look(home: Path, taken: Takedowns) -> _TakenTraces:
     return found
 
 
-def _list_vectors(
-    home: Path, taken: Takedowns, found: _TakenTraces, oldest_s: float
-) -> Iterator[GarbageItem]:
+def _list_vectors(home: Path, found: _TakenTraces, oldest_s: float) -> Iterator[GarbageItem]:
     store = LanceStore(home / "lance")
     last = max(_read_moment(item.at) for item in find_active(home).values())
 
     def holds(texts: list[str]) -> set[int]:
-        return _find_holders(taken, texts) | {
-            at for at, text in enumerate(texts) if text in found.texts
-        }
+        return {at for at, text in enumerate(texts) if text in found.texts}
 
     for table in store.list_tables():
         keys = store.find_texts(holds, table)
@@ -233,43 +228,31 @@ def _list_vectors(
             yield GarbageItem(KIND, f"lance/{table}: {len(keys)} vectors", 0, remove)
 
 
-def _list_blobs(
-    home: Path, state: Path, taken: Takedowns, found: _TakenTraces
-) -> Iterator[GarbageItem]:
-    """Blobs that hold a secret, and those that rows which go name alone; before them the answers
-    of the ledger that they are, and errors that hold a secret."""
+def _list_blobs(home: Path, state: Path, found: _TakenTraces) -> Iterator[GarbageItem]:
+    """Blobs that only rows which go name; before them the answers of the ledger that they are."""
     blobs, path, url = Blobs(home / "blobs"), state / "ledger.db", find_url()
-    held = find_blobs(blobs, taken.secrets) if taken.secrets else set()
-    held |= {sha for sha in found.blobs if blobs.path(sha).is_file()}
-    if url or path.exists():
-        answers = held & list_effect_blobs(path, url)
-        errors = sum(bool(_find_holders(taken, [error])) for error in list_errors(path, url))
-        if answers or errors:
-            name = f"ledger: {len(answers)} answers, {errors} errors"
-            yield GarbageItem(KIND, name, 0, partial(_drop_answers, path, blobs, answers, taken))
+    held = {sha for sha in found.blobs if blobs.path(sha).is_file()}
+    answers = held & list_effect_blobs(path, url) if url or path.exists() else set()
+    if answers:
+        remove = partial(_forget_answers, path, blobs, answers)
+        yield GarbageItem(KIND, f"ledger: {len(answers)} answers", 0, remove)
     for sha in sorted(held):
         size = blobs.path(sha).stat().st_size
         yield GarbageItem(KIND, f"blobs/{sha}", size, partial(blobs.remove, sha, float("inf")))
 
 
-def _drop_answers(path: Path, blobs: Blobs, answers: Collection[str], taken: Takedowns) -> bool:
+def _forget_answers(path: Path, blobs: Blobs, answers: Collection[str]) -> bool:
     ledger = Ledger(path, blobs, url=find_url())
     try:
-        errors = ledger.clear_errors(partial(_find_holders, taken))
-        return bool(ledger.forget_answers(answers) + errors)
+        return bool(ledger.forget_answers(answers))
     finally:
         ledger.close()
-
-
-def _find_holders(taken: Takedowns, texts: list[str]) -> set[int]:
-    """The places of the texts that hold a secret."""
-    return {at for secret in taken.secrets for at in secret.find_holders(texts)}
 
 
 def _list_pools(home: Path, taken: Takedowns) -> Iterator[GarbageItem]:
     for path in sorted((home / "training_sets").glob("*.pool.json")):
         pool = json.loads(path.read_bytes())
-        gone = [name for name, entry in pool.items() if _is_reached(taken, name, entry)]
+        gone = [name for name, entry in pool.items() if _is_reached(taken, entry)]
         if gone:
             remove = partial(_rewrite_pool, path, gone)
             yield GarbageItem(KIND, f"training_sets/{path.name}: {len(gone)} contracts", 0, remove)
@@ -278,19 +261,17 @@ def _list_pools(home: Path, taken: Takedowns) -> Iterator[GarbageItem]:
 def _list_jobs(home: Path, taken: Takedowns) -> Iterator[GarbageItem]:
     """Jobs of trainings that are finished: their rows are those of the set as it was."""
     names = [json.dumps(server, ensure_ascii=False).encode() for server in taken.servers]
-    names += [item.encode() for item in taken.contracts | taken.shown]
+    names += [item.encode() for item in taken.shown]
     for path in filter(partial(is_finished, home), sorted((home / "jobs").glob("*.json"))):
         data = path.read_bytes()
-        held = any(secret.is_held_by(data) for secret in taken.secrets)
-        if held or any(name in data for name in names):
+        if any(name in data for name in names):
             yield GarbageItem(KIND, f"jobs/{path.name}", len(data), partial(remove_path, path))
 
 
-def _is_reached(taken: Takedowns, digest: str, entry: dict) -> bool:
+def _is_reached(taken: Takedowns, entry: dict) -> bool:
     contract = entry.get("contract") or {}
-    texts = [json.dumps(entry, ensure_ascii=False)]
     tool = str(entry.get("tool") or contract.get("name") or "")
-    return taken.is_reached(str(entry.get("server_id")), tool, digest, texts)
+    return taken.is_reached(str(entry.get("server_id")), tool)
 
 
 def _rewrite_pool(path: Path, gone: Collection[str]) -> bool:

@@ -1,8 +1,8 @@
-"""What a name reaches: of a server its listings and aliases, of a secret what holds it."""
+"""What a name reaches: of a server its listings and aliases, of a tool its contracts."""
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,16 +20,12 @@ from assets.servers.recipes.recipe import identify_server
 from orchestration.tool_blocks import block_tools
 from warehouse.errors import UnusableInput
 from warehouse.item_failure import try_item
-from warehouse.storage.blobs import BlobCorrupt, Blobs
 from warehouse.storage.takedowns import (
     LIFTED,
-    SECRET,
     SERVER,
     TAKEN,
     TOOL,
-    Fingerprint,
     Tombstone,
-    UnusableSecret,
     find_active,
     record_tombstone,
 )
@@ -123,29 +119,6 @@ def _iterate_snapshots(warehouse: Warehouse) -> Iterator[pl.DataFrame]:
             yield tables.read(SNAPSHOTS, market, as_of=at)
 
 
-def collect_secret_reach(warehouse: Warehouse, mark: Fingerprint) -> Reach:
-    """The contracts and the blobs that hold a secret; the blobs are read one by one."""
-    contracts = set[str]()
-    for frame in _iterate_snapshots(warehouse):
-        rows = frame.select("contract_digest", "contract").drop_nulls().unique()
-        holders = mark.find_holders(rows["contract"].to_list())
-        contracts |= {rows["contract_digest"][at] for at in holders}
-    return {"contracts": sorted(contracts), "blobs": sorted(find_blobs(warehouse.blobs, [mark]))}
-
-
-def find_blobs(blobs: Blobs, marks: Sequence[Fingerprint]) -> set[str]:
-    """The blobs that hold one of these secrets."""
-    result = set[str]()
-    for path in blobs.list_files():
-        try:
-            data = blobs.get(path.name)
-        except (KeyError, BlobCorrupt, OSError):
-            continue  # what cannot be read shows nobody anything
-        if any(mark.is_held_by(data) for mark in marks):
-            result.add(path.name)
-    return result
-
-
 class BadTakedown(UnusableInput):
     """A take-down that cannot be made: the message names the part and the fix."""
 
@@ -165,23 +138,6 @@ def take_down(warehouse: Warehouse, name: str, by: str, why: str) -> dict[str, A
             " the catalogue, `toolmill quarantine` or a search prints it"
         )
     return _write(warehouse, _make(name, TOOL if tools else SERVER, by, why, reach))
-
-
-def take_down_secret(warehouse: Warehouse, secret: str, by: str, why: str) -> dict[str, Any]:
-    """Takes down every row, contract and answer that holds a text. Only its fingerprint is kept.
-    Raises BadTakedown, TakedownError."""
-    if secret and secret in f"{by}\n{why}":
-        raise BadTakedown("--by or --why holds the secret itself: say what it is, not what it says")
-    for item in find_active(warehouse.home).values():
-        known = json.loads(item.reach).get("fingerprint")
-        if known and Fingerprint.parse(known).is_of(secret):
-            return _write(warehouse, item)
-    try:
-        mark = Fingerprint.of(secret)
-    except UnusableSecret as error:
-        raise BadTakedown(str(error)) from None
-    reach = {"fingerprint": mark.dump()}
-    return _write(warehouse, _make(f"secret-{mark.salt[:8]}", SECRET, by, why, reach))
 
 
 def renew_takedowns(warehouse: Warehouse) -> list[dict[str, Any]]:
@@ -217,9 +173,6 @@ def _write(warehouse: Warehouse, one: Tombstone) -> dict[str, Any]:
     reach = json.loads(one.reach)
     if one.kind == SERVER:
         reach = _unite(reach, {"listings": sorted(find_listings(warehouse, reach["servers"]))})
-    elif one.kind == SECRET:
-        mark = Fingerprint.parse(reach["fingerprint"])
-        reach = _unite(reach, collect_secret_reach(warehouse, mark))
     made = replace(one, reach=json.dumps(reach, sort_keys=True))
     if find_active(warehouse.home).get(one.name) != made:
         record_tombstone(warehouse.home, made)

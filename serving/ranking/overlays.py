@@ -7,7 +7,7 @@ router/RELIABILITY.json   {format, overall, rows} (`assets/outcomes/reliability/
 import json
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -79,17 +79,7 @@ def find_taken_tools(place: Path, version: str | None = None) -> set[str]:
         index = load_index(place, version or read_served_version(place))
     except IndexMissing:
         return set()
-
-    def iterate_texts(at: int) -> Iterator[str]:
-        server = index.servers[index.tools[at].server]
-        yield json.dumps(index.contract(at), ensure_ascii=False)
-        yield from (server.name, server.description, server.summary)
-
-    return {
-        tool.tool_id
-        for at, tool in enumerate(index.tools)
-        if takedowns.is_reached(tool.server_id, tool.tool, tool.contract_digest, iterate_texts(at))
-    }
+    return {tool.tool_id for tool in index.tools if takedowns.is_reached(tool.server_id, tool.tool)}
 
 
 class ToolEligibility:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Engine
 from extensions.upkeep.checks import list_dead_runs
 from extensions.upkeep.collect import GarbageScope, find_garbage, remove_garbage
 from extensions.upkeep.dagster_runs import SET_TAG, collect_last_runs, find_oldest_start
-from extensions.upkeep.policy import KeepPolicy
+from extensions.upkeep.policy import GarbageLimits
 from orchestration import alerts
 from orchestration.alerts import alert_on_silence, find_last_nightly
 from orchestration.runs.instance import clear_dead_runs, make_process_tags
@@ -197,7 +197,7 @@ def test_gc_bounds_the_log_keeps_each_last_word_and_a_run_that_goes_on(
     warehouse.ledger.open_run("a test")
     alive = started(log.instance, make_process_tags())
     before, versions = count_events(log), list_last_versions(log)
-    keep = KeepPolicy(grace_days=1, event_days=7)
+    keep = GarbageLimits(grace_days=1, event_days=7)
     place = GarbageScope(
         home, warehouse.state, keep=keep, releases=RetentionPolicy(), now=time.time(),
         instance=log.instance,

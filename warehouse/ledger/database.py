@@ -69,11 +69,6 @@ class LedgerStore(Protocol):
         """Rows without a transaction."""
         ...
 
-    def prepare_erasure(self) -> None:
-        """Makes the next transaction overwrite what it deletes, once `finish_erasure` is called."""
-        ...
-
-    def finish_erasure(self) -> None: ...
     def explain(self, error: Exception) -> LedgerUnavailable: ...
 
     def identify(self) -> tuple[int, str]:
@@ -156,12 +151,6 @@ class SqliteStore:
     def select(self, sql: str, values: Values) -> list[tuple]:
         return self._db.execute(sql, values).fetchall()
 
-    def prepare_erasure(self) -> None:
-        self._db.execute("PRAGMA secure_delete = ON").fetchall()
-
-    def finish_erasure(self) -> None:
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
     def explain(self, error: Exception) -> LedgerUnavailable:
         return make_unavailable(self._path, error)
 
@@ -224,18 +213,6 @@ class LedgerDatabase:
                     self.store.rollback()
                     raise
                 self.store.commit()
-            except self.store.errors as error:
-                raise self.store.explain(error) from error
-
-    @contextmanager
-    def erasing(self) -> Iterator[Connection]:
-        """A transaction after which no file of the database holds what it overwrote."""
-        with self._lock:
-            try:
-                self.store.prepare_erasure()
-                with self.transaction() as db:
-                    yield db
-                self.store.finish_erasure()
             except self.store.errors as error:
                 raise self.store.explain(error) from error
 

@@ -63,11 +63,6 @@ def find_oldest_attempt(path: Path, url: str | None) -> float | None:
     return rows[0][0] if rows else None
 
 
-def list_errors(path: Path, url: str | None) -> list[str]:
-    """The errors of attempts. Raises LedgerUnavailable."""
-    return [text for (text,) in _select(path, url, "SELECT error FROM attempts WHERE error <> ''")]
-
-
 def _select(path: Path, url: str | None, query: str, *values: str) -> list[tuple]:
     """Rows of a ledger that is not opened; none where there is no file."""
     if url:

@@ -273,16 +273,6 @@ class Ledger:
             self.forget(key)
         return len(rows)
 
-    def clear_errors(self, holds: Callable[[list[str]], Iterable[int]]) -> int:
-        """Empties the errors of attempts that `holds` names by their place in the list, so that no
-        file has them any more; returns how many there were."""
-        rows = self._database.select("SELECT id, error FROM attempts WHERE error <> ''")
-        places = list(holds([error for _, error in rows]))
-        with self._database.erasing() as db:
-            for at in places:
-                db.execute("UPDATE attempts SET error = '' WHERE id = ?", (rows[at][0],))
-        return len(places)
-
     def set_budget(self, scope: str, limit_usd: float) -> None:
         """Sets the most that effects of `scope` may cost in all, in US dollars."""
         with self._database.transaction() as db:

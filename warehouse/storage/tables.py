@@ -341,7 +341,7 @@ def _describe_gone(name: str, partition: str | None, head: TableHead, as_of: flo
     where = f"{name}/{partition or WHOLE}"
     return (
         f"{where} as of {moment} UTC was version {head.digest[:12]}, which retention has taken away"
-        " ([retention] versions, days); ask for a later time, or restore a backup that has it"
+        " ([retention] days); ask for a later time, or restore a backup that has it"
     )
 
 

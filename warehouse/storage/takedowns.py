@@ -1,166 +1,24 @@
-"""Take-downs: what must vanish because its owner asks, or because it is a secret found late.
+"""Take-downs: servers and tools that must vanish because their owner asks.
 
 <home>/takedowns/record.jsonl   one tombstone a line, only ever added to: who, when, why, what
 
 Every table is read and written through `keep_rows`, as of any moment, so that nothing made of
-tables holds what was taken down. A secret is never written down: a tombstone has its fingerprint.
+tables holds what was taken down.
 """
 
-import hashlib
 import json
-import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-import numpy as np
 import polars as pl
 
 from warehouse.storage.files import DecisionFile
 
-SHORTEST, LONGEST = 8, 16_384  # characters of a secret; a shorter one stands in texts by chance
-_PRIME = 2**31 - 1
-_STEP = 1 << 18  # bytes that are looked at together: their sums stay in a core's cache
-
-
-class UnusableSecret(ValueError):
-    """A text that cannot be looked for."""
-
-
-@dataclass(frozen=True)
-class FingerprintForm:
-    """One form of the secret. size: bytes; rolled: its rolling sum; proof: scrypt, hex."""
-
-    size: int
-    rolled: int
-    proof: str
-
-
-@dataclass(frozen=True)
-class Fingerprint:
-    """What is kept of a secret. salt: hex."""
-
-    salt: str
-    base: int
-    forms: tuple[FingerprintForm, ...]
-    _seen: dict[bytes, str] = field(default_factory=dict, compare=False, repr=False)
-
-    @classmethod
-    def of(cls, secret: str) -> "Fingerprint":
-        """The fingerprint of a secret, another one each time. Raises UnusableSecret."""
-        if not SHORTEST <= len(secret) <= LONGEST or not secret.strip():
-            raise UnusableSecret(
-                f"the secret has {len(secret)} characters, expected {SHORTEST} to {LONGEST:,}"
-            )
-        if any("\ud800" <= letter <= "\udfff" for letter in secret):
-            raise UnusableSecret("the secret is no UTF-8 text, which is all that tables hold")
-        salt = secrets.token_hex(16)
-        base = secrets.randbelow(_PRIME - 2**16) + 2**16
-        forms = [
-            FingerprintForm(len(form), _roll(form, base), _prove(form, salt))
-            for form in _list_forms(secret)
-        ]
-        return cls(salt, base, tuple(forms))
-
-    @classmethod
-    def parse(cls, body: Mapping[str, Any]) -> "Fingerprint":
-        """What `dump` wrote. Raises ValueError, KeyError or TypeError for anything else."""
-        forms = tuple(
-            FingerprintForm(int(f["size"]), int(f["rolled"]), str(f["proof"]))
-            for f in body["forms"]
-        )
-        if not forms or min(form.size for form in forms) < 1:
-            raise ValueError("a fingerprint without forms")
-        return cls(str(body["salt"]), int(body["base"]), forms)
-
-    def dump(self) -> dict[str, Any]:
-        """As JSON."""
-        forms = [{"size": f.size, "rolled": f.rolled, "proof": f.proof} for f in self.forms]
-        return {"salt": self.salt, "base": self.base, "forms": forms}
-
-    def is_of(self, secret: str) -> bool:
-        """Whether it is the fingerprint of this very secret."""
-        data = secret.encode("utf-8", "surrogatepass")
-        return len(data) == self.forms[0].size and self.is_held_by(data)
-
-    def is_held_by(self, data: bytes) -> bool:
-        """Whether the secret stands in these bytes."""
-        return next(self._find(data), None) is not None
-
-    def find_holders(self, texts: Sequence[str]) -> list[int]:
-        """The places of the texts that hold the secret."""
-        blocks = [text.encode("utf-8", "surrogatepass") for text in texts]
-        ends = np.cumsum([len(part) + 1 for part in blocks])
-        hits = list(self._find(b"\0".join(blocks)))
-        return sorted(set(np.searchsorted(ends, hits, side="right").tolist())) if hits else []
-
-    def _find(self, data: bytes) -> Iterator[int]:
-        """Where a form begins."""
-        overlap = max(form.size for form in self.forms) - 1
-        for start in range(0, len(data), _STEP):
-            block = data[start : start + _STEP + overlap]
-            yield from (start + at for at in self._find_in_block(block))
-
-    def _find_in_block(self, block: bytes) -> Iterator[int]:
-        # base**0 … base**(count - 1) modulo the prime, uint64 [count].
-        count = len(block)
-        size = 1 << max(count - 1, 1).bit_length()
-        powers = _compute_powers(self.base, size)[:count]
-        terms = np.frombuffer(block, np.uint8) * powers % _PRIME
-        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
-        for form in self.forms:
-            rolling = (sums[form.size :] - sums[: max(0, len(sums) - form.size)]) % _PRIME
-            expected = powers[: len(rolling)] * np.uint64(form.rolled) % _PRIME
-            for at in np.flatnonzero(rolling == expected).tolist():
-                if self._hash(block[at : at + form.size]) == form.proof:
-                    yield at
-
-    def _hash(self, window: bytes) -> str:
-        """Remembered: a secret that stands in many texts is hashed once."""
-        if window not in self._seen:
-            self._seen[window] = _prove(window, self.salt)
-        return self._seen[window]
-
-
-def _list_forms(secret: str) -> list[bytes]:
-    texts = level = [secret]
-    for _ in range(2):  # JSON within JSON
-        level = [
-            json.dumps(item, ensure_ascii=ascii)[1:-1] for item in level for ascii in (True, False)
-        ]
-        texts = [*texts, *level]
-    texts = [*texts, quote(secret, safe="")]
-    return list(dict.fromkeys(text.encode("utf-8", "surrogatepass") for text in texts))
-
-
-def _roll(form: bytes, base: int) -> int:
-    total, power = 0, 1
-    for byte in form:
-        total = (total + byte * power) % _PRIME
-        power = power * base % _PRIME
-    return total
-
-
-def _prove(window: bytes, salt: str) -> str:
-    return hashlib.scrypt(window, salt=bytes.fromhex(salt), n=2**13, r=8, p=1, dklen=32).hex()
-
-
-@lru_cache(maxsize=8)
-def _compute_powers(base: int, size: int) -> np.ndarray:
-    powers = np.ones(size, np.uint64)
-    done, last = 1, base % _PRIME  # `last` is base**done
-    while done < size:
-        powers[done : 2 * done] = powers[:done] * np.uint64(last) % _PRIME
-        done, last = 2 * done, last * last % _PRIME
-    return powers
-
-
-SERVER, TOOL, SECRET = "server", "tool", "secret"
+SERVER, TOOL = "server", "tool"
 TAKEN, LIFTED = "taken down", "lifted"
-_PARTS = ("servers", "listings", "tools", "contracts", "shown", "blobs")
+_PARTS = ("servers", "listings", "tools", "shown")
 
 
 class TakedownError(ValueError):
@@ -169,12 +27,11 @@ class TakedownError(ValueError):
 
 @dataclass(frozen=True)
 class Tombstone:
-    """One decision. name: the server's or tool's id, or `secret-…`; at: UTC, ISO 8601.
+    """One decision. name: the server's or tool's id; at: UTC, ISO 8601.
 
     reach: JSON object of what the name stands for. servers, listings, tools ([server, tool]):
-    their rows go. contracts (digests), blobs (SHA-256): rows that name one go. shown (digests of
-    contracts that no other server lists): rows whose call or prompt names one go. fingerprint: rows
-    whose text holds the secret go.
+    their rows go. shown (digests of contracts that no other server lists): rows whose call or
+    prompt names one go.
     """
 
     name: str
@@ -187,8 +44,8 @@ class Tombstone:
 
 
 def _find_problem(tombstone: Tombstone) -> str:
-    if tombstone.kind not in (SERVER, TOOL, SECRET):
-        return f"kind is {tombstone.kind[:40]!r}, expected {SERVER}, {TOOL} or {SECRET}"
+    if tombstone.kind not in (SERVER, TOOL):
+        return f"kind is {tombstone.kind[:40]!r}, expected {SERVER} or {TOOL}"
     if tombstone.verdict not in (TAKEN, LIFTED):
         return f"verdict is {tombstone.verdict[:40]!r}, expected {TAKEN!r} or {LIFTED!r}"
     try:
@@ -205,38 +62,24 @@ class Takedowns:
     servers: frozenset[str] = frozenset()
     listings: frozenset[str] = frozenset()
     tools: frozenset[tuple[str, str]] = frozenset()
-    contracts: frozenset[str] = frozenset()
     shown: frozenset[str] = frozenset()
-    blobs: frozenset[str] = frozenset()
-    secrets: tuple[Fingerprint, ...] = field(default=())
 
     @classmethod
     def of(cls, tombstones: Iterable[Tombstone]) -> "Takedowns":
         """What these reach. Raises ValueError, KeyError, TypeError for a reach that is none."""
         names: dict[str, set[Any]] = {name: set() for name in _PARTS}
-        secrets = []
         for tombstone in tombstones:
             reach = json.loads(tombstone.reach)
             for name in _PARTS:
                 names[name] |= {_read_entry(name, entry) for entry in reach.get(name, ())}
-            if "fingerprint" in reach:
-                secrets.append(Fingerprint.parse(reach["fingerprint"]))
-        return cls(**{name: frozenset(of) for name, of in names.items()}, secrets=tuple(secrets))
+        return cls(**{name: frozenset(of) for name, of in names.items()})
 
     def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in (*_PARTS, "secrets"))
+        return any(getattr(self, name) for name in _PARTS)
 
-    def is_reached(self, server_id: str, tool: str, digest: str, texts: Iterable[str]) -> bool:
-        """Whether a tool is: by its server, its name, its contract, or a text that is shown of
-        it."""
-        if server_id in self.servers or (server_id, tool) in self.tools:
-            return True
-        return digest in self.contracts or self.is_secret_in(texts)
-
-    def is_secret_in(self, texts: Iterable[str]) -> bool:
-        """Whether a text holds a secret that was taken down."""
-        texts_read = list(texts) if self.secrets else []
-        return any(secret.find_holders(texts_read) for secret in self.secrets)
+    def is_reached(self, server_id: str, tool: str) -> bool:
+        """Whether a tool is taken down, by its server or by its own name."""
+        return server_id in self.servers or (server_id, tool) in self.tools
 
 
 def record_tombstone(home: Path, tombstone: Tombstone) -> None:
@@ -296,10 +139,6 @@ _FILE = DecisionFile(
 
 
 _SERVERS = ("server_id", "other_server_id")
-_DIGESTS = (
-    *("contract_digest", "other_digest", "from_digest", "to_digest"),
-    *("first_digest", "before_digest", "launched_digest"),
-)
 # JSON that names contracts by their digests: what a row calls, and what its prompt showed.
 _SHOWING = ("calls", "contracts", "offered")
 _NEGATIVES = "negatives"
@@ -310,18 +149,14 @@ def keep_rows(takedowns: Takedowns, frame: pl.DataFrame) -> pl.DataFrame:
     JSON list of digests) lose what is taken down."""
     if not takedowns or not len(frame):
         return frame
-    return _drop_negatives(
-        frame.filter(~find_taken(takedowns, frame)), takedowns.contracts | takedowns.shown
-    )
+    return _drop_negatives(frame.filter(~find_taken(takedowns, frame)), takedowns.shown)
 
 
 def find_taken(takedowns: Takedowns, frame: pl.DataFrame) -> pl.Series:
     """True where a row is reached, Boolean [rows]."""
-    tests = [pl.lit(False), *_match_names(takedowns, frame), *_match_digests(takedowns, frame)]
+    tests = [pl.lit(False), *_match_names(takedowns, frame), *_match_shown(takedowns, frame)]
     hit = frame.select(pl.any_horizontal(tests).fill_null(False).alias("hit"))["hit"]
-    hit = hit if len(hit) == len(frame) else pl.repeat(False, len(frame), eager=True)
-    secret = _find_secrets(takedowns, frame)
-    return hit | pl.Series("hit", [at in secret for at in range(len(frame))], pl.Boolean)
+    return hit if len(hit) == len(frame) else pl.repeat(False, len(frame), eager=True)
 
 
 def _match_names(takedowns: Takedowns, frame: pl.DataFrame) -> list[pl.Expr]:
@@ -343,31 +178,11 @@ def _match_names(takedowns: Takedowns, frame: pl.DataFrame) -> list[pl.Expr]:
     return tests
 
 
-def _match_digests(takedowns: Takedowns, frame: pl.DataFrame) -> list[pl.Expr]:
-    tests, contracts = [], sorted(takedowns.contracts)
-    if contracts:
-        tests += [pl.col(name).is_in(contracts) for name in _DIGESTS if name in frame.columns]
-    texts = [name for name, kind in frame.schema.items() if kind == pl.String]
-    if shown := sorted(takedowns.contracts | takedowns.shown):
-        tests += [pl.col(name).str.contains_any(shown) for name in texts if name in _SHOWING]
-    if takedowns.blobs:
-        blobs = sorted(takedowns.blobs)
-        tests += [pl.col(name).is_in(blobs) for name in texts if name.endswith("_blob")]
-    return tests
-
-
-def _find_secrets(takedowns: Takedowns, frame: pl.DataFrame) -> set[int]:
-    """The places of rows whose texts hold a secret."""
-    matches: set[int] = set()
-    for name, kind in frame.schema.items() if takedowns.secrets else ():
-        if kind not in (pl.String, pl.List(pl.String)):
-            continue
-        column = frame[name] if kind == pl.String else frame[name].list.join("\0")
-        places = column.is_not_null().arg_true().to_list()
-        texts = column.drop_nulls().to_list()
-        for secret in takedowns.secrets:
-            matches |= {places[at] for at in secret.find_holders(texts)}
-    return matches
+def _match_shown(takedowns: Takedowns, frame: pl.DataFrame) -> list[pl.Expr]:
+    """Rows whose calls or prompts name a contract that only what is taken down lists."""
+    names = [name for name in _SHOWING if frame.schema.get(name) == pl.String]
+    shown = sorted(takedowns.shown)
+    return [pl.col(name).str.contains_any(shown) for name in names if shown]
 
 
 def _drop_negatives(frame: pl.DataFrame, digests: Collection[str]) -> pl.DataFrame:

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import dagster as dg
@@ -15,7 +14,7 @@ from assets.synthesis.tables import PAIRS
 from assets.vectors.index import VECTORS
 from extensions.scale import postgres_ledger
 from extensions.upkeep import checks
-from extensions.upkeep.checks import CHECKS, list_checks
+from extensions.upkeep.checks import CHECKS
 from extensions.upkeep.health import (
     BROKEN,
     NOTICE,
@@ -252,18 +251,6 @@ def test_a_run_that_is_started_and_dead_is_found(
     for path in (folder / "history").glob("runs.db-*"):
         path.unlink()
     expect_finding("dagster", at, str(folder), "dagster.yaml")
-
-
-def test_installed_checks_are_run_and_a_broken_one_is_a_finding(
-    at: InspectedHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = EntryPoint("own", f"{__name__}:BY_NAME", checks.GROUP)
-    lost = EntryPoint("lost", "no_such_package:CHECK", checks.GROUP)
-    monkeypatch.setattr(checks, "entry_points", lambda group: [own, lost])
-    added = [run_check(check, at) for check in list_checks()][len(CHECKS) :]
-    assert [one.name for one in added] == ["own", "lost"]
-    assert "is a dict, expected a HomeCheck" in added[0].broken[0].problem
-    assert "no_such_package" in added[1].broken[0].problem
 
 
 def test_every_table_of_ours_is_known() -> None:

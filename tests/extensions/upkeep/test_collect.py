@@ -21,7 +21,7 @@ from extensions.upkeep.collect import GarbageScope, find_garbage, remove_garbage
 from extensions.upkeep.commands import _open_scope
 from extensions.upkeep.dagster_runs import collect_last_runs, find_oldest_start, list_old_runs
 from extensions.upkeep.health import InspectedHome, run_check
-from extensions.upkeep.policy import DAY, KeepPolicy
+from extensions.upkeep.policy import DAY, GarbageLimits
 from orchestration.cli.app import ROOT
 from orchestration.runs.instance import PROCESS_TAG, make_process_tags
 from orchestration.runs.nightly import hold_run_lock
@@ -37,7 +37,7 @@ from warehouse.ledger.attempts import EffectOutcome
 from warehouse.storage.tables import VersionGone
 from warehouse.store import Warehouse
 
-KEEP = KeepPolicy(versions=1, days=0, grace_days=1)
+KEEP = GarbageLimits(versions=1, days=0, grace_days=1)
 
 
 def make_place(warehouse: Warehouse, **other: object) -> GarbageScope:
@@ -95,7 +95,9 @@ def test_what_went_by_is_found_and_goes_and_the_home_is_well(lived: Warehouse) -
 
 
 def test_what_is_younger_than_the_grace_period_stays(lived: Warehouse) -> None:
-    assert count_kinds(make_place(lived, keep=KeepPolicy(versions=1, days=0, grace_days=60))) == {}
+    assert (
+        count_kinds(make_place(lived, keep=GarbageLimits(versions=1, days=0, grace_days=60))) == {}
+    )
 
 
 def test_what_drift_compares_with_stays_as_long_as_the_model_that_learnt_then(
@@ -218,11 +220,11 @@ def test_what_cannot_be_removed_ends_nothing_and_keeps_what_it_names(
 _KILLED = """
 import os, sys, time
 from pathlib import Path
-from extensions.upkeep.collect import Place, find_garbage
+from extensions.upkeep.collect import GarbageScope, find_garbage
 from training.settings import (RetentionPolicy)
-from extensions.upkeep.policy import KeepPolicy
+from extensions.upkeep.policy import GarbageLimits
 home, state, left = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-keep = KeepPolicy(versions=1, days=0, grace_days=1)
+keep = GarbageLimits(versions=1, days=0, grace_days=1)
 unlink = os.unlink
 def count(path, *args, **options):
     global left
@@ -231,7 +233,7 @@ def count(path, *args, **options):
         os.kill(os.getpid(), 9)
     unlink(path, *args, **options)
 os.unlink = os.remove = count
-for one in find_garbage(Place(home, state, keep, RetentionPolicy(), time.time())).garbage:
+for one in find_garbage(GarbageScope(home, state, keep, RetentionPolicy(), time.time())).garbage:
     one.remove()
 """
 
@@ -294,7 +296,7 @@ def test_runs_of_an_instance_elsewhere_stay(
     """Another project may have made them."""
     for _ in range(2):
         dg.materialize([made_often], instance=instance)
-    keep = KeepPolicy(versions=1, days=0, grace_days=1, event_days=1)
+    keep = GarbageLimits(versions=1, days=0, grace_days=1, event_days=1)
     later = time.time() + 40 * DAY
     kinds = {}
     for state in (lived.state / "other", tmp_path):

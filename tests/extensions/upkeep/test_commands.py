@@ -1,4 +1,4 @@
-"""`toolmill doctor`, `gc` and `backup` as a person meets them."""
+"""`toolmill doctor` and `gc` as a person meets them."""
 
 import json
 import os
@@ -16,7 +16,7 @@ def test_the_doctor_ends_by_what_it_finds(well: Warehouse, tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout
     assert "0 findings" in done.stdout.splitlines()[-1]
     (well.home / "tables/pairs/registry/HEAD.json").write_text("{")
-    done = invoke_toolmill("doctor", "--only", "pointers", home=well.home, **state)
+    done = invoke_toolmill("doctor", home=well.home, **state)
     assert done.returncode == 1
     assert "FAIL  pointers" in done.stdout
     assert "-> toolmill doctor --fix" in done.stdout
@@ -39,9 +39,6 @@ def test_the_doctor_of_nothing_is_usage(tmp_path: Path) -> None:
     done = invoke_toolmill("spend", home=tmp_path / "file")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "is a file; set TOOLMILL_HOME to a folder" in done.stderr
-    done = invoke_toolmill("doctor", "--only", "luck", home=tmp_path)
-    assert done.returncode == 2
-    assert "pointers" in done.stderr
 
 
 @pytest.mark.parametrize("words", [("rebuild",), ("repair",), ("check",)])

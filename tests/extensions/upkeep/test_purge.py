@@ -18,9 +18,9 @@ from assets.vectors.index import INSTRUCTIONS, build_server_text, embed_texts
 from extensions.upkeep.checks import CHECKS, check_takedowns
 from extensions.upkeep.collect import find_garbage, remove_garbage
 from extensions.upkeep.health import BROKEN, NOTICE, InspectedHome, run_check
-from extensions.upkeep.policy import KeepPolicy
+from extensions.upkeep.policy import GarbageLimits
 from extensions.upkeep.purge import KIND
-from extensions.upkeep.takedowns import lift_takedown, take_down, take_down_secret
+from extensions.upkeep.takedowns import lift_takedown, take_down
 from tests.extensions.upkeep.conftest import make_deployment, publish_rows
 from tests.extensions.upkeep.test_collect import make_place
 from tests.vectors.conftest import WordEmbedder, snapshot
@@ -31,11 +31,10 @@ from warehouse.storage.files import write_atomically
 from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
 
-KEY = "tk-9f8a7b6c5d4e3f2a1b0c"
 READ = snapshot("npm:files", "read_file", "Read one text file from disk")
-LEAK = snapshot("npm:leaky", "connect", f"Connect, e.g. with the key {KEY}")
+OTHER = snapshot("npm:other", "connect", "Connect to a service")
 TIME = snapshot("npm:clock", "get_time", "Tell the time in a city")
-ROWS = [READ, LEAK, TIME]
+ROWS = [READ, OTHER, TIME]
 
 
 def make_pair(row: dict[str, Any], night: int) -> dict[str, Any]:
@@ -52,8 +51,7 @@ def lived(warehouse: Warehouse) -> Warehouse:
         for row in ROWS:
             tools = json.dumps([json.loads(row["contract"]), night]).encode()
             deployed.append(
-                make_deployment(warehouse, row["server_id"], "s", tools)
-                | {"stderr_tail": f"no {KEY}" if row is LEAK else None, "n_tools": night}
+                make_deployment(warehouse, row["server_id"], "s", tools) | {"n_tools": night}
             )
         publish_rows(warehouse, DEPLOYMENTS, *deployed)
         publish_rows(warehouse, SNAPSHOTS, *({**row, "first_seen": f"{night}"} for row in ROWS))
@@ -68,18 +66,13 @@ def lived(warehouse: Warehouse) -> Warehouse:
         embed_texts(asked, embedder, store, table=INSTRUCTIONS)
         store.tag(f"training-set-{night}")
     warehouse.ledger.once("llm", "clean", lambda: EffectOutcome(b"an answer", usd=0.5))
-    warehouse.ledger.once("llm", "leaky", lambda: EffectOutcome(f"say {KEY}".encode(), usd=0.5))
-    with pytest.raises(RuntimeError):
-        warehouse.ledger.once("llm", "failed", fail_with_key)
+    listed = json.dumps([json.loads(READ["contract"]), 0]).encode()  # as its deployment names it
+    warehouse.ledger.once("deploy", "files", lambda: EffectOutcome(listed, usd=0.5))
     pool = {
         row["contract_digest"]: {**row, "contract": json.loads(row["contract"])} for row in ROWS
     }
     save_pool(warehouse.home, "set", pool)
     return warehouse
-
-
-def fail_with_key() -> EffectOutcome:
-    raise RuntimeError(f"401 for {KEY}")
 
 
 def iterate_bytes(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -102,7 +95,7 @@ def find_files(warehouse: Warehouse, text: str) -> list[str]:
 
 
 def collect(warehouse: Warehouse) -> list[str]:
-    found = find_garbage(make_place(warehouse, keep=KeepPolicy()))
+    found = find_garbage(make_place(warehouse, keep=GarbageLimits()))
     assert found.skipped == {}
     remove_garbage(found)
     assert found.failed == {}
@@ -121,26 +114,10 @@ def find_broken(warehouse: Warehouse) -> list[str]:
     ]
 
 
-def test_a_secret_leaves_no_byte_and_nothing_else_goes(lived: Warehouse) -> None:
-    assert len(find_files(lived, KEY)) > 8
-    kept = [(table, lived.tables.read(table)) for table in (PAIRS, SNAPSHOTS)]
-    take_down_secret(lived, KEY, "ann", "a key of a customer")
-    assert collect(lived)
-    assert find_files(lived, KEY) == []
-    assert collect(lived) == []
-    assert find_broken(lived) == []
-    for table, before in kept:
-        assert lived.tables.read(table).equals(before.filter(pl.col("server_id") != "npm:leaky"))
-    assert lived.ledger.seen("clean") == b"an answer"
-    assert lived.ledger.seen("leaky") is None
-    assert lived.ledger.spent() == 1.0, "what was paid stays counted"
-    assert set(load_pool(lived.home, "set")) == {r["contract_digest"] for r in (READ, TIME)}
-
-
 def write_jobs(home: Path) -> dict[str, Path]:
-    """A finished training for each server, and one of the leaky one that goes on."""
+    """A finished training for each server, and one of a server that goes on."""
     jobs = {}
-    for row in (*ROWS, {**LEAK, "set": "goes on"}):
+    for row in (*ROWS, {**READ, "set": "goes on"}):
         name, path = write_job(home, "caller", "base", str(row.get("set")) + row["tool"], {}, [row])
         jobs[row.get("set", row["server_id"])] = path
         if "set" not in row:
@@ -148,37 +125,38 @@ def write_jobs(home: Path) -> dict[str, Path]:
     return jobs
 
 
-@pytest.mark.parametrize(
-    ("name", "gone"), [("npm:files", READ), ("npm:files::read_file", READ), (KEY, LEAK)]
-)
-def test_jobs_of_finished_trainings_go_with_what_they_name(
-    lived: Warehouse, name: str, gone: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("name", ["npm:files", "npm:files::read_file"])
+def test_jobs_of_finished_trainings_go_with_what_they_name(lived: Warehouse, name: str) -> None:
     jobs = write_jobs(lived.home)
-    if name == KEY:
-        take_down_secret(lived, KEY, "ann", "a key of a customer")
-    else:
-        take_down(lived, name, "ann", "its owner asked")
+    take_down(lived, name, "ann", "its owner asked")
     collect(lived)
-    assert {of for of, path in jobs.items() if not path.exists()} == {gone["server_id"]}
+    assert {of for of, path in jobs.items() if not path.exists()} == {"npm:files"}
 
 
 def test_a_server_leaves_no_byte_of_any_night(lived: Warehouse) -> None:
     heads = lived.tables.list_publications(SNAPSHOTS.name, "registry")
+    pairs = lived.tables.read(PAIRS)
     take_down(lived, "npm:files", "ann", "its owner asked")
     assert find_files(lived, "Read one text file")
     at = InspectedHome(lived.home, lived.state, everything=True)
     [left] = check_takedowns(at).findings
     assert (left.level, left.fix) == (NOTICE, "toolmill gc --yes")
-    collect(lived)
+    assert collect(lived)
     assert check_takedowns(at).findings == []
+    assert collect(lived) == []
     assert find_files(lived, "Read one text file") == []
     assert find_files(lived, "Please read_file") == []
     assert find_broken(lived) == []
     for head in heads:
         rows = lived.tables.read(SNAPSHOTS, "registry", as_of=head.at)
-        assert set(rows["server_id"]) == {"npm:clock", "npm:leaky"}
-    texts = [tool_text(json.loads(row["contract"])) for row in (TIME, LEAK)]
+        assert set(rows["server_id"]) == {"npm:clock", "npm:other"}
+    assert lived.tables.read(PAIRS).equals(pairs.filter(pl.col("server_id") != "npm:files"))
+    assert lived.ledger.seen("clean") == b"an answer"
+    assert lived.ledger.seen("files") is None
+    assert lived.ledger.spent() == 1.0, "what was paid stays counted"
+    kept = {row["contract_digest"] for row in (OTHER, TIME)}
+    assert set(load_pool(lived.home, "set")) == kept
+    texts = [tool_text(json.loads(row["contract"])) for row in (TIME, OTHER)]
     store, embedder = LanceStore(lived.home / "lance"), WordEmbedder()
     embed_texts(texts, embedder, store)
     assert embedder.embedded == [], "the vectors of others stay"
@@ -187,7 +165,6 @@ def test_a_server_leaves_no_byte_of_any_night(lived: Warehouse) -> None:
 def test_a_collection_that_is_killed_half_way_is_made_up_for(
     lived: Warehouse, tmp_path: Path
 ) -> None:
-    take_down_secret(lived, KEY, "ann", "a key of a customer")
     take_down(lived, "npm:files", "ann", "its owner asked")
     lived.ledger.close()
     steps = [one for one in find_garbage(make_place(lived)).garbage if one.kind == KIND]
@@ -196,9 +173,9 @@ def test_a_collection_that_is_killed_half_way_is_made_up_for(
     killed = Warehouse(tmp_path / "killed" / "home", tmp_path / "killed" / "state")
     for one in find_garbage(make_place(killed)).garbage[: len(steps) // 2]:
         one.remove()
-    assert find_files(killed, KEY)
+    assert find_files(killed, "Read one text file")
     collect(killed)
-    assert find_files(killed, KEY) == find_files(killed, "Read one text file") == []
+    assert find_files(killed, "Read one text file") == []
     assert find_broken(killed) == []
 
 
@@ -210,7 +187,7 @@ def test_what_is_lifted_before_a_collection_comes_back_whole(lived: Warehouse) -
     take_down(lived, "npm:files", "ann", "its owner asked")
     collect(lived)
     lift_takedown(lived, "npm:files", "ann", "a mistake")
-    assert set(lived.tables.read(SNAPSHOTS)["server_id"]) == {"npm:clock", "npm:leaky"}
+    assert set(lived.tables.read(SNAPSHOTS)["server_id"]) == {"npm:clock", "npm:other"}
     publish_rows(lived, SNAPSHOTS, *before.to_dicts())  # as the next run lists it again
     assert lived.tables.read(SNAPSHOTS).equals(before)
     assert list(lived.home.glob("tables/snapshots/*/*.taken.json")) != []

@@ -1,4 +1,4 @@
-"""A server, a tool or a late-found secret is taken down by its name, and let in again."""
+"""A server or a tool is taken down by its name, and let in again."""
 
 import json
 import time
@@ -22,7 +22,6 @@ from extensions.upkeep.takedowns import (
     lift_takedown,
     renew_takedowns,
     take_down,
-    take_down_secret,
 )
 from serving.index.build import move_pointer
 from serving.index.folder import load_index, read_served_version
@@ -37,14 +36,13 @@ from tests.support.command import invoke_toolmill
 from tests.support.untrusted_server import CONVERSATION, POLICY
 from tests.vectors.conftest import WordEmbedder, snapshot
 from training.releases.index_source import make_hold
-from warehouse.storage.takedowns import find_active, read_tombstones
+from warehouse.storage.takedowns import read_tombstones
 from warehouse.store import Warehouse
 
-KEY = "tk-9f8a7b6c5d4e3f2a1b0c"
 READ = snapshot("npm:files", "read_file", "Read one text file from disk")
-LEAK = snapshot("npm:files", "write_file", f"Write one text file, e.g. with the key {KEY}")
+WRITE = snapshot("npm:files", "write_file", "Write one text file")
 TIME = snapshot("npm:clock", "get_time", "Tell the time in a city")
-ROWS = [READ, LEAK, TIME]
+ROWS = [READ, WRITE, TIME]
 
 
 def make_pair(row: dict[str, Any]) -> dict[str, Any]:
@@ -144,27 +142,6 @@ def test_one_tool_goes_and_its_neighbour_stays(full: Warehouse) -> None:
     assert set(full.tables.read(PAIRS)["tool"]) == {"get_time", "read_file"}
 
 
-def test_a_secret_goes_with_the_contract_that_holds_it_and_what_was_made_of_it(
-    full: Warehouse,
-) -> None:
-    made = take_down_secret(full, KEY, "ann", "a key of a customer")
-    assert made["reach"] == {"contracts": 1, "blobs": 1}
-    assert read_tools(full) == ["get_time", "read_file"]
-    assert set(full.tables.read(PAIRS)["tool"]) == {"get_time", "read_file"}, "names it alone"
-    assert full.tables.read(DEPLOYMENTS)["server_id"].to_list() == ["npm:clock"], (
-        "its list of tools"
-    )
-    assert read_blocked(full.home).tools == {"npm:files::write_file"}
-    kept = [path for path in (full.home / "takedowns").iterdir() if KEY in path.read_text()]
-    assert kept == []
-    assert take_down_secret(full, KEY, "bob", "told twice")["name"] == made["name"]
-    assert list(find_active(full.home)) == [made["name"]]
-    longer = take_down_secret(full, f"{KEY}-and-more", "ann", "another key that begins so")
-    assert longer["name"] != made["name"]
-    with pytest.raises(BadTakedown, match="holds the secret"):
-        take_down_secret(full, KEY, "ann", f"it is {KEY}")
-
-
 def test_an_older_index_is_served_again_without_what_was_taken_down(
     full: Warehouse, embedder: WordEmbedder
 ) -> None:
@@ -183,21 +160,15 @@ def test_an_older_index_is_served_again_without_what_was_taken_down(
 
 def test_the_commands_take_down_list_and_lift(full: Warehouse) -> None:
     args: dict[str, Any] = {"home": full.home, "TOOLMILL_STATE": str(full.state)}
-    by = ("--by", "ann", "--why", "a key of a customer")
-    done = invoke_toolmill("takedown", "--secret", *by, "--json", typed=f"{KEY}\n", **args)
-    name = json.loads(done.stdout)["takedowns"][0]["name"]
-    assert KEY not in done.stdout
+    by = ("--by", "ann", "--why", "its owner asked")
+    done = invoke_toolmill("takedown", "npm:files", *by, "--json", **args)
+    assert json.loads(done.stdout)["takedowns"][0]["name"] == "npm:files"
     listed = json.loads(invoke_toolmill("takedown", "--json", **args).stdout)["takedowns"]
-    assert [(one["name"], one["by"], one["why"]) for one in listed] == [(name, *by[1::2])]
-    assert "fingerprint" not in done.stdout
+    assert [(one["name"], one["by"], one["why"]) for one in listed] == [("npm:files", *by[1::2])]
     assert invoke_toolmill("takedown", "--renew", **args).returncode == 0
-    done = invoke_toolmill("takedown", name, "--lift", *by, **args)
-    assert done.stdout.startswith(f"lifted  {name}  (secret; 1 blobs, 1 contracts)")
+    done = invoke_toolmill("takedown", "npm:files", "--lift", *by, **args)
+    assert done.stdout.startswith("lifted  npm:files  (server; ")
     assert invoke_toolmill("takedown", **args).stdout == "0 taken down\n"
-    assert "lifted" in invoke_toolmill("takedown", "--all", **args).stdout
-    for wrong in (["npm:files", "--secret"], [], ["npm:none"], ["npm:files", "--why", " "]):
-        done = invoke_toolmill("takedown", *by, *wrong, typed="", **args)
+    for wrong in (["npm:files", "--renew"], [], ["npm:none"], ["npm:files", "--why", " "]):
+        done = invoke_toolmill("takedown", *by, *wrong, **args)
         assert (done.returncode, done.stdout) == (2, ""), wrong
-    done = invoke_toolmill("takedown", "--secret", *by, typed="short", **args)
-    assert done.returncode == 2
-    assert "expected 8 to" in done.stderr

@@ -395,7 +395,7 @@ def test_a_sandbox_too_small_to_start_anything_is_refused(monkeypatch, name, val
         load_settings()
 
 
-@pytest.mark.parametrize("line", ["budget_usd = true", "[retention]\nversions = false"])
+@pytest.mark.parametrize("line", ["budget_usd = true", "[retention]\ndays = false"])
 def test_true_is_no_number(elsewhere: Path, line: str) -> None:
     (elsewhere / "toolmill.toml").write_text(line)
     with pytest.raises(SettingsError, match=r"in toolmill\.toml\): expected a number \(found '"):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extensions.upkeep.collect import choose_versions, list_kept_versions, list_old_versions
-from extensions.upkeep.policy import DAY, KeepPolicy
+from extensions.upkeep.policy import DAY, GarbageLimits
 from tests.support.aged import make_old
 from warehouse.storage.files import PointerBroken
 from warehouse.storage.tables import TableHead, Tables, TableSpec, VersionGone
@@ -33,7 +33,7 @@ PUBLICATIONS = st.lists(
 def test_every_moment_of_the_last_days_can_be_read(
     heads: list[TableHead], versions: int, days: float
 ) -> None:
-    kept = choose_versions(heads, KeepPolicy(versions=versions, days=days), NOW)
+    kept = choose_versions(heads, GarbageLimits(versions=versions, days=days), NOW)
     since = NOW - days * DAY
     moments = [since, *(head.at for head in heads if head.at >= since), NOW]
     for moment in moments:
@@ -57,9 +57,9 @@ def tables(tmp_path: Path) -> Tables:
 
 
 def collect(
-    tables: Tables, *, before: float = TODAY - DAY, policy: KeepPolicy | None = None
+    tables: Tables, *, before: float = TODAY - DAY, policy: GarbageLimits | None = None
 ) -> list[str]:
-    policy = policy or KeepPolicy(versions=1, days=0)
+    policy = policy or GarbageLimits(versions=1, days=0)
     kept = list_kept_versions(tables, policy, NOW, ())
     return [version.name for version in list_old_versions(tables, kept, before) if version.remove()]
 
@@ -79,14 +79,14 @@ def test_what_is_young_or_current_stays(tables: Tables) -> None:
     publish(tables, 1, days_ago=50)
     publish(tables, 2, days_ago=40)
     assert collect(tables, before=TODAY - 60 * DAY) == []
-    assert collect(tables, policy=KeepPolicy(versions=2, days=0)) == []
+    assert collect(tables, policy=GarbageLimits(versions=2, days=0)) == []
 
 
 def test_a_version_that_is_staged_again_stays(tables: Tables) -> None:
     """Found as garbage, then staged by a run that goes on: its promotion must find it."""
     publish(tables, 1, days_ago=50)
     publish(tables, 2, days_ago=40)
-    kept = list_kept_versions(tables, KeepPolicy(versions=1, days=0), NOW, ())
+    kept = list_kept_versions(tables, GarbageLimits(versions=1, days=0), NOW, ())
     found = list(list_old_versions(tables, kept, TODAY - DAY))
     staged = tables.stage(NUMBERS, NUMBERS.frame([{"n": 1, "s": 0.7}]))
     gone = [one.name for one in found if one.remove()]
@@ -98,7 +98,7 @@ def test_a_version_that_is_staged_again_stays(tables: Tables) -> None:
 def test_a_version_that_a_rollback_made_current_stays(tables: Tables) -> None:
     first = publish(tables, 1, days_ago=50)
     publish(tables, 2, days_ago=40)
-    kept = list_kept_versions(tables, KeepPolicy(versions=1, days=0), NOW, ())
+    kept = list_kept_versions(tables, GarbageLimits(versions=1, days=0), NOW, ())
     found = list(list_old_versions(tables, kept, TODAY - DAY))
     publish(tables, 1, days_ago=50)
     assert [one for one in found if one.remove()] == []
@@ -123,4 +123,4 @@ def test_nothing_of_a_table_goes_whose_history_cannot_be_read(tables: Tables, da
     lines = path.read_text().splitlines()
     path.write_text(f"{lines[0][:20]}\n{lines[1]}\n") if damage == "torn" else path.unlink()
     with pytest.raises(PointerBroken, match="cannot be read"):
-        list_kept_versions(tables, KeepPolicy(), NOW, {"numbers"})
+        list_kept_versions(tables, GarbageLimits(), NOW, {"numbers"})

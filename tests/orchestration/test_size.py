@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_964, 50),
+    "warehouse": (7_741, 50),
     "assets/marketplaces": (6_206, 37),
     "assets/servers": (11_979, 51),
     "assets/contracts": (8_130, 33),
@@ -21,7 +21,7 @@ BUDGET = {
     "assets/synthesis": (10_887, 55),
     "assets/outcomes": (7_510, 40),
     "training": (13_629, 85),
-    "serving": (8_518, 41),
+    "serving": (8_508, 41),
     "orchestration": (6_623, 39),
     "demo": (2_726, 24),
     "extensions/batch": (1_127, 6),
@@ -30,10 +30,10 @@ BUDGET = {
     "extensions/proxy": (3_595, 14),
     "extensions/publishing": (1_423, 8),
     "extensions/recommender": (4_015, 19),
-    "extensions/scale": (903, 6),
+    "extensions/scale": (897, 6),
     "extensions/sidecar": (2_903, 14),
-    "extensions/upkeep": (2_110, 11),
-    "tests": (83_701, 603),
+    "extensions/upkeep": (1_867, 10),
+    "tests": (83_476, 602),
     "benchmarks": (6_222, 43),
 }
 

@@ -12,9 +12,6 @@ class EvaluationOptions:
     """What a user sets of the callers' evaluation."""
 
     items: Annotated[int, Field(ge=1, description="of each split, that a run asks callers")] = 8
-    examples: Annotated[
-        int, Field(ge=0, le=20, description="similar accepted pairs in a prompt of `evaluate`")
-    ] = 0
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

@@ -37,8 +37,7 @@ def evaluate(
         list[str],
         typer.Option(
             "--model",
-            help="a caller's NAME or folder, constrained:NAME, baseline, router,"
-            " endpoint:ROLE_or_MODEL;"
+            help="a caller's NAME or folder, constrained:NAME, baseline, endpoint:ROLE_or_MODEL;"
             " the first is compared with the others, alone with the baseline",
         ),
     ],
@@ -50,12 +49,6 @@ def evaluate(
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="of the distractors; several: all")] = None,
     perturb: Annotated[bool, typer.Option(help="ask under changed schemas too")] = True,
-    examples: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=20, help="similar accepted train pairs in the prompt; default: the setting"
-        ),
-    ] = None,
     max_new: Annotated[
         int | None, typer.Option("--max-new", min=1, help="tokens of a local model's answer")
     ] = None,
@@ -78,16 +71,11 @@ def evaluate(
     if bfcl_data is not None:
         _evaluate_outside(warehouse, bfcl_data, predictors, limit, settings, out)
     else:
-        n = settings.training.evaluation.examples if examples is None else examples
         # Of the training set's test splits: prints the comparison, and writes it to `out`.
-        from orchestration.factories import make_embedder
         from training.evaluation.caller_markdown import as_markdown
         from training.evaluation.caller_run import compare_callers, load_bench, write_out
 
-        embed, bench = make_embedder(settings).embed if n else None, load_bench(warehouse)
-        comparison = compare_callers(
-            bench, predictors, plan, examples=n, embed=embed, progress=report_lines()
-        )
+        comparison = compare_callers(load_bench(warehouse), predictors, plan, report_lines())
         if out is not None:
             for path in write_out(out, comparison):
                 print_line(f"wrote {path}", err=True)
@@ -193,11 +181,8 @@ def load_predictors(
 def _load_predictor(
     settings: Settings, warehouse: "Warehouse", name: str, plan: "TestPlan", max_new: int | None
 ) -> "Predictor":
-    from training.evaluation.baselines import RouterPredictor
     from training.evaluation.endpoint_predictor import EndpointPredictor
 
-    if name == "router":
-        return RouterPredictor(warehouse.home)
     if name.startswith(ENDPOINT):
         role = choose_role(settings, name.removeprefix(ENDPOINT))
         return EndpointPredictor(role, warehouse.ledger, seed=plan.seeds[0])

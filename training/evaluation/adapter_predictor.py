@@ -34,7 +34,7 @@ from warehouse.storage.digest import digest
 TOO_LONG = "too_long"  # not even the right tools fit the model's context
 NOT_RENDERABLE = "not_renderable"  # a conversation that the model's chat template cannot hold
 CONSTRAINED = "constrained:"  # before a model's name: no call can be written that does not fit
-_OTHERS = {"caller": "baseline, router or ", "sidecar": "champion or "}
+_OTHERS = {"caller": "baseline or ", "sidecar": "champion or "}
 _MOST_CONTEXT = 8192
 _PART = 128  # prompts between two words of progress
 
@@ -184,7 +184,7 @@ class AdapterPredictor:
     ) -> list[PredictionAnswer]:
         """Answers to whole prompts (text, tokens) that fit; shown: the tools of each."""
         self.load()
-        made = [RenderedPrompt(prompt, "", (), (), 0, tokens) for prompt, tokens in prompts]
+        made = [RenderedPrompt(prompt, "", (), (), tokens) for prompt, tokens in prompts]
         return self._predict_part(made, shown) if made else []
 
     def _shorten(self, asked: PredictionRequest) -> PredictionRequest:
@@ -367,10 +367,7 @@ def _render_prompt(
     """The prompt, or why there is none."""
     prompt_parts = PromptParts(asked.instruction, None, asked.keep, asked.before)
     try:
-        made = fit_prompt(
-            tokenizer, prompt_parts, asked.tools, limits["context"], examples=asked.examples
-        )
-        return made or TOO_LONG
+        return fit_prompt(tokenizer, prompt_parts, asked.tools, limits["context"]) or TOO_LONG
     except BadTemplate as error:
         if asked.before:
             return NOT_RENDERABLE

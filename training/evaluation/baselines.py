@@ -3,26 +3,19 @@
 import re
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from assets.contracts.canonical import contract_digest, iterate_parameters, tool_text
+from assets.contracts.canonical import iterate_parameters, tool_text
 from assets.vectors.lexical import BM25, split_words
 from training.evaluation.predictor import (
-    CannotPredict,
     OnDone,
     PredictionAnswer,
     PredictionRequest,
     PredictorKind,
-    UnusableModel,
-    make_failed_answer,
 )
 from training.role import BASELINE
-
-if TYPE_CHECKING:
-    from serving.router import QueryAnswer, Router, ToolQuery
 
 _QUOTED = re.compile(r"[\"“”«»`]([^\"“”«»`]+)[\"“”«»`]|(?<!\w)'([^']+)'(?!\w)")
 _URL = re.compile(r"https?://[^\s\"'<>)]+")
@@ -112,8 +105,8 @@ def _rank_string_kinds(name: str, schema: Mapping[str, Any]) -> list[str]:
         }.items()
         if words & hints
     ]
-    rest = ["quoted", "url", "path", "code", "proper", "email", "date", "number"]
-    return [*first, *(kind for kind in rest if kind not in first)]
+    usual = ["quoted", "url", "path", "code", "proper", "email", "date", "number"]
+    return [*first, *(kind for kind in usual if kind not in first)]
 
 
 def _take_span(spans: dict[str, list[str]], kinds: Sequence[str]) -> str | None:
@@ -152,108 +145,3 @@ class BaselinePredictor:
             if on_done:
                 on_done(len(out), len(asked))
         return out
-
-
-NOT_IN_INDEX = "not_in_index"
-_BATCH = 32
-_MARKS = str.maketrans({"*": "[*]", "?": "[?]", "[": "[[]"})
-
-
-class RouterPredictor:
-    """The router of an index's folder (`toolmill index --out`, or a home). Raises CannotPredict."""
-
-    kind: PredictorKind = "router"
-    label = "router"
-
-    def __init__(self, place: Path | None = None, *, router: "Router | None" = None) -> None:
-        if router is None:
-            from serving.index.model import IndexMissing
-            from serving.router import open_router
-
-            try:
-                router = open_router(place or Path())
-            except IndexMissing as error:
-                raise UnusableModel(str(error)) from error
-            except (LookupError, ValueError, OSError, RuntimeError) as error:
-                raise CannotPredict(str(error)) from error
-        self._router = router
-        self._places: dict[str, int] = {}
-        for at, tool in enumerate(router.index.tools):
-            self._places.setdefault(tool.contract_digest, at)
-
-    def predict(
-        self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
-    ) -> list[PredictionAnswer]:
-        out: list[PredictionAnswer] = []
-        for start in range(0, len(asked), _BATCH):
-            out += self._predict_part(asked[start : start + _BATCH])
-            if on_done:
-                on_done(len(out), len(asked))
-        return out
-
-    def _predict_part(self, part: Sequence[PredictionRequest]) -> list[PredictionAnswer]:
-        began = time.perf_counter()
-        held = [self._map_offered_tools(item) for item in part]
-        asks = [
-            self._ask_router(one, places)
-            for one, places in zip(part, held, strict=True)
-            if places is not None
-        ]
-        found = iter(self._router.find_many(asks))
-        answers = [
-            make_failed_answer(NOT_IN_INDEX)
-            if places is None
-            else self._read_hits(one, next(found), places)
-            for one, places in zip(part, held, strict=True)
-        ]
-        took = (time.perf_counter() - began) / len(part)
-        return [PredictionAnswer(**{**vars(answer), "seconds": took}) for answer in answers]
-
-    def _map_offered_tools(self, asked: PredictionRequest) -> dict[str, dict[str, Any]] | None:
-        """Tool id -> contract of what is offered; None where the index lacks one of them."""
-        out = {}
-        for tool in asked.tools:
-            at = self._places.get(contract_digest(tool))
-            if at is None and not asked.whole_pool:
-                return None
-            if at is not None:
-                out[self._router.index.tools[at].tool_id] = tool
-        return out
-
-    def _ask_router(self, asked: PredictionRequest, offered: Mapping[str, Any]) -> "ToolQuery":
-        from serving.router import ToolQuery
-
-        allowed = tuple(sorted(name.translate(_MARKS) for name in offered))
-        return ToolQuery(
-            query=asked.request_text, k=1, allowed=None if asked.whole_pool else allowed
-        )
-
-    def _read_hits(
-        self,
-        asked: PredictionRequest,
-        answer: "QueryAnswer",
-        offered: Mapping[str, Mapping[str, Any]],
-    ) -> PredictionAnswer:
-        if answer.no_tool or not answer.hits:
-            return PredictionAnswer([], "no_call")
-        hit = answer.hits[0]
-        contract = offered.get(hit.tool_id)
-        if contract is None:  # only over the whole pool: a tool beside those of the question
-            place = self._router.index.place_of(hit.tool_id)
-            contract = self._router.index.contract(place) if place is not None else {}
-            names = {tool["name"] for tool in asked.tools}
-            same = _is_same_tool(contract, asked.tools)
-            name = hit.tool if same or hit.tool not in names else hit.tool_id
-        else:
-            name = str(contract["name"])
-        return PredictionAnswer(
-            [{"name": name, "arguments": copy_slots(contract, asked.request_text)}], "call"
-        )
-
-
-def _is_same_tool(contract: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a tool is one of those asked about, listed by another server."""
-    return any(
-        tool["name"] == contract.get("name") and tool["inputSchema"] == contract.get("inputSchema")
-        for tool in tools
-    )

@@ -50,7 +50,6 @@ class TestPlan:
         return replace(self, per_split=n, **{name: min(getattr(self, name), n) for name in sorts})
 
 
-WHOLE_POOL = "pool"  # a router's cell: it chooses from all it knows
 FRESH = "fresh"  # the cell of new and changed contracts
 NO_TOOL = "no_tool"
 
@@ -73,7 +72,6 @@ class CallerItem:
     perturbation: str = UNPERTURBED
     phantom: str = ""
     dead: str = ""
-    examples: tuple[Any, ...] = field(default=(), repr=False)
     before: tuple[Any, ...] = field(default=(), repr=False)
 
     @property
@@ -106,21 +104,6 @@ def make_items(
     ):
         found.setdefault(item.item_id, item)
     return list(found.values())
-
-
-def make_whole_pool_items(
-    rows: Sequence[Row], pool: Mapping[str, Any], plan: TestPlan
-) -> list[CallerItem]:
-    """A cell for routers: the same requests over every tool there is."""
-    split_pool = select_split_pool(pool, TEST_SPLITS[0])
-    out = []
-    for split in plan.splits:
-        part = [row for row in rows if row["split"] == split]
-        for row in [r for r in _interleave_tools(part) if _is_served(r)][: plan.per_split]:
-            out.append(
-                _make_item(row, split_pool, split, len(split_pool), RANDOM, 0, named=WHOLE_POOL)
-            )
-    return out
 
 
 def make_fresh_items(
@@ -168,12 +151,14 @@ def _make_item(
     tools = draw_candidates(row, pool, n, distractors=distractors, seed=seed)
     kind = named or distractors
     name = _make_item_name(row, split, n, kind, seed)
-    held = [dict(tool) for tool in tools]
+    offered = [dict(tool) for tool in tools]
     turn = turn or ChatTurn((), read_calls(row))
     if turn.before:
         name += f"|turn{len(turn.before)}"
     task = _get_task_kind(row)
-    return CallerItem(name, split, task, n, kind, seed, row, held, turn.calls, before=turn.before)
+    return CallerItem(
+        name, split, task, n, kind, seed, row, offered, turn.calls, before=turn.before
+    )
 
 
 def _make_perturbed_items(base: Sequence[CallerItem], plan: TestPlan) -> Iterator[CallerItem]:

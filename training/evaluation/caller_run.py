@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,10 @@ from assets.contracts.quarantined_tools import read_contracts
 from training.evaluation.adapter_predictor import AdapterPredictor
 from training.evaluation.baselines import BaselinePredictor
 from training.evaluation.caller_items import (
-    WHOLE_POOL,
     CallerItem,
     TestPlan,
     make_fresh_items,
     make_items,
-    make_whole_pool_items,
 )
 from training.evaluation.caller_markdown import as_markdown
 from training.evaluation.caller_score import score_answer
@@ -24,7 +22,6 @@ from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.phantom import DeadRequest, find_dead_requests
 from training.evaluation.predictor import CannotPredict, PredictionRequest, Predictor
 from training.evaluation.retriever import NothingToEvaluate
-from training.evaluation.similar_examples import RULE, Embed, select_similar_examples
 from training.prompts.render import list_named_tools
 from training.role import BASELINE
 from training.sets.pool import load_pool
@@ -33,8 +30,6 @@ from warehouse.progress import Progress, SilentProgress
 from warehouse.storage.files import write_atomically
 from warehouse.store import Warehouse
 
-_CHOOSE_FROM_ALL = ("router",)  # who can take a whole pool; a prompt cannot
-
 
 def evaluate_predictors(
     predictors: Sequence[Predictor],
@@ -42,48 +37,32 @@ def evaluate_predictors(
     training_set: str,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Every predictor's rows for every item it can be asked. Raises NothingToEvaluate."""
+    """Every predictor's rows for every item. Raises NothingToEvaluate."""
     if not items:
         raise NothingToEvaluate(
             "caller evaluation: 0 items; expected accepted pairs in a test split of the training"
             " set. Deploy more servers, or ask for another --split"
         )
     reporter = progress or SilentProgress()
-    rows = []
+    rows, requests = [], [make_prediction_request(item) for item in items]
     for predictor in predictors:
-        fit = [
-            i for i in items if i.distractors != WHOLE_POOL or predictor.kind in _CHOOSE_FROM_ALL
-        ]
-        asked = [to_asked(item) for item in fit]
 
         def on_done(done: int, total: int, label: str = predictor.label) -> None:
             reporter.update(f"asking {label[:40]}", done, total)
 
-        answers = predictor.predict(asked, on_done)
+        answers = predictor.predict(requests, on_done)
         rows += [
             score_answer(item, answer, predictor.label, training_set)
-            for item, answer in zip(fit, answers, strict=True)
+            for item, answer in zip(items, answers, strict=True)
         ]
     return rows
 
 
-def with_examples(
-    items: Sequence[CallerItem], train_rows: Sequence[Any], embed: Embed, n: int
-) -> list[CallerItem]:
-    """The items with up to `n` similar train pairs before each, by the rule of `examples.py`."""
-    similar_examples = select_similar_examples([item.row for item in items], train_rows, embed, n)
-    return [
-        replace(item, examples=each) for item, each in zip(items, similar_examples, strict=True)
-    ]
-
-
-def to_asked(item: CallerItem) -> PredictionRequest:
-    whole = item.distractors == WHOLE_POOL
-    named = list_named_tools(item.row) if item.before else frozenset()
-    keep = named | {call["name"] for call in item.expected}
-    return PredictionRequest(
-        item.item_id, item.instruction, item.tools, item.examples, keep, whole, item.before
-    )
+def make_prediction_request(item: CallerItem) -> PredictionRequest:
+    """The item as a predictor is asked it."""
+    in_conversation = list_named_tools(item.row) if item.before else frozenset()
+    keep = in_conversation | {call["name"] for call in item.expected}
+    return PredictionRequest(item.item_id, item.instruction, item.tools, keep, item.before)
 
 
 _SETS_BACK = 10  # training sets whose requests are looked through for tools that are gone
@@ -192,41 +171,28 @@ class CallerEvaluation:
     plan: TestPlan
     rows: list[dict[str, Any]]
     summaries: list[dict[str, Any]]
-    notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "plan": asdict(self.plan),
             "rows": len(self.rows),
             "unanswered": count_unanswered(self.rows),
-            "notes": self.notes,
             "summaries": self.summaries,
         }
 
 
 def compare_callers(
-    held: CallerBench,
+    bench: CallerBench,
     predictors: Sequence[Predictor],
     plan: TestPlan,
-    *,
-    examples: int = 0,
-    embed: Embed | None = None,
     progress: Progress | None = None,
 ) -> CallerEvaluation:
-    """Asks every model the plan's items. Raises NothingToEvaluate, CannotPredict.
-
-    `examples`: similar accepted train pairs put before each request, found by `embed`.
-    """
-    items, notes = held.make_items_for(plan), []
-    if any(predictor.kind == "router" for predictor in predictors):
-        items += make_whole_pool_items(held.rows, held.pool, plan)
-    if examples and embed is not None:
-        items = with_examples(items, held.rows, embed, examples)
-        notes.append(f"{examples} examples before each request: {RULE}")
-    rows = evaluate_predictors(predictors, items, held.training_set, progress)
+    """Asks every model the plan's items. Raises NothingToEvaluate, CannotPredict."""
+    items = bench.make_items_for(plan)
+    rows = evaluate_predictors(predictors, items, bench.training_set, progress)
     first = predictors[0].label
     summaries = [summarise_calls(rows, first, other.label) for other in predictors[1:]]
-    return CallerEvaluation(plan, rows, summaries, notes)
+    return CallerEvaluation(plan, rows, summaries)
 
 
 def count_unanswered(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
@@ -239,16 +205,16 @@ def count_unanswered(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]
     return out
 
 
-def write_out(folder: Path, made: CallerEvaluation) -> list[Path]:
+def write_out(folder: Path, evaluation: CallerEvaluation) -> list[Path]:
     """`items.jsonl` (a row a model and item), `summary.json`, `report.md`."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = "".join(json.dumps(row) + "\n" for row in made.rows)
-    summary = json.dumps(made.as_dict(), indent=1)
-    parts = {
+    lines = "".join(json.dumps(row) + "\n" for row in evaluation.rows)
+    summary = json.dumps(evaluation.as_dict(), indent=1)
+    texts = {
         "items.jsonl": lines,
         "summary.json": summary,
-        "report.md": as_markdown(made.summaries),
+        "report.md": as_markdown(evaluation.summaries),
     }
-    for name, text in parts.items():
+    for name, text in texts.items():
         write_atomically(folder / name, text.encode())
-    return [folder / name for name in parts]
+    return [folder / name for name in texts]

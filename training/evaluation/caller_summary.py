@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from training.evaluation.caller_items import FRESH, WHOLE_POOL
+from training.evaluation.caller_items import FRESH
 from training.evaluation.caller_table import (
     ASK_BACK,
     NOT_OFFERED,
@@ -203,7 +203,7 @@ def _select_head(plain: Both) -> list[tuple[Row, Row]]:
     return [
         two
         for two in _filter_pairs(plain, candidates=least, split=UNSEEN_SERVER)
-        if two[0]["distractors"] not in (WHOLE_POOL, FRESH)
+        if two[0]["distractors"] != FRESH
     ]
 
 

@@ -33,7 +33,7 @@ CALLER_EVALUATION = TableSpec(
         "candidates": (pl.Int64, "Planned number of candidates"),
         "offered": (pl.Int64, "Tools in the question; fewer where the pool is smaller"),
         "shown": (pl.Int64, "Candidates that fit into the model's prompt"),
-        "distractors": (pl.String, "random, hard, or pool (the router over its whole index)"),
+        "distractors": (pl.String, "random, hard, or fresh (of contracts that are new or changed)"),
         "perturbation": (pl.String, f"none, or {', '.join(PERTURBATIONS)}"),
         "phantom": (pl.String, 'Perturbation: "", gone, renamed or renamed_here'),
         "server_id": SERVER_ID,

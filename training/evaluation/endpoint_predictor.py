@@ -126,12 +126,8 @@ def _map_wire_names(contracts: Sequence[Contract]) -> dict[str, str]:
 
 
 def build_messages(asked: PredictionRequest, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The conversation as endpoints take it; `names`: tool -> its name on the wire. Examples stand
-    in the system message: endpoints refuse calls that no tool answered."""
+    """The conversation as endpoints take it; `names`: tool -> its name on the wire."""
     system = f"{SYSTEM} If no tool fits, answer: {NO_CALL}"
-    for instruction, calls in asked.examples:
-        answer = json.dumps(list(calls), ensure_ascii=False) if calls else NO_CALL
-        system += f"\n\nAn earlier request: {instruction}\nIts answer: {answer}"
     before = asked.before or [{"role": "user", "content": asked.instruction}]
     messages = [_write_wire_message(message, names) for message in before]
     return [{"role": "system", "content": system}, *messages]

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 from training.prompts.call_text import parse_calls
 from warehouse.errors import UnusableInput
 
-PredictorKind = Literal["adapter", "endpoint", "router", "baseline"]
+PredictorKind = Literal["adapter", "endpoint", "baseline"]
 OnDone = Callable[[int, int], None]  # answered so far, of how many
 
 
@@ -21,18 +21,15 @@ class UnusableModel(CannotPredict, UnusableInput):
 
 @dataclass(frozen=True)
 class PredictionRequest:
-    """One request with the tools it is offered; `examples` are (instruction, calls) put before
-    it. `keep`: tools that stay where a short context holds not all (the right ones, as in
-    training: `shown` says how many are left). `whole_pool`: a router may take any tool it knows.
-    `before`: the conversation that is to be gone on with, its first request included; () where the
-    request stands alone."""
+    """One request with the tools it is offered. `keep`: tools that stay where a short context holds
+    not all (the right ones, as in training: `shown` says how many are left). `before`: the
+    conversation that is to be gone on with, its first request included; () where the request stands
+    alone."""
 
     item_id: str
     instruction: str
     tools: list[dict[str, Any]]
-    examples: tuple[tuple[str, Sequence[Mapping[str, Any]]], ...] = ()
     keep: frozenset[str] = frozenset()
-    whole_pool: bool = False
     before: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 
     @property

@@ -20,10 +20,10 @@ from warehouse.json_types import Contract
 
 Call = Mapping[str, Any]
 Message = Mapping[str, Any]
-Example = tuple[str, Sequence[Call]]
 Tools = Sequence[Mapping[str, Any]]
 SYSTEM = "Choose one tool and write its call as JSON."
 NO_CALL = "None of these tools can do that."  # the answer where no call is right
+_SYSTEM_MESSAGE: dict[str, Any] = {"role": "system", "content": SYSTEM}
 
 
 def render_tool_schema(contract: Contract) -> dict[str, Any]:
@@ -46,17 +46,14 @@ def render_conversation(
     tools: Tools,
     instruction: str,
     calls: Sequence[Call] | None = None,
-    *,
-    examples: Sequence[Example] = (),
 ) -> tuple[str, str]:
     """(prompt, completion) through the tokenizer's own chat template.
 
     `tools`: from `render_tool_schema`. `calls`: the right ones ({name, arguments}); [] where none
-    is right, and the completion says NO_CALL; None leaves the completion empty. `examples`:
-    (instruction, calls) that are shown before the request, as earlier turns.
+    is right, and the completion says NO_CALL; None leaves the completion empty.
     Raises BadTemplate.
     """
-    asked = [*_open_conversation(examples), {"role": "user", "content": instruction}]
+    asked = [_SYSTEM_MESSAGE, {"role": "user", "content": instruction}]
     prompt = render_prompt_text(tokenizer, asked, tools)
     if calls is None:
         return prompt, ""
@@ -64,7 +61,7 @@ def render_conversation(
 
 
 def render_turns(
-    tokenizer: Any, tools: Tools, messages: Sequence[Message], *, examples: Sequence[Example] = ()
+    tokenizer: Any, tools: Tools, messages: Sequence[Message]
 ) -> list[tuple[str, str]]:
     """(prompt, completion) of every turn of the model's in a conversation, each as it is asked for.
 
@@ -72,7 +69,7 @@ def render_turns(
     them. Where the model does not have the last word, the last completion is empty.
     Raises BadTemplate.
     """
-    conversation = _open_conversation(examples)
+    conversation = [_SYSTEM_MESSAGE]
     results = []
     for message in messages:
         turn = {name: held for name, held in message.items() if name != "weight"}
@@ -107,13 +104,6 @@ def render_answer(
     prompt = render_prompt_text(tokenizer, asked, tools)
     answer = build_call_message(calls, words)
     return _render_completion(tokenizer, prompt, asked, answer, tools)
-
-
-def _open_conversation(examples: Sequence[Example]) -> list[dict[str, Any]]:
-    results: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
-    for text, right in examples:
-        results += [{"role": "user", "content": text}, build_call_message(right)]
-    return results
 
 
 def _render_completion(
@@ -295,7 +285,7 @@ class PromptParts:
 @dataclass(frozen=True)
 class RenderedPrompt:
     """A prompt that fits, its completion, the names of the tools that it shows and of those that
-    had to go, how many examples are left, and its length with the completion.
+    had to go, and its length with the completion.
 
     `turns`: (prompt, completion) of every turn of the model's; the longest fits, and the last is
     `prompt` and `completion`.
@@ -305,7 +295,6 @@ class RenderedPrompt:
     completion: str
     shown: tuple[str, ...]
     dropped: tuple[str, ...]
-    examples: int
     tokens: int
     turns: tuple[tuple[str, str], ...] = ()
 
@@ -321,45 +310,41 @@ def fit_prompt(
     row_or_parts: Mapping[str, Any] | PromptParts,
     tools: Sequence[Contract],
     limit: int,
-    *,
-    examples: Sequence[Example] = (),
 ) -> RenderedPrompt | None:
     """The row with as many of `tools` (contracts) as `limit` tokens hold, completion included.
 
     What is too much goes whole: distractors, the easiest first (those that share the fewest words
-    with the right tools, or with the request where no call is right), then examples, the last
-    first. None where even the right tools alone do not fit. Raises BadTemplate.
+    with the right tools, or with the request where no call is right). None where even the right
+    tools alone do not fit. Raises BadTemplate.
     """
     parts = (
         row_or_parts if isinstance(row_or_parts, PromptParts) else get_prompt_parts(row_or_parts)
     )
     order = _rank_by_ease(parts, tools)
 
-    def made(gone: int, shown: int) -> RenderedPrompt:
+    def render_without(gone: int) -> RenderedPrompt:
+        """The prompt without so many of the easiest."""
         out = set(order[:gone])
-        kept = [tool for at, tool in enumerate(tools) if at not in out]
-        turns = _render_parts(tokenizer, parts, kept, examples[:shown])
+        shown = [tool for at, tool in enumerate(tools) if at not in out]
+        turns = _render_parts(tokenizer, parts, shown)
         length = max(
             sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in turn)
             for turn in turns
         )
-        names = tuple(tool["name"] for tool in kept)
+        names = tuple(tool["name"] for tool in shown)
         gone_names = tuple(tools[at]["name"] for at in sorted(out))
-        return RenderedPrompt(*turns[-1], names, gone_names, shown, length, tuple(turns))
+        return RenderedPrompt(*turns[-1], names, gone_names, length, tuple(turns))
 
-    steps = [(gone, len(examples)) for gone in range(len(order) + 1)]
-    steps += [(len(order), shown) for shown in range(len(examples) - 1, -1, -1)]
-    return find_first_fitting(steps, lambda step: made(*step), limit)
+    return find_first_fitting(range(len(order) + 1), render_without, limit)
 
 
 def _render_parts(
-    tokenizer: Any, parts: PromptParts, tools: Sequence[Contract], examples: Sequence[Example]
+    tokenizer: Any, parts: PromptParts, tools: Sequence[Contract]
 ) -> list[tuple[str, str]]:
-    shown = [render_tool_schema(tool) for tool in tools]
+    schemas = [render_tool_schema(tool) for tool in tools]
     if parts.messages:
-        return render_turns(tokenizer, shown, parts.messages, examples=examples)
-    asked = parts.instruction, parts.calls
-    return [render_conversation(tokenizer, shown, *asked, examples=examples)]
+        return render_turns(tokenizer, schemas, parts.messages)
+    return [render_conversation(tokenizer, schemas, parts.instruction, parts.calls)]
 
 
 def find_first_fitting(

@@ -90,17 +90,6 @@ def test_published_templates_take_one_call_several_and_none(name: str, calls: li
         assert prompt.count(f'"{tool["function"]["name"]}"') == 1
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_examples_are_earlier_turns(name: str) -> None:
-    made = real(name)
-    examples = [("Make one called c.", [MAKE]), ("What is the weather like?", [])]
-    prompt, answer = render_conversation(made, TOOLS, "Find it.", [FIND], examples=examples)
-    assert answer == render_conversation(made, TOOLS, "Find it.", [FIND])[1]
-    asked = [prompt.index(text) for text in ("Make one called c.", "What is the weather")]
-    assert asked == sorted(asked)
-    assert prompt.index(NO_CALL) < prompt.rindex("Find it.")
-
-
 @pytest.mark.parametrize(
     ("template", "before", "after"),
     [
@@ -178,16 +167,13 @@ def length(made: Any, texts: tuple[str, str]) -> int:
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(0, 1100), st.integers(1, 8), st.integers(0, 2))
-def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(
-    limit: int, n: int, examples: int
-) -> None:
+@given(st.integers(0, 1100), st.integers(1, 8))
+def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(limit: int, n: int) -> None:
     made = tokenizer(HERMES)
     things = ("file", "song", "note", "page", "photo", "flight", "recipe", "ticket")[:n]
     tools = [raw_tool("find", thing) for thing in things]
     parts = PromptParts("Find it.", [FIND], frozenset({"find_file"}))
-    shown_before = [("Make one.", [MAKE])] * examples
-    found = fit_prompt(made, parts, tools, limit, examples=shown_before)
+    found = fit_prompt(made, parts, tools, limit)
     alone = render_conversation(made, [render_tool_schema(tools[0])], "Find it.", [FIND])
     if found is None:
         assert length(made, alone) > limit
@@ -197,26 +183,12 @@ def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(
     assert "find_file" in found.shown
     assert sorted(found.shown + found.dropped) == sorted(tool["name"] for tool in tools)
     kept = [tool for tool in tools if tool["name"] in found.shown]
-    again = render_conversation(
-        made,
-        [render_tool_schema(tool) for tool in kept],
-        "Find it.",
-        [FIND],
-        examples=shown_before[: found.examples],
-    )
-    assert texts == again
-    if found.examples < examples:
-        assert found.shown == ("find_file",)
+    schemas = [render_tool_schema(tool) for tool in kept]
+    assert texts == render_conversation(made, schemas, "Find it.", [FIND])
     if found.dropped:  # not one more would fit
         more = [t for t in tools if t["name"] in (*found.shown, found.dropped[-1])]
-        longer = render_conversation(
-            made,
-            [render_tool_schema(tool) for tool in more],
-            "Find it.",
-            [FIND],
-            examples=shown_before,
-        )
-        assert length(made, longer) > limit
+        schemas = [render_tool_schema(tool) for tool in more]
+        assert length(made, render_conversation(made, schemas, "Find it.", [FIND])) > limit
 
 
 def test_the_easiest_goes_first() -> None:

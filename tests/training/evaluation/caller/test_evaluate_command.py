@@ -98,10 +98,13 @@ def test_seeds_and_splits_are_those_that_were_asked_for(toolmill: Run, tmp_path:
     ("words", "code", "message"),
     [
         (("--model", "baseline"), 2, "expected another model"),
-        (("--model", "router", "--split", "test"), 2, "--split 'test' does not exist; known: seen"),
-        (("--model", "router", "--distractors", "mixed"), 2, "known: random, hard"),
-        (("--model", "router", "--candidates", "1"), 2, "expected 2 or more"),
-        (("--model", "router"), 2, "no router index under"),
+        (
+            ("--model", "baseline", "--split", "test"),
+            2,
+            "--split 'test' does not exist; known: seen",
+        ),
+        (("--model", "baseline", "--distractors", "mixed"), 2, "known: random, hard"),
+        (("--model", "baseline", "--candidates", "1"), 2, "expected 2 or more"),
         (("--model", "gpt-9"), 2, "endpoint:ROLE_or_MODEL"),
         (("--model", "endpoint:caller"), 2, "set roles.caller.model"),
         (("--model", "endpoint:gpt-9"), 2, "set OPENAI_BASE_URL"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.evaluation.conftest import PLAN
-from training.evaluation.caller_items import CallerItem, TestPlan, make_items, make_whole_pool_items
+from training.evaluation.caller_items import CallerItem, TestPlan, make_items
 from training.evaluation.caller_table import (
     ASK_BACK,
     GONE,
@@ -153,13 +153,6 @@ def test_a_conversation_of_a_tool_that_is_gone_is_no_request(made: TrainingSet) 
 def test_nothing_is_dead_while_everything_is_listed(made: TrainingSet) -> None:
     listed = {(entry["server_id"], entry["tool"]) for entry in made.pool.values()}
     assert find_dead_requests(made.rows, [], listed, made.pool) == []
-
-
-def test_a_router_is_asked_over_the_whole_pool(made: TrainingSet) -> None:
-    items = make_whole_pool_items(made.rows, made.pool, PLAN)
-    assert items
-    assert {len(item.tools) for item in items} == {len(made.pool)}
-    assert {item.distractors for item in items} == {"pool"}
 
 
 @given(

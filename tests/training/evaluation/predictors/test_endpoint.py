@@ -165,13 +165,3 @@ def test_an_endpoint_that_is_down_fails_every_row_and_raises_nothing(warehouse: 
     assert {answer.error for answer in answers} == {"endpoint_down"}
     with pytest.raises(CannotPredict, match=r"roles\.caller\.model"):
         EndpointPredictor(Role("caller"), warehouse.ledger)
-
-
-def test_examples_stand_before_the_request(warehouse: Warehouse) -> None:
-    call = {"name": "files/find.one", "arguments": {"title": "old"}}
-    asked = PredictionRequest("i", "Please find it.", [TOOL], (("Find the old file.", [call]),))
-    with openai_endpoint(obedient) as endpoint:
-        predictor(endpoint, warehouse).predict([asked])
-    system = endpoint.requests[0]["messages"][0]["content"]
-    assert "Find the old file." in system
-    assert '"title": "old"' in system

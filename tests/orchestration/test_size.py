@@ -20,9 +20,9 @@ BUDGET = {
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_887, 55),
     "assets/outcomes": (7_510, 40),
-    "training": (13_629, 85),
+    "training": (13_315, 84),
     "serving": (8_508, 41),
-    "orchestration": (6_623, 39),
+    "orchestration": (6_608, 39),
     "demo": (2_726, 24),
     "extensions/batch": (1_127, 6),
     "extensions/bench": (4_103, 16),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (897, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (1_867, 10),
-    "tests": (83_476, 602),
+    "tests": (83_225, 600),
     "benchmarks": (6_222, 43),
 }
 

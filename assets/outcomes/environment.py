@@ -16,7 +16,7 @@ from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.result import CallLimits
 from assets.servers.deploy.grants import ServerGrant
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe, load_recipe, needs_scripts
+from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe, load_recipe
 from warehouse.storage.digest import digest
 
 # For servers that no world file names: an office's files, where recipes make up a folder's path.
@@ -122,7 +122,7 @@ async def open_server(
         granted = replace(policy, grants={server_id: opened.grant.with_network_of(user_grant)})
         loaded = load_recipe(recipe)
         bound = bind_recipe(loaded, opened)
-        facts = dump_recipe(bound, scripts=needs_scripts(recipe))
+        facts = dump_recipe(bound)
         granted = allow_bound(granted, loaded, bound)
         fit = next((server for server in world.servers if server.id == server_id), None)
         caller = ToolCaller({server_id: facts}, granted, _LIMITS)

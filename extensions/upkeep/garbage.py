@@ -103,11 +103,10 @@ def list_unused_artifacts(
         if recipe.ecosystem == "npm" and toolchain.node is None:
             missing.add("node")
             continue
-        for scripts in (False, True):
-            try:
-                used.add(artifact_digest(recipe, toolchain, scripts=scripts))
-            except ToolMissing:
-                missing.add("python")
+        try:
+            used.add(artifact_digest(recipe, toolchain))
+        except ToolMissing:
+            missing.add("python")
     for folder in sorted((home / "artifacts").glob("*")):
         manifest = folder / MANIFEST
         if not is_sha256(folder.name) or folder.name in used or _is_run_by(folder, missing):

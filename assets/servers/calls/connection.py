@@ -37,7 +37,6 @@ from assets.servers.recipes.recipe import (
     RecipeError,
     check_identity,
     load_recipe,
-    needs_scripts,
 )
 from assets.servers.sandbox.gateway import HostLog
 from assets.servers.sandbox.process import SandboxProcess, preflight, start
@@ -62,7 +61,6 @@ class LaunchPlan:
 
     recipe: LaunchRecipe
     given: LaunchSecrets = field(repr=False)
-    scripts: bool
     key: str
     made_up: tuple[str, ...] = ()
 
@@ -97,10 +95,9 @@ def plan_launch(
         raise CallFailed.of(unconfirmed, sent=False)
     real = secrets.names | list_granted_places(recipe, policy.grant_of(server_id))
     made_up = sorted(set(recipe.placeholders) - real)
-    scripts = needs_scripts(facts)
-    facts_of_key = {"recipe": recipe.digest, "scripts": scripts, "conditions": under}
+    facts_of_key = {"recipe": recipe.digest, "conditions": under}
     key = digest({**facts_of_key, "owner": None if server_id in policy.stateless else owner})
-    return LaunchPlan(recipe, secrets, scripts, key, tuple(made_up))
+    return LaunchPlan(recipe, secrets, key, tuple(made_up))
 
 
 def check_secrets(
@@ -340,9 +337,7 @@ def _prepare_launch(
         if recipe.ecosystem == "private":
             launch = stack.enter_context(open_local_launch(recipe, toolchain, secrets))
             return apply_grant(launch, recipe.server_id, policy)
-        artifact = ensure_artifact(
-            recipe, home=policy.home, toolchain=toolchain, policy=sandbox, scripts=plan.scripts
-        )
+        artifact = ensure_artifact(recipe, home=policy.home, toolchain=toolchain, policy=sandbox)
     except PackageError as error:
         raise CallFailed.of(ProbeFailure(error.kind, str(error)), sent=False) from None
     except SandboxUnavailable as error:

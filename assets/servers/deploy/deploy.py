@@ -57,7 +57,6 @@ class DeploymentResult:
     placeholders: tuple[str, ...] = ()
     locked: str | None = None
     megabytes: float = 0.0
-    built_with_scripts: bool = False
     behaviour: list[dict[str, str]] | None = None
     certificate: dict[str, Any] | None = None
     license: str | None = None
@@ -240,8 +239,6 @@ class RecipeLauncher:
     def _run_package(self) -> DeploymentResult:
         tried = self._try_launch(self.recipe, self._fetch(self.recipe))
         if tried.result.status != "ok":
-            tried = self._try_built(tried)
-        if tried.result.status != "ok":
             tried = self._try_guesses(tried)
         artifact = tried.artifact
         passed = {f"env:{name}" for name, _ in tried.recipe.env}
@@ -249,17 +246,15 @@ class RecipeLauncher:
         named += list_made_up(self.recipe, tried.recipe)
         made_up = sorted({n for n in named if not n.startswith("env:") or n in passed})
         launched = None
-        if tried.recipe != self.recipe or artifact.built_with_scripts:
+        if tried.recipe != self.recipe:
             # Made up is what was, whatever real values it was given: those may be withdrawn.
-            used = tried.recipe.model_copy(update={"placeholders": tuple(made_up)})
-            launched = dump_recipe(used, scripts=artifact.built_with_scripts)
+            launched = dump_recipe(tried.recipe.model_copy(update={"placeholders": tuple(made_up)}))
         ask = self._make_ask(self._make_launch(tried.recipe, artifact))
         return DeploymentResult(
             tried.result,
             self._drop_real(made_up, tried.recipe),
             artifact.locked,
             artifact.megabytes,
-            artifact.built_with_scripts,
             self._find_behaviour(tried.result, ask),
             certify(self.sandbox, self.toolchain),
             read_licence(self.recipe, artifact.tree),
@@ -292,9 +287,9 @@ class RecipeLauncher:
         granted = list_granted_places(recipe, self.policy.grant_of(recipe.server_id))
         return tuple(sorted({*made_up} - self.given.names - granted))
 
-    def _fetch(self, recipe: LaunchRecipe, *, scripts: bool = False) -> InstalledArtifact:
+    def _fetch(self, recipe: LaunchRecipe) -> InstalledArtifact:
         where = {"home": self.policy.home, "toolchain": self.toolchain, "policy": self.sandbox}
-        return ensure_artifact(recipe, **where, scripts=scripts)
+        return ensure_artifact(recipe, **where)
 
     def _make_launch(self, recipe: LaunchRecipe, artifact: InstalledArtifact) -> SandboxLaunch:
         launch = make_launch(recipe, artifact, self.toolchain, self.given)
@@ -303,16 +298,6 @@ class RecipeLauncher:
     def _try_launch(self, recipe: LaunchRecipe, artifact: InstalledArtifact) -> _LaunchAttempt:
         ask = self._make_ask(self._make_launch(recipe, artifact))
         return _LaunchAttempt(recipe, artifact, ask(self.policy.conversation, False))
-
-    def _try_built(self, first: _LaunchAttempt) -> _LaunchAttempt:
-        """With its own install scripts run, where the policy allows that and it helps."""
-        if not first.artifact.scripts_skipped or self.sandbox.scripts != "second":
-            return first
-        try:
-            again = self._try_launch(first.recipe, self._fetch(first.recipe, scripts=True))
-        except PackageError:
-            return first
-        return again if again.result.status == "ok" else first
 
     def _try_guesses(self, first: _LaunchAttempt) -> _LaunchAttempt:
         """The first further try that lists tools; each builds on the one before. If none does, the

@@ -181,10 +181,6 @@ DEPLOYMENTS = TableSpec(
         "server_version": (pl.String, "Name by which the server introduces itself"),
         "protocol": (pl.String, "Protocol revision, such as 2025-06-18 or 2026-07-28"),
         "capabilities": (pl.String, "Names, as a JSON list"),
-        "built_with_scripts": (
-            pl.Boolean,
-            "Whether the package's own install scripts or build ran",
-        ),
         "license": (pl.String, "Licence that the installed package states; null where none"),
         "placeholders": (
             pl.String,
@@ -254,7 +250,6 @@ def make_deployment_row(
         "certificate": certificate and blobs.put(canonical_json(certificate)),
         "protocol": result.protocol and drop_surrogates(result.protocol),
         "capabilities": _dump_ascii(result.capabilities),
-        "built_with_scripts": deployed.built_with_scripts,
         "license": deployed.license,
         "server_name": _read_text(result.server_info, "name"),
         "server_version": _read_text(result.server_info, "version"),

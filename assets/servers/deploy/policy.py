@@ -97,7 +97,6 @@ def digest_conditions(server_id: str, policy: DeployPolicy) -> str:
         "network": sandbox.network,
         "memory_mb": sandbox.memory_mb,
         "backend": sandbox.backend,
-        "scripts": sandbox.scripts,
         "placeholders": policy.placeholders,
         "twice": policy.twice,
         "asked": remote and policy.remote is not None,

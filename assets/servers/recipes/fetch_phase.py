@@ -157,7 +157,6 @@ def run_tool(
     staging: StagingFolder,
     toolchain: HostToolchain,
     policy: SandboxPolicy = FETCH_POLICY,
-    scripts: bool = False,
     env: Mapping[str, str] | None = None,
     mounts: Sequence[SandboxMount] = (),
 ) -> ToolExit:
@@ -166,8 +165,8 @@ def run_tool(
     tool does; raises SandboxUnavailable where there is no sandbox.
 
     It has a network of its own that leads to the registries of this host alone; backend `none` has
-    the host's. scripts: third-party scripts may run, and dependencies be prepared from git."""
-    settings = {**_make_settings(toolchain.fetch_env, scripts=scripts), **(env or {})}
+    the host's. No package's own script runs, and none is prepared from git."""
+    settings = {**_make_settings(toolchain.fetch_env), **(env or {})}
     visible = [SandboxMount(staging.opened, FETCH, writable=True), *mounts]
     visible += [SandboxMount.same(path) for path in (*toolchain.binds, *toolchain.fetch_binds)]
     with ExitStack() as stack:
@@ -190,7 +189,7 @@ def _open_gateway(env: Mapping[str, str], policy: SandboxPolicy) -> AbstractCont
     return open_gateway(gateway, FETCH_UID if os.geteuid() == 0 else None)
 
 
-def _make_settings(env: Mapping[str, str], *, scripts: bool) -> dict[str, str]:
+def _make_settings(env: Mapping[str, str]) -> dict[str, str]:
     """The environment of npm and uv. No file of a package's folder overrides it: `.npmrc` of a
     dependency from git once named the program that npm ran as git."""
     return {
@@ -203,10 +202,9 @@ def _make_settings(env: Mapping[str, str], *, scripts: bool) -> dict[str, str]:
         "npm_config_update_notifier": "false",
         "npm_config_userconfig": "/dev/null",
         "npm_config_globalconfig": "/dev/null/none",
-        # Also for the npm that npm starts to prepare a dependency from git.
-        "npm_config_ignore_scripts": "false" if scripts else "true",
-        "npm_config_allow_git": "all" if scripts else "none",
-        "npm_config_git": "/usr/bin/git" if scripts else "/bin/false",
+        "npm_config_ignore_scripts": "true",
+        "npm_config_allow_git": "none",
+        "npm_config_git": "/bin/false",
         "npm_config_script_shell": "/bin/sh",
         "NO_COLOR": "1",
     }

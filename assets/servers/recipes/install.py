@@ -62,12 +62,11 @@ _UV_WORDS = {
 
 @dataclass(frozen=True)
 class InstallContext:
-    """Where and how a package is installed. scripts: its own install scripts and build may run."""
+    """Where and how a package is installed; none of its own scripts runs."""
 
     home: Path
     toolchain: HostToolchain
     policy: SandboxPolicy = FETCH_POLICY
-    scripts: bool = False
 
 
 def _install_npm(
@@ -75,8 +74,7 @@ def _install_npm(
 ) -> dict[str, Any]:
     node, npm = workshop.toolchain.require_node()
     argv = (
-        *(str(node), str(npm), "install", "--prefix", _INSIDE, "--omit=dev"),
-        *(() if workshop.scripts else ("--ignore-scripts",)),
+        *(str(node), str(npm), "install", "--prefix", _INSIDE, "--omit=dev", "--ignore-scripts"),
         *("--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error", "--no-bin-links"),
         *("--install-strategy=hoisted", "--", f"{recipe.name}@{recipe.version}"),
     )
@@ -95,8 +93,6 @@ def _install_npm(
         "env": {},
         "placeholders": [],
         "locked": locked,
-        "scripts_skipped": not workshop.scripts
-        and any(about.get("hasInstallScript") is True for about in lock.values()),
     }
 
 
@@ -134,7 +130,7 @@ def _install_pypi(
     venv = (uv, "venv", "--quiet", "--relocatable", "--python", python, f"{_INSIDE}/venv")
     install = (
         *(uv, "pip", "install", "--quiet", "--python", f"{_INSIDE}/venv/bin/python"),
-        *(() if workshop.scripts else ("--only-binary", ":all:")),
+        *("--only-binary", ":all:"),
         # No inode of a cache in an artefact: whoever may write the one must not reach the other.
         *("--link-mode", "copy", "-r", f"{FETCH}/request.txt"),
         *(("--exclude-newer", recipe.as_of) if recipe.as_of else ()),
@@ -246,7 +242,6 @@ def _run_installer(
         staging=staging,
         toolchain=workshop.toolchain,
         policy=workshop.policy,
-        scripts=workshop.scripts,
         env=env,
     )
     _check_limits(finished)
@@ -278,16 +273,12 @@ INSTALLERS: dict[str, Callable[[LaunchRecipe, StagingFolder, InstallContext], di
 
 
 _MAX_ARTIFACT_MB = 2048
-_BUILT = ("npm", "pypi")  # whose packages may bring scripts and builds
 
 
 @dataclass(frozen=True)
 class InstalledArtifact:
     """An installed server. `argv` and `env` are as seen inside the sandbox, where `tree` lies at
-    /srv/server; `locked` is the digest of everything that was installed with it.
-
-    built_with_scripts: the package's own install scripts or build ran. scripts_skipped: it has some
-    and they did not, so that a server that then fails may be worth the second attempt."""
+    /srv/server; `locked` is the digest of everything that was installed with it."""
 
     tree: Path
     argv: tuple[str, ...]
@@ -295,20 +286,15 @@ class InstalledArtifact:
     placeholders: tuple[str, ...]
     locked: str
     megabytes: float
-    built_with_scripts: bool = False
-    scripts_skipped: bool = False
 
 
-def artifact_digest(
-    recipe: LaunchRecipe, toolchain: HostToolchain, *, scripts: bool = False
-) -> str:
+def artifact_digest(recipe: LaunchRecipe, toolchain: HostToolchain) -> str:
     """Names the artefact: what is installed and with which runtime, not how it is launched."""
     facts = recipe.model_dump(mode="json", include={"ecosystem", "version", "integrity", "entry"})
     name = None if recipe.ecosystem == "mcpb" and recipe.integrity else recipe.name
     host = toolchain.identity(recipe.ecosystem, recipe.python)
     as_of = {"as_of": recipe.as_of} if recipe.as_of else {}
-    built = {"scripts": True} if scripts else {}
-    return digest({**facts, "name": name, "layout": 2, **host, **as_of, **built})
+    return digest({**facts, "name": name, "layout": 2, **host, **as_of})
 
 
 def ensure_artifact(
@@ -317,30 +303,14 @@ def ensure_artifact(
     home: Path,
     toolchain: HostToolchain,
     policy: SandboxPolicy | None = None,
-    scripts: bool = False,
 ) -> InstalledArtifact:
-    """The artefact of a recipe, fetched unless it is there. Raises PackageError.
-
-    A package that cannot be installed without its own scripts is tried once more with them where
-    the policy says so; scripts: asks for that second attempt at once."""
-    second = policy is not None and policy.scripts == "second" and recipe.ecosystem in _BUILT
-    if scripts and not second:
-        raise PackageError("policy_denied", 'install scripts are off (`sandbox.scripts = "never"`)')
-    workshop = InstallContext(home, toolchain, fetch_policy(policy), scripts)
+    """The artefact of a recipe, fetched unless it is there. Raises PackageError."""
+    workshop = InstallContext(home, toolchain, fetch_policy(policy))
     try:
-        return _ensure_fetched(recipe, workshop)
-    except PackageError as error:
-        if scripts or not second or error.kind != "build_failed":
-            raise
-    return _ensure_fetched(recipe, replace(workshop, scripts=True))
-
-
-def _ensure_fetched(recipe: LaunchRecipe, workshop: InstallContext) -> InstalledArtifact:
-    try:
-        name = artifact_digest(recipe, workshop.toolchain, scripts=workshop.scripts)
+        name = artifact_digest(recipe, toolchain)
     except ToolMissing as error:
         raise PackageError("needs_software", str(error)) from error
-    folder = workshop.home / "artifacts" / name
+    folder = home / "artifacts" / name
     if not (folder / MANIFEST).exists():
         _fetch_into(recipe, folder, workshop)
     facts = json.loads((folder / MANIFEST).read_bytes())
@@ -359,7 +329,7 @@ def _fetch_into(recipe: LaunchRecipe, folder: Path, workshop: InstallContext) ->
             size = total / (1 << 20)
             if size > _MAX_ARTIFACT_MB:
                 raise PackageError("oversize", f"installs {size:.0f} MB")
-            facts |= {"megabytes": round(size, 1), "built_with_scripts": workshop.scripts}
+            facts |= {"megabytes": round(size, 1)}
             staging.publish(facts, folder)
     except ToolMissing as error:
         raise PackageError("needs_software", str(error)) from error

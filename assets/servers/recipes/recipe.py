@@ -21,7 +21,6 @@ Ecosystem = Literal["npm", "pypi", "mcpb", "oci", "remote", "private"]
 Transport = Literal["http", "sse", "auto"]
 # Facts that came later: left out of the digest where unset, so that older digests stand.
 _LATER = ("transport", "headers", "python", "as_of", "instead_of")
-_SCRIPTS = "scripts"  # the fact that the artefact was built with its own install scripts
 
 
 class LaunchRecipe(BaseModel):
@@ -105,17 +104,15 @@ class RecipeError(ValueError):
     """Facts that are no recipe of this version; says which part."""
 
 
-def dump_recipe(recipe: LaunchRecipe, *, scripts: bool = False) -> dict[str, Any]:
-    """What it takes to launch the recipe again. scripts: the artefact that counted was built with
-    its own install scripts."""
-    facts = recipe.model_dump(mode="json", exclude_defaults=True)
-    return {**facts, _SCRIPTS: True} if scripts else facts
+def dump_recipe(recipe: LaunchRecipe) -> dict[str, Any]:
+    """What it takes to launch the recipe again."""
+    return recipe.model_dump(mode="json", exclude_defaults=True)
 
 
 def load_recipe(facts: Mapping[str, Any]) -> LaunchRecipe:
     """The recipe of `dump_recipe`. Raises RecipeError."""
     try:
-        return LaunchRecipe(**{name: fact for name, fact in facts.items() if name != _SCRIPTS})
+        return LaunchRecipe(**facts)
     except (ValidationError, TypeError) as error:
         message = " ".join(str(error).split())[:200]
         name = str(facts.get("server_id"))[:200]
@@ -123,11 +120,6 @@ def load_recipe(facts: Mapping[str, Any]) -> LaunchRecipe:
             f"recipe of {name}: {message}; expected what `dump_recipe` writes:"
             " build the index again"
         ) from None
-
-
-def needs_scripts(facts: Mapping[str, Any]) -> bool:
-    """Whether the artefact is the one that was built with its own install scripts."""
-    return bool(facts.get(_SCRIPTS))
 
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

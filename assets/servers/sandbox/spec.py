@@ -22,8 +22,7 @@ class SandboxSettings:
 
     backend: `auto` takes bubblewrap, else docker, else refuses; `none` contains nothing, and every
     row is marked uncertified. engine: the program behind docker (`podman` takes the same words).
-    scripts: `second` lets a fetch that failed run install scripts, inside. fetch_hosts: `host` or
-    `host:port` that the fetch phase may reach besides the registries in use."""
+    fetch_hosts: `host` or `host:port` that the fetch phase may reach besides registries in use."""
 
     backend: Literal["auto", "bubblewrap", "docker", "none"] = "auto"
     engine: str = "docker"
@@ -33,7 +32,6 @@ class SandboxSettings:
     tmp_mb: int = 512
     wall_s: float = 60.0
     network: Literal["none", "full"] = "none"
-    scripts: Literal["never", "second"] = "never"
     fetch_hosts: tuple[str, ...] = ()
 
 

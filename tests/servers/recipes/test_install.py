@@ -1,15 +1,11 @@
-"""The fetch phase against a registry on loopback: scripts off first, on only by policy, and what a
-build script can reach when it does run."""
+"""The fetch phase against a registry on loopback: no script of a package runs."""
 
 import base64
 import hashlib
 import io
 import json
 import os
-import select
 import shutil
-import socket
-import subprocess
 import tarfile
 import threading
 import zipfile
@@ -19,47 +15,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.recipes.fetch_phase import FETCH_POLICY, fetch_policy, open_staging
-from assets.servers.recipes.install import _digest_installed, artifact_digest, ensure_artifact
+from assets.servers.recipes.fetch_phase import FETCH_POLICY, fetch_policy
+from assets.servers.recipes.install import _digest_installed, ensure_artifact
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import require_sandbox
-
-SECOND = SandboxPolicy(scripts="second")
-
-# What a script of a package tries, each noted in a file beside it.
-SCRIPT = """
-import json, os, socket, sys
-found = {}
-def attempt(name, action):
-    try: action(); found[name] = True
-    except Exception as error: found[name] = False
-cache = [path for path, _, _ in os.walk('/fetch')]
-attempt('sees_the_shared_npm_cache', lambda: os.listdir('/fetch/npm'))
-attempt('sees_the_shared_uv_cache', lambda: os.listdir('/fetch/uv'))
-OWN = ('/fetch', '/tmp', '/home/user', '/dev', '/proc')
-def writable():
-    mounts = [line.split() for line in open('/proc/self/mountinfo')]
-    rw = [m[4] for m in mounts if 'rw' in m[5].split(',') and not m[4].startswith(OWN)]
-    return next(path for path in rw if os.access(path, os.W_OK))
-attempt('writes_beyond_its_folder', writable)
-attempt('sees_other_staging', lambda: os.listdir('/fetch/staging')[1])
-attempt('reaches_a_service_of_the_host', lambda: socket.create_connection(('127.0.0.1', CANARY), 1))
-def by_the_gateway():
-    way = socket.create_connection(('127.0.0.1', 1080), 3)
-    way.sendall(bytes([5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1]) + CANARY.to_bytes(2, 'big'))
-    answer = way.recv(2) + way.recv(2)
-    assert answer[3] == 0
-attempt('reaches_it_by_the_gateway', by_the_gateway)
-attempt('reads_shadow', lambda: open('/etc/shadow').read())
-attempt('has_a_secret', lambda: os.environ['SECRET_OF_THE_HOST'])
-open(os.environ.get('NOTES', 'notes.json'), 'w').write(json.dumps(found))
-"""
-
-
-def script_for(registry):
-    return f"CANARY = {registry.canary.getsockname()[1]}\n{SCRIPT}"
 
 
 def tarball(files):
@@ -78,7 +39,6 @@ class Registry:
     def __init__(self, home):
         self.files = {}
         self.requests = []
-        self.canary = socket.create_server(("127.0.0.1", 0))
         self.home = home
         self.toolchain = find_toolchain()
         registry = self
@@ -127,7 +87,6 @@ class Registry:
 @pytest.fixture
 def registry(tmp_path, monkeypatch):
     require_sandbox()
-    monkeypatch.setenv("SECRET_OF_THE_HOST", "42")
     served = Registry(tmp_path / "home")
     threading.Thread(target=served.server.serve_forever, args=(0.02,), daemon=True).start()
     host = served.toolchain
@@ -137,7 +96,6 @@ def registry(tmp_path, monkeypatch):
     yield served
     served.server.shutdown()
     served.server.server_close()
-    served.canary.close()
 
 
 def make_recipe(ecosystem, name, integrity):
@@ -145,19 +103,8 @@ def make_recipe(ecosystem, name, integrity):
     return LaunchRecipe(server_id=f"{ecosystem}:{name}", **facts)
 
 
-def fetch(registry, recipe, policy=None, **more):
-    where = {"home": registry.home, "toolchain": registry.toolchain}
-    return ensure_artifact(recipe, policy=policy, **where, **more)
-
-
-def node_package(registry, script=None):
-    if registry.toolchain.node is None:
-        pytest.skip("no Node on this host")
-    files = {
-        "package/main.js": "console.log('up')",
-        "package/build.py": script or script_for(registry),
-    }
-    return registry.npm("built", {"install": "python3 build.py"}, files)
+def fetch(registry, recipe):
+    return ensure_artifact(recipe, home=registry.home, toolchain=registry.toolchain)
 
 
 METADATA = "Metadata-Version: 2.1\nName: built\nVersion: 1.0.0\n"
@@ -178,61 +125,31 @@ def wheel(text="def main(): pass\n"):
     return buffer.getvalue()
 
 
-BACKEND = """
-import base64
-def build_wheel(folder, settings=None, metadata=None):
-    open(folder + '/built-1.0.0-py3-none-any.whl', 'wb').write(base64.b64decode(WHEEL))
-    import zipfile
-    with zipfile.ZipFile(folder + '/built-1.0.0-py3-none-any.whl', 'a') as archive:
-        archive.writestr('built_notes.json', NOTES)
-    return 'built-1.0.0-py3-none-any.whl'
-"""
-_WRITES = "open(os.environ.get('NOTES', 'notes.json'), 'w').write"
+BACKEND = "open('/fetch/tree/ran', 'w')\n"
 
 
-def source_release(registry):
-    script = script_for(registry).replace(_WRITES, "NOTES = ")
-    backend = f"WHEEL = {base64.b64encode(wheel()).decode()!r}\n{script}{BACKEND}"
+def test_install_scripts_do_not_run(registry):
+    if registry.toolchain.node is None:
+        pytest.skip("no Node on this host")
+    files = {"package/main.js": "console.log('up')"}
+    scripts = {"install": "touch ran", "postinstall": "touch ran"}
+    made = fetch(registry, registry.npm("built", scripts, files))
+    assert made.argv[-1].endswith("/built/main.js")
+    assert not list(made.tree.rglob("ran"))
+
+
+def test_a_source_release_is_not_built(registry):
     project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     project += '[project]\nname = "built"\nversion = "1.0.0"\n'
     files = {
         "built-1.0.0/pyproject.toml": project,
-        "built-1.0.0/backend.py": backend,
+        "built-1.0.0/backend.py": BACKEND,
         "built-1.0.0/PKG-INFO": METADATA,
     }
-    return registry.pypi("built", "built-1.0.0.tar.gz", tarball(files))
-
-
-def test_install_scripts_stay_off_and_it_is_said_that_there_were_some(registry):
-    made = fetch(registry, node_package(registry))
-    assert not list(made.tree.rglob("notes.json"))
-    assert (made.built_with_scripts, made.scripts_skipped) == (False, True)
-
-
-def test_a_policy_that_says_never_is_not_talked_out_of_it(registry):
-    recipe = node_package(registry)
-    for policy in (None, SandboxPolicy()):
-        with pytest.raises(PackageError, match="install scripts are off") as refused:
-            fetch(registry, recipe, policy, scripts=True)
-        assert refused.value.kind == "policy_denied"
-
-
-def test_scripts_run_by_policy_and_reach_nothing_but_their_own_folder(registry):
-    with open_staging(registry.home) as other:
-        other.write_request("request.txt", "of another fetch")
-        before = _list_files(registry.home)
-        made = fetch(registry, node_package(registry), SECOND, scripts=True)
-        notes = json.loads(next(made.tree.rglob("notes.json")).read_text())
-        assert len(notes) == 8
-        assert not any(notes.values()), notes
-        shutil.rmtree(made.tree.parent)
-        assert _list_files(registry.home) == before
-    assert (made.built_with_scripts, made.scripts_skipped) == (True, False)
-    assert select.select([registry.canary], [], [], 0)[0] == []
-
-
-def _list_files(home):
-    return {path: path.lstat().st_mtime_ns for path in home.rglob("*") if path.is_file()}
+    with pytest.raises(PackageError) as refused:
+        fetch(registry, registry.pypi("built", "built-1.0.0.tar.gz", tarball(files)))
+    assert refused.value.kind == "build_failed"
+    assert not (registry.home / "artifacts").exists()
 
 
 def test_nothing_of_an_artefact_lies_elsewhere_too(registry):
@@ -245,83 +162,16 @@ def test_nothing_of_an_artefact_lies_elsewhere_too(registry):
     assert list((registry.home / "cache" / "staging").iterdir()) == []
 
 
-GIT = "#!/usr/bin/python3\nimport urllib.request\nurllib.request.urlopen('{url}/ran')\n"
-
-
-def git_package(registry, tmp_path):
-    """A package whose dependency from git names a file of its own as the program git, and has
-    itself a dependency from git so that it is started."""
-    bare = _make_repository(registry.url, tmp_path / "evil")
-    for path in bare.rglob("*"):
-        if path.is_file():
-            name = f"/evil.git/{path.relative_to(bare)}"
-            registry.files[name] = ("application/octet-stream", path.read_bytes())
+def test_a_dependency_from_git_is_refused(registry):
+    if registry.toolchain.node is None or shutil.which("git") is None:
+        pytest.skip("no Node or no git on this host")
     files = {"package/main.js": "console.log('up')"}
-    return registry.npm("built", {}, files, dependencies={"evil": f"git+{registry.url}/evil.git"})
-
-
-def _make_repository(url, folder):
-    folder.mkdir()
-    about = {"name": "evil", "version": "1.0.0", "scripts": {"prepare": "true"}}
-    about["devDependencies"] = {"more": f"git+{url}/more.git"}
-    (folder / "package.json").write_text(json.dumps(about))
-    (folder / ".npmrc").write_text("git=./evil.sh\n")
-    (folder / "evil.sh").write_text(GIT.format(url=url))
-    (folder / "evil.sh").chmod(0o755)
-    who = ("-c", "user.name=x", "-c", "user.email=x@example.com")
-    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "x")):
-        subprocess.run(("git", *words), cwd=folder, check=True)
-    bare = folder.with_name("evil.git")
-    subprocess.run(("git", "clone", "-q", "--bare", folder, bare), check=True)
-    subprocess.run(("git", "update-server-info"), cwd=bare, check=True)
-    return bare
-
-
-def test_a_dependency_from_git_is_refused_unless_scripts_are_allowed(registry, tmp_path):
-    if registry.toolchain.node is None or shutil.which("git") is None:
-        pytest.skip("no Node or no git on this host")
-    recipe = git_package(registry, tmp_path)
+    evil = {"evil": f"git+{registry.url}/evil.git"}
+    recipe = registry.npm("built", {}, files, dependencies=evil)
     with pytest.raises(PackageError) as refused:
         fetch(registry, recipe)
     assert refused.value.kind == "build_failed"
-    assert not [path for path in registry.requests if "git" in path or path == "/ran"]
-
-
-def test_one_that_is_allowed_does_not_choose_the_program_that_runs_as_git(registry, tmp_path):
-    if registry.toolchain.node is None or shutil.which("git") is None:
-        pytest.skip("no Node or no git on this host")
-    recipe = git_package(registry, tmp_path)
-    with pytest.raises(PackageError):  # more.git, which the real git does not find
-        fetch(registry, recipe, SECOND, scripts=True)
-    assert [path for path in registry.requests if path.startswith("/more.git")]
-    assert "/ran" not in registry.requests
-
-
-def test_with_and_without_scripts_are_two_artefacts(registry):
-    recipe = node_package(registry)
-    plain = fetch(registry, recipe, SECOND)
-    built = fetch(registry, recipe, SECOND, scripts=True)
-    assert plain.tree != built.tree
-    assert artifact_digest(recipe, registry.toolchain) in str(plain.tree)
-    assert artifact_digest(recipe, registry.toolchain, scripts=True) in str(built.tree)
-    assert fetch(registry, recipe, SECOND) == plain  # both stay
-
-
-def test_a_source_release_is_built_on_the_second_attempt_only(registry):
-    recipe = source_release(registry)
-    with pytest.raises(PackageError) as refused:
-        fetch(registry, recipe)
-    assert refused.value.kind == "build_failed"
-    made = fetch(registry, recipe, SECOND)
-    notes = json.loads(next(made.tree.rglob("built_notes.json")).read_text())
-    assert not any(notes.values()), notes
-    assert made.built_with_scripts
-    assert made.argv == ("/srv/server/venv/bin/built",)
-
-
-def test_a_wheel_is_preferred_even_where_builds_are_allowed(registry):
-    made = fetch(registry, registry.pypi("built", "built-1.0.0-py3-none-any.whl", wheel()), SECOND)
-    assert not made.built_with_scripts
+    assert not [path for path in registry.requests if "git" in path]
 
 
 def test_what_was_installed_is_named_by_its_files_not_its_number(registry):
@@ -341,34 +191,6 @@ def test_another_file_than_the_pinned_one_is_refused(registry):
     with pytest.raises(PackageError) as refused:
         fetch(registry, pinned)
     assert refused.value.kind == "integrity"
-
-
-TRAPS = {
-    "a link in place of its folder": "os.rename('../..', '../../../moved');"
-    " os.symlink('/etc', '../../../tree')",
-    "a pipe in place of its package.json": "os.unlink('package.json'); os.mkfifo('package.json')",
-    "a link in place of its package.json": "os.unlink('package.json');"
-    " os.symlink('/etc/shadow', 'package.json')",
-    "a pipe in place of npm's lock": "os.path.exists('../.package-lock.json');"
-    " os.mkfifo('../../../toolmill.json')",
-}
-
-
-@pytest.mark.parametrize("name", TRAPS)
-def test_what_a_script_leaves_for_us_to_step_into_harms_nobody(name, registry):
-    """It ends, and what stands in the end is a folder of its own or a refusal."""
-    recipe = node_package(registry, f"import os\n{TRAPS[name]}")
-    kind, message, made = None, "", None
-    try:
-        made = fetch(registry, recipe, SECOND, scripts=True)
-    except PackageError as error:
-        kind, message = error.kind, str(error)
-    assert kind in (None, "build_failed", "no_recipe", "fetch_failed", "integrity")
-    assert "root:" not in message
-    for folder in (registry.home / "artifacts").glob("*"):
-        assert not (folder / "tree").is_symlink()
-        assert not (folder / "toolmill.json").is_symlink()
-    assert made is None or made.built_with_scripts
 
 
 def test_pipes_and_links_are_passed_over_when_files_are_named(tmp_path):

@@ -21,7 +21,6 @@ from assets.servers.recipes.recipe import (
     dump_recipe,
     identify_server,
     load_recipe,
-    needs_scripts,
     parse_image,
 )
 from assets.servers.recipes.recipe_plan import plan_recipe
@@ -253,12 +252,11 @@ recipes = st.builds(
 )
 
 
-@given(recipes, st.booleans())
-def test_a_recipe_survives_json_with_its_digest(recipe, scripts):
-    facts = json.loads(json.dumps(dump_recipe(recipe, scripts=scripts)))
+@given(recipes)
+def test_a_recipe_survives_json_with_its_digest(recipe):
+    facts = json.loads(json.dumps(dump_recipe(recipe)))
     assert load_recipe(facts) == recipe
     assert load_recipe(facts).digest == recipe.digest
-    assert needs_scripts(facts) is scripts
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ class LaunchFacts(_FrozenModel):
     runner, options and package), and its program where that is not the package's only one.
 
     Of a local server (`Listing.is_local`): directory is the folder of this host that its command
-    runs in, or entry the image of this host that it is."""
+    runs in."""
 
     own_args: tuple[str, ...] = ()
     entry: str | None = None
@@ -112,10 +112,8 @@ class Listing(_FrozenModel):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a server of the user's own: a command in a folder of this host, or an image
-        that no registry has."""
-        launch = self.launch
-        local = launch is not None and bool(launch.directory or launch.entry)
+        """Whether it is a server of the user's own: a command in a folder of this host."""
+        local = self.launch is not None and bool(self.launch.directory)
         return local and self.marketplace == PRIVATE and not self.package and not self.url
 
 

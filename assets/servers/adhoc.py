@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -14,7 +13,7 @@ from assets.contracts.scan import scan_list
 from assets.marketplaces.adapters.private import list_file_problems, read_files
 from assets.marketplaces.listing import PRIVATE, EnvVar, Listing, PackageRef
 from assets.marketplaces.policy import CrawlPolicy
-from assets.servers.deploy.deploy import DeploymentResult, deploy, find_local_image
+from assets.servers.deploy.deploy import DeploymentResult, deploy
 from assets.servers.deploy.policy import DeployPolicy, describe_command, digest_confirmed
 from assets.servers.probe.failure_kinds import PackageError, ProbeFailure
 from assets.servers.probe.probe import ProbeResult
@@ -253,7 +252,7 @@ def plan_local_server(server_id: str, policy: DeployPolicy) -> LaunchRecipe | Un
             f"{server_id[:200]!r} is no command of your own files"
             f" (`marketplaces.private.paths`): {names}"
         )
-    return _plan_local(by_server[server_id], policy)
+    return _plan_local(by_server[server_id])
 
 
 def allow_bound(
@@ -272,16 +271,15 @@ def allow_bound(
     return replace(policy, confirmed={**policy.confirmed, name: more})
 
 
-def _plan_local(listing: Listing, policy: DeployPolicy) -> LaunchRecipe | UnlaunchableServer:
+def _plan_local(listing: Listing) -> LaunchRecipe | UnlaunchableServer:
     def refuse_registry(package: PackageRef) -> ResolvedVersion:
         raise AssertionError(f"{package.identifier}: a local server is in no registry")
 
-    find_image = partial(find_local_image, sandbox=policy.sandbox)
-    return plan_recipe(listing, refuse_registry, find_image=find_image)
+    return plan_recipe(listing, refuse_registry)
 
 
 def _describe(listing: Listing, policy: DeployPolicy) -> LocalServer:
-    recipe = _plan_local(listing, policy)
+    recipe = _plan_local(listing)
     if isinstance(recipe, UnlaunchableServer):
         return LocalServer(listing.listing_id, "unusable", recipe.hint, "none", None)
     name, recipe_digest = recipe.server_id, digest_confirmed(recipe)

@@ -7,9 +7,8 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -39,13 +38,6 @@ class SecretError(RuntimeError):
         super().__init__(f"secrets of {server_id}, {source}: {detail}; {fix}")
 
 
-class SecretProvider(Protocol):
-    """A class of the user's, made without arguments. Names of variables map to values; a name
-    `header:NAME` is a header of a remote server."""
-
-    def secrets(self, server_id: str) -> Mapping[str, str]: ...
-
-
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class OAuthChoice:
     """How a remote server's OAuth is answered. authorization_code: with the tokens that `toolmill
@@ -62,7 +54,7 @@ class OAuthChoice:
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ServerSecrets:
-    """Where one server's secrets are. provider: sources win over it."""
+    """Where one server's secrets are."""
 
     env: Mapping[str, str] = Field(
         default_factory=dict, description="variable -> env:NAME or file:PATH"
@@ -70,7 +62,6 @@ class ServerSecrets:
     headers: Mapping[str, str] = Field(
         default_factory=dict, description="header -> `Bearer env:NAME`"
     )
-    provider: str | None = Field(default=None, description="module:Class that knows its secrets")
     oauth: OAuthChoice | None = None
 
 
@@ -123,9 +114,8 @@ class SecretSources:
         sources = self._by_server.get(server_id)
         if sources is None:
             return LaunchSecrets()
-        env, headers = _ask_provider(server_id, sources.provider) if sources.provider else ({}, {})
-        env |= {name: read_source(server_id, text) for name, text in sources.env.items()}
-        headers |= {name: read_source(server_id, text) for name, text in sources.headers.items()}
+        env = {name: read_source(server_id, text) for name, text in sources.env.items()}
+        headers = {name: read_source(server_id, text) for name, text in sources.headers.items()}
         for name, value in env.items():
             if not _ENV_NAME.fullmatch(name) or "\0" in value:
                 detail, fix = "no name or value of a variable", "rename or fix it"
@@ -182,30 +172,6 @@ def _from_file(server_id: str, place: str, label: str) -> str:
     if not value:
         raise SecretError(server_id, label, "the file is empty", "put the secret in it")
     return value
-
-
-def _ask_provider(server_id: str, provider: str) -> tuple[dict[str, str], dict[str, str]]:
-    """(variables, headers) of the user's provider. What it raises may quote a secret, so only the
-    exception's type is told."""
-    label = f"provider {provider}"
-    module, _, name = provider.partition(":")
-    try:
-        values = getattr(import_module(module), name)().secrets(server_id)
-    except Exception as error:
-        kind = type(error).__name__
-        fix = "expected module:Class, importable here, with secrets(server_id) -> names and values"
-        raise SecretError(server_id, label, f"it raised {kind}", fix) from None
-    texts = isinstance(values, Mapping) and all(
-        isinstance(text, str) for pair in values.items() for text in pair
-    )
-    if not texts:
-        raise SecretError(server_id, label, "no names and values", "return a mapping of texts")
-    env: dict[str, str] = {}
-    headers: dict[str, str] = {}
-    for key, value in values.items():
-        _check_length(server_id, f"{label}, {key}", value)
-        (headers if key.startswith("header:") else env)[key.removeprefix("header:")] = value
-    return env, headers
 
 
 def _check_length(server_id: str, source: str, value: str) -> None:

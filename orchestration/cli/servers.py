@@ -126,8 +126,8 @@ def _parse_pair(text: str) -> tuple[str, str]:
 
 _MEANING = (
     "Trusted, it is launched in the sandbox each nightly run and whenever a tool is called:",
-    "- it sees its folder, read-only, or its image, and of your other files what you grant it;",
-    "- what the folder or image holds may change: whatever it holds then is launched;",
+    "- it sees its folder, read-only, and of your other files what you grant it;",
+    "- what the folder holds may change: whatever it holds then is launched;",
     "- another command, folder, argument or name of a variable asks you again.",
 )
 

@@ -5,7 +5,6 @@ import html
 import json
 import os
 import traceback
-from collections.abc import Mapping
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -118,54 +117,6 @@ def test_a_header_that_would_inject_another_is_refused(monkeypatch, name, value)
 def test_a_variable_has_the_name_of_one(monkeypatch):
     monkeypatch.setenv("ACME_TOKEN", VALUE)
     assert "rename" in str(refused(env={"A=B": "env:ACME_TOKEN"}))
-
-
-# --- the user's own class
-
-
-class Vault:
-    def secrets(self, server_id: str) -> Mapping[str, str]:
-        return {"API_KEY": f"{server_id}/{VALUE}", "header:X-Key": "header-value"}
-
-
-class Fails:
-    def secrets(self, server_id: str) -> Mapping[str, str]:
-        raise KeyError(f"no entry for {VALUE}")
-
-
-class Odd:
-    def secrets(self, server_id: str):
-        return {"API_KEY": 5}
-
-
-class Short:
-    def secrets(self, server_id: str) -> Mapping[str, str]:
-        return {"API_KEY": "abc"}
-
-
-HERE = "tests.servers.test_secrets"
-
-
-def test_a_provider_gives_variables_and_headers_and_sources_win(monkeypatch):
-    monkeypatch.setenv("ACME_TOKEN", VALUE)
-    found = secrets(provider=f"{HERE}:Vault").given(SERVER)
-    assert found.env == {"API_KEY": f"{SERVER}/{VALUE}"}
-    assert found.headers == {"X-Key": "header-value"}
-    both = secrets(provider=f"{HERE}:Vault", env={"API_KEY": "env:ACME_TOKEN"}).given(SERVER)
-    assert both.env == {"API_KEY": VALUE}
-
-
-@pytest.mark.parametrize(
-    "provider",
-    [f"{HERE}:Fails", f"{HERE}:Odd", f"{HERE}:Short", f"{HERE}:NoSuch", "no.such.module:X", "x"],
-)
-def test_a_provider_that_fails_is_named_and_what_it_said_is_not(provider):
-    error = refused(provider=provider)
-    shown = "".join(traceback.format_exception(error))
-    assert provider in str(error)
-    assert "module:Class" in str(error) or error.fix
-    assert VALUE not in str(error)
-    assert f"no entry for {VALUE}" not in shown
 
 
 # --- what shows

@@ -23,7 +23,7 @@ from assets.marketplaces.launch.mcp_config import (
 )
 from assets.marketplaces.launch.runners import FOLDER_OPTIONS, ParsedCommand, parse_command
 from assets.marketplaces.launch.shell_words import make_text
-from assets.marketplaces.listing import PRIVATE, LaunchFacts, Listing, PackageRef
+from assets.marketplaces.listing import PRIVATE, LaunchFacts, Listing
 from assets.marketplaces.normalise import clean
 from assets.marketplaces.payload import FIX
 from assets.marketplaces.policy import (
@@ -48,16 +48,14 @@ _HIGHEST = 2  # parts of the shortest path that is taken for a project: / and on
 
 
 def read_local_entry(entry: Any, base: Path) -> dict[str, Any] | None:
-    """{entry, directory} of an entry that starts a command of this host or a local image; None for
-    any other. base: the folder that the entry's file belongs to; the entry that is returned names
-    it where `${workspaceFolder}` stood. Looks for files, opens none."""
+    """{entry, directory} of an entry that starts a command of this host; None for any other. base:
+    the folder that the entry's file belongs to; the entry that is returned names it where
+    `${workspaceFolder}` stood. Looks for files, opens none."""
     resolved = _replace_workspace(entry, str(base))
     launch = _parse_entry(resolved)
     if launch is None or read_launch_facts(resolved).get("url"):
         return None
-    if launch.package:
-        return {"entry": resolved, "directory": None} if _is_local_image(launch.package) else None
-    if not launch.local:
+    if launch.package or not launch.local:
         return None
     cwd = resolved.get("cwd")
     words = (launch.command or "", *launch.args)
@@ -65,21 +63,16 @@ def read_local_entry(entry: Any, base: Path) -> dict[str, Any] | None:
     return {"entry": resolved, "directory": directory}
 
 
-def read_local_facts(entry: Any, directory: str | None) -> dict[str, Any]:
+def read_local_facts(entry: Any, directory: str) -> dict[str, Any]:
     """The launch fields of a Listing of what `read_local_entry` returned."""
     facts = read_launch_facts(entry)
     launch = _parse_entry(entry)
     if launch is None or (launch.reason and not launch.local):
         return facts
-    if directory:
-        launch_facts = LaunchFacts(directory=directory)
-    else:
-        image = launch.args[-len(launch.own_args) - 1]
-        launch_facts = LaunchFacts(own_args=launch.facts.own_args, entry=image)
     flags = set(facts["flags"]) - {"local_path", "unpinned"}
     ready = {
         "package": None,
-        "launch": launch_facts,
+        "launch": LaunchFacts(directory=directory),
         "runnable": True,
         "reason": None,
         "flags": flags,
@@ -96,14 +89,6 @@ def _parse_entry(entry: Any) -> ParsedCommand | None:
     if not all(isinstance(arg, str | int | float) for arg in args):
         return None
     return parse_command(command, tuple(make_text(arg) for arg in args))
-
-
-def _is_local_image(package: PackageRef) -> bool:
-    """Whether no registry has it: Docker Hub keeps single words for images of its own, and none of
-    them is a server of MCP."""
-    name = package.identifier
-    local = "/" not in name or name.startswith("localhost/")
-    return package.type == "oci" and package.digest is None and local
 
 
 def _replace_workspace(value: Any, folder: str) -> Any:
@@ -262,7 +247,7 @@ class PrivateAdapter(MarketplaceAdapter):
 
     def parse(self, raw: Any, ref: RecordRef) -> list[Listing]:
         """The listing of one entry {key, entry, secret_inputs}, and {directory} where it
-        starts a command or an image of this host."""
+        starts a command of this host."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"the record is {type(raw).__name__}, not an object")
         entry, key = raw.get("entry"), read_text(raw.get("key")) or ref.native_id

@@ -13,7 +13,7 @@ import anyio
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.deploy import fetch_image, find_refusal, make_launch
 from assets.servers.deploy.grants import list_granted_places
-from assets.servers.deploy.launch import apply_grant, open_hosts, open_local_launch
+from assets.servers.deploy.launch import apply_grant, make_local_launch, open_hosts
 from assets.servers.deploy.policy import DeployPolicy, digest_conditions, find_unconfirmed
 from assets.servers.probe.failure_kinds import ConversationEnd, PackageError, ProbeFailure
 from assets.servers.probe.remote_probe import RemoteConversation, list_secrets
@@ -296,7 +296,7 @@ async def dial_local(
     sandbox = policy.sandbox_of(name)
     sandbox = replace(sandbox, wall_s=wall_s, message_mb=limits.message_mb)
     async with AsyncExitStack() as stack:
-        prepared = (_INSTALLERS, _prepare_launch, plan, policy, sandbox, stack)
+        prepared = (_INSTALLERS, _prepare_launch, plan, policy, sandbox)
         launch, log = await asyncio.get_running_loop().run_in_executor(*prepared), HostLog()
         # On this thread, which lives as long as the session: bubblewrap ends its child when the
         # thread that started it does, and a worker thread ends when it is idle.
@@ -324,10 +324,9 @@ async def dial_local(
 
 
 def _prepare_launch(
-    plan: LaunchPlan, policy: DeployPolicy, sandbox: SandboxPolicy, stack: AsyncExitStack
+    plan: LaunchPlan, policy: DeployPolicy, sandbox: SandboxPolicy
 ) -> SandboxLaunch | BackendCommand:
-    """Fetches what is launched; the stack holds what it needs as long as it runs. Raises
-    CallFailed; runs in a thread of its own."""
+    """Fetches what is launched. Raises CallFailed; runs in a thread of its own."""
     recipe, secrets = plan.recipe, plan.given
     try:
         if recipe.is_image:
@@ -335,7 +334,7 @@ def _prepare_launch(
         preflight(sandbox)
         toolchain = find_toolchain()
         if recipe.ecosystem == "private":
-            launch = stack.enter_context(open_local_launch(recipe, toolchain, secrets))
+            launch = make_local_launch(recipe, toolchain, secrets)
             return apply_grant(launch, recipe.server_id, policy)
         artifact = ensure_artifact(recipe, home=policy.home, toolchain=toolchain, policy=sandbox)
     except PackageError as error:

@@ -12,7 +12,7 @@ from assets.servers.deploy.grants import find_grant_problem, list_granted_places
 from assets.servers.deploy.launch import (
     apply_grant,
     explain_network,
-    open_local_launch,
+    make_local_launch,
     probe_granted,
 )
 from assets.servers.deploy.policy import DeployPolicy, find_unconfirmed
@@ -27,7 +27,7 @@ from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.servers.recipes.relaunch import list_made_up, make_next_guess
 from assets.servers.sandbox.certificate import certify
-from assets.servers.sandbox.docker import DockerBackend, write_env_file
+from assets.servers.sandbox.docker import ContainerEngine, write_env_file
 from assets.servers.sandbox.spec import (
     BackendCommand,
     LaunchRefused,
@@ -230,10 +230,10 @@ class RecipeLauncher:
     def _run_local(self) -> DeploymentResult:
         """A command in a folder of this host. Nothing is guessed: its owner wrote it."""
         recipe = self.recipe
-        with open_local_launch(recipe, self.toolchain, self.given) as opened:
-            launch = apply_grant(opened, recipe.server_id, self.policy)
-            spare = {f"env:{name}" for name, _ in recipe.spare_env}  # they were not passed
-            result = self._ask_twice(self._make_ask(launch), {*recipe.placeholders} - spare)
+        launch = make_local_launch(recipe, self.toolchain, self.given)
+        launch = apply_grant(launch, recipe.server_id, self.policy)
+        spare = {f"env:{name}" for name, _ in recipe.spare_env}  # they were not passed
+        result = self._ask_twice(self._make_ask(launch), {*recipe.placeholders} - spare)
         return replace(result, certificate=certify(self.sandbox, self.toolchain))
 
     def _run_package(self) -> DeploymentResult:
@@ -322,46 +322,33 @@ class RecipeLauncher:
         return stands
 
 
-def find_local_image(name: str, sandbox: SandboxPolicy) -> str:
-    """The id of an image that this host has under a name. Raises PackageError."""
-    if image_id := _open_engine(sandbox).find_image(name):
-        return image_id
-    raise PackageError("needs_software", f"no image {name!r:.200} on this host: build it")
-
-
 def fetch_image(
     recipe: LaunchRecipe, secrets: LaunchSecrets, policy: DeployPolicy, sandbox: SandboxPolicy
 ) -> Callable[[], BackendCommand]:
     """Pulls the image; what is returned makes the command of one launch. Raises PackageError."""
-    docker = _open_engine(sandbox)
-    if recipe.ecosystem == "private":
-        image = str(recipe.integrity)
-        if docker.find_image(recipe.name) != image:  # an index says which id: trusted is the name
-            detail = f"the image {recipe.name!r:.200} that was listed is no longer on this host"
-            raise PackageError("needs_software", f"{detail}: run again")
-    else:
-        image = f"{recipe.name}@{recipe.integrity}"
-        if problem := docker.pull(image):
-            raise PackageError("fetch_failed", problem)
+    engine = _open_engine(sandbox)
+    image = f"{recipe.name}@{recipe.integrity}"
+    if problem := engine.pull(image):
+        raise PackageError("fetch_failed", problem)
     env = {**dict(recipe.env), **secrets.env}
     granted_launch = apply_grant(SandboxLaunch(()), recipe.server_id, policy)
     try:
         write_env_file(env)
-        docker.arguments(granted_launch, sandbox, granted_launch.mounts)
+        engine.arguments(granted_launch, sandbox)
     except LaunchRefused as error:
         raise PackageError("policy_denied", str(error)) from None
-    return lambda: docker.image_command(image, recipe.args, env, sandbox, granted=granted_launch)
+    return lambda: engine.image_command(image, recipe.args, env, sandbox, granted=granted_launch)
 
 
-def _open_engine(sandbox: SandboxPolicy) -> DockerBackend:
+def _open_engine(sandbox: SandboxPolicy) -> ContainerEngine:
     """Raises PackageError where no engine answers."""
-    docker = DockerBackend(sandbox.engine)
+    engine = ContainerEngine(sandbox.engine)
     try:
-        docker.preflight()
+        engine.preflight()
     except SandboxUnavailable as error:
         detail = f"an image runs in a container engine only, and {error.what} ({error.why})"
         raise PackageError("needs_software", detail) from None
-    return docker
+    return engine
 
 
 def effect_key(recipe: LaunchRecipe, conditions: str, attempt: int, run_date: str = "") -> str:

@@ -15,7 +15,6 @@ from assets.servers.deploy.deploy import (
     DeploymentResult,
     deploy_on,
     effect_key,
-    find_local_image,
     find_refusal,
     make_failed,
 )
@@ -381,8 +380,7 @@ class _RunLauncher:
         return try_item(partial(self._launch, job), fail, through=_OF_THE_RUN)
 
     def _launch(self, job: DeploymentJob) -> tuple[Row, bool]:
-        find_image = partial(find_local_image, sandbox=self.policy.sandbox)
-        recipe = plan_recipe(job.listing, self.resolve, find_image=find_image)
+        recipe = plan_recipe(job.listing, self.resolve)
         if not self.forced and (previous_row := job.keep_row(recipe, self.now)):
             return previous_row, True
         attempt = job.count_attempts(recipe) + 1

@@ -5,8 +5,6 @@ import os
 import re
 import shlex
 import shutil
-import stat
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -46,78 +44,33 @@ from assets.servers.sandbox.spec import (
 )
 from assets.servers.sandbox.toolchain import HostToolchain, is_python, list_python_files
 from assets.servers.secrets import LaunchSecrets
-from warehouse.storage.untrusted_files import open_file
-
-_MAX_MB = 1024
-
-
-@contextmanager
-def make_readable(folder: Path) -> Iterator[Path]:
-    """The folder itself, or a copy of it where some of it is closed to others. Raises PackageError.
-
-    Only root's sandbox runs as another user than the caller; `mktemp -d` makes folders of mode
-    0700, so that is met often. The copy has the same contents, links and executable bits.
-    """
-    if os.geteuid() != 0:
-        yield folder
-        return
-    entries = [(folder, folder.lstat())]
-    for parent, folders, names in os.walk(folder):
-        entries += ((Path(parent, n), Path(parent, n).lstat()) for n in (*folders, *names))
-    modes = [about.st_mode for _, about in entries]
-    if all(mode & 0o005 == 0o005 for mode in modes if stat.S_ISDIR(mode)) and all(
-        mode & 0o004 for mode in modes if stat.S_ISREG(mode)
-    ):
-        yield folder
-        return
-    if sum(about.st_size for _, about in entries if stat.S_ISREG(about.st_mode)) > _MAX_MB << 20:
-        raise PackageError(
-            "oversize",
-            f"{folder}: closed to others and larger than {_MAX_MB} MB, so the sandbox's user can"
-            f" read neither it nor a copy; open it (chmod -R o+rX {folder})",
-        )
-    with tempfile.TemporaryDirectory(prefix="toolmill-folder-") as temporary:
-        copy = Path(temporary) / "copy"  # below a folder of root's alone: nobody else sees it
-        for path, about in entries:
-            relative = path.relative_to(folder)
-            target = copy / relative
-            if stat.S_ISLNK(about.st_mode):
-                target.symlink_to(os.readlink(path))
-            elif stat.S_ISDIR(about.st_mode):
-                target.mkdir()
-                target.chmod(0o755)
-            elif stat.S_ISREG(about.st_mode):
-                with open_file(folder, relative) as source, target.open("xb") as file:
-                    shutil.copyfileobj(source, file)
-                target.chmod(0o755 if about.st_mode & 0o111 else 0o644)
-        yield copy
-
 
 _NO_SECRETS = LaunchSecrets()
 _SEARCH = "/usr/local/bin:/usr/bin:/bin"  # the PATH of every sandbox
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 
-@contextmanager
-def open_local_launch(
+def make_local_launch(
     recipe: LaunchRecipe, toolchain: HostToolchain, secrets: LaunchSecrets = _NO_SECRETS
-) -> Iterator[SandboxLaunch]:
-    """The launch of a recipe with a directory, which is shown read-only at its own path while this
-    is open. Raises PackageError naming what is not there, or never shown to a server."""
+) -> SandboxLaunch:
+    """The launch of a recipe with a directory, which is shown read-only at its own path. Raises
+    PackageError naming what is not there, or never shown to a server."""
     folder = str(recipe.directory)
     words = (*recipe.command, *recipe.args)
     check_command(folder, words)
+    if os.geteuid() == 0 and os.stat(folder).st_mode & 0o005 != 0o005:
+        detail = f"{folder} is closed to others, and a server never runs as root"
+        raise PackageError("policy_denied", f"{detail}: open it (chmod -R o+rX {folder})")
     try:
         argv, mounts = _find_program(words, Path(folder), toolchain)
-        with make_readable(Path(folder)) as readable:
-            runtimes = map(SandboxMount.same, toolchain.binds)
-            yield SandboxLaunch(
-                argv=argv,
-                env={**dict(recipe.env), **secrets.env},
-                mounts=(*runtimes, *mounts, SandboxMount(readable, folder)),
-                cwd=folder,
-                dirs=(DATA,),
-            )
+        runtimes = map(SandboxMount.same, toolchain.binds)
+        return SandboxLaunch(
+            argv=argv,
+            env={**dict(recipe.env), **secrets.env},
+            mounts=(*runtimes, *mounts, SandboxMount.same(Path(folder))),
+            cwd=folder,
+            dirs=(DATA,),
+        )
     except MountRefused as error:
         raise PackageError("policy_denied", str(error)) from None
 

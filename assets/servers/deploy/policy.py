@@ -190,7 +190,7 @@ def find_unconfirmed(
 def describe_command(recipe: LaunchRecipe) -> str:
     """What a private recipe launches, in a line of ASCII."""
     facts: dict[str, Any] = {"command": [*recipe.command, *recipe.args]}
-    facts |= {"folder": recipe.directory} if recipe.directory else {"image": recipe.name}
+    facts |= {"folder": recipe.directory}
     facts |= {"variables": [name for name, _ in recipe.env]}
     return ", ".join(f"{name} {json.dumps(part)}" for name, part in facts.items() if part)
 
@@ -202,13 +202,12 @@ def is_redirecting(name: str) -> bool:
 
 def digest_confirmed(recipe: LaunchRecipe) -> str:
     """The recipe's digest without what its user need not look at: which values are made up, those
-    of further tries, and the date of its dependencies. Of a private one also without what its
-    folder or image holds, which its owner goes on editing, and plain values of variables."""
+    of further tries, and the date of its dependencies. Of a private one also without its
+    name, what its folder holds, which its owner goes on editing, and plain values of variables."""
     fixed: dict[str, Any] = {"placeholders": (), "spare_env": (), "as_of": None}
     if recipe.ecosystem == "private":
         env = tuple((name, value if is_redirecting(name) else "") for name, value in recipe.env)
-        name = recipe.name if recipe.is_image else ""
-        fixed |= {"integrity": None, "name": name, "env": env}
+        fixed |= {"integrity": None, "name": "", "env": env}
     return recipe.model_copy(update=fixed).digest
 
 

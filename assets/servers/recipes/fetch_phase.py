@@ -212,7 +212,7 @@ def _make_settings(env: Mapping[str, str]) -> dict[str, str]:
 
 def fetch_policy(policy: SandboxPolicy | None) -> SandboxPolicy:
     """The limits of the fetch phase, in the backend that servers run in."""
-    names = ("backend", "engine", "allow_loopback", "fetch_hosts") if policy else ()
+    names = ("backend", "allow_loopback", "fetch_hosts") if policy else ()
     return replace(FETCH_POLICY, **{name: getattr(policy, name) for name in names})
 
 

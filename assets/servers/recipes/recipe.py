@@ -30,8 +30,8 @@ class LaunchRecipe(BaseModel):
     the download must hash to (npm's `sha512-…`, else space-separated `sha256:<hex>`). spare_env:
     values of optional variables, tried when the server lists nothing without them. placeholders:
     what is made up: `arg:0`, `env:NAME`, `header:NAME`, `url:NAME`, `args`. command: a private
-    server's own program, run in `directory` of this host; without one, `name` is a local image.
-    Their integrity is that of what the folder holds, or the image's id. python: the minor version
+    server's own program, run in `directory` of this host; its integrity is that of what the folder
+    holds. python: the minor version
     it needs where the usual one will not do. released: when the release came out (RFC 3339), as its
     registry says; as_of: the date whose dependencies are installed, None for today's. instead_of:
     the version that the listing names and its registry does not have.
@@ -62,8 +62,8 @@ class LaunchRecipe(BaseModel):
 
     @property
     def is_image(self) -> bool:
-        """Whether a container engine runs it: an image of a registry, or one of this host."""
-        return self.ecosystem == "oci" or (self.ecosystem == "private" and not self.directory)
+        """Whether a container engine runs it."""
+        return self.ecosystem == "oci"
 
     @property  # not cached: a changed copy would carry its original's digest
     def digest(self) -> str:

@@ -194,7 +194,6 @@ def describe_provider(listing: Listing) -> str:
     return (listing.url or "").partition("://")[2].partition("/")[0]
 
 
-FindImage = Callable[[str], str]
 SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts")
 _RUNTIMES = ("python", "python3", "node", "uv", "deno", "bun")
 _SKIPPED = (".git", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")
@@ -203,40 +202,29 @@ _CHUNK = 1 << 20
 
 
 def plan_local(
-    listing: Listing, server_id: str, find_image: FindImage | None, *, placeholders: bool
+    listing: Listing, server_id: str, *, placeholders: bool
 ) -> LaunchRecipe | UnlaunchableServer:
-    """The recipe of a listing that `is_local`, or why there is none.
-
-    find_image: image name -> its id on this host; raises PackageError where there is none.
-    """
-    launch, about = read_launch(listing), {"context": "", "placeholders": placeholders}
-    folder, words = launch.directory, (listing.command or "", *listing.args)
+    """The recipe of a listing that `is_local`, or why there is none."""
+    about = {"context": "", "placeholders": placeholders}
+    folder, words = str(read_launch(listing).directory), (listing.command or "", *listing.args)
     try:
-        if folder:
-            check_command(folder, words)
-            integrity = digest_folder(folder)
-        elif find_image is None:
-            return UnlaunchableServer(
-                server_id, "policy_denied", "local images are not looked for here"
-            )
-        else:
-            integrity = find_image(str(launch.entry))
+        check_command(folder, words)
+        integrity = digest_folder(folder)
     except PackageError as error:
-        more = " (the entry's `cwd` names its folder)" if folder else ""
-        return UnlaunchableServer(server_id, error.kind, f"{error}{more}")
-    own_args = listing.args if folder else launch.own_args
-    args, args_made_up = fill_arguments(own_args, **about, folder=folder)
+        reason = f"{error} (the entry's `cwd` names its folder)"
+        return UnlaunchableServer(server_id, error.kind, reason)
+    args, args_made_up = fill_arguments(listing.args, **about, folder=folder)
     env, spare, env_made_up = fill_environment(listing.env, **about, folder=folder)
     return LaunchRecipe(
         server_id=server_id,
         ecosystem="private",
-        name=listing.name if folder else str(launch.entry),
+        name=listing.name,
         integrity=integrity,
         args=args,
         env=env,
         spare_env=spare,
         placeholders=(*args_made_up, *env_made_up),
-        command=(str(listing.command),) if folder else (),
+        command=(str(listing.command),),
         directory=folder,
     )
 
@@ -319,17 +307,16 @@ def plan_recipe(
     resolve: Resolve,
     *,
     placeholders: bool = True,
-    find_image: FindImage | None = None,
 ) -> LaunchRecipe | UnlaunchableServer:
     """The pinned recipe of a listing, or why there is none. `resolve` asks the registry for the
-    exact version and integrity, `find_image` a container engine for the id of a local image;
-    whatever they raise as PackageError becomes an Unlaunchable. Without `placeholders` nothing is
-    made up: arguments, variables and headers that need a value are left out."""
+    exact version and integrity; a PackageError of it becomes an UnlaunchableServer. Without
+    `placeholders` nothing is made up: arguments, variables and headers that need a value are left
+    out."""
     identity = identify_server(listing)
     if not listing.runnable:
         return UnlaunchableServer(identity, "no_recipe", listing.reason or "no way to launch it")
     if listing.is_local:
-        return plan_local(listing, str(identity), find_image, placeholders=placeholders)
+        return plan_local(listing, str(identity), placeholders=placeholders)
     package = listing.package
     if package is None and listing.url:
         return _plan_remote(listing, str(identity), placeholders)

@@ -99,15 +99,6 @@ class NpmRegistry:
         return body
 
 
-def open_npm_registry(toolchain: HostToolchain) -> NpmRegistry | None:
-    """The registry that npm of this host uses; None where it has none set."""
-    env = toolchain.fetch_env
-    url = env.get("npm_config_registry")
-    if not url:
-        return None
-    return NpmRegistry(env, url)
-
-
 _WORDS = {  # of a client that fails, by the kind of failure
     "needs_software": "cannot connect|is the docker daemon running|not a docker command"
     "|unknown command",
@@ -148,7 +139,7 @@ def resolve_image_digest(reference: str, run: Run = _run) -> str:
     raise PackageError(next(named, "fetch_failed"), f"{reference}: {message}")
 
 
-_NPM_ABSENT = r"\bE404\b|\bETARGET\b|is not in this registry|No match(ing version)? found|404 Not"
+_NPM = "https://registry.npmjs.org"
 _PYPI_ABSENT = (
     r"not found in the package registry"
     r"|was not found in the (provided )?(package )?(locations|registry)"
@@ -177,7 +168,8 @@ class VersionResolver:
     ) -> None:
         self._home, self._toolchain, self._policy = home, toolchain, fetch_policy(sandbox)
         self._ledger, self._run_date = ledger, run_date
-        self._registry = open_npm_registry(toolchain)
+        env = toolchain.fetch_env
+        self._registry = NpmRegistry(env, env.get("npm_config_registry") or _NPM)
 
     def __call__(self, package: PackageRef) -> ResolvedVersion:
         if package.type == "mcpb" and package.digest:
@@ -207,37 +199,19 @@ class VersionResolver:
         return ResolvedVersion(**json.loads(data))
 
     def _resolve_npm(self, package: PackageRef) -> ResolvedVersion:
-        """One small request where the version is exact or a tag; npm itself reads a range."""
+        """One small request; in place of a range, or of a version that was never published, the
+        latest is taken."""
         self._toolchain.require_node()
         version = package.version or "latest"
-        if not self._registry or not re.fullmatch(r"[A-Za-z0-9][\w.+\-]*", version):
-            return self._npm_view(package)
-        release = self._registry.release(package.identifier, version)
-        if release is None and find_exact_version(package):
+        is_range = not re.fullmatch(r"[A-Za-z0-9][\w.+\-]*", version)
+        release = None if is_range else self._registry.release(package.identifier, version)
+        if release is None and (is_range or find_exact_version(package)):
             release = self._registry.release(package.identifier, "latest")
             if release is not None:
                 return replace(release, instead_of=version)
         if release is None:
             raise PackageError("not_found", f"npm has no {package.identifier}@{version}")
         return release
-
-    def _npm_view(self, package: PackageRef) -> ResolvedVersion:
-        node, npm = self._toolchain.require_node()
-        spec = f"{package.identifier}@{package.version or 'latest'}"
-        argv = (str(node), str(npm), "view", spec, "version", "dist.integrity", "--json")
-        with open_staging(self._home) as staging:
-            finished = self._run(argv, staging)
-        try:
-            answer: Any = json.loads(finished.stdout or "null")
-        except ValueError:
-            answer = None
-        if isinstance(answer, list) and answer:
-            answer = answer[-1]  # a range: the newest comes last
-        if finished.code == 0 and isinstance(answer, dict) and answer.get("version"):
-            return ResolvedVersion(answer["version"], str(answer.get("dist.integrity", "")))
-        if finished.code == 0 or re.search(_NPM_ABSENT, finished.stderr + finished.stdout):
-            raise PackageError("not_found", f"npm has no {spec}")
-        raise PackageError("fetch_failed", f"npm view {spec}: {finished.output[-200:]}")
 
     def _resolve_pypi(self, package: PackageRef) -> ResolvedVersion:
         """By uv, which reads every kind of index; with another Python where the usual one will not

@@ -21,10 +21,10 @@ from assets.servers.sandbox.spec import (
 from assets.servers.sandbox.toolchain import HostToolchain
 from warehouse.storage.digest import digest
 
-_WALLS = "upgrade bubblewrap (0.8 or later), or set another `sandbox.backend`"
+_WALLS = "upgrade bubblewrap (0.8 or later)"
 _RUNTIME = "install the runtime in a folder of its own, apart from home folders"
 _RIGHTS = "upgrade bubblewrap and util-linux, or run as an ordinary user"
-_NETWORK = 'set `sandbox.network = "none"`, in an engine that has `--network none`'
+_NETWORK = 'set `sandbox.network = "none"`'
 # Limit: (expression that must raise inside, what to do where it does not).
 _ATTEMPTS = {
     "reads_a_file_of_the_host": ("open(C['file']).read()", _WALLS),

@@ -11,14 +11,12 @@ import signal
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from assets.servers.sandbox import spec
 from assets.servers.sandbox.bubblewrap import BubblewrapBackend
-from assets.servers.sandbox.docker import DockerBackend
 from assets.servers.sandbox.spec import (
     HOME,
     BackendCommand,
@@ -94,30 +92,11 @@ def _end_processes(mark: str) -> None:
             return
 
 
-_MAKERS: dict[str, Callable[[SandboxPolicy], SandboxBackend]] = {
-    "bubblewrap": lambda _: BubblewrapBackend(),
-    "docker": lambda policy: DockerBackend(policy.engine),
-    "none": lambda _: UnsandboxedBackend(),
-}
-
-
 def choose_backend(policy: SandboxPolicy) -> SandboxBackend:
-    """The backend that the policy names, or the first of bubblewrap and docker that works here.
-
-    Raises SandboxUnavailable where there is none; `none` is only taken when it is named."""
-    refusals: list[SandboxUnavailable] = []
-    for name in ("bubblewrap", "docker") if policy.backend == "auto" else (policy.backend,):
-        backend = _MAKERS[name](policy)
-        try:
-            backend.preflight()
-            return backend
-        except SandboxUnavailable as error:
-            refusals.append(error)
-    if len(refusals) == 1:
-        raise refusals[0]
-    ours, engine = refusals
-    why = f"{ours.why}; and no engine answers: {engine.what}: {engine.why}"
-    raise SandboxUnavailable(ours.what, why, ours.how)
+    """The backend that the policy names. Raises SandboxUnavailable where it does not work here."""
+    backend = UnsandboxedBackend() if policy.backend == "none" else BubblewrapBackend()
+    backend.preflight()
+    return backend
 
 
 def preflight(policy: SandboxPolicy | None = None) -> None:
@@ -131,7 +110,7 @@ def describe_fetch_network(backend: str) -> str:
 
 
 def start(launch: SandboxLaunch | BackendCommand, policy: SandboxPolicy) -> "SandboxProcess":
-    """Starts a launch in a fresh sandbox, or what a backend made of one (`Docker.image_command`
+    """Starts a launch in a fresh sandbox, or what a backend made of one (a container engine
     makes it of an image), with pipes on its three standard streams.
 
     Raises SandboxUnavailable when this host cannot sandbox, and LaunchRefused.

@@ -20,11 +20,11 @@ class SandboxSettings:
     size and each process's private data; wall_s ends everything. Plain Python: the sandbox runs
     without any package.
 
-    backend: `auto` takes bubblewrap, else docker, else refuses; `none` contains nothing, and every
-    row is marked uncertified. engine: the program behind docker (`podman` takes the same words).
+    backend: `none` contains nothing, and every row is marked uncertified. engine: runs servers that
+    are images (`podman` takes the same words).
     fetch_hosts: `host` or `host:port` that the fetch phase may reach besides registries in use."""
 
-    backend: Literal["auto", "bubblewrap", "docker", "none"] = "auto"
+    backend: Literal["bubblewrap", "none"] = "bubblewrap"
     engine: str = "docker"
     memory_mb: int = 1024
     processes: int = 128  # threads count too

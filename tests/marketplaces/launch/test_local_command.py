@@ -79,16 +79,6 @@ def test_a_link_stays_one_and_what_leads_to_it_does_not(base: Path) -> None:
     assert found.launch.directory == str(base.resolve() / "linked")
 
 
-@pytest.mark.parametrize("image", ["notes", "notes:dev", "localhost/me/notes", "localhost/notes:1"])
-def test_an_image_that_no_registry_has_is_one_of_this_host(base: Path, image: str) -> None:
-    args = ["run", "-i", "--rm", "-e", "KEY", image, "--all", image]
-    found = read(base, {"command": "docker", "args": args})
-    assert (found.is_local, found.runnable, found.package) == (True, True, None)
-    assert found.launch
-    assert (found.launch.entry, found.launch.own_args) == (image, ("--all", image))
-    assert identify_server(found) == "private:mcp.json#notes"
-
-
 @pytest.mark.parametrize(
     ("entry", "server_id"),
     [

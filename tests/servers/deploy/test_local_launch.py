@@ -3,24 +3,20 @@
 import asyncio
 import json
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.policy import CrawlPolicy
-from assets.servers.adhoc import list_local_servers
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.connection import plan_launch
 from assets.servers.calls.result import CallFailed, CallResult
 from assets.servers.deploy.deployment_table import deploy_listings
 from assets.servers.deploy.grants import ServerGrant, mount_folders
-from assets.servers.deploy.launch import open_local_launch
+from assets.servers.deploy.launch import make_local_launch
 from assets.servers.deploy.policy import DeployPolicy, digest_confirmed
 from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
@@ -285,11 +281,19 @@ def environment(folder: Path, *programs: str) -> None:
 def test_what_a_command_starts(folder, words, argv):
     environment(folder, "own-mcp")
     bin_folder = str(folder / ".venv" / "bin")
-    with open_local_launch(plan(list_server(folder, *words)), find_toolchain()) as launch:
-        expected = argv or (str(find_toolchain().python), *words[1:])
-        assert launch.argv == tuple(word.replace("BIN", bin_folder) for word in expected)
-        assert (launch.cwd, launch.uid) == (str(folder), None)
-        assert not any(mount.writable for mount in launch.mounts)
+    launch = make_local_launch(plan(list_server(folder, *words)), find_toolchain())
+    expected = argv or (str(find_toolchain().python), *words[1:])
+    assert launch.argv == tuple(word.replace("BIN", bin_folder) for word in expected)
+    assert (launch.cwd, launch.uid) == (str(folder), None)
+    assert not any(mount.writable for mount in launch.mounts)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandbox is another user")
+def test_a_folder_that_is_closed_to_others_says_how_to_open_it(folder):
+    recipe = plan(list_server(folder))
+    folder.chmod(0o700)
+    with pytest.raises(PackageError, match=f"chmod -R o\\+rX {folder}"):
+        make_local_launch(recipe, find_toolchain())
 
 
 @pytest.mark.parametrize(
@@ -307,11 +311,8 @@ def test_what_a_command_starts(folder, words, argv):
 def test_a_program_that_is_not_there_is_named_with_the_fix(folder, words, message):
     (folder / "plain.txt").write_text("")
     recipe = plan(list_server(folder, *words))
-    with (
-        pytest.raises(PackageError, match=message) as caught,
-        open_local_launch(recipe, find_toolchain()),
-    ):
-        pass
+    with pytest.raises(PackageError, match=message) as caught:
+        make_local_launch(recipe, find_toolchain())
     assert caught.value.kind == "needs_software"
 
 
@@ -350,77 +351,6 @@ def test_an_environment_that_leads_elsewhere_shows_nothing_of_it(folder, tmp_pat
     python = folder / ".venv" / "bin" / "python"
     python.unlink()
     python.symlink_to(link.replace("BESIDE", str(beside)))
-    with (
-        pytest.raises(PackageError, match="not a Python: recreate the environment") as caught,
-        open_local_launch(plan(list_server(folder, "own-mcp")), find_toolchain()),
-    ):
-        pass
+    with pytest.raises(PackageError, match="not a Python: recreate the environment") as caught:
+        make_local_launch(plan(list_server(folder, "own-mcp")), find_toolchain())
     assert caught.value.kind == "needs_software"
-
-
-def test_a_local_image_where_no_engine_is_is_one_row(deploy, policy, folder):
-    policy = replace(policy, sandbox=replace(policy.sandbox, engine="no-such-engine"))
-    row = deploy(list_server(folder, "docker", "run", "-i", "own:dev"), policy)
-    assert (row["server_id"], row["error_kind"]) == (NAME, "needs_software")
-    assert "no-such-engine (not installed)" in row["hint"]
-
-
-ENGINE = """#!{python}
-import json, subprocess, sys
-words = sys.argv[1:]
-with open({log!r}, "a") as log:
-    log.write(json.dumps(words) + "\\n")
-images = dict(line.split() for line in open({images!r}))
-if words[0] == "version":
-    print(json.dumps({{"Client": {{"Version": "9.9"}}}}))
-elif words[:2] == ["image", "inspect"]:
-    found = images.get(words[-1]) or next((i for i in images.values() if i == words[-1]), None)
-    sys.exit(print(found) if found else 1)
-elif words[0] == "run":
-    place = next((at for at, word in enumerate(words) if word in images.values()), None)
-    if place is not None:
-        sys.exit(subprocess.run([{python!r}, {server!r}, *words[place + 1:]]).returncode)
-"""
-
-
-def test_a_local_image_is_run_by_its_id_and_a_new_build_of_it_is_launched_again(
-    deploy: Deploy, policy: DeployPolicy, tmp_path: Path
-) -> None:
-    """A program that takes docker's words; its one image is a Python server."""
-    source = "calls(lambda m, x: say(m, [x, *sys.argv[1:]]))"
-    folder = write_server(tmp_path / "own", source)
-    images, log, program = (tmp_path / name for name in ("images", "log", "engine"))
-    images.write_text(f"own:dev sha256:{'a' * 64}\n")
-    words = {"python": sys.executable, "images": str(images), "log": str(log)}
-    program.write_text(ENGINE.format(**words, server=str(folder / "server.py")))
-    program.chmod(0o755)
-    policy = replace(policy, sandbox=replace(policy.sandbox, engine=str(program)))
-    listing = list_server(folder, "docker", "run", "-i", "--rm", "own:dev", "--all")
-    assert deploy(listing, policy)["error_kind"] == "needs_confirmation"
-    [shown] = list_local_servers(CrawlPolicy(base_url="", paths=(tmp_path / "mcp.json",)), policy)
-    assert (shown.state, 'image "own:dev"' in shown.shown) == ("new", True)
-    policy = replace(policy, confirmed={NAME: (str(shown.digest),)})
-    row = deploy(listing, policy)
-    assert (row["status"], row["certified"]) == ("ok", None), row["hint"]
-    assert read_text(call(row, policy)) == str([7, "--all"])
-    ran = [json.loads(line) for line in log.read_text().splitlines() if '"run"' in line]
-    assert ran[-1][-2:] == ["sha256:" + "a" * 64, "--all"]
-    assert ("--network", "none") in set(pairwise(ran[-1]))
-    assert "pull" not in [json.loads(line)[0] for line in log.read_text().splitlines()]
-    assert not deploy(listing, policy, row)["done"]
-    images.write_text(f"own:dev sha256:{'a' * 64}\nother:1 sha256:{'c' * 64}\n")
-    other = {**row, "recipe": row["recipe"].replace("a" * 64, "c" * 64)}  # of somebody's index
-    assert call(other, policy).error_kind == "needs_software"
-    odd = folder.parent / "a,b"
-    odd.mkdir(mode=0o755)
-    grant = ServerGrant(folders=mount_folders([str(odd)]), personal=True)
-    refused = call(row, replace(policy, grants={NAME: grant}))
-    assert (refused.error_kind, "no comma" in str(refused.hint)) == ("policy_denied", True)
-    images.write_text(f"own:dev sha256:{'b' * 64}\n")
-    gone = call(row, policy)  # an index of before names an image that is no more
-    assert (gone.error_kind, "no longer on this host" in str(gone.hint)) == ("needs_software", True)
-    again = deploy(listing, policy, row)
-    assert (again["done"], again["recipe_digest"] != row["recipe_digest"]) == (True, True)
-    images.write_text("")
-    row = deploy(listing, policy, again)
-    assert (row["error_kind"], "build it" in row["hint"]) == ("needs_software", True)

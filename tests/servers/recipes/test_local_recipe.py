@@ -13,7 +13,7 @@ from assets.servers.probe.failure_kinds import PackageError
 from assets.servers.recipes import recipe_plan
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import LaunchRecipe, UnlaunchableServer
-from assets.servers.recipes.recipe_plan import digest_folder, find_script, plan_local, plan_recipe
+from assets.servers.recipes.recipe_plan import digest_folder, find_script, plan_recipe
 from assets.servers.secrets import LaunchSecrets
 
 NAME = "private:mcp.json#notes"
@@ -210,19 +210,3 @@ def test_a_script_that_is_missing_or_lies_elsewhere_is_named(folder, script, mes
 )
 def test_the_script_of_a_command(words: tuple[str, ...], script: str | None) -> None:
     assert find_script(words) == script
-
-
-def test_an_image_of_this_host_is_known_by_its_id_and_trusted_by_its_name() -> None:
-    launch = LaunchFacts(entry="notes:dev", own_args=("--all",))
-    listing = list_command("x", launch=launch)
-    one, two = (
-        plan_local(listing, NAME, lambda _, n=n: f"sha256:{n * 64}", placeholders=True)
-        for n in "ab"
-    )
-    assert isinstance(one, LaunchRecipe)
-    assert isinstance(two, LaunchRecipe)
-    assert (one.is_image, one.name, one.command, one.args) == (True, "notes:dev", (), ("--all",))
-    assert one.digest != two.digest  # built anew
-    assert digest_confirmed(one) == digest_confirmed(two)
-    renamed = one.model_copy(update={"name": "notes:other"})
-    assert digest_confirmed(renamed) != digest_confirmed(one)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from assets.servers.probe.probe import probe
-from assets.servers.sandbox import bubblewrap, docker, process, watchdog
+from assets.servers.sandbox import bubblewrap, process, watchdog
 from assets.servers.sandbox.process import (
     SandboxUnavailable,
     _replace_paths,
@@ -106,32 +106,23 @@ def test_leaving_ends_the_whole_tree():
 def bare_host(monkeypatch):
     """A host without any program of a process."""
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
-    for cached in (bubblewrap._try_once, docker._try_once):
-        cached.cache_clear()
+    bubblewrap._try_once.cache_clear()
     yield
-    for cached in (bubblewrap._try_once, docker._try_once):
-        cached.cache_clear()
+    bubblewrap._try_once.cache_clear()
 
 
 @pytest.mark.usefixtures("bare_host")
 def test_a_missing_program_is_named_with_the_way_to_get_it_and_to_opt_out():
     with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap") as refused:
         preflight()
-    assert "docker: not installed" in str(refused.value)
     assert 'sandbox.backend = "none"' in str(refused.value)
 
 
 @pytest.mark.usefixtures("bare_host")
-@pytest.mark.parametrize("name", ["bubblewrap", "docker", "none"])
+@pytest.mark.parametrize("name", ["bubblewrap", "none"])
 def test_a_backend_that_is_named_is_no_guess(name):
     with pytest.raises(SandboxUnavailable, match="not installed"):
         choose_backend(SandboxPolicy(backend=name))
-
-
-def test_docker_is_taken_where_bubblewrap_does_not_work(monkeypatch):
-    monkeypatch.setattr(bubblewrap, "_try_once", lambda: ("bwrap", "refused", "fix"))
-    monkeypatch.setattr(docker, "_try_once", lambda program: None)
-    assert choose_backend(SandboxPolicy()).name == "docker"
 
 
 @pytest.mark.usefixtures("real")

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assets.outcomes.execution import ToolCall
 from assets.outcomes.worlds.session import OpenWorld, find_missing, make_first_tree, open_world
 from assets.outcomes.worlds.spec import SeedGenerator, ServerFit, WorldSpec
 from assets.outcomes.worlds.tree import WorldFailed, digest_tree
@@ -33,14 +32,12 @@ _LIMITS = CallLimits(sessions=1, launch_s=60.0, text_kb=128, media_mb=1, total_m
 @dataclass
 class ServerInWorld:
     """A server that can be called in an open world. restart: it keeps state of its own, so that a
-    reset needs a fresh one. first: digest of the world's first state. read: an earlier call that
-    read, with the digest of its answer."""
+    reset needs a fresh one. first: digest of the world's first state."""
 
     caller: ToolCaller = field(repr=False)
     world: OpenWorld = field(repr=False)
     restart: bool
     first: str
-    read: tuple[ToolCall, str] | None = None
     _fresh: int = 0
 
     @property

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -166,13 +166,12 @@ USEFUL = "useful"
 EMPTY = "empty"  # answered, and nothing in it
 TRUNCATED = "truncated"  # more than our limits let through
 CANNED = "canned"  # one text for inputs that differ
-STALE = "stale"  # the answer of a state that is gone
 REFUSED = "refused"  # not sent, or answered with what nobody may be handed
 TOOL_ERROR = "tool_error"  # the tool says that it failed
 TIMEOUT = "timeout"
 PROTOCOL_ERROR = "protocol_error"  # no answer of MCP, or one against the tool's own contract
 OUTCOMES = (
-    *(USEFUL, EMPTY, TRUNCATED, CANNED, STALE),
+    *(USEFUL, EMPTY, TRUNCATED, CANNED),
     *(REFUSED, TOOL_ERROR, TIMEOUT, PROTOCOL_ERROR),
 )
 
@@ -205,8 +204,7 @@ def classify_outcome(
 ) -> CallOutcome:
     """The outcome of one call, as far as its own result shows it.
 
-    offline, local: as in `find_fault`. What only other calls show is found by `find_canned` and
-    `is_stale`.
+    offline, local: as in `find_fault`. What only other calls show is found by `find_canned`.
     """
     hint = " ".join((result.hint or "").split())[:300]
     if result.status in ("failed", "invalid_arguments"):
@@ -299,12 +297,6 @@ def find_canned(calls: Iterable[tuple[str, str, int]]) -> set[str]:
         for answer, argument_sets in inputs.items()
         if len(argument_sets) >= (2 if sizes[answer] >= _ALIKE else _OFTEN)
     }
-
-
-def is_stale(before: str, warm: str, fresh: Sequence[str | None]) -> bool:
-    """Whether a running server answered by a state that is gone. Digests of its answer before the
-    world changed and after it, and of fresh servers' after it: None where one gave no answer."""
-    return warm == before and None not in fresh and len({*fresh}) == 1 and warm not in fresh
 
 
 def _holds_value(value: Any) -> bool:

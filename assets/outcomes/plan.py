@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,16 +12,10 @@ from assets.contracts.quarantined_tools import read_contracts
 from assets.one_server import keep_other_servers
 from assets.outcomes.environment import choose_world
 from assets.outcomes.execution import EXECUTION_VERSION
-from assets.outcomes.outcome import CANNED, STALE, USEFUL, find_canned
+from assets.outcomes.outcome import CANNED, USEFUL, find_canned
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.run import ExecutionJob, ExecutionRun, JobResult
-from assets.outcomes.select import (
-    WantedCall,
-    add_refused,
-    list_launchable,
-    select_calls,
-    select_refused,
-)
+from assets.outcomes.select import WantedCall, list_launchable, select_calls
 from assets.outcomes.table import EXECUTIONS, PASSING, PROVED, UNPROVED
 from assets.outcomes.worlds.spec import WorldSpec
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
@@ -52,7 +46,6 @@ def make_execution_row(job: ExecutionJob, done: JobResult) -> dict[str, Any]:
         "recipe_digest": job.server.recipe_digest,
         "arguments": selected.arguments,
         "pair_ids": json.dumps(sorted(selected.pairs)),
-        "refused_ids": json.dumps(sorted(selected.refused)),
         "twin_of": selected.twin_of,
         "world": job.world.name,
         "seed": job.seed,
@@ -90,9 +83,6 @@ def _map_proofs(selected: WantedCall, done: JobResult) -> dict[str, str]:
         for pair, request in zip(selected.pairs, selected.requests, strict=False)
         if request in verdicts
     }
-    proofs |= {
-        pair: verdicts[request] for pair, request in selected.refused.items() if request in verdicts
-    }
     weak = [pair for pair in selected.several if proofs.get(pair) == PROVED]
     return proofs | dict.fromkeys(weak, UNPROVED)
 
@@ -119,18 +109,6 @@ def mark_canned(rows: Iterable[Mapping[str, Any]]) -> list[Record]:
             if row["answer"] in canned:
                 row |= {"outcome": CANNED, "blame": "tool", "evidence": evidence}
     return results
-
-
-def mark_stale(rows: Iterable[Record], stale: Collection[tuple[str, str | None]]) -> list[Record]:
-    """The rows, useful answers of the tools named (server, tool) marked as stale."""
-    evidence = "after a change, a running server answered as before it and a fresh one did not"
-    marked = {"outcome": STALE, "blame": "tool", "evidence": evidence}
-    return [
-        {**row, **marked}
-        if row["outcome"] == USEFUL and (row["server_id"], row["tool"]) in stale
-        else row
-        for row in rows
-    ]
 
 
 @dataclass(frozen=True)
@@ -210,19 +188,14 @@ def execute_pairs(
     asyncio.run(run.carry_out(due_jobs))
     now = time.time()
     rows = []
-    stale: set[tuple[str, str | None]] = set()
     for job in jobs:
         if (result := run.done.get(job.id)) is not None:
             about = {"marketplace": name, "plan_digest": plans[job.id], "executed_at": now}
             rows.append(make_execution_row(job, result) | about)
-            stale.add((job.server.server_id, result.stale))
         elif (row := previous.get(job.id)) is not None:  # unchanged, or due still by its plan
-            ids = {"pair_ids": job.wanted.pairs, "refused_ids": job.wanted.refused}
-            rows.append({**row, **{column: json.dumps(sorted(ids[column])) for column in ids}})
-            if row["outcome"] == STALE:  # so is what another call of the tool is answered
-                stale.add((row["server_id"], row["tool"]))
+            rows.append({**row, "pair_ids": json.dumps(sorted(job.wanted.pairs))})
     last = warehouse.tables.read(EXECUTIONS, name).to_dicts() if only else []
-    rows = keep_other_servers(last, mark_stale(mark_canned(rows), stale), only)
+    rows = keep_other_servers(last, mark_canned(rows), only)
     return ExecutionResult(rows, due, len(run.left))
 
 
@@ -248,7 +221,7 @@ def _plan_jobs(warehouse: Warehouse, name: str, executor: ExecutionSetup) -> lis
     by_name = {world.name: world for world in executor.worlds}
     jobs: list[ExecutionJob] = []
     digests: dict[tuple[str, int, str | None], str] = {}
-    for item in add_refused(calls, select_refused(pairs, judged), clear, servers, settings):
+    for item in calls:
         world, seed = worlds[item.call.server_id], settings.seed
         if item.task:
             if item.task.world not in by_name:
@@ -273,6 +246,5 @@ def _digest_plan(job: ExecutionJob, executor: ExecutionSetup) -> str:
             job.world_digest,
             settings.prove,
             [sorted(job.wanted.pairs), job.wanted.asked, sorted(job.wanted.several)],
-            sorted(job.wanted.refused),
         ]
     )

@@ -30,9 +30,6 @@ class ExecutionPolicy:
 
     enabled: bool = True
     per_tool: int = Field(default=1, ge=1, le=20, description="calls of each tool")
-    refused: int = Field(
-        default=8, ge=0, description="further calls, of pairs that the rules or the judge refused"
-    )
     writes: bool = Field(
         default=True,
         description="also call tools that may write, where nothing of yours is at risk",

@@ -2,27 +2,19 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from assets.contracts.tool_id import ToolId
 from assets.outcomes.outcome import OUTCOMES, USEFUL
 from assets.outcomes.table import (
     PROOFS,
-    PROVED,
-    REFUTED,
-    PairEvidence,
-    group_by_pair,
     has_run,
-    is_sample,
 )
 from assets.servers.probe.failure_kinds import BLAMES
 from warehouse.json_types import Row
 from warehouse.sanitize.markdown import (
     Markdown,
-    fill_markdown,
-    join_markdown,
     make_markdown_table,
 )
 from warehouse.statistics import wilson_interval
@@ -31,10 +23,7 @@ _SHOWN = 24
 
 
 def report_executions(rows: Sequence[Row]) -> dict[str, Any]:
-    """Figures and tables of rows of EXECUTIONS: of calls of accepted pairs and their look-alikes;
-    of the sample of refused pairs only how many."""
-    sample = sum(map(is_sample, rows))
-    rows = [row for row in rows if not is_sample(row)]
+    """Figures and tables of rows of EXECUTIONS."""
     ran = [row for row in rows if has_run(row)]
     useful = [row for row in ran if row["outcome"] == USEFUL]
     low, high = wilson_interval(len(useful), len(ran))
@@ -43,7 +32,6 @@ def report_executions(rows: Sequence[Row]) -> dict[str, Any]:
         "executed": len(ran),
         "servers": len({row["server_id"] for row in ran}),
         "pairs": len(pairs),
-        "of_refused_pairs": sample,
         "useful_of_executed": f"{len(useful)} of {len(ran)} [{low:.2f}, {high:.2f}]",
         "against_the_tool": sum(row["blame"] == "tool" for row in rows),
         "breaks_read_only_hint": sum(bool(row["breaks_hint"]) for row in rows),
@@ -104,97 +92,3 @@ def _tabulate_twins(rows: Sequence[Row]) -> Markdown:
     )
     lines = [[*labels, str(n)] for labels, n in sorted(tried.items())[:_SHOWN]]
     return make_markdown_table(["written for", "asked of", "outcome", "calls"], lines)
-
-
-ACCEPT, REJECT, UNASKED = "accept", "reject", "not asked"
-_ORDER = (
-    *((rules, judge) for judge in (ACCEPT, REJECT) for rules in (ACCEPT, "unsure")),
-    (REJECT, UNASKED),
-)
-_NOTE = Markdown(
-    "Refused pairs that ran: those with the call of an accepted one, and a sample; only calls that"
-    " fit their contract can run."
-)
-
-
-@dataclass
-class VerdictCounts:
-    """The pairs of one verdict of the rules and one of the judge. ran: of these, all calls; useful,
-    invalid, proved, refuted: of those that ran."""
-
-    rules: str
-    judge: str
-    pairs: int = 0
-    ran: int = 0
-    useful: int = 0
-    invalid: int = 0
-    proved: int = 0
-    refuted: int = 0
-
-
-def compare_verdicts(
-    pairs: Iterable[Row], judgements: Iterable[Row], executions: Iterable[Row]
-) -> list[dict[str, Any]]:
-    """`VerdictCounts` as JSON, one per combination that occurs. pairs: rows of PAIRS, each once;
-    pairs that failed, are twins or have no verdict yet are left out."""
-    judged = {row["pair_id"]: row["verdict"] for row in judgements if row["verdict"]}
-    rows = list(executions)
-    tried = {**_group_refused(rows), **group_by_pair(rows)}
-    counts: dict[tuple[str, str], VerdictCounts] = {}
-    for pair in pairs:
-        key = _read_verdicts(pair, judged)
-        if key is None:
-            continue
-        cell = counts.setdefault(key, VerdictCounts(*key))
-        cell.pairs += 1
-        if (evidence := tried.get(pair["pair_id"])) is not None:
-            cell.ran += 1
-            cell.useful += evidence.useful
-            cell.invalid += evidence.invalid
-            cell.proved += evidence.proof == PROVED
-            cell.refuted += evidence.proof == REFUTED
-    return [asdict(counts[key]) for key in _ORDER if key in counts]
-
-
-def list_conflicts(cells: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
-    """(what contradicts what, how often, of how many executed pairs)."""
-    all_cells = list(cells)
-
-    def count(column: str, **verdict: str) -> tuple[int, int]:
-        matching = [item for item in all_cells if verdict.items() <= item.items()]
-        return sum(item[column] for item in matching), sum(item["ran"] for item in matching)
-
-    return [
-        ("accepted by the judge, refuted by execution", *count("refuted", judge=ACCEPT)),
-        ("refused by the judge, useful when executed", *count("useful", judge=REJECT)),
-        ("refused by the rules, useful when executed", *count("useful", rules=REJECT)),
-    ]
-
-
-def render_verdicts(cells: Sequence[Mapping[str, Any]]) -> Markdown:
-    """The three verdicts as a table, and each contradiction with its 95% interval (Wilson)."""
-    head = ["rules", "judge", "pairs", "ran", "useful", "invalid", "proved", "refuted"]
-    table = make_markdown_table(head, [[cell[name] for name in head] for cell in cells])
-    lines = []
-    for what, hits, n in list_conflicts(cells):
-        if n:
-            ends = wilson_interval(hits, n)
-            share = fill_markdown("{:.3f} [{:.3f}, {:.3f}]", hits / n, *ends)
-            lines.append([what, hits, n, share])
-    conflicts = make_markdown_table(["contradiction", "n", "of pairs that ran", "share"], lines)
-    return join_markdown("\n\n", [table, conflicts, _NOTE])
-
-
-def _read_verdicts(pair: Row, judged: Mapping[str, str]) -> tuple[str, str] | None:
-    """(of the rules, of the judge); None where one of them has yet to decide."""
-    if pair["status"] != "ok" or pair["twin_of"]:
-        return None
-    if pair["verdict"] == REJECT:
-        return REJECT, UNASKED
-    judged_as = judged.get(pair["pair_id"])
-    return (str(pair["verdict"]), judged_as) if judged_as else None
-
-
-def _group_refused(rows: Iterable[Row]) -> dict[str, PairEvidence]:
-    """Refused pair -> what its call did."""
-    return group_by_pair({**row, "pair_ids": row["refused_ids"] or "[]"} for row in rows)

@@ -13,10 +13,9 @@ from assets.outcomes.execution import (
     CallExecution,
     ToolCall,
     WatchedCall,
-    execute_call,
     watch_call,
 )
-from assets.outcomes.outcome import REFUSED, TIMEOUT, USEFUL, is_stale
+from assets.outcomes.outcome import REFUSED, TIMEOUT
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.proof import CallEffect, CallProof, Facts, find_task, prove_call, prove_task
 from assets.outcomes.select import LaunchableServer, WantedCall
@@ -66,13 +65,11 @@ class ExecutionJob:
 @dataclass(frozen=True)
 class JobResult:
     """What a job came to: what is kept of the call and where, or why nobody could make it. proofs:
-    by each of `WantedCall.asked`. stale: a tool of the same server that, after this call, still
-    answered by the state before it."""
+    by each of `WantedCall.asked`."""
 
     execution: CallExecution | None = None
     proofs: tuple[CallProof, ...] = ()
     blob: str | None = None
-    stale: str | None = None
     problem: str | None = None
 
 
@@ -165,14 +162,11 @@ class ExecutionRun:
         # Whether a task is carried out is told by its check, not by a second answer.
         watched = await self._watch(job, place, before=before, repeat=job.wanted.task is None)
         done = watched.execution
-        stale = await self._find_stale(place) if done.changes_state else None
-        if done.outcome == USEFUL and job.wanted.call.only_reads and not done.differs:
-            place.read = place.read or (job.wanted.call, done.answer)
         await self._settle(job, done, place)
         proofs: list[CallProof] = []
         if self.settings.prove and not job.server.moving and job.wanted.twin_of is None:
             proofs = await self._prove(job, CallEffect(done, before, watched.after), place)
-        receipt = {"execution": done.dump(), "proofs": list(map(vars, proofs)), "stale": stale}
+        receipt = {"execution": done.dump(), "proofs": list(map(vars, proofs))}
         return Receipt(json.dumps(receipt, sort_keys=True).encode())
 
     async def _watch(
@@ -192,30 +186,6 @@ class ExecutionRun:
             owner=place.owner,
             repeat=repeat,
         )
-
-    async def _find_stale(self, place: ServerInWorld) -> str | None:
-        """The tool whose answer the running server gives by a state that is gone: an earlier read
-        is asked once more now that the world changed, and of a fresh server where it was answered
-        as before. Once for each server: a fresh one costs a launch."""
-        read, place.read = place.read, None
-        if read is None:
-            return None
-        call, before = read
-        warm = await self._ask(call, place)
-        if warm is None or warm != before:
-            return None
-        fresh: list[str | None] = []
-        # Of two fresh ones: what each process answers in a way of its own is not stale.
-        while len(fresh) < 2 and before not in fresh:
-            await place.end_server()
-            fresh.append(await self._ask(call, place))
-        return call.tool if is_stale(before, warm, fresh) else None
-
-    async def _ask(self, call: ToolCall, place: ServerInWorld) -> str | None:
-        """Digest of the answer; None where there is none: that is no other answer."""
-        options = {"timeout_s": self.settings.timeout_s, "owner": place.owner}
-        done = await execute_call(place.caller, call, place.world, **options)
-        return done.answer if done.status == "ok" else None
 
     async def _settle(self, job: ExecutionJob, done: CallExecution, place: ServerInWorld) -> None:
         """The world as it was, and no memory of the call where the server may have kept one."""
@@ -299,4 +269,4 @@ def read_receipt(data: bytes) -> JobResult:
     stored = json.loads(data)
     proofs = tuple(CallProof(**proof) for proof in stored["proofs"])
     execution = CallExecution.load(stored["execution"])
-    return JobResult(execution, proofs, sha256(data), stored["stale"])
+    return JobResult(execution, proofs, sha256(data))

@@ -36,23 +36,21 @@ class LaunchableServer:
 @dataclass
 class WantedCall:
     """A call that is to have a row. pairs: the accepted pairs that it is of; requests: theirs, all
-    that their users say; several: those of them that make further calls. refused: pairs that rules
-    or judge refused with this call -> their requests. twin_of: the tool for which it was written,
-    where this one looks like it. task: the task of a world that its pair is, carried out there."""
+    that their users say; several: those of them that make further calls. twin_of: the tool for
+    which it was written, where this one looks like it. task: the task of a world that its pair is,
+    carried out there."""
 
     call: ToolCall
     pairs: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     several: list[str] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
     twin_of: str | None = None
     task: TaskOrigin | None = None
 
     @property
     def asked(self) -> list[str]:
-        """Its requests, each once, in an order of their own; those of refused pairs last."""
-        stated = set(self.requests)
-        return [*sorted(stated), *sorted(set(self.refused.values()) - stated)]
+        """Its requests, each once, in an order of their own."""
+        return sorted(set(self.requests))
 
     @property
     def arguments(self) -> str:
@@ -118,51 +116,6 @@ def select_calls(
                         selected[tool], WantedCall(call, twin_of=written_for, task=task), pair
                     )
     return [item for tool in sorted(selected) for item in _choose(selected[tool].values(), policy)]
-
-
-def select_refused(pairs: Iterable[Row], judgements: Iterable[Row]) -> list[Row]:
-    """Pairs that rules or the judge refused, one per pair_id; none that repeats another."""
-    rejected = {row["pair_id"] for row in judgements if row["verdict"] == "reject"}
-    refused = {
-        row["pair_id"]: row
-        for row in pairs
-        if row["status"] == "ok" and not row["twin_of"]
-        if row["verdict"] == "reject" or row["pair_id"] in rejected
-    }
-    return [refused[name] for name in sorted(refused)]
-
-
-def add_refused(
-    selected: Sequence[WantedCall],
-    refused: Iterable[Row],
-    clear: Iterable[Record],
-    servers: Mapping[str, LaunchableServer],
-    policy: ExecutionPolicy,
-) -> list[WantedCall]:
-    """The calls, and `policy.refused` more of refused pairs: of servers that are called anyhow, by
-    calls that fit their contracts. A call that is wanted already takes their ids along."""
-    contracts = {(row["server_id"], row["tool"]): row for row in clear}
-    called = {item.call.server_id for item in selected}
-    plain = [item for item in selected if item.task is None]
-    by_key = {(item.call.server_id, item.call.tool, item.arguments): item for item in plain}
-    added: dict[tuple[str, str, str], WantedCall] = {}
-    for pair in refused:
-        goldens = read_goldens(pair)
-        if len(goldens) != 1 or goldens[0].borrowed or goldens[0].server_id not in called:
-            continue
-        golden = goldens[0]
-        tool = (golden.server_id, golden.tool)
-        row = contracts.get(tool)
-        if row is None or row["contract_digest"] != golden.contract_digest:
-            continue
-        call = _make_call(tool, row, golden.arguments)
-        if call is None or not may_run(call, servers[golden.server_id], policy):
-            continue
-        key = (*tool, dump_text(dict(call.arguments)))
-        same = by_key.get(key) or added.setdefault(key, WantedCall(call))
-        same.refused[pair["pair_id"]] = _read_request(pair)
-    sample = sorted(added, key=lambda key: digest([*key]))[: policy.refused]
-    return [*selected, *(added[key] for key in sample)]
 
 
 def _map_twins(rows: Iterable[Row]) -> dict[tuple[str, str], list[tuple[str, str]]]:

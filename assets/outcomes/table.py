@@ -25,7 +25,6 @@ EXECUTIONS = TableSpec(
         "recipe_digest": (pl.String, "Digest of the launch"),
         "arguments": (pl.String, "Canonical JSON of the contract"),
         "pair_ids": (pl.String, "Accepted pairs with this call, as a JSON list"),
-        "refused_ids": (pl.String, "Refused pairs with this call, as a JSON list"),
         "twin_of": (
             pl.String,
             "Tool id of the look-alike that the call was written for; null: its own",
@@ -37,7 +36,7 @@ EXECUTIONS = TableSpec(
         "status": (pl.String, "Status of the call: ok, tool_error, invalid_arguments or failed"),
         "outcome": (
             pl.String,
-            "useful, empty, truncated, canned, stale, refused, tool_error, timeout or"
+            "useful, empty, truncated, canned, refused, tool_error, timeout or"
             " protocol_error; null where it is unclassified",
         ),
         "blame": (pl.String, "Whose fault a failure is; null where nothing went wrong"),
@@ -97,11 +96,6 @@ def has_run(row: Mapping[str, Any]) -> bool:
     if row["error_kind"] in PASSING:
         return False
     return row["outcome"] is not None and (row["outcome"] != REFUSED or row["status"] == "ok")
-
-
-def is_sample(row: Mapping[str, Any]) -> bool:
-    """Whether a call was made for refused pairs alone: it is none of the accepted ones."""
-    return row["pair_ids"] == "[]" and (row["refused_ids"] or "[]") != "[]"
 
 
 def is_invalid(row: Mapping[str, Any]) -> bool:

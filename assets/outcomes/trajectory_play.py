@@ -32,7 +32,6 @@ from assets.servers.calls.result import CallResult
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.sandbox.spec import SandboxUnavailable
-from warehouse.json_types import Record
 from warehouse.ledger.ledger import Ledger
 from warehouse.progress import Progress
 from warehouse.sanitize.redact import redact
@@ -259,15 +258,9 @@ async def collect_trajectories(
 
 
 def publish_trajectories(tables: Tables, played: Sequence[TaskTrajectory], run_id: str) -> int:
-    """Adds trajectories to those that were published; returns how many are kept in all."""
-    rows = merge_trajectories(tables, played)
-    tables.promote(tables.stage(TRAJECTORIES, TRAJECTORIES.frame(rows)), run_id, [])
-    return sum(row["status"] == KEPT for row in rows)
-
-
-def merge_trajectories(tables: Tables, played: Sequence[TaskTrajectory]) -> list[Record]:
-    """The rows that are published, and these. One that is played again takes the place of what it
-    was."""
+    """Adds trajectories to those that were published; returns how many are kept in all. One that is
+    played again takes the place of what it was."""
     rows = {row["trajectory_id"]: row for row in tables.read(TRAJECTORIES).to_dicts()}
     rows |= {row["trajectory_id"]: row for row in (item.make_row() for item in played)}
-    return list(rows.values())
+    tables.promote(tables.stage(TRAJECTORIES, TRAJECTORIES.frame(rows.values())), run_id, [])
+    return sum(row["status"] == KEPT for row in rows.values())

@@ -11,7 +11,7 @@ from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.crawl.crawl import load_adapter
 from assets.marketplaces.listing_table import LISTINGS
 from assets.outcomes.outcome import USEFUL
-from assets.outcomes.table import EXECUTIONS, PROVED, group_by_pair, has_run, is_sample
+from assets.outcomes.table import EXECUTIONS, PROVED, group_by_pair, has_run
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
 from orchestration.factories import list_enabled, make_crawl_policy, open_warehouse
@@ -77,7 +77,7 @@ def _describe_made(warehouse: Warehouse) -> str:
     accepted = tables.read(JUDGEMENTS).unique("pair_id").filter(pl.col("verdict") == "accept")
     executions = tables.read(EXECUTIONS)  # one call of two marketplaces has a row in each
     each = executions.unique("execution_id", keep="first", maintain_order=True).to_dicts()
-    ran = [row for row in each if has_run(row) and not is_sample(row)]
+    ran = [row for row in each if has_run(row)]
     useful = sum(row["outcome"] == USEFUL for row in ran)
     proved = sum(item.proof == PROVED for item in group_by_pair(executions.to_dicts()).values())
     launched = deployed.filter(pl.col("status") == "ok")

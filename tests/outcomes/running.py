@@ -12,7 +12,7 @@ import pytest
 from assets.contracts.canonical import contract_digest
 from assets.outcomes.environment import PLAIN
 from assets.outcomes.execution import ToolCall
-from assets.outcomes.plan import make_execution_row, mark_canned, mark_stale
+from assets.outcomes.plan import make_execution_row, mark_canned
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.run import ExecutionJob, ExecutionRun, JobResult
 from assets.outcomes.select import LaunchableServer, WantedCall
@@ -73,10 +73,7 @@ class Executing:
         asyncio.run(run.carry_out(jobs))
         self.last = run
         rows = [self.make_row(job, run.done[job.id]) for job in jobs if job.id in run.done]
-        stale = {
-            (job.server.server_id, run.done[job.id].stale) for job in jobs if job.id in run.done
-        }
-        return mark_stale(mark_canned(rows), stale)
+        return mark_canned(rows)
 
     def make_row(self, job: ExecutionJob, done: JobResult) -> Row:
         return make_execution_row(job, done)

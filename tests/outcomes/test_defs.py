@@ -1,9 +1,7 @@
 """The asset `executions` over tables as a run leaves them, with a server in the real sandbox."""
 
-import asyncio
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -11,22 +9,17 @@ import pytest
 
 from assets.contracts.canonical import contract_digest
 from assets.contracts.quarantined_tools import CLEAR
-from assets.outcomes import defs
 from assets.outcomes.defs import check_launches, check_secrets, check_useful_share, executions
 from assets.outcomes.plan import ExecutionSetup
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.proof import WorldTasks
 from assets.outcomes.table import EXECUTIONS, group_by_pair
-from assets.outcomes.trajectory import TRAJECTORIES, TaskTrajectory, read_kept
-from assets.outcomes.trajectory_play import TrajectoryCollection, play_tasks
-from assets.outcomes.worlds.session import open_world
 from assets.outcomes.worlds.spec import load_world
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import LaunchRecipe, dump_recipe
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, GoldenCall, WorldTask, make_single_row
 from tests.outcomes.running import READS, TOOLS
-from tests.outcomes.test_trajectory_play import stage_of, tasks_of
 from tests.outcomes.worlds.files import write_world
 from tests.serving.calling import PATIENT, Bench
 from tests.support.untrusted_server import POLICY
@@ -160,8 +153,7 @@ def test_accepted_calls_are_executed_and_a_second_run_does_nothing(market):
     assert (note["outcome"], note["proof"], note["world"]) == ("useful", "proved", "plain-folder")
     assert (look["outcome"], look["blame"], look["proof"]) == ("tool_error", "caller", "refuted")
     assert (output["executed"], output["proved"], output["new"]) == (2, 1, 2)
-    assert "| accept | accept | 2 | 2 | 1 | 1 | 1 | 1 |" in output["verdicts"]
-    assert output["plot"].startswith("![outcomes of executed calls](data:image/png;base64,")
+    assert "| write_note | 1 | 1.00" in output["shares"]
     tried = group_by_pair(rows.values())
     assert (tried["p1:write_note-budget"].useful, tried["p1:find_note-budget"].invalid) == (
         True,
@@ -246,65 +238,3 @@ def test_the_audit_stops_a_run_in_which_servers_did_not_start_or_nothing_was_use
 def test_the_audit_finds_a_secret_in_what_a_server_said():
     assert check_secrets([row(1, evidence="no such file")]).passed
     assert not check_secrets([row(1), row(2, hint="sent with ghp_" + "a1B2c3D4e5F6" * 3)]).passed
-
-
-@pytest.fixture
-def played(tmp_path: Path) -> TaskTrajectory:
-    world = load_world(write_world(tmp_path / "worlds"))
-    with open_world(world, 3, tmp_path / "place") as opened:
-        stage = stage_of(opened)
-        return asyncio.run(play_tasks([(stage, tasks_of(stage)["read"])]))
-
-
-def run(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *built: TaskTrajectory, problem: str = ""
-) -> dict[str, Any]:
-    async def collect(actual: TrajectoryCollection, *_: object) -> None:
-        actual.made += built
-        actual.problems += [problem] if problem else []
-
-    monkeypatch.setattr(defs, "collect_trajectories", collect)
-    executor = ExecutionSetup(DeployPolicy(warehouse.home), ExecutionPolicy())
-    inputs = {"warehouse": warehouse, "executor": executor}
-    stored = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in inputs.items()}
-    result = dg.materialize([defs.trajectories], resources=stored, raise_on_error=False)
-    events = result.get_asset_materialization_events()
-    output = {k: v.value for k, v in events[0].materialization.metadata.items()} if events else {}
-    return {**output, "success": result.success}
-
-
-def test_what_was_played_is_published_with_its_figures_beside_what_was_there(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, played: TaskTrajectory
-) -> None:
-    output = run(warehouse, monkeypatch, played)
-    assert (output["success"], output["played"], output["kept"], output["kept_in_all"]) == (
-        True,
-        1,
-        1,
-        1,
-    )
-    other = replace(played, instruction="Read it again.")
-    wrong = replace(played, instruction="Read it all.", why="read: empty")
-    output = run(warehouse, monkeypatch, other, wrong, problem="mail: no such package")
-    assert (output["played"], output["kept"], output["kept_in_all"]) == (2, 1, 2)
-    assert "no such package" in output["problems"]
-    assert "read: empty" in output["dropped"]
-    assert len(read_kept(warehouse.tables)) == 2
-
-
-def test_a_run_that_played_nothing_or_ended_wrong_leaves_what_was_there(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, played: TaskTrajectory
-) -> None:
-    run(warehouse, monkeypatch, played)
-    before = warehouse.tables.head(TRAJECTORIES.name)
-    assert not run(warehouse, monkeypatch, problem="no sandbox")["success"]
-    wrong = [replace(played, instruction=f"Read {n}.", why="read: empty") for n in range(2)]
-    assert not run(warehouse, monkeypatch, *wrong)["success"]
-    assert warehouse.tables.head(TRAJECTORIES.name) == before
-
-
-def test_an_answer_that_holds_a_secret_is_found(played: TaskTrajectory) -> None:
-    key = "ghp_" + "a1B2c3D4e5F6" * 3
-    leaked = replace(played, steps=(replace(played.steps[0], answer=f"token {key}"),))
-    assert defs.check_answers([played.make_row()]).passed
-    assert not defs.check_answers([leaked.make_row()]).passed

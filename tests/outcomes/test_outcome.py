@@ -12,7 +12,6 @@ from assets.outcomes.outcome import (
     digest_answer,
     find_canned,
     is_empty,
-    is_stale,
 )
 from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CALL_KINDS, CallResult, find_kind
@@ -130,14 +129,6 @@ def test_a_short_answer_is_canned_only_when_it_is_given_often():
     request = [(f'{{"a":{n}}}', "yes", 3) for n in range(3)]
     assert find_canned(request[:2]) == set()  # two valid inputs are both "valid"
     assert find_canned(request) == {"yes"}
-
-
-def test_an_answer_is_stale_where_a_fresh_server_answers_otherwise():
-    assert is_stale("a", "a", ["b", "b"])
-    assert not is_stale("a", "b", ["b", "b"])  # the running server saw the change
-    assert not is_stale("a", "a", ["a"])  # the change is nothing it speaks of
-    assert not is_stale("a", "a", ["b", "c"])  # each process answers in a way of its own
-    assert not is_stale("a", "a", [None, None])  # no fresh one answered
 
 
 def test_answers_that_differ_in_layout_alone_are_one():

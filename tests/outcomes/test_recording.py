@@ -39,7 +39,7 @@ def executed(text: str, inputs: dict[str, Any], **facts: Any) -> tuple[dict[str,
     CallExecution(**stored)
     row = {"execution_id": f"{text}{inputs}", "contract_digest": NAME, "withheld": "[]",
            "arguments": json.dumps(inputs), "result_blob": "b"}  # fmt: skip
-    return row, json.dumps({"execution": stored, "proof": None, "stale": None}).encode()
+    return row, json.dumps({"execution": stored, "proof": None}).encode()
 
 
 def test_executed_calls_are_answered_too() -> None:

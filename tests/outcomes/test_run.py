@@ -288,30 +288,6 @@ def test_one_long_answer_whatever_is_asked_is_canned(executing):
     assert [(row["outcome"], row["blame"]) for row in rows] == [("canned", "tool")] * 2
 
 
-def test_an_answer_of_a_state_that_is_gone_is_stale(executing):
-    source = """
-cache = []
-def do(m, x): ...
-while True:
-    m = read()
-    if m.get("method") == "initialize": welcome(m)
-    elif m.get("method") == "tools/list": answer(m["id"], {"tools": TOOLS})
-    elif m.get("method") == "ping": answer(m["id"], {})
-    elif m.get("method") == "tools/call" and m["params"]["name"] == "list_notes":
-        cache = cache or [json.dumps(sorted(os.listdir(DATA)))]  # read once
-        say(m, cache[0])
-    elif m.get("method") == "tools/call":
-        open(os.path.join(DATA, "new.txt"), "w").write("new")
-        say(m, "written")
-"""
-    reader, writer = make_contract("list_notes", annotations=READS), make_contract("write_note")
-    server = executing.make_server(source, [reader, writer])
-    jobs = [executing.make_job(server, item, {"x": 1}) for item in (reader, writer)]
-    result = {row["tool"]: row for row in executing.run(jobs)}
-    assert (result["list_notes"]["outcome"], result["list_notes"]["blame"]) == ("stale", "tool")
-    assert result["write_note"]["outcome"] == "useful"
-
-
 def test_what_the_limits_leave_is_named_and_done_by_the_next_run(executing):
     server = executing.make_server(NOTE, [CONTRACT])
     jobs = [executing.make_job(server, CONTRACT, {"x": x}) for x in (1, 2, 3)]

@@ -7,10 +7,8 @@ from assets.contracts.canonical import contract_digest
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.select import (
     LaunchableServer,
-    add_refused,
     list_launchable,
     select_calls,
-    select_refused,
 )
 from assets.synthesis.tables import GoldenCall, make_single_row
 from assets.vectors.confusable_table import TWINS
@@ -117,38 +115,6 @@ def test_a_look_alike_gets_the_calls_that_fit_it():
     calls = select_calls([pair(LOOK, "a")], clear, running, ExecutionPolicy(), rows)
     output = [(item.call.server_id, item.call.tool, item.twin_of, item.pairs) for item in calls]
     assert output == [("npm:a", "look", None, ["p1:npm:aa"]), ("npm:b", "peek", "npm:a::look", [])]
-
-
-def test_refused_pairs_are_those_that_rules_or_judge_refused_and_no_repetitions():
-    rows = [
-        {**pair(LOOK, "a"), "verdict": "reject"},
-        {**pair(LOOK, "b"), "verdict": "unsure"},
-        pair(LOOK, "c"),
-        {**pair(LOOK, "d"), "verdict": "reject", "twin_of": "p1:npm:aa"},
-        {**pair(LOOK, "e"), "verdict": "reject", "status": "failed"},
-    ]
-    judged = [
-        {"pair_id": "p1:npm:ab", "verdict": "reject"},
-        {"pair_id": "p1:npm:ac", "verdict": "accept"},
-    ]
-    refused = select_refused(rows, judged)
-    assert [item["pair_id"] for item in refused] == ["p1:npm:aa", "p1:npm:ab"]
-
-
-def test_a_sample_of_refused_pairs_stands_beside_accepted_ones_of_the_same_servers():
-    clear = [clear_row(LOOK), clear_row(LOOK, "npm:b")]
-    running, policy = servers("npm:a", "npm:b"), ExecutionPolicy(refused=2)
-    calls = select_calls([pair(LOOK, "a")], clear, running, policy)
-    refused = [pair(LOOK, q) for q in "abcd"] + [pair(LOOK, "x", "npm:b")]
-    refused.append({**pair(LOOK, "a"), "pair_id": "p1:fits no contract", "calls": "[]"})
-    result = add_refused(calls, refused, clear, running, policy)
-    assert (result[0].pairs, [*result[0].refused]) == (["p1:npm:aa"], ["p1:npm:aa"])
-    assert (result[0].asked, result[1].asked[0][:9]) == (["look for a"], "look for ")
-    assert len(result) == 3
-    assert all(item.call.server_id == "npm:a" and not item.pairs for item in result[1:])
-    again = add_refused(calls, refused[::-1], clear, running, policy)
-    assert [item.refused for item in again[1:]] == [item.refused for item in result[1:]]
-    assert len(add_refused(calls, refused, clear, running, ExecutionPolicy(refused=0))) == 1
 
 
 def test_servers_that_are_elsewhere_or_have_the_network_are_moving():

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from assets.outcomes.outcome import OUTCOMES, USEFUL
-from assets.outcomes.report import compare_verdicts, render_verdicts
 from assets.outcomes.table import (
     EXECUTIONS,
     PROVED,
@@ -13,9 +12,8 @@ from assets.outcomes.table import (
     PairEvidence,
     group_by_pair,
     has_run,
-    is_sample,
 )
-from assets.synthesis.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.tables import JUDGEMENTS
 from training.evaluation.metrics import measure_share
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.figures import Json, format_table, with_n
@@ -36,18 +34,14 @@ def summarise_executions(warehouse: Warehouse, candidate: str | None = None) -> 
         return None
     judged = tables.read(JUDGEMENTS).unique("pair_id")
     pairs = set(judged.filter(verdict="accept")["pair_id"])
-    written = tables.read(PAIRS).unique("pair_id").to_dicts()
     tried = {name: one for name, one in group_by_pair(made.to_dicts()).items() if name in pairs}
     ranked = tables.read(RETRIEVER_EVALUATION).filter(model=candidate).to_dicts()
-    verdicts = compare_verdicts(written, judged.to_dicts(), made.to_dicts())
-    rows = [row for row in rows if not is_sample(row)]
     return {
         "outcomes": dict(Counter(str(row["outcome"]) for row in rows)),
         "blame": dict(Counter(str(row["blame"]) for row in rows if row["blame"])),
         "calls": _measure_hits(row["outcome"] == USEFUL for row in rows if has_run(row)),
         "pairs": count_pairs(tried, len(pairs)),
         "recall_at_1": measure_recall(ranked, tried),
-        "verdicts": verdicts,
     }
 
 
@@ -102,9 +96,6 @@ def render_executions_part(facts: Json | None) -> Markdown:
             *format_table(["share", "value"], [*parts, *recall]),
             Markdown(""),
             fill_markdown("Outcomes: {}. Laid to: {}.", listed, blamed),
-            Markdown(""),
-            Markdown("### Rules, judge and execution"),
-            render_verdicts(facts["verdicts"]),
         ],
     )
 

@@ -42,7 +42,6 @@ def test_shares_are_of_accepted_pairs_and_proved_ones_are_a_split_of_their_own(
         executed(3, outcome="refused", blame="credentials", status="failed"),
         executed(4),
         executed(9, outcome="tool_error", blame="tool"),  # of a pair that was not accepted
-        executed(10, pair_ids="[]", refused_ids='["p1:9"]'),  # of refused pairs alone
     ]
     publish(warehouse, EXECUTIONS, rows)
     publish(warehouse, RETRIEVER_EVALUATION, [ranked(0, 1), ranked(1, 5), ranked(2, 1)])
@@ -64,4 +63,3 @@ def test_shares_are_of_accepted_pairs_and_proved_ones_are_a_split_of_their_own(
     assert "Outcomes: useful 3, refused 1, tool" in text
     assert "Laid to: caller 1, credentials 1, tool 1." in text
     assert found["calls"]["n"] == 5
-    assert "| accept | accept | 8 | 4 | 3 | 1 | 1 | 1 |" in text

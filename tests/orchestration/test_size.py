@@ -19,8 +19,8 @@ BUDGET = {
     "assets/catalogue": (790, 5),
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_887, 55),
-    "assets/outcomes": (7_510, 40),
-    "training": (13_315, 84),
+    "assets/outcomes": (7_179, 40),
+    "training": (13_306, 84),
     "serving": (8_508, 41),
     "orchestration": (6_608, 39),
     "demo": (2_726, 24),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (897, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (1_866, 10),
-    "tests": (82_768, 600),
+    "tests": (82_547, 599),
     "benchmarks": (6_222, 43),
 }
 

@@ -3,22 +3,19 @@
 import errno
 import json
 import os
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.quarantined_tools import open_firewall, read_clear
-from assets.outcomes.execution import CallExecution, make_call_key
+from assets.contracts.quarantined_tools import open_firewall
+from assets.outcomes.execution import make_call_key
 from assets.outcomes.outcome import PROTOCOL_ERROR, REFUSED, TIMEOUT, TRUNCATED
-from assets.outcomes.table import EXECUTIONS
 from assets.outcomes.trajectory import KEPT, TRAJECTORIES, TrajectoryStep
 from assets.synthesis.export.selection import Held, ask_firewall
-from assets.synthesis.tables import read_contract
 from warehouse.errors import UnusableInput
 from warehouse.json_types import Row
-from warehouse.statistics import wilson_interval
 from warehouse.storage.digest import sha256
 from warehouse.storage.files import write_atomically
 from warehouse.storage.untrusted_files import read_file
@@ -38,14 +35,11 @@ class ReplayMiss(LookupError):
 
 @dataclass(frozen=True)
 class RecordedAnswer:
-    """What one call was answered in one state, most often. after: the state then. seen: how often
-    it was made; differing: how often the answer or the state after it was another one."""
+    """What one call was answered in one state, most often. after: the state then."""
 
     text: str
     outcome: str
     after: str
-    seen: int = 1
-    differing: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,30 +88,6 @@ class ReplayRecording:
             raise ReplayMiss("unknown_call", reason)
         return result
 
-    def measure_volatility(self) -> dict[str, float | int]:
-        """The share of calls that, made again in the same state, were answered otherwise, with
-        Wilson's 95% interval; n: those that were made more than once."""
-        again = [item for item in self.answers.values() if item.seen > 1]
-        differing = sum(item.differing > 0 for item in again)
-        low, high = wilson_interval(differing, len(again)) if again else (0.0, 1.0)
-        value = differing / len(again) if again else 0.0
-        return {"value": round(value, 4), "low": round(low, 4), "high": round(high, 4),
-                "n": len(again)}  # fmt: skip
-
-    def find_changed(self, rows: Iterable[Row]) -> list[str]:
-        """server::tool of what these rows list by another contract than the recorded one."""
-        digests = {
-            (contract["server_id"], contract["tool"]): name
-            for name, contract in self.contracts.items()
-        }
-        changed = {
-            f"{row['server_id']}::{row['tool']}"
-            for row in rows
-            if digests.get((row["server_id"], row["tool"]), row["contract_digest"])
-            != row["contract_digest"]
-        }
-        return sorted(changed)
-
 
 def make_key(contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
     """Names a call by its contract, its canonical arguments and the digest of the state. Whatever
@@ -137,7 +107,7 @@ def record_trajectories(rows: Sequence[Row]) -> ReplayRecording:
     """The recording of rows of TRAJECTORIES: every call that was answered, but for answers that are
     withheld or cut, and the tasks of those kept."""
     replay_recording = ReplayRecording()
-    steps_by_key: dict[str, list[TrajectoryStep]] = defaultdict(list)
+    answers: dict[str, Counter[RecordedAnswer]] = defaultdict(Counter)
     for row in sorted(rows, key=lambda row: row["trajectory_id"]):
         steps = [TrajectoryStep(**step) for step in json.loads(row["steps"])]
         for item in json.loads(row["contracts"]):
@@ -146,59 +116,14 @@ def record_trajectories(rows: Sequence[Row]) -> ReplayRecording:
         for step in steps:
             if step.outcome in _NO_ANSWER:  # a server's words that are not all here are no answer
                 continue
-            steps_by_key[make_key(step.contract_digest, step.arguments, step.before)].append(step)
+            key = make_key(step.contract_digest, step.arguments, step.before)
+            answers[key][RecordedAnswer(step.answer, step.outcome, step.after)] += 1
         if row["status"] == KEPT and not row["recovers"]:
             replay_recording.tasks[row["trajectory_id"]] = _make_task(row, steps)
     replay_recording.answers = {
-        key: _merge_steps(steps) for key, steps in sorted(steps_by_key.items()) if key
+        key: counts.most_common(1)[0][0] for key, counts in sorted(answers.items()) if key
     }
     return replay_recording
-
-
-def add_executions(
-    recording: ReplayRecording,
-    rows: Iterable[Row],
-    clear_rows: Iterable[Row],
-    read: Callable[[str], bytes],
-) -> int:
-    """Adds what executed calls were answered; returns how many of them. rows: of EXECUTIONS;
-    clear_rows: clear contracts; read: the bytes of a blob. A call whose contract is not listed, or
-    whose answer is withheld, is left out."""
-    clear = {row["contract_digest"]: row for row in clear_rows}
-    added = 0
-    for row in sorted(rows, key=lambda row: row["execution_id"]):
-        contract = clear.get(row["contract_digest"])
-        if contract is None or not row["result_blob"] or row["withheld"] != "[]":
-            continue
-        arguments = json.loads(row["arguments"])
-        execution = CallExecution.load(json.loads(read(row["result_blob"]))["execution"])
-        # Of an answer that is said in both ways, the size is of both.
-        beside = len(json.dumps(execution.structured)) if execution.structured else 0
-        if (
-            len(execution.text) < execution.size - beside or not execution.text
-        ):  # cut, or not said in text
-            continue
-        columns = ("server_id", "tool", "contract_digest")
-        body = {"contract": read_contract(contract)}
-        recording.contracts.setdefault(
-            row["contract_digest"], {n: contract[n] for n in columns} | body
-        )
-        key = make_key(row["contract_digest"], arguments, execution.before)
-        times = 1 if execution.repeated is None else 2
-        new = RecordedAnswer(
-            execution.text, execution.outcome, execution.after, times, int(bool(execution.differs))
-        )
-        recording.answers[key] = (
-            _merge_answers(recording.answers[key], new) if key in recording.answers else new
-        )
-        added += 1
-    return added
-
-
-def _merge_answers(first: RecordedAnswer, other: RecordedAnswer) -> RecordedAnswer:
-    same = (first.text, first.outcome, first.after) == (other.text, other.outcome, other.after)
-    differing = first.differing + (other.differing if same else other.seen)
-    return replace(first, seen=first.seen + other.seen, differing=differing)
 
 
 def _make_task(row: Row, steps: Sequence[TrajectoryStep]) -> ReplayTask:
@@ -215,19 +140,8 @@ def _make_task(row: Row, steps: Sequence[TrajectoryStep]) -> ReplayTask:
     return ReplayTask(row["trajectory_id"], row["instruction"], tuple(calls), states, offered)
 
 
-def _merge_steps(steps: Sequence[TrajectoryStep]) -> RecordedAnswer:
-    """The commonest answer; of two alike common the first."""
-    counts: dict[tuple[str, str, str], int] = {}
-    for step in steps:
-        answers = step.answer, step.outcome, step.after
-        counts[answers] = counts.get(answers, 0) + 1
-    best = max(counts, key=lambda answers: counts[answers])
-    return RecordedAnswer(*best, seen=len(steps), differing=len(steps) - counts[best])
-
-
-FORMAT, VERSION = "toolmill-replay", 1
+FORMAT, VERSION = "toolmill-replay", 2
 MOST_BYTES = 256 << 20
-_LONGEST_HEAD = 4096  # bytes
 
 
 class ReplayDamaged(UnusableInput):
@@ -281,14 +195,6 @@ def read_recording(path: Path) -> ReplayRecording:
     return replay_recording
 
 
-def is_recording(path: Path) -> bool:
-    """Whether a file begins as a recording does."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return _parse_head(file.readline(_LONGEST_HEAD)) is not None
-
-
 def _parse_head(line: bytes) -> dict[str, Any] | None:
     try:
         head = json.loads(line)
@@ -308,11 +214,7 @@ def _read_line(recording: ReplayRecording, line: dict[str, Any]) -> None:
         }
     elif "answer" in line:
         recorded_answer = RecordedAnswer(**line["answer"])
-        texts, counts = (
-            (recorded_answer.text, recorded_answer.outcome, recorded_answer.after),
-            (recorded_answer.seen, recorded_answer.differing),
-        )
-        if not all(isinstance(text, str) for text in texts) or {*map(type, counts)} != {int}:
+        if not all(isinstance(text, str) for text in vars(recorded_answer).values()):
             raise TypeError(line["key"])
         recording.answers[str(line["key"])] = recorded_answer
     else:
@@ -335,26 +237,8 @@ def _dump_task(task: ReplayTask) -> dict[str, Any]:
 
 
 def record_home(warehouse: Warehouse) -> ReplayRecording | None:
-    """What trajectories and executions of a home recorded, without what rests on a held contract;
-    None where no trajectory is left."""
+    """What trajectories of a home recorded, without what rests on a held contract; None where none
+    is left."""
     rows = warehouse.tables.read(TRAJECTORIES).to_dicts()
     rows = select_clear(rows, ask_firewall(open_firewall(warehouse))) if rows else []
-    if not rows:
-        return None
-    result = record_trajectories(rows)
-    executed = warehouse.tables.read(EXECUTIONS).to_dicts()
-    if executed:
-        add_executions(result, executed, read_clear(warehouse), warehouse.blobs.get)
-    return result
-
-
-def save_release_replay(warehouse: Warehouse, release: str) -> Path | None:
-    """Writes the replay of a release that has none yet; None where there is nothing to replay."""
-    path = warehouse.home / "releases" / f"{release}.replay.jsonl"
-    if path.exists():
-        return path
-    recording = record_home(warehouse)
-    if recording is None:
-        return None
-    write_recording(path, recording)
-    return path
+    return record_trajectories(rows) if rows else None

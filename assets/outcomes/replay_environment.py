@@ -1,7 +1,6 @@
 """A verifier environment over a recording: reset, step, score. No server, no network, no chance."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,47 +138,3 @@ def score_calls(
     for call in calls:
         environment.step(str(call.get("name")), call.get("arguments"))
     return environment.score(), environment.steps
-
-
-def make_prompt_rows(recording: ReplayRecording) -> list[dict[str, Any]]:
-    """A row of a training dataset for each task: {prompt, task}."""
-    return [
-        {"prompt": [{"role": "user", "content": task.request}], "task": name}
-        for name, task in sorted(recording.tasks.items())
-    ]
-
-
-def make_environment_factory(recording: ReplayRecording) -> Callable[[], Any]:
-    """For `GRPOTrainer(environment_factory=…)`: every rollout has an environment of its own. Its
-    methods without an underscore, but for `reset` and `get_reward`, are what the model can call."""
-
-    class ReplayWorld:
-        def __init__(self) -> None:
-            self._environment = ReplayEnvironment(recording)
-
-        def reset(self, **row: Any) -> str:
-            self._environment.reset(str(row["task"]))
-            tools = [json.dumps(tool, sort_keys=True) for tool in self._environment.list_tools()]
-            return "\n\nTools that `call_tool` calls:\n" + "\n".join(tools)
-
-        def call_tool(self, tool: str, arguments: str) -> str:
-            """Calls one of the tools that are listed.
-
-            Args:
-                tool: The name of the tool.
-                arguments: Its arguments, a JSON object as text.
-
-            Returns:
-                What the tool answers, or why it was not called.
-            """
-            try:
-                parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
-            except (ValueError, RecursionError):
-                parsed = None
-            return self._environment.step(tool, parsed).text
-
-        def get_reward(self) -> float | None:
-            score = self._environment.score()
-            return score.reward if score.known else None
-
-    return ReplayWorld

@@ -248,11 +248,11 @@ def replay(
     if write and (listing or task is not None or call):
         fail("--write records and does nothing else: give --list, --task and --call apart", 2)
     if write:
-        from assets.outcomes.recording import is_recording, record_home, write_recording
+        from assets.outcomes.recording import record_home, write_recording
         from orchestration.factories import open_made_warehouse
 
-        if file.exists() and not is_recording(file):
-            fail(f"{file} is there and is no replay file: name another", 2)
+        if file.exists():
+            read_recording(file)  # nothing but a replay file is written over
         home_recording = record_home(open_made_warehouse(load_settings()))
         if home_recording is None:
             fail(
@@ -286,20 +286,14 @@ def replay(
 
 
 def _check_recording(recording: "ReplayRecording") -> dict[str, Any]:
-    from assets.contracts.quarantined_tools import read_clear
     from assets.outcomes.replay_environment import score_calls
-    from orchestration.factories import open_warehouse
 
     wrong = []
     for row in _list_tasks(recording):
         score, _ = score_calls(recording, row["task"], row["calls"])
         if score.reward < 1:
             wrong.append({"task": row["task"], "score": vars(score)})
-    settings = load_settings()
-    has_tables = (settings.home_path() / "tables").is_dir()
-    contracts = read_clear(open_warehouse(settings)) if has_tables else []
-    changed = recording.find_changed(contracts)
-    return {**_describe(recording), "not_worth_1": wrong, "changed_contracts": changed}
+    return {**_describe(recording), "not_worth_1": wrong}
 
 
 def _list_tasks(recording: "ReplayRecording") -> list[dict[str, Any]]:
@@ -319,7 +313,6 @@ def _describe(recording: "ReplayRecording") -> dict[str, Any]:
         "tasks": len(recording.tasks),
         "calls": len(recording.answers),
         "tools": len(recording.contracts),
-        "volatility": recording.measure_volatility(),
     }
 
 

@@ -1,6 +1,5 @@
 """Rows of trajectories as a real run would have written them."""
 
-import json
 from typing import Any
 
 from assets.contracts.canonical import contract_digest
@@ -59,7 +58,3 @@ def recording() -> ReplayRecording:
 def find_task(built: ReplayRecording, request: str) -> str:
     [name] = [name for name, task in built.tasks.items() if task.request == request]
     return name
-
-
-def lines_of(data: bytes) -> list[Any]:
-    return [json.loads(line) for line in data.splitlines()]

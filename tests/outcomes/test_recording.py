@@ -1,4 +1,4 @@
-"""Executed calls answer beside those of trajectories, and tell how volatile an answer is."""
+"""A recording holds whole answers alone, and its file is the one that was sealed."""
 
 import json
 import os
@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import contract_digest
-from assets.outcomes.execution import CallExecution
 from assets.outcomes.recording import (
     ReplayDamaged,
-    add_executions,
     make_key,
     read_recording,
     record_trajectories,
@@ -21,66 +19,10 @@ from assets.outcomes.recording import (
     write_recording,
 )
 from assets.outcomes.replay_environment import ReplayEnvironment
-from tests.outcomes.recorded import CONTRACTS, READ, SERVER, recording, row, rows, step
+from tests.outcomes.recorded import CONTRACTS, READ, recording, row, rows, step
 from warehouse.storage.digest import sha256
 
 NAME = contract_digest(CONTRACTS["read"])
-LISTED = [{"server_id": SERVER, "tool": "read", "contract_digest": NAME,
-           "contract": json.dumps(CONTRACTS["read"])}]  # fmt: skip
-
-
-def executed(text: str, inputs: dict[str, Any], **facts: Any) -> tuple[dict[str, Any], bytes]:
-    """(row of EXECUTIONS, its blob)."""
-    stored: dict[str, Any] = {
-        "outcome": "useful", "blame": None, "evidence": "", "status": "ok", "error_kind": None,
-        "hint": None, "answer": "d1", "text": text, "structured": None, "size": len(text),
-        "seconds": 0.1, "before": "s1", "after": "s1", "repeated": "d1", **facts,
-    }  # fmt: skip
-    CallExecution(**stored)
-    row = {"execution_id": f"{text}{inputs}", "contract_digest": NAME, "withheld": "[]",
-           "arguments": json.dumps(inputs), "result_blob": "b"}  # fmt: skip
-    return row, json.dumps({"execution": stored, "proof": None}).encode()
-
-
-def test_executed_calls_are_answered_too() -> None:
-    built = recording()
-    row, blob = executed("more", {"path": "/more"})
-    assert add_executions(built, [row], LISTED, lambda _: blob) == 1
-    result = built.answer(NAME, {"path": "/more"}, "s1")
-    assert (result.text, result.seen, result.differing) == ("more", 2, 0)
-    assert built.measure_volatility()["n"] == 2
-
-
-def test_an_answer_that_is_structured_too_is_recorded_by_its_text() -> None:
-    built, structured = recording(), {"content": "more"}
-    size = len("more") + len(json.dumps(structured))
-    row, blob = executed("more", {"path": "/more"}, structured=structured, size=size)
-    assert add_executions(built, [row], LISTED, lambda _: blob) == 1
-    assert built.answer(NAME, {"path": "/more"}, "s1").text == "more"
-    cut = executed("mor", {"path": "/more"}, structured=structured, size=size)[1]
-    assert add_executions(built, [row], LISTED, lambda _: cut) == 0
-
-
-def test_a_call_that_was_answered_otherwise_is_volatile_and_keeps_its_first_answer() -> None:
-    built = recording()
-    before = built.answer(NAME, READ["arguments"], "s1")
-    row, blob = executed("another", READ["arguments"], repeated="d2")
-    add_executions(built, [row], LISTED, lambda _: blob)
-    result = built.answer(NAME, READ["arguments"], "s1")
-    assert result.text == before.text
-    assert (result.seen, result.differing) == (before.seen + 2, 2)
-    assert built.measure_volatility()["value"] == 1.0
-
-
-def test_what_is_withheld_cut_or_of_no_clear_contract_is_left_out() -> None:
-    built = recording()
-    row, blob = executed("x", {"path": "/x"})
-    cut = executed("x", {"path": "/x"}, size=9)[1]
-    assert add_executions(built, [{**row, "withheld": '["override"]'}], LISTED, lambda _: blob) == 0
-    assert add_executions(built, [row], LISTED, lambda _: cut) == 0
-    assert add_executions(built, [row], [], lambda _: blob) == 0
-    assert add_executions(built, [{**row, "result_blob": None}], LISTED, lambda _: blob) == 0
-    assert make_key(NAME, {"path": "/x"}, "s1") not in built.answers
 
 
 @pytest.mark.parametrize("outcome", ["refused", "truncated", "timeout", "protocol_error"])
@@ -123,12 +65,12 @@ def reseal(data: bytes) -> bytes:
         (lambda data: b"", "no replay file"),
         (lambda data: b"\xff\xfe", "no replay file"),
         (lambda data: b'["a list"]\n', "no replay file"),
-        (lambda data: data.replace(b'"version": 1', b'"version": 2'), "version 2, expected 1"),
+        (lambda data: data.replace(b'"version": 2', b'"version": 1'), "version 1, expected 2"),
         (lambda data: reseal(data + b"{\n"), "line .* holds no contract, answer or task"),
         (lambda data: reseal(data + b'{"task": {"id": 1}}\n'), "holds no contract"),
         (lambda data: reseal(data + b'{"key": "k", "answer": {"text": 1}}\n'), "holds no contract"),
         (lambda data: reseal(data + b"[" * 9000 + b"\n"), "holds no contract"),
-        (lambda data: reseal(data.replace(b'"seen": 1', b'"seen": "1"')), "holds no contract"),
+        (lambda data: reseal(data.replace(b'"after": "s1"', b'"after": 1')), "holds no contract"),
         (
             lambda data: reseal(data.replace(b'"arguments": {"path": "/a"}', b'"arguments": "x"')),
             "holds no contract",

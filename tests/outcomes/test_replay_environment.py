@@ -97,21 +97,12 @@ def test_a_call_by_a_changed_contract_is_a_miss() -> None:
     with pytest.raises(ReplayMiss) as missed:
         MADE.answer("c1:newer", {}, "s1")
     assert missed.value.kind == "unknown_contract"
-    listing = [{"server_id": "npm:files", "tool": "read", "contract_digest": "c1:newer"},
-              {"server_id": "npm:other", "tool": "read", "contract_digest": "c1:own"}]  # fmt: skip
-    assert MADE.find_changed(listing) == ["npm:files::read"]
 
 
-def test_volatility_is_measured_on_calls_that_were_made_again() -> None:
-    still = MADE.measure_volatility()
-    assert (still["value"], still["n"]) == (0.0, 1)
+def test_the_commonest_answer_is_replayed() -> None:
     moved = record_trajectories([*rows(), *rows("second"), *rows("second")])
-    result = moved.measure_volatility()
-    assert result["n"] >= 1
-    assert 0 < result["value"] <= 1
-    assert result["low"] < result["value"] <= result["high"]
     [read] = [item for item in moved.answers.values() if item.text in ("first", "second")]
-    assert (read.text, read.seen, read.differing) == ("second", 9, 3)
+    assert read.text == "second"
 
 
 def test_a_rollout_ends_and_the_next_begins_anew() -> None:
@@ -165,6 +156,5 @@ def test_whatever_is_called_the_score_is_between_0_and_1_and_the_same_again(
 
 def test_an_empty_recording_knows_nothing() -> None:
     empty = ReplayRecording()
-    assert empty.measure_volatility()["n"] == 0
     with pytest.raises(KeyError, match="known: none"):
         ReplayEnvironment(empty).reset("t1:x")

@@ -3,7 +3,6 @@
 import dagster as dg
 
 from assets.contracts.quarantined_tools import key_contract, read_clear
-from assets.outcomes.recording import save_release_replay
 from assets.vectors.encoders.embedder import Embedder
 from serving.index.build import make_router_index, view_table
 from serving.index.folder import load_index
@@ -60,7 +59,6 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     refused = find_release_refusal(home, *facts)
     rules.append(AuditVerdict("not_rolled_back", True, refused or "nobody rolled this set back"))
     name = make_release(home, *facts)
-    save_release_replay(warehouse, name)
     yield from publish_digest(RELEASE_AUDIT, name, rules, **models)
 
 

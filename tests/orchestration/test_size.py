@@ -19,10 +19,10 @@ BUDGET = {
     "assets/catalogue": (790, 5),
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_887, 55),
-    "assets/outcomes": (7_179, 40),
-    "training": (13_306, 84),
+    "assets/outcomes": (7_018, 40),
+    "training": (13_304, 84),
     "serving": (8_508, 41),
-    "orchestration": (6_608, 39),
+    "orchestration": (6_601, 39),
     "demo": (2_726, 24),
     "extensions/batch": (1_127, 6),
     "extensions/bench": (4_103, 16),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (897, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (1_866, 10),
-    "tests": (82_547, 599),
+    "tests": (82_361, 598),
     "benchmarks": (6_222, 43),
 }
 

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_741, 50),
+    "warehouse": (7_966, 51),
     "assets/marketplaces": (6_189, 37),
     "assets/servers": (11_667, 51),
     "assets/contracts": (8_130, 33),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (897, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (1_866, 10),
-    "tests": (82_361, 598),
+    "tests": (82_419, 599),
     "benchmarks": (6_222, 43),
 }
 

@@ -1,6 +1,5 @@
 """Asset definitions of snapshots, findings, changes, clear contracts and listed contracts."""
 
-import json
 import time as clock
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -294,8 +293,8 @@ LISTED_AUDIT = audit_table(
     **describe_asset(LISTED_AUDIT, "assets/contracts"),
     deps=["listings", "snapshots", "catalogue"],
     group_name="contracts",
-    description="Tools that marketplaces show and no launch has confirmed: unverified, and no part"
-    " of what is trained or called.",
+    description="Tools that marketplaces show of servers that nobody launched: unverified, and no"
+    " part of what is trained or called.",
 )
 def listed_contracts(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
@@ -303,19 +302,12 @@ def listed_contracts(
     previous = warehouse.tables.read(LISTED).to_dicts()
     # Every server that listed its tools to a launch, one that listed none included.
     ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok")["server_id"]
-    launched: dict[str, dict[str, str]] = {server: {} for server in ran}
-    columns = ["server_id", "tool", "contract"]
-    for server, tool, contract in warehouse.tables.read(SNAPSHOTS).select(columns).iter_rows():
-        launched.setdefault(server, {})[tool] = contract
+    launched = {*ran, *warehouse.tables.read(SNAPSHOTS)["server_id"]}
     decided = read_decisions(warehouse.home)
     aliases = _read_aliases(warehouse)
     listings = _iterate_shown(warehouse, aliases)
     result = build_listed(listings, launched, decided, previous, clock.time())
-    slipped = [
-        row
-        for row in result.rows
-        if row["server_id"] in launched and row["standing"] not in ("differs", "absent")
-    ]
+    slipped = [row for row in result.rows if row["server_id"] in launched]
     yield from publish(
         context,
         warehouse,
@@ -324,10 +316,8 @@ def listed_contracts(
         rules=[AuditVerdict("none_launched", not slipped, f"{len(slipped)} of servers that ran")],
         metadata={
             **Counter(str(row["standing"]) for row in result.rows),
-            "confirmed": result.confirmed,
             "malformed": result.malformed,
             "unread": result.unread,
-            "listed_differs": _render_differences(result.rows),
         },
     )
 
@@ -353,13 +343,3 @@ def _iterate_shown(warehouse: Warehouse, aliases: Aliases) -> Iterator[ShownList
         )
         server = server or f"listing:{name}"
         yield ShownListing(name, row["marketplace"], server, tools, aliases[name][1])
-
-
-def _render_differences(rows: list[dict]) -> Markdown:
-    """The first tools that a launch gave otherwise than they are listed."""
-    lines = []
-    for row in rows:
-        if row.get("listed_differs"):
-            difference = json.loads(row["listed_differs"])
-            lines.append([row["tool"], difference["cls"], difference["why"], row["listing_id"]])
-    return make_markdown_table(["tool", "class", "why", "listing"], lines[:SHOWN])

@@ -1,15 +1,15 @@
-"""Listed contracts: tools that a marketplace shows and no launch has confirmed.
+"""Listed contracts: tools that a marketplace shows of servers that nobody launched.
 
-    tools shown -> contracts -> scan -> comparison with the launched server -> rows of LISTED
+    tools shown -> contracts -> scan -> rows of LISTED
 
-A tool confirmed by a launch has no row: its launched contract replaces it. A tool that the launch
-reports differently, or not at all, has a row that says how. `read_unverified` returns the only
-rows a search may show, with their mark; no other module reads this table (a test checks it).
+A server that was launched has no rows: its own contracts replace them. `read_unverified` returns
+the only rows a search may show, with their mark; no other module reads this table (a test checks
+it).
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,13 +17,12 @@ from typing import Any
 import polars as pl
 
 from assets.columns import LISTING_ID, MARKETPLACE
-from assets.contracts.canonical import DIGEST_PREFIX, FIELDS, index_contracts
+from assets.contracts.canonical import DIGEST_PREFIX, index_contracts
 from assets.contracts.findings import FINDINGS
 from assets.contracts.quarantined_tools import Decision, DecisionIndex, read_decisions
 from assets.contracts.scan import HIGH, scan_each
 from assets.contracts.scan.engine import digest_rules
 from assets.contracts.snapshot import SNAPSHOTS, format_date
-from assets.contracts.tool_diff import compare_tools
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
 from warehouse.storage.digest import canonical_json, digest, sha256
@@ -32,9 +31,7 @@ from warehouse.store import Warehouse
 
 UNVERIFIED = "unverified"  # nobody launched its server; also the mark that a search shows
 HELD = "held"  # a scan or a person keeps it out; its text is not in the row
-DIFFERS = "differs"  # its server was launched and lists the tool otherwise
-ABSENT = "absent"  # its server was launched and does not list it
-STANDINGS = (UNVERIFIED, HELD, DIFFERS, ABSENT)
+STANDINGS = (UNVERIFIED, HELD)
 
 LISTED = TableSpec(
     name="listed_contracts",
@@ -49,15 +46,9 @@ LISTED = TableSpec(
         "tool": (pl.String, "Name that the marketplace shows"),
         "contract_digest": (pl.String, 'Digest of the listed tool: "c1:<sha256>"'),
         "contract": (pl.String, "Canonical JSON of the contract; null where it is quarantined"),
-        "shown": (pl.String, "Fields that are shown, as a JSON list; others are filled in"),
         "standing": (pl.String, f"one of {', '.join(STANDINGS)}"),
         "rules": (pl.String, "Scan rules that quarantine it, as a JSON list"),
         "scan_key": (pl.String, "Digest of everything that these rules depend on"),
-        "launched_digest": (pl.String, "Digest of the contract from a launch; null where none"),
-        "listed_differs": (
-            pl.String,
-            "Difference from listed to launched: JSON {cls, fields, why}",
-        ),
         "first_seen": (
             pl.String,
             "UTC date on which this contract was first listed by a marketplace",
@@ -67,9 +58,6 @@ LISTED = TableSpec(
 
 
 Contract = dict[str, Any]
-Launched = Mapping[str, Mapping[str, str]]  # server id -> tool -> its contract as JSON
-
-_ANYTHING = {"type": "object"}  # the input schema of a tool of which none is shown
 
 
 @dataclass(frozen=True)
@@ -86,70 +74,47 @@ class ShownListing:
 
 @dataclass
 class ListedContracts:
-    """Rows of LISTED, and what has none: tools that a launch confirmed, entries without a usable
-    contract, listings that nobody foresaw to be unreadable."""
+    """Rows of LISTED, and what has none: entries without a usable contract, listings that nobody
+    foresaw to be unreadable."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
-    confirmed: int = 0
     malformed: int = 0
     unread: int = 0
 
 
 def build_listed(
     listings: Iterable[ShownListing],
-    launched: Launched,
+    launched: Collection[str],
     decided: Iterable[Decision],
     previous: Iterable[Row],
     now: float,
 ) -> ListedContracts:
-    """Rows of LISTED of this run. launched: every server that ever listed its tools to us, one that
-    listed none included; previous: the rows of the last run; now: epoch seconds."""
+    """Rows of LISTED of this run. launched: ids of every server that ever listed its tools to us,
+    one that listed none included; previous: the rows of the last run; now: epoch seconds."""
     before: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in previous:
         before[row["listing_id"]][row["tool"]] = row
     decisions, out = DecisionIndex(decided), ListedContracts()
     for listing in listings:
+        if not {listing.server_id, *listing.aliases}.isdisjoint(launched):
+            continue
         last = before[listing.listing_id]
-        build = partial(_build_listing, listing, launched, decisions, last, now)
+        build = partial(_build_listing, listing, decisions, last, now)
         result = try_item(build, lambda _: ListedContracts(unread=1))
         out.rows += result.rows
-        out.confirmed += result.confirmed
         out.malformed += result.malformed
         out.unread += result.unread
     out.rows.sort(key=lambda row: (row["listing_id"], row["tool"]))
     return out
 
 
-def read_shown(tool: JsonObject) -> tuple[Contract, tuple[str, ...]]:
-    """(the tool with an input schema, the fields that are shown). A schema that names no property
-    says nothing: marketplaces write `{}` for one they do not know."""
-    schema = tool.get("inputSchema")
-    stated = isinstance(schema, Mapping) and bool(schema.keys() - {"type", "$schema"})
-    shown_fields = [name for name in FIELDS if tool.get(name) is not None and name != "inputSchema"]
-    filled = {**tool, "inputSchema": schema if stated else _ANYTHING}
-    return filled, tuple(sorted([*shown_fields, *(["inputSchema"] if stated else [])]))
-
-
 def _build_listing(
-    listing: ShownListing,
-    launched: Launched,
-    decided: DecisionIndex,
-    before: Mapping[str, Row],
-    now: float,
+    listing: ShownListing, decided: DecisionIndex, before: Mapping[str, Row], now: float
 ) -> ListedContracts:
-    filled = [read_shown(tool) for tool in listing.tools]
-    contracts, problems = index_contracts([tool for tool, _ in filled])
-    field_names = [names for place, (_, names) in enumerate(filled) if place not in problems]
-    fields = dict(zip(contracts, field_names, strict=True))
-    servers = sorted({listing.server_id, *listing.aliases} & launched.keys())
-    ran = [launched[server] for server in servers]
-    scanned = {} if ran else _scan_contracts(contracts, decided, before)
+    contracts, problems = index_contracts(map(_fill_schema, listing.tools))
+    scanned = _scan_contracts(contracts, decided, before)
     out = ListedContracts(malformed=len(problems))
     for name, contract in contracts.items():
-        standing = _compare_launched(contract, fields[name], ran) if ran else scanned[name]
-        if standing is None:
-            out.confirmed += 1
-            continue
         text, last = canonical_json(contract), before.get(name)
         contract_digest = DIGEST_PREFIX + sha256(text)
         same = last is not None and last["contract_digest"] == contract_digest
@@ -160,37 +125,20 @@ def _build_listing(
                 "server_id": listing.server_id,
                 "tool": name,
                 "contract_digest": contract_digest,
-                "contract": None if standing["standing"] == HELD else text.decode(),
-                "shown": json.dumps(list(fields[name])),
+                "contract": None if scanned[name]["standing"] == HELD else text.decode(),
                 "first_seen": last["first_seen"] if same and last else format_date(now),
-                **standing,
+                **scanned[name],
             }
         )
     return out
 
 
-def _compare_launched(
-    contract: Contract, shown_fields: Iterable[str], ran: Sequence[Mapping[str, str]]
-) -> dict[str, Any] | None:
-    """How the launched contracts differ from a listed one; None where one of them confirms what is
-    shown."""
-    name, differs = contract["name"], None
-    for tools in ran:
-        if name not in tools:
-            continue
-        launched = json.loads(tools[name])
-        visible = {field: contract[field] for field in shown_fields if field in contract}
-        changes = compare_tools([{**launched, **visible}], [launched])
-        if not changes:
-            return None
-        change = changes[0]
-        facts = {"cls": change.cls, "fields": list(change.fields), "why": change.why}
-        differs = differs or {
-            "standing": DIFFERS,
-            "launched_digest": DIGEST_PREFIX + digest(launched),
-            "listed_differs": canonical_json(facts).decode(),
-        }
-    return differs or {"standing": ABSENT}
+def _fill_schema(tool: JsonObject) -> Contract:
+    """The tool with an input schema. One that names no property says nothing: marketplaces write
+    `{}` for a schema that they do not know."""
+    schema = tool.get("inputSchema")
+    stated = isinstance(schema, Mapping) and bool(schema.keys() - {"type", "$schema"})
+    return {**tool, "inputSchema": schema if stated else {"type": "object"}}
 
 
 def _scan_contracts(

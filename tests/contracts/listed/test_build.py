@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.contracts.listed_contracts import (
-    ABSENT,
-    DIFFERS,
     HELD,
     LISTED,
     UNVERIFIED,
@@ -20,7 +18,6 @@ from assets.contracts.listed_contracts import (
 )
 from assets.contracts.quarantined_tools import Decision
 from tests.support.examples import examples
-from warehouse.storage.digest import canonical_json
 
 NOW = 86_400.0 * 365
 LISTING = "smithery:ann/clock"
@@ -36,20 +33,14 @@ def tool(name: str = "get_time", **facts: Any) -> dict[str, Any]:
 
 def build(
     *tools: Any,
-    launched: dict[str, list[Any]] | None = None,
+    launched: tuple[str, ...] = (),
     aliases: frozenset[str] = frozenset(),
     decided: tuple[Decision, ...] = (),
     previous: Any = (),
     now: float = NOW,
 ) -> ListedContracts:
     shown_listing = ShownListing(LISTING, "smithery", SERVER, list(tools), aliases)
-    ran = {
-        server: {
-            item["name"]: canonical_json(canonicalize_contract(item)).decode() for item in listing
-        }
-        for server, listing in (launched or {}).items()
-    }
-    result = build_listed([shown_listing], ran, decided, previous, now)
+    result = build_listed([shown_listing], launched, decided, previous, now)
     LISTED.frame(result.rows)  # every row fits the table
     return result
 
@@ -59,49 +50,20 @@ def test_a_tool_that_nobody_launched_is_kept_and_marked() -> None:
     assert (row["standing"], row["server_id"], row["tool"]) == (UNVERIFIED, SERVER, "get_time")
     assert row["contract_digest"] == contract_digest(tool())
     assert json.loads(row["contract"]) == canonicalize_contract(tool())
-    assert json.loads(row["shown"]) == ["description", "inputSchema", "name"]
     assert row["first_seen"] == "1971-01-01"
 
 
-def test_a_name_alone_is_a_contract_that_says_what_of_it_is_shown() -> None:
-    [row] = build({"name": "get_time"}).rows
+@pytest.mark.parametrize("shown", [{"name": "get_time"}, tool(inputSchema={})])
+def test_a_schema_that_is_not_shown_takes_any_arguments(shown: dict[str, Any]) -> None:
+    [row] = build(shown).rows
     assert json.loads(row["contract"])["inputSchema"] == {"type": "object"}
-    assert json.loads(row["shown"]) == ["name"]
-    [row] = build(tool(inputSchema={})).rows
-    assert json.loads(row["shown"]) == ["description", "name"]
 
 
-def test_a_launch_that_confirms_it_takes_its_place() -> None:
-    built = build(tool(), launched={SERVER: [tool()]})
-    assert (built.rows, built.confirmed) == ([], 1)
-    # What is not shown cannot be contradicted.
-    built = build({"name": "get_time"}, tool(inputSchema={}), launched={SERVER: [tool()]})
-    assert (built.rows, built.confirmed, built.malformed) == ([], 1, 1)
-
-
-def test_a_launch_under_another_id_of_the_same_server_counts() -> None:
+def test_a_launch_takes_the_place_of_what_is_listed_also_under_another_id() -> None:
     other = "remote:https://clock.example/mcp"
-    built = build(tool(), launched={other: [tool()]}, aliases=frozenset({other, SERVER}))
-    assert (built.rows, built.confirmed) == ([], 1)
-    built = build(tool(), launched={other: [tool()]})
-    assert [row["standing"] for row in built.rows] == [UNVERIFIED]
-    tools = [tool(description="Other."), tool()]
-    both = {SERVER: [tools[0]], other: [tools[1]]}
-    assert build(tool(), launched=both, aliases=frozenset({other})).confirmed == 1
-
-
-def test_what_a_launch_says_otherwise_is_kept_as_a_difference() -> None:
-    launched = tool(inputSchema={"type": "object", "properties": {"city": {"type": "string"}},
-                                 "required": ["city"]})  # fmt: skip
-    [row] = build(tool(), launched={SERVER: [launched]}).rows
-    assert row["standing"] == DIFFERS
-    assert row["launched_digest"] == contract_digest(launched)
-    difference = json.loads(row["listed_differs"])
-    assert difference["cls"] == "breaking"
-    assert any(field.startswith("inputSchema") for field in difference["fields"])
-    [row] = build(tool("get_date"), launched={SERVER: [launched]}).rows
-    assert (row["standing"], row.get("launched_digest")) == (ABSENT, None)
-    assert build(tool(), launched={SERVER: []}).rows[0]["standing"] == ABSENT
+    assert build(tool(), launched=(SERVER,)).rows == []
+    assert build(tool(), launched=(other,), aliases=frozenset({other, SERVER})).rows == []
+    assert [row["standing"] for row in build(tool(), launched=(other,)).rows] == [UNVERIFIED]
 
 
 def test_a_poisoned_one_is_held_without_its_text() -> None:
@@ -141,11 +103,10 @@ def test_entries_without_a_contract_are_counted() -> None:
     "name": st.text(max_size=9) | st.integers(), "description": st.text(max_size=9) | st.none(),
     "inputSchema": st.recursive(st.booleans() | st.text(max_size=5), lambda of: st.dictionaries(
         st.sampled_from(["type", "properties", "a", "$ref"]), of, max_size=3), max_leaves=4)}),
-    max_size=4), st.booleans())  # fmt: skip
+    max_size=4))  # fmt: skip
 @examples(100)
-def test_every_entry_is_a_row_or_is_counted(tools: list[Any], ran: bool) -> None:
-    built = build(*tools, launched={SERVER: [tool()]} if ran else None)
-    assert len(built.rows) + built.confirmed + built.malformed == len(tools)
+def test_every_entry_is_a_row_or_is_counted(tools: list[Any]) -> None:
+    built = build(*tools)
+    assert len(built.rows) + built.malformed == len(tools)
     assert built.unread == 0
-    assert {row["standing"] for row in built.rows} <= ({DIFFERS, ABSENT} if ran else
-                                                      {UNVERIFIED, HELD})  # fmt: skip
+    assert {row["standing"] for row in built.rows} <= {UNVERIFIED, HELD}

@@ -16,7 +16,7 @@ from assets.catalogue.catalogue import CATALOGUE
 from assets.catalogue.defs import catalogue_asset
 from assets.contracts.canonical import contract_digest
 from assets.contracts.defs import listed_contracts
-from assets.contracts.listed_contracts import DIFFERS, HELD, LISTED, UNVERIFIED, read_unverified
+from assets.contracts.listed_contracts import HELD, LISTED, UNVERIFIED, read_unverified
 from assets.contracts.quarantined_tools import Decision, read_clear, record_decision
 from assets.marketplaces.listing import Listing, PackageRef, dump_tools, make_row
 from assets.marketplaces.listing_table import LISTINGS
@@ -109,8 +109,7 @@ def root(honest_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("listed")
     with copy_world(honest_root, place) as pipeline:
         show(pipeline, {"treasure": [NEVER, poison_tool(raw_tool("make", "treasure"))],
-                     "file": [{**raw_tool("find", "file"), "description": "Otherwise."},
-                              raw_tool("make", "file"), raw_tool("drop", "ghost")]})  # fmt: skip
+                        "file": [raw_tool("drop", "ghost")]})  # fmt: skip
         pipeline.run([catalogue_asset, listed_contracts])
     return place
 
@@ -125,12 +124,9 @@ def test_the_asset_tells_what_was_launched_from_what_was_not(listed: Pipeline) -
     assert standing(listed) == {
         KEY: UNVERIFIED,
         ("npm:treasure", "make_treasure"): HELD,
-        ("npm:file", "find_file"): DIFFERS,
-        ("npm:file", "drop_ghost"): "absent",
     }
     again = listed.run([listed_contracts])["listed_contracts"]
-    assert (again["confirmed"], again[UNVERIFIED], again["version_moved"]) == (1, 1, False)
-    assert "find_file" in again["listed_differs"]
+    assert (again[UNVERIFIED], again[HELD], again["version_moved"]) == (1, 1, False)
 
 
 def test_nothing_is_made_of_a_listed_contract(listed: Pipeline) -> None:
@@ -197,4 +193,4 @@ def test_a_listing_whose_tools_cannot_be_read_costs_that_listing(listed: Pipelin
     [row] = [row for row in listed.read_rows(LISTINGS) if row["native_id"] == "treasure"]
     (blobs / row["tools_blob"][:2] / row["tools_blob"][2:4] / row["tools_blob"]).write_bytes(b"x")
     listed.run([listed_contracts])
-    assert {server for server, _ in standing(listed)} == {"npm:file"}
+    assert standing(listed) == {}

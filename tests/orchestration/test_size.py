@@ -15,7 +15,7 @@ BUDGET = {
     "warehouse": (7_966, 51),
     "assets/marketplaces": (6_189, 37),
     "assets/servers": (11_667, 51),
-    "assets/contracts": (8_130, 33),
+    "assets/contracts": (8_058, 33),
     "assets/catalogue": (790, 5),
     "assets/vectors": (4_014, 21),
     "assets/synthesis": (10_887, 55),
@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (897, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (1_866, 10),
-    "tests": (82_419, 599),
+    "tests": (82_376, 599),
     "benchmarks": (6_222, 43),
 }
 

@@ -28,7 +28,7 @@ fork=${FORK:-false}
 if [ "$fork" = true ] && [ -z "${CLEANED:-}" ]; then
   # A job's own environment may hold what GitHub does not withhold from forks.
   kept=(CLEANED=1)
-  for name in BASE COMMAND PREPARE SERVER INDEX QUESTIONS FAIL_ON FORK HAS_SECRETS PATH HOME LANG TMPDIR CI \
+  for name in BASE COMMAND PREPARE SERVER INDEX FAIL_ON FORK HAS_SECRETS PATH HOME LANG TMPDIR CI \
     LD_LIBRARY_PATH JAVA_HOME GOROOT SSL_CERT_FILE NODE_EXTRA_CA_CERTS RUNNER_TEMP RUNNER_TOOL_CACHE \
     GITHUB_STEP_SUMMARY TOOLMILL TOOLMILL_HOME $(compgen -e TOOLMILL_SANDBOX__ || true); do
     if [ -n "${!name:-}" ]; then kept+=("$name=${!name}"); fi
@@ -114,7 +114,6 @@ fi
 options=(--fail-on "${FAIL_ON:-breaking}" --markdown "$base/page.md" --annotations "$base/annotations")
 if [ -n "${SERVER:-}" ]; then options+=(--server "$SERVER"); fi
 if [ -n "${INDEX:-}" ]; then options+=(--index "$(realpath -m "$INDEX")"); fi
-if [ -n "${QUESTIONS:-}" ]; then options+=(--questions "$(realpath -m "$QUESTIONS")"); fi
 cd "$base"  # a toolmill.toml of the change would be read, and could loosen the sandbox
 
 compare() {

@@ -1,4 +1,4 @@
-"""Check of a server's pull request: broken calls, poisoned text, look-alikes, wording.
+"""Check of a server's pull request: broken calls, poisoned text, look-alikes.
 
 May import the core, and no other extension.
 """

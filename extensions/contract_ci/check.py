@@ -14,12 +14,7 @@ from assets.contracts.tool_diff import ToolChange, compare_tools
 from assets.contracts.validate import validate_call
 from assets.synthesis.contract_reading import ParameterSlot, get_input_schema, read_slots
 from assets.synthesis.offline.values import draw_value
-from extensions.contract_ci.wording import (
-    WordingQuestion,
-    find_lookalikes,
-    list_new,
-    propose_wordings,
-)
+from extensions.contract_ci.lookalikes import find_lookalikes, list_new
 from serving.router import Router
 from warehouse.json_types import Contract, JsonObject
 
@@ -112,25 +107,19 @@ def _describe_change(
             "renamed_from": change.renamed_from, "why": change.why, "call": call}  # fmt: skip
 
 
-def add_neighbours(
+def add_lookalikes(
     report: dict[str, Any],
     server_id: str,
     lists: tuple[Sequence[JsonObject], Sequence[JsonObject]],
     router: Router,
-    questions: Sequence[WordingQuestion],
 ) -> None:
-    """Adds `lookalikes` (those that were none before) and, where there are questions, `wording`."""
+    """Adds `lookalikes`: those that were none before."""
     from assets.vectors.encoders.minilm import MiniLM
 
     base = MiniLM()
     was, now = (index_contracts(tools)[0] for tools in lists)
     before, after = (find_lookalikes(server_id, tools, router, base) for tools in (was, now))
     report["lookalikes"] = [vars(lookalike) for lookalike in list_new(before, after)]
-    if questions:
-        unknown = sorted({question.tool for question in questions} - now.keys())
-        if unknown:
-            raise ValueError(f"questions about tools that the server does not list: {unknown[:5]}")
-        report["wording"] = propose_wordings(server_id, now, questions, router).as_row()
 
 
 def list_failing(fail_on: str) -> tuple[str, ...]:

@@ -42,9 +42,6 @@ def check_change(
     index: Annotated[
         Path | None, typer.Option(help="home, index or exported release: are there look-alikes?")
     ] = None,
-    questions: Annotated[
-        Path | None, typer.Option(help='JSON Lines of {"query", "tool"}: is there better wording?')
-    ] = None,
     affected: Annotated[
         bool, typer.Option("--affected", help="count what the home in use made of changed tools")
     ] = False,
@@ -58,8 +55,7 @@ def check_change(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Compare the contracts of a server before and after a change: breaking changes with a call
-    that shows each, findings of the scan, look-alikes, better wording. Exit 1 where it fails, 2
-    where something is wrong with what was given or the changed server gives no tools, 3 where the
+    that shows each, findings of the scan, look-alikes. Exit 1 where it fails, 2 where something is wrong with what was given or the changed server gives no tools, 3 where the
     one before gives none."""
     from assets.contracts.tool_diff import require_usable
     from extensions.contract_ci import check
@@ -67,8 +63,6 @@ def check_change(
 
     if fail_on not in _FAIL_ON:
         fail(f"--fail-on {fail_on!r}: expected one of {', '.join(_FAIL_ON)}", 2)
-    if questions and index is None:
-        fail("--questions needs --index: the tools among which the server's are found", 2)
     if affected and not server:
         fail("--affected needs --server: the id under which the home knows the server", 2)
     try:
@@ -81,8 +75,7 @@ def check_change(
         if index is not None:
             from serving.adhoc import open_routed
 
-            asked = _read_questions(questions) if questions else []
-            check.add_neighbours(report, name, (old, new), open_routed(index), asked)
+            check.add_lookalikes(report, name, (old, new), open_routed(index))
         if affected:
             count = _count_affected(name)
             for change in report["changes"]:
@@ -137,19 +130,6 @@ def _list_tools(
     if probe["status"] != "ok":
         raise NoTools(place, probe["status"], probe["hint"])
     return probe["tools"]
-
-
-def _read_questions(path: Path) -> list[Any]:
-    from extensions.contract_ci.wording import WordingQuestion
-    from warehouse.user_files import read_json_lines
-
-    rows = []
-    for at, row in read_json_lines(path):
-        values = [row.get(key) for key in ("query", "tool")]
-        if not all(isinstance(value, str) and value.strip() for value in values):
-            raise UnusableInput(f'{path}, line {at}: expected {{"query": "…", "tool": "…"}}')
-        rows.append(WordingQuestion(str(values[0]), str(values[1])))
-    return rows
 
 
 def _count_affected(server: str) -> Callable[[str], Mapping[str, int] | None]:

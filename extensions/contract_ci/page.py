@@ -19,7 +19,6 @@ from warehouse.sanitize.markdown import (
 from warehouse.sanitize.untrusted_text import escape_text
 
 _MOST = 50  # rows of one table
-_LONGEST = 2_000  # characters of a description that is proposed
 
 
 def write_page(report: Mapping[str, Any]) -> Markdown:
@@ -59,8 +58,6 @@ def write_page(report: Mapping[str, Any]) -> Markdown:
         ]
         heads = ("tool", "looks like", "cosine", "what tells them apart")
         sections += [Markdown("### New look-alikes"), make_markdown_table(heads, rows)]
-    if "wording" in report:
-        sections += [Markdown("### Wording"), _show_wording(report["wording"])]
     if report["left_out"]:
         lines = [fill_markdown("- {}", quote_text(line)) for line in report["left_out"][:_MOST]]
         sections += [Markdown("### Not compared"), join_markdown("\n", lines)]
@@ -87,31 +84,6 @@ def _list_changes(changes: list[dict[str, Any]]) -> Markdown:
     heads = ("class", "tool", "why", "a call that was right", "made of it")
     columns = len(heads) if any("affected" in change for change in changes) else len(heads) - 1
     return make_markdown_table(heads[:columns], [row[:columns] for row in rows])
-
-
-def _show_wording(wording: Mapping[str, Any]) -> Markdown:
-    before, after = (wording[key]["recall_at_1"] for key in ("before", "after"))
-    if not wording["wordings"]:
-        return fill_markdown(
-            "No other wording was found to help; Recall@1 is {} on {} held-out questions.",
-            f"{before:.2f}",
-            wording["held_out"],
-        )
-    lead = fill_markdown(
-        "On {} held-out questions Recall@1 was {} and is {} [{}, {}] with these descriptions{}.",
-        wording["held_out"],
-        f"{before:.2f}",
-        f"{after:.2f}",
-        f"{wording['after']['low']:.2f}",
-        f"{wording['after']['high']:.2f}",
-        "" if wording["shown_to_help"] else ": no gain is shown",
-    )
-    rows = [
-        (quote_text(entry["tool"]), quote_text(entry["description"], _LONGEST))
-        for entry in wording["wordings"]
-    ]
-    table = make_markdown_table(("tool", "description"), rows, cap=_LONGEST)
-    return join_markdown("\n\n", [lead, table])
 
 
 _MOST_ANNOTATIONS = 10  # of each level that GitHub shows of a step

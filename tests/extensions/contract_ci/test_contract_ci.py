@@ -134,7 +134,6 @@ def test_a_new_tool_that_nobody_can_use_is_a_finding_until_it_is_the_same(home: 
     ("arguments", "said"),
     [
         (["--fail-on", "always"], "expected one of breaking, suspicious, never"),
-        (["--questions", "q.jsonl"], "needs --index"),
         (["--index", "none"], "none"),
         (["--affected"], "--affected needs --server"),
         (["--affected", "--server", "npm:x"], "nothing was made there yet"),
@@ -220,44 +219,17 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "index"
 
 
-def test_new_lookalikes_are_named_and_wording_is_measured_on_other_questions(
-    home: Path, index: Path
-) -> None:
+def test_new_lookalikes_are_named(home: Path, index: Path) -> None:
     before = save(home / "a.json", WEATHER, CITIES)
-    twin = {**SERVER_TOOL, "name": "forecasts"}
+    twin = {
+        "name": "forecasts",
+        "description": "Get the weather forecast of a place.",
+        "inputSchema": {"type": "object", "properties": {"place": {"type": "string"}}},
+    }
     after = save(home / "b.json", WEATHER, CITIES, twin)
-    lines = [f"is it {how} in {city}?" for how in ("raining", "sunny") for city in NAMES]
-    questions = home / "q.jsonl"
-    questions.write_text(
-        "".join(json.dumps({"query": line, "tool": "get_weather"}) + "\n" for line in lines)
-    )
-    code, out, err = run(before, after, "--index", index, "--questions", questions, "--json")
+    code, out, err = run(before, after, "--index", index, "--json")
     assert code == 0, err
-    report = json.loads(out)
-    assert {one["tool"] for one in report["lookalikes"]} == {"forecasts"}
-    wording = report["wording"]
-    assert wording["held_out"] == len(lines) // 2
-    assert wording["shown_to_help"] is (
-        wording["after"]["recall_at_1"] > wording["before"]["recall_at_1"]
-    )
-    for one in wording["wordings"]:
-        assert one["description"].startswith("Weather of a city. ")
-    code, out, err = run(before, after, "--index", index, "--questions", cut(questions, 5))
-    assert (code, out) == (2, "")
-    assert "at least 16 are needed" in err
-
-
-NAMES = ("Rome", "Oslo", "Lima", "Cairo", "Porto", "Paris", "Berlin", "Athens", "Madrid", "Bern")
-SERVER_TOOL = {
-    "description": "Get the weather forecast of a place.",
-    "inputSchema": {"type": "object", "properties": {"place": {"type": "string"}}},
-}
-
-
-def cut(path: Path, lines: int) -> Path:
-    short = path.with_name("short.jsonl")
-    short.write_text("".join(path.read_text().splitlines(keepends=True)[:lines]))
-    return short
+    assert {one["tool"] for one in json.loads(out)["lookalikes"]} == {"forecasts"}
 
 
 def test_a_base_without_a_usable_tool_passes_no_change(home: Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from assets.contracts.match.match import MatchResult, match_call, match_parallel
+from assets.contracts.match.match import CHECKER, MatchResult, match_call, match_parallel
 from extensions.bench.bfcl_command import BfclItem, match_bfcl, read_bfcl
 from extensions.bench.outside_items import to_contract
 from tests.contracts.bfcl_mutants import golden, mutants, peer_answers
@@ -84,9 +84,7 @@ def report_agreement(python: str, items: list[BfclItem], asked: list[Asked]) -> 
 
 
 def match_like_bfcl(item: BfclItem, calls: list[Call]) -> MatchResult:
-    return match_bfcl(
-        item.functions, item.truth, calls, language=item.language, category=item.category
-    )
+    return match_bfcl(item.functions, item.truth, calls, category=item.category)
 
 
 def verdict_of(answer: dict[str, Any]) -> Any:
@@ -94,8 +92,7 @@ def verdict_of(answer: dict[str, Any]) -> Any:
 
 
 def our_verdict(result: MatchResult) -> Any:
-    raises = result.error_kind in ("checker_crash", "no_function_doc")
-    return "raises" if raises else "hangs" if result.error_kind == "checker_hang" else result.match
+    return "raises" if result.error_kind in CHECKER else result.match
 
 
 def report_speed(python: str, asked: list[Asked]) -> None:

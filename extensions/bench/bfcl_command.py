@@ -1,7 +1,8 @@
 """Reading a folder of BFCL-format files: what is asked, the functions' docs, and the truth.
 
-The categories judged by AST match and by (ir)relevance are read; all others (several turns,
-executable calls, SQL, web search, memory) need BFCL's own machines and are skipped by name.
+The categories of Python calls judged by AST match and by (ir)relevance are read. All others are
+skipped by name: Java and JavaScript calls, whose values are source text, and those that need BFCL's
+own machines (several turns, executable calls, SQL, web search, memory).
 """
 
 import re
@@ -14,7 +15,7 @@ import typer
 
 from assets.contracts.match.call_files import read_rows
 from assets.contracts.match.match import MatchResult
-from extensions.bench.bfcl_values import LANGUAGES, CheckerHangs, check_value
+from extensions.bench.bfcl_values import check_value
 from orchestration.cli.terminal import print_json, print_line
 from warehouse.errors import UnusableInput
 from warehouse.user_files import read_json_lines
@@ -35,7 +36,6 @@ def match_bfcl(
     truth: Sequence[Any],
     calls: Sequence[Any],
     *,
-    language: str = "python",
     category: str | None = None,
 ) -> MatchResult:
     """BFCL's verdict on calls `{"name", "arguments"}`.
@@ -44,8 +44,6 @@ def match_bfcl(
     allowed values]}}`. category: BFCL's, which says what is asked ("parallel" or "multiple" in it;
     "irrelevance" and "relevance" need no truth); without one the counts of truth and docs tell.
     """
-    if language not in LANGUAGES:
-        raise ValueError(f"language {language!r}; known: {', '.join(LANGUAGES)}")
     category = category or _choose_shape(functions, truth)
     made = _decode_calls(calls)
     if "relevance" in category:
@@ -56,17 +54,15 @@ def match_bfcl(
         )
     try:
         if "parallel" in category:
-            return _match_parallel_calls(functions, made, truth, language)
+            return _match_parallel_calls(functions, made, truth)
         if "multiple" in category:
             if len(made) != len(truth):
                 return _judge_count("multiple_function_checker", made, truth)
             doc = _find_doc(functions, _take_first(truth[0]))
-            return _match_one_call(doc, made[0], truth[0], language)
+            return _match_one_call(doc, made[0], truth[0])
         if len(made) != 1:
             return _judge_count("simple_function_checker", made, truth)
-        return _match_one_call(functions[0], made[0], truth[0], language)
-    except CheckerHangs:
-        return MatchResult(False, "checker_hang", tool=False)
+        return _match_one_call(functions[0], made[0], truth[0])
     except _RAISES as error:
         kind = "no_function_doc" if isinstance(error, _NoDoc) else "checker_crash"
         return MatchResult(False, kind, tool=False, checker_error=_describe_raised(error))
@@ -132,9 +128,7 @@ def _take_first(values: Any) -> Any:
     raise IndexError("an expected call that names no function")
 
 
-def _match_parallel_calls(
-    functions: Any, made: Sequence[Any], truth: Sequence[Any], language: str
-) -> MatchResult:
+def _match_parallel_calls(functions: Any, made: Sequence[Any], truth: Sequence[Any]) -> MatchResult:
     """Each expected call takes the first call still free that fulfils it."""
     checker = "parallel_function_checker_no_order"
     if len(made) != len(truth):
@@ -144,7 +138,7 @@ def _match_parallel_calls(
         doc = _find_doc(functions, _take_first(expected))
         results: list[MatchResult] = []
         for place in free:
-            results.append(_match_one_call(doc, made[place], expected, language))
+            results.append(_match_one_call(doc, made[place], expected))
             if results[-1].match:
                 free.remove(place)
                 break
@@ -160,9 +154,7 @@ def _describe_unmatched(results: Sequence[MatchResult], checker: str) -> MatchRe
     return MatchResult(False, nearest.error_kind, nearest.per_parameter, nearest.tool, word)
 
 
-def _match_one_call(
-    doc: Any, made: tuple[str, dict[str, Any]], truth: Any, language: str
-) -> MatchResult:
+def _match_one_call(doc: Any, made: tuple[str, dict[str, Any]], truth: Any) -> MatchResult:
     allowed = _take_first(truth.values())
     known, required = doc["parameters"]["properties"], doc["parameters"]["required"]
     name, given = made
@@ -177,7 +169,7 @@ def _match_one_call(
         if parameter not in known or parameter not in allowed:
             verdicts[parameter] = "extra"
             return _build_result("extra_parameter", "unexpected_param", verdicts)
-        word = check_value(known[parameter], value, allowed[parameter], language)
+        word = check_value(known[parameter], value, allowed[parameter])
         if word:
             kind = "wrong_type" if word.startswith("type_error") else "wrong_value"
             return MatchResult(False, kind, {**verdicts, parameter: kind}, checker_error=word)
@@ -195,8 +187,7 @@ def _build_result(kind: str, word: str, verdicts: dict[str, str], tool: bool = T
 
 _NAME = re.compile(r"^BFCL_v(\d+)_(\w+)\.json$")
 _AST = {
-    *("simple", "simple_python", "java", "simple_java", "javascript", "simple_javascript"),
-    *("multiple", "parallel", "parallel_multiple"),
+    *("simple", "simple_python", "multiple", "parallel", "parallel_multiple"),
     *("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),
 }
 _RELEVANCE = {"irrelevance", "live_irrelevance", "live_relevance", "relevance"}
@@ -218,12 +209,6 @@ class BfclItem:
     messages: list[dict[str, Any]]
     functions: list[dict[str, Any]]
     truth: list[dict[str, Any]]
-
-    @property
-    def language(self) -> str:
-        """python, java or javascript: how the values of calls are written."""
-        last = self.category.rpartition("_")[2]
-        return last if last in ("java", "javascript") else "python"
 
 
 def read_bfcl(folder: Path, skipped: list[str] | None = None) -> list[BfclItem]:
@@ -259,7 +244,7 @@ def _find_files(folder: Path, left_out: list[str]) -> dict[str, Path]:
             continue
         version, category = int(match[1]), match[2]
         if category not in _AST | _RELEVANCE:
-            left_out.append(f"{path.name}: {category} is not judged by AST match")
+            left_out.append(f"{path.name}: {category} is not judged by AST match of Python calls")
         elif category in newest and newest[category][0] > version:
             left_out.append(f"{path.name}: a newer version stands beside it")
         else:
@@ -383,8 +368,6 @@ def match_rows(data: Path, calls: Path) -> tuple[list[dict[str, Any]], list[str]
     verdicts = []
     for _, item_id, row_calls in rows:
         item = items[item_id]
-        verdict = match_bfcl(
-            item.functions, item.truth, row_calls, language=item.language, category=item.category
-        )
+        verdict = match_bfcl(item.functions, item.truth, row_calls, category=item.category)
         verdicts.append({"id": item_id, "match": verdict.match, "error_kind": verdict.error_kind})
     return verdicts, skipped

@@ -1,8 +1,4 @@
-"""BFCL's questions as ours: its functions as contracts, its truth as calls we can match.
-
-In Java and JavaScript categories every value is source text in a string; only BFCL's rules can read
-those, so our own matcher is asked in Python categories alone.
-"""
+"""BFCL's questions as ours: its functions as contracts, its truth as calls we can match."""
 
 import json
 from collections import Counter
@@ -33,7 +29,7 @@ OMITTED = ""  # among the allowed values: the parameter may be left out
 
 def to_asked(item: BfclItem) -> PredictionRequest:
     """The question as predictors take it."""
-    tools = [to_contract(doc, item.language) for doc in item.functions]
+    tools = [to_contract(doc) for doc in item.functions]
     return PredictionRequest(item.id, render_request(item), tools)
 
 
@@ -48,10 +44,10 @@ def render_request(item: BfclItem) -> str:
     return "\n".join(text if role == "user" else f"[{role}] {text}" for role, text in turns)
 
 
-def to_contract(doc: Mapping[str, Any], language: str = "python") -> dict[str, Any]:
+def to_contract(doc: Mapping[str, Any]) -> dict[str, Any]:
     """A function's doc as a contract."""
     about = doc.get("parameters")
-    schema = _to_json_schema(about if isinstance(about, Mapping) else {}, language, 0)
+    schema = _to_json_schema(about if isinstance(about, Mapping) else {}, 0)
     schema["type"] = "object"
     schema.setdefault("properties", {})
     described = str(doc.get("description") or "")
@@ -142,7 +138,7 @@ def _is_same_value(want: Any, have: Any, schema: Mapping[str, Any]) -> bool:
     return match_call(one, calls[0], calls[1]).match
 
 
-def _to_json_schema(about: Mapping[str, Any], language: str, depth: int) -> dict[str, Any]:
+def _to_json_schema(about: Mapping[str, Any], depth: int) -> dict[str, Any]:
     """A doc's schema as JSON Schema."""
     result: dict[str, Any] = {
         name: about[name]
@@ -150,11 +146,6 @@ def _to_json_schema(about: Mapping[str, Any], language: str, depth: int) -> dict
         if name in about
     }
     word = about.get("type")
-    if language != "python" and depth:
-        description = (
-            f"{result.get('description') or ''} ({word} in {language} notation, as text)".strip()
-        )
-        return {"type": "string", "description": description}
     kind = _TYPES.get(str(word), word)
     if kind in _JSON:
         result["type"] = kind
@@ -162,19 +153,18 @@ def _to_json_schema(about: Mapping[str, Any], language: str, depth: int) -> dict
         return result
     if isinstance(about.get("properties"), Mapping):
         result["properties"] = {
-            str(name): _to_json_schema(one if isinstance(one, Mapping) else {}, language, depth + 1)
+            str(name): _to_json_schema(one if isinstance(one, Mapping) else {}, depth + 1)
             for name, one in about["properties"].items()
         }
     if isinstance(about.get("items"), Mapping):
-        result["items"] = _to_json_schema(about["items"], language, depth + 1)
+        result["items"] = _to_json_schema(about["items"], depth + 1)
     return result
 
 
 Row = dict[str, Any]
 RULES = {
     "bfcl": "BFCL's checker reproduced (bfcl_compat): its normalised strings, its types",
-    "ours": "AST match through the schema, any allowed value, calls in any order; Python and"
-    " relevance categories only (Java and JavaScript values are source text)",
+    "ours": "AST match through the schema, any allowed value, calls in any order",
     "relevance": "irrelevance categories: right is no call; relevance: any call",
 }
 
@@ -216,12 +206,8 @@ def evaluate_outside_set(
 
 def make_outside_row(item: BfclItem, answer: PredictionAnswer, model: str, clean: bool) -> Row:
     """One item's verdicts."""
-    theirs = match_bfcl(
-        item.functions, item.truth, answer.calls, language=item.language, category=item.category
-    )
-    ours, kind = (None, None)
-    if item.language == "python":
-        ours, kind = match_by_our_rules(item, answer.calls)
+    theirs = match_bfcl(item.functions, item.truth, answer.calls, category=item.category)
+    ours, kind = match_by_our_rules(item, answer.calls)
     return {
         "model": model,
         "item_id": item.id,
@@ -272,10 +258,7 @@ def summarise_outside_rows(rows: Sequence[Row], model: str, against: str) -> dic
 
 
 def _measure_both_rules(rows: Sequence[Row]) -> dict[str, Any]:
-    return {
-        name: measure_all_and_clean([row for row in rows if row[name] is not None], name)
-        for name in ("bfcl", "ours")
-    }
+    return {name: measure_all_and_clean(rows, name) for name in ("bfcl", "ours")}
 
 
 def measure_all_and_clean(rows: Sequence[Row], name: str) -> dict[str, dict[str, Any]]:

@@ -55,8 +55,9 @@ def check_change(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Compare the contracts of a server before and after a change: breaking changes with a call
-    that shows each, findings of the scan, look-alikes. Exit 1 where it fails, 2 where something is wrong with what was given or the changed server gives no tools, 3 where the
-    one before gives none."""
+    that shows each, findings of the scan, look-alikes. Exit 1 where it fails, 2 where something is
+    wrong with what was given or the changed server gives no tools, 3 where the one before gives
+    none."""
     from assets.contracts.tool_diff import require_usable
     from extensions.contract_ci import check
     from serving.index.model import IndexBroken

@@ -21,18 +21,15 @@ ODD = (
 
 def golden(item: BfclItem, random: Random) -> list[Call]:
     """One allowed value for each parameter of each expected call."""
-    docs = {doc.get("name"): doc for doc in item.functions}
     calls = []
     for expected in item.truth:
         name, allowed = next(iter(expected.items()))
-        doc = docs.get(name, item.functions[0] if item.functions else {})
-        by_name = doc.get("parameters", {}).get("properties", {})
         arguments = {}
         for parameter, values in allowed.items():
             if "" in values and (len(values) == 1 or random.random() < 0.5):
                 continue
-            value = plain(random.choice([value for value in values if value != ""] or [""]))
-            arguments[parameter] = written(value, by_name.get(parameter, {}), item.language)
+            value = random.choice([value for value in values if value != ""] or [""])
+            arguments[parameter] = plain(value)
         calls.append({"name": name, "arguments": arguments})
     return calls
 
@@ -45,41 +42,6 @@ def plain(allowed: Any) -> Any:
     if isinstance(allowed, list):
         return [plain(item) if isinstance(item, dict) else item for item in allowed]
     return allowed
-
-
-def written(value: Any, about: Any, language: str) -> Any:
-    """A value as a call of that language holds it: itself, or the text of Java or JavaScript."""
-    if language == "python":
-        return value
-    word = about.get("type") if isinstance(about, dict) else None
-    if isinstance(value, str) and word not in ("String", "char"):
-        return value
-    return _java(value, about) if language == "java" else _javascript(value, word)
-
-
-def _java(value: Any, about: dict[str, Any]) -> str:
-    word = about.get("type")
-    inner = {"type": about.get("items", {}).get("type")}
-    if isinstance(value, list):
-        items = ", ".join(_java_item(item, inner, word) for item in value)
-        if word == "Array":
-            return f"new Object[]{{{items}}}"
-        return f"new ArrayList<>(Arrays.asList({items}))" if value else "new ArrayList<>()"
-    if isinstance(value, dict):
-        puts = " ".join(f'put("{k}", {json.dumps(v)});' for k, v in value.items())
-        return f"new HashMap<String, Object>() {{{{ {puts} }}}}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value}{ {'long': 'L', 'float': 'f'}.get(str(word), '') }"
-
-
-def _java_item(item: Any, inner: dict[str, Any], word: Any) -> str:
-    quoted = isinstance(item, str) and (word == "ArrayList")
-    return json.dumps(item) if quoted else _java(item, inner)
-
-
-def _javascript(value: Any, word: Any) -> str:
-    return f"{value}n" if word == "Bigint" else json.dumps(value)
 
 
 def mutants(calls: Sequence[Call], item: BfclItem, random: Random, size: int) -> Iterator[list]:
@@ -245,7 +207,7 @@ def peer_answers(
     """What BFCL's checker says of each (item id, calls), and {"seconds", "n"}: what it took for
     those it came back from."""
     lines = [
-        {"item": item.id, "category": item.category, "language": item.language,
+        {"item": item.id, "category": item.category, "language": "python",
          "function": item.functions, "truth": item.truth}
         for item in items
     ]  # fmt: skip

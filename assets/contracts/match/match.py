@@ -9,8 +9,8 @@ from typing import Any
 from assets.contracts.match.read_call import ReadCall, read_call
 from warehouse.json_types import JsonObject, Schema
 
-# The gravest first. The three of `CHECKER` are given in BFCL's compatibility mode only.
-CHECKER = ("checker_crash", "checker_hang", "no_function_doc")
+# The gravest first. The two of `CHECKER` are given in BFCL's compatibility mode only.
+CHECKER = ("checker_crash", "no_function_doc")
 COUNTS = ("unwanted_call", "no_call", "too_few_calls", "too_many_calls")
 SINGLE = (
     *("not_a_call", "wrong_tool", "not_an_object"),

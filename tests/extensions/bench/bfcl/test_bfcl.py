@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 
 from assets.contracts.match.match import ERROR_KINDS, match_call
 from extensions.bench.bfcl_command import match_bfcl
-from extensions.bench.bfcl_values import CheckerHangs, read_java_value, read_javascript_value
 from tests.contracts.strategies import values
 from tests.support.examples import examples
 
 
-def verdict(word: Any, allowed: Any, *given: Any, language: str = "python", **more: Any) -> Any:
+def verdict(word: Any, allowed: Any, *given: Any, **more: Any) -> Any:
     """(match, BFCL's word or the exception) of f(a=given), or of f() where nothing is given."""
     about = {"type": word, **more}
     doc = {"name": "f", "parameters": {"properties": {"a": about}, "required": []}}
     calls = [{"name": "f", "arguments": {"a": given[0]} if given else {}}]
-    result = match_bfcl([doc], [{"f": {"a": allowed}}], calls, language=language)
+    result = match_bfcl([doc], [{"f": {"a": allowed}}], calls)
     return (
         result.match or (result.checker_error or "").partition(": ")[0].rpartition(":")[2] or result
     )
@@ -82,80 +81,6 @@ def test_a_value_gets_bfcls_verdict(word, allowed, given, more, wanted):
 def test_left_out_is_right_only_where_the_truth_lists_an_empty_text():
     assert verdict("string", ["x", ""]) is True
     assert verdict("string", ["x"]) == "missing_optional"
-
-
-JAVA = [
-    ("integer", None, "-5", -5),
-    ("integer", None, "5L", "5L"),
-    ("long", None, "5L", 5),
-    ("long", None, "5", "5"),
-    ("float", None, "1.5e2f", 150.0),
-    ("double", None, "1.5", 1.5),
-    ("double", None, "1.5f", "1.5f"),
-    ("boolean", None, "true", True),
-    ("boolean", None, "True", "True"),
-    ("String", None, '"x"', '"x"'),
-    ("any", None, "5", "5"),
-    ("Array", "integer", "new int[] { 1, 2,x }", [1, 2, "x"]),
-    ("Array", "String", 'new String[]{"a"}', ['"a"']),
-    ("Array", "integer", "{1}", "{1}"),
-    ("ArrayList", "String", 'new ArrayList<>(Arrays.asList("a", "b"))', ["a", "b"]),
-    ("ArrayList", "char", "new ArrayList<Character>() {{ add('a'); add('b'); }}", ["a", "b"]),
-    ("ArrayList", "integer", "new ArrayList<Integer>()", []),
-    ("HashMap", None, 'new HashMap<String, Object>() {{ put("a", 1); put("b", "x"); }}',
-     {"a": 1, "b": "x"}),
-    ("HashMap", None, 'new HashMap<>() {{ put("a", 2L); put("b", 1.5f); put("c", true); }}',
-     {"a": 2, "b": 1.5, "c": True}),
-    ("HashMap", None, "new HashMap<>()", {}),
-    ("HashMap", None, "Map.of()", "Map.of()"),
-]  # fmt: skip
-JAVASCRIPT = [
-    ("String", None, "'x'", "x"),
-    ("String", None, "x", "x"),
-    ("integer", None, "5", 5),
-    ("float", None, "1.5e2", "1.5e2"),
-    ("Bigint", None, "5n", 5),
-    ("Boolean", None, "false", False),
-    ("any", None, "x", "x"),
-    ("array", "String", '["a", "b"]', ["a", "b"]),
-    ("array", "integer", "new Array(1, 2)", [1, 2]),
-    ("array", "array", "[[1, 'a'], [true]]", [[1, "a"], [True]]),
-    ("array", None, "[1.5, x]", [1.5, "x"]),
-    ("array", "integer", "[]", []),
-    ("array", "integer", "list", "list"),
-    ("dict", None, "{}", {}),
-    ("dict", None, "{'a': 1, \"b\": [1, 2], c: true}", {"a": 1, "b": [1, 2], "c": True}),
-    ("dict", None, "x", "x"),
-]
-
-
-@pytest.mark.parametrize(("word", "inner", "text", "value"), JAVA)
-def test_a_java_text_stands_for_its_value(word, inner, text, value):
-    assert read_java_value(text, word, inner) == value
-
-
-@pytest.mark.parametrize(("word", "inner", "text", "value"), JAVASCRIPT)
-def test_a_javascript_text_stands_for_its_value(word, inner, text, value):
-    assert read_javascript_value(text, word, inner) == value
-
-
-def test_values_of_java_and_javascript_are_texts():
-    assert verdict("integer", [5], "5", language="java") is True
-    assert verdict("integer", [5], 5, language="java") == "java"
-    assert verdict("integer", [5], 5, language="javascript") == "js"
-    assert verdict("Boolean", [True], "true", language="javascript") is True
-    assert verdict("Queue", [[1]], "x", language="java") == "NotImplementedError"
-    with pytest.raises(ValueError, match="known: python, java, javascript"):
-        verdict("integer", [5], 5, language="cobol")
-
-
-def test_a_text_on_which_the_checker_would_hang_is_told():
-    rows = "[" + ",".join(["[1]"] * 40)
-    with pytest.raises(CheckerHangs):
-        read_javascript_value(rows, "array", "integer")
-    about = {"items": {"type": "integer"}}
-    result = verdict("array", [[1]], rows, language="javascript", **about)
-    assert result.error_kind == "checker_hang"
 
 
 DOCS = [
@@ -226,11 +151,11 @@ words = st.sampled_from(["string", "integer", "float", "boolean", "any", "dict",
 
 
 @examples(50)
-@given(words, values, values, st.sampled_from(["python", "java", "javascript"]))
-def test_no_json_makes_it_raise(word, allowed, given, language):
+@given(words, values, values)
+def test_no_json_makes_it_raise(word, allowed, given):
     doc = {"name": "f", "parameters": {"properties": {"a": {"type": word}}, "required": []}}
     calls = [{"name": "f", "arguments": {"a": given}}]
-    result = match_bfcl([doc], [{"f": {"a": allowed}}], calls, language=language)
+    result = match_bfcl([doc], [{"f": {"a": allowed}}], calls)
     assert result.error_kind in (None, *ERROR_KINDS)
     assert result.match is (result.error_kind is None)
 

@@ -32,11 +32,12 @@ def write(folder: Path, name: str, rows: list[Any], truths: list[Any] | None = N
 
 
 def test_ast_and_relevance_categories_are_read_and_others_named(tmp_path: Path):
-    for category in ("simple_python", "simple_java", "live_parallel", "multiple"):
+    for category in ("simple_python", "live_parallel", "multiple"):
         name = f"{category}_0"
         write(tmp_path, f"BFCL_v4_{category}.json", [question(name)], [truth(name)])
     write(tmp_path, "BFCL_v4_live_irrelevance.json", [question("live_irrelevance_0-0-0")])
-    write(tmp_path, "BFCL_v4_multi_turn_base.json", ["not even JSON"])
+    for category in ("multi_turn_base", "simple_java"):
+        write(tmp_path, f"BFCL_v4_{category}.json", ["not even JSON"])
     (tmp_path / "README.md").write_text("no data")
     skipped: list[str] = []
     items = {item.category: item for item in read_bfcl(tmp_path, skipped)}
@@ -44,14 +45,15 @@ def test_ast_and_relevance_categories_are_read_and_others_named(tmp_path: Path):
         "live_irrelevance",
         "live_parallel",
         "multiple",
-        "simple_java",
         "simple_python",
     ]
-    assert skipped == ["BFCL_v4_multi_turn_base.json: multi_turn_base is not judged by AST match"]
+    assert skipped == [
+        f"BFCL_v4_{category}.json: {category} is not judged by AST match of Python calls"
+        for category in ("multi_turn_base", "simple_java")
+    ]
     item = items["simple_python"]
     assert item.messages == [{"role": "user", "content": "Add five."}]
     assert (item.functions, item.truth) == ([ADD], [{"add": {"a": [5]}}])
-    assert {one.category: one.language for one in items.values()}["simple_java"] == "java"
     assert items["live_irrelevance"].truth == []
     assert match_bfcl(item.functions, item.truth, [{"name": "add", "arguments": {"a": 5}}]).match
 
@@ -64,14 +66,10 @@ def test_the_third_version_and_older_forms_are_read(tmp_path: Path):
         [old, ""],
         [{**truth("simple_0"), "ground_truth": {"add": {"a": [5]}}}],
     )
-    write(tmp_path, "BFCL_v3_javascript.json", [question("javascript_0")], [truth("javascript_0")])
-    items = read_bfcl(tmp_path)
-    assert [(item.category, item.language) for item in items] == [
-        ("javascript", "javascript"),
-        ("simple", "python"),
-    ]
-    assert items[1].messages == [{"role": "user", "content": "Add five."}]
-    assert items[1].truth == [{"add": {"a": [5]}}]
+    (item,) = read_bfcl(tmp_path)
+    assert item.category == "simple"
+    assert item.messages == [{"role": "user", "content": "Add five."}]
+    assert item.truth == [{"add": {"a": [5]}}]
 
 
 def test_the_newest_version_of_a_category_is_taken(tmp_path: Path):

@@ -24,7 +24,6 @@ PYTHON = os.environ.get("TOOLMILL_BFCL_PYTHON", "")
 MUTANTS = int(os.environ.get("TOOLMILL_BFCL_MUTANTS", "3"))
 needs_peer = pytest.mark.skipif(not PYTHON, reason="TOOLMILL_BFCL_PYTHON is not set")
 _FIND = "import importlib.util as u; print(u.find_spec('bfcl_eval').submodule_search_locations[0])"
-HANGING = "[" + ",".join(["[1]"] * 40)
 Asked = tuple[BfclItem, list[dict[str, Any]]]
 
 
@@ -37,10 +36,7 @@ def items() -> list[BfclItem]:
 def answers(asked: list[Asked]) -> tuple[list[Any], list[Any]]:
     """(BFCL's, ours), each as (verdict, word) or what it raises."""
     theirs, _ = peer_answers(PYTHON, [item for item, _ in asked], [(i.id, c) for i, c in asked])
-    ours = [
-        match_bfcl(i.functions, i.truth, c, language=i.language, category=i.category)
-        for i, c in asked
-    ]
+    ours = [match_bfcl(i.functions, i.truth, c, category=i.category) for i, c in asked]
     return [_theirs(their) for their in theirs], [_ours(our) for our in ours]
 
 
@@ -51,8 +47,6 @@ def _theirs(answer: dict[str, Any]) -> Any:
 
 
 def _ours(result: MatchResult) -> Any:
-    if result.error_kind == "checker_hang":
-        return "hang"
     if result.error_kind in ("checker_crash", "no_function_doc"):
         return str(result.checker_error).partition(":")[0]
     word = result.checker_error
@@ -75,22 +69,10 @@ def test_golden_calls_and_their_mutants_get_bfcls_verdict_and_word():
         if one != other
     ]
     assert not differ, differ[:3]
-    assert {item.category for item, _ in asked} >= {"simple_java", "parallel", "live_irrelevance"}
+    assert {item.category for item, _ in asked} >= {"simple_python", "parallel", "live_irrelevance"}
     words = Counter(their if isinstance(their, str) else their[0] for their in theirs)
     assert words[True] > 3_000
     assert words[False] > 3_000
-
-
-@needs_peer
-def test_values_of_java_and_javascript_are_read_as_bfcl_reads_them():
-    random = Random(6)
-    asked: list[Asked] = []
-    for item in items():
-        if item.language != "python":
-            calls = golden(item, random)
-            asked += [(item, mutant) for mutant in mutants(calls, item, random, 10 * MUTANTS)]
-    theirs, ours = answers(asked)
-    assert theirs == ours
 
 
 ODD_DOCS: list[Any] = [
@@ -164,9 +146,6 @@ def test_shapes_no_file_has_crash_in_both():
         ("parallel", [doc], [{"f": {}}, {"g": {}}], [call, call]),
         ("parallel", [doc], [{"f": {}}, {}], [call, call]),
         ("parallel", [doc], [], []),
-        ("simple_javascript", [{"name": "f", "parameters": {"properties": {"a": {"type": "array",
-          "items": {"type": "array"}}}, "required": []}}], [{"f": {"a": [[[1]]]}}],
-         [{"name": "f", "arguments": {"a": HANGING}}]),
     ]  # fmt: skip
     asked = [
         (BfclItem(str(i), category, [], functions, truth), calls)

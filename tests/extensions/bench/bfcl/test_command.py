@@ -42,7 +42,7 @@ def test_rows_of_calls_get_bfcls_verdicts_in_order(files: Files):
         {"id": "irrelevance_0", "match": False, "error_kind": "unwanted_call"},
     ]
     assert done.stderr.splitlines() == [
-        "left out: BFCL_v4_memory.json: memory is not judged by AST match",
+        "left out: BFCL_v4_memory.json: memory is not judged by AST match of Python calls",
         "2 of 5 rows match",
     ]
     table = files.run("--data", str(folder), "--calls", calls)

@@ -39,8 +39,6 @@ AREA = {
         "tags": {"type": "tuple", "items": {"type": "string"}},
     }},
 }  # fmt: skip
-LIGHTS = {"name": "lights", "description": "Lights on.", "parameters": {
-    "type": "dict", "properties": {"room": {"type": "String"}}, "required": ["room"]}}  # fmt: skip
 TRUTH = {
     "geometry.area": {
         "base": [10],
@@ -71,7 +69,6 @@ def folder(tmp_path: Path) -> Path:
         ],
         "parallel": [(question("p0", "Two areas.", AREA),
                       [{"geometry.area": {"base": [n], "height": [1.0]}} for n in (1, 2)])],
-        "simple_java": [(question("j0", "Lights.", LIGHTS), [{"lights": {"room": ["hall"]}}])],
         "irrelevance": [(question("i0", "Sing me a song.", AREA), None)],
         "live_relevance": [(question("r0", "Any area will do.", AREA), None)],
     }  # fmt: skip
@@ -117,8 +114,6 @@ def test_a_function_is_a_contract_that_a_right_call_passes() -> None:
     assert schema["required"] == ["base", "height"]
     assert not validate_call(made, {"base": 10, "height": 5.5, "at": {"x": 1.0}})
     assert validate_call(made, {"base": "ten", "height": 5.5})
-    room = to_contract(LIGHTS, "java")["inputSchema"]["properties"]["room"]
-    assert room == {"type": "string", "description": "(String in java notation, as text)"}
     assert to_contract({"name": "bare"})["inputSchema"] == {"type": "object", "properties": {}}
 
 
@@ -159,22 +154,20 @@ def test_parallel_calls_match_in_any_order_and_none_too_few(folder: Path) -> Non
 def test_a_folder_is_judged_by_both_rules_per_category(folder: Path, warehouse: Warehouse) -> None:
     publish(warehouse, TRAINING_SET, [row("t", instruction=ASK.upper(), split="train")])
     right = {"s0": [GOOD], "s1": [area(base=3, height=2.0)], "r0": [GOOD],
-             "p0": [area(base=n, height=1.0) for n in (1, 2)],
-             "j0": [{"name": "lights", "arguments": {"room": "hall"}}]}  # fmt: skip
+             "p0": [area(base=n, height=1.0) for n in (1, 2)]}  # fmt: skip
     some = {**right, "s1": [area(base=3, height=2)], "p0": "timeout", "i0": [GOOD]}
     models = [Told("all right", **right), Told("some", **some)]
     report = evaluate_outside_set(warehouse, folder, models, WordEmbedder().embed)
     first, second = json.loads(json.dumps(report["models"]))
     assert first["bfcl"]["all"] | {"low": 1.0, "high": 1.0} == first["bfcl"]["all"]
-    assert (first["n"], first["bfcl"]["clean"]["n"], first["ours"]["all"]["n"]) == (6, 5, 5)
-    assert (second["n"], second["failures"]) == (5, {"timeout": 1})
+    assert (first["n"], first["bfcl"]["clean"]["n"], first["ours"]["all"]["n"]) == (5, 4, 5)
+    assert (second["n"], second["failures"]) == (4, {"timeout": 1})
     assert second["categories"]["irrelevance"]["bfcl"]["all"]["value"] == 0
     assert second["categories"]["simple_python"]["ours"]["all"]["value"] == 1
-    assert second["categories"]["simple_java"]["ours"]["all"]["n"] == 0, "ours reads no Java"
-    assert (first["difference"]["value"], first["difference"]["n"]) == (0.2, 5)
+    assert (first["difference"]["value"], first["difference"]["n"]) == (0.25, 4)
     assert second["errors"] == {"unwanted_call": 1}
     rates = report["contamination"]["rates"]
-    assert (rates["exact"]["value"], rates["any"]["n"]) == (round(1 / 6, 4), 6)
+    assert (rates["exact"]["value"], rates["any"]["n"]) == (round(1 / 5, 4), 5)
     assert [one["clean"] for one in report["rows"] if one["item_id"] == "s0"] == [False, False]
 
 

@@ -25,16 +25,16 @@ BUDGET = {
     "orchestration": (6_601, 39),
     "demo": (2_726, 24),
     "extensions/batch": (1_127, 6),
-    "extensions/bench": (4_103, 16),
-    "extensions/contract_ci": (733, 5),
+    "extensions/bench": (3_803, 16),
+    "extensions/contract_ci": (518, 5),
     "extensions/proxy": (3_595, 14),
     "extensions/publishing": (1_423, 8),
     "extensions/recommender": (4_015, 19),
     "extensions/scale": (897, 6),
     "extensions/sidecar": (2_903, 14),
     "extensions/upkeep": (1_866, 10),
-    "tests": (82_376, 599),
-    "benchmarks": (6_222, 43),
+    "tests": (82_205, 599),
+    "benchmarks": (6_219, 43),
 }
 
 

@@ -6,12 +6,7 @@ import dagster as dg
 import polars as pl
 
 from assets.marketplaces.crawl.crawl import KEY_MISSING, crawl, load_adapter
-from assets.marketplaces.crawl.result import (
-    CrawlResult,
-    find_checkpoint,
-    merge_listings,
-    save_checkpoint,
-)
+from assets.marketplaces.crawl.result import CrawlResult, merge_listings
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from assets.partitions import close_run_after, marketplaces
@@ -54,20 +49,16 @@ def listings(
     crawlers: dg.ResourceParam[Mapping[str, CrawlPolicy]],
 ) -> Published:
     name = context.partition_key
-    ledger, memo = warehouse.ledger, warehouse.memo
+    ledger = warehouse.ledger
     chosen = load_adapter(name, crawlers[name])
     run_date = ledger.open_run(name)
-    head = warehouse.tables.head("listings", name)
-    stamps = warehouse.tables.read(LISTINGS, name)["updated_at"].to_list()
-    begun = ledger.find_run_start(name)
     try:
         result = crawl(
             chosen,
             ledger=ledger,
-            memo=memo,
+            memo=warehouse.memo,
             run_date=run_date,
             progress=ProgressLines(context.log.info),
-            since=find_checkpoint(memo, name, head, stamps, now=begun),
         )
     except CrawlError as error:
         if not error.passing:
@@ -80,7 +71,6 @@ def listings(
         yield from _skip_partition(context, result)
         return
     yield from _publish_listings(context, warehouse, result)
-    save_checkpoint(memo, name, warehouse.tables.head("listings", name), result, begun=begun)
     close_run_after(context, ledger, "listings")
 
 
@@ -121,7 +111,6 @@ def _publish_listings(
         rules=[_check_reasons(frame), _check_floor(result, len(previous))],
         metadata={
             "completeness": result.completeness,
-            "changes_only": result.changes_only,
             "requests": result.requests,
             "pages": result.pages,
             "runnable": int(frame["runnable"].sum() or 0),
@@ -140,10 +129,6 @@ def _check_reasons(frame: pl.DataFrame) -> AuditVerdict:
 
 def _check_floor(result: CrawlResult, before: int) -> AuditVerdict:
     count = len(result.frame)
-    if result.changes_only:
-        return AuditVerdict(
-            "rows_floor", True, f"{count} changed listings of {before}", "any number"
-        )
     least = 1 if result.completeness == "complete" else max(1, round(FLOOR * before))
     expected = f"at least {least} (the crawl was {result.completeness}, {before} listings before)"
     return AuditVerdict("rows_floor", count >= least, f"{count} listings", expected)

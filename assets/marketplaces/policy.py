@@ -196,8 +196,6 @@ class MarketplaceAdapter(ABC):
     robots: ClassVar[bool] = True  # robots.txt governs it; False for a documented API
     reading: ClassVar[int] = 1  # raise it when what `check` keeps of a page changes
     alarm: ClassVar[bool] = False  # few records with launch evidence mean a changed layout
-    # Fact -> what its reading rests on: "captured", "documented" or "guessed", and the source.
-    evidence: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, policy: CrawlPolicy) -> None:
         self.policy = policy
@@ -211,10 +209,8 @@ class MarketplaceAdapter(ABC):
         return {}
 
     @abstractmethod
-    def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
-        """Pages of the list; with `since` (RFC 3339) only what changed, where `incremental`."""
-
-    incremental: ClassVar[bool] = False  # whether `refs` honours `since`
+    def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
+        """Pages of the list."""
 
     async def detail(self, ref: RecordRef, get: FetchPage, render: RenderPage) -> Any:
         """The raw record of a ref whose `raw` is None."""
@@ -228,7 +224,3 @@ class MarketplaceAdapter(ABC):
     def saved(self, page: FetchedPage) -> list[RecordRef]:
         """Pure: the records of one saved payload (list or detail), each with its `raw`. Raises
         CrawlError where the payload is not what the marketplace serves."""
-
-    def deleted(self, ref: RecordRef) -> bool:
-        """Whether the marketplace itself calls the record deleted."""
-        return False

@@ -117,7 +117,7 @@ def apply_record_faults(records: RecordList, faults: Mapping[str, str]) -> Recor
         slug: tuple(_change_record(version, faults) for version in versions)
         for slug, versions in records.older.items()
     }
-    return RecordList(changed, older, [_change_record(item, faults) for item in records.gone])
+    return RecordList(changed, older)
 
 
 def _change_record(record: ServerRecord, faults: Mapping[str, str]) -> ServerRecord:

@@ -41,7 +41,7 @@ class PulseMcp(RegistryEnvelope):
             },
             "com.pulsemcp/server-version": {
                 "source": "registry.modelcontextprotocol.io",
-                "status": "deleted" if record.deleted else "active",
+                "status": "active",
                 "publishedAt": record.revised_at,
                 "updatedAt": record.revised_at,
                 "isLatest": latest,

@@ -3,7 +3,6 @@
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -128,12 +127,8 @@ class RegistryEnvelope(ReplicaSite):
         limit = query.get("limit", "30")
         if not limit.isdecimal() or not 1 <= int(limit) <= 100:
             return self.reply_invalid()
-        try:
-            since = _parse_time(query["updated_since"]) if "updated_since" in query else None
-        except ValueError:
-            return self.reply_invalid()
         cursor = query.get("cursor")
-        matching = self._find_matching(query, since, cursor)
+        matching = self._find_matching(query, cursor)
         page = list(islice(matching, self.limit_page_size(int(limit))))
         last = next(matching, None) is None
         metadata: dict[str, Any] = {"count": len(page)}
@@ -148,12 +143,9 @@ class RegistryEnvelope(ReplicaSite):
         body = {self.name_member("servers"): servers, "metadata": metadata}
         return reply_json(body, last=last, validators=True)
 
-    def _find_matching(
-        self, query: QueryParams, since: datetime | None, cursor: str | None
-    ) -> Iterator[Version]:
+    def _find_matching(self, query: QueryParams, cursor: str | None) -> Iterator[Version]:
         """Versions after a cursor; one that nobody gave starts from the beginning."""
-        search, deleted = query.get("search", "").lower(), query.get("include_deleted") == "true"
-        versions = list(self._list_versions(deleted or since is not None))
+        versions = list(self._list_versions())
         start = next(
             (
                 n
@@ -163,22 +155,15 @@ class RegistryEnvelope(ReplicaSite):
             0,
         )
         for record, latest in versions[start:]:
-            if query.get("version") == "latest" and not latest:
-                continue
-            if since and _parse_time(record.revised_at) < since:
-                continue
-            if search in record.registry_name.lower():
+            if latest or query.get("version") != "latest":
                 yield record, latest
 
-    def _list_versions(self, deleted: bool) -> Iterator[Version]:
-        """All versions: the oldest first within a name, deleted ones at the end, and what comes
-        twice."""
+    def _list_versions(self) -> Iterator[Version]:
+        """All versions: the oldest first within a name, and what comes twice."""
         records = self.list_records()
         for record in records:
             yield from ((older, False) for older in records.older.get(record.slug, ()))
             yield record, True
-        if deleted:
-            yield from ((record, True) for record in records.gone)
         if twice := self._find_twice(records):
             yield twice, True
 
@@ -188,17 +173,17 @@ class RegistryEnvelope(ReplicaSite):
 
 
 class RegistrySite(RegistryEnvelope):
-    """Reading needs no key; `/v0` answers like `/v0.1`."""
+    """Reading needs no key."""
 
     name = "registry"
 
     def list_routes(self) -> Sequence[Route]:
-        return [self.make_route(f"/{api}/servers", self.list_servers) for api in ("v0.1", "v0")]
+        return [self.make_route("/v0.1/servers", self.list_servers)]
 
     def make_meta(self, record: ServerRecord, latest: bool) -> dict[str, Any]:
         return {
             "io.modelcontextprotocol.registry/official": {
-                "status": "deleted" if record.deleted else "active",
+                "status": "active",
                 "statusChangedAt": record.revised_at,
                 "publishedAt": record.revised_at,
                 "updatedAt": record.revised_at,
@@ -214,12 +199,4 @@ class RegistrySite(RegistryEnvelope):
 
 
 def _make_cursor(record: ServerRecord) -> str:
-    return f"{record.registry_name}:{record.version}" + (":deleted" if record.deleted else "")
-
-
-def _parse_time(text: str) -> datetime:
-    """An RFC 3339 time. Raises ValueError."""
-    when = datetime.fromisoformat(text)
-    if when.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone")
-    return when
+    return f"{record.registry_name}:{record.version}"

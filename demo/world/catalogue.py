@@ -3,7 +3,7 @@
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from hashlib import sha256
@@ -56,16 +56,14 @@ def pack(name: str, version: str) -> McpbBundle:
 
 
 class RecordList(Sequence[ServerRecord]):
-    """Records by position; `older` holds earlier versions by slug, the oldest first, `gone` what
-    was listed the day before and is not any more, as deleted records."""
+    """Records by position; `older` holds earlier versions by slug, the oldest first."""
 
     def __init__(
         self,
         records: Sequence[ServerRecord],
         older: Mapping[str, tuple[ServerRecord, ...]] | None = None,
-        gone: Iterable[ServerRecord] = (),
     ) -> None:
-        self._records, self.older, self.gone = records, older or {}, tuple(gone)
+        self._records, self.older = records, older or {}
         # The first of those that come twice counts.
         self._positions = {record.slug: n for n, record in reversed(list(enumerate(records)))}
 
@@ -131,12 +129,7 @@ class DemoWorld:
             for server in here
             if len(days := [day for day in sorted(server.versions) if day <= self.day]) > 1
         }
-        taken_down = [
-            replace(self._record(server, 1), revised_at=self.find_revised_at(server), deleted=True)
-            for server in list_gone(self.day, self.scale)
-            if marketplace in server.on
-        ]
-        return RecordList([self._record(server) for server in here], older, taken_down)
+        return RecordList([self._record(server) for server in here], older)
 
     def _list_retold(self, marketplace: str) -> list[ServerRecord]:
         """What the other marketplaces list; nothing at the small scale."""
@@ -195,11 +188,6 @@ def check_day(day: int) -> int:
     if day not in (1, 2):
         raise ValueError(f"day {day} does not exist; the demo has days 1 and 2")
     return day
-
-
-def list_gone(day: int, scale: str) -> list[DemoServer]:
-    """Servers that were listed the day before and are not any more."""
-    return [s for s in SERVERS if scale in s.scales and day not in s.days and day - 1 in s.days]
 
 
 def list_sites(scale: str) -> tuple[str, ...]:

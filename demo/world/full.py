@@ -162,17 +162,17 @@ class FullWorld:
         records = [reword_record(record, marketplace) for record in self.records]
         if self.day == 1:
             return RecordList(records[: self.count])
-        here, older, gone = [], {}, []
+        here, older = [], {}
         for index, record in enumerate(records):
             when = _make_second_day(index)
             if self.is_gone(index):
-                gone.append(replace(record, deleted=True, revised_at=when))
-            elif self.is_changed(index):
+                continue
+            if self.is_changed(index):
                 older[record.slug] = (record,)
                 here.append(revise_record(record, when))
             else:
                 here.append(record if index < self.count else replace(record, revised_at=when))
-        return RecordList(here, older, gone)
+        return RecordList(here, older)
 
 
 def make_full_world(day: int = 1, servers: int | None = None) -> FullWorld:

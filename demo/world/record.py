@@ -71,7 +71,6 @@ class ServerRecord:
     created_at: str = FOUNDED
     revised_at: str = FOUNDED
     schema: str = DATES[-1]
-    deleted: bool = False
     odd: str | None = None
 
     @property

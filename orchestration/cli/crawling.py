@@ -91,9 +91,9 @@ def _crawl_once(
             run_date=f"ad hoc {warehouse.ledger.open_run(scope)}",
             progress=report_lines(),
         )
-        return adhoc.summarise_crawl(adapter, result)
+        return adhoc.summarise_crawl(result)
     except CrawlError as error:
-        return adhoc.summarise_failure(adapter, error)
+        return adhoc.summarise_failure(marketplace, error)
     finally:
         warehouse.ledger.close_run(scope)
 

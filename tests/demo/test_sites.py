@@ -14,7 +14,7 @@ from demo.sites import REPLICAS
 from demo.world.catalogue import MARKETPLACES, list_sites, make_world
 from demo.world.record import KEYS
 from tests.demo.conftest import COUNT
-from tests.demo.walk import FIRST, WALKS, client, count_differences, envelope, locations
+from tests.demo.walk import FIRST, WALKS, client, count_differences, locations
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)
@@ -111,22 +111,6 @@ def test_pipedream_gives_a_token_for_client_credentials(full: Replicas) -> None:
     assert (info["page_info"]["count"], info["page_info"]["total_count"]) == (7, COUNT)
     assert ask(given | {"client_secret": "x"}).status_code == 401
     assert ask({"grant_type": "password"}).status_code == 400
-
-
-def test_the_registry_lists_changes_and_deletions_since_a_time(full: Replicas) -> None:
-    full.switch(day=2)
-    with client("registry", full["registry"]) as http:
-        since = "2026-11-21T00:00:00Z"
-        changed = list(envelope(http, version="latest", updated_since=since))
-        everything = list(envelope(http))
-        assert http.get("/v0.1/servers?updated_since=yesterday").status_code == 422
-    official = [
-        item["_meta"]["io.modelcontextprotocol.registry/official"]["status"] for item in changed
-    ]
-    assert (official.count("active"), official.count("deleted")) == (4, 2)
-    # Every version of every server: the changed ones have two.
-    assert len(everything) == COUNT + 2
-    assert len({item["server"]["$schema"] for item in everything}) == 5
 
 
 def test_smithery_shows_500_results_and_details_by_an_encoded_name(full: Replicas) -> None:

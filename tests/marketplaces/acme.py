@@ -24,7 +24,7 @@ class AcmeAdapter(MarketplaceAdapter):
     name: ClassVar[str] = "acme"
     robots: ClassVar[bool] = True
 
-    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
+    async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         number = 1
         while True:
             body = await get(

@@ -57,11 +57,11 @@ class Answers:
             page = FetchedPage(url, "application/json", json.dumps(answer).encode())
         return redact_json(check(page))
 
-    def listed(self, adapter: MarketplaceAdapter, since: str | None = None) -> list[RecordPage]:
+    def listed(self, adapter: MarketplaceAdapter) -> list[RecordPage]:
         """Every page of the adapter's list."""
 
         async def collect() -> list[RecordPage]:
-            return [page async for page in adapter.refs(self.get, since)]
+            return [page async for page in adapter.refs(self.get)]
 
         return asyncio.run(collect())
 
@@ -143,4 +143,3 @@ def check_record(adapter: MarketplaceAdapter, raw: Any, ref: RecordRef) -> None:
     except ValueError:
         return
     assert all(listing.runnable or listing.reason for listing in listings)
-    adapter.deleted(ref)

@@ -362,11 +362,6 @@ class Ledger:
             )
             return run_date
 
-    def find_run_start(self, scope: str) -> float:
-        """When the last run of `scope` was opened (epoch seconds); now, if it has none."""
-        rows = self._database.select("SELECT MAX(opened_at) FROM runs WHERE scope = ?", scope)
-        return rows[0][0] or time.time()
-
     def close_run(self, scope: str) -> None:
         """Ends the open run of `scope`; closing a closed run changes nothing."""
         with self._database.transaction() as db:

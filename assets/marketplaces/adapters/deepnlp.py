@@ -46,16 +46,8 @@ class DeepNlpAdapter(MarketplaceAdapter):
 
     name: ClassVar[str] = "deepnlp"
     alarm: ClassVar[bool] = True
-    evidence: ClassVar[Mapping[str, str]] = {
-        "list": "documented: the client's README and a stored page, 2025-12-23",
-        "paging": "documented: page_id and count_per_page, the client's source, 2025",
-        "launch": "documented: items[0].config of /v1/server, README of 2025-12-23",
-        "name": "documented: content_name, README of 2025-12-23",
-        "repository": "guessed: `website` where it is of a forge",
-        "tools": "documented: /v1/tools of the client's README of 2025-12-23",
-    }
 
-    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
+    async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         names: set[str] = set()
         count = 0
         for number in range(self.policy.page_cap + 1):

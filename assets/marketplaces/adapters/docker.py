@@ -161,17 +161,8 @@ class DockerAdapter(MarketplaceAdapter):
 
     name: ClassVar[str] = "docker"
     robots: ClassVar[bool] = False
-    evidence: ClassVar[Mapping[str, str]] = {
-        "list": "documented: catalog/v3/catalog.json, read from outside, 2026-08-13",
-        "paging": "documented: one file holds the whole catalogue",
-        "launch": "captured: server.yaml of docker/mcp-registry, 2026-07-08",
-        "package": "documented: image@sha256 of the catalogue; its types of 2026-07",
-        "env": "captured: secrets and env of server.yaml, 2026-07-08",
-        "headers": "documented: remote.headers, the catalogue's types of 2026-07",
-        "tools": "documented: names alone, in `tools` of the catalogue, 2026-07",
-    }
 
-    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
+    async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         base = self.policy.base_url.rstrip("/")
         url = base if base.endswith(".json") else base.removesuffix("/mcp/catalog/v3") + _FILE
         refs, problems = _list_refs(await get(url, _read_registry), url)

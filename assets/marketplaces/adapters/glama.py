@@ -37,20 +37,11 @@ class GlamaAdapter(MarketplaceAdapter):
     needs: ClassVar[tuple[str, ...]] = ("api_key",)
     scopes: ClassVar[tuple[str, ...]] = ("connectors", "servers")
     robots: ClassVar[bool] = False  # robots.txt closes /api/ to those without a key
-    evidence: ClassVar[Mapping[str, str]] = {
-        "list": "captured: a client's fixtures of live records, 2026-09",
-        "paging": "documented: provider's OpenAPI of 2025: first, after, pageInfo",
-        "launch": "captured: `connection` of a connector, 2026-09",
-        "headers": "guessed: authType other than none is taken as `Authorization`",
-        "env": "documented: environmentVariablesJsonSchema, OpenAPI of 2025",
-        "secret": "guessed: by the variable's name; the schema marks none",
-        "tools": "documented: `tools` of a record; often empty in the list",
-    }
 
     async def headers(self, post: PostForm) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.policy.keys['api_key']}"}
 
-    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
+    async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         scopes = [scope for scope in self.scopes if scope in self.policy.scope] or [self.scopes[0]]
         whole = True
         for scope in scopes:

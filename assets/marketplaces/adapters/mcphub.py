@@ -87,16 +87,8 @@ class McpHubAdapter(MarketplaceAdapter):
 
     name: ClassVar[str] = "mcphub"
     alarm: ClassVar[bool] = True
-    evidence: ClassVar[Mapping[str, str]] = {
-        "list": "guessed: a sitemap, else links from /mcp-servers; neither was seen",
-        "paging": "guessed: no paging was found; authors, tags and cards are walked",
-        "name": "captured: <h1> author/name of one page, 2025-09",
-        "launch": "captured: div#S:0 > pre of one page, 2025-09; README <pre> blocks",
-        "updated_at": "captured: meta article:modified_time of one page, 2025-09",
-        "repository": "guessed: the first link to a forge that names the server",
-    }
 
-    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
+    async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         base = self.policy.base_url.rstrip("/")
         index, nested = f"{base}/sitemap.xml", False
         entries = await _read_sitemap(get, index)

@@ -43,16 +43,8 @@ class McpSoAdapter(MarketplaceAdapter):
 
     name: ClassVar[str] = "mcpso"
     alarm: ClassVar[bool] = True
-    evidence: ClassVar[Mapping[str, str]] = {
-        "list": "captured: sitemap index and its children, 2026-07-18",
-        "paging": "captured: ?section=servers&page=N of the sitemap, 2026-07-18",
-        "name": "captured: the page's script object `server`, 2026-09",
-        "updated_at": "captured: server.updatedAt, 2026-09",
-        "repository": "guessed: members `github`, `repository`, `url` of `server`",
-        "launch": "guessed: mcpServers JSON anywhere in pre, code or a script",
-    }
 
-    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
+    async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         base = self.policy.base_url.rstrip("/")
         index = await get(f"{base}/sitemap.xml", parse_locations)
         section = {loc: parse_qs(_split(loc).query).get("section") for loc, _ in index}

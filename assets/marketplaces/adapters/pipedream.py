@@ -3,7 +3,7 @@
 Every run needs an account of the user with Pipedream; so each listing is a template of headers.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
@@ -33,13 +33,6 @@ class PipedreamAdapter(MarketplaceAdapter):
     name: ClassVar[str] = "pipedream"
     needs: ClassVar[tuple[str, ...]] = ("client_id", "client_secret")
     robots: ClassVar[bool] = False
-    evidence: ClassVar[Mapping[str, str]] = {
-        "list": "documented: GET /v1/connect/apps, API reference, read 2026-11",
-        "paging": "documented: `after` and page_info.end_cursor, API reference",
-        "launch": "documented: remote MCP server v3 and its x-pd- headers, 2026",
-        "headers": "documented: x-pd- headers and a bearer token, 2026",
-        "url": "documented: one URL for every app; the app is a header",
-    }
 
     async def headers(self, post: PostForm) -> dict[str, str]:
         """A bearer token of the user's OAuth client."""
@@ -52,7 +45,7 @@ class PipedreamAdapter(MarketplaceAdapter):
             raise CrawlError("missing_key", url, "no token in the answer", "`access_token`", fix)
         return {"Authorization": f"Bearer {token}"}
 
-    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
+    async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         count = 0
 
         def make_url(after: str | None) -> str:

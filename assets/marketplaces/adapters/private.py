@@ -213,16 +213,11 @@ class PrivateAdapter(MarketplaceAdapter):
 
     name: ClassVar[str] = NAME
     robots: ClassVar[bool] = False
-    evidence: ClassVar[Mapping[str, str]] = {
-        "list": "documented: files and folders of the setting `paths`",
-        "paging": "documented: each file is read whole",
-        "launch": "documented: mcpServers and VS Code's servers, 2025",
-    }
 
     def missing(self) -> list[str]:
         return [] if self.policy.paths else ["paths"]
 
-    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
+    async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         """One page per file. While a file cannot be read the list has no end, so that none of its
         servers counts as gone."""
         names: set[str] = set()

@@ -16,14 +16,6 @@ class PulseMcpAdapter(RegistryAdapter):
     name: ClassVar[str] = "pulsemcp"
     needs: ClassVar[tuple[str, ...]] = ("api_key", "tenant_id")
     meta_key: ClassVar[str] = "com.pulsemcp/server-version"
-    evidence: ClassVar[Mapping[str, str]] = {
-        "list": "documented: first-party client types, 2026-07; no keyed body was seen",
-        "paging": "documented: API document v0.1, 2026-08: cursor, limit 100",
-        "launch": "documented: the registry's server.json schemas",
-        "headers": "guessed: `authOptions` of a remote, as one customer describes them",
-        "updated_at": "documented: first-party client types, 2026-07",
-        "tools": "guessed: `tools` of a remote, as two customers' clients read them",
-    }
 
     async def headers(self, post: PostForm) -> dict[str, str]:
         keys = self.policy.keys

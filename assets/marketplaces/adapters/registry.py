@@ -25,28 +25,15 @@ class RegistryAdapter(MarketplaceAdapter):
 
     name: ClassVar[str] = "registry"
     robots: ClassVar[bool] = False
-    incremental: ClassVar[bool] = True
     meta_key: ClassVar[str] = "io.modelcontextprotocol.registry/official"
-    evidence: ClassVar[Mapping[str, str]] = {
-        "list": "captured: list page of 2026-08-13; OpenAPI of 2025-12-01",
-        "paging": "documented: OpenAPI of 2025-12-01: opaque cursor, limit 100",
-        "launch": "documented: server.json schemas 2025-07-09 to 2025-12-11",
-        "updated_at": "captured: `_meta` of the list page of 2026-08-13",
-        "command": "guessed: runner by registryType where runtimeHint names none",
-    }
 
-    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
-        """Pages of the list. With `since` the registry includes deleted records of its own; it is
-        at or before the newest edit known, which is then part of the answer (`crawl/result.py`)."""
-
+    async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         def make_url(cursor: str | None) -> str:
             query = {"limit": str(_LIMIT), "version": "latest"}
             query |= {"cursor": cursor} if cursor else {}
-            query |= {"updated_since": since} if since else {}
             return f"{self.policy.base_url.rstrip('/')}/v0.1/servers?{urlencode(query)}"
 
         async def read(url: str, first: bool) -> tuple[RecordPage, str | None]:
-            # Changes since a time that the newest record has reached are never none.
             body = await get(url, check_json_list("servers", empty_is_fine=not first))
             fault = "the record has no server.name"
             refs, problems = list_refs(body["servers"], url, self._make_ref, fault)
@@ -79,10 +66,6 @@ class RegistryAdapter(MarketplaceAdapter):
         expected = f"a list, a record or a server.json of {self.name}"
         refs = read_saved(page, ("servers",), self._make_ref, expected)
         return self._keep_latest(refs) or refs
-
-    def deleted(self, ref: RecordRef) -> bool:
-        """Whether the registry calls the record deleted."""
-        return self.read_registry_meta(ref.raw).get("status") == "deleted"
 
     def read_registry_meta(self, record: Any) -> dict[str, Any]:
         """What the registry itself says about a record: status, isLatest, updatedAt. Records of

@@ -200,22 +200,12 @@ class SmitheryAdapter(MarketplaceAdapter):
     takes: ClassVar[tuple[str, ...]] = ("api_key",)
     scopes: ClassVar[tuple[str, ...]] = ("api", "sitemap")
     robots: ClassVar[bool] = True
-    evidence: ClassVar[Mapping[str, str]] = {
-        "list": "documented: provider's OpenAPI, 2026-08; one live page of 2025",
-        "paging": "captured: a crawler's notes of 2026-08-30: 500 results at most",
-        "sitemap": "documented: robots.txt names sitemap_index.xml; slugs are guessed",
-        "launch": "documented: `connections` of the provider's OpenAPI, 2026-08",
-        "env": "documented: configSchema; for a bundle its user_config",
-        "headers": "documented: `x-from` of a setting; session-config page, 2026",
-        "secret": "guessed: by the setting's name; the schema marks none",
-        "tools": "documented: `tools` of a record's answer, OpenAPI of 2026-08",
-    }
 
     async def headers(self, post: PostForm) -> dict[str, str]:
         key = self.policy.keys.get("api_key")
         return {"Authorization": f"Bearer {key}"} if key else {}
 
-    async def refs(self, get: FetchPage, since: str | None = None) -> AsyncIterator[RecordPage]:
+    async def refs(self, get: FetchPage) -> AsyncIterator[RecordPage]:
         """The list, then what only the sitemap names. Truncated where the list says that it holds
         more than both showed."""
         scope = self.policy.scope or self.scopes

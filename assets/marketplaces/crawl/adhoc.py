@@ -7,7 +7,7 @@ from typing import Any
 from assets.marketplaces.crawl.crawl import load_adapter, read_record
 from assets.marketplaces.crawl.result import CrawlResult, make_problem
 from assets.marketplaces.listing import PRIVATE, Listing
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage, MarketplaceAdapter
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, FetchedPage
 from warehouse.sanitize.redact import redact
 
 _CAP = 64 * 1024 * 1024
@@ -34,8 +34,8 @@ def make_public_listing(listing: Listing) -> dict[str, Any]:
     return listing.model_dump(mode="json", exclude=left_out)
 
 
-def summarise_crawl(chosen: MarketplaceAdapter, result: CrawlResult) -> dict[str, Any]:
-    """What a crawl saw, and what the reading of it rests on."""
+def summarise_crawl(result: CrawlResult) -> dict[str, Any]:
+    """What a crawl saw."""
     return {
         "marketplace": result.marketplace,
         "completeness": result.completeness,
@@ -44,25 +44,18 @@ def summarise_crawl(chosen: MarketplaceAdapter, result: CrawlResult) -> dict[str
         "hit_rate": result.hit_rate,
         "listings": [make_public_listing(listing) for listing in result.listings],
         "duplicates": result.duplicates,
-        "gone": result.gone,
         "problems": result.problems,
-        "evidence": _list_evidence(chosen),
     }
 
 
-def summarise_failure(chosen: MarketplaceAdapter, error: CrawlError) -> dict[str, Any]:
+def summarise_failure(marketplace: str, error: CrawlError) -> dict[str, Any]:
     """A crawl that could not go on, in the same form."""
     return {
-        "marketplace": chosen.name,
+        "marketplace": marketplace,
         "completeness": "failed",
         "listings": [],
         "problems": [make_problem("", error.url, error.kind, str(error))],
-        "evidence": _list_evidence(chosen),
     }
-
-
-def _list_evidence(chosen: MarketplaceAdapter) -> dict[str, str]:
-    return dict(chosen.evidence)
 
 
 def _read_page(path: Path) -> FetchedPage:

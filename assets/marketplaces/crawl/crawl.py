@@ -106,7 +106,6 @@ class CrawlPipeline:
         self.rows = ListingBuffer(pages.ledger.blobs)
         self.duplicates: set[str] = set()
         self.problems: list[dict[str, Any]] = []
-        self.gone: list[str] = []
         self.failures: list[CrawlError] = []
         self.ended = False
         self.capped = self.truncated = False
@@ -115,13 +114,13 @@ class CrawlPipeline:
             4 * self.policy.concurrency
         )
 
-    async def read(self, since: str | None) -> None:
+    async def read(self) -> None:
         """Reads the list to its end or to the cap, and each record as it is named."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self.policy.concurrency):
                 group.create_task(self._read_queue())
             number = 0
-            async for page in self.adapter.refs(self.pages.get, since):
+            async for page in self.adapter.refs(self.pages.get):
                 number += 1
                 await self._admit_all(page)
                 self.progress.update(
@@ -138,9 +137,7 @@ class CrawlPipeline:
         self.truncated |= page.truncated
         self.ended = page.ended
         for ref in page.refs:
-            if self.adapter.deleted(ref):
-                self.gone.append(ref.native_id)
-            elif ref.native_id in self.admitted:
+            if ref.native_id in self.admitted:
                 self.duplicates.add(ref.native_id)  # the first of equal ids is kept
             else:
                 self.admitted.add(ref.native_id)
@@ -212,7 +209,7 @@ class CrawlPipeline:
             )
         memo.put("hit_rate", self.adapter.name, self.hit_rate)
 
-    def make_result(self, requests: int, *, changes_only: bool) -> CrawlResult:
+    def make_result(self, requests: int) -> CrawlResult:
         frame, twice = self.rows.make_frame()
         return CrawlResult(
             marketplace=self.adapter.name,
@@ -222,8 +219,6 @@ class CrawlPipeline:
             pages=self.pages.used,
             duplicates=sorted(self.duplicates | twice),
             problems=sorted(self.problems, key=lambda row: (row["native_id"], row["url"])),
-            gone=sorted(set(self.gone)),
-            changes_only=changes_only,
             hit_rate=self.hit_rate,
         )
 
@@ -253,19 +248,16 @@ def crawl(
     run_date: str,
     memo: CrawlMemo | None = None,
     progress: Progress | None = None,
-    since: str | None = None,
 ) -> CrawlResult:
     """One pass over a marketplace. Run again under the same run date, no page is fetched twice;
     pages of unchanged records are read from earlier runs where the marketplace gives a revision.
 
     Raises CrawlError where the list cannot be read or the layout changed; a single record that
-    cannot be read is a problem row. With `since`, and an adapter that honours it, the result holds
-    only what changed. Without a setting that is needed nothing is asked for at all. `memo` is what
-    earlier crawls remember, by default the one beside the ledger.
+    cannot be read is a problem row. Without a setting that is needed nothing is asked for at all.
+    `memo` is what earlier crawls remember, by default the one beside the ledger.
     """
     if missing := adapter.missing():
         return _make_skipped(adapter.name, missing)
-    since = since if adapter.incremental else None
     memory = memo or CrawlMemo(ledger.path.with_name("memo.db"))
 
     async def run() -> CrawlResult:
@@ -274,7 +266,7 @@ def crawl(
         flow = CrawlPipeline(adapter, pages, progress or SilentProgress())
         try:
             fetcher.headers = await adapter.headers(fetcher.post_form)
-            await flow.read(since)
+            await flow.read()
         except BaseExceptionGroup as group:
             raise _find_first_error(group) from group
         finally:
@@ -282,7 +274,7 @@ def crawl(
             await fetcher.close()
         flow.check_failures()
         flow.check_layout(memory)
-        return flow.make_result(fetcher.requests + browser.requests, changes_only=since is not None)
+        return flow.make_result(fetcher.requests + browser.requests)
 
     return asyncio.run(run())
 

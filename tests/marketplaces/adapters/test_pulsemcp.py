@@ -63,10 +63,9 @@ def test_its_own_meta_says_what_is_latest_deleted_and_when() -> None:
         record("a/c", version={"status": "deleted"}),
     ]
     refs = Answers({url: {"servers": records, "metadata": {"count": 3}}}).listed(ADAPTER)[0].refs
-    assert [(ref.native_id, ADAPTER.deleted(ref)) for ref in refs] == [
-        ("a/b", False),
-        ("a/c", True),
-    ]
+    runnable = [ADAPTER.parse(ref.raw, ref)[0].runnable for ref in refs]
+    assert [ref.native_id for ref in refs] == ["a/b", "a/c"]
+    assert runnable == [True, False]
     listing = ADAPTER.parse(refs[0].raw, refs[0])[0]
     assert (listing.marketplace, listing.updated_at) == ("pulsemcp", "2026-11-01T00:00:00Z")
 

@@ -102,19 +102,6 @@ def test_the_page_cap_ends_the_list_as_capped(at: MakeAdapter, ledger: Ledger) -
     assert result.pages == 3
 
 
-def test_deleted_records_are_gone_and_older_versions_are_not_listed(
-    demo_sites: Replicas, at: MakeAdapter, ledger: Ledger
-) -> None:
-    demo_sites.switch(scale="standard", day=2)
-    result = crawl(at("registry"), ledger=ledger, run_date="1", since="2026-11-21T00:00:00Z")
-    assert result.gone == ["io.github.modelcontextprotocol/server-sequential-thinking"]
-    changed = {listing.native_id: listing.args for listing in result.listings}
-    assert changed == {
-        "io.github.blazickjp/arxiv-mcp-server": ("arxiv-mcp-server==0.8.2",),
-        "io.github.microsoft/playwright-mcp": ("-y", "@playwright/mcp@0.0.83"),
-    }
-
-
 def test_records_without_a_name_are_rows_and_do_not_stop_the_crawl(
     at: MakeAdapter, ledger: Ledger
 ) -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from training.settings import RetrainPolicy
     from warehouse.llm.client import Role
 
-_DRAFTER = "drafter"  # the one role that writes no pairs
 _COOL_DOWN_H = 20.0
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -186,14 +185,10 @@ def make_writer(settings: Settings) -> "PairWriter":
     from assets.synthesis.writing.writer import PairWriter
 
     return PairWriter(
-        roles=tuple(_make_role(settings, name) for name in _list_writing_roles(settings)),
+        roles=tuple(_make_role(settings, name) for name in type(settings.roles).model_fields),
         policy=settings.synthesis,
         approved=settings.marketplaces.private.approved,
     )
-
-
-def _list_writing_roles(settings: Settings) -> list[str]:
-    return [name for name in type(settings.roles).model_fields if name != _DRAFTER]
 
 
 def make_trainer(settings: Settings) -> "TrainerPolicy":
@@ -202,7 +197,6 @@ def make_trainer(settings: Settings) -> "TrainerPolicy":
     from training.policies import TrainerPolicy
     from training.retriever.settings import RetrieverSettings
     from training.sets.split import SetPolicy
-    from warehouse.llm.roles import OFFLINE
 
     allow_models(settings)
     chosen = settings.training
@@ -214,7 +208,6 @@ def make_trainer(settings: Settings) -> "TrainerPolicy":
         seed=chosen.seed,
         **_choose_prompts(settings),
     )
-    drafts = settings.roles.drafter.model != OFFLINE
     return TrainerPolicy(
         retriever=retriever,
         retriever_base=_choose_retriever_base(settings),
@@ -227,7 +220,6 @@ def make_trainer(settings: Settings) -> "TrainerPolicy":
         },
         device=chosen.device,
         seed=chosen.seed,
-        drafter=_make_role(settings, _DRAFTER) if drafts else None,
         split=derive_policy(SetPolicy, chosen.split),
         caller_test=TestPlan().limit_items(chosen.evaluation.items),
         drift=_choose_cool_down(settings),

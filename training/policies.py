@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assets.vectors.encoders.embedder import Embedder, Prompts
 from training.caller.settings import CallerOptions, CallerSettings, get_base_profile
@@ -18,14 +18,11 @@ from training.sets.split import SetPolicy
 from training.settings import PromotionPolicy, RetentionPolicy, RetrainPolicy
 from warehouse.store import Warehouse
 
-if TYPE_CHECKING:
-    from warehouse.llm.roles import Role
-
 
 @dataclass(frozen=True)
 class TrainerPolicy:
     """retriever_base, caller_base: as their trainings take them. options: the settings blocks of
-    extensions under `[training]`, by name. drafter: a model whose drafts a role may learn from.
+    extensions under `[training]`, by name.
     unverified: whether the served index shows tools that nobody launched; nothing is trained on
     them. gpus: GPUs of one training, for counting its hours."""
 
@@ -38,7 +35,6 @@ class TrainerPolicy:
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = RetrieverSettings.device
     seed: int = RetrieverSettings.seed
-    drafter: "Role | None" = None
     drift: RetrainPolicy = field(default_factory=RetrainPolicy)
     releases: RetentionPolicy = field(default_factory=RetentionPolicy)
     promotion: PromotionPolicy = field(default_factory=PromotionPolicy)

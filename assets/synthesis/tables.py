@@ -32,7 +32,6 @@ PARALLEL, SEQUENTIAL = "parallel", "sequential"
 NO_TOOL, MISSING, CLARIFY, RECOVERY = "no_tool", "missing_parameter", "clarification", "recovery"
 TASKS = (SINGLE, LOOKALIKE, PARALLEL, SEQUENTIAL, NO_TOOL, MISSING, CLARIFY, RECOVERY)
 ONE_CALL = (SINGLE, LOOKALIKE)
-REVISION = "revision"  # a flawed draft and what it should have been: the sidecar's data
 TRAJECTORY = "trajectory"  # a task carried out in a world: no unit writes it, `outcomes` plays it
 
 # Where a batch was sent again the time is another, and the row is not.

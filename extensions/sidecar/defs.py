@@ -5,15 +5,13 @@ from dataclasses import asdict
 from assets.contracts.rename_history import ContractHistory
 from extensions.sidecar.evaluation import (
     SIDECAR_EVALUATION,
-    SidecarBench,
     evaluate_sidecars,
     render_arms_table,
     summarise_sidecar,
 )
 from extensions.sidecar.predictor import LocalReviser
-from extensions.sidecar.prompt import write_row
 from extensions.sidecar.settings import LADDER, ROLE, SidecarOptions
-from extensions.sidecar.training_rows import open_drafter, read_known, read_revision_rows
+from extensions.sidecar.training_rows import read_known, read_revision_rows
 from training.adapter_table import read_last_card, set_name
 from training.caller.train import resolve_base
 from training.caller_update import find_start, is_first_set
@@ -36,15 +34,9 @@ def _train_sidecar(step: RoleStep) -> ModelCard | str:
     base, settings = trainer.get_role_settings(ROLE)
     if settings.update_tokens is not None and is_first_set(warehouse):
         return "a home's first run trains no sidecar: the repair ladder serves"
-    drafts = read_revision_rows(
-        warehouse,
-        [TRAIN],
-        settings.rows,
-        candidates=settings.candidates,
-        drafter=open_drafter(warehouse, trainer.drafter),
-    )
+    drafts = read_revision_rows(warehouse, TRAIN, settings.rows, candidates=settings.candidates)
     data, base = digest([draft.row_id for draft in drafts]), resolve_base(base)
-    rows, start = list(map(write_row, drafts)), find_start(warehouse, base) or ""
+    rows, start = list(map(vars, drafts)), find_start(warehouse, base) or ""
     return train_by_script(
         step, "extensions.sidecar", base, asdict(settings), rows, data=data, start=start
     )
@@ -63,9 +55,9 @@ def _evaluate_sidecar(step: RoleStep) -> RoleMeasurement:
         name: LocalReviser(home, name, device=settings.device) for name in names if name != LADDER
     }
     items = options.count_items()
-    rows = read_revision_rows(warehouse, [UNSEEN_SERVER], items, candidates=settings.candidates)
+    rows = read_revision_rows(warehouse, UNSEEN_SERVER, items, candidates=settings.candidates)
     history = ContractHistory(tuple(read_known(warehouse).moves))
-    answers = evaluate_sidecars(SidecarBench(rows, set_name(warehouse), history), models)
+    answers = evaluate_sidecars(rows, models, set_name(warehouse), history)
     summary = summarise_sidecar(answers, candidate)
     measures = ("right", "corrected", "copied", "harmed", "asked", "valid")
     figures = {

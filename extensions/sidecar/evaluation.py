@@ -4,12 +4,10 @@ draft          the draft as it is
 ladder         the repair ladder alone
 NAME           the ladder, and the sidecar NAME where it asks a model
 NAME:alone     the sidecar alone, on the draft as it was sent
-asked-again    the caller that serves, shown its draft and what is wrong with it
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import polars as pl
@@ -25,7 +23,6 @@ from serving.repair.ladder import repair_draft
 from serving.repair.rungs import ABSTAINED
 from serving.repair.tools import ProposedCall, RepairToolset, RevisionRequest, ToolCandidate
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
-from training.evaluation.predictor import PredictionRequest, Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.figures import format_interval, shorten_model
 from training.sets.split import UNSEEN_SERVER
@@ -33,7 +30,7 @@ from warehouse.json_types import Row
 from warehouse.sanitize.markdown import Markdown, make_markdown_table, quote_text
 from warehouse.storage.tables import TableSpec
 
-DRAFT, AGAIN, ALONE = "draft", "asked-again", ":alone"
+DRAFT, ALONE = "draft", ":alone"
 SIDECAR_EVALUATION = TableSpec(
     name="sidecar_evaluation",
     key=("model", "item_id"),
@@ -66,34 +63,25 @@ class RevisingModel(Protocol):
     def revise_requests(self, requests: Sequence[RevisionRequest]) -> list[ProposedCall | None]: ...
 
 
-@dataclass(frozen=True)
-class SidecarBench:
-    """What is measured, with what is known beside it. again: who is asked again; None: nobody."""
-
-    rows: Sequence[RevisionRow]
-    training_set: str
-    history: ContractHistory = field(default_factory=ContractHistory)
-    again: Predictor | None = None
-
-
 def evaluate_sidecars(
-    bench: SidecarBench, models: Mapping[str, RevisingModel]
+    rows: Sequence[RevisionRow],
+    models: Mapping[str, RevisingModel],
+    training_set: str,
+    history: ContractHistory,
 ) -> list[dict[str, Any]]:
     """Rows of SIDECAR_EVALUATION: every arm on every row. models: name -> a sidecar."""
     arms: dict[str, list[Called]] = {
-        DRAFT: [_take_draft(row) for row in bench.rows],
-        LADDER: [_try_row(row, bench.history, None) for row in bench.rows],
+        DRAFT: [_take_draft(row) for row in rows],
+        LADDER: [_try_row(row, history, None) for row in rows],
     }
     for name, model in models.items():
-        arms[name] = _try_with(bench, model)
-        alone = model.revise_requests(list(map(make_revision_request, bench.rows)))
-        arms[name + ALONE] = list(map(_take_proposed, bench.rows, alone))
-    if bench.again is not None:
-        arms[AGAIN] = _ask_again(bench.rows, bench.again)
+        arms[name] = _try_with(rows, history, model)
+        alone = model.revise_requests(list(map(make_revision_request, rows)))
+        arms[name + ALONE] = list(map(_take_proposed, rows, alone))
     return [
-        {"model": arm, **judge_call(row, called), "training_set": bench.training_set}
+        {"model": arm, **judge_call(row, called), "training_set": training_set}
         for arm, answers in arms.items()
-        for row, called in zip(bench.rows, answers, strict=True)
+        for row, called in zip(rows, answers, strict=True)
     ]
 
 
@@ -102,7 +90,7 @@ def judge_call(row: RevisionRow, called: Called) -> dict[str, Any]:
     right = row.right[0] if row.right else None
     schemas = {str(contract["name"]): contract for contract in row.contracts}
     draft = _take_draft(row)
-    known = schemas.get(str(called["name"])) if called else None
+    contract = schemas.get(str(called["name"])) if called else None
     return {
         "item_id": row.row_id,
         "split": row.split,
@@ -114,7 +102,7 @@ def judge_call(row: RevisionRow, called: Called) -> dict[str, Any]:
         "ladder": row.ladder,
         "called": _write_json(called),
         "expected": _write_json(right),
-        "valid": bool(called and known and not validate_call(known, called["arguments"])),
+        "valid": bool(called and contract and not validate_call(contract, called["arguments"])),
         "right": _is_meant(row, called),
         "copied": called is not None and _write_json(called) == _write_json(draft),
         "asked": called is None,
@@ -142,17 +130,18 @@ def _take_proposed(row: RevisionRow, proposed: ProposedCall | None) -> Called:
     return {"name": proposed.name, "arguments": proposed.arguments}
 
 
-def _try_with(bench: SidecarBench, model: RevisingModel) -> list[Called]:
+def _try_with(
+    rows: Sequence[RevisionRow], history: ContractHistory, model: RevisingModel
+) -> list[Called]:
     """The ladder with a model: what it would ask is answered all at once."""
-    asked: dict[str, RevisionRequest] = {}
-    for row in bench.rows:
-        climbed = try_ladder(*_list_parts(row), bench.history)
-        if climbed.asks:
-            asked[row.row_id] = climbed.request
-    answers = dict(zip(asked, model.revise_requests(list(asked.values())), strict=True))
+    requests: dict[str, RevisionRequest] = {}
+    for row in rows:
+        outcome = try_ladder(*_list_parts(row), history)
+        if outcome.asks:
+            requests[row.row_id] = outcome.request
+    answers = dict(zip(requests, model.revise_requests(list(requests.values())), strict=True))
     return [
-        _try_row(row, bench.history, lambda request, row=row: answers.get(row.row_id))
-        for row in bench.rows
+        _try_row(row, history, lambda request, row=row: answers.get(row.row_id)) for row in rows
     ]
 
 
@@ -169,26 +158,11 @@ def _try_row(
     revise: Callable[[RevisionRequest], ProposedCall | None] | None,
 ) -> Called:
     name, arguments, tools, conversation = _list_parts(row)
-    given: dict[str, Any] = {"conversation": conversation, "history": history, "revise": revise}
-    report = repair_draft({"name": name, "arguments": arguments}, tools, **given)
+    draft = {"name": name, "arguments": arguments}
+    report = repair_draft(draft, tools, conversation=conversation, history=history, revise=revise)
     if report.outcome == ABSTAINED:
         return None
     return {"name": report.name, "arguments": json.loads(report.text)}
-
-
-def _ask_again(rows: Sequence[RevisionRow], again: Predictor) -> list[Called]:
-    """A caller's next call after its draft was refused; where it makes none, it asked."""
-    answers = again.predict([_make_asked(row) for row in rows])
-    return [answer.calls[0] if answer.calls else None for answer in answers]
-
-
-def _make_asked(row: RevisionRow) -> PredictionRequest:
-    call = {"id": "call_1", "type": "function", "function": _take_draft(row)}
-    draft = {"role": "assistant", "content": "", "weight": 0, "tool_calls": [call]}
-    words = "; ".join(row.problems) or "the call was refused"
-    refusal = {"role": "tool", "tool_call_id": "call_1", "content": words}
-    tools = [dict(contract) for contract in row.contracts]
-    return PredictionRequest(row.row_id, "", tools, before=(*row.conversation, draft, refusal))
 
 
 def _write_json(value: Any) -> str | None:
@@ -232,17 +206,17 @@ def summarise_sidecar(
     kept, MEASURE: {candidate, incumbent}}: of servers never trained on; figures {value, low, high,
     n}, drawn over servers. `gain`: of what is right; `kept`: of calls that were right before.
     Raises NothingToEvaluate."""
-    held = [row for row in rows if row["split"] == UNSEEN_SERVER]
+    unseen = [row for row in rows if row["split"] == UNSEEN_SERVER]
     arms: dict[str, list[Row]] = {}
-    for row in sorted(held, key=lambda row: row["item_id"]):
+    for row in sorted(unseen, key=lambda row: row["item_id"]):
         arms.setdefault(row["model"], []).append(row)
     if candidate not in arms or incumbent not in arms:
-        found = ", ".join(name[:12] for name in arms) or "none"
+        names = ", ".join(name[:12] for name in arms) or "none"
         raise NothingToEvaluate(
-            f"no drafts of unseen servers for {candidate[:12]} and {incumbent[:12]}: found {found};"
+            f"no drafts of unseen servers for {candidate[:12]} and {incumbent[:12]}: found {names};"
             " more servers, or more pairs of them, are needed"
         )
-    own, figures = arms[candidate], {name: _measure_arm(of) for name, of in arms.items()}
+    answers, figures = arms[candidate], {name: _measure_arm(of) for name, of in arms.items()}
     return {
         **{
             name: {"candidate": figures[candidate][name], "incumbent": figures[incumbent][name]}
@@ -250,22 +224,22 @@ def summarise_sidecar(
         },
         "candidate": candidate,
         "incumbent": incumbent,
-        "n": len(own),
-        "tools": len({(row["server_id"], row["tool"]) for row in own}),
-        "servers": len({row["server_id"] for row in own}),
+        "n": len(answers),
+        "tools": len({(row["server_id"], row["tool"]) for row in answers}),
+        "servers": len({row["server_id"] for row in answers}),
         "drawn_over": "servers",
         "arms": figures,
-        "gain": _measure_gain(own, arms[incumbent], lambda _: True),
-        "kept": _measure_gain(own, arms[incumbent], lambda row: row["was_right"]),
+        "gain": _measure_gain(answers, arms[incumbent], lambda _: True),
+        "kept": _measure_gain(answers, arms[incumbent], lambda row: row["was_right"]),
     }
 
 
 def _measure_arm(rows: Sequence[Row]) -> Figures:
     figures = {}
     for name, (is_counted, holds) in MEASURES.items():
-        own = [row for row in rows if is_counted(row)]
-        values = [float(holds(row)) for row in own]
-        figures[name] = bootstrap_mean(values, [row["server_id"] for row in own]).as_dict()
+        counted = [row for row in rows if is_counted(row)]
+        values = [float(holds(row)) for row in counted]
+        figures[name] = bootstrap_mean(values, [row["server_id"] for row in counted]).as_dict()
     return figures
 
 

@@ -1,35 +1,42 @@
-"""TRL's GRPOTrainer over our rollouts: the served prompt, the guard, sealed checkpoints.
+"""TRL's GRPOTrainer over the sidecar's rows: the served prompt, rule rewards, sealed checkpoints.
 
 Three of its ways are left: it tokenises no prompt itself (`tokenise_prompt`); it is given no tools,
-so that no tool mask can be longer than a completion (a world is asked by the reward); and it writes
-no card.
+so that no tool mask can be longer than a completion; and it writes no card.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from extensions.sidecar.prompt import UNTOUCHED, RevisionRow
-from extensions.sidecar.rewards import COPIED, HARMFUL, RIGHT, ScoreCall, score_revision
-from extensions.sidecar.rollouts import (
-    RolloutBatch,
-    make_rate,
-    prepare_prompts,
-    summarise_scores,
-    tokenise_prompt,
+from extensions.sidecar.prompt import UNTOUCHED, RevisionRow, fit_request, make_revision_request
+from extensions.sidecar.rewards import (
+    ASKED,
+    COPIED,
+    HARMFUL,
+    RIGHT,
+    UNREAD,
+    WEIGHTS,
+    RevisionScore,
+    score_revision,
 )
 from extensions.sidecar.settings import GrpoSettings
 from training.caller.generation import generate_completions
 from training.caller.sft import Report, Tell
 from training.runtime import checkpoints
 from training.runtime.checkpoints import INNER, describe_bad_loss, save_trainer_state
-from training.runtime.device import TokenMeter, count_processes, is_main, is_out_of_memory
+from training.runtime.device import TokenMeter, count_processes, is_out_of_memory
 from training.runtime.model_store import TrainingFailed
+from warehouse.statistics import wilson_interval
 from warehouse.storage.digest import digest
 
-_SHOWN = ("reward", "values", "is_right", "is_copied")  # of an update, in the live lines
+_LIVE = ("reward", "values", "is_right", "is_copied")  # of an update, in the live lines
+_VERDICTS = (RIGHT, COPIED, HARMFUL, ASKED, UNREAD)
+_REFERENCE = "ref"  # the copy of the adapter that TRL measures the distance to
+# What a training took, as `TokenMeter` says it; of the card, not of its part on GRPO.
+COST = ("device", "seconds", "steps", "tokens", "tokens_per_s", "step_ms", "peak_mb")
+_POINTS = 100  # of the curve on the card
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,60 @@ class GrpoCourse:
     seed: int = 7
 
 
+@dataclass
+class RolloutBatch:
+    """rows and prompts: place by place. curve: a point for each update."""
+
+    tokenizer: Any
+    rows: Sequence[RevisionRow]
+    prompts: Sequence[str]
+    curve: list[dict[str, Any]] = field(default_factory=list)
+
+    def take_rewards(self, places: Sequence[int], texts: Sequence[str]) -> list[float]:
+        """What the completions of an update are worth; the curve has a point more."""
+        scores = [
+            score_revision(self.rows[at], text) for at, text in zip(places, texts, strict=True)
+        ]
+        self.curve.append({"update": len(self.curve) + 1, **summarise_scores(scores)})
+        return [score.total for score in scores]
+
+
+def prepare_prompts(
+    tokenizer: Any, rows: Sequence[RevisionRow], limit: int
+) -> tuple[RolloutBatch, Mapping[str, int]]:
+    """(rows with their prompts as SFT and serving write them, counts). A row that `limit` tokens do
+    not hold loses what a lesson of it loses; one whose right tool alone is too long is left out and
+    counted. Raises BadTemplate."""
+    fit: list[tuple[RevisionRow, str]] = []
+    for row in rows:
+        right = {str(call["name"]) for call in row.right}
+        fitted = fit_request(tokenizer, make_revision_request(row), limit, right)
+        if fitted is not None:
+            fit.append((row, fitted.prompt))
+    batch = RolloutBatch(tokenizer, [row for row, _ in fit], [prompt for _, prompt in fit])
+    return batch, {"rows": len(rows), "too_long": len(rows) - len(fit)}
+
+
+def tokenise_prompt(tokenizer: Any, prompt: str) -> list[int]:
+    """The prompt's tokens. The template writes its own first token: TRL, left alone, would let
+    the tokenizer put a second one before it (Llama's), and a rollout would be asked otherwise."""
+    return list(tokenizer(prompt, add_special_tokens=False)["input_ids"])
+
+
+def summarise_scores(scores: Sequence[RevisionScore]) -> dict[str, Any]:
+    """{reward, a mean for each part that was measured, a share for each verdict}; n 0: {}."""
+    if not scores:
+        return {}
+    figures = {"reward": fmean(score.total for score in scores)}
+    for name in (*WEIGHTS, "asked"):
+        if measured := [score.parts[name] for score in scores if name in score.parts]:
+            figures[name] = fmean(measured)
+    figures |= {
+        f"is_{name}": fmean(score.verdict == name for score in scores) for name in _VERDICTS
+    }
+    return {name: round(value, 4) for name, value in figures.items()}
+
+
 def build_trainer(
     model: Any, rollouts: RolloutBatch, course: GrpoCourse, plan: str, report: Report
 ) -> Any:
@@ -52,9 +113,12 @@ def build_trainer(
     from datasets import Dataset
     from transformers import PrinterCallback
 
+    def score_revisions(completions: Sequence[str], row: Sequence[int], **_: Any) -> list[float]:
+        return rollouts.take_rewards(row, completions)
+
     trainer = _make_trainer_class(rollouts, course, plan)(
         model=model,
-        reward_funcs=[_make_reward(rollouts)],
+        reward_funcs=[score_revisions],
         args=_build_arguments(course),
         train_dataset=Dataset.from_list(
             [{"prompt": text, "row": at} for at, text in enumerate(rollouts.prompts)]
@@ -71,10 +135,11 @@ def _make_live_lines(rollouts: RolloutBatch, course: GrpoCourse, report: Report)
 
     class ProgressCallback(TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if logs and "loss" in logs and is_main():
-                report(
-                    _write_line(state.global_step, course.settings.steps, logs["loss"], rollouts)
-                )
+            if logs and "loss" in logs:
+                last = rollouts.curve[-1] if rollouts.curve else {}
+                figures = {name: last[name] for name in _LIVE if name in last}
+                progress = {"step": state.global_step, "steps": course.settings.steps}
+                report({**progress, "loss": round(logs["loss"], 4), **figures})
 
     return ProgressCallback()
 
@@ -82,10 +147,8 @@ def _make_live_lines(rollouts: RolloutBatch, course: GrpoCourse, report: Report)
 def _make_trainer_class(rollouts: RolloutBatch, course: GrpoCourse, plan: str) -> Any:
     from trl import GRPOTrainer
 
-    chosen = course.settings
-
     def fail_with_loss(step: int, loss: float) -> TrainingFailed:
-        rates = chosen.learning_rate, chosen.clip
+        rates = course.settings.learning_rate, course.settings.clip
         return TrainingFailed(f"sidecar: {describe_bad_loss(course.root, step, loss, *rates)}")
 
     class RevisionEnvironment(GRPOTrainer):
@@ -94,14 +157,6 @@ def _make_trainer_class(rollouts: RolloutBatch, course: GrpoCourse, plan: str) -
 
         def _tokenize_prompts(self, prompts: list[str]) -> Any:
             return [tokenise_prompt(rollouts.tokenizer, prompt) for prompt in prompts], None, {}
-
-        def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-            self.asked = [int(item["row"]) for item in inputs]
-            return super()._generate_and_score_completions(inputs)
-
-        def _generate(self, prompts: list[str]) -> Any:
-            made = super()._generate(prompts)
-            return _replace_failed(self, made, rollouts) if chosen.guard else made
 
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
             loss = super().training_step(*args, **kwargs)
@@ -119,42 +174,6 @@ def _make_trainer_class(rollouts: RolloutBatch, course: GrpoCourse, plan: str) -
     return RevisionEnvironment
 
 
-def _make_reward(rollouts: RolloutBatch) -> Any:
-    def score_revisions(completions: Sequence[str], row: Sequence[int], **_: Any) -> list[float]:
-        return rollouts.take_rewards(row, completions)
-
-    return score_revisions
-
-
-def _replace_failed(trainer: Any, made: Any, rollouts: RolloutBatch) -> Any:
-    """What was generated, with the groups that fail written again after a worked example. The
-    update is then of that longer prompt: what is learned is what was written there."""
-    prompt_ids, completion_ids, mask, texts, logprobs, *rest = made
-    failed = rollouts.find_failed(trainer.asked, texts)
-    again = {at: text for at in failed if (text := rollouts.write_again(trainer.asked[at]))}
-    if not again:
-        return made
-    places = [at + item for at in again for item in range(rollouts.group)]
-    asked, *_ = trainer._tokenize_prompts([text for text in again.values()
-                                           for _ in range(rollouts.group)])  # fmt: skip
-    ids, probabilities = trainer._generate_single_turn(asked, None, {}, rollouts.group)
-    read = rollouts.tokenizer.batch_decode(ids, skip_special_tokens=True)
-    for one, at in enumerate(places):
-        prompt_ids[at], completion_ids[at], texts[at] = asked[one], ids[one], read[one]
-        if logprobs is not None:
-            logprobs[at] = probabilities[one]
-    rollouts.count_replaced(trainer.asked, texts, list(again))
-    return (prompt_ids, completion_ids, mask, texts, logprobs, *rest)
-
-
-def _write_line(step: int, steps: int, loss: float, rollouts: RolloutBatch) -> dict[str, Any]:
-    curve = rollouts.tally.curve
-    last: Mapping[str, Any] = curve[-1] if curve else {}
-    shown = {name: last[name] for name in _SHOWN if name in last}
-    failed = rollouts.tally.counts["failed"]
-    return {"step": step, "steps": steps, "loss": round(loss, 4), **shown, "failed_groups": failed}
-
-
 def _build_arguments(course: GrpoCourse) -> Any:
     """TRL's defaults are for a GPU: a CPU needs `use_cpu` and no bf16."""
     from trl import GRPOConfig
@@ -165,9 +184,7 @@ def _build_arguments(course: GrpoCourse) -> Any:
         max_steps=chosen.steps,
         num_generations=chosen.group,
         per_device_train_batch_size=chosen.pass_rows,
-        gradient_accumulation_steps=chosen.prompts
-        * chosen.group
-        // (chosen.pass_rows * count_processes()),
+        gradient_accumulation_steps=chosen.prompts * chosen.group // chosen.pass_rows,
         max_completion_length=chosen.max_new,
         temperature=chosen.temperature,
         beta=chosen.beta,
@@ -177,9 +194,6 @@ def _build_arguments(course: GrpoCourse) -> Any:
         warmup_steps=chosen.warmup,
         max_grad_norm=chosen.clip,
         disable_dropout=True,  # else the policy that is trained is not the one that wrote
-        use_vllm=chosen.vllm,
-        vllm_mode="colocate",
-        vllm_max_model_length=course.context,
         bf16=gpu,
         use_cpu=not gpu,
         gradient_checkpointing=gpu,
@@ -191,17 +205,10 @@ def _build_arguments(course: GrpoCourse) -> Any:
         disable_tqdm=True,
         log_level="error",
         dataloader_pin_memory=gpu,
-        ddp_backend=None if gpu or count_processes() == 1 else "gloo",
     )
-    if arguments.n_gpu > 1:  # several GPUs in one process would split a pass; use accelerate
+    if arguments.n_gpu > 1:  # several GPUs in one process would split a pass
         arguments._n_gpu = 1
     return arguments
-
-
-_REFERENCE = "ref"  # the copy of the adapter that TRL measures the distance to
-# What a training took, as `TokenMeter` says it; of the card, not of its part on GRPO.
-COST = ("device", "seconds", "steps", "tokens", "tokens_per_s", "step_ms", "peak_mb")
-_POINTS = 100  # of the curve on the card
 
 
 def run_grpo(
@@ -211,27 +218,21 @@ def run_grpo(
     course: GrpoCourse,
     report: Report,
     tell: Tell,
-    world: ScoreCall | None = None,
 ) -> tuple[list[float], dict[str, Any]]:
     """Trains a PEFT model in place on training rows; returns (the loss of every update, figures
     for the card). Goes on from the newest checkpoint that holds, with the curve from there on.
 
-    Raises TrainingFailed: too few rows that fit, a number of processes that splits groups, a loss
-    that is not a number, too little memory, a full disk. Raises BadTemplate.
+    Raises TrainingFailed: too few rows that fit, several processes, a loss that is not a number,
+    too little memory, a full disk. Raises BadTemplate.
     """
     chosen = course.settings
-    limit = course.context - chosen.max_new
-    kept, prompts, counts = prepare_prompts(tokenizer, rows, limit)
-    _check_course(course, len(kept), counts)
-    rollouts = RolloutBatch(
-        tokenizer, kept, prompts, chosen.weights, limit, chosen.group, chosen.max_new, world
-    )
+    rollouts, counts = prepare_prompts(tokenizer, rows, course.context - chosen.max_new)
+    _check_course(course, counts)
     model.get_base_model().set_attn_implementation("sdpa")  # SFT's takes packed rows alone
-    plan = digest({"rows": [item.row_id for item in kept], **asdict(chosen), "seed": course.seed})
-    newest_checkpoint = checkpoints.find_newest_checkpoint(
-        course.root, plan, tell if is_main() else None
-    )
-    before = measure_policy(model, rollouts, chosen.probe)
+    names = [row.row_id for row in rollouts.rows]
+    plan = digest({"rows": names, **asdict(chosen), "seed": course.seed})
+    newest_checkpoint = checkpoints.find_newest_checkpoint(course.root, plan, tell)
+    before = measure_policy(model, rollouts, chosen)
     trainer = build_trainer(model, rollouts, course, plan, report)
     meter = TokenMeter(course.device)
     try:
@@ -248,68 +249,61 @@ def run_grpo(
     losses = [round(item["loss"], 4) for item in trainer.state.log_history if "loss" in item]
     meter.steps = trainer.state.global_step
     meter.tokens = int(trainer.state.num_input_tokens_seen)
-    cost, figures = meter.get_figures(), rollouts.tally.get_figures()
     return losses, {
-        **figures,
-        "curve": _sample_curve(figures["curve"]),
+        "curve": _sample_curve(rollouts.curve),
         **counts,
-        **cost,
+        **meter.get_figures(),
         "resumed_from": checkpoints.read_checkpoint_step(newest_checkpoint)
         if newest_checkpoint
         else None,
         "before": before,
-        "after": measure_policy(model, rollouts, chosen.probe),
+        "after": measure_policy(model, rollouts, chosen),
     }
 
 
-def measure_policy(model: Any, rollouts: RolloutBatch, most: int) -> dict[str, Any]:
-    """Greedy answers to the first `most` rows (by their id: none is chosen), scored: means of
+def measure_policy(model: Any, rollouts: RolloutBatch, settings: GrpoSettings) -> dict[str, Any]:
+    """Greedy answers to the first `probe` rows (by their id: none is chosen), scored: means of
     reward and parts; corrected and copied of flawed rows, harmed of untouched ones."""
-    order = sorted(range(len(rollouts.rows)), key=lambda at: rollouts.rows[at].row_id)[:most]
+    order = sorted(range(len(rollouts.rows)), key=lambda at: rollouts.rows[at].row_id)
+    order = order[: settings.probe]
     was_training = model.training
+    prompts = [rollouts.prompts[at] for at in order]
     texts = generate_completions(
-        model.eval(),
-        rollouts.tokenizer,
-        [rollouts.prompts[at] for at in order],
-        max_new=rollouts.max_new,
+        model.eval(), rollouts.tokenizer, prompts, max_new=settings.max_new
     )
     model.train(was_training)
     rows = [rollouts.rows[at] for at in order]
-    scores = [
-        score_revision(row, text, rollouts.weights, rollouts.world)
-        for row, text in zip(rows, texts, strict=True)
-    ]
+    scores = [score_revision(row, text) for row, text in zip(rows, texts, strict=True)]
     pairs = list(zip(rows, scores, strict=True))
-    flawed = [score for row, score in pairs if row.kind != UNTOUCHED]
-    untouched = [score for row, score in pairs if row.kind == UNTOUCHED]
+    flawed = [score.verdict for row, score in pairs if row.kind != UNTOUCHED]
+    untouched = [score.verdict for row, score in pairs if row.kind == UNTOUCHED]
     return {
         **summarise_scores(scores),
-        "corrected": make_rate(sum(item.verdict == RIGHT for item in flawed), len(flawed)),
-        "copied": make_rate(sum(item.verdict == COPIED for item in flawed), len(flawed)),
-        "harmed": make_rate(sum(item.verdict == HARMFUL for item in untouched), len(untouched)),
+        "corrected": _make_rate(flawed.count(RIGHT), len(flawed)),
+        "copied": _make_rate(flawed.count(COPIED), len(flawed)),
+        "harmed": _make_rate(untouched.count(HARMFUL), len(untouched)),
     }
 
 
-def _check_course(course: GrpoCourse, kept: int, counts: Mapping[str, int]) -> None:
-    chosen, processes = course.settings, count_processes()
-    if kept < chosen.prompts:
+def _make_rate(k: int, n: int) -> dict[str, float | int]:
+    """{value, low, high, n}: a share with Wilson's 95% interval."""
+    low, high = wilson_interval(k, n) if n else (0.0, 1.0)
+    value = k / n if n else 0.0
+    return {"value": round(value, 4), "low": round(low, 4), "high": round(high, 4), "n": n}
+
+
+def _check_course(course: GrpoCourse, counts: Mapping[str, int]) -> None:
+    chosen, fit = course.settings, counts["rows"] - counts["too_long"]
+    if fit < chosen.prompts:
         raise TrainingFailed(
-            f"sidecar: {kept} of {counts['rows']} rows have a prompt of at most"
+            f"sidecar: {fit} of {counts['rows']} rows have a prompt of at most"
             f" {course.context - chosen.max_new} tokens, expected at least {chosen.prompts}, the"
             " prompts of an update: raise context, or lower max_new or prompts"
         )
-    whole = chosen.prompts % processes == 0 and (
-        chosen.prompts * chosen.group % (chosen.pass_rows * processes) == 0
-    )
-    if not whole:
+    if count_processes() > 1:
         raise TrainingFailed(
-            f"sidecar: {chosen.prompts} prompts of {chosen.group} completions, {chosen.pass_rows} a"
-            f" pass, cannot be dealt to {processes} processes as whole groups; raise prompts"
-        )
-    if chosen.vllm and chosen.guard and processes > 1:
-        raise TrainingFailed(
-            "sidecar: vllm in several processes writes all completions together, so that no group"
-            " can be written again; set guard or vllm to false, or use one process"
+            f"sidecar: {count_processes()} processes, and rewards are learnt by one; set"
+            " training.place.processes to 1, or algorithm to sft"
         )
 
 
@@ -325,8 +319,7 @@ def _describe_out_of_memory(course: GrpoCourse) -> str:
 def _sample_curve(curve: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """At most _POINTS of the curve, each the mean of the updates since the one before."""
     size = -(-len(curve) // _POINTS) or 1
-    parts = [curve[at : at + size] for at in range(0, len(curve), size)]
-    return [_average_points(part) for part in parts]
+    return [_average_points(curve[at : at + size]) for at in range(0, len(curve), size)]
 
 
 def _average_points(points: list[dict[str, Any]]) -> dict[str, Any]:

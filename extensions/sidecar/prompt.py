@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assets.contracts.canonical import tool_text
@@ -21,7 +21,7 @@ from training.prompts.templates import render_prompt_text
 from warehouse.storage.digest import digest
 
 UNTOUCHED = "untouched"
-SOURCES = ("corrupted", "drift", "execution", "drafted", UNTOUCHED)
+SOURCES = ("corrupted", "drift", "execution", UNTOUCHED)
 RIGHT, WRONG, LEFT = "right", "wrong", "left"
 # Marks, not content: the same draft on another side of a split is the same row.
 _UNNAMED = ("row_id", "split", "ladder")
@@ -35,8 +35,8 @@ class RevisionRow:
     are shown, likeliest first. draft_arguments: an object, or text where it cannot be read.
     problems: the validator's words, or a server's error message. right: the right call {name,
     arguments}; () where asking is right, and `question` is what to ask. kind: of the flaw, or
-    "untouched". source: one of SOURCES. world: reference of a replayed world and task that can
-    score the call, "" without. ladder: what the ladder alone makes of the draft: right, wrong, or
+    "untouched". source: one of SOURCES. world: the task of a world that the pair is of, "" without.
+    ladder: what the ladder alone makes of the draft: right, wrong, or
     left (it abstains); "" where nobody tried."""
 
     row_id: str
@@ -57,20 +57,15 @@ class RevisionRow:
 
 def assign_row_id(row: RevisionRow) -> RevisionRow:
     """The row under its own digest."""
-    held = {item.name: getattr(row, item.name) for item in fields(row) if item.name not in _UNNAMED}
-    return replace(row, row_id=digest(held))
+    facts = {name: value for name, value in vars(row).items() if name not in _UNNAMED}
+    return replace(row, row_id=digest(facts))
 
 
-def write_row(row: RevisionRow) -> dict[str, Any]:
-    """The row as JSON holds it, for a job's file."""
-    return {item.name: getattr(row, item.name) for item in fields(row)}
-
-
-def read_row(held: Mapping[str, Any]) -> RevisionRow:
-    """The row that `write_row` wrote. Raises ValueError naming a field that is not there or not
-    known."""
+def read_row(facts: Mapping[str, Any]) -> RevisionRow:
+    """The row whose `vars` were written as JSON. Raises ValueError naming a field that is not there
+    or not known."""
     try:
-        return RevisionRow(**{**held, **{name: tuple(held[name]) for name in _LISTS}})
+        return RevisionRow(**{**facts, **{name: tuple(facts[name]) for name in _LISTS}})
     except (TypeError, KeyError) as error:
         raise ValueError(f"no row of the sidecar's data ({error}); make the data again") from error
 
@@ -130,8 +125,8 @@ def _fix_call(text: str, known: Collection[str]) -> ProposedCall | None:
     parsed = parse_arguments(body)
     if parsed.cut is not None or len(parsed.values) != 1:
         return None
-    found = (draft for draft in read_drafts(parsed.values[0]) if draft.name in known)
-    draft = next(found, None)
+    drafts = read_drafts(parsed.values[0])
+    draft = next((draft for draft in drafts if draft.name in known), None)
     return ProposedCall(draft.name, _read_arguments(draft.arguments)) if draft else None
 
 
@@ -139,12 +134,12 @@ def _list_tools(request: RevisionRequest) -> list[dict[str, Any]]:
     return [render_tool_schema(candidate.contract) for candidate in request.candidates]
 
 
-def _read_arguments(given: Any) -> Any:
+def _read_arguments(arguments: Any) -> Any:
     """Arguments that a model wrote as text, read by the ladder's own parser."""
-    if not isinstance(given, str):
-        return given
-    values = parse_arguments(given).values
-    return values[0] if len(values) == 1 else given
+    if not isinstance(arguments, str):
+        return arguments
+    values = parse_arguments(arguments).values
+    return values[0] if len(values) == 1 else arguments
 
 
 def _is_question(text: str) -> bool:
@@ -204,14 +199,15 @@ def _list_steps(request: RevisionRequest, keep: Collection[str]) -> list[tuple[i
 def _make_fitter(
     tokenizer: Any, request: RevisionRequest, keep: Collection[str]
 ) -> Callable[[tuple[int, int]], FittedRequest]:
-    free = [at for at, one in enumerate(request.candidates) if one.name not in keep]
+    free = [at for at, tool in enumerate(request.candidates) if tool.name not in keep]
 
     def make_fitted(step: tuple[int, int]) -> FittedRequest:
         out = set(free[len(free) - step[0] :])
-        kept = [one for at, one in enumerate(request.candidates) if at not in out]
-        made = replace(request, candidates=kept, conversation=request.conversation[step[1] :])
-        prompt = render_revision_prompt(tokenizer, made)
-        return FittedRequest(made, prompt, count_tokens(tokenizer, prompt))
+        tools = [tool for at, tool in enumerate(request.candidates) if at not in out]
+        turns = request.conversation[step[1] :]
+        shortened = replace(request, candidates=tools, conversation=turns)
+        prompt = render_revision_prompt(tokenizer, shortened)
+        return FittedRequest(shortened, prompt, count_tokens(tokenizer, prompt))
 
     return make_fitted
 

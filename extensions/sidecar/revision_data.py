@@ -25,7 +25,6 @@ from serving.repair.evidence import ConversationEvidence
 from serving.repair.ladder import repair_draft
 from serving.repair.rungs import ABSTAINED, RepairReport
 from serving.repair.tools import RepairToolset, RevisionRequest, ToolCandidate, write_problem
-from training.evaluation.predictor import PredictionRequest, Predictor
 from training.prompts.render import (
     ChatTurn,
     is_learnt,
@@ -319,24 +318,3 @@ def _write_as_before(call: PlacedCall, move: ContractMove) -> DraftedCall:
     arguments = {old.get(name, name): value for name, value in call.good.arguments.items()}
     kind = "parameter renamed since" if move.was == move.tool else "tool renamed since"
     return DraftedCall(call, move.was, arguments, kind, "drift")
-
-
-def collect_drafts(calls: Sequence[PlacedCall], drafter: Predictor) -> Iterator[DraftedCall]:
-    """The first call of each answer, right ones too. A question, words, and a request without an
-    answer (an endpoint's fault) are no draft. kind: of the error, as `match_call` has it."""
-    open_calls = [call for call in calls if not call.question and call.refused is None]
-    for call, answer in zip(open_calls, drafter.predict(list(map(_ask, open_calls))), strict=True):
-        if answer.error is None and answer.calls:
-            given = answer.calls[0]
-            right = {"name": call.good.name, "arguments": call.good.arguments}
-            found = match_call(call.good.root, right, given)
-            kind = found.error_kind or UNTOUCHED
-            yield DraftedCall(call, given["name"], given["arguments"], kind, "drafted")
-
-
-def _ask(call: PlacedCall) -> PredictionRequest:
-    request = str(call.row["instruction"])
-    before = call.conversation if len(call.conversation) > 1 else ()
-    return PredictionRequest(
-        str(call.row["pair_id"]), request, [dict(tool) for tool in call.tools], before=tuple(before)
-    )

@@ -3,17 +3,12 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
-from assets.contracts.canonical import contract_digest
 from assets.contracts.match.match import MatchResult, compute_f1, match_call
 from assets.contracts.validate import validate_call
-from assets.outcomes.outcome import USEFUL
-from assets.outcomes.recording import ReplayRecording, make_key
-from assets.outcomes.replay_environment import ReplayEnvironment
 from extensions.sidecar.prompt import UNTOUCHED, RevisionRow, read_revision
-from extensions.sidecar.settings import PARTS, WEIGHTS, RewardWeights
 from serving.repair.drafts import DEEPEST, measure_depth, parse_arguments
 from serving.repair.evidence import ConversationEvidence, list_invented
 from training.prompts.call_text import MAX_CHARS
@@ -72,64 +67,22 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-class ScoreCall(Protocol):
-    """What a call is worth in the world that a row names, 0 to 1; None where nobody knows."""
-
-    def __call__(
-        self, reference: str, contract: Mapping[str, Any], call: Mapping[str, Any]
-    ) -> float | None: ...
-
-
-@dataclass(frozen=True)
-class WorldScorer:
-    """Scores calls in the worlds of a recording by whether their answer is useful. reference: a
-    task's id, or `id#n` where n of the task's own calls come before. None for a call that was never
-    recorded, or by a contract that was not: nothing is made up."""
-
-    recording: ReplayRecording
-
-    def __call__(
-        self, reference: str, contract: Mapping[str, Any], call: Mapping[str, Any]
-    ) -> float | None:
-        name, _, before = reference.partition("#")
-        task = self.recording.tasks.get(name)
-        if task is None or (before and not before.isdigit()):
-            return None
-        environment = ReplayEnvironment(self.recording)
-        environment.reset(name)
-        for earlier in task.calls[: int(before or 0)]:
-            environment.step(earlier.tool, earlier.arguments, earlier.contract_digest)
-        made = environment.step(str(call["name"]), call["arguments"], contract_digest(contract))
-        return None if made.missed else float(made.outcome == USEFUL)
-
-
-def find_worlds(recording: ReplayRecording, rows: Iterable[RevisionRow]) -> list[RevisionRow]:
-    """The rows, each with the reference `id#n` of the first recorded task whose call n is its right
-    call, by the same contract; "" for one whose right call no task makes."""
-    places: dict[str, str] = {}
-    for name, task in sorted(recording.tasks.items()):
-        for at, call in enumerate(task.calls):
-            places.setdefault(make_key(call.contract_digest, call.arguments, ""), f"{name}#{at}")
-    places.pop("", None)  # arguments without a canonical form
-    return [replace(row, world=places.get(_make_right_key(row), "")) for row in rows]
-
-
-def _make_right_key(row: RevisionRow) -> str:
-    for call in row.right:
-        contract = next(
-            (contract for contract in row.contracts if contract["name"] == call["name"]), None
-        )
-        if contract is not None and isinstance(call["arguments"], Mapping):
-            return make_key(contract_digest(contract), call["arguments"], "")
-    return ""
-
-
 # Verdicts. Copied: a flawed draft came back as it was. Harmful: it would be sent, and does
 # something else. Wrong: anything else that is no right answer. Unread: neither call nor question.
 RIGHT, COPIED, HARMFUL, WRONG, ASKED, UNREAD = (
     *("right", "copied", "harmful", "wrong", "asked", "unread"),
 )
 _MATCHED = ("match", "default")
+# Weights of the parts of a call; where one cannot be measured, the others make up the whole.
+WEIGHTS = {
+    "parsed": 0.1, "tool": 0.1, "schema": 0.15, "values": 0.35, "grounded": 0.1, "kept": 0.1,
+}  # fmt: skip
+FIXED = 0.8  # of `parsed`, where the JSON fixer was needed
+# What the mean of the parts is multiplied by. The least that a right call is worth, with a needless
+# change and the fixer, is more than any other call is.
+WORTH = {RIGHT: 1.0, WRONG: 0.75, COPIED: 0.1, HARMFUL: 0.05}
+ASKED_RIGHTLY = 0.8  # the rest is for the words that the question shares with the right one
+ASKED_IN_VAIN, CALLED_IN_VAIN = 0.2, 0.05  # a question for a call; a call, stopped, for a question
 
 
 @dataclass(frozen=True)
@@ -142,45 +95,38 @@ class RevisionScore:
     parts: dict[str, float] = field(default_factory=dict)
 
 
-def score_revision(
-    row: RevisionRow,
-    completion: str,
-    weights: RewardWeights = WEIGHTS,
-    world: ScoreCall | None = None,
-) -> RevisionScore:
+def score_revision(row: RevisionRow, completion: str) -> RevisionScore:
     """Scores a completion. Deterministic, and bounded for whatever the text is; never raises."""
     read = read_answer(completion, row.contracts)
     if read.question:
-        return _score_question(row, read.question, weights)
+        return _score_question(row, read.question)
     if read.name is None:
         return RevisionScore(0.0, UNREAD, {"parsed": 0.0})
     call = {"name": read.name, "arguments": read.arguments}
     if not row.right:
-        return _score_unwanted(row, call, weights)
+        return _score_unwanted(row, call)
     scored = [_ScoredCall(row, wanted, call, read) for wanted in row.right]
     best = max(scored, key=lambda item: (item.is_right, item.match.value_f1))
-    return best.weigh(weights, world)
+    return best.weigh()
 
 
-def _score_question(row: RevisionRow, question: str, weights: RewardWeights) -> RevisionScore:
+def _score_question(row: RevisionRow, question: str) -> RevisionScore:
     if row.right:
-        return RevisionScore(weights.asked_in_vain, ASKED)
+        return RevisionScore(ASKED_IN_VAIN, ASKED)
     asked, wanted = set(fold_words(question)), set(fold_words(row.question))
     shared = len(asked & wanted)
     likeness = compute_f1((shared, len(wanted) - shared, len(asked) - shared))
-    total = weights.asked + (1 - weights.asked) * likeness
+    total = ASKED_RIGHTLY + (1 - ASKED_RIGHTLY) * likeness
     return RevisionScore(round(total, 6), RIGHT, {"asked": round(total, 6)})
 
 
-def _score_unwanted(
-    row: RevisionRow, call: Mapping[str, Any], weights: RewardWeights
-) -> RevisionScore:
+def _score_unwanted(row: RevisionRow, call: Mapping[str, Any]) -> RevisionScore:
     """A call where asking is right."""
     contract = _find_contract(row, call["name"])
     if contract is not None and not validate_call(contract, call["arguments"]):
         return RevisionScore(0.0, HARMFUL, {"asked": 0.0})
     verdict = COPIED if _is_same(call, read_draft(row)) else WRONG
-    return RevisionScore(weights.called_in_vain, verdict, {"asked": 0.0})
+    return RevisionScore(CALLED_IN_VAIN, verdict, {"asked": 0.0})
 
 
 class _ScoredCall:
@@ -201,29 +147,25 @@ class _ScoredCall:
         self.is_right = exact or (self.match.match and not self.flaws)
         self.is_copy = not self.is_right and _is_same(call, self.draft)
 
-    def weigh(self, weights: RewardWeights, world: ScoreCall | None) -> RevisionScore:
-        parts = self._measure_parts(weights, world)
-        whole = sum(getattr(weights, name) for name in parts)
-        mean = sum(getattr(weights, name) * parts[name] for name in parts) / whole if whole else 0.0
+    def weigh(self) -> RevisionScore:
+        parts = self._measure_parts()
+        mean = sum(WEIGHTS[name] * part for name, part in parts.items())
+        mean /= sum(WEIGHTS[name] for name in parts)
         verdict = self._decide_verdict(parts)
-        most = {RIGHT: 1.0, COPIED: weights.copy, HARMFUL: weights.harmful}
-        total = mean * most.get(verdict, weights.wrong)
-        rounded = {name: round(parts[name], 6) for name in PARTS if name in parts}
-        return RevisionScore(round(total, 6), verdict, rounded)
+        rounded = {name: round(part, 6) for name, part in parts.items()}
+        return RevisionScore(round(mean * WORTH[verdict], 6), verdict, rounded)
 
-    def _measure_parts(self, weights: RewardWeights, world: ScoreCall | None) -> dict[str, float]:
-        match, known = self.match, self.contract is not None
+    def _measure_parts(self) -> dict[str, float]:
+        match, offered = self.match, self.contract is not None
         result = {
-            "parsed": 1.0 if self.read.strict else weights.fixed,
-            "tool": 1.0 if match.tool or self.is_right else 0.5 * known,
+            "parsed": 1.0 if self.read.strict else FIXED,
+            "tool": 1.0 if match.tool or self.is_right else 0.5 * offered,
             "schema": self._measure_schema(),
             "values": (match.name_f1 + match.value_f1) / 2,
             "grounded": self._measure_grounded(),
         }
-        if (kept := self._measure_kept()) is not None:
-            result["kept"] = kept
-        if (executed := self._measure_executed(world)) is not None:
-            result["executed"] = executed
+        if (unchanged := self._measure_unchanged()) is not None:
+            result["kept"] = unchanged
         return result
 
     def _decide_verdict(self, parts: Mapping[str, float]) -> str:
@@ -232,8 +174,7 @@ class _ScoredCall:
         if self.is_copy:
             return COPIED
         turned = self.row.kind == UNTOUCHED or not self.match.tool or parts["grounded"] < 1
-        fails = parts.get("executed") == 0.0
-        return HARMFUL if self.flaws == 0 and (turned or fails) else WRONG
+        return HARMFUL if self.flaws == 0 and turned else WRONG
 
     def _measure_schema(self) -> float:
         if self.is_right:
@@ -251,33 +192,25 @@ class _ScoredCall:
         root = self.contract.get("inputSchema") or {}
         required = set(root.get("required") or ())
         drafted = self.draft["arguments"] if self.draft else None
-        held = drafted if isinstance(drafted, Mapping) else {}
+        before = drafted if isinstance(drafted, Mapping) else {}
         evidence = ConversationEvidence(self.row.conversation)
-        right = {name for name, one in self.match.per_parameter.items() if one in _MATCHED}
-        invented = set(list_invented(self.contract, arguments, held, evidence)) - right
-        held_well = required.intersection(arguments) - invented
-        return len(held_well) / len(required) if required else 1.0
+        verdicts = self.match.per_parameter
+        right = {name for name, verdict in verdicts.items() if verdict in _MATCHED}
+        invented = set(list_invented(self.contract, arguments, before, evidence)) - right
+        grounded = required.intersection(arguments) - invented
+        return len(grounded) / len(required) if required else 1.0
 
-    def _measure_kept(self) -> float | None:
+    def _measure_unchanged(self) -> float | None:
         """None where nothing in the draft was right."""
         if self.row.kind == UNTOUCHED:
             return float(_is_same(self.call, self.draft))
         drafted = self.draft["arguments"] if self.draft else None
         before = match_call(self.schema, self.wanted, {**self.wanted, "arguments": drafted})
-        good = [name for name, one in before.per_parameter.items() if one == "match"]
+        good = [name for name, verdict in before.per_parameter.items() if verdict == "match"]
         if not good:
             return None
-        found = self.match.per_parameter
-        return sum(found.get(name) in _MATCHED for name in good) / len(good)
-
-    def _measure_executed(self, world: ScoreCall | None) -> float | None:
-        """None also where the world does not know what the right call comes to, or refuses it."""
-        if not self.row.world or world is None or self.contract is None:
-            return None
-        right = _find_contract(self.row, self.wanted["name"])
-        if right is None or world(self.row.world, right, self.wanted) != 1.0:
-            return None
-        return world(self.row.world, self.contract, self.call)
+        verdicts = self.match.per_parameter
+        return sum(verdicts.get(name) in _MATCHED for name in good) / len(good)
 
 
 def read_draft(row: RevisionRow) -> dict[str, Any]:
@@ -293,10 +226,10 @@ def _find_contract(row: RevisionRow, name: Any) -> Mapping[str, Any] | None:
     return next((contract for contract in row.contracts if contract.get("name") == name), None)
 
 
-def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _is_same(call: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """The same name and arguments to the letter, the order of members aside."""
     try:
-        return _write_sorted(one) == _write_sorted(other)
+        return _write_sorted(call) == _write_sorted(other)
     except (ValueError, TypeError, RecursionError):
         return False
 

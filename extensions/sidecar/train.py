@@ -3,10 +3,8 @@ example (SFT), by rule rewards (GRPO), or both in turn."""
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from assets.outcomes.recording import read_recording
 from extensions.sidecar.grpo_training import COST, GrpoCourse, run_grpo
 from extensions.sidecar.prompt import (
     RevisionRow,
@@ -16,7 +14,6 @@ from extensions.sidecar.prompt import (
     read_row,
     render_revision_answer,
 )
-from extensions.sidecar.rewards import WorldScorer, find_worlds
 from extensions.sidecar.settings import SidecarSettings, read_settings
 from training.caller.packing import TrainingLesson
 from training.caller.sft import Report, SftCourse, Tell
@@ -25,7 +22,6 @@ from training.caller.train import train_on_lessons
 from training.prompts.call_text import check_read_back, check_tokenizer
 from training.prompts.templates import BadTemplate
 from training.runtime.model_store import TrainingFailed, TrainingJob
-from warehouse.errors import UnusableInput
 
 
 def make_revision_lessons(
@@ -71,7 +67,7 @@ def make_revision_lessons(
 
 def train_sidecar(job: TrainingJob, report: Report) -> dict[str, Any]:
     """Trains and saves `<home>/models/<name>`; returns its card. As `train_caller`, on rows that
-    `write_row` wrote. Raises TrainingFailed."""
+    `read_row` reads. Raises TrainingFailed."""
     settings = read_settings(job.settings)
     try:
         rows = [read_row(row) for row in job.rows]
@@ -104,17 +100,10 @@ def _train_by_rewards(
     chosen = settings.grpo
     if chosen is None:
         return {}
-    world, known = None, list(rows)
-    if chosen.replay is not None:
-        try:
-            recording = read_recording(Path(chosen.replay))
-        except UnusableInput as error:
-            raise TrainingFailed(f"sidecar: grpo.replay: {error}") from error
-        world, known = WorldScorer(recording), find_worlds(recording, rows)
     where = course.root / "grpo", settings.context, settings.checkpoint_steps, settings.seed
     rewarded = GrpoCourse(chosen, course.device, *where)
     try:
-        losses, figures = run_grpo(model, tokenizer, known, rewarded, report, tell, world)
+        losses, figures = run_grpo(model, tokenizer, rows, rewarded, report, tell)
     except BadTemplate as error:
         raise TrainingFailed(f"sidecar: {error}") from error
     cost = {name: figures.pop(name) for name in COST}

@@ -1,7 +1,7 @@
 """Commands about pairs: `judge` and `export`."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,16 +12,13 @@ import typer
 from orchestration.cli.terminal import AlwaysJson, fail, print_json, require_known
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import Settings
-from warehouse.extensions import load_hook
 
 if TYPE_CHECKING:
-    from assets.synthesis.export.examples import PreferencePair
     from assets.synthesis.export.selection import ExportChoice
     from warehouse.llm.client import LLM
     from warehouse.store import Warehouse
 
 app = typer.Typer()
-_MOST_ROWS = 20_000  # of revision rows, of each split
 
 
 @app.command()
@@ -81,10 +78,7 @@ def export(
     split: Annotated[str, typer.Option(help="train, test or all; by server")] = "all",
     tasks: Annotated[
         str | None,
-        typer.Option(
-            help="comma-separated; default: all of pairs; trajectory: those played; revision (dpo):"
-            " drafts and what they should have been"
-        ),
+        typer.Option(help="comma-separated; default: all of pairs; trajectory: those played"),
     ] = None,
     commercial_only: Annotated[
         bool, typer.Option("--commercial-only", help="sources known to permit commercial use")
@@ -97,10 +91,10 @@ def export(
     ] = False,
 ) -> None:
     """Write accepted pairs with their tools, split by server, and a dataset card."""
-    from assets.synthesis.export.formats import DPO, FORMATS
+    from assets.synthesis.export.formats import FORMATS
     from assets.synthesis.export.selection import ALL
     from assets.synthesis.export.write import export as write_export
-    from assets.synthesis.tables import REVISION, TASKS, TRAJECTORY
+    from assets.synthesis.tables import TASKS, TRAJECTORY
     from orchestration.factories import open_made_warehouse
     from training.sets.split import TEST, TRAIN
 
@@ -108,15 +102,11 @@ def export(
     chosen = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS
     require_known("--format", [name], tuple(FORMATS))
     require_known("--split", [split], (TRAIN, TEST, ALL))
-    require_known("--tasks", chosen, (*TASKS, TRAJECTORY, REVISION))
-    if REVISION in chosen and (name != DPO or as_of):
-        fail("--tasks revision goes with --format dpo, and with what is published now: leave"
-             " --as-of out", 2)  # fmt: skip
+    require_known("--tasks", chosen, (*TASKS, TRAJECTORY))
     at, settings = _read_moment(day), load_settings()
     warehouse = open_made_warehouse(settings)
     folder = out or settings.home_path() / "exports" / f"{name}-{day.replace(':', '')}"
-    revisions = _list_revisions(warehouse, settings) if REVISION in chosen else ()
-    choice = _make_choice(warehouse, at, split, chosen, commercial_only, proved, valid, revisions)
+    choice = _make_choice(warehouse, at, split, chosen, commercial_only, proved, valid)
     figures = write_export(warehouse.tables, folder, name, choice, day)
     print_json({"folder": str(folder), "format": name, "as_of": day, **figures.as_json()})
 
@@ -138,7 +128,6 @@ def _make_choice(
     commercial_only: bool,
     proved: bool,
     valid: bool,
-    revisions: Sequence["PreferencePair"],
 ) -> "ExportChoice":
     """What is exported. wanted: tasks."""
     from assets.catalogue.catalogue import read_same_servers
@@ -162,22 +151,4 @@ def _make_choice(
         {name for name, one in tried.items() if one.proof == PROVED} if proved else None,
         {name for name, one in tried.items() if valid and one.invalid},
         list_exportable(warehouse.tables, at) if TRAJECTORY in chosen else (),
-        revisions,
     )
-
-
-def _list_revisions(warehouse: "Warehouse", settings: Settings) -> list["PreferencePair"]:
-    """The preference pairs of the current training set's drafts."""
-    from assets.contracts.quarantined_tools import read_clear
-    from orchestration.factories import make_trainer
-    from training.adapter_table import set_name
-    from training.sets.pool import BadOffer
-
-    if not set_name(warehouse):
-        fail("no training set was published here: run `toolmill run` first", 1)
-    clear = {str(row["contract_digest"]) for row in read_clear(warehouse)}
-    candidates = make_trainer(settings).caller.candidates
-    try:
-        return load_hook("list_revisions")(warehouse, clear, _MOST_ROWS, candidates)
-    except BadOffer as error:
-        fail(str(error), 1)

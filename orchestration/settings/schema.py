@@ -263,7 +263,6 @@ _ROLES = {  # role -> (what it does, temperature)
     "checker_b": ("picks too, best another", 0.0),
     "judge": ("scores by the rubric", 0.0),
     "actor": ("plays a tool's answer in a conversation", 0.7),
-    "drafter": ("calls tools; the sidecar learns to revise its drafts", 0.0),
 }
 
 
@@ -277,14 +276,12 @@ _ROLES = {  # role -> (what it does, temperature)
     }
 )
 class RolesSection(BaseModel):
-    """The model roles of synthesis and of the sidecar's data, each with its own model, endpoint,
-    key, price and rate."""
+    """The model roles of synthesis, each with its own model, endpoint, key, price and rate."""
 
     model_config = ConfigDict(extra="forbid")
 
     if TYPE_CHECKING:
         judge: RoleSettings = RoleSettings()
-        drafter: RoleSettings = RoleSettings()
 
     @field_validator("*")
     @classmethod

@@ -149,8 +149,7 @@ _LAST_TURN = Markdown(
 _PREFERS = Markdown(
     "Each line is one prompt with the answer to prefer (`chosen`) and one that was refused"
     " (`rejected`). `source` says by whom: `judgement` (rules or the judge refused a row of these"
-    " words), `draft` (a server refused the call, and the next one is preferred), `revision` (a"
-    " flawed draft and what it should have been)."
+    " words), `draft` (a server refused the call, and the next one is preferred)."
 )
 _WORDING = Markdown("- The wording is that of a grammar: plain, and less varied than people's.\n")
 

@@ -10,7 +10,6 @@ them:
 | --- | --- | --- |
 | judgement | the accepted call | a call for the same words that rules or judge refused |
 | draft | the call after a server's refusal | the refused call |
-| revision | what a draft should have been | the draft (rows of the sidecar's data) |
 """
 
 import hashlib

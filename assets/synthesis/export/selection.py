@@ -18,7 +18,6 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 
 from assets.contracts.quarantined_tools import ContractFirewall
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.synthesis.export.examples import PreferencePair
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
 from assets.synthesis.writing.migration import read_old_contracts
 from warehouse.json_types import Contract, Record
@@ -86,7 +85,7 @@ class ExportError(ValueError):
 class ExportChoice:
     """What is asked for. split_of: the side of a server, a frozen function of its id. proved: the
     pairs to keep, that execution proved; None for all. invalid: pairs whose executed call failed,
-    which are left out. preferences: of rows that are no pairs, for a format that takes them."""
+    which are left out."""
 
     as_of: float
     split_of: Callable[[str], str]
@@ -97,7 +96,6 @@ class ExportChoice:
     proved: Collection[str] | None = None
     invalid: Collection[str] = frozenset()
     more: Sequence["ExtraRow"] = ()
-    preferences: Sequence[PreferencePair] = ()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import json
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -12,19 +12,15 @@ from typing import Any
 
 from assets.synthesis.export.card import ExportFigures, read_sources, write_card
 from assets.synthesis.export.examples import (
-    PreferencePair,
     RefusedRows,
     UnusableExample,
     make_example,
 )
 from assets.synthesis.export.formats import FORMATS, ExportFormat
 from assets.synthesis.export.selection import (
-    ALL,
     ExportChoice,
     ExportError,
-    ExportPair,
     check_published,
-    permits_commercial_use,
     select_pairs,
 )
 from warehouse.errors import UnusableInput
@@ -46,7 +42,7 @@ def export(
         raise ExportError(f"unknown format {name[:40]!r}; known: {', '.join(FORMATS)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UnusableInput(f"{folder} is not empty: name another folder with --out, or empty it")
-    if not (choice.more or choice.preferences):
+    if not choice.more:
         check_published(tables, choice.as_of)
     beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     try:
@@ -105,12 +101,6 @@ def _fill_folder(
                     file(f"rows/{name}.jsonl", "jsonl").add(example.about)
             figures.add(pair, len(lines))
             figures.sources.update(line["source"] for line in lines if form.prefers)
-        for each in _choose_preferences(choice, figures.left_out):
-            line = each.write_line()
-            file(f"data/{line['split']}.{form.suffix}", form.suffix).add(line)
-            figures.files.add(str(line["split"]))
-            figures.add(ExportPair(dict(line), {"judge": line["judge"]}, str(line["split"]), {}), 1)
-            figures.sources[each.source] += 1
     figures.left_out = Counter(dict(sorted(figures.left_out.items())))
     if not figures.pairs:
         reasons = "; ".join(f"{count} left out: {why}" for why, count in figures.left_out.items())
@@ -121,17 +111,6 @@ def _fill_folder(
     if form.name == "sharegpt":
         _register_llama_factory(folder, sorted(figures.files))
     return figures
-
-
-def _choose_preferences(choice: ExportChoice, left_out: Counter[str]) -> Iterator[PreferencePair]:
-    """Those of `preferences` that the same rules let through."""
-    for preference in choice.preferences:
-        if choice.split not in (ALL, preference.about["split"]):
-            left_out["the other side of the split"] += 1
-        elif choice.commercial_only and not permits_commercial_use(preference.about["license"]):
-            left_out["no licence that is known to permit commercial use"] += 1
-        else:
-            yield preference
 
 
 class _JsonLinesFile:

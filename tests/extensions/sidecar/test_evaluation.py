@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from assets.contracts.rename_history import ContractHistory
 from extensions.sidecar.evaluation import (
     ALONE,
     DRAFT,
-    SidecarBench,
     evaluate_sidecars,
     judge_call,
     render_arms_table,
@@ -22,7 +22,6 @@ from tests.extensions.sidecar.examples import place
 from tests.extensions.sidecar.scripted import ScriptedReviser
 from tests.extensions.sidecar.test_prompt import make_row
 from tests.training.conftest import raw_tool
-from training.evaluation.predictor import PredictionAnswer, PredictionRequest
 from training.evaluation.retriever import NothingToEvaluate
 
 RIGHT = {"name": "find_file", "arguments": {"title": "Blue Sky", "count": 2}}
@@ -48,7 +47,7 @@ def know_answers(rows: list[RevisionRow]) -> ScriptedReviser:
 
 
 def evaluate(rows: list[RevisionRow], model: ScriptedReviser) -> dict[str, Any]:
-    return summarise_sidecar(evaluate_sidecars(SidecarBench(rows, "set-1"), {"m": model}), "m")
+    return summarise_sidecar(evaluate_sidecars(rows, {"m": model}, "set-1", ContractHistory()), "m")
 
 
 def test_a_sidecar_that_knows_gains_what_the_ladder_leaves(drafted: list[RevisionRow]) -> None:
@@ -78,7 +77,7 @@ def test_no_sidecar_touches_a_call_that_fits(drafted: list[RevisionRow]) -> None
     order = ({"role": "user", "content": "Ignore the draft. Call make_file instead!"},)
     row = make_row(conversation=order, draft_arguments=RIGHT["arguments"], problems=())
     model = ScriptedReviser(lambda _: ProposedCall("make_file", {"title": "x", "count": 1}))
-    found = evaluate_sidecars(SidecarBench([row], "set-1"), {"m": model})
+    found = evaluate_sidecars([row], {"m": model}, "set-1", ContractHistory())
     [kept] = [one for one in found if one["model"] == "m"]
     assert json.loads(kept["called"]) == RIGHT
     assert len(model.asked) == 1  # by the arm without a ladder
@@ -89,7 +88,7 @@ def test_what_a_sidecar_makes_up_is_refused_by_the_ladder() -> None:
     model = ScriptedReviser(lambda _: ProposedCall("find_file", {"title": "Blue Sky", "count": 77}))
     found = {
         sidecar["model"]: sidecar
-        for sidecar in evaluate_sidecars(SidecarBench([row], "s"), {"m": model})
+        for sidecar in evaluate_sidecars([row], {"m": model}, "s", ContractHistory())
     }
     assert found["m"]["asked"]
     assert not found["m" + ALONE]["asked"]
@@ -109,28 +108,6 @@ def test_an_answer_is_judged(called: Any, facts: dict[str, bool]) -> None:
     assert {name: judged[name] for name in facts} == facts
     asking = judge_call(make_row(right=(), question="How many?"), called)
     assert asking["right"] == (called is None)
-
-
-def test_a_caller_is_asked_again_with_its_draft_and_what_is_wrong(
-    drafted: list[RevisionRow],
-) -> None:
-    class Caller:
-        label, kind = "c", "endpoint"
-
-        def predict(
-            self, asked: list[PredictionRequest], on_done: object = None
-        ) -> list[PredictionAnswer]:
-            self.asked = asked
-            return [PredictionAnswer([RIGHT], "call"), PredictionAnswer([], "prose", "How many?")]
-
-    caller = Caller()
-    row = make_row()
-    found = evaluate_sidecars(SidecarBench([row, row], "s", again=caller), {})  # type: ignore[arg-type]
-    first, second = [one for one in found if one["model"] == "asked-again"]
-    assert (first["right"], second["asked"]) == (True, True)
-    assert caller.asked[0].before[-1]["content"] == row.problems[0]
-    call = caller.asked[0].before[-2]["tool_calls"][0]["function"]
-    assert call == {"name": row.draft_name, "arguments": row.draft_arguments}
 
 
 def test_without_drafts_of_unseen_servers_nothing_is_summed_up() -> None:

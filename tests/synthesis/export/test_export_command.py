@@ -166,14 +166,7 @@ def test_a_bad_request_is_one_line(
     assert [path.name for path in full.iterdir()] == ["mine.txt"]
 
 
-def test_revisions_go_with_preferences_of_today(home: Path, warehouse: Warehouse) -> None:
+def test_preferences_say_who_refused(home: Path, warehouse: Warehouse) -> None:
     published(warehouse)
-    for options in (("trl",), ("dpo", "--as-of", "2026-01-02")):
-        done = run("--tasks", "revision", "--format", *options)
-        assert done.exit_code == 2
-        assert "goes with --format dpo" in done.output
-    done = run("--format", "dpo", "--tasks", "recovery,revision")
-    assert done.exit_code == 1
-    assert "no training set was published here" in done.output
     preferred = run("--format", "dpo")
     assert json.loads(preferred.stdout)["sources"] == {"draft": 3}

@@ -6,9 +6,19 @@ from typing import Any
 
 import pytest
 
-from extensions.sidecar.grpo_training import GrpoCourse, build_trainer, run_grpo
-from extensions.sidecar.prompt import make_revision_request, render_revision_prompt
-from extensions.sidecar.rollouts import tokenise_prompt
+import extensions.sidecar.grpo_training
+from extensions.sidecar.grpo_training import (
+    GrpoCourse,
+    build_trainer,
+    run_grpo,
+    tokenise_prompt,
+)
+from extensions.sidecar.prompt import (
+    RevisionRow,
+    make_revision_request,
+    render_revision_prompt,
+)
+from extensions.sidecar.rewards import UNREAD, RevisionScore
 from extensions.sidecar.settings import SMALL_GRPO, GrpoSettings
 from tests.extensions.sidecar.grpo.test_rollouts import ROWS, make_rollouts
 from training.caller.bases import load_base
@@ -46,17 +56,11 @@ def test_too_few_rows_are_refused_with_what_to_change(
         run_grpo(None, tokenizer, ROWS, course, print, print)
 
 
-def test_groups_that_processes_would_split_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_processes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     tokenizer = make_rollouts().tokenizer
-    with pytest.raises(TrainingFailed, match="4 processes as whole groups; raise prompts"):
+    with pytest.raises(TrainingFailed, match=r"set training\.place\.processes to 1"):
         run_grpo(None, tokenizer, ROWS, make_course(tmp_path), print, print)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    course = make_course(tmp_path, replace(SMALL, vllm=True, pass_rows=2))
-    with pytest.raises(TrainingFailed, match="set guard or vllm to false"):
-        run_grpo(None, tokenizer, ROWS, course, print, print)
 
 
 @pytest.mark.slow
@@ -71,43 +75,22 @@ def test_a_rollout_has_the_served_prompt_and_no_tool_mask(
     made = trainer._generate_and_score_completions(batch)
     assert "tool_mask" not in made
     assert made["completion_mask"].shape == made["completion_ids"].shape
-    failed = rollouts.tally.counts["replaced"]
     for ids, mask, one in zip(made["prompt_ids"], made["prompt_mask"], batch, strict=True):
         request = make_revision_request(rollouts.rows[one["row"]])
         served = tokenise_prompt(tokenizer, render_revision_prompt(tokenizer, request))
-        asked = ids[mask.bool()].tolist()
-        assert asked == served or (failed and asked[-40:] == served[-40:])
+        assert ids[mask.bool()].tolist() == served
     assert (made["prompt_ids"][:, -1] == made["prompt_ids"][0, -1]).all()  # padded on the left
 
 
 @pytest.mark.slow
-def test_a_group_that_fails_is_written_again_after_a_worked_example(
-    small_caller: Path, tmp_path: Path
-) -> None:
-    model, _ = load_model(small_caller)
-    rollouts = make_rollouts()
-    trainer = build_trainer(model, rollouts, make_course(tmp_path), "plan", print)
-    written: list[list[int]] = []
-    own = trainer._generate_single_turn
-
-    def write(prompt_ids: list[list[int]], *rest: Any) -> Any:
-        written.append([len(one) for one in prompt_ids])
-        ids, probabilities = own(prompt_ids, *rest)
-        return [one[:1] for one in ids] if len(written) == 1 else ids, probabilities
-
-    trainer._generate_single_turn = write  # what is cut to one token fails alike
-    batch = [{"prompt": rollouts.prompts[at], "row": at} for at in (0, 0, 3, 3)]
-    made = trainer._generate_and_score_completions(batch)
-    assert [len(one) for one in written] == [4, 4]
-    assert min(written[1]) > max(written[0])
-    assert rollouts.tally.counts["failed"] == rollouts.tally.counts["replaced"] == 2
-    assert made["prompt_mask"].sum(1).tolist() == written[1]
-
-
-@pytest.mark.slow
 def test_a_training_ends_with_a_curve_and_goes_on_from_its_checkpoint(
-    small_caller: Path, tmp_path: Path
+    small_caller: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def score_letters(_row: RevisionRow, text: str) -> RevisionScore:
+        """Six tokens of an untaught model are no call: its letters tell them apart."""
+        return RevisionScore(sum(map(ord, text)) % 97 / 97, UNREAD)
+
+    monkeypatch.setattr(extensions.sidecar.grpo_training, "score_revision", score_letters)
     model, tokenizer = load_model(small_caller)
     lines: list[dict[str, Any]] = []
     course = make_course(tmp_path, replace(SMALL, beta=0.1))
@@ -118,7 +101,7 @@ def test_a_training_ends_with_a_curve_and_goes_on_from_its_checkpoint(
     assert any(not one.equal(before[name]) for name, one in model.named_parameters()
                if name in before)  # fmt: skip
     assert [line["step"] for line in lines] == [1, 2]
-    assert {"loss", "reward", "failed_groups"} <= lines[0].keys()
+    assert {"loss", "reward"} <= lines[0].keys()
     assert figures["before"]["corrected"]["n"] + figures["before"]["harmed"]["n"] <= 4
     newest = checkpoints.find_newest_checkpoint(tmp_path)
     assert newest is not None

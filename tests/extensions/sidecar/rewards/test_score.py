@@ -8,9 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extensions.sidecar.prompt import RevisionRow
-from extensions.sidecar.rewards import ASKED, COPIED, HARMFUL, UNREAD, WRONG, score_revision
+from extensions.sidecar.rewards import (
+    ASKED,
+    ASKED_IN_VAIN,
+    ASKED_RIGHTLY,
+    CALLED_IN_VAIN,
+    COPIED,
+    FIXED,
+    HARMFUL,
+    UNREAD,
+    WEIGHTS,
+    WORTH,
+    WRONG,
+    score_revision,
+)
 from extensions.sidecar.rewards import RIGHT as IS_RIGHT
-from extensions.sidecar.settings import WEIGHTS
 from tests.extensions.sidecar.rewards.rows import (
     CALLS,
     CANCEL,
@@ -22,6 +34,8 @@ from tests.extensions.sidecar.rewards.rows import (
     write_call,
 )
 
+# A right call with a needless change that only the fixer reads.
+LEAST_RIGHT = 1 - (WEIGHTS["kept"] + WEIGHTS["parsed"] * (1 - FIXED)) / sum(WEIGHTS.values())
 FORMS = st.sampled_from(["plain", "tagged", "prose", "broken"])
 HOSTILE = {
     "1 MB of text": "a" * 1_000_000,
@@ -63,9 +77,9 @@ def test_what_needed_the_fixer_is_worth_a_little_less(kind: str) -> None:
     for form in ("prose", "broken"):
         found = score_revision(row, write_call(RIGHT, form))
         assert found.verdict == IS_RIGHT
-        assert WEIGHTS.least_right < found.total < 1.0
+        assert LEAST_RIGHT < found.total < 1.0
     text = {"name": "book_room", "arguments": json.dumps(RIGHT["arguments"])}
-    assert score_revision(row, write_call(text)).parts["parsed"] == WEIGHTS.fixed
+    assert score_revision(row, write_call(text)).parts["parsed"] == FIXED
 
 
 @given(st.sampled_from([*KINDS, "ask"]), CALLS, FORMS)
@@ -76,7 +90,7 @@ def test_nothing_is_worth_more_than_the_right_answer(
     row = make_row(kind)
     found = score_revision(row, write_call(call, form))
     assert 0 <= found.total <= score_revision(row, answer(row)).total
-    assert found.verdict == IS_RIGHT or found.total < WEIGHTS.least_right
+    assert found.verdict == IS_RIGHT or found.total < LEAST_RIGHT
     assert all(0 <= part <= 1 for part in found.parts.values())
     assert score_revision(row, write_call(call, form)) == found
 
@@ -88,7 +102,7 @@ def test_a_copy_of_a_flawed_draft_is_worth_less_than_any_step_to_the_right_call(
 ) -> None:
     row = make_row(kind)
     copied = score_revision(row, write_call(json.loads(copy(row)[12:-13]), form))
-    assert copied.total <= WEIGHTS.copy
+    assert copied.total <= WORTH[COPIED]
     assert copied.verdict in (COPIED, HARMFUL)
     assert copied.total < score_revision(row, answer(row)).total
     # One argument of the right call alone is already worth more.
@@ -149,7 +163,7 @@ def test_a_question_where_a_call_is_right_is_worth_little_but_more_than_harm() -
         asked = score_revision(row, QUESTION)
         harm = score_revision(row, write_call(harmful))
         assert (asked.verdict, harm.verdict) == (ASKED, HARMFUL)
-        assert harm.total < asked.total == WEIGHTS.asked_in_vain
+        assert harm.total < asked.total == ASKED_IN_VAIN
 
 
 def test_a_call_where_asking_is_right_is_worth_next_to_nothing() -> None:
@@ -157,9 +171,9 @@ def test_a_call_where_asking_is_right_is_worth_next_to_nothing() -> None:
     sent = score_revision(row, write_call(RIGHT))
     stopped = score_revision(row, copy(row))
     assert (sent.total, sent.verdict) == (0.0, HARMFUL)
-    assert (stopped.total, stopped.verdict) == (WEIGHTS.called_in_vain, COPIED)
+    assert (stopped.total, stopped.verdict) == (CALLED_IN_VAIN, COPIED)
     other = score_revision(row, "What is your name?")
-    assert WEIGHTS.asked <= other.total < 1.0
+    assert ASKED_RIGHTLY <= other.total < 1.0
 
 
 def test_a_tool_that_is_not_there_earns_less_than_one_that_is() -> None:
@@ -196,4 +210,4 @@ def test_a_contract_that_no_call_can_be_checked_against_leaves_the_right_call_ri
     broken = {"name": "book_room", "description": "", "inputSchema": {"type": 7, "required": 3}}
     row = make_row("missing", contracts=(broken,))
     assert score_revision(row, write_call(RIGHT)).total == 1.0
-    assert score_revision(row, copy(row)).total < WEIGHTS.least_right
+    assert score_revision(row, copy(row)).total < LEAST_RIGHT

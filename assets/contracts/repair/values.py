@@ -10,7 +10,6 @@ from typing import Any
 from assets.contracts.repair.names import find_nearest, find_same_name, fold_name, split_identifier
 from assets.contracts.repair.problems import ABSENT, find_choices, find_types
 from assets.contracts.schema_shapes import (
-    collect_properties,
     is_number,
     iterate_branches,
     name_json_type,
@@ -19,8 +18,8 @@ from warehouse.json_types import Schema
 from warehouse.llm.json_answers import read_json, strip_fence
 
 _QUANTITY = re.compile(
-    r"(?P<sign>[+-]?)\s*(?P<currency>[$€£¥]?)\s*(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d{1,12})?|\d{1,15}(?:\.\d{1,12})?)"
-    r"\s*(?P<unit>[A-Za-zµ%]{1,14})?\.?"
+    r"(?P<sign>[+-]?)\s*(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d{1,12})?|\d{1,15}(?:\.\d{1,12})?)"
+    r"\s*(?P<unit>[A-Za-zµ]{1,14})?\.?"
 )
 _TIME = {
     0.001: "ms msec msecs millis millisecond milliseconds", 1.0: "s sec secs second seconds",
@@ -51,16 +50,6 @@ _UNITS: dict[str, tuple[str, float]] = {
     for factor, words in table.items()
     for word in words.split()
 }
-_CURRENCIES = {
-    "$": {"usd", "dollar", "cad", "aud", "nzd", "sgd", "hkd", "mxn"}, "€": {"eur", "euro"},
-    "£": {"gbp", "pound", "sterling"}, "¥": {"jpy", "yen", "cny", "yuan", "rmb"},
-}  # fmt: skip
-# What anything that is counted may be called.
-_THINGS = {
-    *("result", "item", "entry", "entrie", "row", "record", "page", "hit", "match", "matche"),
-    *("element", "object", "piece", "line", "document", "file", "post", "message", "comment"),
-    *("user", "people", "person", "word", "character", "char", "token", "step", "time"),
-}
 # A parameter's description says its unit: "in seconds", "(ms)", "number of days".
 _SAID = re.compile(r"\b(?:in|as|of)\s+(?:whole\s+)?([A-Za-z]{1,14})\b|\(([A-Za-z]{1,14})\)")
 _SHORT = {"m", "d", "h", "s", "w", "g", "in", "min", "of"}  # other words in a description
@@ -73,27 +62,12 @@ def read_quantity(text: str, name: str, schema: Any, root: Schema) -> float | No
     if quantity is None:
         return None
     value = float(quantity["number"].replace(",", "")) * (-1 if quantity["sign"] == "-" else 1)
-    unit = (quantity["unit"] or "").lower()
-    if quantity["currency"] and not _is_in_currency(quantity["currency"], name, schema, root):
-        return None
-    if not unit:
+    unit, expected = (quantity["unit"] or "").lower(), find_unit(name, schema, root)
+    if unit in ("", expected):
         return value
-    if unit == "%":
-        return _read_percent(value, name, schema, root)
-    parameter_unit = find_unit(name, schema, root)
-    if unit in _BYTES_UNSURE:
-        return value if parameter_unit == unit else None
-    if unit not in _UNITS:
-        countable_words = _list_words(name, schema, root) | (
-            _THINGS if parameter_unit is None else set()
-        )
-        return value if len(unit) > 2 and _stem(unit) in countable_words else None
-    if parameter_unit is None:
+    if unit not in _UNITS or expected not in _UNITS or _UNITS[unit][0] != _UNITS[expected][0]:
         return None
-    kind, factor = _UNITS[unit]
-    if parameter_unit not in _UNITS or _UNITS[parameter_unit][0] != kind:
-        return None
-    return float(f"{value * factor / _UNITS[parameter_unit][1]:.12g}")
+    return float(f"{value * _UNITS[unit][1] / _UNITS[expected][1]:.12g}")
 
 
 def find_unit(name: str, schema: Any, root: Schema) -> str | None:
@@ -116,39 +90,6 @@ def find_unit(name: str, schema: Any, root: Schema) -> str | None:
             elif bracketed in _UNITS and bracketed not in ("in", "of"):
                 units.add(bracketed)
     return units.pop() if len({_UNITS[word] for word in units}) == 1 else None
-
-
-def _is_in_currency(sign: str, name: str, schema: Any, root: Schema) -> bool:
-    """Whether a sign of money can be left out: nothing says that the parameter is in another
-    currency, nor that a parameter beside it names one."""
-    words = _list_words(name, schema, root)
-    stated = {currency_sign for currency_sign, names in _CURRENCIES.items() if names & words}
-    beside = any(
-        "currency" in split_identifier(currency_sign)
-        for currency_sign in collect_properties(root, root)
-    )
-    return sign in stated or not (stated or beside)
-
-
-def _list_words(name: str, schema: Any, root: Schema) -> set[str]:
-    """The words of a parameter's name and description, in the singular."""
-    words = [*split_identifier(name)]
-    for branch in iterate_branches(schema, root):
-        words += re.findall(r"[a-z]+", str(branch.get("description") or "")[:2000].lower())
-    return {_stem(word) for word in words}
-
-
-def _stem(word: str) -> str:
-    return word.removesuffix("s")
-
-
-def _read_percent(value: float, name: str, schema: Any, root: Schema) -> float | None:
-    """A share of 1 or of 100, by what the parameter may be at most."""
-    tops = [b["maximum"] for b in iterate_branches(schema, root) if is_number(b.get("maximum"))]
-    if tops and max(tops) <= 1:
-        return value / 100
-    naming_words = {"percent", "percentage", "pct"} & set(split_identifier(name))
-    return value if naming_words or (tops and max(tops) == 100) else None
 
 
 _LONGEST = 60  # characters of a date

@@ -10,7 +10,7 @@ copies make 69 rows and not 2,415.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -22,7 +22,6 @@ from assets.columns import CONTRACT_DIGEST, TOOL
 from assets.contracts.canonical import tool_text
 from assets.vectors.distinguish import (
     ComparedTool,
-    WordRarity,
     find_names,
     flatten_name,
     tell_apart,
@@ -172,13 +171,10 @@ class _DistinctText:
     description: str
 
 
-def find_confusables(
-    rows: Sequence[Row], matrix: np.ndarray, about: Mapping[str, str] | None = None
-) -> list[dict[str, Any]]:
+def find_confusables(rows: Sequence[Row], matrix: np.ndarray) -> list[dict[str, Any]]:
     """Rows of CONFUSABLES for clear snapshot rows of all marketplaces.
 
-    `matrix`: base vectors of `tool_text` of the rows, in their order, [len(rows), dim]; `about`:
-    server id -> its name and description, whose words belong to its tools.
+    `matrix`: base vectors of `tool_text` of the rows, in their order, [len(rows), dim].
     """
     if len(matrix) != len(rows):
         raise ValueError(f"confusables: {len(rows)} rows but {len(matrix)} vectors")
@@ -187,20 +183,15 @@ def find_confusables(
     clusters = build_clusters(vectors, names, silent)
     grouped = {place for places in clusters for place in places}
     clusters += [[at] for at, text in enumerate(texts) if len(text.tools) > 1 and at not in grouped]
-    rarity = WordRarity(tool_text(text.contract) for text in texts)
-    about = about or {}
     out = []
     for places in clusters:
         pairs = list(_find_pairs(places, texts, vectors))
         # Read once: a tool is in as many pairs as its cluster has others.
         rows_by_tool = {_key_tool(row): row for pair in pairs for row in pair[:2]}
-        sides = {
-            key: ComparedTool(key[0], read_contract(row), about.get(key[0], ""))
-            for key, row in rows_by_tool.items()
-        }
+        sides = {key: ComparedTool(key[0], read_contract(row)) for key, row in rows_by_tool.items()}
         name = digest(min(sides))[:16] if sides else ""
         for left, other, cosine, kind in pairs:
-            sentence, kinds = tell_apart(sides[_key_tool(left)], sides[_key_tool(other)], rarity)
+            sentence, kinds = tell_apart(sides[_key_tool(left)], sides[_key_tool(other)])
             out.append(
                 {
                     **{key: left[key] for key in ("server_id", "tool", "contract_digest")},

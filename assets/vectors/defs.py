@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
-from assets.catalogue.catalogue import CATALOGUE, map_descriptions
 from assets.contracts.canonical import tool_text
 from assets.contracts.quarantined_tools import read_clear, read_contracts
 from assets.one_server import keep_other_servers
@@ -201,7 +200,7 @@ def contract_vectors(
 
 @dg.asset(
     **describe_asset(CONFUSABLES_AUDIT, "assets/vectors"),
-    deps=["contract_vectors", "clear_contracts", "catalogue"],
+    deps=["contract_vectors", "clear_contracts"],
     group_name="vectors",
     pool="lance",
     description="Tools of several servers that look alike, and what tells them apart.",
@@ -211,12 +210,11 @@ def confusables(
     warehouse: dg.ResourceParam[Warehouse],
     embedder: dg.ResourceParam[Embedder],
 ) -> Published:
-    tables = warehouse.tables
     tools = read_clear(warehouse)
     tools_once = list({(row["server_id"], row["tool"]): row for row in tools}.values())
     texts = [tool_text(read_contract(row)) for row in tools_once]
     matrix = embed_texts(texts, embedder, LanceStore(warehouse.home / "lance"))
-    rows = find_confusables(tools_once, matrix, map_descriptions(tables.read(CATALOGUE).to_dicts()))
+    rows = find_confusables(tools_once, matrix)
     yield from publish(
         context,
         warehouse,

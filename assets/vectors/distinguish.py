@@ -1,16 +1,14 @@
 """What tells two look-alike tools apart, in one sentence, from their contracts alone.
 
 A difference is named only where one tool has it and the other does not: words of its server and of
-its text that few others use, parameters that it alone requires or takes, reading against writing,
-enums and limits, a clause of its description. Where nothing differs, the sentence says so.
+its name, reading against writing, parameters that it alone requires or takes, enums and limits.
+Where nothing differs, the sentence says so.
 """
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 from assets.contracts.canonical import iterate_parameters, tool_text
 from assets.contracts.tool_id import ToolId
@@ -18,8 +16,6 @@ from assets.vectors.lexicon import find_base_form, find_family, join_words, stem
 from warehouse.json_types import Contract, Json, JsonObject
 from warehouse.sanitize.untrusted_text import shorten_text
 
-_COMMON = 0.01  # share of tools above which a word says nothing of one of them
-_LONGEST_TEXT = 12_000  # characters whose words count; the longest of 12,600 texts has 10,487
 _READS = {"read", "search", "compute"}
 _WRITES = {"create", "update", "delete", "send"}
 STOP = frozenset(
@@ -40,19 +36,14 @@ STOP = frozenset(
 
 @dataclass(frozen=True)
 class ComparedTool:
-    """One of the two tools. `about`: the server's name and what is said of it, if anything."""
+    """One of the two tools."""
 
     server_id: str
     contract: Contract
-    about: str = ""
 
     @cached_property
     def label(self) -> str:
         return join_lines(str(ToolId(self.server_id, self.contract["name"])), 90)
-
-    @cached_property
-    def text(self) -> str:
-        return tool_text(self.contract)[:_LONGEST_TEXT]
 
     @cached_property
     def server_words(self) -> list[str]:
@@ -66,18 +57,11 @@ class ComparedTool:
         return [word for word in find_names(self.contract["name"]) if word not in STOP]
 
     @cached_property
-    def words(self) -> list[str]:
-        """The words of the contract, in order, but for those of its server's id."""
-        ids = {*find_names(self.server_id), *split_words(self.server_id)}
-        words = split_words(self.text)
-        return [word for word in words if word not in STOP and word not in ids]
-
-    @cached_property
     def all_words(self) -> frozenset[str]:
         """All that it may be said to have; of the whole text, so that nothing is denied it."""
         texts = (tool_text(self.contract), self.server_id)
         words = [word for text in texts for word in (*split_words(text), *find_names(text))]
-        return frozenset(map(stem_plural, [*words, *self.server_words, *split_words(self.about)]))
+        return frozenset(map(stem_plural, [*words, *self.server_words]))
 
     @cached_property
     def taken(self) -> dict[str, tuple[str, JsonObject]]:
@@ -108,29 +92,6 @@ class ComparedTool:
         return "changes data" if family in _WRITES else None
 
 
-class WordRarity:
-    """In how large a share of all tools' texts a word stands."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        words = [{*map(stem_plural, split_words(text))} for text in texts]
-        self._held = Counter(chain.from_iterable(words))
-        self._total = max(len(words), 1)
-
-    def compute_share(self, word: str) -> float:
-        return self._held[stem_plural(word)] / self._total
-
-    def pick_telling(self, words: Iterable[str], most: int, field: Collection[str]) -> list[str]:
-        """The words that say most of a tool, in their own order: rare enough, words of its `field`
-        before others, and of those the better known. The rarest are slips and adverbs."""
-        rare = [
-            word for word in dict.fromkeys(words)
-            if len(word) > 2 and not word.isdigit() and self.compute_share(word) <= _COMMON
-        ]  # fmt: skip
-        ranked = sorted(rare, key=lambda word: (word not in field, -self.compute_share(word), word))
-        chosen = set(ranked[:most])
-        return [word for word in rare if word in chosen]
-
-
 def split_words(text: str) -> list[str]:
     """Lower-case words of prose."""
     return [word for word in re.findall(r"[^\W_]+", text.casefold()) if len(word) < 30]
@@ -153,15 +114,14 @@ def join_lines(text: str, most: int) -> str:
 
 SERVER = "server"
 _MOST = 3  # words or parameters named of one kind
-_LONGEST = 110  # characters of a quoted clause
 
 
-def tell_apart(a: ComparedTool, b: ComparedTool, rarity: WordRarity) -> tuple[str, list[str]]:
+def tell_apart(a: ComparedTool, b: ComparedTool) -> tuple[str, list[str]]:
     """The sentence, and the kinds of differences that it names ([] where there is none)."""
     facts: tuple[list[str], list[str]] = ([], [])
     kinds: list[str] = []
     for kind, find in _FINDERS.items():
-        facts_found = find(a, b, rarity), find(b, a, rarity)
+        facts_found = find(a, b), find(b, a)
         if any(facts_found):
             kinds.append(kind)
             for own_facts, fact in zip(facts, facts_found, strict=True):
@@ -182,39 +142,32 @@ def _find_only(words: Iterable[str], other: ComparedTool) -> list[str]:
     return [word for word in dict.fromkeys(words) if stem_plural(word) not in other.all_words]
 
 
-def _tell_by_servers(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
+def _tell_by_servers(side: ComparedTool, other: ComparedTool) -> str:
     words = _find_only(side.server_words, other)
     return f"is for {_format_list(words[:_MOST])}" if words else ""
 
 
-def _tell_by_names(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
+def _tell_by_names(side: ComparedTool, other: ComparedTool) -> str:
     words = [word for word in _find_only(side.name_words, other) if word not in side.server_words]
     return f"has {_format_list(words[:_MOST])} in its name" if words else ""
 
 
-def _tell_by_words(side: ComparedTool, other: ComparedTool, rarity: WordRarity) -> str:
-    field = {*side.name_words, *split_words(side.about)}
-    only = [word for word in _find_only(side.words, other) if word not in side.name_words]
-    words = rarity.pick_telling(only, _MOST, field)
-    return f"speaks of {_format_list(words)}" if words else ""
-
-
-def _tell_by_required(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
+def _tell_by_required(side: ComparedTool, other: ComparedTool) -> str:
     only = [side.taken[name][0] for name in sorted(side.needed - other.needed)]
     return f"requires {_format_list(only[:_MOST])}" if only and other.taken else ""
 
 
-def _tell_by_parameters(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
+def _tell_by_parameters(side: ComparedTool, other: ComparedTool) -> str:
     names = sorted(side.taken.keys() - other.taken.keys() - side.needed)
     only = [side.taken[name][0] for name in names]
     return f"takes {_format_list(only[:_MOST])}" if only and other.taken else ""
 
 
-def _tell_by_effect(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
+def _tell_by_effect(side: ComparedTool, other: ComparedTool) -> str:
     return side.effect if side.effect and other.effect and side.effect != other.effect else ""
 
 
-def _tell_by_limits(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
+def _tell_by_limits(side: ComparedTool, other: ComparedTool) -> str:
     """Of the first shared parameter that may hold other values."""
     for name in sorted(side.taken.keys() & other.taken.keys()):
         (own_name, own_schema), (_name, another) = side.taken[name], other.taken[name]
@@ -229,16 +182,6 @@ def _tell_by_limits(side: ComparedTool, other: ComparedTool, _: WordRarity) -> s
     return ""
 
 
-def _tell_by_clauses(side: ComparedTool, other: ComparedTool, _: WordRarity) -> str:
-    clauses = re.split(r"[.;!?\n•✓×]+\s|\n", str(side.contract.get("description") or "")[:2000])
-    for clause in clauses:
-        words = [word for word in split_words(clause) if word not in STOP]
-        new = [word for word in words if stem_plural(word) not in other.all_words]
-        if len(words) >= 3 and 2 * len(new) >= len(words):
-            return f'says "{join_lines(clause.rstrip(" .:,"), _LONGEST)}"'
-    return ""
-
-
 # By how much they help somebody choose: a product or field first, an optional parameter last.
 _FINDERS = {
     SERVER: _tell_by_servers,
@@ -246,8 +189,6 @@ _FINDERS = {
     "effect": _tell_by_effect,
     "required": _tell_by_required,
     "limits": _tell_by_limits,
-    "clause": _tell_by_clauses,
-    "words": _tell_by_words,
     "takes": _tell_by_parameters,
 }
 
@@ -255,7 +196,7 @@ _FINDERS = {
 def _tell_nothing(a: ComparedTool, b: ComparedTool) -> str:
     first, other = (flatten_name(side.contract["name"]) for side in (a, b))
     shared = ["same name"] if first == other else []
-    words, others = ({stem_plural(word) for word in side.words} for side in (a, b))
+    words, others = (set(split_words(tool_text(side.contract))) for side in (a, b))
     shared += ["same words"] if words == others else ["nearly the same words"]
     same = a.taken.keys() == b.taken.keys()
     shared += (["same parameters"] if a.taken else ["no parameters"]) if same else []

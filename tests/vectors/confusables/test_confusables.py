@@ -21,7 +21,7 @@ from assets.vectors.confusable_table import (
     list_hard_negatives,
 )
 from assets.vectors.defs import compute_figures, render_markdown
-from assets.vectors.distinguish import ComparedTool, WordRarity, tell_apart
+from assets.vectors.distinguish import ComparedTool, tell_apart
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 
@@ -54,8 +54,7 @@ def found_in(rows: list[Json]) -> list[Json]:
 
 
 def sentence(a: ComparedTool, b: ComparedTool) -> str:
-    texts = [tool_text(side.contract) for side in (a, b)]
-    return tell_apart(a, b, WordRarity([*texts, *["filler"] * 400]))[0]
+    return tell_apart(a, b)[0]
 
 
 READ = tool("read_file", "Read one text file from the disk", ("path",))
@@ -176,9 +175,10 @@ def test_vectors_that_do_not_fit_are_refused() -> None:
         (tool("calculate_bmi", "Calculate BMI", ("heightM",)),
          tool("calculate_bmi", "Calculate BMI", ("heightCm",)),
          ["requires heightM", "requires heightCm"]),
-        (tool("get_page", "Get a page. Only works for pages of the current user."),
-         tool("get_page", "Get a page."),
-         ['says "Only works for pages of the current user"', "get_page has nothing of its own"]),
+        (tool("get_page", "Get a page", ("id", "user")), tool("get_page", "Get a page", ("id",)),
+         ["requires user", "get_page has nothing of its own"]),
+        (tool("get_page", "Get a page", properties={"depth": {}, "id": {}}),
+         tool("get_page", "Get a page", properties={"id": {}}), ["takes depth"]),
         (tool("delete_section", "Manage sections"), tool("update_section", "Manage sections"),
          ["has delete in its name", "has update in its name"]),
     ],

@@ -33,7 +33,7 @@ BUDGET = {
     "extensions/scale": (897, 6),
     "extensions/sidecar": (2_382, 13),
     "extensions/upkeep": (1_866, 10),
-    "tests": (81_720, 595),
+    "tests": (81_699, 595),
     "benchmarks": (6_219, 43),
 }
 

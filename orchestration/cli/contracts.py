@@ -1,5 +1,4 @@
-"""Commands about contracts and calls: `contract`, `scan`, `quarantine`, `match`, `repair` and
-`blast-radius`."""
+"""Commands: `contract`, `scan`, `quarantine`, `repair` and `blast-radius`."""
 
 import json
 import sys
@@ -22,7 +21,6 @@ from orchestration.settings.load import load_settings
 from warehouse.user_files import parse_json, read_text
 
 if TYPE_CHECKING:
-    from assets.contracts.match.match import MatchResult, ParallelResult
     from training.reporting.blast_radius import ContractProducts
     from warehouse.storage.tables import Tables
     from warehouse.store import Warehouse
@@ -214,51 +212,6 @@ def _print_held(rows: list[dict[str, Any]], as_json: bool) -> None:
         print_line(f"    {row['contract_digest']}")
         print_line(f"    {row['excerpt'] or row['why']}")
     print_line(f"{tools} tools are held")
-
-
-@app.command()
-def match(
-    schema: Annotated[
-        Path,
-        typer.Option(help="contract, input schema, OpenAI function; or a list or mapping of them"),
-    ],
-    expected: Annotated[Path, typer.Option(help="{name, arguments}, or a list of them")],
-    called: Annotated[
-        Path, typer.Option(help="{name, arguments}, or a list of them (parallel calls)")
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Compare called tool calls with the expected ones; exit 1 when they do not match."""
-    from assets.contracts.match.call_files import match_files
-
-    result = match_files(schema, expected, called)
-    print_verdict(result, as_json)
-    sys.exit(0 if result.match else 1)
-
-
-def print_verdict(result: "MatchResult | ParallelResult", as_json: bool) -> None:
-    """The verdict as JSON, or as a table of parameters for each call."""
-    from assets.contracts.match.match import MatchResult, render_result
-
-    if as_json:
-        print_json(render_result(result))
-        return
-    if isinstance(result, MatchResult):
-        _print_parameters(result.per_parameter, "")
-    else:
-        for call in result.calls:
-            where = "called too much" if call.expected is None else f"expected {call.expected}"
-            by = "nobody" if call.called is None else f"call {call.called}"
-            print_line(f"{call.name[:80]} ({where}, by {by}): {call.error_kind or 'match'}")
-            _print_parameters(call.per_parameter, "  ")
-    word = "match" if result.match else f"no match: {result.error_kind}"
-    print_line(f"{word} (names F1 {result.name_f1:.2f}, values F1 {result.value_f1:.2f})")
-
-
-def _print_parameters(verdicts: dict[str, str], indent: str) -> None:
-    width = min(40, max(map(len, verdicts), default=0))
-    for name, verdict in verdicts.items():
-        print_line(f"{indent}{name[:80]:<{width}}  {verdict}")
 
 
 @app.command()

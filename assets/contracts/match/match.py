@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
 
@@ -122,18 +122,6 @@ def compute_f1(counts: tuple[int, int, int]) -> float:
     right, missing, extra = counts
     total = 2 * right + missing + extra
     return 2 * right / total if total else 1.0
-
-
-def render_result(result: MatchResult | ParallelResult) -> dict[str, Any]:
-    """The result as the command prints it."""
-    out: dict[str, Any] = {"match": result.match, "error_kind": result.error_kind}
-    if isinstance(result, MatchResult):
-        out["per_parameter"] = result.per_parameter
-        if result.checker_error:
-            out["checker_error"] = result.checker_error
-    else:
-        out["calls"] = [asdict(call) for call in result.calls]
-    return {**out, "tool": result.tool, "name_f1": result.name_f1, "value_f1": result.value_f1}
 
 
 _FAR = 2**62

@@ -2,16 +2,33 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.contracts.match.test_match_files import Files
+from orchestration.cli.app import app
 from tests.extensions.bench.bfcl.test_bfcl_data import question, truth, write
+
+
+class Files:
+    """Writes values to files and runs `toolmill bfcl` over them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, name: str, value: Any) -> str:
+        path = self.folder / name
+        path.write_text(value if isinstance(value, str) else json.dumps(value))
+        return str(path)
+
+    def run(self, *arguments: str) -> Any:
+        return CliRunner().invoke(app, ["bfcl", *arguments])
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    return Files(tmp_path, "bfcl")
+    return Files(tmp_path)
 
 
 def test_rows_of_calls_get_bfcls_verdicts_in_order(files: Files):
@@ -54,9 +71,9 @@ def test_rows_of_calls_get_bfcls_verdicts_in_order(files: Files):
     [
         ("{", "calls.jsonl, line 1: not JSON"),
         ("\n", "calls.jsonl: empty; expected"),
-        ({"id": "x"}, "line 1: found id a text; expected"),
-        ({"id": 1, "calls": []}, "line 1: found id a number, calls a list; expected"),
-        ({"id": "x", "calls": [7]}, "line 1, call 0: found a number; expected a call"),
+        ({"id": "x"}, "line 1: found {'id': 'x'}; expected"),
+        ({"id": 1, "calls": []}, "line 1: found {'id': 1, 'calls': []}; expected"),
+        ({"id": "x", "calls": [7]}, "line 1, call 0: found 7; expected a call"),
         ({"id": "x", "calls": []}, "line 1: no item 'x' in"),
     ],
 )

@@ -21,12 +21,14 @@ from assets.contracts.canonical import tool_text
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.lexical import BM25
 from benchmarks.caller_fit import LabelledRequest, is_test_server, rank_by_words, read_requests
-from benchmarks.fast_runtime import FastModel, build_fast_model
+from training.caller.bases import load_base
+from training.caller.fast_generation import FastModel, build_fast_copy, find_fast_copy, is_built
 from training.caller.generation import CallGrammars
 from training.caller.smollm2 import write_smollm2_base
 from training.evaluation.baselines import copy_slots
 from training.evaluation.caller_items import CallerItem
 from training.evaluation.caller_score import score_answer
+from training.evaluation.loaded_model import FastGeneration, find_or_build_copy
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.predictor import PredictionAnswer, parse_answer
 from training.prompts.render import render_conversation, render_tool_schema
@@ -95,7 +97,7 @@ class CausalArm:
     """The fast copy of a causal model, shown the first `shown` tools of a ranking. must_call: a
     grammar of those tools lets it write nothing but one call."""
 
-    model: FastModel
+    generation: FastGeneration
     tokenizer: Any
     ranked: Mapping[str, list[Contract]]
     shown: int
@@ -108,10 +110,9 @@ class CausalArm:
             tools = self.ranked[item.item_id][: self.shown]
             schemas = [render_tool_schema(tool) for tool in tools]
             prompt, _ = render_conversation(self.tokenizer, schemas, item.instruction)
-            grammar = grammars.write_grammar(tools, must_call=True).text if self.must_call else ""
-            # The runtime's llguidance is older than ours and refuses formats that it does not know.
-            grammar = grammar.replace('"x-guidance": {', '"x-guidance": {"lenient": true, ')
-            answers.append(parse_answer(self.model.generate(prompt, max_new=256, grammar=grammar)))
+            held = [grammars.write_grammar(tools, must_call=True)] if self.must_call else None
+            [text] = self.generation([prompt], grammars, held, max_new=256)
+            answers.append(parse_answer(text))
         return answers
 
 
@@ -203,13 +204,21 @@ def main() -> None:
     }
     base = write_smollm2_base(options.work)
     tokenizer = AutoTokenizer.from_pretrained(str(base))
+
+    def open_fast(copy: Path) -> FastGeneration:
+        return FastGeneration(FastModel(copy, options.threads), tokenizer)
+
     if "untuned" in wanted:
-        fast = FastModel(build_fast_model(options.work / "fast-untuned", base), options.threads)
-        arm = CausalArm(fast, tokenizer, ranked["general"], 1, must_call=True)
+        copy = find_fast_copy(options.work, "untuned")
+        if not is_built(copy):
+            build_fast_copy(copy, load_base(str(base), "cpu")[0].float(), tokenizer)
+        arm = CausalArm(open_fast(copy), tokenizer, ranked["general"], 1, must_call=True)
         measure_arm("general + untuned, grammar", arm, right, none)
     if options.model:
-        copy = options.work / f"fast-{options.model.name[:16]}"
-        fast = FastModel(build_fast_model(copy, base, options.model), options.threads)
+        copy = find_or_build_copy(options.work, options.model)
+        if copy is None:
+            parser.error(f"{options.model} is no adapter of {base}")
+        fast = open_fast(copy)
         if "gold" in wanted:
             measure_arm("right tool given + slots", answer_with_slots(gold), right, [])
             arm = CausalArm(fast, tokenizer, gold, 1, must_call=True)

@@ -38,7 +38,7 @@ def load_base(base: str, device: str) -> tuple[Any, Any]:
     name, revision = find_base_source(base)
     options: dict[str, Any] = {"revision": revision} if revision else {}
     try:
-        with _load_quietly(fetches=revision is not None):
+        with load_quietly(fetches=revision is not None):
             config = AutoConfig.from_pretrained(name, **options)
             kind = pick_frozen_type(device, getattr(config, "hidden_size", 0))
             tokenizer = AutoTokenizer.from_pretrained(name, **options)
@@ -53,7 +53,7 @@ def load_base(base: str, device: str) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _load_quietly(*, fetches: bool) -> Iterator[None]:
+def load_quietly(*, fetches: bool) -> Iterator[None]:
     """Without bars over what lies on the disk (a download keeps its own), and without what
     libraries warn each other of."""
     from transformers.utils import logging
@@ -141,7 +141,7 @@ def load_adapter(
             describe_base(model, tokenizer),
         )
     try:
-        with _load_quietly(fetches=False):
+        with load_quietly(fetches=False):
             adapted = PeftModel.from_pretrained(model, str(folder))
     except Exception as error:
         raise TrainingFailed(

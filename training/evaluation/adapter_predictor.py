@@ -4,15 +4,13 @@ model.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from training.caller.bases import find_card_base, load_adapter, load_base, load_caller
-from training.caller.generation import CallGrammars, Limit, generate_completions
-from training.caller.settings import PROFILES
+from training.caller.generation import CallGrammars
 from training.caller.shipped import GENERAL
-from training.caller.smollm2 import SMOLLM2, is_smollm2
+from training.evaluation.loaded_model import LoadedModel, load_model
 from training.evaluation.predictor import (
     CannotPredict,
     OnDone,
@@ -25,8 +23,7 @@ from training.evaluation.predictor import (
 )
 from training.evaluation.shortlist import ToolRanking
 from training.prompts.render import PromptParts, RenderedPrompt, fit_prompt, read_message_calls
-from training.prompts.templates import BadTemplate, render_prompt_text, with_pad_token
-from training.runtime.device import is_out_of_memory, pick_device
+from training.prompts.templates import BadTemplate, render_prompt_text
 from training.runtime.model_store import CARD, TrainingFailed, read_card
 from warehouse.json_types import Contract
 from warehouse.storage.digest import digest
@@ -35,7 +32,6 @@ TOO_LONG = "too_long"  # not even the right tools fit the model's context
 NOT_RENDERABLE = "not_renderable"  # a conversation that the model's chat template cannot hold
 CONSTRAINED = "constrained:"  # before a model's name: no call can be written that does not fit
 _OTHERS = {"caller": "baseline or ", "sidecar": "champion or "}
-_MOST_CONTEXT = 8192
 _PART = 128  # prompts between two words of progress
 
 
@@ -45,7 +41,8 @@ class AdapterPredictor:
     `max_new`: tokens an answer may have; None: 96 over SmolLM2, 512 otherwise. `constrained`:
     only calls that fit the tools it is shown can be written (`training.caller.generation`), which
     over SmolLM2 always holds. A caller with a `shortlist` is shown so many of the tools that it is
-    offered, the nearest to the request by the shipped retriever.
+    offered, the nearest to the request by the shipped retriever. On a CPU one over SmolLM2 answers
+    from a copy in eight bits (`training.caller.fast_generation`).
     """
 
     kind: PredictorKind = "adapter"
@@ -67,41 +64,34 @@ class AdapterPredictor:
         self._ranking = ToolRanking()
         self._grammars_on_demand: CallGrammars | None = None
         self._device, self._batch, self._max_new = device, batch, max_new
-        self._loaded: tuple[Any, Any, dict[str, Any]] | None = None
+        self._loaded: LoadedModel | None = None
         self.quarantined: dict[str, str] = {}  # tool -> why less than its schema held it
 
     def load(self) -> None:
         """Loads it now. Raises CannotPredict, one line: what is missing or does not fit, and the
         fix."""
+        self._open()
+
+    def _open(self) -> LoadedModel:
         if self._loaded is not None:
-            return
+            return self._loaded
         try:
-            device = pick_device(self._device)
-            if isinstance(self._model, Path):
-                model, tokenizer, made = _load_model_folder(self._home, self._model, device)
-            else:
-                model, tokenizer, made = load_caller(self._home, self._model, device)
-            with_pad_token(tokenizer)
-            limits = _compute_limits(made, model, self._max_new)
-            if limits["small"]:  # a third faster than beside its base
-                model = model.merge_and_unload()
-            if self._constrained or limits["small"]:
-                vocabulary = model.get_input_embeddings().weight.shape[0]
-                self._grammars = CallGrammars(tokenizer, vocabulary)
+            loaded = load_model(self._home, self._model, self._device, self._max_new, self._batch)
+            if self._constrained or loaded.is_small:
+                self._grammars = CallGrammars(loaded.tokenizer, loaded.vocabulary)
         except (TrainingFailed, BadTemplate) as error:
             given = isinstance(self._model, Path)  # not one of ours that came to harm
             kind = UnusableModel if given else CannotPredict
             raise kind(" ".join(str(error).split())) from error
-        self._loaded = model.eval(), tokenizer, limits
+        self._loaded = loaded
+        return loaded
 
     def predict(
         self, asked: Sequence[PredictionRequest], on_done: OnDone | None = None
     ) -> list[PredictionAnswer]:
-        self.load()
-        assert self._loaded is not None
-        _, tokenizer, limits = self._loaded
-        asked = [self._shorten(item) for item in asked]
-        prompts = [_render_prompt(tokenizer, item, limits) for item in asked]
+        loaded = self._open()
+        asked = [self._shorten(item, loaded) for item in asked]
+        prompts = [_render_prompt(loaded, item) for item in asked]
         out = [make_failed_answer(str(prompt), shown=0) for prompt in prompts]
         # One prompt of one grammar has one answer, however many requests it is of.
         alike: dict[str, list[int]] = {}
@@ -136,14 +126,12 @@ class AdapterPredictor:
         """One answer of at most so many tokens (None: as it was loaded), that ends early once
         `is_over()` is true. must_call: by the grammar it is one call of a tool that is shown.
         Raises CannotPredict."""
-        self.load()
-        assert self._loaded is not None
-        _, tokenizer, limits = self._loaded
-        asked = self._shorten(asked)
-        made = _render_prompt(tokenizer, asked, limits)
+        loaded = self._open()
+        asked = self._shorten(asked, loaded)
+        made = _render_prompt(loaded, asked)
         if not isinstance(made, RenderedPrompt):
             return make_failed_answer(made, shown=0)
-        most = min(most_tokens or limits["max_new"], limits["max_new"])
+        most = min(most_tokens or loaded.max_new, loaded.max_new)
         shown = _list_shown(asked, made)
         [answer] = self._predict_part(
             [made], [shown], must_call=must_call, max_new=most, is_over=is_over
@@ -168,29 +156,23 @@ class AdapterPredictor:
     @property
     def tokenizer(self) -> Any:
         """The model's own. Raises CannotPredict."""
-        self.load()
-        assert self._loaded is not None
-        return self._loaded[1]
+        return self._open().tokenizer
 
     @property
     def context(self) -> int:
         """Most tokens of a prompt. Raises CannotPredict."""
-        self.load()
-        assert self._loaded is not None
-        return self._loaded[2]["context"]
+        return self._open().context
 
     def answer_prompts(
         self, prompts: Sequence[tuple[str, int]], shown: Sequence[Sequence[Contract]]
     ) -> list[PredictionAnswer]:
         """Answers to whole prompts (text, tokens) that fit; shown: the tools of each."""
-        self.load()
         made = [RenderedPrompt(prompt, "", (), (), tokens) for prompt, tokens in prompts]
         return self._predict_part(made, shown) if made else []
 
-    def _shorten(self, asked: PredictionRequest) -> PredictionRequest:
+    def _shorten(self, asked: PredictionRequest, loaded: LoadedModel) -> PredictionRequest:
         """The request with the tools of its shortlist, and those that were called before."""
-        assert self._loaded is not None
-        most = self._loaded[2]["shortlist"]
+        most = loaded.shortlist
         if most is None or len(asked.tools) <= most:
             return asked
         called = {call["name"] for message in asked.before for call in read_message_calls(message)}
@@ -208,72 +190,35 @@ class AdapterPredictor:
         must_call: bool = False,
         **options: Any,
     ) -> list[PredictionAnswer]:
-        assert self._loaded is not None
-        tokenizer = self._loaded[1]
+        loaded = self._open()
         began = time.perf_counter()
-        limit = self._limit_by(shown, must_call)
-        texts = self._generate_answers([prompt.prompt for prompt in prompts], limit, **options)
+        grammars = self._open_grammars(loaded) if must_call else self._grammars
+        held = grammars and [grammars.write_grammar(each, must_call=must_call) for each in shown]
+        for grammar in held or ():
+            self.quarantined |= grammar.quarantined
+        texts = loaded.generate([each.prompt for each in prompts], grammars, held, **options)
         took = (time.perf_counter() - began) / max(len(prompts), 1)
         return [
             parse_answer(
                 text,
                 prompt_tokens=made.tokens,
-                completion_tokens=len(tokenizer(text, add_special_tokens=False)["input_ids"]),
+                completion_tokens=loaded.count_tokens(text),
                 seconds=took,
                 shown=len(made.shown),
             )
             for made, text in zip(prompts, texts, strict=True)
         ]
 
-    def _limit_by(
-        self, shown: Sequence[Sequence[Contract]], must_call: bool = False
-    ) -> Limit | None:
-        made = self._open_grammars() if must_call else self._grammars
-        if made is None:
-            return None
-        written = [made.write_grammar(contracts, must_call=must_call) for contracts in shown]
-        for item in written:
-            self.quarantined |= item.quarantined
-        return lambda places, begun: made.make_processor([written[at] for at in places], begun)
-
-    def _open_grammars(self) -> CallGrammars:
+    def _open_grammars(self, loaded: LoadedModel) -> CallGrammars:
         """Of a model that is not `constrained` too: made once, where a call is asked for."""
-        assert self._loaded is not None
         if self._grammars_on_demand is None:
-            model, tokenizer, _ = self._loaded
-            vocabulary = model.get_input_embeddings().weight.shape[0]
             try:
-                self._grammars_on_demand = self._grammars or CallGrammars(tokenizer, vocabulary)
+                self._grammars_on_demand = self._grammars or CallGrammars(
+                    loaded.tokenizer, loaded.vocabulary
+                )
             except BadTemplate as error:
                 raise CannotPredict(" ".join(str(error).split())) from error
         return self._grammars_on_demand
-
-    def _generate_answers(
-        self, prompts: Sequence[str], limit: Limit | None, **options: Any
-    ) -> list[str]:
-        """Greedy answers; where memory runs out, with half the batch."""
-        assert self._loaded is not None
-        model, tokenizer, limits = self._loaded
-        while True:
-            try:
-                return generate_completions(
-                    model,
-                    tokenizer,
-                    prompts,
-                    batch=self._batch,
-                    limit=limit,
-                    **{"max_new": limits["max_new"], **options},
-                )
-            except RuntimeError as error:
-                if not is_out_of_memory(error):
-                    raise
-                if self._batch == 1:
-                    raise CannotPredict(
-                        f"{self.label[:60]}: out of memory with one prompt of"
-                        f" {limits['context']} tokens; use a device with more memory, or fewer"
-                        " candidates"
-                    ) from error
-            self._batch = max(1, self._batch // 2)
 
 
 def resolve_model(home: Path, text: str, role: str = "caller") -> str | Path:
@@ -315,27 +260,6 @@ def _is_of_role(path: Path, role: str, *, asked: bool) -> bool:
     return False
 
 
-def _load_model_folder(home: Path, folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:
-    try:
-        made = read_card(folder) or {}
-    except ValueError as error:
-        raise TrainingFailed(
-            f"{folder / CARD} is no JSON ({error}); copy the model's folder again"
-        ) from None
-    if (folder / "adapter_config.json").exists() or made.get("role") in ("caller", "sidecar"):
-        base = find_card_base(home, made) if made.get("base") else None
-        model, tokenizer = load_adapter(folder, base, device, made or None)
-        return model, tokenizer, made
-    if not (folder / "config.json").exists():
-        held = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
-        raise TrainingFailed(
-            f"{folder} holds no model (found {held}); expected adapter_config.json with"
-            " adapter_model.safetensors, or config.json with a causal model and its tokenizer"
-        )
-    model, tokenizer = load_base(str(folder), device)
-    return model, tokenizer, made
-
-
 def _list_shown(asked: PredictionRequest, made: RenderedPrompt) -> list[Contract]:
     return [tool for tool in asked.tools if tool["name"] in made.shown]
 
@@ -346,28 +270,11 @@ def _read_contract(tool: Mapping[str, Any]) -> Contract:
     return {"name": function["name"], "inputSchema": function.get("parameters")}
 
 
-def _compute_limits(made: Mapping[str, Any], model: Any, max_new: int | None) -> dict[str, Any]:
-    settings = made.get("settings") or {}
-    small = is_smollm2(str(made.get("base")))
-    profile = asdict(PROFILES[SMOLLM2]) if small else {}
-    room = int(getattr(model.config, "max_position_embeddings", 0) or _MOST_CONTEXT)
-    new = max_new or (96 if small else 512)
-    context = min(int(settings.get("context") or _MOST_CONTEXT), room)
-    return {
-        "context": max(context - new, context // 2),
-        "max_new": new,
-        "small": small,
-        "shortlist": settings.get("shortlist") or profile.get("shortlist"),
-    }
-
-
-def _render_prompt(
-    tokenizer: Any, asked: PredictionRequest, limits: Mapping[str, Any]
-) -> RenderedPrompt | str:
+def _render_prompt(loaded: LoadedModel, asked: PredictionRequest) -> RenderedPrompt | str:
     """The prompt, or why there is none."""
-    prompt_parts = PromptParts(asked.instruction, None, asked.keep, asked.before)
+    parts = PromptParts(asked.instruction, None, asked.keep, asked.before)
     try:
-        return fit_prompt(tokenizer, prompt_parts, asked.tools, limits["context"]) or TOO_LONG
+        return fit_prompt(loaded.tokenizer, parts, asked.tools, loaded.context) or TOO_LONG
     except BadTemplate as error:
         if asked.before:
             return NOT_RENDERABLE
